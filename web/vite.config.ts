@@ -1,12 +1,13 @@
-// How the web app is built: Preact's JSX, one entry, pages other than the first loaded when they are opened. The output
-// is dist/web, which `lantern serve` serves from memory under a strict content security policy: no inline scripts.
+// How the web app is built: Preact's JSX, one entry; pages other than the first are loaded when they are opened. The
+// output is dist/web, which `lantern serve` serves from memory under a strict content security policy: no inline
+// scripts.
 //
-// `npm run dev:web` serves the sources with reloading and passes requests on to a server that runs on port 8080.
+// `npm run dev:web` serves the sources with reloading and proxies requests to a server on port 8080.
 
 import { fileURLToPath } from "node:url";
 import { defineConfig, type UserConfig } from "vite";
 
-/** With the page's own Host: the server refuses pages of another origin than itself. */
+/** With the page's own Host: the server refuses pages of other origins. */
 const api = { target: "http://127.0.0.1:8080", changeOrigin: false };
 
 const config: UserConfig = defineConfig({

@@ -1,4 +1,4 @@
-// What the server sends, as types: those of src/ where they are the same, and the few that only exist as JSON. Types
+// Types of the server's responses: those of src/ where they are the same, and the few that exist only as JSON. Types
 // only; nothing here is in the bundle.
 
 import type {
@@ -60,7 +60,7 @@ export interface OpenSession extends Session {
 export interface SessionList {
   sessions: OpenSession[];
   next: string | null;
-  /** How many damaged entries were set aside. */
+  /** Number of damaged entries that were set aside. */
   setAside: number;
 }
 
@@ -102,7 +102,7 @@ export interface Continue {
   parent?: string | null;
   content?: string;
   n?: number;
-  /** An answer that goes on where it ended. */
+  /** The answer to continue. */
   message?: string;
   settings?: SettingsChange;
 }
@@ -122,7 +122,7 @@ export interface ServedModel {
 export interface ModelList {
   models: ListedModel[];
   served: ServedModel[];
-  /** Where downloads are kept; no folder for who is on another machine. */
+  /** Where downloads are stored; the folder is hidden from other machines. */
   place: Omit<LibraryPlace, "folder"> & { folder: string | null };
   /** The server is on this machine, so paths can be opened. */
   isLocal: boolean;

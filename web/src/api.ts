@@ -1,7 +1,7 @@
-// The one interface between the pages and whatever answers them, and its implementation over HTTP. Pages and state never
-// call fetch themselves: a client in the page (an engine in a worker) could take this one's place.
+// The interface between the pages and the server, and its implementation over HTTP. Pages and state never call fetch
+// themselves: a client in the page (an engine in a worker) could replace this one.
 //
-// A failed request is a RequestError with the server's sentence; a server that cannot be reached is status 0.
+// A failed request is a RequestError with the server's message; status 0 means that the server cannot be reached.
 
 import { LanternError } from "../../src/base/errors.ts";
 import type {
@@ -35,7 +35,7 @@ export type ExportFormat = "json" | "markdown";
 
 export interface LanternClient {
   health(): Promise<void>;
-  /** Shows the server's token or its admin key; what comes back is a cookie. */
+  /** Sends the server's token or admin key; the response sets a cookie. */
   login(key: string): Promise<void>;
   sessions(cursor?: string): Promise<SessionList>;
   createSession(session: NewSession): Promise<OpenSession>;
@@ -55,7 +55,7 @@ export interface LanternClient {
   /** Starts continuations of a story. */
   goOn(session: string, wanted: Continue): Promise<Started>;
   cancelRun(run: string): Promise<void>;
-  /** From the event after `lastId`; without one, a snapshot first. */
+  /** Continues after the event `lastId`; without one, a snapshot comes first. */
   runEvents(run: string, lastId: string | undefined, signal: AbortSignal): AsyncIterable<RunEvent>;
   models(): Promise<ModelList>;
   download(name: string): Promise<ModelList>;
@@ -63,7 +63,7 @@ export interface LanternClient {
   cancelTask(name: string): Promise<ModelList>;
   unload(name: string): Promise<ModelList>;
   deleteModel(name: string): Promise<ModelList>;
-  /** What loading it would take. */
+  /** The memory that loading it would take. */
   plan(name: string, options: Pick<LoadOptions, "contextSize" | "kvType">): Promise<LoadPlan>;
   searchHub(words: string): Promise<LibraryFinding[]>;
   variants(repository: string): Promise<LibraryVariant[]>;
@@ -74,14 +74,14 @@ export interface LanternClient {
   machine(): Promise<MachineView>;
   measure(): Promise<void>;
   profile(model: string): Promise<ProfileReport>;
-  /** On what it runs on, or on a device of the table. */
+  /** For the device it runs on, or a device of the table. */
   limits(model: string, device?: string): Promise<LimitsReport>;
   quantize(): Promise<QuantizeView>;
   startQuantize(model: string, type: string, text: string | undefined): Promise<QuantizeView>;
   cancelQuantize(): Promise<QuantizeView>;
 }
 
-/** `status` is 0 where there was no answer at all. */
+/** `status` is 0 if there was no response at all. */
 export class RequestError extends LanternError {
   readonly status: number;
   /** The server's stable code: "context_length_exceeded". */
@@ -109,7 +109,7 @@ interface Wanted {
 interface Hooks {
   /** The API key to send; undefined: none. */
   key(): string | undefined;
-  /** Told after every request whether the server answered. */
+  /** Called after every request with whether the server responded. */
   reached(answered: boolean): void;
 }
 
@@ -255,7 +255,7 @@ async function failure(response: Response): Promise<RequestError> {
   );
 }
 
-/** What a person may read of anything that was thrown. */
+/** The message that a person may read for any thrown value. */
 export function sentence(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text === "" ? "Something went wrong." : `${text[0]!.toUpperCase()}${text.slice(1)}`;

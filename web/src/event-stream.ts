@@ -1,4 +1,4 @@
-// Server-sent events from the body of a fetch: EventSource can send neither an API key nor a Last-Event-ID of our own.
+// Server-sent events from the body of a fetch: EventSource can send neither an API key nor our own Last-Event-ID.
 
 export interface ServerEvent {
   name: string;
@@ -6,7 +6,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** Events until the stream ends; throws what the stream throws when the connection breaks. */
+/** Events until the stream ends; throws the stream's error if the connection breaks. */
 export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -24,11 +24,11 @@ export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenera
       }
     }
   } finally {
-    await reader.cancel().catch(() => {}); // the connection may be the thing that broke
+    await reader.cancel().catch(() => {}); // the connection itself may be broken
   }
 }
 
-/** undefined for comments, which keep a connection open. */
+/** undefined for comments, which only keep a connection open. */
 function parseEvent(block: string): ServerEvent | undefined {
   let name = "message";
   let id: string | undefined;

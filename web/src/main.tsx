@@ -1,5 +1,5 @@
-// The web app's entry: reads what the server has, decides on the first page, and shows the page that the address names.
-// Chat and Story come with it; the other pages are loaded when they are opened.
+// The web app's entry: loads the server's state, decides on the first page, and shows the page of the URL. Chat and
+// Story are in the main bundle; the other pages are loaded when they are opened.
 
 import { type ComponentType, type JSX, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -55,7 +55,7 @@ function PageOf({ route: { page, id, message } }: { route: Route }): JSX.Element
   return Shown ? <Shown id={id} message={message} /> : null;
 }
 
-/** The list, and with it what another tab or another program did to what is open here. */
+/** Reloads the list, and with it changes by another tab or program to the open conversation. */
 async function look(): Promise<void> {
   if (connection.value.access !== null) return;
   if (sessions.value.unavailable !== null) return await client.health();
@@ -76,11 +76,11 @@ async function start(): Promise<void> {
   await Promise.all([attempt(refreshModels), refreshSessions()]);
   await whenOnline();
   if (!models.value.loaded) await attempt(refreshModels);
-  // A model that cannot chat tells stories.
+  // A model without a chat template opens the Story page.
   const first = servedModel(models.value, null);
   if (!route.value) go(first && !first.info.hasChatTemplate ? "story" : "chat", null, true);
   whenIdle(warmUp);
-  // A server that was started again may have other models.
+  // A restarted server may have other models.
   let wasOnline = true;
   connection.watch(() => {
     const { online } = connection.value;

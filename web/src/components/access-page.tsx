@@ -1,5 +1,5 @@
-// What is shown instead of the app where the server does not know who is asking: how to come in, and a field for the link, the
-// token or the admin key. What was pasted goes to the server once, which gives this browser a cookie for it.
+// Shown instead of the app if the server refuses access: explains how to get in, with a field for the link, the token
+// or the admin key. The pasted secret is sent to the server once, which sets a cookie in this browser.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -77,7 +77,7 @@ export function AccessPage({ need }: { need: AccessNeed }): JSX.Element {
   );
 }
 
-/** The token of a pasted link; anything else as it is. */
+/** The token of a pasted link; any other text unchanged. */
 function secretIn(text: string): string {
   return /[?&]token=([^&#\s]+)/.exec(text)?.[1] ?? text.trim();
 }

@@ -1,4 +1,4 @@
-// Axes of a chart: from values to places on the screen, and the round numbers that get a line.
+// Axes of a chart: map values to positions on the screen, and choose round numbers for ticks.
 
 export interface Axis {
   readonly from: number;
@@ -7,7 +7,7 @@ export interface Axis {
   at(value: number): number;
 }
 
-/** `start` and `end` are the places of the smallest and the largest value; `most` is how many ticks there is room for. */
+/** `start` and `end` are the positions of the smallest and the largest value; `most` is the number of ticks that fit. */
 export function logAxis(values: readonly number[], start: number, end: number, most: number): Axis {
   const positive = values.filter((value) => value > 0 && Number.isFinite(value));
   const from = Math.min(...positive);
@@ -26,7 +26,7 @@ export function logAxis(values: readonly number[], start: number, end: number, m
   };
 }
 
-/** Begins at 0. `exact`: ends at the largest value, not at the round number after it. */
+/** Starts at 0. `exact`: ends at the largest value, not at the next round number. */
 export function linearAxis(
   values: readonly number[],
   start: number,

@@ -1,4 +1,4 @@
-// "2/3": which of the messages that stand in the same place is shown, and arrows to the others.
+// "2/3": which of several sibling messages is shown, with arrows to the others.
 
 import type { JSX } from "preact";
 import type { Message } from "../api-types.ts";

@@ -1,4 +1,4 @@
-// Taking conversations elsewhere, or bringing them here: one of them, or all.
+// Export and import of conversations: one of them, or all.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -13,7 +13,7 @@ import { refreshSessions } from "../state/sessions.ts";
 import { Dialog } from "./dialog.tsx";
 
 interface Props {
-  /** The open one. */
+  /** The open conversation. */
   session: OpenSession | null;
   onClose(): void;
 }

@@ -1,5 +1,5 @@
-// A line chart in SVG, drawn at the width that it has on the screen, so that its text is as large on a phone as anywhere.
-// Axes are logarithmic or not; lines have their names at their ends, and marks stand at places that matter.
+// A line chart in SVG, drawn at its width on the screen, so that its text has the same size everywhere. Axes are
+// linear or logarithmic; lines have their names at their ends, and marks show important positions.
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -7,7 +7,7 @@ import { type Axis, linearAxis, logAxis } from "./axis.ts";
 
 export interface Line {
   name: string;
-  /** A class of the style: which colour. */
+  /** A CSS class: which colour. */
   look: "read" | "compute" | "accent";
   points: readonly (readonly [x: number, y: number])[];
 }
@@ -127,7 +127,7 @@ function Grid({ x, y, width, formatX, formatY }: GridProps): JSX.Element {
 function Mark(props: { at: number; label: string; row: number; width: number }): JSX.Element {
   const { at, label, row, width } = props;
   const toLeft = at > width / 2;
-  const textY = height - margin.bottom - 8 - 16 * row; // lines rise: below them there is room
+  const textY = height - margin.bottom - 8 - 16 * row; // lines rise, so there is room below them
   return (
     <g>
       <line class="mark-line" x1={at} x2={at} y1={margin.top} y2={height - margin.bottom} />

@@ -1,6 +1,6 @@
-// Where a person writes: Enter sends, Shift+Enter is a new line, the button stops an answer that is being written. Text
-// files are attached with a button, by dropping or by pasting them. What is written is a draft until it is sent, and can
-// be written on while an answer comes.
+// The input box: Enter sends, Shift+Enter is a new line, the button stops a running answer. Text files are attached
+// with a button, by dropping or by pasting. The text is a draft until it is sent, and can be edited while an answer is
+// written.
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -9,7 +9,7 @@ import { draftOf, setDraft, useDraft } from "../state/drafts.ts";
 import { notify } from "../state/notices.ts";
 import { Icon } from "./icon.tsx";
 
-/** Files may be dropped anywhere on the page: beside the box the browser would leave the page for them. */
+/** Files may be dropped anywhere on the page: outside the box, the browser would navigate to them. */
 function useDrop(show: (isOver: boolean) => void, take: (files: FileList) => Promise<void>): void {
   const latest = useRef(take);
   latest.current = take;
@@ -29,12 +29,12 @@ function useDrop(show: (isOver: boolean) => void, take: (files: FileList) => Pro
 }
 
 interface Props {
-  /** Whose draft it is. */
+  /** The key of the draft. */
   draft: string;
   placeholder: string;
   busy: boolean;
   disabled: boolean;
-  /** false: it was not taken, so it stays. */
+  /** false: it was not accepted, so the draft stays. */
   onSend(text: string): Promise<boolean>;
   onStop(): void;
 }
@@ -48,14 +48,14 @@ export function Composer(props: Props): JSX.Element {
   const latest = useRef(key);
   latest.current = key;
   useEffect(() => {
-    if (matchMedia("(hover: hover)").matches) area.current?.focus(); // no keyboard pops up on a phone
+    if (matchMedia("(hover: hover)").matches) area.current?.focus(); // not on a phone, where the keyboard would pop up
   }, []);
   const isEmpty = text.trim() === "" && files.length === 0;
   const send = async (): Promise<void> => {
     if (isEmpty || busy || disabled) return;
     setDraft(key, { text: "", files: [] });
     if (!(await onSend(withAttachments(text.trim(), files)))) {
-      // It may have been written on meanwhile.
+      // It may have been edited meanwhile.
       const now = draftOf(key);
       setDraft(key, {
         text: now.text === "" ? text : `${text}\n${now.text}`,
@@ -113,7 +113,7 @@ export function Composer(props: Props): JSX.Element {
         onChange={(event) => {
           const input = event.currentTarget;
           void attach([...(input.files ?? [])]);
-          input.value = ""; // the same file may be chosen again
+          input.value = ""; // so that the same file can be chosen again
         }}
       />
       <button

@@ -1,4 +1,5 @@
-// How full the model's context is after the last answer, and what to do when it is. Nothing is ever cut silently.
+// How full the model's context is after the last answer, and what to do when it is full. Nothing is ever truncated
+// silently.
 
 import type { JSX } from "preact";
 import type { Message } from "../api-types.ts";
@@ -7,7 +8,7 @@ import { grouped } from "../state/format.ts";
 interface Props {
   path: readonly Message[];
   contextSize: number | undefined;
-  /** What does not fit is left out (a story); otherwise it is refused (a chat). */
+  /** Whether text that does not fit is left out (a story) or refused (a chat). */
   slides?: boolean;
   /** Shown while there is nothing to measure. */
   hint: string;

@@ -1,5 +1,5 @@
-// Copies a text, and says so for a moment. Where the clipboard is not ours (a page without HTTPS on another machine), it
-// falls back to a selection.
+// Copies a text and confirms it for a moment. Without access to the clipboard (a page without HTTPS on another
+// machine), it falls back to a selection.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

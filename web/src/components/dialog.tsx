@@ -1,4 +1,4 @@
-// A dialog on top of everything, from the browser's own <dialog>: it keeps the focus inside and closes with Escape.
+// A modal dialog, from the browser's own <dialog>: it keeps the focus inside and closes with Escape.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -29,7 +29,7 @@ export function Dialog({ title, place = "middle", onClose, children }: Props): J
       onClose={onClose}
       onCancel={(event) => event.stopPropagation()}
       onClick={(event) => {
-        if (event.target === dialog.current) onClose(); // beside it
+        if (event.target === dialog.current) onClose(); // a click outside
       }}
     >
       <div class="dialog-body">

@@ -1,4 +1,4 @@
-// A text that is being changed, with its two ways out. Escape leaves it, Ctrl+Enter (or Enter in one line) keeps it.
+// A text box for editing, with save and cancel. Escape cancels, Ctrl+Enter (or Enter in one line) saves.
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";

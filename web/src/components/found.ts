@@ -1,5 +1,5 @@
-// A message that was looked for: the conversation is brought to the version that it is in, and the message is shown for a
-// while. The address then is the conversation's again.
+// Shows a message from a search: switches the conversation to the branch with it, and highlights it for a while. The
+// URL then becomes the conversation's again.
 
 import { useEffect, useState } from "preact/hooks";
 import type { Conversation } from "../state/conversation.ts";
@@ -10,7 +10,7 @@ import { pathTo } from "../state/tree.ts";
 
 const shownMs = 4000;
 
-/** The message to show; null: none. `message`: as the address has it. */
+/** The message to highlight; null: none. `message`: from the URL. */
 export function useFound(
   conversation: Conversation,
   mode: "chat" | "story",

@@ -1,5 +1,5 @@
-// The gauge of an answer: how fast it is written, how long the first token took, how close that is to what this machine
-// allows, and what binds. While it is written and after; the chart is the speed over the answer.
+// The gauge of an answer: its speed, the time to the first token, how close the speed is to this machine's limit, and
+// what the limiting resource is. Shown during and after the answer; the chart is the speed over the answer.
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
@@ -75,12 +75,12 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
   );
 }
 
-/** What was kept of an answer; of one that was stopped, the last that was seen of it. */
+/** The stored numbers of an answer; for a stopped one, the last live numbers. */
 function finalReading({ timings, tokens }: Message, last: Reading | null): Reading | null {
   return timings && { ...timings, tokens: tokens?.generated ?? last?.tokens ?? null };
 }
 
-/** The server knows the limit of an answer when it has ended; before that, the report of its model does. */
+/** The server knows the limit of an answer when it has ended; before that, it comes from the report of its model. */
 function withLimit(
   reading: Reading,
   limits: LimitsReport | "unmeasured" | undefined,
@@ -124,7 +124,7 @@ function Bar({ percent }: { percent: number }): JSX.Element {
 const width = 96;
 const height = 22;
 
-/** Speed over the answer; the dashed line is the machine's limit, where it is near enough to be on the chart. */
+/** Speed over the answer; the dashed line is the machine's limit, if it fits on the chart. */
 function Spark(props: { samples: readonly Sample[]; limit: number | null }): JSX.Element | null {
   const { samples, limit } = props;
   if (samples.length < 2) return null;

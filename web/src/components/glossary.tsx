@@ -1,4 +1,4 @@
-// The words of the Limits page, for somebody who meets them for the first time.
+// The terms of the Limits page, explained for newcomers.
 
 import type { JSX } from "preact";
 

@@ -1,5 +1,5 @@
-// What tuning found: for each shape of matmul (a row) and number of tokens (a column), the kernel that was fastest. One
-// colour per kernel; the list below says which is which, and where one takes over from another.
+// The result of tuning: the fastest kernel for each matmul shape (a row) and number of tokens (a column). One colour
+// per kernel; the list below names them, and where one takes over from another.
 
 import type { JSX } from "preact";
 import type { TuneView } from "../api-types.ts";

@@ -1,4 +1,5 @@
-// The Hugging Face hub: words find repositories, a repository (or a pasted address) shows its files, a file is downloaded.
+// The Hugging Face hub: a search finds repositories, a repository (or a pasted URL) shows its files, a file is
+// downloaded.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -11,18 +12,18 @@ import { attempt } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
 import { Icon } from "./icon.tsx";
 
-/** What came of the last search. */
+/** The result of the last search. */
 type Found =
   | { kind: "repositories"; list: LibraryFinding[] }
   | { kind: "files"; repository: string; list: LibraryVariant[] }
   | { kind: "problem"; text: string };
 
-/** "owner/repo", "hf:…" and addresses name a repository; everything else is words. */
+/** "owner/repo", "hf:…" and URLs name a repository; everything else is a search. */
 function namesRepository(text: string): boolean {
   return /^(hf:|https?:\/\/)/i.test(text) || /^[\w.-]+\/[\w.-]+(:[\w.-]+)?$/.test(text);
 }
 
-/** A name that leaves nothing to choose. */
+/** Whether the name leaves no choice. */
 function namesFile(text: string): boolean {
   return /\.gguf(\?|$)/i.test(text) || /^(hf:)?[\w.-]+\/[\w.-]+:[\w.-]+$/.test(text);
 }
@@ -82,7 +83,7 @@ export function HubSearch(): JSX.Element {
   );
 }
 
-/** Where the hub is out of reach, one model still comes from elsewhere. */
+/** If the hub is out of reach, one model can still be downloaded from elsewhere. */
 function Problem({ text }: { text: string }): JSX.Element {
   const fallback = useStore(models, (now) => now.models.find(isFallback));
   return (

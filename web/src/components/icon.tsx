@@ -50,7 +50,7 @@ export function Icon({ name }: { name: IconName }): JSX.Element {
   );
 }
 
-/** The product's mark. */
+/** The logo. */
 export function Mark(): JSX.Element {
   return (
     <svg class="mark" viewBox="0 0 32 32" aria-hidden="true" focusable="false">

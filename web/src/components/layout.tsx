@@ -1,5 +1,5 @@
-// The frame around every page: the mark, the pages, the conversations of Chat and Story, the colours; on a phone a bar at
-// the bottom and a drawer. And what concerns all pages: the banner when the server is gone, notices, the API key.
+// The frame around every page: the logo, navigation, the conversations of Chat and Story, the theme; on a phone a
+// bottom bar and a drawer. Also what concerns all pages: the banner when the server is gone, notices, the API key.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
@@ -127,7 +127,7 @@ async function rename(id: string, mode: "chat" | "story", title: string): Promis
   await refreshSessions();
 }
 
-/** The tab's name: what is open, on which page. */
+/** The tab's title: what is open, on which page. */
 function useTitle({ page }: Route): void {
   const chat = useStore(conversations.chat.store, ({ session }) => session?.title);
   const story = useStore(conversations.story.store, ({ session }) => session?.title);
@@ -140,7 +140,7 @@ function useTitle({ page }: Route): void {
 
 const restoreMs = 1500;
 
-/** A page that is a long list is found again where it was left; what it shows may take a moment to come. */
+/** Restores the scroll position of a long page, whose content may take a moment to load. */
 function useKeptScroll(page: PageName): void {
   useEffect(() => {
     const wanted = scrolled.get(page);
@@ -197,7 +197,7 @@ function KeysButton({ onClick }: { onClick(): void }): JSX.Element {
 }
 
 function Navigation({ page, bottom = false }: { page: PageName; bottom?: boolean }): JSX.Element {
-  // Chat and Story lead back to what was open there.
+  // Chat and Story lead back to the last open conversation.
   const last = useStore(lastOpen);
   return (
     <nav class={bottom ? "tabs" : "pages"} aria-label="Pages">

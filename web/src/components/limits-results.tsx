@@ -1,4 +1,4 @@
-// What a LimitsReport says: the few numbers that matter, two charts, and what other widths would change.
+// A LimitsReport: the most important numbers, two charts, and the effect of other bit widths.
 
 import type { JSX } from "preact";
 import { decodeLimit } from "../../../src/limits/decode.ts";
@@ -9,7 +9,7 @@ import { Chart, type Line } from "./chart.tsx";
 import { ScrollX } from "./scroll-x.tsx";
 
 const samples = 60;
-/** What benchmarks mostly use. */
+/** The prompt length that benchmarks usually use. */
 const usualPrompt = 512;
 
 export function LimitsResults({ report }: { report: LimitsReport }): JSX.Element {
@@ -206,7 +206,7 @@ function tokensText(count: number): string {
   return `${count.toLocaleString("en")} token${count === 1 ? "" : "s"}`;
 }
 
-/** Lengths that are evenly spread on a logarithmic axis. */
+/** Lengths that are evenly spaced on a logarithmic axis. */
 function spread(from: number, to: number): number[] {
   return Array.from({ length: samples + 1 }, (_, at) => from * (to / from) ** (at / samples));
 }

@@ -1,5 +1,5 @@
-// Markdown as it comes: one component per block, so that finished blocks are left alone while the last ones grow. Code is
-// coloured when its fence is closed; formulas are set once the part that sets them is here.
+// Streaming Markdown: one component per block, so that finished blocks are not rendered again while the last ones
+// grow. Code is highlighted when its fence is closed; formulas are rendered once KaTeX is loaded.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -10,7 +10,7 @@ import { useStore } from "../state/store.ts";
 import { CopyButton } from "./copy-button.tsx";
 import { memo } from "./memo.ts";
 
-/** `growing`: more of it may come. */
+/** `growing`: more text may come. */
 export function Markdown({ text, growing }: { text: string; growing: boolean }): JSX.Element {
   const isMathReady = useStore(mathReady);
   const blocks = useRef<{ made: MarkdownBlocks; withMath: boolean }>(undefined);
@@ -31,7 +31,7 @@ const BlockView = memo(
     block.code ? (
       <CodeBlock {...block.code} growing={growing} />
     ) : (
-      // sanitize.ts made it harmless.
+      // sanitize.ts made it safe.
       <div
         class={block.continued ? "block continued" : "block"}
         dangerouslySetInnerHTML={{ __html: block.html }}
@@ -57,7 +57,7 @@ function CodeBlock({ text, language, closed, growing }: CodeProps): JSX.Element 
   const [, render] = useState(0);
   const isWhole = closed || !growing;
   useEffect(() => {
-    // Asked for with the first line, it is mostly here when the last one is.
+    // Requested with the first line, it is usually loaded by the last one.
     void wantHighlighter(language).then((isNew) => {
       if (isNew) render((count) => count + 1);
     });
@@ -74,7 +74,7 @@ function CodeBlock({ text, language, closed, growing }: CodeProps): JSX.Element 
         {html === undefined ? (
           <code key="plain">{text}</code>
         ) : (
-          // highlight.ts had it sanitised.
+          // highlight.ts sanitised it.
           <code key="coloured" dangerouslySetInnerHTML={{ __html: html }} />
         )}
       </pre>

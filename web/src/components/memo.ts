@@ -1,5 +1,5 @@
-// A component that renders again only when `same` says that its properties differ: what preact/compat has, without the
-// rest of it.
+// A component that renders again only if `same` says that its properties differ: like preact/compat's memo, without
+// the rest of that package.
 
 import {
   type ComponentChildren,

@@ -1,4 +1,4 @@
-// What a loaded model takes in memory: one bar, in parts, and the same as a list.
+// The memory of a loaded model: one bar, in parts, and the same as a list.
 
 import type { JSX } from "preact";
 import type { MachineModel } from "../api-types.ts";
@@ -10,7 +10,7 @@ interface Part {
   note: string;
 }
 
-/** The same part has the same colour in every model. */
+/** The same part has the same colour for every model. */
 const hues: Readonly<Record<string, number>> = {
   embedding: 0,
   "feed forward": 1,
@@ -92,7 +92,7 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
   );
 }
 
-/** What the backend says of itself; layers of which it says the same are said once. */
+/** The backend's notes; notes that are the same for several layers are shown once. */
 function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
   const parts = partsOf(notes);
   if (parts.length === 0) return null;

@@ -1,5 +1,5 @@
-// One message of a chat: its text, what can be done with it, and the gauge of an answer. Editing makes a branch; nothing
-// that was written is ever lost.
+// One message of a chat: its text, its actions, and the gauge of an answer. Editing makes a branch; no text is ever
+// lost.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -29,9 +29,9 @@ interface Props {
   tree: Tree;
   live: LiveAnswer | undefined;
   isLast: boolean;
-  /** It was looked for. */
+  /** It is the result of a search. */
   found: boolean;
-  /** An answer is being written: nothing else can be. */
+  /** An answer is being written, so nothing else can be. */
   busy: boolean;
   /** The model can answer now. */
   canAnswer: boolean;
@@ -70,7 +70,7 @@ export function MessageView(props: Props): JSX.Element {
   );
 }
 
-/** What a person wrote, with the files that came along. */
+/** A person's text, with the attached files. */
 export function Question({ content }: { content: string }): JSX.Element {
   const { text, files } = splitAttachments(content);
   return (
@@ -122,7 +122,7 @@ function Answer({ message, live }: Props): JSX.Element {
   );
 }
 
-/** How an answer ended, where that is not by itself. */
+/** How an answer ended, unless it ended by itself. */
 function ending({ state, stopReason, error, content }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
   if (state === "aborted") return "Stopped. What was written is kept.";
@@ -133,7 +133,7 @@ function ending({ state, stopReason, error, content }: Message): string | null {
   return null;
 }
 
-/** It ended before it was done, and can go on. */
+/** It ended early, and can be continued. */
 function isCutShort({ role, state, stopReason, content }: Message): boolean {
   const isCut = state === "aborted" || state === "error" || stopReason === "length";
   return role === "assistant" && content !== "" && isCut;

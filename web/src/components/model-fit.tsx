@@ -1,4 +1,4 @@
-// What this machine can do with a model, in a sentence: whether it fits, and how fast it would be.
+// How a model would run on this machine, in a sentence: whether it fits, and how fast it would be.
 
 import type { JSX } from "preact";
 import type { ListedModel, ModelFit } from "../api-types.ts";

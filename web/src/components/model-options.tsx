@@ -1,5 +1,5 @@
-// How a model is loaded: context, KV cache, threads, layers on the GPU, with the memory before and after. What is left
-// empty is chosen by the server.
+// How a model is loaded: context, KV cache, threads, layers on the GPU, with the memory before and after. The server
+// chooses defaults for empty fields.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -21,7 +21,7 @@ type KvType = NonNullable<LoadOptions["kvType"]>;
 
 interface Props {
   name: string;
-  /** It is loaded now, and what it takes becomes free first. */
+  /** Memory of the model if it is loaded now, which is freed first. */
   loadedBytes: number;
   onClose(): void;
 }
@@ -122,7 +122,7 @@ function Field({ label, hint, value, onInput }: FieldProps): JSX.Element {
   );
 }
 
-/** undefined: empty, or no such number. */
+/** undefined: empty, or not such a number. */
 function wholeNumber(text: string, least: number): number | undefined {
   const value = Number(text.replaceAll(",", ""));
   return text !== "" && Number.isInteger(value) && value >= least ? value : undefined;
@@ -130,7 +130,7 @@ function wholeNumber(text: string, least: number): number | undefined {
 
 const waitMs = 250;
 
-/** What loading would take; asked again a moment after the last change. */
+/** The memory that loading would take; requested again a moment after the last change. */
 function usePlan(
   name: string,
   contextSize: number | undefined,

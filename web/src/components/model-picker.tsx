@@ -1,4 +1,4 @@
-// Which of the served models answers. One model is a name; several are a choice.
+// Which of the served models answers: a name if there is one model, otherwise a choice.
 
 import type { JSX } from "preact";
 import { models } from "../state/models.ts";

@@ -1,4 +1,4 @@
-// One model of the Models page: loaded, on this machine, or to be downloaded; with what can be done with it.
+// One model of the Models page: loaded, on this machine, or available for download, with its actions.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

@@ -1,5 +1,5 @@
-// What the Chat page says when there is nobody to chat with: no model, one that was not trained to, or one that this
-// conversation was held with and that is not loaded now. With the ways on.
+// Shown on the Chat page if no model can chat: no model is loaded, it was not trained for chat, or the conversation's
+// model is not loaded now. With links to what helps.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -12,7 +12,7 @@ import { useStore } from "../state/store.ts";
 type Template = NonNullable<LoadOptions["chatTemplate"]>;
 const templates: readonly Template[] = ["chatml", "llama2", "zephyr"];
 
-/** Why nobody can answer; null: somebody can. */
+/** Why no model can answer; null: one can. */
 export function chatProblem(served: ServedModel | undefined): "no model" | "no template" | null {
   if (!served) return "no model";
   return served.info.hasChatTemplate ? null : "no template";

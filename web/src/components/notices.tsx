@@ -1,5 +1,5 @@
-// What failed or was done, as lines above the page: they push it down and cover nothing. A dialog is in front of the page
-// and has them, too.
+// Notices of failures and results, as lines above the page: they push it down and cover nothing. A dialog is in front
+// of the page, so it shows them, too.
 
 import type { JSX } from "preact";
 import { dismiss, notices } from "../state/notices.ts";

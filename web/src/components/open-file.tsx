@@ -1,5 +1,5 @@
-// Opening a model that is on this machine already. Nothing is uploaded: the server opens the file where it lies, so it needs
-// the path. A browser does not tell the path of a file that was dropped or picked; the server looks for its name and size.
+// Opens a model that is already on this machine. Nothing is uploaded: the server opens the file in place, so it needs
+// the path. A browser does not reveal the path of a dropped or picked file; the server looks for its name and size.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -46,7 +46,7 @@ export function OpenFile(): JSX.Element {
     event.preventDefault();
     setIsOver(false);
     const { files } = event.dataTransfer!;
-    // Some file managers say the path.
+    // Some file managers provide the path.
     const address = event.dataTransfer!.getData("text/uri-list").split("\n")[0]!.trim();
     if (/^file:\/\//i.test(address)) {
       void open(decodeURIComponent(new URL(address).pathname));

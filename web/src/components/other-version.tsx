@@ -1,18 +1,18 @@
-// After a piece of a story was rewritten: the version before, with all that came after it, in sight below the text. One
-// can go back to it, or put what came after it behind the new piece.
+// After a piece of a story was rewritten: shows the previous version, with everything after it, below the text. The
+// writer can go back to it, or append what came after it to the new piece.
 
 import type { JSX } from "preact";
 import type { Message } from "../api-types.ts";
 import { children, newestBelow, pathTo, siblings, type Tree } from "../state/tree.ts";
 
 interface Other {
-  /** The version that stands in the last piece's place. */
+  /** The sibling of the last piece. */
   version: Message;
   /** What came after it. */
   rest: readonly Message[];
 }
 
-/** The newest other version of a story's last piece that went on; undefined: there is none. */
+/** The newest other version of a story's last piece that was continued; undefined: there is none. */
 export function otherVersion(tree: Tree, last: Message | undefined): Other | undefined {
   if (!last || children(tree, last.id).length > 0) return undefined;
   const version = siblings(tree, last).findLast(

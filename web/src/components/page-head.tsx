@@ -1,4 +1,4 @@
-// The line above a conversation: its title, its model, and what can be done with it as a whole.
+// The line above a conversation: its title, its model, and actions on the whole conversation.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

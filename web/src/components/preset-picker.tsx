@@ -1,4 +1,4 @@
-// Settings under a name: choose, save, delete.
+// Presets: choose, save, delete.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -22,7 +22,7 @@ interface Props {
 export function PresetPicker({ settings, onChange }: Props): JSX.Element {
   const all = useStore(presets);
   const [name, setName] = useState<string | null>(null);
-  // A server that keeps nothing has none.
+  // A server without sessions has none.
   useEffect(() => void loadPresets().catch(() => {}), []);
   const chosen = presetOf(all, settings);
   const pick = (wanted: string): void => {

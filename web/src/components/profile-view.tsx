@@ -1,4 +1,4 @@
-// The profile of a model: where the time of its answers went, phase by phase, op by op. Recorded when the server was
+// The profile of a model: where the time of its answers went, phase by phase, op by op. Recorded if the server was
 // started with --profile, as `npm start` does.
 
 import type { JSX } from "preact";

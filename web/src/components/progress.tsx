@@ -1,4 +1,4 @@
-// How far something is: a bar and a percentage.
+// A progress bar with a percentage.
 
 import type { JSX } from "preact";
 import { digits } from "../state/format.ts";

@@ -1,4 +1,4 @@
-// A quantize report: before and after in a few numbers, then a line for each tensor.
+// A quantize report: before and after in a few numbers, then a line per tensor.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -79,7 +79,7 @@ function Numbers({ report }: { report: QuantizeReport }): JSX.Element {
   );
 }
 
-/** Rows that are shown at first: models have hundreds. */
+/** Rows shown at first: models have hundreds. */
 const few = 12;
 
 function Tensors({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
@@ -141,7 +141,7 @@ function Tensors({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
   );
 }
 
-/** Why tensors have another type than the file's; the same reason once. */
+/** Why tensors have another type than the file's; each reason once. */
 function Notes({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
   const notes = [...new Set(tensors.flatMap(({ note }) => (note === undefined ? [] : [note])))];
   return (

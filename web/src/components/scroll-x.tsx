@@ -1,4 +1,4 @@
-// A table that may be wider than the screen: it scrolls by itself, with the keyboard, too.
+// A table that may be wider than the screen: it scrolls on its own, also with the keyboard.
 
 import type { ComponentChildren, JSX } from "preact";
 

@@ -1,5 +1,5 @@
-// Keeps the end of a growing page in sight, as long as the reader is there: who scrolls up is left alone, and who comes
-// back finds the place again.
+// Keeps the end of a growing page in view while the reader is there: a reader who scrolls up is left alone, and one
+// who returns finds the place again.
 
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -8,8 +8,8 @@ import { scrolled } from "../state/places.ts";
 const near = 80;
 
 /**
- * For the element that scrolls; its first child is what grows. `key`: what is shown; another one starts where it was
- * left, or at its end. `found`: a message to show instead.
+ * For the scrolling element, whose first child grows. `key`: what is shown; another one starts at its last position,
+ * or at its end. `found`: a message to show instead.
  */
 export function useStickToEnd(
   key: string | null,
@@ -53,7 +53,7 @@ export function useStickToEnd(
   return box;
 }
 
-/** Escape stops an answer, wherever the focus is, unless something in front of it takes the key. */
+/** Escape stops an answer, wherever the focus is, unless something in front handles the key. */
 export function useEscape(active: boolean, stop: () => void): void {
   const latest = useRef(stop);
   latest.current = stop;

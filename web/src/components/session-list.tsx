@@ -1,4 +1,4 @@
-// The conversations of a page, newest first, with search, renaming and deleting. Searching looks at all of them, titles
+// The conversations of a page, newest first, with search, renaming and deleting. The search covers all of them, titles
 // and texts; a hit leads to its page.
 
 import type { JSX } from "preact";

@@ -1,5 +1,5 @@
-// How answers are sampled, each setting with one sentence on what it does. A setting that was never touched is the
-// server's; "default" gives it back.
+// The sampling settings, each with one sentence on its effect. A setting that was never changed uses the server's
+// default; "default" restores it.
 
 import type { JSX } from "preact";
 import type { SessionSettings, SettingsChange } from "../api-types.ts";
@@ -19,7 +19,7 @@ interface Setting {
   min: number;
   max: number;
   step: number;
-  /** What the engine does when nobody says. */
+  /** The engine's default. */
   usual: number;
 }
 
@@ -103,7 +103,7 @@ export function SettingsPanel({ settings: now, withSystem, onChange }: Props): J
             placeholder="You are a helpful assistant."
             value={now.systemPrompt ?? ""}
             dir="auto"
-            // At once: Escape closes the dialog without a "change".
+            // On every input: Escape closes the dialog without a "change" event.
             onInput={(event) => onChange({ systemPrompt: event.currentTarget.value || null })}
           />
           <span class="hint">Said to the model before the first message.</span>

@@ -1,6 +1,6 @@
-// Keys for what buttons do. A button or box that has one says so (aria-keyshortcuts), and the key presses whichever of
-// them is on the page: what can be done, and where, is in one place. They are single letters, so they only count outside
-// of text boxes, and can be switched off.
+// Keyboard shortcuts for buttons. A button or box declares its key (aria-keyshortcuts), and the key presses whichever
+// of them is on the page, so that actions are defined in one place. Keys are single letters, so they work only outside
+// text boxes, and can be switched off.
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
@@ -15,7 +15,7 @@ interface Shortcut {
   what: string;
 }
 
-/** Those of text boxes and of the browser; they count always. */
+/** Keys of text boxes and of the browser, which always work. */
 const always: readonly Shortcut[] = [
   { keys: ["Enter"], what: "Send the message" },
   { keys: ["Shift+Enter"], what: "New line in a message" },
@@ -55,7 +55,7 @@ export function useShortcuts(onList: () => void): void {
   }, [onList]);
 }
 
-/** true: the key meant something. */
+/** true: the key was handled. */
 function press({ key, shiftKey }: KeyboardEvent, onList: () => void): boolean {
   if (key === "?") {
     onList();
@@ -84,7 +84,7 @@ function isTextBox(target: EventTarget | null): boolean {
 }
 
 function leave(target: HTMLElement): void {
-  // Escape stops an answer first, and dialogs close with it.
+  // Escape first stops an answer, and closes dialogs.
   if (!target.closest("dialog") && !document.querySelector("[data-writing]")) target.blur();
 }
 

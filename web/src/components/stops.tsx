@@ -1,4 +1,4 @@
-// A slider over a few values that make sense, rather than over everything in between.
+// A slider over a few useful values instead of a continuous range.
 
 import type { JSX } from "preact";
 

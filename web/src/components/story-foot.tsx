@@ -1,5 +1,5 @@
-// What a writer has at hand below a story: continue, alternatives, undo and redo, the temperature and how much the model
-// writes at a time; and how fast it does.
+// The controls below a story: continue, alternatives, undo and redo, temperature and length of a continuation; and its
+// speed.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -13,7 +13,7 @@ import { Icon } from "./icon.tsx";
 interface Props {
   path: readonly Message[];
   live: ReadonlyMap<string, LiveAnswer>;
-  /** The last answer ended without a word. */
+  /** The last answer was empty. */
   silent: boolean;
   contextSize: number | undefined;
   settings: SessionSettings;
@@ -33,7 +33,7 @@ export function StoryFoot(props: Props): JSX.Element {
   const [count, setCount] = useState(3);
   const answer = path.findLast(({ role }) => role === "assistant");
   const outgrown = path.filter(({ tokens }) => (tokens?.dropped ?? 0) > 0);
-  // Said once; from then on the meter says it in short.
+  // Shown once; after that only the meter shows it.
   const isNew = outgrown.length === 1 && outgrown[0] === answer;
   return (
     <div class="foot story-foot">

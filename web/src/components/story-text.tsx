@@ -1,5 +1,5 @@
-// The text of a story: pieces one after the other, as one text. What the model wrote is marked quietly; a click on a piece
-// shows what can be done with it.
+// The text of a story: its pieces as one continuous text. The model's text is marked subtly; a click on a piece shows
+// its actions.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -14,7 +14,7 @@ interface Props {
   tree: Tree;
   live: ReadonlyMap<string, LiveAnswer>;
   busy: boolean;
-  /** A piece that was looked for. */
+  /** A piece from a search. */
   found: string | null;
   onEdit(message: Message): void;
   onGoBack(message: Message): void;
@@ -69,7 +69,7 @@ export function StoryText(props: Props): JSX.Element {
   );
 }
 
-/** "2/3" where a piece has other versions. */
+/** "2/3" if a piece has other versions. */
 function versionsText(tree: Tree, piece: Message): string | undefined {
   const all = siblings(tree, piece);
   return all.length < 2 ? undefined : `${all.indexOf(piece) + 1}/${all.length}`;
@@ -98,7 +98,7 @@ function Piece(props: PieceProps): JSX.Element {
     onPick();
   };
   return (
-    // A <button> would break lines around itself; this is a part of a running text.
+    // A <button> would break lines around itself; this is part of continuous text.
     // biome-ignore lint/a11y/useSemanticElements: see above
     <span
       class={`piece ${piece.role} ${picked ? "picked" : ""} ${found ? "found" : ""}`}

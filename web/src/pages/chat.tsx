@@ -1,5 +1,5 @@
-// The Chat page: a conversation with a model. What is on it comes from state/conversation.ts; this file puts the parts
-// together and says what each action asks of the server.
+// The Chat page: a conversation with a model. Its data comes from state/conversation.ts; this file puts the components
+// together and maps actions to requests.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -48,7 +48,7 @@ const actions: MessageActions = {
 
 interface PageProps {
   id: string | null;
-  /** A message that was looked for. */
+  /** A message from a search. */
   message?: string | undefined;
 }
 
@@ -58,7 +58,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   const { model: preferred } = useStore(preferences);
   const list = useStore(models);
   const [settingsOpen, setSettingsOpen] = useState(false);
-  // On its way to the server, which may be busy with somebody else.
+  // Sent to the server, which may be busy with another request.
   const [pending, setPending] = useState<string | null>(null);
   const [settings, changeSettings] = useSettings(conversation, "chat");
   const model = session ? session.model : servedName(list.served, preferred);
@@ -159,14 +159,13 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   );
 }
 
-/** The model that was chosen last, while it is served. */
-/** The preferred model where it is loaded, else the first that chats. */
+/** The preferred model if it is loaded, otherwise the first that can chat. */
 function servedName(served: readonly ServedModel[], preferred: string | null): string | null {
   if (served.some(({ id }) => id === preferred)) return preferred;
   return served.find(({ info }) => info.hasChatTemplate)?.id ?? null;
 }
 
-/** After going back: the way forward again. */
+/** After going back: a button to go forward again. */
 function Onward({ leaf, count }: { leaf: Message | undefined; count: number }): JSX.Element | null {
   if (!leaf || count === 0) return null;
   return (

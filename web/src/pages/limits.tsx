@@ -1,6 +1,6 @@
-// The Limits page: how fast hardware can run a model at most, before anything is bought or downloaded. It opens on this
-// machine and the loaded model. The arithmetic is src/limits, which is pure and runs here as it is; every slider shows its
-// effect at once.
+// The Limits page: how fast hardware can run a model at most, before anything is bought or downloaded. It opens with
+// this machine and the loaded model. The arithmetic is src/limits, which is pure and runs in the page; every slider
+// has an immediate effect.
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -88,7 +88,7 @@ interface ControlsProps {
   loaded: readonly LoadedModel[];
   machine: MachineMeasurement | null;
   onChange(part: LimitsChoice): void;
-  /** Another model: with its own widths and context. */
+  /** Selects another model, with its own bit widths and context. */
   onModel(model: string): void;
   onReset: (() => void) | undefined;
 }
@@ -204,7 +204,7 @@ interface Facts {
   machine: MachineMeasurement | null;
 }
 
-/** null until the server has said what is loaded and measured: nothing jumps from one default to another. */
+/** null until the server has reported what is loaded and measured, so that the page does not jump between defaults. */
 function useFacts(): Facts | null {
   const served = useStore(models, (now) => now.served);
   const [facts, setFacts] = useState<Facts | null>(null);
@@ -227,7 +227,7 @@ function useFacts(): Facts | null {
   return facts;
 }
 
-/** On what it runs on, where that was measured; undefined: the server does not know its file. */
+/** For the device it runs on, if that was measured; undefined: the server does not know its file. */
 async function loadedModel({ id, info }: ServedModel): Promise<LoadedModel | undefined> {
   const facts = { id, threads: info.backend.threads, contextSize: info.contextSize };
   try {

@@ -1,5 +1,5 @@
-// The Machine page: what this machine can do, what the loaded models take of it, what was tuned on it, and where the time
-// of the last answers went. Numbers come from the server; measuring is started here.
+// The Machine page: what this machine can do, the memory of the loaded models, the tune file, and the profile of the
+// last answers. The numbers come from the server; a measurement can be started here.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";

@@ -1,5 +1,5 @@
-// The Models page: what is loaded, what is on this machine, what could run here and how fast, the hub, and files that lie
-// elsewhere. The list and the work are the server's.
+// The Models page: loaded models, those on this machine, those that could run here and how fast, the hub, and files
+// elsewhere. The server provides the list and does the work.
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
@@ -92,10 +92,10 @@ function Rows({ models: list }: { models: readonly ListedModel[] }): JSX.Element
   );
 }
 
-/** The list goes on behind a fold. */
+/** Rows shown before the list is folded. */
 const firstRows = 6;
 
-/** Best first, as the server has them; what cannot run here is folded away. */
+/** Best first, in the server's order; models that cannot run here are folded away. */
 function Downloads({ models: list }: { models: readonly ListedModel[] }): JSX.Element {
   const canRun = list.filter((model) => model.fit?.fits !== "no" || isBusy(model));
   const cannot = list.filter((model) => !canRun.includes(model));

@@ -1,5 +1,6 @@
-// The Quantize page: what a smaller type would do to a model. Size, the speed that this machine allows, how well it still
-// foresees a text, and what each tensor lost. The report is made by the server, in memory; the file is the command line's.
+// The Quantize page: the effect of a smaller type on a model: size, the speed that this machine allows, how well it
+// still predicts a text, and the error of each tensor. The server makes the report in memory; the command line writes
+// files.
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -139,14 +140,14 @@ function isRunning({ error, report }: QuantizeJob): boolean {
   return error === null && report === null;
 }
 
-/** What the server has; asked again while it works. */
+/** The server's report; polled while it works. */
 function useReport(): { view: QuantizeView | null; take(view: QuantizeView): void } {
   const [view, take] = useState<QuantizeView | null>(null);
   useEffect(() => void attempt(async () => take(await client.quantize())), []);
   useEffect(() => {
     if (!view?.job || !isRunning(view.job)) return;
     const look = async (): Promise<void> =>
-      // While the server is away the last view stays, and is looked at again.
+      // While the server is away the last view stays, and is polled again.
       take(await client.quantize().catch(() => ({ ...view })));
     const timer = setTimeout(() => void look(), pollMs);
     return () => clearTimeout(timer);

@@ -1,5 +1,5 @@
-// The Story page: a text that a person and a model write together. The text is the path of the session's tree; what each
-// wrote is a piece. Continuing adds one, undoing moves back by one, and alternatives are pieces side by side.
+// The Story page: a text that a person and a model write together. The text is the path of the session's tree, in
+// pieces by either. Continuing adds a piece, undoing goes back by one, and alternatives are sibling pieces.
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -36,7 +36,7 @@ const beginnings = [
 
 interface PageProps {
   id: string | null;
-  /** A piece that was looked for. */
+  /** A piece from a search. */
   message?: string | undefined;
 }
 
@@ -48,7 +48,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const { model: preferred } = useStore(preferences);
   const key = draftKey("story", session?.id ?? null);
   const { text: draft } = useDraft(key);
-  // Asked for, and not begun yet: the server may be busy with somebody else.
+  // Requested, but not started yet: the server may be busy with another request.
   const [starting, setStarting] = useState(false);
   const [choosing, setChoosing] = useState<readonly string[]>([]);
   const [redo, setRedo] = useState<readonly string[]>([]);
@@ -70,17 +70,17 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
   const shownId = session?.id ?? null;
-  // Another story begins with nothing in hand.
+  // Another story starts with a clean state.
   useEffect(() => {
     setChoosing([]);
     setRedo([]);
   }, [shownId]);
 
-  // After a reload: alternatives that are still being written stand side by side again.
+  // After a reload, alternatives that are still being written are side by side again.
   useEffect(() => {
     if (run && run.messages.length > 1) setChoosing(run.messages);
   }, [run]);
-  // None of them had a word to say.
+  // All of them were empty.
   const isOver = run === null && choosing.length > 0 && options.length === 0;
   // Or another tab has chosen.
   const leaf = session?.leaf ?? null;
@@ -90,15 +90,15 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
     if (isOver || isElsewhere) setChoosing([]);
   }, [isOver, isElsewhere]);
   useEffect(() => {
-    if (matchMedia("(hover: hover)").matches) area.current?.focus(); // no keyboard pops up on a phone
+    if (matchMedia("(hover: hover)").matches) area.current?.focus(); // not on a phone, where the keyboard would pop up
   }, []);
 
-  /** `count` continuations of the text, the draft included. */
+  /** Requests `count` continuations of the text, including the draft. */
   const goOn = async (count: number): Promise<void> => {
     const written = draft;
     if (text.length === 0 && written.trim() === "") return area.current?.focus();
     setStarting(true);
-    setDraft(key, { text: "" }); // what is typed from now on is the next turn's
+    setDraft(key, { text: "" }); // text typed from now on is for the next turn
     refocus();
     const begun = await attempt(async () => {
       await saveSettings();
@@ -116,7 +116,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
     setRedo([]);
     setChoosing(count > 1 ? begun.answers.map((answer) => answer.id) : []);
   };
-  /** Back to the box after a button was pressed; on a phone only if the keyboard is up anyway. */
+  /** Returns the focus to the box after a button press; on a phone only if the keyboard is already shown. */
   const refocus = (): void => {
     if (matchMedia("(hover: hover)").matches) area.current?.focus();
   };

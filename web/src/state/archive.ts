@@ -1,5 +1,5 @@
-// All conversations and presets as one file, and back. The file is a list of what single conversations are exported as,
-// so each is checked by the server as if it had come alone; one that is here already is left as it is.
+// All conversations and presets as one file, and back. The file is a list of single exports, so the server checks each
+// as if it were imported alone; conversations that already exist are left as they are.
 
 import { sentence } from "../api.ts";
 import type { Preset } from "../api-types.ts";
@@ -18,11 +18,11 @@ interface Archive {
 
 export interface Imported {
   added: number;
-  /** Were here already. */
+  /** Already existed. */
   known: number;
-  /** Sentences, one for each that was refused. */
+  /** A sentence for each that was refused. */
   refused: string[];
-  /** The last one that was added. */
+  /** The last one added. */
   last: { mode: "chat" | "story"; id: string } | null;
 }
 
@@ -78,7 +78,7 @@ export async function importText(text: string): Promise<Imported> {
   return result;
 }
 
-/** What has the same name here stays as it is here. Returns a sentence for each that was refused. */
+/** Presets whose name already exists are not changed. Returns a sentence for each that was refused. */
 async function importPresets(presets: unknown): Promise<string[]> {
   if (!Array.isArray(presets)) return [];
   const here = new Set((await client.presets()).map(({ name }) => name));
@@ -100,6 +100,6 @@ function asArchive(text: string): Archive | undefined {
     if (found?.format !== format || !Array.isArray(found.sessions)) return undefined;
     return found as Archive;
   } catch {
-    return undefined; // the server says what is wrong with it
+    return undefined; // the server reports what is wrong with it
   }
 }

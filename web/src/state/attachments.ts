@@ -1,5 +1,5 @@
-// Text files that go along with a message. They are part of its text, each in a fence under its name, so that any model
-// can read them and an export has them; the page shows them folded.
+// Text files attached to a message. They are part of its text, each in a code fence under its name, so that any model
+// can read them and an export contains them; the page shows them folded.
 
 export interface Attachment {
   name: string;
@@ -8,7 +8,7 @@ export interface Attachment {
 
 const mostBytes = 512 * 1024;
 
-/** A file as text; a sentence that says why it cannot be one. */
+/** A file as text, or a sentence why it is not text. */
 export async function readAttachment(file: File): Promise<Attachment | string> {
   if (file.size > mostBytes) return `${file.name} is larger than 512 KB: attach a part of it.`;
   try {
@@ -21,7 +21,7 @@ export async function readAttachment(file: File): Promise<Attachment | string> {
   }
 }
 
-/** The message that is sent. */
+/** The message to send. */
 export function withAttachments(text: string, files: readonly Attachment[]): string {
   const fenced = files.map(({ name, text: content }) => {
     const fence = "`".repeat(Math.max(3, longestRun(content) + 1));
@@ -32,11 +32,11 @@ export function withAttachments(text: string, files: readonly Attachment[]): str
 
 const fenced = /(?:^|\n\n)File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2(?=$|\n\nFile: )/g;
 
-/** The other way: what was written, and what was attached. */
+/** The reverse: the typed text and the attached files. */
 export function splitAttachments(content: string): { text: string; files: Attachment[] } {
   const found = [...content.matchAll(fenced)];
   const last = found.at(-1);
-  // They stand at the end; a fence in the middle is part of the text.
+  // Attachments are at the end; a fence in the middle is part of the text.
   if (!last || last.index + last[0].length !== content.length) return { text: content, files: [] };
   return {
     text: content.slice(0, found[0]!.index),

@@ -1,6 +1,6 @@
-// Markdown that grows, cut into its blocks: a block that is finished is never looked at again, so that an answer of any
-// length costs the same per frame. Only the last two blocks are read anew, since what comes next may still change them.
-// A long list is shown in pieces: it is one block until it ends, and would be made anew with every word.
+// Splits growing Markdown into blocks: a finished block is never parsed again, so an answer of any length costs the
+// same per frame. Only the last two blocks are parsed again, because the next text may still change them. A long list
+// is shown in pieces: it is one block until it ends, and would be rendered again with every word.
 
 import { Marked, type Token, type Tokens } from "marked";
 import { escapeHtml } from "./escape.ts";
@@ -8,13 +8,13 @@ import { mathExtension } from "./math.ts";
 import { sanitize } from "./sanitize.ts";
 
 export interface Block {
-  /** The same as long as the block is. */
+  /** Constant for the life of the block. */
   key: number;
-  /** Of a block of code; undefined: `html` is the block. */
+  /** For a code block; undefined: `html` is the block. */
   code?: { text: string; language: string; closed: boolean };
   /** Sanitised. */
   html: string;
-  /** Goes on with the list of the block before it. */
+  /** Continues the list of the previous block. */
   continued?: true;
 }
 
@@ -22,9 +22,9 @@ const marked = new Marked({
   gfm: true,
   breaks: true,
   renderer: {
-    // What a model writes is text: tags in it are shown, not obeyed.
+    // A model's output is text: tags in it are shown, not interpreted.
     html: ({ text }) => escapeHtml(text),
-    // A picture would be a request to somewhere else. Its address can be looked at and followed.
+    // A picture would be a request to another host. Its URL is shown as a link.
     image: ({ href, text }) => `<a href="${escapeHtml(href)}">${escapeHtml(text || href)}</a>`,
   },
 });
@@ -35,19 +35,19 @@ const itemsPerPiece = 24;
 
 export class MarkdownBlocks {
   #text = "";
-  /** Of the text, what the finished blocks cover. */
+  /** How much of the text the finished blocks cover. */
   #offset = 0;
   #finished: Block[] = [];
   #blocks: readonly Block[] = [];
-  /** HTML of the pieces of lists in the last update, by what they are made of. */
+  /** HTML of list pieces in the last update, by their source. */
   #pieces = new Map<string, string>();
 
-  /** Whether there may be formulas in it. */
+  /** Whether it may contain formulas. */
   get hasMath(): boolean {
     return /\$|\\[([]/.test(this.#text);
   }
 
-  /** The blocks of a text, which mostly is the last one with something added. */
+  /** The blocks of a text, which usually is the previous one with something appended. */
   update(raw: string): readonly Block[] {
     const text = raw.replaceAll(/\r\n?/g, "\n");
     if (text === this.#text) return this.#blocks;
@@ -97,7 +97,7 @@ export class MarkdownBlocks {
   }
 }
 
-/** A list as lists of a few items, which count on from one another. */
+/** Splits a list into lists of a few items, with continuing numbers. */
 function piecesOf(list: Tokens.List): Tokens.List[] {
   const pieces: Tokens.List[] = [];
   for (let at = 0; at < list.items.length; at += itemsPerPiece) {
@@ -108,7 +108,7 @@ function piecesOf(list: Tokens.List): Tokens.List[] {
   return pieces;
 }
 
-/** Where the last blocks begin that may still change; blank lines between blocks are none. */
+/** The start of the last blocks that may still change; blank lines between blocks do not count. */
 function openFrom(tokens: readonly Token[]): number {
   let blocks = 0;
   for (let at = tokens.length - 1; at >= 0; at--) {
@@ -117,7 +117,7 @@ function openFrom(tokens: readonly Token[]): number {
   return 0;
 }
 
-/** A fence that ended; what stands indented has none. */
+/** Whether a fence is closed; an indented block has none. */
 function isClosed(raw: string): boolean {
   const fence = /^ {0,3}(`{3,}|~{3,})/.exec(raw)?.[1];
   return (

@@ -1,14 +1,15 @@
-// Whether the server answers. Lost, it is asked again every second or so until it does; whoever waits is woken then. Also
-// who we are for it: the API key, which a server may want, kept for this tab only; and whether it lets us in at all.
+// Whether the server responds. If it is lost, it is polled every second or so until it is back; then waiting requests
+// continue. Also our identity: the API key, if the server needs one, stored for this tab only; and whether the server
+// lets us in at all.
 
 import { httpClient, type LanternClient, RequestError } from "../api.ts";
 import { Store } from "./store.ts";
 
 export interface Connection {
   online: boolean;
-  /** The server wants an API key that we do not have. */
+  /** The server needs an API key that we do not have. */
   needsKey: boolean;
-  /** What the server wants before it shows conversations and models; null: nothing more. */
+  /** What the server needs before it shows conversations and models; null: nothing more. */
   access: AccessNeed | null;
 }
 
@@ -34,7 +35,7 @@ export const client: LanternClient = httpClient("", {
 
 let retrying = false;
 
-/** Says that the server has gone, and asks until it is back. */
+/** Marks the server as gone, and polls until it is back. */
 export function lost(): void {
   connection.patch({ online: false });
   if (retrying) return;
@@ -53,8 +54,8 @@ export function lost(): void {
 const heartbeatMs = 2000;
 
 /**
- * A page that only shows something asks now and then, too: the banner should not wait for the next click, and what other
- * tabs changed should be seen here.
+ * A page without requests also polls from time to time, so that the banner appears before the next click and changes
+ * by other tabs are seen.
  */
 export function watchServer(ask: () => Promise<void>): void {
   const look = (): void => {
@@ -66,7 +67,7 @@ export function watchServer(ask: () => Promise<void>): void {
   document.addEventListener("visibilitychange", look);
 }
 
-/** Resolves when the server answers, which may be at once. */
+/** Resolves when the server responds, which may be immediately. */
 export async function whenOnline(): Promise<void> {
   if (connection.value.online) return;
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -83,7 +84,7 @@ export function setKey(key: string): void {
   connection.patch({ needsKey: false });
 }
 
-/** Looks at an error for what concerns the connection; true where there is nothing more to say about it. */
+/** Handles errors that concern the connection; true if nothing more needs to be shown. */
 export function noteFailure(error: unknown): boolean {
   if (!(error instanceof RequestError)) return false;
   const access = /^admin_(token|key|local)/.exec(error.reason ?? "")?.[1];

@@ -1,8 +1,8 @@
-// The open conversation: its tree of messages, where it stands, and the answers that are being written. Chat and Story
-// share it. Everything is on the server; this is a view that follows it.
+// The open conversation: its tree of messages, its current message, and the answers that are being written. Used by
+// Chat and Story. Everything is stored on the server; this is a view that follows it.
 //
-// An answer is followed through its run's events. When the connection breaks, it goes on after the last event that came;
-// when the server was started again meanwhile, the run is gone and what it wrote is in the tree.
+// An answer is followed through its run's events. If the connection breaks, it resumes after the last event; if the
+// server was restarted meanwhile, the run is gone and its text is in the tree.
 
 import { RequestError } from "../api.ts";
 import type { Message, NewSession, OpenSession, RunEvent, RunView, Started } from "../api-types.ts";
@@ -16,16 +16,16 @@ import { Store } from "./store.ts";
 import { type Tree, treeOf } from "./tree.ts";
 
 export interface ConversationState {
-  /** null: none is open; the first message makes one. */
+  /** null: none is open; the first message creates one. */
   session: OpenSession | null;
   tree: Tree;
   run: RunView | null;
-  /** By message: answers that are written now or were, since this page was opened. */
+  /** Answers that are or were being written since this page was opened, by message. */
   live: ReadonlyMap<string, LiveAnswer>;
   loading: boolean;
-  /** The session in the address does not exist. */
+  /** The session in the URL does not exist. */
   missing: boolean;
-  /** The last answer of a story ended without a word, and left nothing behind. */
+  /** The last answer of a story was empty and was removed. */
   silent: boolean;
 }
 
@@ -42,10 +42,10 @@ const empty: ConversationState = {
 export class Conversation {
   readonly store: Store<ConversationState> = new Store(empty);
   #following: AbortController | undefined;
-  /** Something was asked of the server; what the list says meanwhile may be older. */
+  /** Number of pending requests; the list may be older meanwhile. */
   #asking = 0;
 
-  /** Opens a session, or none. What was open before goes on at the server. */
+  /** Opens a session, or none. The previous one continues on the server. */
   async open(id: string | null): Promise<void> {
     if (id === (this.store.value.session?.id ?? null)) return;
     this.#following?.abort();
@@ -82,10 +82,10 @@ export class Conversation {
     if (run && this.store.value.run?.id !== run.id) void this.#follow(run);
   }
 
-  /** What the list says of the open session: another tab, or another program, may have changed it. */
+  /** Applies changes to the open session from the list: another tab or program may have made them. */
   async sync(listed: OpenSession | undefined, isAll: boolean): Promise<void> {
     const { session, run } = this.store.value;
-    // An answer that is followed is read again at its end.
+    // An answer that is being followed is read again at its end.
     if (!session || run || this.#asking > 0) return;
     const isGone = !listed && isAll && session.messageCount > 0;
     const isSame =
@@ -104,7 +104,7 @@ export class Conversation {
   }
 
   /**
-   * Starts answers and follows them; without an open session, in a new one, which is not kept when what was asked is
+   * Starts answers and follows them; without an open session, in a new one, which is deleted if the request is
    * refused.
    */
   async begin(wanted: NewSession, ask: (session: string) => Promise<Started>): Promise<Started> {
@@ -118,7 +118,7 @@ export class Conversation {
     } catch (error) {
       if (this.#isOpen(made.id)) this.store.set(empty);
       if (error instanceof RequestError && !error.offline) {
-        await client.deleteSession(made.id).catch(() => {}); // without messages it is listed nowhere
+        await client.deleteSession(made.id).catch(() => {}); // without messages it is not listed
       }
       throw error;
     }
@@ -134,7 +134,7 @@ export class Conversation {
     const live = new Map(this.store.value.live);
     for (const { id, content } of started.answers) live.set(id, new LiveAnswer(content));
     const leaf = started.answers[0]!.id;
-    // The server names a conversation after its first line; so do we until we hear what it made of it.
+    // The server uses the first line as the title; do the same until its title arrives.
     const title = session.title || (started.user?.content.trim().split("\n", 1)[0] ?? "");
     const open = { ...this.store.value.session!, leaf, title };
     this.store.patch({ live, session: open, silent: false });
@@ -159,7 +159,7 @@ export class Conversation {
     if (change.title !== undefined) void refreshSessions();
   }
 
-  /** A message without an answer. */
+  /** Saves a message without an answer. */
   async keep(ask: Parameters<typeof client.keep>[1]): Promise<Message | undefined> {
     const { session } = this.store.value;
     if (!session) return undefined;
@@ -200,11 +200,11 @@ export class Conversation {
           this.#take(event);
           if (event.name === "done") return await this.#ended(run, signal);
         }
-        if (!signal.aborted) lost(); // it ended without saying so: the server has gone
+        if (!signal.aborted) lost(); // it ended without a last event: the server has gone
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof RequestError && error.status === 404) {
-          return await this.#ended(run, signal); // the server was started again
+          return await this.#ended(run, signal); // the server was restarted
         }
         lost();
       }
@@ -231,7 +231,7 @@ export class Conversation {
     handle(event.data);
   }
 
-  /** What to do with each kind of event. */
+  /** The handler of each kind of event. */
   readonly #handlers: {
     readonly [Name in RunEvent["name"]]: (data: Extract<RunEvent, { name: Name }>["data"]) => void;
   } = {
@@ -266,7 +266,7 @@ export class Conversation {
   }
 }
 
-/** One for each mode: going from Chat to Story and back loses nothing. */
+/** One for each mode: switching between Chat and Story loses nothing. */
 export const conversations: Readonly<Record<"chat" | "story", Conversation>> = {
   chat: new Conversation(),
   story: new Conversation(),

@@ -1,5 +1,5 @@
-// What is written and not sent yet, for each conversation: text and attached files. Kept in this browser, so that going
-// elsewhere or reloading the page loses nothing; "new" is the conversation that does not exist yet.
+// Drafts for each conversation: text and attached files. Stored in this browser, so that leaving or reloading the page
+// loses nothing; "new" is the conversation that does not exist yet.
 
 import type { Attachment } from "./attachments.ts";
 import { Store, useStore } from "./store.ts";
@@ -28,7 +28,7 @@ export function setDraft(key: string, change: Partial<Draft>): void {
     if (next.text === "" && next.files.length === 0) localStorage.removeItem(prefix + key);
     else localStorage.setItem(prefix + key, JSON.stringify(next));
   } catch {
-    // Storage is full or switched off: it holds until the page is closed.
+    // Storage is full or disabled: the draft lasts until the page is closed.
   }
 }
 
@@ -36,7 +36,7 @@ export function dropDraft(key: string): void {
   setDraft(key, none);
 }
 
-/** The conversation was made, or was not after all. */
+/** Call when the conversation was created, or was not after all. */
 export function moveDraft(from: string, to: string): void {
   setDraft(to, draftOf(from));
   dropDraft(from);
@@ -46,7 +46,7 @@ export function useDraft(key: string): Draft {
   return useStore(drafts, (all) => all.get(key) ?? remembered(key));
 }
 
-/** What storage has, as one object as long as the page is open: a new one would render again and again. */
+/** Stored drafts, one object each while the page is open: a new object would render again and again. */
 const known = new Map<string, Draft>();
 
 function remembered(key: string): Draft {
@@ -61,6 +61,6 @@ function read(key: string): Draft {
     if (!found || typeof found.text !== "string") return none;
     return { text: found.text, files: Array.isArray(found.files) ? found.files : [] };
   } catch {
-    return none; // not ours, or storage is switched off
+    return none; // not ours, or storage is disabled
   }
 }

@@ -1,4 +1,4 @@
-// Text as HTML that shows it.
+// Escapes text for HTML.
 
 const entities: Readonly<Record<string, string>> = {
   "&": "&amp;",

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times for people.
 
 export function bytesText(bytes: number): string {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -11,7 +11,7 @@ export function bytesText(bytes: number): string {
   return `${digits(value)} ${units[at]}`;
 }
 
-/** Three digits that matter: 1234 -> "1,234", 12.34 -> "12.3", 0.1234 -> "0.123". */
+/** Three significant digits: 1234 -> "1,234", 12.34 -> "12.3", 0.1234 -> "0.123". */
 export function digits(value: number): string {
   if (!Number.isFinite(value)) return "–";
   if (value === 0) return "0";
@@ -20,7 +20,7 @@ export function digits(value: number): string {
   return grouped(value, places);
 }
 
-/** 1234567 -> "1,234,567". Without Intl, whose tables take a frame or two to load: in the middle of the first answer. */
+/** 1234567 -> "1,234,567". Without Intl, whose tables take a frame or two to load, in the middle of the first answer. */
 export function grouped(value: number, places: number = 0): string {
   const [whole, part = ""] = value.toFixed(places).split(".");
   const tail = part.replace(/0+$/, "");
@@ -66,7 +66,7 @@ export function agoText(time: number, now: number): string {
   return date.toLocaleDateString([], { day: "numeric", month: "short" });
 }
 
-/** What binds, in words that say which part of the machine. */
+/** The limiting resource, in words that name the part of the machine. */
 export function resourceText(resource: string): string {
   const words: Readonly<Record<string, string>> = {
     bandwidth: "memory bandwidth",

@@ -1,5 +1,5 @@
-// Work that is done once per animation frame, however often it is asked for: text that comes 200 times a second is put on
-// the screen 60 times. In a hidden tab there are no frames; a slow timer takes their place, so that nothing piles up.
+// Work that runs once per animation frame, however often it is requested: text that arrives 200 times a second is
+// drawn 60 times. A hidden tab has no frames; a slow timer replaces them, so that nothing piles up.
 
 const hiddenMs = 500;
 
@@ -12,7 +12,7 @@ export class FrameBatch {
     this.#work = work;
   }
 
-  /** Soon, once. */
+  /** Requests one run soon. */
   ask(): void {
     if (this.#frame !== undefined) return;
     this.#frame = requestAnimationFrame(() => this.now());

@@ -1,5 +1,5 @@
-// Colours for code: highlight.js, loaded when the first block of code comes, and of its languages only those that occur.
-// What it gives is HTML of spans; everything but their classes is taken out of it (sanitize.ts).
+// Syntax highlighting: highlight.js, loaded with the first code block, and only the languages that occur. Its output
+// is HTML of spans; sanitize.ts removes everything but their classes.
 
 import type { HLJSApi, LanguageFn } from "highlight.js";
 import { sanitizeCode } from "./sanitize.ts";
@@ -30,7 +30,7 @@ const languages: Readonly<Record<string, Load>> = {
   yaml: () => import("highlight.js/lib/languages/yaml"),
 };
 
-/** What people and models write for them. */
+/** Other names that people and models use. */
 const aliases: Readonly<Record<string, string>> = {
   ...{ sh: "bash", shell: "bash", zsh: "bash", console: "bash", h: "c", "c++": "cpp", cc: "cpp" },
   ...{ hpp: "cpp", cs: "csharp", "c#": "csharp", patch: "diff", golang: "go", js: "javascript" },
@@ -39,7 +39,7 @@ const aliases: Readonly<Record<string, string>> = {
   ...{ html: "xml", svg: "xml", xhtml: "xml", yml: "yaml" },
 };
 
-/** Longer code stays plain: colouring it would stop the page. */
+/** Longer code is not highlighted, because that would block the page. */
 const mostLetters = 40_000;
 
 let engine: HLJSApi | undefined;
@@ -50,7 +50,7 @@ function nameOf(language: string): string | undefined {
   return Object.hasOwn(languages, known) ? known : undefined;
 }
 
-/** Loads what a language needs; true: it was not here before. */
+/** Loads a language; true: it was not loaded before. */
 export async function wantHighlighter(language: string): Promise<boolean> {
   const name = nameOf(language);
   if (name === undefined || engine?.getLanguage(name)) return false;
@@ -63,11 +63,11 @@ export async function wantHighlighter(language: string): Promise<boolean> {
     engine = core;
     return true;
   } catch {
-    return false; // the server has gone; the code is readable as it is
+    return false; // the server has gone; the code is readable without
   }
 }
 
-/** Sanitised HTML; undefined: it stays plain. */
+/** Sanitised HTML; undefined: not highlighted. */
 export function highlighted(text: string, language: string): string | undefined {
   const name = nameOf(language);
   if (name === undefined || !engine?.getLanguage(name) || text.length > mostLetters) {

@@ -1,6 +1,6 @@
-// What the Limits page shows: the choices that were made on it, kept in this browser, and the report that follows from
-// them. Nothing chosen means this machine and the first loaded model, with the widths that its file has. The arithmetic
-// is src/limits; for a loaded model as it is, its cost comes from the server, so that both give the same numbers.
+// The state of the Limits page: the choices made on it, stored in this browser, and the resulting report. The default
+// is this machine and the first loaded model, with the bit widths of its file. The arithmetic is src/limits; for an
+// unchanged loaded model its cost comes from the server, so that both give the same numbers.
 
 import { type NamedShape, namedShapes } from "../../../src/limits/configs.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../../../src/limits/device.ts";
@@ -11,7 +11,7 @@ import { shapeCost, withKvBits } from "../../../src/limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
 import { type ModelShape, withKvHeads } from "../../../src/limits/shape.ts";
 
-/** What was chosen; what is missing is the default. */
+/** The choices; missing ones are defaults. */
 export interface LimitsChoice {
   model?: string;
   device?: string;
@@ -28,7 +28,7 @@ export interface LoadedModel {
   readonly threads: number;
   readonly contextSize: number;
   readonly report: LimitsReport;
-  /** The report is of what this model runs on, not of a device of the table. */
+  /** The report is for the device that runs this model, not for one of the table. */
   readonly isHere: boolean;
 }
 
@@ -39,12 +39,12 @@ export interface LimitsFacts {
   readonly machine: MachineMeasurement | null;
 }
 
-/** The choice with its defaults filled in, and what follows from it. */
+/** The choices with defaults filled in, and their result. */
 export interface LimitsView {
   readonly model: string;
   readonly device: string;
   readonly shape: ModelShape;
-  /** 0: as the file has them. */
+  /** 0: as in the file. */
   readonly weights: number;
   readonly storedBits: number | undefined;
   readonly kv: number;
@@ -54,7 +54,7 @@ export interface LimitsView {
 }
 
 export const thisMachine = "this machine";
-/** A device of the table that the shapes of loaded models can be asked for, where this machine was not measured. */
+/** A device of the table for requesting the shapes of loaded models, if this machine was not measured. */
 export const anyDevice = "rtx4090";
 const anyModel = "qwen2.5-7b";
 const [namedBits, namedContext, halfBits] = [4, 8192, 16];
@@ -91,7 +91,7 @@ export function limitsView(choice: LimitsChoice, { loaded, machine }: LimitsFact
   };
 }
 
-/** What the model runs on; with other widths, the processor that it runs on. */
+/** The device that runs the model; with other bit widths, the processor. */
 function here(
   own: LoadedModel | undefined,
   isStored: boolean,
@@ -135,7 +135,7 @@ function loadedModel({ report }: LoadedModel, choice: LimitsChoice): MadeModel {
 }
 
 function namedModel({ name, shape }: NamedShape, choice: LimitsChoice): MadeModel {
-  // "As stored" is for files.
+  // "As stored" is only for files.
   const weights = choice.weights || namedBits;
   const model = shapeModel(name, shape, weights, choice.kv ?? halfBits, choice.kvHeads);
   return { model, weights, isStored: false };
@@ -169,13 +169,13 @@ export function bitsText(bits: number): string {
 
 const key = "lantern-limits";
 
-/** The choices of the last time; nothing of what is not a choice. */
+/** The stored choices, without anything that is not a choice. */
 export function rememberedChoice(): LimitsChoice {
   try {
     const found: unknown = JSON.parse(localStorage.getItem(key) ?? "{}");
     return checkedChoice(found);
   } catch {
-    return {}; // not ours, or storage is switched off
+    return {}; // not ours, or storage is disabled
   }
 }
 
@@ -183,7 +183,7 @@ export function rememberChoice(choice: LimitsChoice): void {
   try {
     localStorage.setItem(key, JSON.stringify(choice));
   } catch {
-    // Storage is full or switched off: it holds until the page is closed.
+    // Storage is full or disabled: the choices last until the page is closed.
   }
 }
 

@@ -1,11 +1,11 @@
-// An answer while it is written: its text, its gauge, and its speed over time. One store per answer, changed once per
-// animation frame, so that only the component that shows this answer renders again.
+// An answer while it is written: its text, its gauge, and its speed over time. One store per answer, updated once per
+// animation frame, so that only the component of this answer renders again.
 
 import type { Gauge } from "../api-types.ts";
 import { FrameBatch } from "./frame.ts";
 import { Store } from "./store.ts";
 
-/** A point of the small chart: seconds since the first one, tokens per second around then. */
+/** A point of the small chart: seconds since the first one, and tokens per second around then. */
 export interface Sample {
   at: number;
   rate: number;
@@ -33,7 +33,7 @@ export class LiveAnswer {
     this.store = new Store<Live>({ text, gauge: null, samples: [] });
   }
 
-  /** All text so far, also what is not on the screen yet. */
+  /** All text so far, including text that is not drawn yet. */
   get text(): string {
     return this.#text;
   }
@@ -61,7 +61,7 @@ export class LiveAnswer {
     this.#batch.ask();
   }
 
-  /** Nothing more comes: show all of it now. */
+  /** The answer is complete: draw all of it now. */
   finish(): void {
     this.#batch.now();
   }

@@ -1,13 +1,13 @@
-// Formulas: what stands between $ and $, $$ and $$, \( and \), \[ and \], as MathML, which browsers set by themselves.
-// KaTeX translates it and is loaded when the first formula comes; until then the formula is shown as it was written.
+// Formulas: text between $ and $, $$ and $$, \( and \), \[ and \], as MathML, which browsers render. KaTeX translates
+// it and is loaded with the first formula; until then the source is shown.
 //
-// MathML needs no style attributes and no fonts of its own, so the page's strict policy stays as it is.
+// MathML needs no style attributes and no fonts of its own, so the page's strict policy can stay.
 
 import type { MarkedExtension, Tokens } from "marked";
 import { escapeHtml } from "./escape.ts";
 import { Store } from "./store.ts";
 
-/** Whether formulas can be set. Text with formulas is rendered again when this changes. */
+/** Whether KaTeX is loaded. Text with formulas is rendered again when this changes. */
 export const mathReady: Store<boolean> = new Store(false);
 
 type Katex = typeof import("katex")["default"];
@@ -22,11 +22,11 @@ async function load(): Promise<void> {
     katex = (await import("katex")).default;
     mathReady.set(true);
   } catch {
-    isAsked = false; // the server has gone; the next formula asks again
+    isAsked = false; // the server has gone; the next formula tries again
   }
 }
 
-/** HTML, which is not sanitised yet. */
+/** HTML that is not sanitised yet. */
 function mathHtml(tex: string, display: boolean, raw: string): string {
   if (!katex) {
     void load();
@@ -43,7 +43,7 @@ function mathHtml(tex: string, display: boolean, raw: string): string {
       maxSize: 20,
     });
   } catch {
-    return `<code>${escapeHtml(raw.trim())}</code>`; // half a formula, or one that it does not know
+    return `<code>${escapeHtml(raw.trim())}</code>`; // half a formula, or an unknown command
   }
 }
 

@@ -1,5 +1,5 @@
-// What this machine allows each loaded model, for the gauges: asked of the server once per model, and again after the
-// machine was measured. Until an answer has ended the server itself does not say how close it came; this does.
+// What this machine allows each loaded model, for the gauges: requested once per model, and again after a measurement.
+// The server reports how close an answer came only when it has ended; the gauge needs the limit before.
 
 import { RequestError } from "../api.ts";
 import type { LimitsReport } from "../api-types.ts";
@@ -14,7 +14,7 @@ export const modelLimits: Store<ModelLimits> = new Store<ModelLimits>(new Map())
 const asked = new Set<string>();
 const againMs = 3000;
 
-/** Asks for a model's limits, unless that was done. */
+/** Requests a model's limits, if that was not done yet. */
 export async function wantLimits(model: string): Promise<void> {
   if (asked.has(model)) return;
   asked.add(model);
@@ -23,14 +23,14 @@ export async function wantLimits(model: string): Promise<void> {
   } catch (error) {
     const measured = !(error instanceof RequestError && error.reason === "not_measured");
     if (!measured) put(model, "unmeasured");
-    // The server measures when it has nothing else to do; the next answer asks again.
+    // The server measures when it is idle; the next answer asks again.
     if (!measured || (error instanceof RequestError && error.offline)) {
       setTimeout(() => asked.delete(model), againMs);
     }
   }
 }
 
-/** The machine was measured anew: what was known is old. */
+/** Call after a measurement: the known limits are outdated. */
 export function forgetLimits(): void {
   asked.clear();
   modelLimits.set(new Map());
@@ -40,7 +40,7 @@ function put(model: string, found: LimitsReport | "unmeasured"): void {
   modelLimits.set(new Map([...modelLimits.value, [model, found]]));
 }
 
-/** The most tokens per second when the text has `length` tokens: between two rows of the report, in proportion. */
+/** The most tokens per second at a text of `length` tokens: interpolated between two rows of the report. */
 export function limitAt(
   { decode }: LimitsReport,
   length: number,

@@ -1,4 +1,4 @@
-// The models: what is served, what could be. Read again every moment while a download or a load is under way.
+// The models: served ones and available ones. Polled while a download or a load is running.
 
 import type { ListedModel, LoadOptions, ModelList, ServedModel } from "../api-types.ts";
 import { client } from "./connection.ts";
@@ -20,10 +20,10 @@ export const models: Store<ModelsState> = new Store<ModelsState>({
 const pollMs = 400;
 let polling = false;
 
-/** Models that were asked for here and are not loaded yet. */
+/** Models that were requested here and are not loaded yet. */
 const awaited = new Set<string>();
 
-/** Whoever loads a chat model wants to chat with it. */
+/** A user who loads a chat model wants to chat with it. */
 function useLoaded(list: ModelList): void {
   for (const name of awaited) {
     const listed = list.models.find((model) => model.name === name);
@@ -82,7 +82,7 @@ export async function cancelTask(name: string): Promise<void> {
   take(await client.cancelTask(name));
 }
 
-/** The model that a session names; without a name, the first. */
+/** The model of a session; without a name, the first. */
 export function servedModel({ served }: ModelsState, name: string | null): ServedModel | undefined {
   return name === null ? served[0] : served.find(({ id }) => id === name);
 }

@@ -1,4 +1,4 @@
-// Sentences that appear at the edge of the screen and go away: what failed, what was done.
+// Notices that appear at the edge of the screen and go away: failures and results.
 
 import { sentence } from "../api.ts";
 import { noteFailure } from "./connection.ts";
@@ -26,7 +26,7 @@ export function dismiss(id: number): void {
   notices.set(notices.value.filter((notice) => notice.id !== id));
 }
 
-/** Runs something that a person asked for; what goes wrong becomes a notice. undefined: it went wrong. */
+/** Runs a user's action; an error becomes a notice. undefined: it failed. */
 export async function attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();

@@ -1,5 +1,5 @@
-// Where one was: the conversation that Chat and Story last had open, and how far each was scrolled. Per tab, and a reload
-// keeps it: going to another page and back leads to the same place.
+// Remembers places: the conversation that Chat and Story last had open, and their scroll positions. Per tab, and kept
+// over a reload: going to another page and back leads to the same place.
 
 import { type Route, route } from "./route.ts";
 import { Store } from "./store.ts";
@@ -26,18 +26,18 @@ function set(mode: "chat" | "story", id: string | null): void {
   try {
     sessionStorage.setItem(key, JSON.stringify(lastOpen.value));
   } catch {
-    // It holds until the page is closed.
+    // It lasts until the page is closed.
   }
 }
 
-/** A conversation that is gone is no place to return to. */
+/** A deleted conversation is no place to return to. */
 export function forgetPlace(id: string): void {
   for (const mode of ["chat", "story"] as const) {
     if (lastOpen.value[mode] === id) set(mode, null);
   }
 }
 
-/** Follows the address. */
+/** Follows the URL. */
 export function watchPlaces(): void {
   const look = (): void => {
     const now: Route | undefined = route.value;
@@ -47,5 +47,5 @@ export function watchPlaces(): void {
   route.watch(look);
 }
 
-/** How far a page or conversation was scrolled when it was left; none: at its end. */
+/** The scroll position of a page or conversation when it was left; none: at its end. */
 export const scrolled: Map<string, number> = new Map();

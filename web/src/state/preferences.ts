@@ -1,5 +1,5 @@
-// What this browser remembers: the colours, and the settings that new conversations begin with. Nothing that matters is
-// only here; the server keeps the conversations.
+// Preferences stored in this browser: the theme, and the settings of new conversations. Nothing important is only
+// here; the server stores the conversations.
 
 import type { SessionSettings } from "../api-types.ts";
 import { Store } from "./store.ts";
@@ -12,7 +12,7 @@ export interface Preferences {
   model: string | null;
   chat: SessionSettings;
   story: SessionSettings;
-  /** Single keys do what buttons do. */
+  /** Whether single-key shortcuts are on. */
   shortcuts: boolean;
 }
 
@@ -31,7 +31,7 @@ function read(): Preferences {
     const found: unknown = JSON.parse(localStorage.getItem(key) ?? "{}");
     return { ...defaults, ...(found as Partial<Preferences>) };
   } catch {
-    return defaults; // not ours, or storage is switched off
+    return defaults; // not ours, or storage is disabled
   }
 }
 
@@ -42,11 +42,11 @@ export function prefer(change: Partial<Preferences>): void {
   try {
     localStorage.setItem(key, JSON.stringify(preferences.value));
   } catch {
-    // Storage is full or switched off: it holds until the page is closed.
+    // Storage is full or disabled: the preferences last until the page is closed.
   }
 }
 
-/** Puts the chosen colours on the page. */
+/** Applies the theme to the page. */
 export function applyTheme(): void {
   document.documentElement.dataset.theme = preferences.value.theme;
 }

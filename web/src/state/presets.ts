@@ -1,4 +1,4 @@
-// Presets: settings under a name. The server keeps them, so that every browser has them.
+// Presets: named settings. The server stores them, so that every browser has them.
 
 import type { Preset, SessionSettings, SettingsChange } from "../api-types.ts";
 import { client } from "./connection.ts";
@@ -20,13 +20,13 @@ export async function deletePreset(name: string): Promise<void> {
   await loadPresets();
 }
 
-/** From some settings to a preset's: what it does not name is taken away. */
+/** The change from some settings to a preset's: settings that it does not have are removed. */
 export function changeTo({ settings }: Preset, now: SessionSettings): SettingsChange {
   const none = Object.fromEntries(Object.keys(now).map((name) => [name, null]));
   return { ...none, ...settings };
 }
 
-/** The preset that some settings are. */
+/** The preset that equals some settings. */
 export function presetOf(all: readonly Preset[], now: SessionSettings): Preset | undefined {
   return all.find(({ settings }) => same(settings, now));
 }

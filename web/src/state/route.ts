@@ -1,5 +1,5 @@
-// Where the app is: the part of the address after "#". #/chat, #/chat/ses_1, #/chat/ses_1/msg_2, #/story, #/machine,
-// #/limits, #/quantize, #/models. The server only knows "/", so every address can be reloaded and shared on this machine.
+// The route: the part of the URL after "#". #/chat, #/chat/ses_1, #/chat/ses_1/msg_2, #/story, #/machine, #/limits,
+// #/quantize, #/models. The server only knows "/", so every URL can be reloaded and shared on this machine.
 
 import { Store } from "./store.ts";
 
@@ -8,9 +8,9 @@ export type PageName = (typeof pages)[number];
 
 export interface Route {
   page: PageName;
-  /** A session's id, on the pages that have them. */
+  /** A session's id, on pages that have sessions. */
   id: string | null;
-  /** A message in it that was looked for. */
+  /** A message in it, from a search. */
   message?: string;
 }
 
@@ -26,7 +26,7 @@ function parse(hash: string): Route | undefined {
   );
 }
 
-/** Somebody may have typed it. */
+/** The URL may have been typed. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -35,7 +35,7 @@ function decoded(part: string): string {
   }
 }
 
-/** undefined: nothing was asked for; main.tsx decides by what the model can do. */
+/** undefined: no page was requested; main.tsx decides by the model's abilities. */
 export const route: Store<Route | undefined> = new Store(parse(location.hash));
 
 export function hrefOf(

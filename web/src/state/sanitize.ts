@@ -1,5 +1,5 @@
-// HTML that came out of Markdown, made harmless: the tags that Markdown and formulas need, links to the web, and nothing
-// else. The server's content security policy stands behind this; neither relies on the other.
+// Sanitises HTML from Markdown: allows the tags of Markdown and formulas, links to the web, and nothing else. The
+// server's content security policy is a second line of defence; neither relies on the other.
 
 import createPurifier from "dompurify";
 
@@ -9,7 +9,7 @@ const tags = [
   ...["ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td"],
 ];
 
-/** What KaTeX writes, without its links, pictures, notes and styles. */
+/** KaTeX's tags, without links, pictures, notes and styles. */
 const mathTags = [
   ...["math", "mrow", "mi", "mo", "mn", "ms", "mtext", "mspace", "mfrac", "msqrt", "mroot"],
   ...["msub", "msup", "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts"],
@@ -29,11 +29,11 @@ const options = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
-  // These are no addresses.
+  // These are not URLs.
   ADD_URI_SAFE_ATTR: ["start", "align", "type", "checked", ...mathAttributes],
 };
 
-/** Direction by what is written in it: a right-to-left paragraph between left-to-right ones. */
+/** Elements with their own text direction: a right-to-left paragraph between left-to-right ones. */
 const ownDirection = new Set([
   ...["P", "LI", "UL", "OL", "TABLE", "TD", "TH", "BLOCKQUOTE", "H1", "H2", "H3", "H4", "H5", "H6"],
 ]);
@@ -46,7 +46,7 @@ purifier.addHook("uponSanitizeElement", (node) => {
 });
 
 purifier.addHook("afterSanitizeAttributes", (node) => {
-  // A link leaves this page alone: in a new tab, which does not learn where it was opened.
+  // A link opens in a new tab, which does not learn where it was opened.
   if (node.tagName === "A") {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
@@ -54,12 +54,12 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
     asCheckbox(node);
   } else if (ownDirection.has(node.tagName)) {
     node.setAttribute("dir", "auto");
-    // A wide one is scrolled, with the keyboard, too.
+    // A wide table is scrolled, also with the keyboard.
     if (node.tagName === "TABLE") node.setAttribute("tabindex", "0");
   }
 });
 
-/** The one input that there may be: a box of a task list, which nobody can tick. */
+/** The only input allowed: a disabled checkbox of a task list. */
 function asCheckbox(node: Element): void {
   if (node.getAttribute("type") !== "checkbox") {
     node.remove();
@@ -83,7 +83,7 @@ coder.addHook("uponSanitizeAttribute", (_, data) => {
   if (data.attrName !== "class" || !/^[a-z_ -]+$/.test(data.attrValue)) data.keepAttr = false;
 });
 
-/** Coloured code: spans with classes. */
+/** Highlighted code: spans with classes. */
 export function sanitizeCode(html: string): string {
   return coder.sanitize(html, {
     ALLOWED_TAGS: ["span"],

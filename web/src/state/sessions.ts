@@ -1,5 +1,5 @@
-// The list of conversations, of both modes, newest first; and what was found when somebody searches. Follows the server:
-// after every change it is read again from the start.
+// The list of conversations of both modes, newest first, and search results. It follows the server: after every change
+// it is read again from the start.
 
 import { RequestError } from "../api.ts";
 import type { OpenSession, SearchHit } from "../api-types.ts";
@@ -12,12 +12,12 @@ export interface SessionsState {
   sessions: readonly OpenSession[];
   next: string | null;
   loaded: boolean;
-  /** Why conversations cannot be kept here: --no-sessions, a damaged file. */
+  /** Why conversations cannot be stored here: --no-sessions, a damaged file. */
   unavailable: string | null;
   /** Damaged entries that the server set aside. */
   setAside: number;
   query: string;
-  /** null: nobody searches. */
+  /** null: no search. */
   hits: readonly SearchHit[] | null;
 }
 
@@ -35,7 +35,7 @@ export async function refreshSessions(): Promise<void> {
   try {
     const page = await client.sessions();
     const before = sessions.value;
-    // Pages that were asked for stay, with what they had.
+    // Pages that were already loaded stay.
     const ids = new Set(page.sessions.map(({ id }) => id));
     const isLonger = before.sessions.length > page.sessions.length && page.next !== null;
     const older = isLonger ? before.sessions.filter(({ id }) => !ids.has(id)) : [];
@@ -57,7 +57,7 @@ export async function refreshSessions(): Promise<void> {
   }
 }
 
-/** One that nothing was ever written into is not shown: its first message was refused, or is on its way. */
+/** An empty session is not shown: its first message was refused, or is being sent. */
 export function isListed({ title, messageCount, run }: OpenSession): boolean {
   return title !== "" || messageCount > 0 || run !== null;
 }
@@ -72,7 +72,7 @@ export async function moreSessions(): Promise<void> {
 const patienceMs = 150;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Searches a moment after the last letter. */
+/** Searches a moment after the last keystroke. */
 export function search(query: string): void {
   clearTimeout(timer);
   sessions.patch({ query });

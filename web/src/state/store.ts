@@ -1,5 +1,5 @@
-// A value that components watch. The whole of the app's state management: a store holds one immutable value, `set`
-// replaces it, `useStore` renders again when it (or the part that a selector takes from it) changed.
+// A value that components watch. This is all of the app's state management: a store holds one immutable value, `set`
+// replaces it, `useStore` renders again when it (or the part that a selector takes from it) changes.
 
 import { useLayoutEffect, useState } from "preact/hooks";
 
@@ -45,7 +45,7 @@ export function useStore<T>(store: Store<T>, select: (value: T) => unknown = (v)
       seen = next;
       render((count) => count + 1);
     };
-    look(); // it may have changed between rendering and this
+    look(); // it may have changed since rendering
     return store.watch(look);
   });
   return now;

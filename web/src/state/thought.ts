@@ -1,10 +1,10 @@
-// What a model thinks before it answers: text between <think> and </think> at the beginning. Some templates write the
-// first of the two themselves; then only the second is in the answer.
+// The reasoning of a model before its answer: text between <think> and </think> at the start. Some templates write the
+// opening tag themselves; then only the closing one is in the answer.
 
 export interface Thought {
-  /** null: it did not think aloud. */
+  /** null: no reasoning. */
   thought: string | null;
-  /** It still does. */
+  /** The reasoning has not ended yet. */
   isThinking: boolean;
   answer: string;
 }
@@ -14,7 +14,7 @@ const closing = "</think>";
 
 export function splitThought(text: string): Thought {
   const begun = opening.exec(text);
-  // Without a beginning it ends on a line of its own; anywhere else the tag is quoted.
+  // Without an opening tag, the closing one is at the start of a line; elsewhere the tag is a quotation.
   const end = begun ? text.indexOf(closing) : text.search(/^<\/think>/m);
   if (!begun && (end < 0 || text.slice(0, end).includes("<think>"))) {
     return { thought: null, isThinking: false, answer: text };

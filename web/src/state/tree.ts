@@ -1,4 +1,4 @@
-// A conversation as a tree, and the questions that the pages ask of it. Pure functions on messages; no state, no server.
+// A conversation as a tree, and queries on it for the pages. Pure functions on messages; no state, no server.
 
 import type { Message } from "../api-types.ts";
 
@@ -20,7 +20,7 @@ export function pathTo(tree: Tree, leaf: string | null): Message[] {
   return path;
 }
 
-/** Messages that stand in the same place, oldest first, itself included. */
+/** Siblings of a message, oldest first, itself included. */
 export function siblings(tree: Tree, message: Message): Message[] {
   return [...tree.values()].filter(({ parent }) => parent === message.parent);
 }
@@ -29,7 +29,7 @@ export function children(tree: Tree, id: string | null): Message[] {
   return [...tree.values()].filter(({ parent }) => parent === id);
 }
 
-/** The newest message at or below `id`: where a branch leads. */
+/** The newest message at or below `id`: the end of a branch. */
 export function newestBelow(tree: Tree, id: string): string {
   let at = id;
   for (;;) {
@@ -39,7 +39,7 @@ export function newestBelow(tree: Tree, id: string): string {
   }
 }
 
-/** Messages that come after `id` along its newest branch. */
+/** The number of messages after `id` along its newest branch. */
 export function countBelow(tree: Tree, id: string | null): number {
   let count = 0;
   for (let at = children(tree, id).at(-1); at; at = children(tree, at.id).at(-1)) count++;

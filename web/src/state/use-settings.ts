@@ -1,5 +1,5 @@
-// The settings of the open conversation; while there is none, those that the next one begins with. A slider that is
-// dragged changes what is shown at once and is saved when it rests.
+// The settings of the open conversation or, if there is none, those of the next one. Dragging a slider changes the
+// display immediately and is saved when it stops.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SessionSettings, SettingsChange } from "../api-types.ts";
@@ -20,7 +20,7 @@ export function useSettings(
   const unsaved = useRef<SettingsChange>({});
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const id = session?.id;
-  // Another conversation has its own.
+  // Another conversation has its own settings.
   useEffect(() => setPending({}), [id]);
   const save = async (): Promise<void> => {
     clearTimeout(timer.current);

@@ -1,16 +1,16 @@
-// What is slow the first time it is done, done before somebody waits for it: the expressions and the parser behind
-// Markdown. Otherwise the first words of the first answer would stop the page for a few frames.
+// Does slow first-time work before somebody waits for it: the regular expressions and the parser of Markdown.
+// Otherwise the first words of the first answer would block the page for a few frames.
 
 import { MarkdownBlocks } from "./blocks.ts";
 
-/** Something of everything that answers are made of, block by block. */
+/** Samples of everything that answers consist of, block by block. */
 const samples = [
   "A *few* **words**, `code`, ~~no~~ and a [link](https://example.com) to www.example.com.\nA line.",
   "# Title\n\n- one\n- two\n\n1. one\n\n> said",
   "| a | b |\n|---|---|\n| 1 | 2 |\n\n```js\ncode\n```\n\n---\n\n<b>",
 ];
 
-/** One sample per idle moment, so that none of them is long. */
+/** One sample per idle moment, so that each is short. */
 export function warmUp(): void {
   const [next] = samples.splice(0, 1);
   if (next === undefined) return;
