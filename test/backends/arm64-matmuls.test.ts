@@ -1,6 +1,5 @@
-// Matmuls as they are computed on arm64, on any machine: the CPU backend with the targets for arm64, whose kernels are
-// interpreted. By every variant they are the same bits, whatever the number of tokens, and what the reference computes up to
-// the rounding of activations.
+// Matmuls of the arm64 targets on any machine: the CPU backend with interpreted kernels. Every variant gives the same
+// bits for any number of tokens, and the reference's results up to the rounding of activations.
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

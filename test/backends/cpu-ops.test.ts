@@ -1,5 +1,5 @@
-// Every kernel that an instruction takes when it is made executable is one that it names: those that nobody names are not
-// compiled, and what is missing would be left out of a variant silently. And few tokens do read their weights in streams.
+// Every kernel that an instruction uses is one that it names: others are not compiled, and a missing one would
+// silently drop a variant. Also: few tokens read their weights in streams.
 
 import { describe, expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";

@@ -1,6 +1,6 @@
-// A token's experts on the CPU backend, bit for bit the same for the token alone, among others, and on two threads; with rows
-// that fill their row panels and rows that do not. (test/conformance holds route, matmul_id and combine against the
-// reference, test/models/moe-golden.test.ts whole mixtures against llama.cpp.)
+// Experts on the CPU backend: bit for bit the same for a token alone, among others, and on two threads; with rows that
+// fill their row panels and rows that do not. (test/conformance compares route, matmul_id and combine with the
+// reference, test/models/moe-golden.test.ts whole mixtures with llama.cpp.)
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

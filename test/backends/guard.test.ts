@@ -1,5 +1,5 @@
-// Guard mode on the CPU backend: machine code that leaves its buffers ends the process, writes before a buffer are found after
-// the batch, threads watch as the leader does, and everything computes what it computes otherwise.
+// Guard mode on the CPU backend: machine code that leaves its buffers ends the process, writes before a buffer are
+// found after the batch, all threads are checked, and results do not change.
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";

@@ -1,5 +1,6 @@
-// Half-float scales in tiles, at the ends of their range: scales that are subnormal, 64 and more (which the tiles' coding
-// cannot raise), both in one row, and no numbers at all. Matmuls are held against the reference, rows against the type.
+// Half-float scales in row panels, at the ends of their range: subnormal scales, scales of 64 and more (which the
+// panels' encoding cannot raise), both in one row, and NaN. Matmuls are compared with the reference, rows with the
+// type.
 
 import { expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

@@ -1,6 +1,6 @@
-// A graph whose layers keep different amounts: keys and values of 16, 48 and 16 columns. Every backend that runs here computes
-// what the reference does, over several blocks, and after a block was copied; and a batch of which nobody wants logits has a
-// hidden state and no logits.
+// A graph whose layers have different KV sizes: 16, 48 and 16 columns. Every backend that runs here computes what the
+// reference does, over several blocks, and after a block was copied; a batch without logits has a hidden state and no
+// logits.
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

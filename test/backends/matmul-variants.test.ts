@@ -1,5 +1,5 @@
-// Every way to compute a matmul gives the same, bit for bit, whatever the number of tokens: so tuning can choose any,
-// and a choice never changes a text. The default's results are held against the reference by the conformance suite.
+// Every variant of a matmul gives the same bits for any number of tokens: tuning can choose any, and a choice never
+// changes a text. The conformance suite compares the default with the reference.
 
 import { describe, expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";

@@ -1,4 +1,5 @@
-// What a model needs is known before anything is read, and one that does not fit is refused then, with the numbers.
+// The memory of a model is known before anything is read, and a model that does not fit is refused then, with the
+// numbers.
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

@@ -1,5 +1,5 @@
-// Kernels as machine code, through everything that makes and calls them: the choice of a target, lowering, the shared
-// object, the entry, parameter blocks. What the kernels of matmuls compute is the conformance suite's matter.
+// Kernels as machine code, through every step: choice of a target, lowering, the shared object, the entry, parameter
+// blocks. The conformance suite checks what matmul kernels compute.
 
 import { describe, expect, test } from "vitest";
 import { BLOCK_BYTES, MOST_PARAMS, openNativeJob } from "../../src/backends/cpu/native/entry.ts";

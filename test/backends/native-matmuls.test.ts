@@ -1,5 +1,5 @@
-// Matmuls as machine code, for every type of weights: every variant that has code gives the same bits, whatever the number
-// of tokens, and what the reference computes up to the rounding of activations.
+// Matmuls as machine code for every weight type: every variant with code gives the same bits for any number of tokens,
+// and the reference's results up to the rounding of activations.
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

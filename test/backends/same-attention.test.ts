@@ -1,5 +1,5 @@
-// A token's logits do not depend on what else is in the batch: alone, four of a prompt in one pass of attention, or beside
-// tokens of a sequence that has the same beginning. The same bits, on WebAssembly and on every target that runs here.
+// A token's logits do not depend on the rest of the batch: alone, four prompt tokens in one pass of attention, or
+// beside a sequence with the same prefix. The same bits, on WebAssembly and on every target that runs here.
 
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";

@@ -1,5 +1,5 @@
-// Which instructions may share a stage: matmuls that do not need each other, rows that do not need each other, and
-// nothing else. That stages compute the same is the conformance suite's business.
+// Which instructions may share a stage: independent matmuls, independent rows, and nothing else. The conformance suite
+// checks that stages compute the same.
 
 import { describe, expect, test } from "vitest";
 import type { Instruction } from "../../src/backends/cpu/ops/table.ts";

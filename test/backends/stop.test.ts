@@ -1,5 +1,5 @@
-// A batch that is given up: every backend asks between ops, stops with an AbortedError, and computes the next batch as if
-// nothing had been.
+// Aborted batches: every backend checks between ops, stops with an AbortedError, and computes the next batch
+// correctly.
 
 import { expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

@@ -1,5 +1,5 @@
-// Threads that share out the chunks of instructions: each chunk is done once, whatever their number, and an instruction
-// begins only when the one before is over. More threads than cores, so that some are held back at any moment.
+// Threads that share the chunks of instructions: each chunk is computed once, whatever the number of threads, and an
+// instruction starts only when the previous one has ended. More threads than cores, so that some are always delayed.
 
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";

@@ -1,5 +1,5 @@
-// Compute threads that die: the running batch fails, the next one has new threads and computes what it should; and
-// threads that end with the model they helped.
+// Compute threads that die: the running batch fails, the next one gets new threads and correct results. Threads end
+// with their model.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";

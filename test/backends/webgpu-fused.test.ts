@@ -1,5 +1,5 @@
-// Nodes that the WebGPU backend computes together: a layer and the output against the reference, without a tap (with one, the
-// nodes are computed one by one); which nodes those are; and that large batches, which compute them apart, agree.
+// Fused ops of the WebGPU backend: a layer and the output compared with the reference, without a tap (with one, nodes
+// are computed one by one); which nodes are fused; and that large batches, which do not fuse them, agree.
 
 import { expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";

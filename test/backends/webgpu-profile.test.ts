@@ -1,5 +1,5 @@
-// Where the time goes on a GPU: the records of a few batches of a tiny model, alone and with layers on the processor. What the
-// times are is the GPU's business; that they are there, and add up, is checked.
+// Profiles on a GPU: the records of a few batches of a tiny model, alone and with layers on the processor. Only that
+// times exist and add up is checked.
 
 import { expect, test } from "vitest";
 import { BatchTimes } from "../../src/backends/webgpu/batch-times.ts";

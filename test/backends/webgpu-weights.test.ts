@@ -1,5 +1,5 @@
-// How the WebGPU backend lays weights out, and which of them lanes multiply 16 bytes at a time. What it computes is held
-// against the reference in test/conformance/webgpu.test.ts.
+// How the WebGPU backend packs weights, and which of them lanes multiply 16 bytes at a time.
+// test/conformance/webgpu.test.ts compares its results with the reference.
 
 import { expect, test } from "vitest";
 import { layOutWeights, stackable } from "../../src/backends/webgpu/weight-layout.ts";

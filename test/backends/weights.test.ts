@@ -1,5 +1,5 @@
-// Weights in tiles: a row comes out of its tile as the type's own dequantize() gives it from the file, bit for bit, for
-// every packed type and every target; and a table that is both embedding and output lies in memory once.
+// Weights in row panels: a row comes out bit for bit as the type's own dequantize() gives it from the file, for every
+// packed type and every target; and a table that is both embedding and output is in memory once.
 
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";

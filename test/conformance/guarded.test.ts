@@ -1,6 +1,5 @@
-// The conformance table in guard mode: no kernel leaves the buffers that it is given, whatever computes it. WebAssembly and
-// the interpreter say which one does; machine code dies of it, so all of it runs in child processes, and the case and
-// kernel that died are named.
+// The conformance table in guard mode: no kernel leaves its buffers. WebAssembly and the interpreter name the kernel
+// that does; machine code crashes, so it runs in child processes, and the case and kernel that crashed are named.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";

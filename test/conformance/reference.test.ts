@@ -1,5 +1,5 @@
-// The conformance table on the reference itself, which everything else is held against: how tokens are cut into batches
-// does not change a bit. (test/models/tiny-golden.test.ts holds it against llama.cpp.)
+// The conformance table on the reference itself, with which everything else is compared: how tokens are split into
+// batches does not change a bit. (test/models/tiny-golden.test.ts compares it with llama.cpp.)
 
 import { describe, expect, test } from "vitest";
 import { firstBatchDifference } from "./run-case.ts";

@@ -1,5 +1,5 @@
-// Many generations at once: each gets what it would get alone, they share batches, nobody is starved, and what was
-// computed once is not computed again while it is remembered.
+// Many generations at once: each gets the same result as alone, they share batches, none is starved, and cached
+// prefixes are not computed again.
 
 import { describe, expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";

@@ -1,5 +1,5 @@
-// A model whose values overflow says where and why, instead of a text; so does one whose weights are damaged. On the
-// reference and on the CPU backend, while it writes and while it scores.
+// A model whose values overflow reports where and why, instead of a text; so does one with damaged weights. On the
+// reference and on the CPU backend, in generation and in scoring.
 
 import { describe, expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";

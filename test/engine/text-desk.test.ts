@@ -1,4 +1,5 @@
-// Large texts: on a thread of their own, with the tokens that the engine would give; refused by length before any work.
+// Large texts: tokenized on the text thread, with the same tokens as on the engine's; refused by length without
+// tokenizing.
 
 import { rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

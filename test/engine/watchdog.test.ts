@@ -1,5 +1,5 @@
-// Threads that hang: whoever waits for them is told, the engine is started again where that was asked for, and a thread that
-// is only slow is left alone. Aborts reach texts that are worked on.
+// Hung threads: their callers get an error, the engine is restarted if requested, and a thread that is only slow is
+// left alone. Aborts reach running work on texts.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HangError, RestartingError } from "../../src/base/errors.ts";

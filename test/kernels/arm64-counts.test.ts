@@ -1,5 +1,5 @@
-// Instructions of products on arm64, counted (arm64-counts.ts): the tiles that are the default take fewer than others do.
-// Times are not known from that, but nothing else is where no such processor is at hand.
+// Instruction counts of matmul kernels on arm64 (arm64-counts.ts): the default register tiles take fewer than others.
+// This does not give times, but it is all that is known without such a processor.
 
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";

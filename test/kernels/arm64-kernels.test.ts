@@ -1,6 +1,6 @@
-// The engine's kernels as arm64 machine code, executed (arm64-runner.ts says where): products of every packed type and of
-// floats in many shapes, rounding of activations, attention, norms and the rest leave the memory that the interpreter
-// leaves, bit for bit; that the interpreter is right is for other tests to say (matmul-widths, elementwise, attention).
+// The engine's kernels as arm64 machine code, executed (arm64-runner.ts says where): matmuls of every packed type and
+// of floats in many shapes, rounding of activations, attention, norms and the rest leave the same memory as the
+// interpreter, bit for bit. Other tests check the interpreter (matmul-widths, elementwise, attention).
 
 import { describe, expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";

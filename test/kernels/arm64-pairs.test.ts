@@ -1,5 +1,5 @@
-// Matmuls of pairs of rows on arm64 (SMMLA): what their ops mean, that the processor (arm64-runner.ts says which) does it,
-// that targets without them refuse, and that products computed with them are those of the other kernels, bit for bit.
+// Matmuls of pairs of rows on arm64 (SMMLA): what their ops mean, that the processor (arm64-runner.ts says which)
+// agrees, that targets without them refuse, and that their results are those of the other kernels, bit for bit.
 
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";

@@ -1,7 +1,7 @@
-// The products of float weights through WebAssembly: packed into tiles, one token at a time, in streams, and in tiles of
-// tokens (half floats widened for these), against the plain product; all of them with the same bits, since all add in the
-// same order. Halves are also tried where their coding has corners: subnormals, values of 64 and more, infinity. The
-// kernels of machine code go through the interpreter.
+// Matmuls of float weights through WebAssembly: packed into row panels, one token at a time, in streams, and in
+// register tiles (with widened half floats), compared with the plain matmul; all with the same bits, since all add in
+// the same order. Halves are also tested at the edges of their encoding: subnormals, values of 64 and more, infinity.
+// The kernels of machine code run in the interpreter.
 
 import { describe, expect, test } from "vitest";
 import { type FloatType, floatPanelsFor } from "../../src/backends/cpu/memory/float-panels.ts";

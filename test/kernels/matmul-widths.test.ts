@@ -1,6 +1,6 @@
-// The tiled matmul kernels for every target, by the interpreter: every packed type and every width of a vector, both loop
-// orders, against the plain product of what weights and activations are after rounding. All ways have the same bits, and
-// so have all targets, WebAssembly with a fused multiply-add too.
+// The register-tiled matmul kernels for every target, in the interpreter: every packed type and vector width, both
+// loop orders, compared with the plain matmul of the rounded weights and activations. All variants and all targets
+// have the same bits, WebAssembly with a fused multiply-add too.
 
 import { describe, expect, test } from "vitest";
 import { interpret } from "../../src/kernels/ir/interpret.ts";

@@ -1,5 +1,5 @@
-// The tiled matmul kernels through WebAssembly: every packed type, every tile shape, both loop orders, against the plain
-// product of what weights and activations are after rounding.
+// The register-tiled matmul kernels through WebAssembly: every packed type, every tile shape, both loop orders,
+// compared with the plain matmul of the rounded weights and activations.
 
 import { describe, test } from "vitest";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";

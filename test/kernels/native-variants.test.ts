@@ -1,5 +1,5 @@
-// The ways of computing a matmul that targets of machine code have: what is accepted fits the registers, as the lowerings
-// see it, and so does what is chosen where nothing was measured.
+// The matmul variants of machine-code targets: every accepted one fits the registers, as the lowerings see it, and so
+// does the default without measurements.
 
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";

@@ -1,6 +1,6 @@
-// Products with other knobs: the kernels of a variant, with every value of every knob and with some together, leave the memory
-// that the usual kernels leave in the interpreter, bit for bit. As x86-64 machine code where it can be run, otherwise
-// interpreted. Rows have an odd number of blocks, so that unrolled loops have something left over.
+// Matmuls with other knobs: a variant's kernels, with every value of every knob and some combinations, leave the same
+// memory as the default kernels in the interpreter, bit for bit. As x86-64 machine code if it can be run, otherwise
+// interpreted. Rows have an odd number of blocks, so that unrolled loops have a remainder.
 
 import { describe, expect, test } from "vitest";
 import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";

@@ -1,5 +1,5 @@
-// AMX tiles: what their ops mean, that the processor does it, and that products computed with them are those of
-// the other kernels, bit for bit. What needs a processor with AMX is skipped elsewhere, with the reason.
+// AMX tiles: what their ops mean, that the processor agrees, and that matmuls computed with them are those of the
+// other kernels, bit for bit. Without a processor with AMX this is skipped, with the reason.
 
 import { describe, expect, test } from "vitest";
 import { askForTiles } from "../../src/backends/cpu/native/amx.ts";

@@ -1,6 +1,6 @@
-// Products as x86-64 machine code: kernels of every packed type and of floats, in many shapes, and the rounding of
-// activations leave the memory that the interpreter leaves, bit for bit. That the interpreter's results are right is for
-// matmul-widths.test.ts to say; other kernels run on x86-64 in elementwise.test.ts and attention.test.ts.
+// Matmuls as x86-64 machine code: kernels of every packed type and of floats, in many shapes, and the rounding of
+// activations leave the same memory as the interpreter, bit for bit. matmul-widths.test.ts checks the interpreter;
+// other kernels run on x86-64 in elementwise.test.ts and attention.test.ts.
 
 import { expect, test } from "vitest";
 import { f32ToF16 } from "../../src/base/half.ts";

@@ -1,5 +1,5 @@
-// Speeds that others measured and published, held against our limits: none of them may be above. Each line is a fact with
-// its source. Averages of 4-bit K-quants are the file's size by its number of weights.
+// Published speeds by others compared with our limits: none may be above. Each line is a fact with its source.
+// Averages of 4-bit K-quants are the file's size divided by its number of weights.
 
 import { describe, expect, test } from "vitest";
 import { limits } from "../../src/index.ts";

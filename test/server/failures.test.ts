@@ -1,5 +1,5 @@
-// What goes wrong inside: a model that fails in every way it can, behind the app alone (no socket). Clients get a status
-// and a sentence, the log gets the details, places get free.
+// Failures inside: a model that fails in every possible way, behind the app alone (no socket). Clients get a status
+// and a sentence, the log gets the details, and slots are freed.
 
 import { describe, expect, test } from "vitest";
 import {

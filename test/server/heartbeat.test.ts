@@ -1,5 +1,5 @@
-// Streams that have nothing to send yet: comments keep them open, other people's clients do not see them, and what goes
-// wrong while waiting is still told. Places are taken by the test, so that who waits, waits until it says so.
+// Streams that have nothing to send yet: comments keep them open, other clients ignore them, and errors while waiting
+// are still reported. The test takes all turns, so that a request waits until it says so.
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import Anthropic from "@anthropic-ai/sdk";

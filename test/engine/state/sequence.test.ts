@@ -1,5 +1,5 @@
-// The paged cache: any sequence of append, fork and restore gives the logits that a fresh run gives, and no block is
-// ever lost or shared by mistake.
+// The paged cache: any sequence of append, fork and restore gives the logits of a fresh run, and no block is leaked or
+// shared by mistake.
 
 import { describe, expect, test } from "vitest";
 import type { Engine, RunningSequence } from "../../../src/engine/engine.ts";

@@ -1,4 +1,4 @@
-// Room for the state of sequences: it grows as it is needed, and a device that has no more memory hurts nobody who runs.
+// Room for the state of sequences: it grows as needed, and a device without more memory affects no running generation.
 
 import { describe, expect, test } from "vitest";
 import { MemoryError } from "../../../src/base/errors.ts";
