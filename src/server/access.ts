@@ -76,7 +76,7 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
     }
     throw unauthorized(
       given === ""
-        ? "no API key was given: send it as Authorization: Bearer KEY, or as x-api-key"
+        ? "the request has no API key. Send it as Authorization: Bearer KEY, or as x-api-key"
         : "the API key is wrong",
     );
   };

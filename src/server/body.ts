@@ -38,7 +38,7 @@ export async function readFields<S extends z.ZodObject>(
 ): Promise<z.infer<S>> {
   const body = await readJson(call);
   if (typeof body !== "object" || body === null || Array.isArray(body)) {
-    throw invalidRequest("the body: expected a JSON object");
+    throw invalidRequest("the body is not a JSON object, expected one");
   }
   return checkFields(body as Record<string, unknown>, schema, rules, "");
 }

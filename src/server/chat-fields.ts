@@ -14,7 +14,7 @@ const messageFields = z.object({
   content: contentInput.optional(),
 });
 
-const noTools = "calls of tools and their results are not read yet";
+const noTools = "tool calls and their results are not supported yet";
 
 const messageRules: FieldRules = {
   accepted: ["name", "refusal", "annotations"],
@@ -23,7 +23,7 @@ const messageRules: FieldRules = {
     tool_call_id: { why: noTools },
     function_call: { why: noTools },
     audio: { why: "this server reads text only" },
-    reasoning_content: { why: "what a model thought is not read again", fine: oneOf("") },
+    reasoning_content: { why: "earlier reasoning is not read again", fine: oneOf("") },
   },
 };
 

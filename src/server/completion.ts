@@ -121,7 +121,7 @@ export function checkPrompt(
 ): void {
   const { contextSize, vocabSize } = model.info;
   if (tokens.length >= contextSize) throw contextExceeded(tokens.length, contextSize, param);
-  if (tokens.length === 0) throw invalidRequest("the prompt has no tokens: give it some text");
+  if (tokens.length === 0) throw invalidRequest("the prompt has no tokens. Give it some text");
   const wrong = tokens.find((id) => id >= vocabSize);
   if (wrong !== undefined) {
     throw invalidRequest(

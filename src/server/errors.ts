@@ -61,7 +61,7 @@ export function contextExceeded(
 ): ApiError {
   const isInput = param === "input";
   const what = isInput
-    ? `the input (${qualifier}${promptTokens} tokens) is too large to process: the context holds ${contextSize} tokens`
+    ? `the input (${qualifier}${promptTokens} tokens) is too large to process: the context has ${contextSize} tokens`
     : `the request (${qualifier}${promptTokens} tokens) exceeds the available context size (${contextSize} tokens, answer included)`;
   return new ApiError({
     status: 400,
@@ -131,7 +131,7 @@ export function adminLocalOnly(): ApiError {
     code: "admin_local_only",
     param: null,
     message:
-      "models and conversations can be managed only on the machine that runs this server, in its own app. Start it with --admin-key KEY to allow it elsewhere, with that key",
+      "models and conversations can be managed only on the machine that runs this server, in its web app. Start it with --admin-key KEY to allow it from other machines, with that key",
   });
 }
 
@@ -139,11 +139,11 @@ export function adminLocalOnly(): ApiError {
 export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiError {
   const messages = {
     key: isMissing
-      ? "this needs the admin key (an API key is not enough): the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY). Send it as Authorization: Bearer KEY"
-      : "the admin key is wrong (an API key is not enough): send the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY)",
+      ? "this needs the admin key that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY); an API key is not enough. Send it as Authorization: Bearer KEY"
+      : "the admin key is wrong. Send the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY); an API key is not enough",
     token: isMissing
-      ? "this needs the server's token, which it printed when it started, in its address: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs none"
-      : "the token is wrong: each start of the server has a new one, in the address that it prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
+      ? "this needs the server's token, which is in the address that the server printed when it started: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs no token"
+      : "the token is wrong. Each start of the server has a new one, in the address that it prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
   };
   return new ApiError({
     status: 401,
@@ -161,7 +161,7 @@ export function bodyTooLarge(limitBytes: number): ApiError {
     type: invalid,
     code: "request_too_large",
     param: null,
-    message: `the request's body is larger than ${limitBytes} bytes. Send less, or start the server with a larger --max-body`,
+    message: `the request body is larger than ${limitBytes} bytes. Send less, or start the server with a larger --max-body`,
   });
 }
 
@@ -172,7 +172,7 @@ export function queueFull(running: number, waiting: number): ApiError {
     type: "rate_limit_error",
     code: "queue_full",
     param: null,
-    message: `the server is full (requests running: ${running}, waiting: ${waiting}). Try again in ${retryAfterSeconds} s, or start it with more --parallel or --queue`,
+    message: `the server is full (requests running: ${running}, waiting: ${waiting}). Try again in ${retryAfterSeconds} s, or start the server with a larger --parallel or --queue`,
     retryAfterSeconds,
   });
 }
@@ -180,7 +180,7 @@ export function queueFull(running: number, waiting: number): ApiError {
 /** 400: more answers at once than even an idle server has room for; waiting would not help. */
 export function tooManyChoices(count: number, room: number): ApiError {
   return invalidRequest(
-    `"n": the request asks for ${count} answers at once, and the server has room for ${room}. Ask for fewer answers or prompts, or start it with a larger --queue`,
+    `"n": the request asks for ${count} answers at once, but the server has room for ${room}. Ask for fewer answers or prompts, or start the server with a larger --queue`,
     "n",
     "too_many_choices",
   );
@@ -194,7 +194,7 @@ export function cacheFull(): ApiError {
     code: "kv_cache_full",
     param: null,
     message:
-      "the model's cache is full: other running generations use it. Try again, or start the server with a larger -c or a smaller --parallel",
+      "the model's KV cache is full of running generations. Try again later, or start the server with a larger -c or a smaller --parallel",
     retryAfterSeconds,
   });
 }
@@ -206,7 +206,7 @@ export function slotsBusy(): ApiError {
     type: "unavailable_error",
     code: "no_slot",
     param: null,
-    message: "no slot is free: all of them answer requests",
+    message: "no slot is free: all of them are answering requests",
     retryAfterSeconds,
   });
 }
@@ -218,7 +218,7 @@ export function stopping(): ApiError {
     type: "server_error",
     code: "server_stopping",
     param: null,
-    message: "the server is stopping: the request was not finished",
+    message: "the server is stopping, and the request was not finished",
     retryAfterSeconds: 5,
   });
 }
@@ -229,7 +229,7 @@ const brokenRequests: Readonly<Record<string, { status: number; message: string 
   ERR_HTTP_REQUEST_TIMEOUT: {
     status: 408,
     message:
-      "the request took too long to come. Send it faster, or start the server with a larger --timeout",
+      "the request took too long to arrive. Send it faster, or start the server with a larger --timeout",
   },
 });
 
@@ -272,7 +272,7 @@ const lostEngines: readonly [
       status: 503,
       type: "unavailable_error",
       code: "engine_restarting",
-      message: "the model's engine was lost and is being started again. Try again in some seconds",
+      message: "the model's engine stopped and is being restarted. Try again in a few seconds",
       retryAfterSeconds: 5,
     },
   ],
@@ -283,7 +283,7 @@ const lostEngines: readonly [
       type: "server_error",
       code: "engine_hung",
       message:
-        "the model's engine gave no sign of life any more and was started again; the request is lost. Send it again, but it may be what the engine hung at",
+        "the model's engine stopped responding and was restarted; the request is lost. Send it again, but the same request may stop the engine again",
     },
   ],
 ];
@@ -314,7 +314,7 @@ export function describeError(error: unknown, report: (bug: unknown) => void): A
     type: "server_error",
     code: "internal_error",
     param: null,
-    message: "the server failed: this is a bug in Lantern; its log has the details",
+    message: "the server failed. This is a bug in Lantern; the server's log has the details",
   };
 }
 

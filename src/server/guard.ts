@@ -43,7 +43,7 @@ export function createGuard(settings: ServerSettings): Guard {
       const origin = headers.get("origin");
       if (origin !== null && !sameHost(origin, headers.get("host")) && !allowed(origin)) {
         throw forbidden(
-          `pages of ${JSON.stringify(origin.slice(0, 200))} may not use this server. Start it with --cors ORIGIN to let them`,
+          `pages of ${JSON.stringify(origin.slice(0, 200))} may not use this server. Start it with --cors ORIGIN to allow them`,
         );
       }
       return await access.check(visitorOf(headers, connection), needed);
@@ -103,7 +103,7 @@ function checkHosts(request: Request, hosts: readonly string[]): void {
     const shown = JSON.stringify((name ?? host).slice(0, 200));
     throw forbidden(
       host === ""
-        ? "the request has no Host header: send the name or the address of this server in it"
+        ? "the request has no Host header. Send the name or the address of this server in it"
         : `the Host header names ${shown}, which is not a name of this server. Use its IP address, or start it with --allow-host NAME for another name`,
     );
   }

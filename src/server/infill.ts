@@ -19,7 +19,7 @@ export interface Gap {
 /** 501, as in llama.cpp: the model was not trained for fill-in-the-middle. */
 export function noFill(id: string): ApiError {
   return notSupported(
-    `${id} does not fill gaps: it has no tokens for what is before and after one (fim_pre, fim_suf, fim_mid). Use a model that was trained for it, such as Qwen2.5-Coder`,
+    `${id} does not support fill-in-the-middle: its vocabulary has no fim_pre, fim_suf and fim_mid tokens. Use a model that was trained for it, such as Qwen2.5-Coder`,
   );
 }
 

@@ -60,7 +60,7 @@ export class JsonReader {
   /** Returns the parsed value. */
   end(): unknown {
     const text = this.#inString ? `${this.#rest}"${this.#string}` : this.#rest;
-    if (text.trim() === "") throw invalidRequest("the body is empty: expected a JSON object");
+    if (text.trim() === "") throw invalidRequest("the body is empty, expected a JSON object");
     let value: unknown;
     try {
       value = JSON.parse(text);
@@ -161,7 +161,7 @@ export class JsonReader {
   }
 
   #countKey(): void {
-    if (this.#afterLong) throw invalidRequest("the body has a field with too long a name");
+    if (this.#afterLong) throw invalidRequest("the body has a field whose name is too long");
     const keys = ++this.#keys[this.#depth]!;
     this.#spend(keys > manyKeys ? cost.keyOfMany : cost.key);
   }
@@ -169,7 +169,7 @@ export class JsonReader {
   #enter(code: number): void {
     this.#spend(code === openList ? cost.list : cost.object);
     if (++this.#depth > maxDepth) {
-      throw invalidRequest(`the body has more than ${maxDepth} lists and objects in each other`);
+      throw invalidRequest(`the body has more than ${maxDepth} nested lists and objects`);
     }
     this.#keys[this.#depth] = 0;
   }
@@ -178,7 +178,7 @@ export class JsonReader {
     this.#spent += units;
     if (this.#spent <= this.#budget) return;
     throw invalidRequest(
-      "the body has too many values: at most about a million numbers, or 100,000 messages, are read. Send them in several requests",
+      "the body has too many values, expected at most about a million numbers, or 100,000 messages. Send several requests",
       null,
       "too_many_values",
     );

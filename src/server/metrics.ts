@@ -123,7 +123,7 @@ export function createMetrics(): Metrics {
     generatedTokens: new Counter("lantern_generated_tokens_total", "Tokens generated."),
     aborted: new Counter(
       "lantern_aborted_total",
-      "Generations that ended because the client had gone or the server stopped.",
+      "Generations that ended because the client disconnected or the server stopped.",
     ),
     queueSeconds: new Histogram(
       "lantern_queue_seconds",
@@ -137,12 +137,12 @@ export function createMetrics(): Metrics {
     ),
     tokenSeconds: new Histogram(
       "lantern_time_per_token_seconds",
-      "Time per token after the first, one value a generation.",
+      "Time per token after the first, one value per generation.",
       tokenBounds,
     ),
     limitRatio: new Last(
       "lantern_limit_ratio",
-      "Speed of the last generation as a share of what this machine's hardware allows, 0 to 1.",
+      "Speed of the last generation as a fraction of what this machine's hardware allows, 0 to 1.",
     ),
     llamacpp: new LlamacppMetrics(),
   };

@@ -81,7 +81,7 @@ export class ModelService {
     const model = await this.#find(name);
     if (!model) throw unknown(name);
     if (!isHere(model)) {
-      throw refused(409, "not_downloaded", `${name} is not on this machine yet: download it first`);
+      throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);
     }
     this.#start(name, "load", async (task) => {
       const opened = await this.#library.open(name, { ...options, ...task });
@@ -115,13 +115,17 @@ export class ModelService {
     const model = await this.#find(name);
     if (!model) throw unknown(name);
     if (this.#running.has(name)) {
-      throw refused(409, "task_in_progress", `${name} is being worked on: stop that first`);
+      throw refused(
+        409,
+        "task_in_progress",
+        `${name} is being downloaded or loaded. Stop that first`,
+      );
     }
     const path = await this.#library.locate(name);
     for (const { id } of this.#server.models.list()) {
       const isSame =
         id === name || (path !== undefined && (await this.#library.locate(id)) === path);
-      if (isSame) throw refused(409, "model_loaded", `${name} is loaded: unload it first`);
+      if (isSame) throw refused(409, "model_loaded", `${name} is loaded. Unload it first`);
     }
     this.#failed.delete(name);
     await this.#library.remove(name);
@@ -156,7 +160,11 @@ export class ModelService {
   #checkIdle(id: string): void {
     const busy = [...this.#server.jobs].some(({ model }) => model === id);
     if (!busy) return;
-    throw refused(409, "model_busy", `${id} is writing an answer: stop it, or wait for its end`);
+    throw refused(
+      409,
+      "model_busy",
+      `${id} is writing an answer. Stop it, or wait until it is complete`,
+    );
   }
 
   #start(
@@ -165,7 +173,7 @@ export class ModelService {
     work: (options: TaskOptions) => Promise<void>,
   ): void {
     if (this.#running.has(name)) {
-      throw refused(409, "task_in_progress", `${name} is being worked on already`);
+      throw refused(409, "task_in_progress", `${name} is already being downloaded or loaded`);
     }
     if (kind === "load") this.#checkIdle(name);
     this.#failed.delete(name);

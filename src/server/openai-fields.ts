@@ -6,7 +6,7 @@ import { emptyList, type FieldRules, oneOf, type Refusal } from "./body.ts";
 import { invalidRequest } from "./errors.ts";
 import { llamacppRules } from "./llamacpp-fields.ts";
 
-const noTools: Refusal = { why: "this server does not call tools yet", fine: emptyList };
+const noTools: Refusal = { why: "tools are not supported yet", fine: emptyList };
 const textOnly = (value: unknown): boolean =>
   typeof value === "object" && value !== null && "type" in value && value.type === "text";
 
@@ -30,21 +30,24 @@ export const openaiRules: FieldRules = {
     function_call: { why: noTools.why, fine: oneOf("none", "auto") },
     parallel_tool_calls: { why: noTools.why, fine: (value) => typeof value === "boolean" },
     response_format: {
-      why: "this server writes plain text: JSON and JSON schemas are not enforced",
+      why: "JSON and JSON schemas are not enforced",
       fine: textOnly,
     },
     modalities: {
-      why: "this server writes text",
+      why: "this server generates text only",
       fine: (value) => Array.isArray(value) && value.every((mode) => mode === "text"),
     },
-    audio: { why: "this server writes text" },
-    prediction: { why: "predicted outputs are not used" },
-    web_search_options: { why: "this server does not search" },
-    reasoning_effort: { why: "only chats can be told how much to think", fine: oneOf("none") },
-    verbosity: { why: "no model here can be told how much to say", fine: oneOf("medium") },
+    audio: { why: "this server generates text only" },
+    prediction: { why: "predicted outputs are not supported" },
+    web_search_options: { why: "web search is not supported" },
+    reasoning_effort: {
+      why: "only chat requests can set the reasoning effort",
+      fine: oneOf("none"),
+    },
+    verbosity: { why: "the length of answers cannot be set this way", fine: oneOf("medium") },
     store: { why: "answers are not stored", fine: oneOf(false) },
-    suffix: { why: "models here do not fill in the middle", fine: oneOf("") },
-    best_of: { why: "choices are not ranked: ask for n", fine: oneOf(1) },
+    suffix: { why: "fill-in-the-middle is not supported here", fine: oneOf("") },
+    best_of: { why: 'choices are not ranked. Ask for several with "n"', fine: oneOf(1) },
   },
 };
 

@@ -121,7 +121,7 @@ function continues(
   if (!goesOn) return false;
   if (continueFinal && addGenerationPrompt) {
     throw invalidRequest(
-      '"add_generation_prompt" and "continue_final_message": got true for both, expected it for one of them',
+      '"add_generation_prompt" and "continue_final_message": got true for both, expected true for at most one',
       "continue_final_message",
     );
   }
@@ -133,7 +133,7 @@ function continues(
   }
   if (before === "assistant") {
     throw invalidRequest(
-      '"messages": the last two are both the assistant\'s, expected one at most: it is the beginning of the answer',
+      '"messages": the last two are both the assistant\'s, expected at most one, the beginning of the answer',
       "messages",
     );
   }

@@ -124,7 +124,7 @@ async function importOne(store: SessionStore, file: unknown): Promise<Session> {
   const { session, messages } = await checkFile(file, turn);
   const ordered = await parentsFirst(messages, turn);
   if (session.leaf !== null && !messages.some((message) => message.id === session.leaf)) {
-    throw wrong("session.leaf", `"${session.leaf}" is none of the messages`);
+    throw wrong("session.leaf", `"${session.leaf}" is not one of the messages`);
   }
   let taken = store.hasId(session.id);
   for (const { id } of messages) {
@@ -176,10 +176,7 @@ async function checkFile(
 ): Promise<z.infer<typeof fileSchema>> {
   const version = (file as { version?: unknown } | null)?.version;
   if (typeof version === "number" && version > exchangeVersion) {
-    throw wrong(
-      "version",
-      `got ${version}, this Lantern reads ${exchangeVersion}. Use a newer one`,
-    );
+    throw wrong("version", `got ${version}, expected ${exchangeVersion}. Use a newer Lantern`);
   }
   const messages = (file as { messages?: unknown } | null)?.messages;
   const whole = checked(headSchema, file, "");

@@ -38,7 +38,7 @@ export class Presets {
       if (known.length >= mostPresets && !known.some((preset) => preset.name === name)) {
         throw new SessionError(
           "invalid",
-          `there are ${mostPresets} presets already, and no more are kept. Delete one first`,
+          `there are ${mostPresets} presets already, which is the limit. Delete one first`,
         );
       }
       const preset = { name, settings: changeSettings({}, settings) };
@@ -64,7 +64,7 @@ export class Presets {
     if (this.#database.writable) return this.#database.transaction(work);
     throw new StorageError(
       "read-only",
-      `sessions: "${this.#database.place}" is read-only: presets can be read, and none can be saved`,
+      `sessions: "${this.#database.place}" is read-only: presets can be read but not saved`,
     );
   }
 }

@@ -74,7 +74,11 @@ const chat: Mode = {
   again(path) {
     const at = path.findLastIndex(({ role }) => role === "user");
     if (at >= 0) return path.slice(0, at + 1);
-    throw new SessionError("invalid", "regenerate: nothing was asked yet", "regenerate");
+    throw new SessionError(
+      "invalid",
+      "regenerate: there is no question to answer again yet",
+      "regenerate",
+    );
   },
   tokens(model, { systemPrompt }, path) {
     const system: ChatMessage[] = systemPrompt ? [{ role: "system", content: systemPrompt }] : [];
@@ -104,13 +108,13 @@ export function askedPath(
     if (content === undefined) return again(path);
     throw new SessionError(
       "invalid",
-      'content: "regenerate" answers what is there. Leave one of them out',
+      'content: got "content" with "regenerate", which answers what is there. Leave one of them out',
       "content",
     );
   }
   if (content === undefined) {
     if (!needsContent) return path;
-    throw new SessionError("invalid", "content: missing. Write something to answer", "content");
+    throw new SessionError("invalid", "content: missing. Write a message", "content");
   }
   checkFollows(path.at(-1), role);
   return path;
@@ -140,7 +144,7 @@ export async function promptTokens(
 ): Promise<Prompt> {
   const tokens = await modes[mode].tokens(model, settings, path);
   if (tokens.length === 0) {
-    throw new SessionError("invalid", "there is no text to continue yet: write some", "content");
+    throw new SessionError("invalid", "there is no text to continue yet. Write some", "content");
   }
   if (modes[mode].slides) return slide(tokens, model.contextSize, settings.maxTokens);
   if (tokens.length >= model.contextSize) {

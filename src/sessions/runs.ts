@@ -145,7 +145,7 @@ export class Runs {
     if (run) return run;
     throw new SessionError(
       "missing",
-      `there is no run "${id.slice(0, 100)}": it ended a while ago, or before the server was started again. What it wrote is in its session`,
+      `there is no run "${id.slice(0, 100)}". It ended a while ago, or before the server was restarted; what it wrote is in its session`,
     );
   }
 
@@ -169,10 +169,12 @@ export class Runs {
     this.#checkOpen();
     const running = this.#busy.get(sessionId);
     if (running === undefined) return void this.#busy.set(sessionId, null);
-    const which = running ? `run "${running.id}" writes an answer` : "an answer is being started";
+    const which = running
+      ? `run "${running.id}" is writing an answer`
+      : "an answer is being started";
     throw new SessionError(
       "conflict",
-      `session "${sessionId}": ${which}, and a session has one at a time. Wait for its end, or cancel it`,
+      `session "${sessionId}": ${which}, and a session can have one at a time. Wait until it is complete, or cancel it`,
     );
   }
 
@@ -186,17 +188,17 @@ export class Runs {
       throw new SessionError("invalid", `message: "${id}" ${why}`, "message");
     };
     const { role, content } = this.#store.message(session.id, id);
-    if (role !== "assistant") refuse("is not an answer: only an answer can go on");
-    if (content === "") refuse('has no text to go on from: ask for another with "regenerate"');
+    if (role !== "assistant") refuse("is not an answer, and only an answer can be continued");
+    if (content === "") refuse('has no text to continue. Ask for another answer with "regenerate"');
     if (this.#store.messages(session.id).some(({ parent }) => parent === id)) {
-      refuse("has messages below it: only the last one of a branch can go on");
+      refuse("has messages below it, and only the last one of a branch can be continued");
     }
     return this.#store.path(session.id, id);
   }
 
   #checkOpen(): void {
     if (!this.#closed) return;
-    throw new SessionError("conflict", "the server is stopping: no answer can be started");
+    throw new SessionError("conflict", "the server is stopping, so no answer can be started");
   }
 
   #start(session: Session, model: RunModel, begun: Begun): Run {
@@ -342,14 +344,14 @@ function checkAnswerable({ role = "user", message, ...others }: AskRequest): voi
   if (message !== undefined && !alone) {
     throw new SessionError(
       "invalid",
-      'message: it goes on with that answer. Leave "content", "parent", "regenerate" and "n" out',
+      'message: continues that answer. Leave out "content", "parent", "regenerate" and "n"',
       "message",
     );
   }
   if (role === "user") return;
   throw new SessionError(
     "invalid",
-    `role: got "${role}" with "generate": true, expected "user". An answer that was written by hand is not answered`,
+    `role: got "${role}" with "generate": true, expected "user". An answer that was written by hand cannot be answered`,
     "role",
   );
 }

@@ -98,14 +98,14 @@ export function migrate(database: Database): void {
   if (version > migrations.length) {
     throw new StorageError(
       "newer",
-      `sessions: "${database.place}" has version ${version}, and this Lantern knows versions up to ${migrations.length}. Use the newer Lantern that made it, or name another file`,
+      `sessions: "${database.place}" has version ${version}, but this Lantern reads versions up to ${migrations.length}. Use the newer Lantern that made the file, or name another file`,
     );
   }
   if (version === migrations.length) return;
   if (!database.writable) {
     throw new StorageError(
       "read-only",
-      `sessions: "${database.place}" has version ${version} and must be brought to ${migrations.length}, but it cannot be written`,
+      `sessions: "${database.place}" has version ${version} and must be updated to version ${migrations.length}, but the file is read-only`,
     );
   }
   for (let step = version; step < migrations.length; step++) {

@@ -44,38 +44,38 @@ interface Flaw {
 }
 
 const sessionFlaws: readonly Flaw[] = [
-  { column: "title", when: notText("title"), says: "the title is no text", becomes: "''" },
+  { column: "title", when: notText("title"), says: "the title is not text", becomes: "''" },
   {
     column: "mode",
     when: `mode NOT IN (${list(sessionModes)})`,
-    says: "there is no such mode",
+    says: "it has an unknown mode",
     becomes: "'chat'",
   },
-  { column: "model", when: notTextOrNull("model"), says: "the model is no text", becomes: "NULL" },
+  { column: "model", when: notTextOrNull("model"), says: "the model is not text", becomes: "NULL" },
   {
     column: "created_at",
     when: badTime("created_at"),
-    says: "the time at which it began is none",
+    says: "the time at which it began is not valid",
     becomes: "?1",
   },
   {
     column: "changed_at",
     when: badTime("changed_at"),
-    says: "the time of its last change is none",
+    says: "the time of its last change is not valid",
     becomes: "?1",
   },
 ];
 
 const messageFlaws: readonly Omit<Flaw, "column" | "becomes">[] = [
-  { when: notText("id"), says: "its id is no text" },
+  { when: notText("id"), says: "its id is not text" },
   { when: notText("content"), says: "its words are no text" },
-  { when: `role NOT IN (${list(messageRoles)})`, says: "there is no such role" },
-  { when: `state NOT IN (${list(messageStates)})`, says: "there is no such state" },
-  { when: badTime("created_at"), says: "the time at which it was written is none" },
-  { when: badTime("changed_at"), says: "the time of its last change is none" },
-  { when: notTextOrNull("model"), says: "the model is no text" },
-  { when: notTextOrNull("error"), says: "the error is no text" },
-  { when: notTextOrNull("stop_reason"), says: "the reason of its end is no text" },
+  { when: `role NOT IN (${list(messageRoles)})`, says: "it has an unknown role" },
+  { when: `state NOT IN (${list(messageStates)})`, says: "it has an unknown state" },
+  { when: badTime("created_at"), says: "the time at which it was written is not valid" },
+  { when: badTime("changed_at"), says: "the time of its last change is not valid" },
+  { when: notTextOrNull("model"), says: "the model is not text" },
+  { when: notTextOrNull("error"), says: "the error is not text" },
+  { when: notTextOrNull("stop_reason"), says: "the reason of its end is not text" },
   {
     when: "NOT EXISTS (SELECT 1 FROM sessions s WHERE s.number = messages.session)",
     says: "its session is missing",
@@ -104,7 +104,7 @@ export function listSetAside(database: Database): SetAsideItem[] {
 
 function setAsideSessions(database: Database, now: number): void {
   for (const { number } of database.all("SELECT number FROM sessions WHERE typeof(id) <> 'text'")) {
-    keep(database, "sessions", number as number, now, "its id is no text", null);
+    keep(database, "sessions", number as number, now, "its id is not text", null);
     database.run(
       `UPDATE sessions SET id = ?2, ${repairs(sessionFlaws)} WHERE number = ?3`,
       now,

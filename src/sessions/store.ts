@@ -383,7 +383,7 @@ export class SessionStore {
     if (!this.#database.writable) {
       throw new StorageError(
         "read-only",
-        `sessions: "${this.place}" is read-only: conversations can be read, and nothing can be saved`,
+        `sessions: "${this.place}" is read-only: conversations can be read but not saved`,
       );
     }
     return this.#withIndex(() => {

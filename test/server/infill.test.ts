@@ -134,6 +134,6 @@ test("a model without such tokens says so", async () => {
   for (const [path, body] of bodies) {
     const response = await post(other.url + path, body);
     expect([path, response.status]).toEqual([path, 501]);
-    expect(await response.text()).toMatch(/does not fill gaps.*fim_pre/);
+    expect(await response.text()).toMatch(/does not support fill-in-the-middle.*fim_pre/);
   }
 });

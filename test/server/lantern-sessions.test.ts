@@ -451,7 +451,7 @@ describe("a request that is refused", () => {
         [messages, "POST", { content: "" }, 400, /"content"/],
         [messages, "POST", { content: 5 }, 400, /"content"/],
         [messages, "POST", { content: "x", parent: "msg_x" }, 404, /no message/],
-        [messages, "POST", { regenerate: true }, 400, /nothing was asked/],
+        [messages, "POST", { regenerate: true }, 400, /there is no question to answer again/],
         [`${base}/sessions/${id}/continue`, "POST", { n: 99 }, 400, /"n"/],
         [`${base}/search`, "GET", undefined, 400, /"q"/],
         [`${base}/sessions/${id}/export?format=pdf`, "GET", undefined, 400, /"format"/],

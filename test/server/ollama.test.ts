@@ -117,7 +117,9 @@ describe("pull", () => {
     const failing = async () =>
       await all(await client.pull({ model: "hf:owner/missing", stream: true }));
     await expect(failing()).rejects.toThrow("the hub has no owner/missing");
-    await expect(client.pull({ model: "nobody" })).rejects.toThrow(/"nobody" is not known here/);
+    await expect(client.pull({ model: "nobody" })).rejects.toThrow(
+      /"nobody" is neither known here/,
+    );
     const response = await post(`${server.url}/api/pull`, { model: "nobody" });
     expect(response.status).toBe(404);
     expect(await response.json()).toEqual({ error: expect.any(String) });
@@ -187,7 +189,9 @@ test("sampling fields beside the messages count, those in options before them", 
 test("without a library nothing is pulled or deleted", async () => {
   const response = await post(`${running.server.url}/api/pull`, { model: "hf:owner/small" });
   expect(response.status).toBe(501);
-  expect(await response.json()).toEqual({ error: expect.stringContaining("manages no models") });
+  expect(await response.json()).toEqual({
+    error: expect.stringContaining("does not manage models"),
+  });
 });
 
 test("a digest is that of the file, computed again when the file has changed", async () => {

@@ -60,7 +60,7 @@ describe("the queue", () => {
 
   test("that could never hold a request says so: to come again would not help", () => {
     const refused = (): void => new AdmissionQueue(1, 1).checkRoom(3);
-    expect(refused).toThrow(/3 answers at once, and the server has room for 2/);
+    expect(refused).toThrow(/3 answers at once, but the server has room for 2/);
     expect(refused).toThrow(
       expect.objectContaining({ facts: expect.objectContaining({ status: 400 }) }),
     );

@@ -99,7 +99,7 @@ describe("a file that is refused", () => {
     ["is null", /the file/, () => null],
     ["is a list", /the file/, () => []],
     ["has another format", /format/, (f) => ({ ...f, format: "chatgpt" })],
-    ["has a newer version", /version: got 2, this Lantern reads 1/, (f) => ({ ...f, version: 2 })],
+    ["has a newer version", /version: got 2, expected 1/, (f) => ({ ...f, version: 2 })],
     ["has an unknown field", /Unrecognized key/, (f) => ({ ...f, extra: 1 })],
     [
       "would change every object",

@@ -165,9 +165,9 @@ describe("an answer that was stopped", () => {
     const refused = async (message: string, more: object = {}) =>
       await expect(runs.ask(id, model, { message, ...more })).rejects;
     await (await refused(user.id)).toThrow(/is not an answer/);
-    await (await refused(empty.id)).toThrow(/no text to go on from/);
+    await (await refused(empty.id)).toThrow(/no text to continue/);
     await (await refused(answer.id)).toThrow(/has messages below it/);
-    await (await refused(answer.id, { content: "x" })).toThrow(/Leave "content"/);
+    await (await refused(answer.id, { content: "x" })).toThrow(/Leave out "content"/);
     await (await refused("nobody")).toThrow(/there is no message/);
   });
 });

@@ -145,7 +145,9 @@ describe("a run", () => {
     const [first, second] = await Promise.allSettled(both);
     expect(second).toMatchObject({ reason: { problem: "conflict" } });
     const { run } = (first as PromiseFulfilledResult<{ run: Run }>).value;
-    await expect(runs.ask(id, model, { content: "c" })).rejects.toThrow(`run "${run.id}" writes`);
+    await expect(runs.ask(id, model, { content: "c" })).rejects.toThrow(
+      `run "${run.id}" is writing`,
+    );
     expect(() => runs.keep(id, { content: "d" })).toThrow(/one at a time/);
     run.cancel();
     await run.done;
@@ -336,7 +338,9 @@ describe("branches", () => {
   test("what makes no sense is refused", async () => {
     const all = scene();
     const { runs, model, id } = all;
-    await expect(runs.ask(id, model, { regenerate: true })).rejects.toThrow(/nothing was asked/);
+    await expect(runs.ask(id, model, { regenerate: true })).rejects.toThrow(
+      /there is no question to answer again/,
+    );
     await expect(runs.ask(id, model, {})).rejects.toThrow(/content: missing/);
     const { user } = await answered(all, { content: "q1" }, "a1");
     const twice = runs.ask(id, model, { parent: user!.id, content: "q2" });

@@ -42,7 +42,7 @@ const messageFields = z.object({
   top_p: z.number().min(0).max(1).optional(),
 });
 
-const noTools = "this server does not call tools yet";
+const noTools = "tools are not supported yet";
 
 const rules: FieldRules = {
   accepted: ["metadata", "service_tier", "inference_geo", "cache_control"],
@@ -51,9 +51,9 @@ const rules: FieldRules = {
     tool_choice: { why: noTools, fine: noChoice },
     container: { why: "there are no containers" },
     mcp_servers: { why: noTools, fine: emptyList },
-    context_management: { why: "a prompt is never cut or edited" },
-    output_config: { why: "only plain text is written" },
-    output_format: { why: "only plain text is written" },
+    context_management: { why: "prompts are never cut or edited" },
+    output_config: { why: "answers are plain text only" },
+    output_format: { why: "answers are plain text only" },
     betas: { why: "no beta features are supported", fine: emptyList },
     speed: { why: "there is only one speed", fine: oneOf("standard") },
   },

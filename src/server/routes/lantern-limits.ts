@@ -69,7 +69,7 @@ async function measuredMachine(): Promise<Machine> {
   const machine = await rememberedMachine();
   if (machine) return machine;
   throw notMeasured(
-    'this machine has not been measured yet: measure it on the Machine page, or with "lantern machine"',
+    'this machine has not been measured yet. Measure it on the Machine page, or with "lantern machine"',
   );
 }
 
@@ -77,7 +77,7 @@ async function measuredGpu(): Promise<GpuMeasurement> {
   const gpu = await rememberedGpu();
   if (gpu) return gpu;
   throw notMeasured(
-    'the GPU has not been measured yet: measure it with "lantern devices --measure"',
+    'the GPU has not been measured yet. Measure it with "lantern devices --measure"',
   );
 }
 

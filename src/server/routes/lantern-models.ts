@@ -165,8 +165,8 @@ function checkLocal({ request }: Call, service: ModelService): void {
     code: "not_local",
     param: "path",
     message: service.isLocal
-      ? "files of this machine are opened in Lantern's own app only"
-      : "this server is open to other machines (--host), so it opens no paths: only models of its list. Start it with -m PATH for another one",
+      ? "files of this machine can be opened only in Lantern's own web app"
+      : "this server can be reached from other machines (--host), so it opens no paths, only models from its list. Start it with -m PATH to open another file",
   });
 }
 

@@ -95,7 +95,7 @@ export function quantizeRoutes(server: ServerContext, library: ModelLibrary): Ro
           const location = await library.locate(fields.model);
           if (location === undefined) {
             const name = fields.model.slice(0, 100);
-            throw notFound(`there is no file of "${name}" here`, "model", "no_file");
+            throw notFound(`the file of "${name}" is not on this machine`, "model", "no_file");
           }
           if (isRunning()) throw busy();
           start(fields, location);
@@ -177,7 +177,7 @@ function checkSize(bytes: number): void {
     type: "invalid_request_error",
     code: "too_large",
     param: "model",
-    message: `the model would have ${(bytes / 1e9).toFixed(1)} GB, and a page's report is made in memory, up to ${mostBytes / 1e9} GB: use "lantern quantize --report"`,
+    message: `the quantized model would have ${(bytes / 1e9).toFixed(1)} GB, but the web app makes reports in memory, up to ${mostBytes / 1e9} GB. Use "lantern quantize --report"`,
   });
 }
 
@@ -187,7 +187,7 @@ function busy(): ApiError {
     type: "invalid_request_error",
     code: "task_in_progress",
     param: null,
-    message: "a report is being made already: stop it, or wait for its end",
+    message: "another report is being made. Stop it, or wait until it is complete",
   });
 }
 

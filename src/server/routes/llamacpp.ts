@@ -53,7 +53,7 @@ async function tokensOf(
   } catch (error) {
     if (!(error instanceof ContextError)) throw error;
     throw invalidRequest(
-      `"content": it has ${error.tokens} tokens or more, and at most ${maxIds} are listed at once. Send it in pieces`,
+      `"content": it has ${error.tokens} tokens or more, expected at most ${maxIds}. Send it in pieces`,
       "content",
       "too_many_tokens",
     );
@@ -170,18 +170,22 @@ function props({ server }: Call): Response {
 
 /** llama.cpp's POST /props changes settings of the whole server, which is not supported here. */
 function setProps(): never {
-  throw notSupported("the server's settings do not change while it runs: start it with others");
+  throw notSupported(
+    "the server's settings cannot change while it runs. Restart it with other flags",
+  );
 }
 
 /** llama.cpp's POST /slots/0?action=save: here cached state belongs to no slot, and stays in memory. */
 function slotAction(): never {
-  throw notSupported("slots are not saved, restored or erased: what is cached belongs to no slot");
+  throw notSupported(
+    "slots cannot be saved, restored or erased, because the cache does not belong to slots",
+  );
 }
 
 function slots({ server, url }: Call): Response {
   const { settings, models } = server;
   if (!settings.slots) {
-    throw notSupported("the server was started with --no-slots: it does not list them");
+    throw notSupported("the server was started with --no-slots, so it does not list them");
   }
   const busy = new Map([...server.jobs].map((job) => [job.slot, job]));
   if (url.searchParams.has("fail_on_no_slot") && busy.size >= settings.parallel) {
@@ -221,8 +225,8 @@ function runningSlot(job: Job): object {
 
 /** What is wrong, in llama.cpp's words if it has any. */
 const healthMessages = {
-  loading: "Loading model: its engine was lost and is being started again",
-  error: "the engine of a model does not answer",
+  loading: "Loading model: its engine stopped and is being restarted",
+  error: "the engine of a model does not respond",
   none: "no model is loaded",
 } as const;
 

@@ -26,12 +26,12 @@ async function engines({ models }: ServerContext): Promise<GaugeReading[]> {
   return [
     {
       name: "lantern_engine_up",
-      help: "Whether the model's engine answers (1) or not (0).",
+      help: "Whether the model's engine responds (1) or not (0).",
       values: all.map(({ labels, status }) => ({ labels, value: status === "ok" ? 1 : 0 })),
     },
     {
       name: "lantern_engine_restarts_total",
-      help: "How often an engine that had died or hung was started again.",
+      help: "How often an engine that had stopped or hung was restarted.",
       type: "counter",
       values: all.map(({ labels, restarts }) => ({ labels, value: restarts })),
     },
@@ -55,7 +55,7 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
     one("lantern_parallel", "Generations that may run at once.", queue.parallel),
     perModel(
       "lantern_engine_waiting",
-      "Running generations that wait for room in the KV cache.",
+      "Running generations that wait for space in the KV cache.",
       (status) => status.waiting,
     ),
     perModel(
@@ -75,7 +75,7 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
     ),
     perModel(
       "lantern_cached_sequences",
-      "Sequences that are remembered: prompts that begin so are not computed again.",
+      "Sequences that are kept, so that prompts that begin with them are not computed again.",
       (status) => status.cachedSequences,
     ),
   ];
@@ -91,7 +91,7 @@ export const metricsRoutes: RouteFamily = {
       access: "use",
       handle: async ({ server }) => {
         if (!server.settings.metrics) {
-          throw notSupported("the server was started with --no-metrics: it tells no metrics");
+          throw notSupported("the server was started with --no-metrics, so it has no metrics");
         }
         const [all, lives] = await Promise.all([statuses(server), engines(server)]);
         const own = metricsText(server.metrics, [...gauges(server, all), ...lives]);

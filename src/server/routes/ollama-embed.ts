@@ -10,7 +10,7 @@ import { servedAs } from "./ollama-models.ts";
 const rules: FieldRules = {
   // `truncate` asks to cut long texts: they are refused instead, with the numbers.
   accepted: ["keep_alive", "truncate", "options"],
-  refused: { dimensions: { why: "vectors are as long as the model makes them" } },
+  refused: { dimensions: { why: "the size of vectors is the model's own" } },
 };
 
 const embedFields = z.object({

@@ -34,7 +34,7 @@ export async function servedAs(call: Call, asked: string): Promise<ServedModel> 
   const local = await findLocal(server, name);
   if (local) {
     throw notFound(
-      `model "${name}" is on this machine but not loaded: load it on the Models page, or start the server with -m ${name}`,
+      `model "${name}" is on this machine but not loaded. Load it on the Models page, or start the server with -m ${name}`,
       "model",
       "model_not_loaded",
     );
@@ -199,7 +199,9 @@ async function show(call: Call): Promise<Response> {
 /** 501: this server was started without a library. */
 function libraryOf({ server }: Call): ModelLibrary {
   if (server.library) return server.library;
-  throw notSupported("this server manages no models: it serves what it was started with");
+  throw notSupported(
+    "this server does not manage models. It serves the model that it was started with",
+  );
 }
 
 /** Passes the library's refusals on to the client, without the folders of this machine. */
@@ -235,7 +237,7 @@ async function pull(call: Call): Promise<Response> {
   const known = (await library.list()).find((model) => model.name === name);
   if (!known && !library.canDownload(name)) {
     throw notFound(
-      `model "${name}" is not known here, nor is it a name of the hub (hf.co/owner/repo)`,
+      `model "${name}" is neither known here nor a name on the Hugging Face hub (hf.co/owner/repo)`,
     );
   }
   const lines = pullLines(call, library, name, known?.sha256);
@@ -317,7 +319,7 @@ async function addCopy({ server }: Call, source: string, destination: string): P
       type: "invalid_request_error",
       code: "name_taken",
       param: "destination",
-      message: `"${destination}" cannot be the name of a copy: there is a model of that name`,
+      message: `"${destination}" cannot be the name of a copy, because there is a model of that name`,
     });
   }
   if (own.size >= maxCopies) own.delete(own.keys().next().value!);
@@ -331,8 +333,7 @@ const createFields = z.object({
   from: z.string().max(500).optional(),
   stream: z.boolean().optional(),
 });
-const onlyCopies =
-  "a created model is a copy: the weights, template and settings stay those of `from`";
+const onlyCopies = "a created model is a copy, with the weights, template and settings of `from`";
 const createRules: FieldRules = {
   accepted: ["license"],
   refused: Object.fromEntries(
@@ -356,7 +357,7 @@ async function create(call: Call): Promise<Response> {
   };
   const fields = await readFields(call, createFields, rules);
   if (fields.from === undefined)
-    throw notFound('"from": expected the model that it is made from', "from");
+    throw notFound('"from": expected the name of the model to copy', "from");
   await addCopy(call, plainName(fields.from), nameOf(fields));
   const lines = [{ status: "using existing layer" }, { status: "success" }];
   if (fields.stream === false) return json(lines.at(-1));
@@ -379,7 +380,7 @@ async function remove(call: Call): Promise<Response> {
       type: "invalid_request_error",
       code: "model_loaded",
       param: "model",
-      message: `model "${name}" is loaded: unload it on the Models page first`,
+      message: `model "${name}" is loaded. Unload it on the Models page first`,
     });
   }
   await refusals(libraryOf(call).remove(name));

@@ -25,9 +25,9 @@ const optionRules: FieldRules = {
   // These are fixed when the server starts.
   accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
   refused: {
-    num_keep: { why: "a prompt is never cut" },
+    num_keep: { why: "prompts are never cut" },
     tfs_z: { why: "tail-free sampling is not supported", fine: oneOf(1) },
-    penalize_newline: { why: "newlines are tokens like any other" },
+    penalize_newline: { why: "newlines are treated like any other token" },
   },
 };
 
@@ -52,9 +52,9 @@ const messageRules: FieldRules = {
   accepted: [],
   refused: {
     images: { why: "this server reads text only", fine: emptyList },
-    tool_calls: { why: "this server does not call tools yet", fine: emptyList },
-    tool_name: { why: "this server does not call tools yet", fine: oneOf("") },
-    thinking: { why: "what a model thought is not read again", fine: oneOf("") },
+    tool_calls: { why: "tools are not supported yet", fine: emptyList },
+    tool_name: { why: "tools are not supported yet", fine: oneOf("") },
+    thinking: { why: "earlier reasoning is not read again", fine: oneOf("") },
   },
 };
 
@@ -71,14 +71,14 @@ const rules: FieldRules = {
   accepted: ["keep_alive"],
   refused: {
     format: { why: "JSON and JSON schemas are not enforced", fine: oneOf("") },
-    tools: { why: "this server does not call tools yet", fine: emptyList },
-    think: { why: "whether a model thinks cannot be set here", fine: oneOf(false) },
+    tools: { why: "tools are not supported yet", fine: emptyList },
+    think: { why: "reasoning cannot be switched on or off here", fine: oneOf(false) },
     images: { why: "this server reads text only", fine: emptyList },
     template: {
       why: "the template is the model's; --chat-template chooses another",
       fine: oneOf(""),
     },
-    context: { why: "it is deprecated: send messages to /api/chat", fine: emptyList },
+    context: { why: "it is deprecated. Send messages to /api/chat", fine: emptyList },
     logprobs: { why: notHere, fine: oneOf(false) },
     top_logprobs: { why: notHere, fine: oneOf(0) },
   },
@@ -153,7 +153,7 @@ function readOptions(
   if (fields.num_ctx !== undefined && fields.num_ctx > contextSize) {
     throw unsupportedField(
       "options.num_ctx",
-      `got ${fields.num_ctx}, and the context holds ${contextSize} tokens: it is set at start, with -c`,
+      `got ${fields.num_ctx}, but the context has ${contextSize} tokens. Its size is set with -c when the server starts`,
     );
   }
   const limit = fields.num_predict;

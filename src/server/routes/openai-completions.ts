@@ -114,7 +114,7 @@ async function beforeGap(
   suffix: string,
 ): Promise<TextPrompt> {
   if (typeof prompt !== "string") {
-    throw unsupportedField("suffix", "together with a prompt that is no text");
+    throw unsupportedField("suffix", "together with a prompt that is not text");
   }
   const gap = { prefix: prompt, suffix };
   return { text: prompt, tokens: await gapTokens(served, gap, Math.max(0, room), "suffix") };

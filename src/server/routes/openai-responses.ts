@@ -44,7 +44,7 @@ const itemRules: FieldRules = { accepted: ["id", "status", "phase"], refused: {}
 
 type ResponseFields = z.infer<typeof responseFields>;
 
-const stateless = { why: "answers are not stored: send the whole conversation as input" };
+const stateless = { why: "answers are not stored. Send the whole conversation as input" };
 
 const rules: FieldRules = {
   accepted: [...openaiRules.accepted, "stream_options"],
@@ -56,14 +56,14 @@ const rules: FieldRules = {
     // OpenAI stores unless told otherwise; here true means the same as false.
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
     include: { why: "there is nothing to include", fine: emptyList },
-    prompt: { why: "there are no stored prompts: send the text as input" },
+    prompt: { why: "there are no stored prompts. Send the text as input" },
     text: {
-      why: "only plain text is written, and its length cannot be set this way",
+      why: "answers are plain text only, and their length cannot be set this way",
       fine: plainText,
     },
-    truncation: { why: "a prompt is never cut", fine: oneOf("disabled") },
-    top_logprobs: { why: "responses carry no log-probabilities", fine: oneOf(0) },
-    max_tool_calls: { why: "this server does not call tools yet" },
+    truncation: { why: "prompts are never cut", fine: oneOf("disabled") },
+    top_logprobs: { why: "log probabilities are not part of responses", fine: oneOf(0) },
+    max_tool_calls: { why: "tools are not supported yet" },
   },
 };
 
