@@ -165,7 +165,7 @@ export interface BackendInfo {
 
 /** What an engine is doing now. */
 export interface EngineStatus {
-  /** Generations running, and generations waiting for room in the KV cache. */
+  /** Generations running, and generations waiting for space in the KV cache. */
   running: number;
   waiting: number;
   /** Blocks that the KV cache may grow to, and blocks it has memory for now. */

@@ -21,7 +21,7 @@ export function stallMs(text: string | undefined): number {
   const seconds = Number(text);
   if (seconds > 0 && seconds <= 86_400) return seconds * 1000;
   throw new UsageError(
-    `${stallVariable}: got ${JSON.stringify(text)}, expected the seconds that a server may send nothing, above 0 and up to 86400`,
+    `${stallVariable}: got ${JSON.stringify(text)}, expected a number of seconds above 0 and up to 86400: how long a server may be silent`,
   );
 }
 

@@ -22,7 +22,7 @@ export async function browseFolder(
   const inside = await platform.listFolder(folder);
   if (!inside) {
     throw new SourceError(
-      `folder: "${folder}" cannot be opened: there is no such folder, or it may not be read. Check the path`,
+      `folder: "${folder}" cannot be opened: it does not exist, or this user may not read it. Check the path`,
     );
   }
   const above = platform.join(folder, "..");
@@ -72,7 +72,9 @@ export async function checkModelPath(path: string, platform: DownloadPlatform): 
     );
   }
   if (!facts.folder && !modelFile.test(full) && !/\.safetensors$/i.test(full)) {
-    throw new UsageError(`model: "${full}" is no model file, expected one that ends in .gguf`);
+    throw new UsageError(
+      `model: "${full}" is not a model file, expected a name that ends in .gguf`,
+    );
   }
   return full;
 }

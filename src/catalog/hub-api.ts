@@ -79,7 +79,7 @@ export async function fileDownloadInfo(
   const size = Number(headers.get("content-range")?.split("/")[1] || Number.NaN);
   const etag = headers.get("X-Linked-ETag") ?? headers.get("ETag");
   if (!Number.isSafeInteger(size) || !etag) {
-    throw new HubApiError(url, response.status, "an answer without size and ETag");
+    throw new HubApiError(url, response.status, "an answer without a size and an ETag");
   }
   // A storage host that the hub redirects to may need other headers, and its URLs expire: keep the hub's own URL.
   const isHub = response.url !== "" && new URL(response.url).origin === new URL(url).origin;

@@ -95,7 +95,7 @@ export function chooseVariant(variants: readonly HubVariant[], wish: VariantWish
   if (fitting.length === 0) {
     const smallest = variants[0]!;
     throw new SourceError(
-      `hub: no file of ${repo} fits: the smallest, ${variantName(smallest)}, has ${gigabytes(smallest.bytes)}, and this machine's memory is ${gigabytes(memoryBytes!)}. Take a smaller model, or name one all the same: hf:${repo}:${variantName(smallest)}`,
+      `hub: no file of ${repo} fits: the smallest, ${variantName(smallest)}, has ${gigabytes(smallest.bytes)}, and this machine's memory has ${gigabytes(memoryBytes!)}. Choose a smaller model, or name a file to download it anyway: hf:${repo}:${variantName(smallest)}`,
     );
   }
   const small = fitting.find(

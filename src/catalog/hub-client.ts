@@ -122,7 +122,7 @@ export async function explained<T>(answer: Promise<T>, question: Question): Prom
     return await answer;
   } catch (error) {
     const { what, access, signal } = question;
-    if (signal?.aborted) throw new AbortedError(`the question about ${what}`);
+    if (signal?.aborted) throw new AbortedError(`asking the hub about ${what}`);
     const status = (error as { statusCode?: number }).statusCode;
     if (status === 401 || status === 403 || status === 404) {
       throw new SourceError(
@@ -132,7 +132,7 @@ export async function explained<T>(answer: Promise<T>, question: Question): Prom
     }
     if (status !== undefined) {
       throw new SourceError(
-        `hub: ${what}: the hub answered with HTTP status ${status}. Try again in a while`,
+        `hub: ${what}: the hub answered with HTTP status ${status}. Try again later`,
         { cause: error },
       );
     }
@@ -145,7 +145,7 @@ export async function explained<T>(answer: Promise<T>, question: Question): Prom
     const cause = (error as { cause?: unknown }).cause;
     const reason = cause instanceof Error && cause.message ? cause.message : String(error);
     throw new HubUnreachableError(
-      `hub: ${what}: the hub could not be asked: ${reason}. Check the network, or set HF_ENDPOINT to a mirror`,
+      `hub: ${what}: the hub could not be reached: ${reason}. Check the network, or set HF_ENDPOINT to a mirror`,
       { cause: error },
     );
   }

@@ -97,7 +97,7 @@ async function takeLock(
   const lock = await platform.lock(`${path}.lock`);
   if ("release" in lock) return lock;
   throw new SourceError(
-    `pull: ${entry.name} is already being downloaded, by process ${lock.pid} since ${lock.since}. Wait for it, then run the command again`,
+    `pull: ${entry.name} is already being downloaded by process ${lock.pid}, since ${lock.since}. Wait until it has finished, then run the command again`,
   );
 }
 
@@ -170,7 +170,7 @@ async function checkFreeSpace(
   const needed = missingBytes + spareBytes;
   if (free === undefined || free >= needed) return;
   throw new SourceError(
-    `pull: ${entry.name} needs ${needed} bytes (${megabytes(needed)}) in ${folder}, where ${free} bytes (${megabytes(free)}) are free. Free some space, or set LANTERN_CACHE to a folder on another disk`,
+    `pull: ${entry.name} needs ${megabytes(needed)} in ${folder}, where ${megabytes(free)} are free. Free some space, or set LANTERN_CACHE to a folder on another disk`,
   );
 }
 
@@ -213,7 +213,7 @@ function fullDisk(
   const { reason, code } = error as { reason?: unknown; code?: unknown };
   if (reason !== "ENOSPC" && code !== "ENOSPC") return undefined;
   return new SourceError(
-    `pull: the disk of ${platform.cacheFolder} is full before ${entry.name} (${megabytes(entry.bytes)}) was complete. Free some space and run the command again; it continues where it stopped`,
+    `pull: the disk of ${platform.cacheFolder} became full before ${entry.name} (${megabytes(entry.bytes)}) was complete. Free some space and run the command again; the download continues where it stopped`,
     { cause: error },
   );
 }

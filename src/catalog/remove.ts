@@ -36,7 +36,7 @@ export async function findRemovable(
   const [only] = here;
   if (!only && found.length > 0) {
     throw new SourceError(
-      `rm: ${found[0]!.name} is not on this machine: there is nothing to delete`,
+      `rm: ${found[0]!.name} is not on this machine, so there is nothing to delete`,
     );
   }
   if (!only) {
@@ -44,12 +44,12 @@ export async function findRemovable(
     const near = nearest(name, known);
     const hint = near.length > 0 ? `Did you mean ${near.join(" or ")}?` : "";
     throw new UsageError(
-      `rm: there is no model "${name}" on this machine. ${hint || '"lantern models" lists those that are'}`,
+      `rm: there is no model "${name}" on this machine. ${hint || '"lantern models" lists the models that are'}`,
     );
   }
   if (only.state === "installed" && only.diskBytes === 0) {
     throw new UsageError(
-      `rm: ${only.name} came with Lantern and is part of its installation; it is not deleted alone`,
+      `rm: ${only.name} is part of Lantern's installation and cannot be deleted by itself`,
     );
   }
   return only;
@@ -118,7 +118,7 @@ async function checkNotDownloading(
     const lock = await platform.lock(`${path}.lock`);
     if (!("release" in lock)) {
       throw new SourceError(
-        `rm: ${listing.name} is being downloaded, by process ${lock.pid} since ${lock.since}. Stop that first`,
+        `rm: ${listing.name} is being downloaded by process ${lock.pid}, since ${lock.since}. Stop the download first`,
       );
     }
     await lock.release();

@@ -173,7 +173,7 @@ export function unknownModel(name: string): UsageError | SourceError {
   }
   const names = catalog.map((entry) => entry.name);
   return new UsageError(
-    `model: "${name}" is neither a file nor a model that Lantern knows by name. ${suggestion(name, names)} Any other: a path, or hf:owner/repo of the Hugging Face hub ("lantern search" finds them)`,
+    `model: "${name}" is neither a file nor the name of a model that Lantern knows. ${suggestion(name, names)} For any other model, give a path, or hf:owner/repo for the Hugging Face hub ("lantern search" finds repositories)`,
   );
 }
 
@@ -181,7 +181,7 @@ export function unknownModel(name: string): UsageError | SourceError {
 function orPath(name: string, error: unknown): unknown {
   if (!(error instanceof SourceError)) return error;
   return new SourceError(
-    `model: there is no file or folder "${name}", and as a name on the hub it does not work either: ${error.message}`,
+    `model: there is no file or folder "${name}", and no such model on the Hugging Face hub either: ${error.message}`,
     { cause: error },
   );
 }

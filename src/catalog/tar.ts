@@ -63,13 +63,13 @@ function parseHeader(block: Uint8Array, archiveName: string): TarHeader {
   for (let i = 0; i < blockBytes; i++) if (i < 148 || i >= 156) sum += block[i]!;
   if (octal(block, 148, 8) !== sum) {
     throw new SourceError(
-      `tar: ${archiveName} is damaged: a header's checksum is ${octal(block, 148, 8)}, expected ${sum}. Download it again`,
+      `tar: ${archiveName} is damaged: the checksum of a header is ${octal(block, 148, 8)}, expected ${sum}. Download it again`,
     );
   }
   const size = octal(block, 124, 12);
   if (!Number.isSafeInteger(size)) {
     throw new SourceError(
-      `tar: ${archiveName} has a file of a size that cannot be read, expected octal digits`,
+      `tar: ${archiveName} has a file whose size cannot be read, expected octal digits. Download it again`,
     );
   }
   const prefix = cString(block, 345, 155);

@@ -86,7 +86,7 @@ export class Budget {
 
   step(): void {
     if (++this.#stepsTaken > this.#steps) {
-      throw stopped(`it takes more than ${this.#steps} steps: its loops go on for too long`);
+      throw stopped(`it takes more than ${this.#steps} steps, because its loops run too long`);
     }
     if (this.#stepsTaken % CHECK_STEPS === 0) this.#check();
   }
@@ -106,7 +106,7 @@ export class Budget {
 
 function stopped(why: string): ModelError {
   return new ModelError(
-    `chat template: rendering was stopped: ${why}. The model's template is broken or hostile; choose another with the chatTemplate option`,
+    `chat template: rendering was stopped: ${why}. The model's template is broken or hostile. Choose another template with the chatTemplate option`,
   );
 }
 
@@ -142,7 +142,7 @@ const constants = { true: true, false: false, none: null, True: true, False: fal
 function budgetedRange(budget: Budget, [first = 0, second, step = 1]: readonly number[]): number[] {
   const [start, stop] = second === undefined ? [0, first] : [first, second];
   const count = Math.max(0, Math.ceil((stop - start) / step));
-  if (!Number.isFinite(count)) throw new Error("range() needs numbers, and a step other than 0");
+  if (!Number.isFinite(count)) throw new Error("range() needs numbers and a step other than 0");
   budget.take(count * NUMBER_UNITS);
   return Array.from({ length: count }, (_, i) => start + i * step);
 }
@@ -173,7 +173,9 @@ class BudgetedInterpreter extends Interpreter {
     const frame: Frame | undefined = rule && { rule, values: [] };
     if (frame) this.#frames.push(frame);
     if (++this.#depth > DEPTH) {
-      throw stopped(`it is nested more than ${DEPTH} levels deep: a macro may call itself`);
+      throw stopped(
+        `it is nested more than ${DEPTH} levels deep, perhaps because a macro calls itself`,
+      );
     }
     let value: Value;
     try {

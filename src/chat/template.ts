@@ -50,7 +50,7 @@ export class ChatTemplate {
     this.#tokens = tokens;
     if (source.length > LONGEST_SOURCE) {
       throw new ModelError(
-        `chat template: it has ${source.length} characters, at most ${LONGEST_SOURCE} are read. Choose another with the chatTemplate option`,
+        `chat template: got ${source.length} characters, expected at most ${LONGEST_SOURCE}. Choose another template with the chatTemplate option`,
       );
     }
     try {

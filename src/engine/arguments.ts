@@ -41,7 +41,7 @@ export function checkedIds(ids: unknown, what: string = "token ids"): number[] {
   );
   if (wrong < 0) return list as number[];
   throw new UsageError(
-    `${what}: got ${show(list[wrong])} at ${wrong}, expected a whole number, 0 or more`,
+    `${what}: got ${show(list[wrong])} at ${wrong}, expected a whole number of at least 0`,
   );
 }
 

@@ -87,7 +87,7 @@ export class Connection {
     if (state.name === "failed") {
       if (performance.now() - state.since < retryMs) {
         throw new WorkerError(
-          `the engine was lost, and could not be started again: ${state.cause.message}`,
+          `the engine stopped and could not be restarted: ${state.cause.message}`,
           { cause: state.cause },
         );
       }
@@ -95,7 +95,7 @@ export class Connection {
     }
     if (this.#state.name === "restarting") {
       throw new RestartingError(
-        "the engine was lost and is being started again: try again in some seconds",
+        "the engine stopped and is being restarted. Try again in a few seconds",
       );
     }
   }
@@ -117,9 +117,7 @@ export class Connection {
     if ((this.#state as State).name === "disposed") return await line.dispose();
     if (!isSameModel(info, this.#info)) {
       await line.dispose();
-      throw new ModelError(
-        "another model is in the file's place by now. Open it under a name of its own",
-      );
+      throw new ModelError("the file now holds another model. Open that model under another name");
     }
     this.#line = line;
     this.#info = info;

@@ -23,7 +23,9 @@ export async function computeEmbedding(
 ): Promise<Float32Array> {
   checkPrompt(engine, tokens);
   if (engine.hiddenSize === undefined) {
-    throw new UsageError(`${engine.info.name}: its graph has no hidden state to embed texts with`);
+    throw new UsageError(
+      `${engine.info.name}: this model has no hidden state that embeddings could be made from`,
+    );
   }
   const { pooling } = options;
   const isKnown = typeof pooling === "string" && Object.hasOwn(firstPooled, pooling);

@@ -220,7 +220,7 @@ export class Engine {
     const { laps } = this;
     if (!laps) {
       throw new UsageError(
-        "profile(): nothing was recorded, because the model was opened without it. Open it with the option profile: true",
+        "profile(): nothing was recorded, because the model was opened without a profile. Open it with the option profile: true",
       );
     }
     const { threads } = this.#backend;

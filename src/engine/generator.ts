@@ -196,7 +196,7 @@ export async function computeLogits(
   checkCount("greedy", options.greedy);
   if (tokens.length + options.greedy > engine.info.contextSize) {
     throw new ContextError(
-      `${tokens.length} prompt tokens and ${options.greedy} more do not fit a context of ${engine.info.contextSize}`,
+      `${tokens.length} prompt tokens and ${options.greedy} more do not fit in a context of ${engine.info.contextSize} tokens`,
     );
   }
   const logits = new Float32Array(engine.vocabSize);
@@ -359,7 +359,9 @@ function toEvent(
 /** Refuses an empty prompt, unknown tokens, and too many tokens. */
 export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
   if (tokens.length === 0) {
-    throw new UsageError("the prompt has no tokens: this model adds no BOS, so give it some text");
+    throw new UsageError(
+      "the prompt has no tokens, and this model adds no begin-of-text token. Give it some text",
+    );
   }
   const wrong = tokens.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= engine.vocabSize);
   if (wrong >= 0) {
@@ -387,7 +389,7 @@ function checkMaxTokens(maxTokens: number | undefined): number {
 
 function checkCount(name: string, count: number): void {
   if (Number.isSafeInteger(count) && count >= 0) return;
-  throw new UsageError(`${name}: got ${show(count)}, expected an integer from 0`);
+  throw new UsageError(`${name}: got ${show(count)}, expected a whole number of at least 0`);
 }
 
 /** The options that belong to the sampler. */

@@ -123,7 +123,7 @@ class Host {
 
   readonly #handlers: { readonly [M in MethodName]: Handler<M> } = {
     open: async (request, control, emit) => {
-      if (this.#engine) throw new UsageError("this engine has a model already");
+      if (this.#engine) throw new UsageError("this engine already has a model");
       const started = control.now();
       const check = async () => {
         await control.breathe();

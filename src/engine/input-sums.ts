@@ -29,7 +29,7 @@ export async function sumInputs(
   checkPrompt(engine, tokens.slice(0, Math.min(tokens.length, engine.info.contextSize - 1)));
   if (tokens.length > engine.info.contextSize) {
     throw new UsageError(
-      `inputSums(): got ${tokens.length} tokens, but the context holds ${engine.info.contextSize}. Give fewer at a time`,
+      `inputSums(): got ${tokens.length} tokens, expected at most ${engine.info.contextSize}, the size of the context. Give fewer at a time`,
     );
   }
   const { tap, result } = newSums(engine);

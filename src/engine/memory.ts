@@ -36,7 +36,7 @@ export function chooseContext(
   asked: number = DEFAULT_CONTEXT,
 ): number {
   if (!Number.isInteger(asked) || asked < 1) {
-    throw new UsageError(`contextSize: got ${show(asked)}, expected an integer above 0`);
+    throw new UsageError(`contextSize: got ${show(asked)}, expected a whole number above 0`);
   }
   return Math.min(asked, trainedContext); // beyond the trained context, models generate nonsense
 }
@@ -68,7 +68,7 @@ export function checkKvType(dtype: DType, graph: Graph): void {
   const uneven = cols.find((count) => count % dtype.blockElems !== 0);
   if (uneven !== undefined) {
     throw new UsageError(
-      `kvType: ${dtype.name} packs ${dtype.blockElems} values, but this model's keys have ${uneven}. Use f16 or f32`,
+      `kvType: ${dtype.name} needs multiples of ${dtype.blockElems} values, but this model's keys have ${uneven}. Use f16 or f32`,
     );
   }
 }

@@ -275,7 +275,7 @@ class EngineChat implements Chat {
   regenerate(options: GenerateOptions = {}): Generation {
     checkOptions("regenerate()", options);
     const at = this.#messages.findLastIndex((message) => message.role === "user");
-    if (at < 0) throw new UsageError("regenerate(): nothing was asked yet");
+    if (at < 0) throw new UsageError("regenerate(): there is no question to answer again yet");
     return this.#answer(this.#messages.slice(0, at + 1), options);
   }
 
@@ -317,7 +317,7 @@ class EngineChat implements Chat {
 /** Refused before the conversation changes: a second question would lose the first one's answer. */
 function stillAnswering(): Generation {
   const error = new UsageError(
-    "this chat is still answering: wait for the answer or abort it before sending again",
+    "this chat is still answering. Wait for the answer, or abort it before sending again",
   );
   return startGeneration(() => Promise.reject(error), undefined);
 }

@@ -89,7 +89,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
       onHang: (seconds) => {
         die(
           new HangError(
-            `${what} gave no sign of life for ${seconds} s and was ended; what was running is lost. ${advice}`,
+            `${what} did not respond for ${seconds} s and was stopped; its running requests are lost. ${advice}`,
           ),
         );
         void thread.terminate();
@@ -98,9 +98,12 @@ export class Line<T extends MethodTable<T> & Disposable> {
     thread.onMessage((message) => this.#receive(message as FromEngine));
     thread.onFailure((cause) =>
       die(
-        new WorkerError(`${what} died (${cause.message}); what was running is lost. ${advice}`, {
-          cause,
-        }),
+        new WorkerError(
+          `${what} stopped unexpectedly (${cause.message}); its running requests are lost. ${advice}`,
+          {
+            cause,
+          },
+        ),
       ),
     );
     if (flags) thread.post({ id: 0, method: "share", flags });

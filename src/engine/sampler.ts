@@ -60,7 +60,7 @@ export function createSampler(
   const { logprobs } = report;
   if (logprobs !== undefined && !(Number.isSafeInteger(logprobs) && logprobs >= 0)) {
     throw new UsageError(
-      `sampler: option "logprobs": got ${show(logprobs)}, expected a whole number, 0 or more`,
+      `sampler: option "logprobs": got ${show(logprobs)}, expected a whole number of at least 0`,
     );
   }
   for (const id of settings.logitBias.keys()) {
@@ -279,7 +279,7 @@ function checkedBest(logits: Float32Array, best: number): number {
   if (Number.isFinite(logit)) return best;
   if (logit !== Number.NEGATIVE_INFINITY) throw badLogit(best, logit);
   throw new UsageError(
-    "sampler: every token is forbidden: all logits are -Infinity. Loosen logitBias.",
+    "sampler: no token is allowed, because all logits are -Infinity. Allow some in logitBias",
   );
 }
 

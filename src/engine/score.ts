@@ -101,7 +101,7 @@ class Scores {
     const summary = summarizeLogits(logits);
     if (!Number.isFinite(summary.logSumExp)) {
       throw new NonsenseError(
-        `score(): logits after token ${index} are not all numbers: the model computed nonsense (damaged weights or an overflow)`,
+        `score(): some logits after token ${index} are not numbers. The model's weights are damaged, or its values overflow`,
       );
     }
     const { result } = this;

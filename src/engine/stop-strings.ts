@@ -29,7 +29,7 @@ export class StopMatcher {
 
   constructor(stops: readonly string[]) {
     if (!Array.isArray(stops)) {
-      throw new UsageError(`stop strings: got ${typeof stops}, expected a list of texts`);
+      throw new UsageError(`stop strings: got ${typeof stops}, expected a list of strings`);
     }
     for (const [index, stop] of stops.entries()) checkStop(stop, index);
     this.#root = buildAutomaton(stops);
@@ -81,7 +81,7 @@ function checkStop(stop: unknown, index: number): void {
   // Half a surrogate pair could hold back half a character.
   if (typeof stop === "string" && stop !== "" && stop.isWellFormed()) return;
   throw new UsageError(
-    `stop strings: stop[${index}]: got ${show(stop)}, expected text of at least one character`,
+    `stop strings: stop[${index}]: got ${show(stop)}, expected a string of at least one character`,
   );
 }
 

@@ -39,7 +39,7 @@ export function renderMessages(
 ): string {
   if (!template) {
     throw new UsageError(
-      `${name} has no chat template: it continues text and cannot chat. Use generate(), or choose a template by name with the chatTemplate option`,
+      `${name} has no chat template, so it can only continue a text. Use generate(), or choose a template by name with the chatTemplate option`,
     );
   }
   return template.render(messages, { addGenerationPrompt, tools, extra: variables, check });

@@ -97,7 +97,7 @@ export function checkShape(shape: ModelShape): void {
   }
   if (shape.heads % shape.kvHeads !== 0) {
     throw new UsageError(
-      `model shape: kvHeads: got ${shape.kvHeads}, expected a divisor of the ${shape.heads} query heads: each is shared by equally many`,
+      `model shape: kvHeads: got ${shape.kvHeads}, expected a divisor of the ${shape.heads} query heads`,
     );
   }
 }

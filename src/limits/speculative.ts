@@ -104,7 +104,9 @@ export function bestDraftTokens(
 
 function checkSpeculation({ acceptance, draftTokens, draft }: Speculation): void {
   if (!(acceptance >= 0 && acceptance <= 1)) {
-    throw new UsageError(`acceptance: got ${String(acceptance)}, expected a chance from 0 to 1`);
+    throw new UsageError(
+      `acceptance: got ${String(acceptance)}, expected a probability from 0 to 1`,
+    );
   }
   if (!(Number.isSafeInteger(draftTokens) && draftTokens >= 0)) {
     throw new UsageError(
@@ -113,7 +115,7 @@ function checkSpeculation({ acceptance, draftTokens, draft }: Speculation): void
   }
   if (typeof draft === "number" && !(draft >= 0 && Number.isFinite(draft))) {
     throw new UsageError(
-      `draft cost: got ${String(draft)}, expected a share of at least 0 (0.1: a tenth of the model's time)`,
+      `draft cost: got ${String(draft)}, expected a fraction of at least 0 (0.1: a tenth of the model's time)`,
     );
   }
 }

@@ -51,7 +51,7 @@ export async function chooseBackend(
   const access = await platform.gpu();
   const reason = layers === "auto" ? await whyNot(access) : undefined;
   if (reason !== undefined) {
-    const notes = [...(request.notes ?? []), `no layer on a GPU: ${reason}`];
+    const notes = [...(request.notes ?? []), `no layers on a GPU: ${reason}`];
     return { backend: host(hostName, { ...request, notes }), usesGpu: false };
   }
   const gpu = await GpuDevice.open(access);
@@ -69,7 +69,7 @@ async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<str
   const found = await findGpu(access);
   if (typeof found === "string" || typeof access === "string") return found as string;
   return found.isSoftware && !access.softwareOnly
-    ? `"${found.name}" computes on the processor, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
+    ? `"${found.name}" runs on the CPU, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
     : undefined;
 }
 

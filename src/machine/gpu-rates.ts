@@ -165,7 +165,7 @@ async function allocate({ device, facts }: GpuDevice, wanted: number): Promise<G
     buffer.destroy();
   }
   throw new MemoryError(
-    `the GPU "${facts.name}" has no ${SMALLEST_BYTES >> 20} MiB to measure it with. Close what uses it, then try again`,
+    `the GPU "${facts.name}" has less than ${SMALLEST_BYTES >> 20} MiB free, which measuring needs. Close the programs that use it, then try again`,
   );
 }
 

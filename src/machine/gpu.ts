@@ -49,7 +49,7 @@ async function measurable(platform: Platform): Promise<GpuFacts> {
   }
   if (!facts.isSoftware || access.softwareOnly) return facts;
   throw new UsageError(
-    `this-gpu: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software measures it anyway`,
+    `this-gpu: the only adapter is "${facts.name}", which runs on the CPU. LANTERN_GPU=software measures it anyway`,
   );
 }
 
@@ -105,7 +105,7 @@ async function remember(
     await files.write(GPU_FILE, gpusToText(withGpu(others, measured)));
   } catch (error) {
     onNote?.(
-      `the measurement could not be kept in ${files.place(GPU_FILE)} (${messageOf(error)}) and will be made again`,
+      `the measurement could not be saved in ${files.place(GPU_FILE)} (${messageOf(error)}), so it will be repeated next time`,
     );
   }
 }

@@ -122,7 +122,7 @@ async function remember(
     await files.write(MACHINE_FILE, machineToText(machine));
   } catch (error) {
     onNote?.(
-      `the measurement could not be kept in ${files.place(MACHINE_FILE)} (${messageOf(error)}) and will be repeated next time`,
+      `the measurement could not be saved in ${files.place(MACHINE_FILE)} (${messageOf(error)}), so it will be repeated next time`,
     );
   }
 }

@@ -98,7 +98,7 @@ export async function measureMachine(
 ): Promise<MachineMeasurement> {
   if (!detectWasmFeatures().simd) {
     throw new ModelError(
-      "this engine's WebAssembly has no SIMD, without which only plain TypeScript computes: there is nothing to measure",
+      "WebAssembly has no SIMD here, so only plain TypeScript can run, and there is nothing to measure",
     );
   }
   const counts = threadCounts(detectWasmFeatures().threads ? environment.cores : 1);
@@ -370,7 +370,7 @@ function newMemory(limits: WasmMemory): WebAssembly.Memory {
   } catch (cause) {
     const mib = (limits.initial * PAGE) / MIB;
     throw new MemoryError(
-      `measuring this machine needs ${Math.round(mib)} MiB of memory, which it did not get: close other programs`,
+      `measuring this machine needs ${Math.round(mib)} MiB of memory, which is not free. Close other programs`,
       { cause },
     );
   }

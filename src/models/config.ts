@@ -87,6 +87,6 @@ function vocabSize(header: ModelHeader): number {
 function refuseExperts(read: ConfigReader): void {
   const experts = read.number("expert_count") ?? 0;
   if (experts > 0) {
-    read.fail("expert_count", experts, "0: mixtures of experts are not supported yet");
+    read.fail("expert_count", experts, "0: experts are not supported in this architecture");
   }
 }

@@ -23,7 +23,7 @@ export function archNamed(name: string | undefined): Arch {
   const arch = byName.get(name ?? "");
   if (arch) return arch;
   throw new ModelError(
-    `model: general.architecture is ${name === undefined ? "missing" : `"${name}"`}, which this build cannot run. Known: ${[...byName.keys()].join(", ")}`,
+    `model: general.architecture is ${name === undefined ? "missing" : `"${name}"`}, which Lantern does not support. Supported: ${[...byName.keys()].join(", ")}`,
   );
 }
 

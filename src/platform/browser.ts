@@ -43,7 +43,7 @@ export const browserPlatform: Platform = {
 
 async function openModelSource(spec: SourceSpec): Promise<ModelSource> {
   if (spec.kind === "path") {
-    throw new SourceError(`${spec.path}: a browser cannot open paths; give a URL or a File`);
+    throw new SourceError(`${spec.path}: a browser cannot open paths. Give a URL or a File`);
   }
   return spec.kind === "url" ? httpModelSource(spec.url) : filesModelSource(spec.files);
 }

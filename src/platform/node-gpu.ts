@@ -80,6 +80,6 @@ function memoryLimit(mebibytes: string): number | undefined {
   const bytes = Number(mebibytes) * 2 ** 20;
   if (bytes > 0) return bytes;
   throw new UsageError(
-    `LANTERN_GPU_MEMORY: got "${mebibytes}", expected how many MiB of the GPU's memory may be used, a number above 0`,
+    `LANTERN_GPU_MEMORY: got "${mebibytes}", expected a number above 0: how many MiB of the GPU's memory may be used`,
   );
 }

@@ -76,7 +76,7 @@ async function placeOf(asked: string, options: OutputFileOptions): Promise<strin
     await refuse(asked, there, options);
   } else if (/[/\\]$/.test(asked) || (await statOf(path.dirname(asked)))?.isDirectory() !== true) {
     throw new SourceError(
-      `output: "${asked}" cannot be created: there is no folder "${path.dirname(asked)}"; make it first`,
+      `output: "${asked}" cannot be created: there is no folder "${path.dirname(asked)}". Make it first`,
     );
   }
   const place = there
@@ -92,17 +92,17 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
     throw new UsageError(`output: "${asked}" is a folder, expected a file name`);
   }
   if (!there.isFile()) {
-    throw new UsageError(`output: "${asked}" is not a regular file`);
+    throw new UsageError(`output: "${asked}" is not a regular file. Choose another name`);
   }
   for (const input of options.inputs) {
     if (!(await isOneOf(there, input))) continue;
     throw new UsageError(
-      `output: "${asked}" is a file that is being read (of "${input.path}"): choose another name`,
+      `output: "${asked}" is a file of the input "${input.path}", which is being read. Choose another name`,
     );
   }
   if (!options.replace) {
     throw new UsageError(
-      `output: "${asked}" exists already: choose another name, or allow it to be replaced (replace: true)`,
+      `output: "${asked}" exists already. Choose another name, or allow it to be replaced (replace: true)`,
     );
   }
 }
@@ -122,7 +122,7 @@ async function checkRoom(asked: string, folder: string, bytes: number | undefine
   const facts = await fs.statfs(folder).catch(() => undefined); // some file systems do not report it
   if (facts === undefined || facts.bavail * facts.bsize >= bytes) return;
   throw new SourceError(
-    `output: "${asked}" needs ${bytes} bytes, but the disk has ${facts.bavail * facts.bsize} left: free some, or write elsewhere`,
+    `output: "${asked}" needs ${bytes} bytes, but the disk has ${facts.bavail * facts.bsize} left. Free some space, or choose another disk`,
   );
 }
 

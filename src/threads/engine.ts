@@ -134,5 +134,5 @@ function backendRequest(
 
 function checkThreads(threads: number): number {
   if (Number.isInteger(threads) && threads >= 1 && threads <= 256) return threads;
-  throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
+  throw new UsageError(`threads: got ${show(threads)}, expected a whole number from 1 to 256`);
 }

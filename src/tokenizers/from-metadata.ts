@@ -160,13 +160,13 @@ function findKind(metadata: Metadata): Kind {
   const known = kinds.map((kind) => kind.name).join(", ");
   if (name === undefined) {
     throw new ModelError(
-      `tokenizer: the file has no ${KEY}model, so it brings no vocabulary. Known tokenizer models: ${known}`,
+      `tokenizer: the file has no ${KEY}model, so it has no vocabulary. Supported tokenizer models: ${known}`,
     );
   }
   const kind = kinds.find((entry) => entry.name === name);
   if (kind) return kind;
   throw new ModelError(
-    `tokenizer: ${KEY}model is ${JSON.stringify(name)}, which this build does not know. Known: ${known}`,
+    `tokenizer: ${KEY}model is ${JSON.stringify(name)}, which Lantern does not support. Supported: ${known}`,
   );
 }
 
@@ -187,7 +187,7 @@ function checkCounts(metadata: Metadata, rows: number | undefined): void {
     const count = metadata.arrayLength(`${KEY}${name}`) ?? 0;
     if (count <= most) continue;
     throw new ModelError(
-      `tokenizer: ${KEY}${name} has ${count} entries for ${tokens} tokens; at most ${most} are expected`,
+      `tokenizer: ${KEY}${name} has ${count} entries for ${tokens} tokens, expected at most ${most}`,
     );
   }
 }
@@ -201,7 +201,7 @@ function readVocabulary(metadata: Metadata): Vocabulary {
     const values = metadata.numbers(`${KEY}${name}`);
     if (values === undefined || values.length >= texts.length) return values;
     throw new ModelError(
-      `tokenizer: ${KEY}${name} has ${values.length} entries for ${texts.length} tokens; one each is expected`,
+      `tokenizer: ${KEY}${name} has ${values.length} entries for ${texts.length} tokens, expected one for each`,
     );
   };
   const types = numbers("token_type");
@@ -221,7 +221,7 @@ function readMerges(metadata: Metadata): Map<string, number> {
   const merges = metadata.strings(`${KEY}merges`);
   if (merges === undefined) {
     throw new ModelError(
-      `tokenizer: the file has no ${KEY}merges, which byte-pair encoding needs; convert the model again`,
+      `tokenizer: the file has no ${KEY}merges, which byte-pair encoding needs. Convert the model again`,
     );
   }
   const ranks = new Map<string, number>();

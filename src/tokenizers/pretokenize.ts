@@ -140,7 +140,7 @@ export function findPreTokenizer(name: string): PreTokenizer {
   if (found) return found;
   const known = preTokenizers.flatMap((entry) => entry.names).join(", ");
   throw new ModelError(
-    `tokenizer: tokenizer.ggml.pre is ${JSON.stringify(name)}, a pre-tokenizer that this build does not know. Known: ${known}`,
+    `tokenizer: tokenizer.ggml.pre is ${JSON.stringify(name)}, a pre-tokenizer that Lantern does not support. Supported: ${known}`,
   );
 }
 

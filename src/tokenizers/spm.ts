@@ -77,7 +77,7 @@ export class SpmModel implements PlainTextModel {
     else if (this.#options.unknown !== undefined) ids.push(this.#options.unknown);
     else {
       throw new ModelError(
-        `tokenizer: ${JSON.stringify(char)} is no token, and the vocabulary has neither tokens for its bytes ` +
+        `tokenizer: ${JSON.stringify(char)} is not a token, and the vocabulary has neither tokens for its bytes ` +
           "nor an unknown token",
       );
     }

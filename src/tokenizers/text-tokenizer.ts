@@ -89,7 +89,7 @@ export class TextTokenizer implements Tokenizer {
       // The regular-expression engine ran out of stack: this happens with some millions of letters in a row.
       if (!(cause instanceof RangeError)) throw cause;
       throw new UsageError(
-        `tokenizer: a text of ${text.length} characters has too long a stretch without a word boundary; split it`,
+        `tokenizer: a text of ${text.length} characters has too long a stretch without a word boundary. Split it`,
         { cause },
       );
     }

@@ -36,7 +36,7 @@ export class Vocabulary {
   constructor(data: VocabularyData) {
     const size = data.texts.length;
     if (size === 0) {
-      throw new ModelError("tokenizer: the vocabulary is empty; at least one token is expected");
+      throw new ModelError("tokenizer: the vocabulary is empty, expected at least one token");
     }
     this.texts = data.texts;
     this.types = data.types ?? new Uint8Array(size).fill(TOKEN_TYPE.normal);
@@ -45,7 +45,7 @@ export class Vocabulary {
       const text = data.texts[id]!;
       if (text.length > LONGEST_TEXT) {
         throw new ModelError(
-          `tokenizer: token ${id} has ${text.length} characters; at most ${LONGEST_TEXT} are read`,
+          `tokenizer: token ${id} has ${text.length} characters, expected at most ${LONGEST_TEXT}`,
         );
       }
       this.#ids.set(text, id);
@@ -254,12 +254,12 @@ const MOST_TOKENS: number = 1 << 22;
 export function checkVocabularySize(tokens: number, rows: number | undefined): void {
   if (rows !== undefined && tokens > rows) {
     throw new ModelError(
-      `tokenizer: the vocabulary has ${tokens} tokens, but the model's table of embeddings (token_embd.weight) has ${rows} rows; one for each token is expected. The file is damaged, or its tokenizer belongs to another model`,
+      `tokenizer: the vocabulary has ${tokens} tokens, but the embedding table (token_embd.weight) has ${rows} rows, expected one for each token. The file is damaged, or its tokenizer belongs to another model`,
     );
   }
   if (tokens <= MOST_TOKENS) return;
   throw new ModelError(
-    `tokenizer: the vocabulary has ${tokens} tokens; at most ${MOST_TOKENS} are read`,
+    `tokenizer: the vocabulary has ${tokens} tokens, expected at most ${MOST_TOKENS}`,
   );
 }
 
@@ -281,12 +281,12 @@ export function checkSpecialIds(vocabulary: Vocabulary, special: SpecialTokens):
   checkIds(vocabulary, { bos, eos, eot, unk, pad, sep });
   if (special.addBos && bos === undefined) {
     throw new ModelError(
-      "tokenizer: the model asks for a BOS token before the text but names none",
+      "tokenizer: the model wants a BOS token before the text but does not name one",
     );
   }
   if (special.addEos && eos === undefined && sep === undefined) {
     throw new ModelError(
-      "tokenizer: the model asks for an EOS token after the text but names none",
+      "tokenizer: the model wants an EOS token after the text but does not name one",
     );
   }
 }

@@ -94,7 +94,7 @@ export async function rememberedTune(): Promise<TuneFile> {
   if (typeof found === "object") return found;
   if (found !== undefined) throw new SourceError(found);
   throw new UsageError(
-    'nothing was tuned on this machine yet: run "lantern tune -m MODEL" first, or name a file',
+    'nothing was tuned on this machine yet. Run "lantern tune -m MODEL" first, or name a file',
   );
 }
 

@@ -27,7 +27,7 @@ export const CLEARLY_FASTER = 0.96;
 export function staleReason(file: TuneIdentity, here: TuneIdentity): string | undefined {
   const facts = ["cpu", "cores", "features", "engine"] as const;
   const other = facts.find((fact) => file[fact] !== here[fact]);
-  return other && `it is of another ${other}: ${file[other]}, here ${here[other]}`;
+  return other && `it was made with another ${other}: ${file[other]}, here ${here[other]}`;
 }
 
 /** One candidate's estimated microseconds for all matmuls of a group; undefined if one of them has no estimate. */

@@ -70,6 +70,6 @@ async function tunable(platform: Platform): Promise<GpuFacts> {
   }
   if (!facts.isSoftware || access.softwareOnly) return facts;
   throw new UsageError(
-    `tune: the only adapter is "${facts.name}", which computes on the processor. LANTERN_GPU=software tunes it anyway`,
+    `tune: the only adapter is "${facts.name}", which runs on the CPU. LANTERN_GPU=software tunes it anyway`,
   );
 }

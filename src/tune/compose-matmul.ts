@@ -115,14 +115,16 @@ export async function measureTuneTest(options: TuneTestOptions): Promise<TuneTes
 async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKernels | undefined> {
   if (isGpuFile(file)) {
     throw new UsageError(
-      `tune: the times are of the GPU ${file.cpu}, and only the processor's can be measured again so far`,
+      `tune: the times are those of the GPU ${file.cpu}, and only times of the CPU can be measured again`,
     );
   }
   const { name } = targetOfFeatures(file.features);
   const native = await nativeHere(platform, name !== "wasm");
   const here = native?.target.name ?? "wasm";
   if (name === here) return native;
-  throw new UsageError(`tune: the times are of kernels for ${name}, and this machine runs ${here}`);
+  throw new UsageError(
+    `tune: the times are those of kernels for ${name}, but this machine runs ${here}. Run "lantern tune" here`,
+  );
 }
 
 async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<MatmulProblem[]> {
@@ -130,6 +132,7 @@ async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<M
     const shape = shapeByName(shapes ?? "7b");
     return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
   }
-  if (shapes !== undefined) throw new UsageError("tune: give a model or shapes, not both");
+  if (shapes !== undefined)
+    throw new UsageError("tune: got both a model and shapes, expected one of them. Drop one");
   return await withModelFile(model, ({ tensors }) => problemsOfTensors(tensors.values()));
 }

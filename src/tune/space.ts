@@ -53,7 +53,7 @@ export function shapeByName(name: string): ModelShape {
   const near = namedShapes.map(({ id }) => id).filter((id) => id.includes(wanted));
   const names = near.length > 0 ? near : namedShapes.map(({ id }) => id);
   throw new UsageError(
-    `shapes: got "${name}", expected 7b, 13b, 70b or a name such as ${names.slice(0, 6).join(", ")} (lantern limits --list has all)`,
+    `shapes: got "${name}", expected 7b, 13b, 70b or a name such as ${names.slice(0, 6).join(", ")} ("lantern limits --list" lists all)`,
   );
 }
 

@@ -202,11 +202,13 @@ describeBrowser("in Chromium", () => {
       const died = (pattern: RegExp) => [true, "WorkerError", expect.stringMatching(pattern)];
       for (const path of [`${dist}/threads/worker.js`, `${dist}/platform/worker-name.js`]) {
         expect(await without(path)).toEqual(
-          died(/thread died \(its script or something it imports/),
+          died(/thread stopped unexpectedly \(its script or something it imports/),
         );
       }
       for (const path of [`${dist}/threads/engine.js`, `${dist}/engine/host.js`]) {
-        expect(await without(path)).toEqual(died(/thread died \(.* http.*threads\/engine\.js\)/));
+        expect(await without(path)).toEqual(
+          died(/thread stopped unexpectedly \(.* http.*threads\/engine\.js\)/),
+        );
       }
       if (threads > 1) {
         const said = await without(`${dist}/threads/compute.js`);

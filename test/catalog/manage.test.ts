@@ -134,7 +134,7 @@ describe("pull", () => {
     }
     expect(server.log).toEqual([]);
     await expect(resolveModel("models/mistyped", { platform })).rejects.toThrow(
-      /no file or folder "models\/mistyped", and as a name on the hub it does not work either/,
+      /no file or folder "models\/mistyped", and no such model on the Hugging Face hub either/,
     );
     await expect(locateModel("models/mistyped", platform)).rejects.toThrow(
       'no file or folder "models/mistyped"',
@@ -166,7 +166,7 @@ test("search: repositories with what is known of them", async () => {
   const { log } = server;
   expect(log.at(-1)!.path).toBe("api/models");
   const dead = nodeDownloadPlatform({ LANTERN_CACHE: cache, HF_ENDPOINT: "http://127.0.0.1:9" });
-  await expect(searchHub("x", dead)).rejects.toThrow(/hub could not be asked.*HF_ENDPOINT/);
+  await expect(searchHub("x", dead)).rejects.toThrow(/hub could not be reached.*HF_ENDPOINT/);
 });
 
 describe("remove", () => {
@@ -302,7 +302,7 @@ describe("files of this machine", () => {
     expect(await checkModelPath(` "${good}" `, platform)).toBe(good);
     expect(await checkModelPath(join(home, "folder-model"), platform)).toMatch(/folder-model$/);
     await expect(checkModelPath(join(home, "letter.txt"), platform)).rejects.toThrow(
-      "is no model file",
+      "is not a model file",
     );
     await expect(checkModelPath(home, platform)).rejects.toThrow("holds no model");
     await expect(checkModelPath("/no/such.gguf", platform)).rejects.toThrow(

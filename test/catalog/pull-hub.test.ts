@@ -222,7 +222,7 @@ test("a dead network is an error that names the host and what to do", async () =
   const dead = nodeDownloadPlatform({ LANTERN_CACHE: cache, HF_ENDPOINT: "http://127.0.0.1:9" });
   await expect(resolveModel(name, { platform: dead })).rejects.toMatchObject({
     code: "source",
-    message: expect.stringMatching(/hub could not be asked.*HF_ENDPOINT/),
+    message: expect.stringMatching(/hub could not be reached.*HF_ENDPOINT/),
   });
 });
 
@@ -256,9 +256,8 @@ test("large files live on another host: ranges reach it, the token does not", as
 
 test("a disk with too little room is refused before anything is downloaded", async () => {
   const full = { ...platform, freeBytes: async () => 10_000_000 };
-  const needed = 300_000 + (64 << 20);
   await expect(pullEntry(entry(), full)).rejects.toThrow(
-    new RegExp(`needs ${needed} bytes .* where 10000000 bytes .* LANTERN_CACHE`),
+    /needs 67 MB in .* where 10 MB are free.* LANTERN_CACHE/,
   );
   expect(server.bodyRequests()).toEqual([]);
 });
@@ -272,7 +271,7 @@ test("a disk that fills up meanwhile: an error that says how to go on", async ()
       return { ...file, append: () => Promise.reject(error) };
     },
   };
-  await expect(pullEntry(entry(), filling)).rejects.toThrow(/disk of .* is full.*continues/);
+  await expect(pullEntry(entry(), filling)).rejects.toThrow(/disk of .* became full.*continues/);
   await pullEntry(entry(), platform);
   expect(sha256(await readFile(finalPath()))).toBe(sha256(model));
 });
@@ -284,7 +283,7 @@ test("two pulls at once: one works, the other is told so, the file is right", as
   ]);
   const refused = results.filter((result) => result.status === "rejected");
   expect(refused).toHaveLength(1);
-  expect(String(refused[0]!.reason)).toMatch(/already being downloaded, by process \d+/);
+  expect(String(refused[0]!.reason)).toMatch(/already being downloaded by process \d+/);
   expect(sha256(await readFile(finalPath()))).toBe(sha256(model));
 });
 

@@ -295,7 +295,7 @@ describe("with one that cannot be used", () => {
     expect(measured.cores).toBe(nodePlatform.cores);
     expect(notes).toEqual([
       expect.stringContaining("it cannot be read"),
-      expect.stringContaining("could not be kept"),
+      expect.stringContaining("could not be saved"),
     ]);
   });
 

@@ -81,7 +81,7 @@ test("a thread that dies rejects what was running and what comes after", async (
   await expect(running).rejects.toThrow(WorkerError);
   await expect(running).rejects.toThrow("exit code 7");
   await expect(line.call("detokenize", { ids: new Int32Array(), special: false })).rejects.toThrow(
-    "died",
+    "stopped unexpectedly",
   );
   await line.dispose();
 });

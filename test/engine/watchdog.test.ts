@@ -38,7 +38,7 @@ describe("an engine that hangs", () => {
     const hung = model.generate(magicWords);
     await expect(hung.result).rejects.toThrow(HangError);
     await expect(hung.result).rejects.toThrow(
-      "the engine's thread gave no sign of life for 2 s and was ended; what was running is lost. Open the model again",
+      "the engine's thread did not respond for 2 s and was stopped; its running requests are lost. Open the model again",
     );
     await expect(model.generate("the").result).rejects.toThrow(WorkerError);
     expect((await model.health()).status).toBe("error");
@@ -111,7 +111,7 @@ test("a text thread that hangs fails the text that it was at; the next thread do
   const hung = model.tokenize(magicWords + long);
   const others = [model.countTokens(long), model.countTokens(long)];
   await expect(hung).rejects.toThrow(HangError);
-  await expect(hung).rejects.toThrow("the thread that works on texts gave no sign of life");
+  await expect(hung).rejects.toThrow("the thread that works on texts did not respond");
   expect(await Promise.all(others)).toEqual([right.length, right.length]);
   expect(await model.health()).toEqual({ status: "ok", restarts: 0 });
 });

@@ -91,7 +91,7 @@ const cases: [what: string, bytes: Uint8Array, message: string][] = [
   [
     "a bool of 2",
     file(1n, 0n, fields("k", 7, [2])),
-    'metadata "k": got 2, expected a bool of 0 or 1',
+    'metadata "k": got 2, expected a boolean, 0 or 1',
   ],
   ["an array of 2^60 floats", file(1n, 0n, fields("k", array, 6, big)), 'metadata "k" count: got'],
   [

@@ -22,7 +22,7 @@ const builtInBackends: readonly string[] = allBackends().map((backend) => backen
 describe("a type, an architecture and a backend from outside", () => {
   test("are unknown before, and found after they are registered", () => {
     expect(dtypeByName(fakeDType.name)).toBeUndefined();
-    expect(() => archNamed("testnet")).toThrow(/"testnet", which this build cannot run/);
+    expect(() => archNamed("testnet")).toThrow(/"testnet", which Lantern does not support/);
     registerDType(fakeDType);
     registerArch(fakeArch);
     registerBackend({

@@ -89,8 +89,8 @@ test.each([
     "--threads: got 0, expected a whole number above 0",
   ],
   [
-    'output: "a.gguf" exists already: choose another name, or allow it to be replaced (replace: true)',
-    'output: "a.gguf" exists already: choose another name, or replace it with --force',
+    'output: "a.gguf" exists already. Choose another name, or allow it to be replaced (replace: true)',
+    'output: "a.gguf" exists already. Choose another name, or replace it with --force',
   ],
   [
     "12 of its 22 layers would fit: use gpuLayers 12 or auto",

@@ -51,7 +51,7 @@ describe("the output", () => {
   test("that exists is refused, and replaced when that is asked for", async () => {
     writeFileSync(out(), "precious");
     await expect(convert(model, out())).rejects.toThrow(
-      /out\.gguf" exists already: choose another name, or (replace it with --force|allow it to be replaced)/,
+      /out\.gguf" exists already\. Choose another name, or (replace it with --force|allow it to be replaced)/,
     );
     expect(readFileSync(out(), "utf8")).toBe("precious");
     await convert(model, out(), { replace: true });
@@ -80,7 +80,7 @@ describe("the output", () => {
     const place = path();
     const before = readFileSync(place);
     await expect(convert(model, place, { replace: true })).rejects.toThrow(
-      /is a file that is being read \(of ".*model"\): choose another name/,
+      /is a file that is being read \(of ".*model"\): Choose another name/,
     );
     expect(readFileSync(place)).toEqual(before);
   });
@@ -244,7 +244,7 @@ describe("the input", () => {
 
   test("that is a GGUF file already", async () => {
     await convert(model, out());
-    await expectFailure(out(), /is a GGUF file already; "lantern quantize"/, ["out.gguf"]);
+    await expectFailure(out(), /is a GGUF file already. "lantern quantize"/, ["out.gguf"]);
   });
 
   test("that is not there", async () => {

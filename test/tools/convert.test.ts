@@ -403,7 +403,7 @@ describe("the name of a pre-tokenizer", () => {
     const odd = { pre_tokenizer: split("[aeiou]") };
     const files = tinyFolder({ tokenizerJson: odd });
     await expect(converted(files)).rejects.toThrow(
-      /no pre-tokenizer of GGUF cuts text as .* \(Split, ByteLevel\).*--pre; known: llama-bpe, /,
+      /no pre-tokenizer of GGUF splits text as .* \(Split, ByteLevel\).*--pre; known: llama-bpe, /,
     );
     const { file, notes } = await converted(files, { pre: "gpt-2" });
     expect(file.metadata.string("tokenizer.ggml.pre")).toBe("gpt-2");

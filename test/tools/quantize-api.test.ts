@@ -153,7 +153,7 @@ describe("what goes wrong leaves nothing behind", () => {
       "pattern's text",
       () => quantize(model, to(), "Q4_0", { tensorTypes: ["a(=q8_0"] }),
       UsageError,
-      /no regular expression/,
+      /not a regular expression/,
     ],
     [
       "no matrix",

@@ -90,7 +90,7 @@ describeBrowser("the web app", () => {
       await post("download", name, 404);
       await post("unload", name, 404);
     }
-    expect((await post("load", "far", 409)).error.message).toContain("download it first");
+    expect((await post("load", "far", 409)).error.message).toContain("Download it first");
     await request(`${url}/lantern/v1/models/load`, "POST", { name: "here", path: "/" }, 400);
     await request(`${url}/lantern/v1/limits?model=first`, "GET", undefined, 404);
     await request(`${url}/lantern/v1/limits?model=nobody`, "GET", undefined, 404);

@@ -82,7 +82,7 @@ function fakeLibrary() {
     },
     search: async (words) =>
       words === "offline"
-        ? Promise.reject(new SourceError("hub: the hub could not be asked: no network"))
+        ? Promise.reject(new SourceError("hub: the hub could not be reached: no network"))
         : [{ repo: `o/${words}-GGUF`, downloads: 12_345, likes: 1, gated: true, updated: "2026" }],
     variants: async () => [
       {
@@ -214,8 +214,8 @@ describeBrowser("the Models page", () => {
     await box.fill("offline");
     await box.press("Enter");
     await page
-      .getByText("The hub could not be asked")
-      .or(page.getByText("hub could not be asked"))
+      .getByText("The hub could not be reached")
+      .or(page.getByText("hub could not be reached"))
       .first()
       .waitFor();
     await page.getByRole("button", { name: "Download fallback" }).click();

@@ -147,6 +147,6 @@ describeBrowser("the Quantize page", () => {
     await post({ model: "tiny", type: "Q9" }, 202);
     await expect
       .poll(async () => (await request<View>(path)).job?.error)
-      .toMatch(/"Q9" is not known/);
+      .toMatch(/got "Q9", expected one of/);
   });
 });

@@ -406,7 +406,7 @@ function batchFailed({ helpers, batchRecords }: Prepared, cause: unknown): Worke
   helpers.lose();
   batchRecords?.end();
   return new WorkerError(
-    "computing a batch failed, and its results are lost; the next batch gets new threads",
+    "a batch failed and its results are lost. Try again: the next batch gets new threads",
     { cause },
   );
 }

@@ -224,7 +224,7 @@ function allocate(bytes: number, what: string): Uint8Array<ArrayBuffer> {
     return new Uint8Array(bytes);
   } catch (cause) {
     throw new MemoryError(
-      `could not allocate ${bytes} bytes for ${what}: close other programs, or use a smaller model or context`,
+      `could not allocate ${bytes} bytes for ${what}. Close other programs, or use a smaller model or context`,
       { cause },
     );
   }

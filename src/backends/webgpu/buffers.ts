@@ -49,7 +49,9 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
   const { graph, limits } = plan;
   const kvFormat = kvFormatOf(kv.dtype);
   if (!kvFormat)
-    throw new MemoryError(`webgpu: the GPU keeps no KV cache of type ${kv.dtype.name}`);
+    throw new MemoryError(
+      `webgpu: a KV cache of type ${kv.dtype.name} is not supported on the GPU`,
+    );
   const groups = fuse(graph, facts);
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
   const batch = layOutBatch(graph, limits, kv.tableLength);
@@ -283,7 +285,7 @@ function outOfMemory(facts: GpuFacts, use: MemoryUse, cause: GPUError): MemoryEr
   const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
   const total = use.weightBytes + use.kvBytes + use.workBytes;
   return new MemoryError(
-    `the GPU "${facts.name}" has no room for this model: it needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
+    `the GPU "${facts.name}" has too little memory for this model, which needs ${gib(total)} (weights ${gib(use.weightBytes)}, KV cache ${gib(use.kvBytes)}, working memory ${gib(use.workBytes)}). Use a smaller contextSize or kvType, a smaller model, or backend "cpu"`,
     { cause: new Error(cause.message) },
   );
 }

@@ -145,7 +145,7 @@ function refusal(response: Response, request: BodyRequest): Error {
 function unreachable(request: BodyRequest, error: unknown): SourceError {
   const { host } = new URL(request.url);
   return new SourceError(
-    `download: ${request.name}: gave up after ${attemptsWithoutProgress} attempts at ${host}: ${reasonOf(error)}. Check the network and run the command again; it continues where it stopped`,
+    `download: ${request.name}: gave up after ${attemptsWithoutProgress} attempts at ${host}: ${reasonOf(error)}. Check the network and run the command again; the download continues where it stopped`,
     { cause: error },
   );
 }

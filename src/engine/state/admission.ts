@@ -67,7 +67,7 @@ export class Admission {
   #letIn(): void {
     this.#queue = this.#queue.filter((applicant) => {
       if (!applicant.isAborted()) return true;
-      applicant.refuse(new AbortedError("waiting for room in the KV cache"));
+      applicant.refuse(new AbortedError("waiting for space in the KV cache"));
       return false;
     });
     while (this.#queue.length > 0) {

@@ -21,7 +21,7 @@ export async function readValue(cursor: HeaderCursor, key: string): Promise<Meta
   await cursor.need(type.bytes, field);
   const value = type.read(cursor.view, cursor.position);
   if (value === undefined) {
-    throw cursor.error(field, cursor.view.getUint8(cursor.position), "a bool of 0 or 1");
+    throw cursor.error(field, cursor.view.getUint8(cursor.position), "a boolean, 0 or 1");
   }
   cursor.position += type.bytes;
   return { type: type.name, value };
@@ -95,7 +95,7 @@ function decodeFixed(
     const position = start + i * type.bytes;
     const value = type.read(cursor.view, position);
     if (value === undefined) {
-      throw cursor.error(`${field}[${i}]`, cursor.view.getUint8(position), "a bool of 0 or 1");
+      throw cursor.error(`${field}[${i}]`, cursor.view.getUint8(position), "a boolean, 0 or 1");
     }
     values.push(value);
   }

@@ -210,7 +210,7 @@ async function requestRange(
 function rangeOf(url: string, response: Response): ContentRange {
   if (response.status === 200) {
     throw new SourceError(
-      `${url}: the server ignored the Range header (it answered 200 with the whole file, expected 206); reading a model over HTTP needs range requests: download the file and open it locally`,
+      `${url}: the server ignored the Range header (it answered 200 with the whole file, expected 206); reading a model over HTTP needs range requests. Download the file and open it locally`,
     );
   }
   if (response.status !== 206) {
@@ -238,7 +238,7 @@ function checkSameFile(file: RemoteFile, response: Response, first: number, last
   const etag = response.headers.get("etag");
   if (range.total !== file.size || (etag && file.etag && etag !== file.etag)) {
     throw new SourceError(
-      `${file.url}: the file changed while it was read (${file.size} bytes, now ${range.total}); open it again`,
+      `${file.url}: the file changed while it was read (it had ${file.size} bytes, now ${range.total}). Open it again`,
     );
   }
 }

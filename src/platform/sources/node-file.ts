@@ -53,7 +53,7 @@ class NodeFileSource implements ByteSource {
       const bytesRead = await this.#readOnce(target, done, length, offset + done);
       if (bytesRead === 0) {
         throw new SourceError(
-          `${this.name}: the file ends at byte ${offset + done}, but had ${this.size} bytes when it was opened; it was changed while it was read`,
+          `${this.name}: the file ends at byte ${offset + done}, but had ${this.size} bytes when it was opened: it was changed while it was read. Open it again`,
         );
       }
       done += bytesRead;

@@ -216,7 +216,7 @@ export class Matcher {
 
   #tooLong(): ModelError {
     return new ModelError(
-      `tokenizer.json: the pattern ${JSON.stringify(this.#source.slice(0, 200))} takes more than ${this.#limit} steps on a text of ${this.#text.length} characters. The tokenizer is broken or hostile; use another file of the model`,
+      `tokenizer.json: the pattern ${JSON.stringify(this.#source.slice(0, 200))} takes more than ${this.#limit} steps on a text of ${this.#text.length} characters. The tokenizer is broken or hostile. Use another file of the model`,
     );
   }
 }

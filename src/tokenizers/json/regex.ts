@@ -93,7 +93,7 @@ export function translateRegex(source: string): Pattern {
 export function toRegExp(source: string): RegExp {
   if (source.length > LONGEST) {
     throw new ModelError(
-      `tokenizer.json: a pattern has ${source.length} characters, at most ${LONGEST} are read`,
+      `tokenizer.json: a pattern has ${source.length} characters, expected at most ${LONGEST}`,
     );
   }
   const translated = new Translation(source).run();
@@ -109,7 +109,7 @@ export function toRegExp(source: string): RegExp {
 
 function refusal(source: string, what: string): ModelError {
   return new ModelError(
-    `tokenizer.json: the pattern ${JSON.stringify(source)} uses ${what}, which this build cannot translate`,
+    `tokenizer.json: the pattern ${JSON.stringify(source)} uses ${what}, which Lantern does not support`,
   );
 }
 

@@ -73,7 +73,7 @@ function checkedType({ type, k }: MatmulBenchOptions): DType {
 function chooseBackend(request: BackendRequest): Backend {
   const entry = allBackends().find((candidate) => candidate.available(request) === true);
   if (entry) return entry.create(request);
-  throw new ModelError(`no backend can run level ${request.level} here`);
+  throw new ModelError(`no backend can run opt level ${request.level} on this machine`);
 }
 
 /** The backend's note on the matmul; all its notes if none names it. */

@@ -92,7 +92,7 @@ function checkOptions(options: ConvertOptions, types: readonly ConvertType[]): v
   const { type } = options;
   if (type !== undefined && !types.includes(type)) {
     throw new UsageError(
-      `convert: type: got "${String(type)}", expected one of ${types.join(", ")}; "lantern quantize" makes the others from a GGUF file`,
+      `convert: type: got "${String(type)}", expected one of ${types.join(", ")}. "lantern quantize" makes other types from a GGUF file`,
     );
   }
 }
@@ -133,7 +133,7 @@ async function withOutput(
   if (typeof output !== "string") return await write(output);
   if (!platform.createOutputFile) {
     throw new UsageError(
-      "convert(): this platform has no files to write; give an object with a write() method instead of a path",
+      "convert(): this platform cannot write files. Give an object with a write() method instead of a path",
     );
   }
   const file: OutputFile = await platform.createOutputFile(output, {

@@ -175,7 +175,7 @@ function headRowsOf(source: TensorInfo, { from, to }: ModelEntries): number | un
   if (!turned || from.rope.layout === to.rope.layout) return undefined;
   if (from.rope.layout === "half" && from.rope.dims === from.headDim) return from.headDim;
   throw new ModelError(
-    `convert: ${source.name} turns ${from.rope.dims} of ${from.headDim} values of a head in the order "${from.rope.layout}", which cannot be written in the order "${to.rope.layout}"`,
+    `convert: ${source.name} applies rope to ${from.rope.dims} of ${from.headDim} values of a head in the layout "${from.rope.layout}", which cannot be converted to the layout "${to.rope.layout}"`,
   );
 }
 

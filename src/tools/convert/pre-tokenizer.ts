@@ -32,7 +32,7 @@ export function findPreTokenizerName(json: JsonRecord): string {
   const best = same.find((entry) => (entry.ignoreMerges ?? false) === ignoreMerges) ?? same[0];
   if (best) return best.names[0]!;
   throw new ModelError(
-    `convert: no pre-tokenizer of GGUF cuts text as the one in tokenizer.json does (${describe(json.pre_tokenizer)}). If you know its name, give it with --pre; known: ${preTokenizers.flatMap(({ names }) => names).join(", ")}`,
+    `convert: no pre-tokenizer of GGUF splits text as the one in tokenizer.json does (${describe(json.pre_tokenizer)}). If you know its name, give it with --pre. Known: ${preTokenizers.flatMap(({ names }) => names).join(", ")}`,
   );
 }
 

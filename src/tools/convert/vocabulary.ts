@@ -29,7 +29,7 @@ type Maker<K extends TokenizerData["kind"]> = (
 const makers: { readonly [K in TokenizerData["kind"]]: Maker<K> } = {
   gguf: () => {
     throw new UsageError(
-      'convert: the model is a GGUF file already; "lantern quantize" changes the types of one',
+      'convert: the model is a GGUF file already. "lantern quantize" changes its types',
     );
   },
   json: ({ tokenizer }, options) => jsonEntries(asRecord(tokenizer, "tokenizer.json"), options),
@@ -54,14 +54,14 @@ function jsonEntries(json: JsonRecord, options: VocabularyOptions): Entries {
   const model = asRecord(json.model, "model");
   if (model.type !== undefined && model.type !== "BPE") {
     throw new ModelError(
-      `convert: tokenizer.json has a model of type ${String(model.type)}, expected BPE: GGUF's "gpt2" and "llama" are`,
+      `convert: tokenizer.json has a model of type ${String(model.type)}, expected BPE, as GGUF's "gpt2" and "llama" are`,
     );
   }
   const byteLevel = [...piecesOf(json.pre_tokenizer), ...piecesOf(json.decoder)];
   if (byteLevel.some(({ type }) => type === "ByteLevel")) return byteLevelEntries(json, options);
   if (model.byte_fallback === true) return sentencePieceEntries(json, options);
   throw new ModelError(
-    "convert: tokenizer.json is neither byte-level BPE (ByteLevel) nor of the Llama 2 family (byte_fallback), the two that GGUF has forms for",
+    "convert: tokenizer.json is neither byte-level BPE (ByteLevel) nor of the Llama 2 family (byte_fallback). GGUF can store only these two",
   );
 }
 
@@ -129,7 +129,7 @@ function readTokens(json: JsonRecord, size: number): Token[] {
     if (id < size) tokens[id] = token;
     else {
       throw new ModelError(
-        `convert: token ${JSON.stringify(token.text)} has the id ${id}, but the embedding table has ${size} rows: the tokenizer belongs to another model`,
+        `convert: token ${JSON.stringify(token.text)} has the id ${id}, but the embedding table has ${size} rows. The tokenizer belongs to another model`,
       );
     }
   };

@@ -98,7 +98,7 @@ function checkOptions(options: LimitsOptions): void {
   }
   if (threads !== undefined && device !== undefined) {
     throw new UsageError(
-      `threads: got ${threads} for the device "${device}", expected none: a named device counts as a whole. Drop one of the two`,
+      `threads: got ${threads} for the device "${device}", expected none, because a named device counts as a whole. Drop one of the two`,
     );
   }
   if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {
@@ -128,10 +128,10 @@ function tableDevice(name: string): Device {
   const device = deviceNamed(name);
   if (device) return device;
   throw new UsageError(
-    `device: "${name}" is not one that Lantern knows. ${suggestion(
+    `device: Lantern does not know the device "${name}". ${suggestion(
       name,
       devices.map(({ id }) => id),
-    )} Without a device, limits are those of this machine; "${THIS_GPU}" is its GPU`,
+    )} Without a device, the limits are those of this machine; "${THIS_GPU}" is its GPU`,
   );
 }
 
@@ -158,7 +158,7 @@ function widthOf(what: string, asked: number | string | undefined): Width | unde
     return { bits: typeBits, text: `${dtype.name} (${bitsText(typeBits)})` };
   }
   throw new UsageError(
-    `${what}: got ${show(asked)}, expected bits of one value (from 1 to 64) or a type: ${allDTypes()
+    `${what}: got ${show(asked)}, expected bits per value (from 1 to 64) or a type: ${allDTypes()
       .map(({ name }) => name)
       .join(", ")}`,
   );
@@ -288,7 +288,7 @@ async function unknownModel(name: string, error: UsageError): Promise<UsageError
   const { catalog } = await import("../../catalog/catalog.ts");
   const known = [...namedShapes.map(({ id }) => id), ...catalog.map((entry) => entry.name)];
   return new UsageError(
-    `model: "${name}" is neither a file, nor a model of "lantern models", nor one of "lantern limits --list". ${suggestion(name, known)}`,
+    `model: "${name}" is neither a file, nor a name from "lantern models" or "lantern limits --list". ${suggestion(name, known)}`,
     { cause: error },
   );
 }

@@ -85,7 +85,7 @@ function baseOutput(
   const { createOutputFile } = platform;
   if (!createOutputFile) {
     throw new UsageError(
-      "perplexity(): saveBase: this platform has no files to write; give an object with a write() method instead of a path",
+      "perplexity(): saveBase: this platform cannot write files. Give an object with a write() method instead of a path",
     );
   }
   const inputs = [model, base]
@@ -135,7 +135,7 @@ async function openBase(
   const { openBaseFile } = await import("./base-file.ts");
   const source = await platform.openModelSource(platform.describeSource(base));
   if (source.main === undefined) {
-    throw new SourceError(`${source.name}: it is a folder, expected a file of base distributions`);
+    throw new SourceError(`${source.name}: got a folder, expected a file of saved probabilities`);
   }
   const file = await source.open(source.main);
   try {

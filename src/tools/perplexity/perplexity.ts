@@ -187,7 +187,8 @@ async function cut(input: MeasureInput, options: PerplexityOptions): Promise<Win
     if (tokens) checkSameText(base, tokens);
     return { size, count: Math.min(most, base.windows), tokens: [...base.tokens] };
   }
-  if (!tokens) throw new UsageError("perplexity(): no text was given: give one, or a base file");
+  if (!tokens)
+    throw new UsageError("perplexity(): got no text, expected one. Give a text, or a base file");
   if (tokens.length < 2 * size) {
     throw new UsageError(
       `perplexity(): the text is too short: it has ${plural(tokens.length, "token")}, and two windows of ${size} need ${2 * size}. Give a longer text, or a smaller window (contextSize) of at most ${Math.floor(tokens.length / 2)}`,
@@ -201,7 +202,7 @@ function windowSize({ model, base }: MeasureInput, options: PerplexityOptions): 
   const asked = checkCount("contextSize", options.contextSize);
   if (base && base.vocabSize !== info.vocabSize) {
     throw new UsageError(
-      `perplexity(): ${base.name} is the base of another model: its vocabulary has ${base.vocabSize} tokens, that of ${info.name} ${info.vocabSize}. Save a base with a model of the same family`,
+      `perplexity(): ${base.name} was saved with another model: its vocabulary has ${base.vocabSize} tokens, that of ${info.name} ${info.vocabSize}. Save a base with a model of the same family`,
     );
   }
   if (base && asked !== undefined && base.window !== asked) {
@@ -232,5 +233,7 @@ function checkSameText(base: BaseFile, tokens: readonly number[]): void {
 
 function checkCount(name: string, count: number | undefined): number | undefined {
   if (count === undefined || (Number.isSafeInteger(count) && count >= 1)) return count;
-  throw new UsageError(`perplexity(): ${name}: got ${String(count)}, expected an integer above 0`);
+  throw new UsageError(
+    `perplexity(): ${name}: got ${String(count)}, expected a whole number above 0`,
+  );
 }

@@ -220,7 +220,7 @@ function checkOptions(options: QuantizeOptions): void {
   checkOptionNames("quantize()", options, knownOptions);
   const { threads, signal } = options;
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1 && threads <= 256)) {
-    throw new UsageError(`threads: got ${show(threads)}, expected an integer from 1 to 256`);
+    throw new UsageError(`threads: got ${show(threads)}, expected a whole number from 1 to 256`);
   }
   if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
 }
@@ -230,7 +230,7 @@ async function openGgufFile(platform: Platform, spec: SourceSpec): Promise<Model
   if (file.tokenizer.kind === "gguf") return file;
   await file.close();
   throw new UsageError(
-    `quantize: ${file.name} is no GGUF file (it is ${file.format}). Convert it first: lantern convert ${file.name} model.gguf`,
+    `quantize: ${file.name} is not a GGUF file (it is ${file.format}). Convert it first: lantern convert ${file.name} model.gguf`,
   );
 }
 
@@ -251,7 +251,7 @@ async function checkComplete({ name, metadata, tensors }: ModelFile): Promise<vo
   const most = 10;
   const more = missing.length > most ? `, and ${missing.length - most} more` : "";
   throw new ModelError(
-    `quantize: ${name} is incomplete: of the weights of a ${architecture} model it lacks ${missing.slice(0, most).join(", ")}${more}. Get or convert the model again`,
+    `quantize: ${name} is incomplete: it lacks these weights of a ${architecture} model: ${missing.slice(0, most).join(", ")}${more}. Download or convert the model again`,
   );
 }
 
@@ -306,7 +306,7 @@ async function withOutput<T>(
   if (typeof output !== "string") return await write(output);
   if (!createOutputFile) {
     throw new UsageError(
-      "output: a browser cannot write to a path; give something with write(bytes)",
+      "output: a browser cannot write to a path. Give an object with a write() method",
     );
   }
   const opened = await createOutputFile(output, options);

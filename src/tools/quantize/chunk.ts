@@ -79,7 +79,7 @@ export function quantizeChunk(
 function notFinite(values: Float32Array, { tensor }: Chunk): ModelError {
   const at = values.findIndex((value) => !Number.isFinite(value));
   return new ModelError(
-    `quantize: tensor "${tensor}" holds ${values[at]} (value ${at} of a piece of it): the model is damaged and cannot be quantized`,
+    `quantize: tensor "${tensor}" holds ${values[at]} (value ${at} of a chunk of it). The model is damaged and cannot be quantized`,
   );
 }
 
@@ -89,7 +89,7 @@ function checkFinite(target: DType, bytes: Uint8Array, elems: number, { tensor }
   target.dequantize(bytes, 0, back, 0, elems / target.blockElems);
   if (back.every((value) => Number.isFinite(value))) return;
   throw new ModelError(
-    `quantize: tensor "${tensor}" holds values too large for ${target.name}: choose another type for it with --tensor-type`,
+    `quantize: tensor "${tensor}" has values that are too large for ${target.name}. Choose another type for it with --tensor-type`,
   );
 }
 

@@ -158,5 +158,5 @@ export function fileTypeNamed(name: string): FileType {
   const found = fileTypes.find((type) => type.name === (aliases[wanted] ?? wanted));
   if (found) return found;
   const known = fileTypes.map((type) => type.name).join(", ");
-  throw new UsageError(`quantize: type "${name}" is not known. Expected one of ${known}`);
+  throw new UsageError(`quantize: type: got "${name}", expected one of ${known}`);
 }

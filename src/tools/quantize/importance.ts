@@ -119,7 +119,7 @@ function columnsOf(
   if (means.length !== cols * matrices) {
     if (name.includes("token_embd")) return undefined; // if it is also the output matrix, that may be known; otherwise nothing is
     throw new UsageError(
-      `quantize: ${path} has ${means.length} columns for "${name}", which has ${cols * matrices}: it was made with another model`,
+      `quantize: ${path} has ${means.length} columns for "${name}", which has ${cols * matrices}. The importance matrix was made with another model`,
     );
   }
   return means.slice(matrix * cols, (matrix + 1) * cols);

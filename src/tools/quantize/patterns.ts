@@ -28,7 +28,7 @@ function patternOf(text: string): TypePattern {
     return { pattern: new RegExp(source), dtype, text };
   } catch (error) {
     throw new UsageError(
-      `tensor type: "${text}": "${source}" is no regular expression (${messageOf(error)})`,
+      `tensor type: "${text}": "${source}" is not a regular expression (${messageOf(error)})`,
       { cause: error },
     );
   }

@@ -99,7 +99,7 @@ const rolesByPart: readonly (readonly [string, Role])[] = [
 export function planTensors(file: ModelFile, options: PlanOptions): PlannedTensor[] {
   const tensors = inFileOrder([...file.tensors.values()]);
   if (tensors.length === 0) {
-    throw new ModelError(`${file.name} has no tensors: there is nothing to quantize`);
+    throw new ModelError(`${file.name} has no tensors, so there is nothing to quantize`);
   }
   const chooser = new TypeChooser(tensors, modelFacts(file.metadata, options), options);
   const planned = tensors.map((tensor) => {
@@ -147,7 +147,7 @@ function checkSource(
 ): void {
   if (dtype === target || dtype.blockElems === 1 || allowRequantize) return;
   throw new UsageError(
-    `quantize: ${file}: tensor "${name}" is ${dtype.name} already; quantizing it again to ${target.name} loses quality twice. Start from a file in F32, F16 or BF16, or allow it with --allow-requantize`,
+    `quantize: ${file}: tensor "${name}" is ${dtype.name} already, and quantizing it again to ${target.name} loses quality twice. Start from a file in F32, F16 or BF16, or allow it with --allow-requantize`,
   );
 }
 
@@ -253,7 +253,7 @@ function withWholeBlocks(
   if (!wanted.quantize) {
     const known = allDTypes().filter(({ quantize }) => quantize);
     throw new UsageError(
-      `quantize: tensor "${name}": this build reads ${wanted.name} but cannot write it. It writes ${known.map((dtype) => dtype.name).join(", ")}`,
+      `quantize: tensor "${name}": Lantern can read ${wanted.name} but not write it. It writes ${known.map((dtype) => dtype.name).join(", ")}`,
     );
   }
   if (fits(wanted)) return { dtype: wanted, note };

@@ -59,7 +59,7 @@ export class QuantizePool {
   }
 
   async dispose(): Promise<void> {
-    this.#failure ??= new WorkerError("quantize: its threads were ended");
+    this.#failure ??= new WorkerError("quantize: its threads were stopped");
     await Promise.all(this.#members.map(({ thread }) => thread.terminate()));
   }
 
@@ -87,7 +87,9 @@ export class QuantizePool {
   }
 
   #fail(error: Error): void {
-    this.#failure = new WorkerError(`quantize: a thread died: ${error.message}`, { cause: error });
+    this.#failure = new WorkerError(`quantize: a thread stopped unexpectedly: ${error.message}`, {
+      cause: error,
+    });
     for (const { at } of this.#members) at?.reject(this.#failure);
     for (const { reject } of this.#waiting.splice(0)) reject(this.#failure);
   }

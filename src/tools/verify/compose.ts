@@ -142,7 +142,7 @@ function promptTokens(file: ModelFile, options: VerifyOptions): number[] {
   const tokenizer = tokenizerOf(file);
   const tokens = tokenizer.encode(prompt).slice(0, options.tokens ?? DEFAULT_TOKENS);
   if (tokens.length > 0) return tokens;
-  throw new UsageError("verify(): prompt: got a text without tokens, expected at least one");
+  throw new UsageError("verify(): prompt: got a text without tokens, expected at least one token");
 }
 
 function batchesOf(tokens: number): number[] {
@@ -162,7 +162,7 @@ function checkOptions(options: VerifyOptions): void {
     throw new UsageError(`tolerance: got ${tolerance}, expected a number above 0`);
   }
   if (!(Number.isSafeInteger(tokens) && tokens >= 1 && tokens <= MOST_TOKENS)) {
-    throw new UsageError(`tokens: got ${tokens}, expected an integer from 1 to ${MOST_TOKENS}`);
+    throw new UsageError(`tokens: got ${tokens}, expected a whole number from 1 to ${MOST_TOKENS}`);
   }
 }
 

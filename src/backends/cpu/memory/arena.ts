@@ -115,7 +115,7 @@ export class Arena {
     const gib = (this.#end / GIB).toFixed(2);
     if (this.#end > this.limitBytes) {
       throw new MemoryError(
-        `the model needs ${gib} GiB, and this backend reaches ${this.limitBytes / GIB} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where it reaches 16 GiB"}`,
+        `the model needs ${gib} GiB, but this backend can use at most ${this.limitBytes / GIB} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where the limit is 16 GiB"}`,
       );
     }
     try {
@@ -123,7 +123,7 @@ export class Arena {
       this.#committed = { memory, views: arenaViews(memory.buffer) };
     } catch (cause) {
       throw new MemoryError(
-        `could not get ${gib} GiB of memory: close other programs, or use a smaller model or context`,
+        `could not allocate ${gib} GiB of memory. Close other programs, or use a smaller model or context`,
         { cause },
       );
     }

@@ -159,7 +159,7 @@ export class Packer {
       if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
       this.packMs += performance.now() - started;
     } catch (cause) {
-      throw new WorkerError("packing the weights failed; open the model again", { cause });
+      throw new WorkerError("packing the weights failed. Open the model again", { cause });
     }
   }
 }
