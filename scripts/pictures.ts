@@ -17,7 +17,7 @@ const images = join(root, "docs", "images");
 const storyteller = "stories15m";
 
 async function story(page: Page): Promise<void> {
-  const box = page.getByLabel("Write on");
+  const box = page.getByLabel("Continue writing");
   const goOn = page.getByRole("button", { name: "Continue" });
   await page.getByRole("button", { name: "Settings" }).click();
   await page.getByLabel("Seed").fill("57");

@@ -284,7 +284,7 @@ describe("http", () => {
     [
       "another size",
       (_, response) => void response.writeHead(206, range(100, 109, 999)).end("0123456789"),
-      "the file changed while it was read (1000 bytes, now 999)",
+      "the file changed while it was read (it had 1000 bytes, now 999)",
     ],
     [
       "another version",

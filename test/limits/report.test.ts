@@ -171,7 +171,7 @@ describe("what is wrong is said", () => {
     [
       "llama-3-8b",
       { ...onDevice, speculation: { acceptance: 2, draft: 0 } },
-      /acceptance: got 2, expected a chance/,
+      /acceptance: got 2, expected a probability/,
     ],
     [
       "llama-3-8b",

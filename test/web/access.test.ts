@@ -113,7 +113,7 @@ describeBrowser("every page", () => {
       await page.keyboard.press("Escape");
     }
     await page.goto(`${url}/#/story`);
-    await page.getByLabel("Write on").fill("It began.");
+    await page.getByLabel("Continue writing").fill("It began.");
     await page
       .getByRole("button", { name: "2 alternatives" })
       .or(page.getByRole("button", { name: "3 alternatives" }))

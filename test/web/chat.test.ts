@@ -79,7 +79,7 @@ describeBrowser("the Chat page", () => {
     await page.getByText("Answer 3.").waitFor();
     expect(await answers(page)).toEqual(["Answer 1.", "Answer 3."]);
     expect(await last.locator(".branch-count").innerText()).toBe("2/2");
-    await last.getByRole("button", { name: "Version before" }).click();
+    await last.getByRole("button", { name: "Previous version" }).click();
     await page.getByText("Answer 2.").waitFor();
     expect(await last.locator(".branch-count").innerText()).toBe("1/2");
 
@@ -108,7 +108,7 @@ describeBrowser("the Chat page", () => {
     await say(page, "Talk");
     await page.getByText("word word word").waitFor();
     await page.keyboard.press("Escape");
-    await page.getByText("Stopped. What was written is kept.").waitFor();
+    await page.getByText("Stopped. The text so far is kept.").waitFor();
     const [text] = await answers(page);
     expect(text!.length).toBeGreaterThan(10);
     expect(text!.length).toBeLessThan(2000);

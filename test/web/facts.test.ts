@@ -46,15 +46,15 @@ describeBrowser("the web app", () => {
     const page = await stage.page(`${url}/#/models`);
     const far = page.locator(".models li", { hasText: "is far" });
     await far.getByRole("button", { name: "Download" }).click();
-    await far.getByText("250 KB of 1 MB").waitFor();
+    await far.getByText("250 kB of 1 MB").waitFor();
     expect(await far.getByRole("progressbar").getAttribute("value")).toBe("0.25");
     await far.getByRole("button", { name: "Stop" }).click();
     await far.getByRole("button", { name: "Download" }).click();
-    await far.getByText("250 KB of 1 MB").waitFor();
+    await far.getByText("250 kB of 1 MB").waitFor();
     arrivals.fail();
     await far.getByText("the network is down").waitFor();
     await far.getByRole("button", { name: "Download" }).click();
-    await far.getByText("250 KB of 1 MB").waitFor();
+    await far.getByText("250 kB of 1 MB").waitFor();
     arrivals.arrive();
     await far.getByRole("button", { name: "Load" }).click();
     await far.getByRole("button", { name: "Chat" }).click();
@@ -159,7 +159,7 @@ describeBrowser("the web app", () => {
       await back.click();
       await generation.filter({ hasText: `${speed} tokens/s` }).waitFor();
       await page.getByText("What these words mean").click();
-      await page.getByText("How many bytes the memory delivers in a second").waitFor();
+      await page.getByText("How many bytes the memory delivers per second").waitFor();
     } finally {
       remembered.forget();
     }

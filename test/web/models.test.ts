@@ -147,13 +147,13 @@ describeBrowser("the Models page", () => {
     await row("it is good")
       .getByText("Fits: needs 3 GB of memory, and writes about 9 tokens/s (at most 18).")
       .waitFor();
-    await page.getByText("models like these reached 50% of that here (7 runs)").waitFor();
+    await page.getByText("similar models reached 50% of that here (7 runs)").waitFor();
     await page.getByText("8 GB of 16 GB free").waitFor();
     await page.getByText("take 3 GB in /cache/lantern, 50 GB are free").waitFor();
     expect(await row("it is giant").isVisible()).toBe(false);
-    await page.getByText("1 more does not fit this machine’s memory").click();
+    await page.getByText("1 more does not fit in this machine’s memory").click();
     await row("it is giant")
-      .getByText("Does not fit this machine: needs 3 GB of memory.")
+      .getByText("Does not fit in this machine’s memory: needs 3 GB of memory.")
       .waitFor();
   });
 
@@ -170,7 +170,7 @@ describeBrowser("the Models page", () => {
       .waitFor();
     expect(await cell("Free memory afterwards").innerText()).toBe("4.9 GB");
     await dialog.getByLabel("Context, in tokens").fill("100000");
-    await dialog.getByText("4.1 GB are missing").waitFor();
+    await dialog.getByText("4.1 GB more are needed").waitFor();
     await dialog.getByLabel("KV cache").selectOption("8 bits (half the memory)");
     await dialog.getByRole("row", { name: "Free memory afterwards 900 MB" }).waitFor();
     await dialog.getByLabel("Threads").fill("3");
@@ -186,7 +186,7 @@ describeBrowser("the Models page", () => {
       gpuLayers: "auto",
     });
     await row("it is mine")
-      .getByText(/Memory: 4 B for the weights, up to 200 KB/)
+      .getByText(/Memory: 4 B for the weights, up to 200 kB/)
       .waitFor();
     // Nobody chose it in Chat: it was loaded, and it chats.
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
@@ -196,13 +196,13 @@ describeBrowser("the Models page", () => {
 
   test("words find repositories, a repository shows its files, an unreachable hub the fallback", async () => {
     const { page, seen } = await openPage();
-    const box = page.getByLabel("Words, owner/repository, or an address of its page");
+    const box = page.getByLabel("Words, owner/repository, or the address of its page");
     await box.fill("tiny");
     await box.press("Enter");
-    await page.getByText("12,345 downloads, 1 like. Its licence has to be accepted").waitFor();
+    await page.getByText("12,345 downloads, 1 like. Accept its licence").waitFor();
     await page.getByRole("button", { name: "Show files" }).click();
     const files = page.getByLabel("Files of o/tiny-GGUF");
-    await files.getByText("40 GB in 3 parts. Does not fit this machine’s memory.").waitFor();
+    await files.getByText("40 GB in 3 parts. Does not fit in this machine’s memory.").waitFor();
     const suggested = files.locator("li", { hasText: "suits this machine" });
     await suggested.getByRole("button", { name: "Download" }).click();
     await expect.poll(() => seen.downloaded, patience).toEqual(["hf:o/r/r-Q4.gguf"]);
@@ -250,7 +250,7 @@ describeBrowser("the Models page", () => {
   test("a model is deleted after a question", async () => {
     const { page, seen, row } = await openPage();
     await row("it is mine").getByRole("button", { name: "Delete mine" }).click();
-    await page.getByRole("dialog").getByText("2 GB become free on the disk").waitFor();
+    await page.getByRole("dialog").getByText("This frees 2 GB on the disk").waitFor();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
     await expect.poll(() => row("it is mine").count(), patience).toBe(0);
     expect(seen.removed).toEqual(["mine"]);

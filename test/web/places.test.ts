@@ -157,7 +157,7 @@ describeBrowser("going about in the web app", () => {
     );
     await page.keyboard.press("Escape");
     await page.keyboard.press("2");
-    await leave("Write on");
+    await leave("Continue writing");
     await page.keyboard.press("1");
     await page.getByText("Answer 2.").waitFor();
     await leave("Message");
@@ -166,7 +166,7 @@ describeBrowser("going about in the web app", () => {
     await page.keyboard.press("?");
     const list = page.getByRole("dialog", { name: "Keyboard shortcuts" });
     expect(await list.innerText()).toContain("Answer again");
-    await list.getByLabel("Use the keys outside of text boxes").uncheck();
+    await list.getByLabel("Use the keys outside text boxes").uncheck();
     await page.keyboard.press("Escape");
     await page.keyboard.press("2");
     await page.keyboard.press("?");

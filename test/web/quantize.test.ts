@@ -57,7 +57,7 @@ describeBrowser("the Quantize page", () => {
     await page.getByLabel("Text (optional)").fill(text);
     await page.getByRole("button", { name: "Show the cost" }).click();
     await page.getByRole("heading", { name: "tiny as Q8_0" }).waitFor();
-    await page.getByRole("heading", { name: "How much each tensor lost" }).waitFor();
+    await page.getByRole("heading", { name: "Error of each tensor" }).waitFor();
 
     const result = await quantize(at("tiny.gguf"), at("q8.gguf"), "Q8_0", { measure: true });
     const { tensors } = result;
@@ -121,7 +121,7 @@ describeBrowser("the Quantize page", () => {
     await make("folder", "");
     await page.getByRole("heading", { name: "folder as Q4_0" }).waitFor();
     await page.locator("tbody").getByText("f32 → q4_0").first().waitFor();
-    await page.getByText("give a text to measure it").waitFor();
+    await page.getByText("add a text to measure it").waitFor();
     await make("broken", "");
     const alert = page.getByRole("alert");
     await alert.getByText(/expected at most the file/).waitFor();

@@ -105,7 +105,7 @@ describeBrowser("rich answers", () => {
     expect(await page.locator("details.thought .markdown").isVisible()).toBe(false);
     await page.keyboard.press("Escape");
     await answers(page);
-    await page.getByText("What the model thought").waitFor();
+    await page.getByText("Reasoning").waitFor();
   });
 
   test("stay harmless, whatever stands in formulas, code, task lists and thoughts", async () => {

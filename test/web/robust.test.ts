@@ -46,10 +46,10 @@ describeBrowser("the web app", () => {
     await say(page, "Second question");
     await page.locator(".answer").nth(1).getByText("word8 ").waitFor();
     await site.stop();
-    await page.getByText("The server does not answer").waitFor();
+    await page.getByText("The server does not respond").waitFor();
     await site.startAgain({ models: { scripted: quick() } });
-    await page.getByText("The server does not answer").waitFor({ state: "detached" });
-    await page.getByText("Stopped. What was written is kept.").waitFor();
+    await page.getByText("The server does not respond").waitFor({ state: "detached" });
+    await page.getByText("Stopped. The text so far is kept.").waitFor();
     const [first, second] = await answers(page);
     expect(first).toBe(long);
     expect(long.startsWith(second!)).toBe(true);
@@ -70,10 +70,10 @@ describeBrowser("the web app", () => {
     await site.stop();
     await page.getByLabel("Message", { exact: true }).fill("Anybody there?");
     await page.keyboard.press("Enter");
-    await page.getByText("The server does not answer").waitFor();
+    await page.getByText("The server does not respond").waitFor();
     expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("Anybody there?");
     await site.startAgain();
-    await page.getByText("The server does not answer").waitFor({ state: "detached" });
+    await page.getByText("The server does not respond").waitFor({ state: "detached" });
     await page.keyboard.press("Enter");
     await page.locator(".message:not(.pending) .bubble").waitFor();
     expect(await answers(page)).toEqual([long]);

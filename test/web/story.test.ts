@@ -13,7 +13,7 @@ describeBrowser("the Story page", () => {
     await using model = await open("stories15m", { threads: 1 });
     const { url } = await stage.serve({ models: { stories15m: model } });
     const page = await stage.page(url);
-    await page.getByLabel("Write on").fill("Once upon a time");
+    await page.getByLabel("Continue writing").fill("Once upon a time");
     await page.getByLabel("Temperature").fill("0");
     await page.getByLabel("Length").fill("10");
     await page.keyboard.press("Escape");
@@ -33,11 +33,11 @@ describeBrowser("the Story page", () => {
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
     const text = page.locator(".story-text");
-    await page.getByLabel("Write on").fill("It began.  ");
+    await page.getByLabel("Continue writing").fill("It began.  ");
     await page.keyboard.press("Control+Enter");
     await expect.poll(() => text.textContent()).toBe("It began. piece 1.");
     await page.getByRole("button", { name: "Continue" }).waitFor();
-    await page.getByLabel("Write on").fill("Then I wrote");
+    await page.getByLabel("Continue writing").fill("Then I wrote");
     await page.getByRole("button", { name: "3 alternatives" }).click();
     await page.getByText("piece 4.").waitFor();
     expect(await page.locator(".alternative").count()).toBe(3);
@@ -56,7 +56,7 @@ describeBrowser("the Story page", () => {
 
     await page.locator(".piece").last().click();
     expect(await page.locator(".branch-count").innerText()).toBe("2/3");
-    await page.getByRole("button", { name: "Version after" }).click();
+    await page.getByRole("button", { name: "Next version" }).click();
     await expect.poll(() => text.textContent()).toBe(whole.replace("piece 3", "piece 4"));
 
     await page.locator(".piece").first().click();
@@ -75,7 +75,7 @@ describeBrowser("the Story page", () => {
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
     await page.getByLabel("Length").fill("400");
-    await page.getByLabel("Write on").fill("There were");
+    await page.getByLabel("Continue writing").fill("There were");
     await page.getByRole("button", { name: "3 alternatives" }).click();
     await page.getByText("way3 on").waitFor();
     await page.reload();
@@ -95,12 +95,12 @@ describeBrowser("the Story page", () => {
     const model = scriptedModel({ answer, contextSize: 60, chat: false });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
-    const box = page.getByLabel("Write on");
+    const box = page.getByLabel("Continue writing");
     const text = page.locator(".story-text");
     await box.fill(`Once ${"x".repeat(20)}`);
     await page.keyboard.press("Control+Enter");
     await expect.poll(() => text.textContent()).toBe(`Once ${"x".repeat(20)} and more`);
-    const said = page.getByText("longer than what this model reads at once (60 tokens)");
+    const said = page.getByText("longer than this model's context (60 tokens)");
     expect(await said.count()).toBe(0);
     await page.getByRole("button", { name: "Continue" }).waitFor();
     await box.fill("y".repeat(40));
@@ -124,7 +124,7 @@ describeBrowser("the Story page", () => {
     });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
-    const box = page.getByLabel("Write on");
+    const box = page.getByLabel("Continue writing");
     const isFocused = () => box.evaluate((area) => document.activeElement === area);
     expect(await isFocused()).toBe(true); // from the beginning
     await page.keyboard.type("It began");
@@ -156,7 +156,7 @@ describeBrowser("the Story page", () => {
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
     const text = page.locator(".story-text");
-    await page.getByLabel("Write on").fill("It began.");
+    await page.getByLabel("Continue writing").fill("It began.");
     for (const written of [1, 2]) {
       await page.getByRole("button", { name: "Continue" }).click();
       await page.getByText(`piece ${written}.`).waitFor();
@@ -174,9 +174,9 @@ describeBrowser("the Story page", () => {
     await other.getByRole("button", { name: "Go to that version" }).click();
     await expect.poll(() => text.textContent()).toBe("It began. piece 1. piece 2.");
     await page.locator(".piece").first().click();
-    await page.getByRole("button", { name: "Version after" }).click();
+    await page.getByRole("button", { name: "Next version" }).click();
     await expect.poll(() => text.textContent()).toBe("It ended.");
-    await other.getByRole("button", { name: "Put what came after it here" }).click();
+    await other.getByRole("button", { name: "Move what came after it here" }).click();
     await expect.poll(() => text.textContent()).toBe("It ended. piece 1. piece 2.");
     await other.waitFor({ state: "detached" });
   });
@@ -185,9 +185,9 @@ describeBrowser("the Story page", () => {
     const model = scriptedModel({ answer: () => "", chat: false });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
-    await page.getByLabel("Write on").fill("The end.");
+    await page.getByLabel("Continue writing").fill("The end.");
     await page.getByRole("button", { name: "Continue" }).click();
-    await page.getByText("it had nothing to add").waitFor();
+    await page.getByText("The model ended the story here").waitFor();
     expect(await page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
     await page.getByRole("button", { name: "3 alternatives" }).click();
     await page.getByRole("button", { name: "Continue" }).waitFor();

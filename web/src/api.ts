@@ -130,7 +130,7 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     }).catch((error: unknown) => {
       if (signal?.aborted) throw error;
       hooks.reached(false);
-      throw new RequestError(0, null, "The server does not answer. Is Lantern still running?");
+      throw new RequestError(0, null, "The server does not respond. Is Lantern still running?");
     });
     hooks.reached(true);
     if (!response.ok) throw await failure(response);

@@ -128,7 +128,7 @@ function tableDevice(name: string): Device {
   const device = deviceNamed(name);
   if (device) return device;
   throw new UsageError(
-    `device: Lantern does not know the device "${name}". ${suggestion(
+    `device: "${name}" is not a device that Lantern knows. ${suggestion(
       name,
       devices.map(({ id }) => id),
     )} Without a device, the limits are those of this machine; "${THIS_GPU}" is its GPU`,

@@ -30,7 +30,7 @@ export function Alternatives({ answers, live, busy, onChoose, onAgain }: Props):
       </div>
       {!busy && (
         <button type="button" class="link" onClick={onAgain}>
-          None of these: write others
+          None of these: write new ones
         </button>
       )}
     </section>

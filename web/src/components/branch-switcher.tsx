@@ -31,11 +31,11 @@ export function BranchSwitcher({ tree, message, disabled, onPick }: Props): JSX.
   return (
     // biome-ignore lint/a11y/useSemanticElements: a fieldset is for forms
     <span class="branches" role="group" aria-label={`Version ${at + 1} of ${all.length}`}>
-      {arrow("left", "Version before", all[at - 1])}
+      {arrow("left", "Previous version", all[at - 1])}
       <span class="branch-count">
         {at + 1}/{all.length}
       </span>
-      {arrow("right", "Version after", all[at + 1])}
+      {arrow("right", "Next version", all[at + 1])}
     </span>
   );
 }

@@ -60,7 +60,7 @@ export function CarryDialog({ session, onClose }: Props): JSX.Element {
               </button>
             </div>
           ) : (
-            <p class="hint">It has nothing to export yet.</p>
+            <p class="hint">There is nothing to export yet.</p>
           )}
         </div>
         <div class="field">

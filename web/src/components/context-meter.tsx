@@ -31,8 +31,8 @@ export function ContextMeter(props: Props): JSX.Element {
   if (used >= contextSize - 1 && !slides) {
     return (
       <p class="hint meter full">
-        The context is full: {grouped(contextSize)} tokens. Go back, start anew, or load a model
-        that holds more.
+        The context is full: {grouped(contextSize)} tokens. Go back, start a new conversation, or
+        load the model with a larger context.
       </p>
     );
   }

@@ -46,7 +46,7 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
         <b>{digits(tokensPerSecond ?? 0)}</b> tokens/s
       </span>
       {msToFirstToken !== null && (
-        <span class="reading" title="Time to the first token: waiting, and computing the prompt">
+        <span class="reading" title="Time to the first token: waiting and computing the prompt">
           first token <b>{msText(msToFirstToken)}</b>
         </span>
       )}
@@ -101,9 +101,7 @@ function limitRate({ tokensPerSecond, percentOfLimit }: Reading): number | null 
 function limitTitle(reading: Reading): string {
   const most = limitRate(reading);
   const allowed =
-    most === null
-      ? ""
-      : `At most ${digits(most)} tokens/s are possible with this model on this machine`;
+    most === null ? "" : `This machine allows at most ${digits(most)} tokens/s with this model`;
   return reading.boundBy ? `${allowed}, limited by ${resourceText(reading.boundBy)}.` : allowed;
 }
 

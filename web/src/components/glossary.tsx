@@ -5,29 +5,32 @@ import type { JSX } from "preact";
 const words: readonly (readonly [word: string, meaning: string])[] = [
   [
     "Token",
-    "A piece of text that a model reads or writes at once: a short word, or part of a longer one. A hundred English words are about 130 tokens.",
+    "The unit of text that a model reads and writes: a short word, or part of a longer one. A hundred English words are about 130 tokens.",
   ],
   [
     "Weights",
-    "The numbers that a model has learned, often billions of them. Every token needs all of them, so a file half as large is generated twice as fast.",
+    "The numbers that a model has learned, often billions of them. Every token needs all of them, so a model half as large generates twice as fast.",
   ],
   [
     "Bits per weight",
     "How much memory one weight takes. Models are trained with 16 bits; with 4 to 6 bits they answer almost as well, with 2 bits noticeably worse.",
   ],
-  ["Context", "The longest text that a model can look at: the prompt and the answer together."],
+  [
+    "Context",
+    "The longest text that a model can read at once: the prompt and the answer together.",
+  ],
   [
     "KV cache",
-    "What a program remembers of the text so far, so that it need not compute it again. It grows with every token.",
+    "What was computed for the text so far, kept so that it is not computed again. It grows with every token.",
   ],
   [
     "KV heads (GQA)",
     "Models that share keys and values between several heads (grouped-query attention) have a smaller KV cache.",
   ],
-  ["Memory bandwidth", "How many bytes the memory delivers in a second. It limits generation."],
+  ["Memory bandwidth", "How many bytes the memory delivers per second. It limits generation."],
   [
     "Arithmetic",
-    "How many multiplications and additions the chip does in a second. It limits long prompts.",
+    "How many multiplications and additions the chip computes per second. It limits long prompts.",
   ],
   [
     "Turning point",

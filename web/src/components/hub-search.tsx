@@ -60,7 +60,7 @@ export function HubSearch(): JSX.Element {
         }}
       >
         <label class="field">
-          <span class="field-label">Words, owner/repository, or an address of its page</span>
+          <span class="field-label">Words, owner/repository, or the address of its page</span>
           <span class="row">
             <input
               value={text}
@@ -116,7 +116,7 @@ function Repositories({
   list: readonly LibraryFinding[];
   onPick(repository: string): void;
 }): JSX.Element {
-  if (list.length === 0) return <p role="status">Nothing was found. Try fewer words.</p>;
+  if (list.length === 0) return <p role="status">Nothing found. Try fewer words.</p>;
   return (
     <ul class="models">
       {list.map(({ repo, downloads, likes, gated }) => (
@@ -125,7 +125,7 @@ function Repositories({
             <h3>{repo}</h3>
             <p class="hint">
               {countText(downloads)} downloads, {likes} like{likes === 1 ? "" : "s"}
-              {gated ? ". Its licence has to be accepted on its page first." : ""}
+              {gated ? ". Accept its licence on its page first." : ""}
             </p>
           </div>
           <button type="button" onClick={() => onPick(repo)}>
@@ -157,7 +157,7 @@ function Files({
               <p class="hint">
                 {bytesText(bytes)}
                 {files > 1 ? ` in ${files} parts` : ""}
-                {fits ? "" : ". Does not fit this machine’s memory."}
+                {fits ? "" : ". Does not fit in this machine’s memory."}
               </p>
             </div>
             <button

@@ -101,7 +101,8 @@ export function Layout({
       <div class="stage">
         {!online && (
           <p class="banner" role="status">
-            The server does not answer. Nothing is lost: this page continues when it is back.
+            The server does not respond. Nothing is lost: this page continues when the server is
+            back.
           </p>
         )}
         <Notices />
@@ -216,7 +217,7 @@ function Navigation({ page, bottom = false }: { page: PageName; bottom?: boolean
 }
 
 const themes: Readonly<Record<Theme, { icon: IconName; label: string; next: Theme }>> = {
-  auto: { icon: "auto", label: "Colours: like the system", next: "light" },
+  auto: { icon: "auto", label: "Colours: same as the system", next: "light" },
   light: { icon: "sun", label: "Colours: light", next: "dark" },
   dark: { icon: "moon", label: "Colours: dark", next: "auto" },
 };
@@ -259,7 +260,7 @@ function KeyDialog(): JSX.Element {
             onInput={(event) => set(event.currentTarget.value)}
           />
           <span class="hint">
-            The one that the server was started with (--api-key, or LANTERN_API_KEY). It is kept
+            The key that the server was started with (--api-key or LANTERN_API_KEY). It is kept
             until this tab is closed.
           </span>
         </label>

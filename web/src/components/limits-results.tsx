@@ -76,7 +76,7 @@ function Numbers({ report }: { report: LimitsReport }): JSX.Element {
           ? "any"
           : `${countText(memory.tokensThatFitWithEmbedding)} tokens`,
       memory.bytes === undefined
-        ? "how much memory it has is not known"
+        ? "its memory size is not known"
         : `for all users together, in ${bytesText(memory.bytes)} of memory`,
     ],
   ];

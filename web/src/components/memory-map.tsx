@@ -37,7 +37,7 @@ export function MemoryMap({ model }: { model: MachineModel }): JSX.Element {
     },
     ...(activationBytes === null
       ? []
-      : [{ name: "activations", bytes: activationBytes, note: "values between layers" }]),
+      : [{ name: "activations", bytes: activationBytes, note: "activations" }]),
   ];
   const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
   let x = 0;

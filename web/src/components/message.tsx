@@ -105,7 +105,7 @@ function Answer({ message, live }: Props): JSX.Element {
     <div class="answer" aria-live={streaming ? "off" : undefined}>
       {thought !== null && thought !== "" && (
         <details class="thought">
-          <summary>{isThinking && streaming ? "Thinking…" : "What the model thought"}</summary>
+          <summary>{isThinking && streaming ? "Thinking…" : "Reasoning"}</summary>
           <Markdown text={thought} growing={isThinking && streaming} />
         </details>
       )}
@@ -125,11 +125,12 @@ function Answer({ message, live }: Props): JSX.Element {
 /** How an answer ended, unless it ended by itself. */
 function ending({ state, stopReason, error, content }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
-  if (state === "aborted") return "Stopped. What was written is kept.";
-  if (stopReason === "length") return "Ended at the longest answer that the settings allow.";
+  if (state === "aborted") return "Stopped. The text so far is kept.";
+  if (stopReason === "length")
+    return "The answer reached the longest length that the settings allow.";
   if (stopReason === "end" && content === "")
     return "The model ended its answer without writing anything.";
-  if (stopReason === "context") return "Ended: the model's context is full.";
+  if (stopReason === "context") return "The answer ended because the model's context is full.";
   return null;
 }
 

@@ -18,8 +18,8 @@ export function FitLine({ fit }: { fit: ModelFit | undefined }): JSX.Element | n
 
 const fitWords: Readonly<Record<ModelFit["fits"], string>> = {
   now: "Fits",
-  tight: "Fits when other programs give memory back",
-  no: "Does not fit this machine",
+  tight: "Fits if other programs free memory",
+  no: "Does not fit in this machine’s memory",
   unknown: "",
 };
 
@@ -40,7 +40,7 @@ export function SpeedNote({ models }: { models: readonly ListedModel[] }): JSX.E
   if (!first) {
     return (
       <p class="hint">
-        Speeds are shown here once this machine was measured, which the Machine page does.
+        Speeds are shown here once this machine has been measured, on the Machine page.
       </p>
     );
   }
@@ -49,11 +49,11 @@ export function SpeedNote({ models }: { models: readonly ListedModel[] }): JSX.E
   const own = fits.find((fit) => fit!.runs === ownRuns);
   return (
     <p class="hint">
-      A token is about three quarters of a word. “At most” is what this machine’s memory and
-      arithmetic allow on its processor;{" "}
+      A token is about three quarters of a word. “At most” is what this machine’s memory bandwidth
+      and arithmetic allow on its CPU;{" "}
       {ownRuns > 0
-        ? `models like these reached ${percent(own)} of that here (${ownRuns} run${ownRuns === 1 ? "" : "s"}).`
-        : `programs reach about ${percent(first)} of that on other machines. After the first chats here, what they reached is used instead.`}
+        ? `similar models reached ${percent(own)} of that here (${ownRuns} run${ownRuns === 1 ? "" : "s"}).`
+        : `models reach about ${percent(first)} of that on other machines. After the first chats here, their own speed is used instead.`}
     </p>
   );
 }

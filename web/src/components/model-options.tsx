@@ -12,7 +12,7 @@ import { attempt } from "../state/notices.ts";
 import { Dialog } from "./dialog.tsx";
 
 const kvTypeTexts: Readonly<Record<KvType, string>> = {
-  f16: "16 bits (usual)",
+  f16: "16 bits (default)",
   q8_0: "8 bits (half the memory)",
   f32: "32 bits (twice the memory)",
 };
@@ -56,7 +56,7 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
       >
         <Field
           label="Context, in tokens"
-          hint={`How much text it can keep in view, answer included. ${plan ? `Trained for ${grouped(plan.trainedContext)}.` : ""} Empty: ${plan ? grouped(Math.min(4096, plan.trainedContext)) : "the usual"}.`}
+          hint={`How much text the model can read at once, answer included. ${plan ? `Trained for ${grouped(plan.trainedContext)}.` : ""} Empty: ${plan ? grouped(Math.min(4096, plan.trainedContext)) : "the usual"}.`}
           value={context}
           onInput={setContext}
         />
@@ -72,17 +72,17 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
               </option>
             ))}
           </select>
-          <span class="hint">What it remembers of the text, at this many bits a number.</span>
+          <span class="hint">Bits per value of what the model keeps of the text.</span>
         </label>
         <Field
           label="Threads"
-          hint="Processor cores that compute. Empty: all of them."
+          hint="CPU cores that compute. Empty: all of them."
           value={threads}
           onInput={setThreads}
         />
         <Field
           label="Layers on the GPU"
-          hint={`A number${plan ? ` up to ${plan.layers + 1}` : ""}, “all”, or “auto” for what fits. Empty: as the server was started.`}
+          hint={`A number${plan ? ` up to ${plan.layers + 1}` : ""}, “all”, or “auto” for as many as fit. Empty: as the server was started.`}
           value={layers}
           onInput={setLayers}
         />
@@ -192,8 +192,8 @@ function Memory({ plan, problem, loadedBytes }: MemoryProps): JSX.Element | null
       </table>
       {after <= 0 && (
         <p class="ending">
-          It does not fit on the processor: {bytesText(-after)} are missing. A smaller context, 8
-          bits for the KV cache, or a smaller model would help.
+          It does not fit in this machine’s memory: {bytesText(-after)} more are needed. Use a
+          smaller context, 8 bits for the KV cache, or a smaller model.
         </p>
       )}
     </div>

@@ -84,7 +84,7 @@ export function ServedRow({
       {open === "unload" && (
         <Confirm
           title={`Unload ${id}?`}
-          text="Its memory is freed. Conversations with it stay, and go on when it is loaded again."
+          text="Its memory is freed. Conversations with it are kept and can continue when it is loaded again."
           action="Unload"
           onClose={() => setOpen(null)}
           onConfirm={() => void attempt(() => unloadModel(id))}
@@ -115,7 +115,7 @@ export function ListedRow({
           {bytes > 0 ? `${bytesText(bytes)}, ` : ""}
           {licence === "unknown" ? "" : `${licence}, `}
           {source}
-          {state === "partial" && !task ? ". A download was begun and can go on." : ""}
+          {state === "partial" && !task ? ". A download was started and can be resumed." : ""}
         </p>
         {task?.error && <p class="ending">{task.error}</p>}
       </div>
@@ -142,14 +142,14 @@ function Actions({ model }: { model: ListedModel }): JSX.Element {
         </>
       ) : (
         <button type="button" onClick={() => void attempt(() => downloadModel(name))}>
-          <Icon name="download" /> {state === "partial" ? "Go on" : "Download"}
+          <Icon name="download" /> {state === "partial" ? "Resume" : "Download"}
         </button>
       )}
       {(diskBytes > 0 || isLinked) && (
         <button
           type="button"
           class="quiet"
-          aria-label={isLinked ? `Take ${name} off the list` : `Delete ${name}`}
+          aria-label={isLinked ? `Remove ${name} from the list` : `Delete ${name}`}
           onClick={() => setOpen("delete")}
         >
           <Icon name="trash" />
@@ -160,13 +160,13 @@ function Actions({ model }: { model: ListedModel }): JSX.Element {
       )}
       {open === "delete" && (
         <Confirm
-          title={isLinked ? `Take ${name} off the list?` : `Delete ${name}?`}
+          title={isLinked ? `Remove ${name} from the list?` : `Delete ${name}?`}
           text={
             isLinked
-              ? "The file stays where it is."
-              : `${bytesText(diskBytes)} become free on the disk. It would have to be downloaded again.`
+              ? "The file is kept."
+              : `This frees ${bytesText(diskBytes)} on the disk. To use the model again, you must download it again.`
           }
-          action={isLinked ? "Take it off" : "Delete"}
+          action={isLinked ? "Remove" : "Delete"}
           onClose={() => setOpen(null)}
           onConfirm={() => void attempt(() => deleteModel(name))}
         />

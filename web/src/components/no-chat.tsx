@@ -37,7 +37,7 @@ function NotLoaded({ wanted }: { wanted: string | null }): JSX.Element {
       <h2>{wanted === null ? "No model is loaded" : `${wanted} is not loaded`}</h2>
       <p>
         {wanted === null
-          ? "A model has to be in memory before it can answer."
+          ? "A model must be loaded before it can answer."
           : "This conversation was held with it. Load it again, or choose another model above."}
       </p>
       <div class="row wrap">
@@ -66,8 +66,8 @@ function NoTemplate({ name }: { name: string }): JSX.Element {
     <section class="card notice-card">
       <h2>{name} does not chat</h2>
       <p>
-        It continues text, and was never taught to take turns: it has no chat template. Download a
-        model that chats (the smallest are 150 to 700 MB), or write a story with this one.
+        It has no chat template, so it can only continue a text. Download a model that chats (the
+        smallest are 150 to 700 MB), or write a story with this one.
       </p>
       <div class="row wrap">
         <a class="button primary" href={hrefOf("models")}>
@@ -81,8 +81,8 @@ function NoTemplate({ name }: { name: string }): JSX.Element {
         <details>
           <summary>Was it trained to chat, although its file has no chat template?</summary>
           <p class="hint">
-            Then load it again with the template that it was trained with. With another template the
-            answers are nonsense.
+            Then load it again with the template that it was trained with. With another template,
+            its answers make no sense.
           </p>
           <div class="row wrap">
             <select

@@ -29,7 +29,7 @@ export function OpenFile(): JSX.Element {
   };
   const take = async ({ name, size }: File): Promise<void> => {
     if (!/\.(gguf|bin)$/i.test(name)) {
-      setNote(`${name} is not a model: expected a file that ends in .gguf.`);
+      setNote(`${name} is not a model file. Choose a file that ends in .gguf.`);
       return;
     }
     const paths = await attempt(() => client.findFile(name, size));
@@ -38,8 +38,8 @@ export function OpenFile(): JSX.Element {
     setPath(name);
     setNote(
       paths && paths.length > 1
-        ? "There are several files of that name and size. Which one?"
-        : `A browser does not say where a file lies, and ${name} is not in one of the usual folders. Type its path, or browse to it.`,
+        ? "There are several files with this name and size. Which one?"
+        : `A browser does not say where a file is, and ${name} is not in one of the usual folders. Type its path, or browse to it.`,
     );
   };
   const drop = (event: DragEvent): void => {
@@ -105,7 +105,7 @@ export function OpenFile(): JSX.Element {
         </ul>
       )}
       <p class="hint">
-        Or drop a file here. It is opened where it lies: nothing is copied or uploaded.{" "}
+        Or drop a file here. It is opened where it is; nothing is copied or uploaded.{" "}
         <label class="link pick">
           Choose a file…
           <input
@@ -142,7 +142,7 @@ function Browse({ onClose, onPick }: { onClose(): void; onPick(path: string): vo
             {folder.parent !== null && (
               <li>
                 <button type="button" class="quiet" onClick={() => enter(folder.parent!)}>
-                  <Icon name="back" /> Folder above
+                  <Icon name="back" /> Parent folder
                 </button>
               </li>
             )}
@@ -163,7 +163,9 @@ function Browse({ onClose, onPick }: { onClose(): void; onPick(path: string): vo
               </li>
             ))}
           </ul>
-          {folder.entries.length === 0 && <p class="hint">No folders and no models in here.</p>}
+          {folder.entries.length === 0 && (
+            <p class="hint">There are no folders and no models in this folder.</p>
+          )}
         </>
       )}
     </Dialog>

@@ -46,7 +46,7 @@ export function OtherVersion({ version, rest, onShow, onAppend }: Props): JSX.El
           Go to that version
         </button>
         <button type="button" onClick={onAppend}>
-          Put what came after it here
+          Move what came after it here
         </button>
       </div>
     </aside>

@@ -49,7 +49,7 @@ export function PresetPicker({ settings, onChange }: Props): JSX.Element {
         disabled={all.length === 0}
         onChange={(event) => pick(event.currentTarget.value)}
       >
-        <option value="">{all.length === 0 ? "None saved yet" : "Own settings"}</option>
+        <option value="">{all.length === 0 ? "None saved yet" : "Custom settings"}</option>
         {all.map((preset) => (
           <option key={preset.name}>{preset.name}</option>
         ))}
@@ -92,7 +92,7 @@ export function PresetPicker({ settings, onChange }: Props): JSX.Element {
         </form>
       )}
       <span class="hint">
-        A preset has the settings below, the system prompt included, for any chat or story.
+        A preset holds the settings below, including the system prompt, for any chat or story.
       </span>
     </div>
   );

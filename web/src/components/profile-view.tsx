@@ -82,7 +82,7 @@ function PhaseTable({ phase }: { phase: Phase }): JSX.Element {
         {phase.summary}.{" "}
         {phase.heapBytesPerBatch === undefined
           ? ""
-          : `A batch allocates no tensor memory and ${digits(phase.heapBytesPerBatch / 1000)} kB of JavaScript's heap.`}
+          : `A batch allocates no tensor memory and ${digits(phase.heapBytesPerBatch / 1000)} kB of the JavaScript heap.`}
       </p>
       <ScrollX label="Where the time went">
         <table>

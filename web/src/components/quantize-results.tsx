@@ -22,7 +22,7 @@ export function QuantizeResults({
       </h2>
       <Numbers report={report} />
       <section class="card">
-        <h2>How much each tensor lost</h2>
+        <h2>Error of each tensor</h2>
         <Tensors tensors={report.tensors} />
       </section>
       <section class="card">
@@ -53,7 +53,7 @@ function Numbers({ report }: { report: QuantizeReport }): JSX.Element {
       "Speed limit",
       speed.after === undefined ? "–" : `${digits(speed.after)} tokens/s`,
       speed.before === undefined
-        ? "this machine has not been measured: do it on the Machine page"
+        ? "this machine has not been measured. Measure it on the Machine page"
         : `before: ${digits(speed.before)}; the limit of this machine`,
     ],
     [
@@ -61,7 +61,7 @@ function Numbers({ report }: { report: QuantizeReport }): JSX.Element {
       quality ? `${quality.value.toFixed(3)} ± ${quality.error.toFixed(3)}` : "–",
       quality
         ? `before: ${perplexity.before!.value.toFixed(3)}; lower is better`
-        : "give a text to measure it",
+        : "add a text to measure it",
     ],
   ];
   return (
@@ -91,10 +91,10 @@ function Tensors({ tensors }: { tensors: readonly Tensor[] }): JSX.Element {
   return (
     <>
       <p class="hint">
-        The error is the root of the mean square, as a share of the weights' own; the largest that
-        of a single weight, as a share of the largest weight. The worst first.
+        Error: root mean square error, relative to the root mean square of the weights. Largest: the
+        largest error of a weight, relative to the largest weight. The worst come first.
       </p>
-      <ScrollX label="What each tensor lost">
+      <ScrollX label="Error of each tensor">
         <table>
           <thead>
             <tr>

@@ -43,8 +43,8 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
       {setAside > 0 && (
         <p class="hint">
           {setAside === 1
-            ? "One damaged entry could not be read and was set aside. The server's log names it."
-            : `${setAside} damaged entries could not be read and were set aside. The server's log names them.`}
+            ? "One damaged entry could not be read and was set aside. See the server's log."
+            : `${setAside} damaged entries could not be read and were set aside. See the server's log.`}
         </p>
       )}
       {hits ? (
@@ -68,7 +68,7 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
       )}
       {next !== null && !hits && (
         <button type="button" class="link" onClick={() => void attempt(moreSessions)}>
-          Older ones
+          Show older
         </button>
       )}
       {deleting && (

@@ -27,7 +27,7 @@ const settings: readonly Setting[] = [
   {
     name: "temperature",
     label: "Temperature",
-    why: "Low: the most likely words. High: more surprises, and more mistakes. 0: always the same answer.",
+    why: "Low: the most likely tokens. High: more variety, and more mistakes. 0: always the same answer.",
     min: 0,
     max: 2,
     step: 0.05,
@@ -36,7 +36,7 @@ const settings: readonly Setting[] = [
   {
     name: "topP",
     label: "Top-p",
-    why: "Choose only among the most likely words that together have this probability.",
+    why: "Keep the most likely tokens whose probabilities add up to this.",
     min: 0.05,
     max: 1,
     step: 0.05,
@@ -45,7 +45,7 @@ const settings: readonly Setting[] = [
   {
     name: "topK",
     label: "Top-k",
-    why: "Choose only among this many of the most likely words; 0: all of them.",
+    why: "Keep this many of the most likely tokens; 0: all of them.",
     min: 0,
     max: 200,
     step: 1,
@@ -54,7 +54,7 @@ const settings: readonly Setting[] = [
   {
     name: "minP",
     label: "Min-p",
-    why: "Leave out words that are less likely than this share of the most likely one.",
+    why: "Drop tokens whose probability is below this fraction of the highest one.",
     min: 0,
     max: 0.5,
     step: 0.01,
@@ -63,7 +63,7 @@ const settings: readonly Setting[] = [
   {
     name: "repeatPenalty",
     label: "Repeat penalty",
-    why: "Above 1, recent words become less likely; too much makes the text odd.",
+    why: "Above 1, recent tokens become less likely; too much makes the text odd.",
     min: 1,
     max: 2,
     step: 0.05,
@@ -106,7 +106,7 @@ export function SettingsPanel({ settings: now, withSystem, onChange }: Props): J
             // On every input: Escape closes the dialog without a "change" event.
             onInput={(event) => onChange({ systemPrompt: event.currentTarget.value || null })}
           />
-          <span class="hint">Said to the model before the first message.</span>
+          <span class="hint">Sent to the model before the first message.</span>
         </label>
       )}
       {settings.map((setting) => (

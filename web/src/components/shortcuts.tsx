@@ -20,15 +20,15 @@ const always: readonly Shortcut[] = [
   { keys: ["Enter"], what: "Send the message" },
   { keys: ["Shift+Enter"], what: "New line in a message" },
   { keys: ["Ctrl+Enter"], what: "Continue the story; keep an edited text" },
-  { keys: ["Escape"], what: "Stop the answer; leave a text box; close what is open" },
+  { keys: ["Escape"], what: "Stop the answer; leave a text box; close a dialog" },
 ];
 
 const letters: readonly Shortcut[] = [
   { keys: ["?"], what: "This list" },
   { keys: ["/"], what: "Search the conversations" },
   { keys: ["N"], what: "New chat, or new story" },
-  { keys: ["M"], what: "Write: go to the text box" },
-  { keys: ["C"], what: "Continue the story, or an answer that was cut short" },
+  { keys: ["M"], what: "Go to the text box" },
+  { keys: ["C"], what: "Continue the story, or an answer that was cut off" },
   { keys: ["R"], what: "Answer again" },
   { keys: ["E"], what: "Edit your last message" },
   { keys: ["A"], what: "Story: alternatives" },
@@ -93,7 +93,7 @@ export function ShortcutList({ onClose }: { onClose(): void }): JSX.Element {
   return (
     <Dialog title="Keyboard shortcuts" onClose={onClose}>
       <Keys shortcuts={always} />
-      <h3>Outside of text boxes</h3>
+      <h3>Outside text boxes</h3>
       <Keys shortcuts={letters} />
       <label class="check">
         <input
@@ -101,7 +101,7 @@ export function ShortcutList({ onClose }: { onClose(): void }): JSX.Element {
           checked={isOn}
           onChange={(event) => prefer({ shortcuts: event.currentTarget.checked })}
         />
-        Use the keys outside of text boxes
+        Use the keys outside text boxes
       </label>
     </Dialog>
   );

@@ -98,7 +98,7 @@ export function StoryFoot(props: Props): JSX.Element {
         <span class="sliders">
           <Slider
             label="Temperature"
-            why="Low: the most likely words. High: more surprises."
+            why="Low: the most likely tokens. High: more variety."
             min={0}
             max={2}
             step={0.05}
@@ -107,7 +107,7 @@ export function StoryFoot(props: Props): JSX.Element {
           />
           <Slider
             label="Length"
-            why="Tokens that the model writes at a time"
+            why="How many tokens the model writes at a time"
             min={10}
             max={400}
             step={10}
@@ -118,15 +118,14 @@ export function StoryFoot(props: Props): JSX.Element {
       </div>
       {props.silent && (
         <p class="hint said" role="status">
-          The model ended the story here: it had nothing to add. Write on, or undo and try another
-          way.
+          The model ended the story here. Continue it yourself, or undo and try again.
         </p>
       )}
       {isNew && (
         <p class="hint said" role="status">
-          The story is now longer than what this model reads at once
-          {props.contextSize !== undefined && ` (${grouped(props.contextSize)} tokens)`}. It goes
-          on: the model reads the beginning and the latest part. Your text stays whole.
+          The story is now longer than this model's context
+          {props.contextSize !== undefined && ` (${grouped(props.contextSize)} tokens)`}. You can go
+          on: the model reads the beginning and the latest part. Your text is kept in full.
         </p>
       )}
       <div class="row between wrap">

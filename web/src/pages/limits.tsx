@@ -170,7 +170,7 @@ function Controls({
       />
       <Stops
         label="Context"
-        hint="The longest prompt and text in the charts"
+        hint="The longest text in the charts, in tokens"
         stops={withStop(contextStops, view.context)}
         value={view.context}
         onPick={(context) => onChange({ context })}

@@ -39,7 +39,7 @@ export function MachinePage(): JSX.Element {
   const head = (
     <header class="facts-head">
       <h1>This machine</h1>
-      <p>How fast its hardware is, and where the time of the models goes.</p>
+      <p>How fast its hardware is, and where the models spend their time.</p>
     </header>
   );
   if (!view) {
@@ -105,7 +105,7 @@ export function MachinePage(): JSX.Element {
         ) : (
           <p>
             <code>lantern tune -m MODEL</code> measures every kernel that can compute a model's
-            matmuls, and remembers the fastest.
+            matmuls, and keeps the fastest.
             {view.tuneNote && <span class="hint"> So far: {view.tuneNote}.</span>}
           </p>
         )}

@@ -24,7 +24,8 @@ export function ModelsPage(): JSX.Element {
       <header class="facts-head">
         <h1>Models</h1>
         <p>
-          A model has to be in memory to answer. Several can be loaded at once, as long as they fit.
+          A model must be loaded before it can answer. Several can be loaded at once, as long as
+          they fit in memory.
         </p>
         {loaded && <Places place={place} />}
       </header>
@@ -53,8 +54,8 @@ export function ModelsPage(): JSX.Element {
           <OpenFile />
         ) : (
           <p class="hint">
-            This page talks to a Lantern that other machines can reach, which therefore opens no
-            paths. On its machine, “lantern serve -m PATH” opens a file.
+            This Lantern server can be reached from other machines, so it opens no paths. On its own
+            machine, “lantern serve -m PATH” opens a file.
           </p>
         )}
       </section>
@@ -121,7 +122,8 @@ function Downloads({ models: list }: { models: readonly ListedModel[] }): JSX.El
       {cannot.length > 0 && (
         <details>
           <summary>
-            {cannot.length} more {cannot.length === 1 ? "does" : "do"} not fit this machine’s memory
+            {cannot.length} more {cannot.length === 1 ? "does" : "do"} not fit in this machine’s
+            memory
           </summary>
           <Rows models={cannot} />
         </details>

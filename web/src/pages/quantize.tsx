@@ -59,13 +59,13 @@ export function QuantizePage(): JSX.Element {
           <span class="field-label">Text (optional)</span>
           <textarea
             rows={3}
-            placeholder="A few pages of what the model will be used for"
+            placeholder="A few pages of the kind of text that the model will be used for"
             value={choice.text}
             onInput={(event) => setChoice({ ...choice, text: event.currentTarget.value })}
           />
           <span class="hint">
             With one, the perplexity is measured before and after. It must fill two windows of 128
-            tokens; the first 20 are read.
+            tokens; at most 20 windows are used.
           </span>
         </label>
         <div class="row wide">

@@ -212,7 +212,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
                 class="draft"
                 rows={1}
                 dir="auto"
-                aria-label="Write on"
+                aria-label="Continue writing"
                 aria-keyshortcuts="M"
                 placeholder={placeholder(text.length === 0, choosing.length > 0)}
                 value={draft}
@@ -305,8 +305,8 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
 }
 
 function placeholder(isEmpty: boolean, isChoosing: boolean): string {
-  if (isChoosing) return "Choose one of these, then write on…";
-  return isEmpty ? "Begin your story here…" : "Write on, or let the model…";
+  if (isChoosing) return "Choose one of these, then continue…";
+  return isEmpty ? "Begin your story here…" : "Continue writing, or let the model…";
 }
 
 function StoryWelcome({ onPick }: { onPick(text: string): void }): JSX.Element {

@@ -10,7 +10,7 @@ const mostBytes = 512 * 1024;
 
 /** A file as text, or a sentence why it is not text. */
 export async function readAttachment(file: File): Promise<Attachment | string> {
-  if (file.size > mostBytes) return `${file.name} is larger than 512 KB: attach a part of it.`;
+  if (file.size > mostBytes) return `${file.name} is larger than 512 kB. Attach a part of it.`;
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (text.includes("\0")) return `${file.name} is not a text file.`;

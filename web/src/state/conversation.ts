@@ -127,7 +127,7 @@ export class Conversation {
   /** Starts answers and follows them. */
   async start(begin: (session: string) => Promise<Started>): Promise<Started> {
     const { session } = this.store.value;
-    if (!session) throw new RequestError(0, null, "There is no conversation to answer in.");
+    if (!session) throw new RequestError(0, null, "There is no conversation yet.");
     const started = await this.#ask(() => begin(session.id));
     if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);

@@ -1,7 +1,7 @@
 // Formats numbers and times for people.
 
 export function bytesText(bytes: number): string {
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let value = bytes;
   let at = 0;
   while (value >= 1000 && at < units.length - 1) {

@@ -52,7 +52,7 @@ export async function refreshSessions(): Promise<void> {
   } catch (error) {
     if (!(error instanceof RequestError) || noteFailure(error)) return;
     const unavailable =
-      error.status === 404 ? "This server keeps no conversations." : error.message;
+      error.status === 404 ? "This server does not save conversations." : error.message;
     sessions.patch({ loaded: true, unavailable });
   }
 }
