@@ -98,7 +98,7 @@ describe("the table of variants", () => {
       acceptsProblem(variantById(id)!, { ...problem, dtype }, { vectorRegisters: 16 });
     expect(refusal("16x8.compact", "q4_0")).toMatch(/73 vectors alive.*16 registers/);
     expect(refusal("8x4.replicated", "f32")).toMatch(/floats/);
-    expect(refusal("16x2.4s.compact", "f32")).toMatch(/f32 read one stream/);
+    expect(refusal("16x2.4s.compact", "f32")).toMatch(/f32 weights are read as one stream/);
     expect(refusal("16x3.4s.compact", "q4_0")).toBe(true);
     expect(refusal("4s.compact.serial", "q4_0")).toMatch(/4096 rows are enough to split/);
     expect(refusal("8x4.compact", "q4_0")).toBe(true);

@@ -28,16 +28,16 @@ describe("a machine without", () => {
   test.each(all.split(" ").slice(4))("%s does not run AVX-512", (missing) => {
     const features = all.replace(new RegExp(`${missing}\\b`), "").replaceAll(/ +/g, " ");
     expect(nativeKernels(machine("x64", features), "x64-avx512")).toBe(
-      `this processor lacks what machine code is made for: x64-avx512 needs ${missing}`,
+      `this processor lacks instructions that the machine code needs: x64-avx512 needs ${missing}`,
     );
   });
 
   test("AVX-VNNI and AVX-512, AVX2, dot products: what is missing is said", () => {
     expect(nativeKernels(machine("x64", "avx2 fma"))).toBe(
-      "this processor lacks what machine code is made for: x64-amx needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni, amx_tile, amx_int8; x64-avx512 needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; x64-avx2-vnni needs f16c, avx_vnni; x64-avx2 needs f16c",
+      "this processor lacks instructions that the machine code needs: x64-amx needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni, amx_tile, amx_int8; x64-avx512 needs f16c, avx512f, avx512bw, avx512dq, avx512vl, avx512_vnni; x64-avx2-vnni needs f16c, avx_vnni; x64-avx2 needs f16c",
     );
     expect(nativeKernels(machine("arm64", "asimd fphp"))).toBe(
-      "this processor lacks what machine code is made for: arm64-i8mm needs asimddp, i8mm; arm64-dotprod needs asimddp",
+      "this processor lacks instructions that the machine code needs: arm64-i8mm needs asimddp, i8mm; arm64-dotprod needs asimddp",
     );
   });
 
@@ -53,7 +53,9 @@ describe("a machine without", () => {
 
   test("AMX runs AVX-512", () => {
     const host = nativeKernels(machine("x64", `${all} amx_tile`), "x64-amx");
-    expect(host).toBe("this processor lacks what machine code is made for: x64-amx needs amx_int8");
+    expect(host).toBe(
+      "this processor lacks instructions that the machine code needs: x64-amx needs amx_int8",
+    );
   });
 
   const here = typeof access === "string" ? undefined : access;

@@ -74,7 +74,7 @@ describeBrowser("in Chromium", () => {
       expect(seen.isolated).toBe(isolated);
       expect(seen.text).toBe(await inNode(tiny.path, "the cat"));
       expect(seen.backend).toMatchObject({ name: "cpu", threads });
-      const why = "1 thread instead of 2: there is no SharedArrayBuffer here";
+      const why = "1 thread instead of 2: there is no SharedArrayBuffer";
       expect(seen.backend.notes.some((note) => note.startsWith(why))).toBe(!isolated);
       expect(workers).toContain("lantern-engine");
       const compute = workers.filter((name) => name === "lantern-compute");

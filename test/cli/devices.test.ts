@@ -93,7 +93,7 @@ test("-ngl without a GPU: one sentence; auto: the processor, and why", async () 
   expect(asked.status).toBe(2);
   expect(none.status).toBe(0);
   expect(auto.status).toBe(0);
-  expect(auto.stderr).toContain("no layer on a GPU: LANTERN_GPU=off says to use none");
+  expect(auto.stderr).toContain("no layers on a GPU: LANTERN_GPU=off says to use none");
   expect(wrong.stderr).toContain("Expected all, auto or a whole number of at least 0.");
   expect(wrong.status).toBe(2);
 });

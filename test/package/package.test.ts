@@ -219,7 +219,7 @@ test.skipIf(bareReason !== "")(
       const first = await npx();
       expect(first.stdout).toMatch(/^Once upon a time/);
       expect(first.stderr).toMatch(
-        /Lantern runs fastest on Node\.js 26\.\d+\.\d+: downloading it once/,
+        /Lantern runs fastest on Node\.js 26\.\d+\.\d+\. Downloading it once/,
       );
       expect(first.stderr).toContain("Downloading stories15m (61.2 MB, MIT)");
       registry.asked.length = 0;

@@ -41,10 +41,10 @@ describe("counts are compared before anything is decoded:", () => {
       "more tokens than rows",
       { tokens: 55_000_000 },
       32_000,
-      "the vocabulary has 55000000 tokens, but the model's table of embeddings (token_embd.weight) has 32000 rows",
+      "the vocabulary has 55000000 tokens, but the embedding table (token_embd.weight) has 32000 rows",
     ],
     ["one more", { tokens: 32_001 }, 32_000, "32001 tokens, but"],
-    ["no table, too many tokens", { tokens: 5_000_000 }, undefined, "at most 4194304 are read"],
+    ["no table, too many tokens", { tokens: 5_000_000 }, undefined, "expected at most 4194304"],
     [
       "more types than tokens",
       { tokens: 100, token_type: 101 },
@@ -101,7 +101,7 @@ describe("a model file", () => {
   afterAll(() => larger.remove());
 
   test("with a larger tokenizer than table is refused when it is opened", async () => {
-    const message = "the vocabulary has 265 tokens, but the model's table of embeddings";
+    const message = "the vocabulary has 265 tokens, but the embedding table";
     await expect(open(larger.path, { threads: 1 })).rejects.toThrow(message);
     const terminal = new FakeTerminal();
     expect(await main(["run", "-m", larger.path, "-p", "a"], terminal)).toBe(4);

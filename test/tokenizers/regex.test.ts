@@ -163,7 +163,7 @@ describe("patterns on which RegExp does not end:", () => {
 test("patterns that would take too much memory are refused", () => {
   expect(() => translateRegex("(?:a{1,100}){1,100}")).toThrow("too many repetitions");
   expect(() => translateRegex("a{1,99999}")).toThrow("too many repetitions");
-  expect(() => translateRegex("a".repeat(30_000))).toThrow("at most 20000 are read");
+  expect(() => translateRegex("a".repeat(30_000))).toThrow("expected at most 20000");
   expect(() => translateRegex(`${"(?:".repeat(99)}a${")".repeat(99)}`)).toThrow(
     "nested too deeply",
   );

@@ -80,7 +80,7 @@ describe("the output", () => {
     const place = path();
     const before = readFileSync(place);
     await expect(convert(model, place, { replace: true })).rejects.toThrow(
-      /is a file that is being read \(of ".*model"\): Choose another name/,
+      /is a file of the input ".*model", which is being read\. Choose another name/,
     );
     expect(readFileSync(place)).toEqual(before);
   });
@@ -221,7 +221,7 @@ describe("the input", () => {
     [
       "more tokens than rows",
       { padding: -4 },
-      /the vocabulary has 267 tokens, but the model's table of embeddings .* has 263 rows/,
+      /the vocabulary has 267 tokens, but the embedding table .* has 263 rows/,
     ],
     [
       "a tokenizer that GGUF has no form for",
@@ -263,9 +263,9 @@ describe("the input", () => {
 
 describe("options", () => {
   test.each([
-    [{ type: "q3_k" }, /type: got "q3_k", expected one of auto, f32, f16, q8_0, bf16; "lantern/],
+    [{ type: "q3_k" }, /type: got "q3_k", expected one of auto, f32, f16, q8_0, bf16\. "lantern/],
     [{ force: true }, /unknown option "force"\. Known: type, pre, replace, signal, onProgress/],
-    [{ pre: "klingon" }, /tokenizer\.ggml\.pre is "klingon", .* does not know/],
+    [{ pre: "klingon" }, /tokenizer\.ggml\.pre is "klingon", .* does not support/],
   ])("%o", async (options, message) => {
     await expect(convert(model, out(), options as object)).rejects.toThrow(message);
     expect(left()).toEqual([]);

@@ -258,9 +258,7 @@ describe("weights that a type cannot hold", () => {
     });
     const { file, notes } = await converted(tinyFolder(tiny), { type: "f16" });
     expect(file.tensors.get(up)!.dtype.name).toBe("f32");
-    expect(notes[0]).toMatch(
-      /6144 of 6144 values are below .* the tensor would change by 0\.\d+ %/,
-    );
+    expect(notes[0]).toMatch(/6144 of 6144 values are below .* the tensor would change by 0\.\d+%/);
   });
 
   test("ordinary weights are F16, a few of them below 6.1e-5", async () => {
@@ -403,7 +401,7 @@ describe("the name of a pre-tokenizer", () => {
     const odd = { pre_tokenizer: split("[aeiou]") };
     const files = tinyFolder({ tokenizerJson: odd });
     await expect(converted(files)).rejects.toThrow(
-      /no pre-tokenizer of GGUF splits text as .* \(Split, ByteLevel\).*--pre; known: llama-bpe, /,
+      /no pre-tokenizer of GGUF splits text as .* \(Split, ByteLevel\).*--pre\. Known: llama-bpe, /,
     );
     const { file, notes } = await converted(files, { pre: "gpt-2" });
     expect(file.metadata.string("tokenizer.ggml.pre")).toBe("gpt-2");

@@ -157,7 +157,7 @@ describe("a file at load", () => {
     const found = usableFile(text, "tune.txt", { ...here, [fact]: value });
     const { choose, notes } = useTuning(found, [problem], target, undefined);
     expect(choose).toBeUndefined();
-    expect(notes[0]).toMatch(`defaults; tune.txt is not used: it is of another ${fact}`);
+    expect(notes[0]).toMatch(`defaults; tune.txt is not used: it was made with another ${fact}`);
   });
 
   test("that is broken is not used, and says so", () => {

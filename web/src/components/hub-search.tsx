@@ -89,7 +89,7 @@ function Problem({ text }: { text: string }): JSX.Element {
   return (
     <div role="status">
       <p class="ending">{text}</p>
-      {fallback && /could not be asked/.test(text) && (
+      {fallback && /could not be reached/.test(text) && (
         <p>
           {fallback.name} does not come from Hugging Face: {fallback.description}.{" "}
           <button
