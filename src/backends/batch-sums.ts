@@ -1,13 +1,13 @@
-// What a profile adds up of the batches of one phase, whichever backend runs them: their number and time, their sizes, and
-// which of them are recorded. What was recorded, by whom and how, is the backend's.
+// The sums of a profile over the batches of one phase, for any backend: their number, time and sizes, and which of them are
+// recorded. The backend records the times within a batch.
 //
-// Recording has a price, so not every batch of generation is recorded: the first ones, all that are long, and then some.
-// Those stand for all.
+// Recording costs time, so not every batch of generation is recorded: the first ones, all that are long, and some of the
+// others. The recorded ones stand for all.
 
 import type { Batch } from "../graph/batch.ts";
 import type { PhaseTimes } from "./backend.ts";
 
-/** Of generation: these first batches, then one of so many, and all that are longer than SHORT_MS. */
+/** Which batches of generation are recorded: the first FIRST_BATCHES, one of SAMPLED after that, all longer than SHORT_MS. */
 const FIRST_BATCHES = 16;
 const SAMPLED = 16;
 const SHORT_MS = 8;
@@ -58,7 +58,7 @@ export class BatchSums {
     this.#sizes.clear();
   }
 
-  /** Of all batches, from the busy times of those that were recorded. */
+  /** The times of all batches, extrapolated from the busy times of the recorded ones. */
   times(busyMs: readonly Float64Array[]): PhaseTimes {
     const factor = this.recordedMs > 0 ? this.batchMs / this.recordedMs : 1;
     return {

@@ -1,4 +1,4 @@
-// The table of backends: one line for each, in order of preference; the reference is last because it can do anything.
+// The table of backends: one entry for each, in order of preference. The reference is last because it supports everything.
 
 import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
@@ -12,33 +12,33 @@ import type { GpuDevice } from "./webgpu/device.ts";
 import type { Tuning } from "./webgpu/tuning.ts";
 import { WebGpuBackend } from "./webgpu/webgpu.ts";
 
-/** What a backend may use of this machine, and what was asked for. */
+/** What the user asked for, and what of this machine a backend may use. */
 export interface BackendRequest {
-  /** 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and tiles; 4: tiles and machine code. */
+  /** The opt level. 1: plain TypeScript; 2: SIMD, row by row; 3: SIMD and register tiles; 4: the same as machine code. */
   readonly level: 1 | 2 | 3 | 4;
-  /** What makes the machine code of opt level 4; a sentence: why there is none. */
+  /** Makes the machine code of opt level 4; a sentence: why there is none. */
   readonly native?: NativeKernels | string | undefined;
   readonly threads: number;
   readonly startThread: (() => EngineThread) | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
-  /** What threads with nothing to do should do, where that was measured. */
+  /** What idle threads should do, where that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;
-  /** Why these were chosen, for people. */
+  /** Why these were chosen, for --explain. */
   readonly notes?: readonly string[] | undefined;
-  /** Watch generated code, where the backend can (cpu/guard/guard.ts). */
+  /** Guard mode, where the backend has one (cpu/guard/guard.ts). */
   readonly guard?: GuardMode | undefined;
-  /** Record where the time goes, where the backend can. */
+  /** Record times for a profile, where the backend can. */
   readonly profile?: boolean;
-  /** Opened for a backend that `usesGpu`, which then owns it. */
+  /** The open GPU, for a backend that `usesGpu`, which then owns it. */
   readonly gpu?: GpuDevice | undefined;
-  /** How it shares work out, where that was measured, and why. */
+  /** The GPU's tuning, where it was measured, and notes on it. */
   readonly tunedGpu?: { readonly tuning?: Tuning | undefined; readonly notes: readonly string[] };
 }
 
 export interface BackendEntry {
   readonly name: string;
-  /** Computes on a GPU, which must be opened for it; so it is only taken when it is asked for. */
+  /** Computes on a GPU, which must be opened first, so it is only taken when the user asks for it. */
   readonly usesGpu?: boolean;
   /** True where this machine can run it as asked, otherwise the reason. */
   available(request: BackendRequest): true | string;
@@ -76,7 +76,7 @@ export function backendByName(name: string): BackendEntry | undefined {
   return entries.find((entry) => entry.name === name);
 }
 
-/** Puts a backend before those that are there. */
+/** Adds a backend before all others. */
 export function registerBackend(entry: BackendEntry): void {
   entries.unshift(entry);
 }

@@ -46,15 +46,15 @@ export function attend(node: NodeOf<"attention">, batch: Batch, memory: Referenc
   }
 }
 
-/** Where `position` of a sequence with this block table lies: blocks are `stride` bytes apart, rows `rowBytes`. */
+/** The byte offset of `position` of a sequence with this block table: blocks are `stride` bytes apart, rows `rowBytes`. */
 function kvByte(table: Int32Array, position: number, stride: number, rowBytes: number): number {
   const block = table[Math.floor(position / KV_BLOCK_TOKENS)]!;
   return block * stride + (position % KV_BLOCK_TOKENS) * rowBytes;
 }
 
 /**
- * Reads keys and values that token t, and those after it in its sequence, attend to in this batch, into the scratch context.
- * Blocks that left the window are not looked at: they may be another sequence's by now.
+ * Loads the keys and values that token t, and those after it in its sequence, attend to in this batch into scratch memory.
+ * Blocks that have left the window are not read: they may belong to another sequence by now.
  */
 function loadContext(
   node: NodeOf<"attention">,

@@ -31,7 +31,7 @@ export function matmulId(node: NodeOf<"matmul_id">, batch: Batch, memory: Refere
   const weight = memory.weight(node.weight); // [experts, N, K]
   const [, n, k] = node.weight.shape as [number, number, number];
   const slots = node.routes.cols / 2;
-  const perToken = node.x.cols / k; // rows of x that a token has: 1, or one for each slot
+  const perToken = node.x.cols / k; // rows of x for each token: 1, or one for each slot
   const rows = rowCount(node.out, batch);
   const x = roundActivations(memory.value(node.x), rows * perToken, k, weight.activation, memory);
   const source = weight.floats ?? memory.row;

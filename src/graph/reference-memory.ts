@@ -1,5 +1,5 @@
-// What the reference computes on (reference.ts has its ops): values, weights, KV cache and recurrent state in memory, and how its
-// ops read them. It allocates nothing: a backend gives it the memory.
+// The memory of the reference (reference.ts has its ops): values, weights, KV cache and recurrent state, and how ops read
+// them. It allocates nothing: a backend provides the memory.
 
 import { ModelError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
@@ -11,13 +11,13 @@ import type { StoredRecurrent } from "./reference-recurrent.ts";
 /** A weight in memory: its bytes, and the same memory as floats where the type is float32. */
 export interface LoadedWeight {
   readonly dtype: DType;
-  /** What activations are rounded to beside it; undefined: they stay as they are. */
+  /** The type that activations are rounded to beside it; undefined: they stay float32. */
   readonly activation: DType | undefined;
   readonly bytes: Uint8Array;
   readonly floats: Float32Array | undefined;
 }
 
-/** What activations are rounded to beside weights of this type; undefined: they stay as they are. */
+/** The type that activations are rounded to beside weights of this type; undefined: they stay float32. */
 export function activationTypeOf(dtype: DType): DType | undefined {
   const activation = dtypeByName(dtype.activation);
   if (activation?.asFloat32) return undefined; // floats as they are
@@ -27,7 +27,7 @@ export function activationTypeOf(dtype: DType): DType | undefined {
   );
 }
 
-/** Most columns of a value that meets weights: what a row of ReferenceMemory.rounded must hold. */
+/** The most columns of a matmul's input: the length of a row of ReferenceMemory.rounded. */
 export function widestActivations({ nodes }: Graph): number {
   const multiplied = nodes.map((node) =>
     node.op === "matmul" || node.op === "matmul_id" ? node.x.cols : 0,
@@ -38,21 +38,21 @@ export function widestActivations({ nodes }: Graph): number {
 /** The KV cache, in blocks of 32 tokens. */
 export interface KvStore {
   readonly dtype: DType;
-  /** By index in Graph.states; undefined: that one is no KV cache. */
+  /** By index in Graph.states; undefined: that state is no KvState. */
   readonly states: readonly (StoredKv | undefined)[];
 }
 
 /** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtype. */
 export interface StoredKv {
-  /** Which block table is its own (KvState.group). */
+  /** The group of its block table (KvState.group). */
   readonly group: number;
   readonly kCols: number;
   readonly vCols: number;
   readonly keys: Uint8Array;
   readonly values: Uint8Array;
-  /** Bytes from a row to the next, where they are more than the row's own. */
+  /** Bytes from a row to the next, where rows are padded. */
   readonly rowBytes?: number;
-  /** Bytes from a block to the next: those of 32 rows, or more where other layers lie in between. */
+  /** Bytes from a block to the next: those of 32 rows, or more where other layers are in between. */
   readonly keyStride: number;
   readonly valueStride: number;
 }
@@ -62,7 +62,7 @@ export interface ReferenceMemory {
   value(value: Value): Float32Array;
   weight(weight: Weight): LoadedWeight;
   readonly kv: KvStore;
-  /** By index in Graph.states; undefined: that one is no recurrent state. */
+  /** By index in Graph.states; undefined: that state is not recurrent. */
   readonly recurrent: readonly (StoredRecurrent | undefined)[];
   /** [longest row of any weight] */
   readonly row: Float32Array;
@@ -93,7 +93,7 @@ export function readRow(
   dtype.dequantize(weight.bytes, row * blocks * dtype.blockBytes, target, at, blocks);
 }
 
-/** A vector weight as floats, in the scratch row unless it is float32 already: use it before the next one is read. */
+/** A vector weight as floats; unless it is float32, it is in the scratch row, and valid until the next one is read. */
 export function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
   const loaded = memory.weight(weight);
   if (loaded.floats) return loaded.floats;
@@ -101,7 +101,7 @@ export function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
   return memory.row;
 }
 
-/** x as it is, or each row quantized to `dtype` and back, in scratch memory: [rows, cols]. */
+/** x itself, or each row quantized to `dtype` and back, in scratch memory: [rows, cols]. */
 export function roundActivations(
   x: Float32Array,
   rows: number,
@@ -119,7 +119,7 @@ export function roundActivations(
   return rounded;
 }
 
-/** Sum of a[i] * b[i]; four partial sums, because one alone waits for each addition. */
+/** Sum of a[i] * b[i], in four partial sums, since a single one would wait for each addition. */
 export function dot(a: Float32Array, aAt: number, b: Float32Array, bAt: number, n: number): number {
   let s0 = 0;
   let s1 = 0;

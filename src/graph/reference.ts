@@ -1,10 +1,10 @@
-// Every op of the graph in plain TypeScript, slowly and obviously. This is the meaning of the graph: other backends are
-// right when they compute what this computes.
+// The reference: every op of the graph in plain TypeScript, slow and obvious. It defines the meaning of the graph: other
+// backends are right when they compute what it computes.
 //
-// Sums are exact as far as double precision goes; every other intermediate is rounded to float32 where ggml has a float
-// (f32 below), because quantizing an activation can turn a difference of 1e-7 into one of 1 %. Weights of any type are
-// dequantized row by row into a scratch row and multiplied as floats; activations that meet quantized weights are
-// rounded to the type that integer kernels would give them, so that these can be held against this file.
+// Sums are in double precision; every other intermediate is rounded to float32 where ggml has a float (f32 below), because
+// quantizing an activation can turn a difference of 1e-7 into one of 1 %. Weights of any type are dequantized row by row
+// into a scratch row and multiplied as floats. Activations are first rounded to the type that integer kernels use beside
+// the weight (DType.activation), so that these kernels can be tested against this file.
 //
 // Ops that need more than a screen have files of their own (reference-attention.ts, reference-experts.ts,
 // reference-recurrent.ts); what all of them work on is in reference-memory.ts.
@@ -145,7 +145,7 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const out = memory.value(node.out);
     const activation = activations[node.activation];
     const total = rowCount(node.out, batch) * node.out.cols;
-    const repeats = node.out.cols / node.gate.cols; // of a gate for the whole row
+    const repeats = node.out.cols / node.gate.cols; // above 1: one gate for the whole row
     for (let i = 0; i < total; i++) out[i] = activation(gate[Math.floor(i / repeats)]!) * up[i]!;
   },
 

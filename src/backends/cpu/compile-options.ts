@@ -1,4 +1,4 @@
-// What a program is compiled from (compile.ts).
+// The input of the compiler (compile.ts), in a file of its own because ops/matmul-node.ts refers to it, too.
 
 import type { Plan } from "../../graph/plan.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
@@ -14,9 +14,9 @@ export interface CompileOptions {
   readonly arena: Arena;
   readonly weights: WeightStore;
   readonly threads: number;
-  /** What the kernels of matmuls are made for. */
+  /** The target of the matmul kernels. */
   readonly target: KernelTarget;
-  /** What makes code for it, and for other kernels where it can; undefined: all are WebAssembly. */
+  /** Makes machine code for it, and for other kernels where possible; undefined: all kernels are WebAssembly. */
   readonly native: NativeCompiler | undefined;
   readonly choose: ChooseMatmul;
 }

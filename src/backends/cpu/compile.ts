@@ -1,6 +1,5 @@
-// From a plan to a program: addresses for every value, cache and scratch area, an instruction for every node, and the
-// kernels these need. ops/ says what a node becomes; nodes that have no kernel are computed
-// by the reference, on the leader.
+// The compiler from a plan to a program: addresses for every value, cache and scratch area, an instruction for every node,
+// and the kernels that they call. ops/ lowers each node; nodes without a kernel are computed by the reference, on the leader.
 
 import { countOf, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
@@ -23,7 +22,7 @@ import { controlWords } from "./threads/team.ts";
 
 export interface Compiled {
   readonly program: Program;
-  /** Those that are WebAssembly, and those that are machine code. */
+  /** The kernels that are WebAssembly, and those that are machine code. */
   readonly kernels: readonly Kernel[];
   readonly nativeKernels: readonly Kernel[];
   /** Nodes that the leader computes by the reference. */
@@ -34,7 +33,7 @@ export interface Compiled {
   readonly slots: readonly number[];
   readonly cache: CachePlace;
   readonly choices: readonly Chosen[];
-  /** For people: what computes each node, and why. */
+  /** What computes each node, and why, for --explain. */
   readonly explain: readonly string[];
 }
 
@@ -103,12 +102,12 @@ class Compiler implements MatmulCompiler {
     };
   }
 
-  /** What nothing calls is not lowered: all of them together take 130 ms the first time. */
+  /** Only kernels that are called are lowered: all of them take 130 ms the first time. */
   #calledKernels(): Pick<Compiled, "kernels" | "nativeKernels"> {
     const { target } = this.options;
     const kernels = new Set<Kernel>();
     const nativeKernels = new Set<Kernel>();
-    /** How many values each kernel is called for, of those that are not matmuls'. */
+    /** The sizes that each kernel is called with, of kernels that are not matmuls. */
     const others = new Map<string, (number | undefined)[]>();
     for (const instruction of this.#instructions) {
       const code = codeOf(instruction);
@@ -131,7 +130,7 @@ class Compiler implements MatmulCompiler {
     return { kernels: [...kernels], nativeKernels: [...nativeKernels] };
   }
 
-  /** A kernel that is called for so many values, as it becomes machine code; a sentence where it does not. */
+  /** The kernel for these sizes as machine code; a sentence: why it stays WebAssembly. */
   #native(name: string, sizes: readonly (number | undefined)[]): Kernel | string {
     const { native } = this.options;
     const known = sizes.filter((size) => size !== undefined);
@@ -211,7 +210,7 @@ class Compiler implements MatmulCompiler {
     return this.#kernels.has(name);
   }
 
-  /** Tables of cosines and sines: made once per batch, before their first use. */
+  /** The address of a table of cosines and sines, filled once per batch, before its first use. */
   ropeTable(rope: Rope, factors: Weight | undefined): number {
     const known = this.#ropeTables.get(rope);
     if (known && known.factors === factors) return known.table;

@@ -1,7 +1,8 @@
-// The CPU backend: kernels generated at run time (src/kernels), lowered to WebAssembly SIMD, on as many threads as it is
-// given, over one shared memory. Nothing is allocated and nothing is sent between threads while it runs.
+// The CPU backend: kernels generated at run time (src/kernels), as WebAssembly SIMD or machine code, on as many threads as it
+// is given, over one shared memory. A batch allocates nothing and sends no messages between threads.
 //
-// Opt level 2 multiplies row by row (any type); opt level 3 packs weights into row panels where their type has a tiled kernel.
+// Opt level 2 multiplies row by row (any type). Opt level 3 packs weights into row panels where their type has a tiled
+// kernel. Machine code (native/) makes opt level 4 of it.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
@@ -49,24 +50,24 @@ import { RecordWriter } from "./threads/records.ts";
 import type { BatchEnd, Idle, TeamMember } from "./threads/team.ts";
 
 export interface CpuOptions {
-  /** 2: SIMD row by row; 3: tiles. */
+  /** The opt level. 2: SIMD, row by row; 3: register tiles. */
   level: 2 | 3;
   threads: number;
-  /** Starts a thread that runs serveCompute(); undefined where there are none. */
+  /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */
   profile?: boolean;
-  /** What threads do that have nothing to do (default "spin"). */
+  /** What idle threads do (default "spin"). */
   idle?: Idle | undefined;
   /** Which kernels compute which matmul; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
-  /** Why it was made as it was, for people. */
+  /** Notes on the choices above, for --explain. */
   notes?: readonly string[] | undefined;
-  /** Watch generated code: see guard.ts. */
+  /** Guard mode: see guard/guard.ts. */
   guard?: GuardMode | undefined;
-  /** For tests: what of WebAssembly is used, if not all that this engine has. */
+  /** For tests: the features of WebAssembly to use, if not all of this engine. */
   wasm?: WasmFeatures;
   /** For tests: the first address that is used, and how long a batch may make no progress, in ms. */
   memoryStart?: number;
@@ -80,7 +81,7 @@ interface Prepared extends Layout {
   reference: ReferenceMemory;
   packer: Packer;
   guard: Guard | undefined;
-  /** Weights that are not there yet. */
+  /** Weights that are not uploaded yet. */
   missing: Set<string>;
   helpers: Helpers;
   jobOf(packing: PackProgram | undefined): JobOf;
@@ -94,11 +95,11 @@ export class CpuBackend implements Backend {
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
-  /** That the threads have ended, once it is disposed of. */
+  /** Resolves when the threads have ended; set by dispose(). */
   #ended: Promise<void> | undefined;
   #batch: Batch | undefined;
   #native: NativeKernels | string;
-  /** What became of large pages, for people; undefined: nobody asked. */
+  /** Whether there are large pages, for --explain; undefined: they were not asked for. */
   #pages: string | undefined;
 
   constructor(options: CpuOptions) {
@@ -113,12 +114,12 @@ export class CpuBackend implements Backend {
     return this.#isThreaded ? this.#options.threads : 1;
   }
 
-  /** What the kernels of matmuls are. */
+  /** The target of the matmul kernels. */
   get kernels(): string {
     return typeof this.#native === "string" ? `wasm: ${this.#native}` : this.#native.target.name;
   }
 
-  /** AMX tiles gain from more tokens: quants are unpacked once for all of them. */
+  /** With AMX tiles larger batches are faster, since quants are unpacked once for all tokens. */
   get batchTokens(): number | undefined {
     return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
   }
@@ -132,7 +133,7 @@ export class CpuBackend implements Backend {
   }
 
   supports(): true {
-    return true; // what has no kernel is computed by the reference
+    return true; // the reference computes nodes without a kernel
   }
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
@@ -151,7 +152,7 @@ export class CpuBackend implements Backend {
     arena.commit();
     const { memory, views } = arena;
     const host = this.#host;
-    // Before anything is written there.
+    // Before anything is written to the memory.
     const guard = guardMode?.watch(layout, host);
     this.#pages = guard?.note ?? largePages(host, memory.buffer);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
@@ -185,7 +186,7 @@ export class CpuBackend implements Backend {
     };
     const made = { executors, member, batchRecords, reference, packer, guard, missing, helpers };
     this.#prepared = { ...layout, ...made, jobOf };
-    helpers.begin(jobOf(packing)); // they load while weights are read
+    helpers.begin(jobOf(packing)); // they start while the first weights are read
   }
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
@@ -204,7 +205,7 @@ export class CpuBackend implements Backend {
     return this.#run(batch, options);
   }
 
-  /** At once; a promise where it had to wait for other threads. */
+  /** Synchronous; a promise only where it had to wait for other threads. */
   #run(batch: Batch, options: RunOptions): Promise<void> | void {
     const { tap, stop, input, replace, phase = "prompt" } = options;
     const prepared = this.#ready();
@@ -319,7 +320,7 @@ export class CpuBackend implements Backend {
     await this.#ended;
   }
 
-  /** The layout whose machine code could be opened; without any, where it cannot. */
+  /** The layout with machine code, where it can be loaded, otherwise with WebAssembly. */
   #loadedLayout(plan: Plan, kv: KvCacheOptions): Layout {
     const layout = this.#layOut(plan, kv);
     if (!layout.native || typeof this.#native === "string") return layout;
@@ -330,13 +331,13 @@ export class CpuBackend implements Backend {
     return this.#layOut(plan, kv);
   }
 
-  /** The same layout as last time, where it is asked for the same. */
+  /** Returns the last layout again for the same plan and cache. */
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
     const { level, choose, profile: records = false, memoryStart = 0 } = this.#options;
     const native = typeof this.#native === "string" ? undefined : this.#native;
-    // What was chosen for machine code says nothing about WebAssembly.
+    // A choice of kernels for machine code does not apply to WebAssembly.
     const isLost = !native && typeof this.#options.native === "object";
     const made = layOut({
       plan,
@@ -358,7 +359,7 @@ export class CpuBackend implements Backend {
     return this.#layOut(plan, kv);
   }
 
-  /** One instruction after the other on this thread, showing every value right after the node that makes it. */
+  /** Runs one instruction after the other on this thread, and calls the tap right after each node. */
   #runTapped(
     batch: Batch,
     { plan, executors, compiled, reference }: Prepared,

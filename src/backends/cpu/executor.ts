@@ -1,5 +1,5 @@
-// An executor: one instruction of a program on one thread. It says how many chunks the instruction has in this batch and
-// does any one of them. Here are its interface and what all kinds share; ops/ has the kinds.
+// An executor runs one instruction of a program on one thread: it says how many chunks the instruction has in this batch, and
+// runs any of them. This file has the interface and what executors share; ops/ implements them.
 
 import { countOf } from "../../graph/batch.ts";
 import type { Rows } from "../../graph/graph.ts";
@@ -15,7 +15,7 @@ export interface ExecutorContext {
   readonly views: ArenaViews;
   /** This thread's number; 0 is the leader. */
   readonly thread: number;
-  /** The leader's own instructions; absent on other threads. */
+  /** Nodes that only the leader computes; undefined on other threads. */
   readonly leader: readonly (() => void)[] | undefined;
 }
 
@@ -23,18 +23,18 @@ export interface Executor {
   /** Chunks in this batch; the same on every thread. At most 65535. */
   chunks(): number;
   run(chunk: number): void;
-  /** How much work a chunk is, beside others of the same stage. Optional: all are alike. */
+  /** The work of a chunk, relative to others of the same stage. Optional: all chunks are alike. */
   weight?(chunk: number): number;
   /** Only the leader can run it. */
   readonly leaderOnly?: boolean;
-  /** The same row by row, where a row needs nothing of another: for stages.ts. */
+  /** The same row by row, where rows are independent: for stages.ts. */
   readonly row?: { count(): number; run(row: number): void };
 }
 
 /**
- * How much of a thread's run is behind each of its chunks. Large pieces stream best, and what is left at the end, when threads
- * wait for each other, is small. But the more threads, the more often the system takes one away in the middle of a chunk, and
- * all others wait for it: then none is larger than a quarter.
+ * How much of a thread's items is done after each of its chunks. The first chunks are large, since large pieces stream best;
+ * the last are small, since threads wait for each other at the end. With more threads, the system more often suspends one in
+ * the middle of a chunk while all others wait, so no chunk is larger than a quarter.
  */
 const fewThreads = { most: 4, shares: [0.5, 0.75, 0.875, 0.9375, 1] } as const;
 const manyShares: readonly number[] = [0.25, 0.5, 0.75, 0.875, 0.9375, 1];
@@ -48,7 +48,7 @@ export function perRow(c: ExecutorContext, rows: Rows, run: (row: number) => voi
   return { chunks: count, run, row: { count, run } };
 }
 
-/** Where the chunks of `total` items begin, and where the last one ends: those of each thread's run. */
+/** The bounds of the chunks of `total` items, thread by thread. */
 export function chunkBounds(total: number, threads: number): readonly number[] {
   const shares = threads > fewThreads.most ? manyShares : fewThreads.shares;
   const bounds = [0];

@@ -1,5 +1,5 @@
-// What the CPU backend says of itself, for people: a line for each thing that was chosen, or that could not be had. Nothing
-// is decided here; cpu.ts and compile.ts decide.
+// The --explain lines of the CPU backend: one for each choice, and for each thing that is not available. Nothing is decided
+// here; cpu.ts and compile.ts decide.
 
 import type { WasmFeatures } from "../../kernels/features.ts";
 import type { NativeKernels } from "./native/native.ts";
@@ -7,14 +7,14 @@ import type { NativeKernels } from "./native/native.ts";
 export interface CpuFacts {
   /** Machine code, or why there is none. */
   readonly native: NativeKernels | string;
-  /** What became of large pages; undefined: nobody asked. */
+  /** Whether there are large pages; undefined: they were not asked for. */
   readonly pages: string | undefined;
   readonly wasm: WasmFeatures;
   readonly threads: number;
   readonly threadsAsked: number;
   /** 64-bit addresses. */
   readonly isWide: boolean;
-  /** Why it was made as it was. */
+  /** Notes on the options. */
   readonly notes: readonly string[];
   /** Which kernels compute which matmuls. */
   readonly choices: readonly string[];

@@ -1,30 +1,30 @@
-// A program: a plan as a list of instructions with addresses, plain data that is sent to every compute thread once.
-// compile.ts makes it; ops/ has the instructions and what each of them does. Here is what all of them see.
+// The frame of a program. A program is a plan as a list of instructions with addresses: plain data that is sent to every
+// compute thread once. compile.ts makes it, ops/ has the instructions; here is what all instructions share.
 //
-// What differs from batch to batch (tokens, positions, block tables) is in the batch area of the shared memory, whose
-// addresses are here too. Addresses are bytes.
+// What changes from batch to batch (tokens, positions, block tables) is in the batch area of the shared memory
+// (BatchArea). Addresses are bytes.
 
 import type { KernelTarget } from "../../kernels/target.ts";
 
-/** Where the batch's data is. */
+/** Addresses of the batch's data. */
 export interface BatchArea {
   /** i32 [3]: see countOf (graph/batch.ts). */
   readonly counts: number;
   /** i32 each: [maxTokens]. */
   readonly tokens: number;
   readonly positions: number;
-  /** Tokens of each token's sequence after the batch; undefined: nobody asks. */
+  /** Tokens of each token's sequence after the batch; undefined: no instruction reads them. */
   readonly lengths: number | undefined;
-  /** i32 [maxOutputs]: which of the tokens each row of outputs is. */
+  /** i32 [maxOutputs]: the token of each output row. */
   readonly outputRows: number;
-  /** Of the cache blocks of each token's sequence. */
+  /** The cache blocks of each token's sequence. */
   readonly tables: readonly ScaledTable[];
   readonly tableLength: number;
-  /** i32 [maxTokens][SEGMENT.words]; 0: the graph keeps no recurrent state, and nobody reads it. */
+  /** i32 [maxTokens][SEGMENT.words]; 0: the graph has no recurrent state. */
   readonly segments: number;
 }
 
-/** What a token's row knows of its sequence in this batch: see BatchArea.segments. */
+/** The words of a token's row in BatchArea.segments, about its sequence in this batch. */
 export const SEGMENT = {
   words: 3,
   /** The row of its first token. */
@@ -50,7 +50,7 @@ export type TableRows = { readonly at: number; readonly cols: number; readonly d
   | { readonly layout: "floats"; readonly rowPanelBytes: number; readonly target: KernelTarget }
 );
 
-/** Instructions (by index, in order) that need no barrier in between: stages.ts. */
+/** Instructions (by index, in order) without a barrier in between: stages.ts. */
 export interface Stage {
   readonly kind: "as one" | "row by row";
   readonly instructions: readonly number[];
@@ -61,7 +61,7 @@ export interface ProgramFrame {
   readonly batch: BatchArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** f32 [4][scoresLength] for each thread: four queries at once. Longer than the context by whole vectors. */
+  /** f32 [4][scoresLength] for each thread: four queries at once. scoresLength is the context plus a sink, in whole vectors. */
   readonly scores: number;
   readonly scoresLength: number;
   readonly threads: number;

@@ -1,5 +1,5 @@
-// The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type; opt
-// level 1, the last resort, and the oracle of the conformance suite.
+// The reference backend: graph/reference.ts with memory around it. One thread, no SIMD, every op and every type. It is opt
+// level 1, and what the conformance suite compares other backends with.
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
@@ -195,7 +195,7 @@ function storeKv({ kCols, vCols, group }: KvState, kv: KvCacheOptions): StoredKv
   };
 }
 
-/** Words of 4 bytes. */
+/** Sizes in words of 4 bytes. */
 type ScratchSizes = Record<"row" | "rounded" | "packed" | "keys" | "values" | "scores", number>;
 
 function scratchSizes({ graph, limits }: Plan, { tableLength }: KvCacheOptions): ScratchSizes {

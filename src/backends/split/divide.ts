@@ -1,24 +1,24 @@
-// How a plan is divided between a host and a device: the output and the last layers on the device, as many as were asked
-// for; the rest on the host. Layers are counted as llama.cpp counts them (-ngl): the output is the first, then the last
-// layer, then the one before it; one more than the model has layers is everything.
+// Divides a plan between a host and a device: the output and the last layers are on the device, the rest on the host.
+// Layers are counted as in llama.cpp (-ngl): the output is the first, then the last layer, then the one before it; one more
+// than the model has layers is everything.
 //
-// Arithmetic only: what a part takes is measured by the backend that will run it (split.ts).
+// Nothing is measured here: split.ts asks the backend that will run a part.
 
 import { layerCount, type Value } from "../../graph/graph.ts";
 import { makePlan, type Plan } from "../../graph/plan.ts";
 import { splitGraph } from "../../graph/split.ts";
 
 export interface Division {
-  /** On the device, the output counted as one. */
+  /** Layers on the device, the output counted as one. */
   readonly deviceLayers: number;
-  /** undefined: the other one has everything. */
+  /** undefined: the other part has everything. */
   readonly host: Plan | undefined;
   readonly device: Plan | undefined;
-  /** What the host leaves for the device, where both have a part. */
+  /** The value that passes from the host to the device, where both have a part. */
   readonly between: Value | undefined;
 }
 
-/** Everything, in layers. */
+/** The number of layers that is everything. */
 export function mostLayers({ graph }: Plan): number {
   return layerCount(graph) + 1;
 }
@@ -38,7 +38,7 @@ export function dividePlan(plan: Plan, deviceLayers: number): Division {
   };
 }
 
-/** The most layers for which `fits` says yes, where what is larger never does when something smaller does not. */
+/** The most layers for which `fits` is true, by bisection: if some do not fit, more do not either. */
 export async function mostThatFit(
   limit: number,
   fits: (layers: number) => boolean | Promise<boolean>,

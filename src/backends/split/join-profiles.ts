@@ -1,5 +1,5 @@
-// The profiles of two backends that take turns, as one: its parts are those of the first, then those of the second. Threads of
-// the first are averaged, because the second knows none of them: what both together are is one worker.
+// Joins the profiles of two backends that run one after the other: the parts of the first, then those of the second. The two
+// have different threads, so the times of each are averaged over its threads and the result has one worker.
 
 import type { BackendProfile, BatchPhase, PhaseTimes } from "../backend.ts";
 import { EVENT_NUMBERS } from "../backend.ts";

@@ -1,8 +1,8 @@
-// A model on two backends: the first layers on one (the host), the last ones and the output on another (the device). Each
-// keeps the weights and the cache of its own layers; the residual stream passes from one to the other once per batch.
+// The split backend: the first layers of a model on one backend (the host), the last ones and the output on another (the
+// device). Each has the weights and the cache of its own layers; the residual passes from one to the other once per batch.
 //
-// It is a backend itself, knows neither of the two, and works with any. With all layers on one of them it only hands on,
-// and the other is disposed of. What does not fit is refused with the number of layers that would.
+// It works with any two backends. With all layers on one of them it only forwards calls, and the other is disposed of. A
+// model that does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
@@ -32,11 +32,11 @@ import { joinProfiles } from "./join-profiles.ts";
 export interface SplitOptions {
   readonly host: Backend;
   readonly device: Backend;
-  /** On the device, the output counted as one, as -ngl; "auto": as many as it has memory for. */
+  /** Layers on the device, the output counted as one, as -ngl; "auto": as many as fit its memory. */
   readonly layers: number | "all" | "auto";
 }
 
-/** One of the two, with the part of the plan that it runs. */
+/** One of the two backends, with the part of the plan that it runs. */
 interface Part {
   readonly backend: Backend;
   readonly plan: Plan;
@@ -45,9 +45,9 @@ interface Part {
 interface Prepared {
   readonly plan: Plan;
   readonly division: Division;
-  /** In the order in which they compute: one or two. */
+  /** One or two, in the order in which they compute. */
   readonly parts: readonly Part[];
-  /** The residual stream on its way: [most rows, cols]. */
+  /** The residual, on its way from one to the other: [most rows, cols]. */
   readonly stream: Float32Array;
 }
 
@@ -55,12 +55,12 @@ export class SplitBackend implements Backend {
   readonly #host: Backend;
   readonly #device: Backend;
   readonly #layers: SplitOptions["layers"];
-  /** Of the plan that was asked about last, by layers on the device: backends know a layout by its plan. */
+  /** Divisions of the last plan, by layers on the device. They are kept because backends recognise a layout by its plan. */
   #divided: { plan: Plan; divisions: Map<number, Division> } | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
 
-  /** Owns both: dispose() disposes of them. */
+  /** Owns both backends: dispose() disposes of them. */
   constructor({ host, device, layers }: SplitOptions) {
     this.#host = host;
     this.#device = device;
@@ -79,7 +79,7 @@ export class SplitBackend implements Backend {
     return this.#inUse[0]!.kernels;
   }
 
-  /** The device's, where it has everything: what the processor computes of a batch wants no larger ones. */
+  /** The device's, where it has everything: larger batches do not help the processor. */
   get batchTokens(): number | undefined {
     return this.#layers === "all" ? this.#device.batchTokens : undefined;
   }
@@ -88,7 +88,7 @@ export class SplitBackend implements Backend {
     return this.#layers === "all" ? this.#device.tokenTile : this.#host.tokenTile;
   }
 
-  /** Which of the two will get an op is not known yet, so both must be able to compute it. */
+  /** Both must support an op, since its backend is not known yet. */
   supports(node: GraphNode): true | string {
     const refused = [this.#host, this.#device]
       .map((backend) => ({ name: backend.name, answer: backend.supports(node) }))
@@ -112,7 +112,7 @@ export class SplitBackend implements Backend {
     try {
       await this.#prepareWith(plan, kv, wanted);
     } catch (error) {
-      // What was measured is there only as far as the device knows: what it really has shows now.
+      // measure() relies on what the device reports; the memory it really has shows only now.
       if (!(error instanceof MemoryError) || wanted === 0) throw error;
       const fitting = await this.#mostByTrying(plan, kv, wanted - 1);
       if (!isAuto) throw new MemoryError(`${error.message}. ${advice(fitting, plan)}`);
@@ -121,7 +121,7 @@ export class SplitBackend implements Backend {
   }
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
-    // A table that is also the output matrix is needed by both.
+    // With tied embeddings, both parts need the same weight.
     for (const { backend, plan } of this.#ready().parts) {
       const isUsed = plan.graph.weights.some(({ name }) => name === weight.name);
       if (isUsed) await backend.upload(weight, read);
@@ -154,7 +154,7 @@ export class SplitBackend implements Backend {
   }
 
   async growKv(blocks: readonly number[]): Promise<void> {
-    // The device first: it is the one that may have no room.
+    // The device first: it is the one that may run out of memory.
     for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
   }
 
@@ -162,7 +162,7 @@ export class SplitBackend implements Backend {
     return this.#inUse.map((backend) => backend.memory()).reduce(sum);
   }
 
-  /** Where each layer is; everything, once prepared. */
+  /** Where each layer is computed; known once prepared. */
   placement(): readonly LayerPlace[] {
     const { parts, plan } = this.#ready();
     let firstLayer = 0;
@@ -224,7 +224,7 @@ export class SplitBackend implements Backend {
   async #prepareWith(plan: Plan, kv: KvCacheOptions, layers: number): Promise<void> {
     const division = this.#divide(plan, layers);
     const { host, device, between } = division;
-    // The device first: it is the one that may have no room.
+    // The device first: it is the one that may run out of memory.
     if (device) await this.#device.prepare(device, kv);
     if (host) await this.#host.prepare(host, kv);
     if (!device) this.#device.dispose();
@@ -250,7 +250,7 @@ export class SplitBackend implements Backend {
     return division;
   }
 
-  /** Of both together; a part that cannot be had is said with what could. */
+  /** The need of both together; the refusal of a part that does not fit says how many layers would. */
   #need(plan: Plan, kv: KvCacheOptions, layers: number): MemoryNeed {
     const { host, device } = this.#divide(plan, layers);
     const needs: MemoryNeed[] = [];
@@ -273,7 +273,7 @@ export class SplitBackend implements Backend {
     }));
   }
 
-  /** The most layers of which the device says that they fit. */
+  /** The most layers that fit by measure(). */
   #mostByArithmetic(plan: Plan, kv: KvCacheOptions): number {
     for (let layers = mostLayers(plan); layers > 0; layers--) {
       const need = measured(this.#device, this.#divide(plan, layers).device!, kv);
@@ -282,7 +282,7 @@ export class SplitBackend implements Backend {
     return 0;
   }
 
-  /** The most layers for which the device finds the memory. */
+  /** The most layers for which the device finds the memory when it tries. */
   async #mostByTrying(plan: Plan, kv: KvCacheOptions, limit: number): Promise<number> {
     const device = this.#device;
     if (!device.fits) return 0;
@@ -291,7 +291,7 @@ export class SplitBackend implements Backend {
     );
   }
 
-  /** What computes: both, as long as that is not decided. */
+  /** The backends that compute: both, until that is decided. */
   get #inUse(): readonly Backend[] {
     return this.#prepared?.parts.map(({ backend }) => backend) ?? [this.#host, this.#device];
   }
@@ -319,7 +319,7 @@ function asCount(layers: number | "all", plan: Plan): number {
   return layers === "all" ? mostLayers(plan) : Math.min(layers, mostLayers(plan));
 }
 
-/** measure(), where a buffer that cannot be had at all is an answer, not an error. */
+/** measure(), with a MemoryError turned into a refusal. */
 function measured(backend: Backend, plan: Plan, kv: KvCacheOptions): MemoryNeed {
   try {
     return backend.measure(plan, kv);

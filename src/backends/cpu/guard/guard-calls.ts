@@ -1,5 +1,5 @@
-// Guard mode on a thread: kernels that are WebAssembly, called with the buffers that their pointers lie in, and what is said
-// of one that leaves them. Plain data goes to every thread (GuardJob). guard.ts has the leader's part.
+// Guard mode on each thread: calls WebAssembly kernels with the buffers that their pointers lie in, and makes the error for
+// one that leaves them. Every thread gets plain data (GuardJob). guard.ts has the leader's part.
 
 import {
   type BufferRange,
@@ -14,17 +14,17 @@ import type { Semantics } from "../../../kernels/ir/meanings.ts";
 import type { Kernels } from "../executor.ts";
 import { type Arena, REPORT_BYTES } from "../memory/arena.ts";
 
-/** What a thread needs to watch its kernels. */
+/** What a thread needs to check its kernels. */
 export interface GuardJob {
-  /** By address. */
+  /** Sorted by address. */
   readonly buffers: readonly BufferRange[];
   /** The kernels that are WebAssembly. */
   readonly kernels: readonly Kernel[];
-  /** Where threads report, one after the other. */
+  /** The address of the reports, one for each thread. */
   readonly reports: number;
 }
 
-/** All buffers, and of those that are several, each. */
+/** All buffers; one that has a piece for each thread is several. */
 export function rangesOf({ guarded }: Pick<Arena, "guarded">): BufferRange[] {
   return guarded.flatMap(({ name, from, to, pieces }) => {
     const bytes = (to - from) / pieces;
@@ -62,7 +62,7 @@ function buffersOf(
   );
 }
 
-/** Kernels of a guarded module (lower/wasm-guard.ts), called as others are. */
+/** The kernels of a guarded module (lower/wasm-guard.ts), with the signatures of plain ones. */
 export function guardCalls(
   exported: Kernels,
   { buffers, kernels, reports }: GuardJob,
@@ -111,7 +111,7 @@ function reportText(
   return `${kernel.name}: ${statementText(kernel, line)}: ${what}`;
 }
 
-/** The same kernels by the interpreter: on one thread, slowly. */
+/** The same kernels, interpreted. */
 export function interpretedCalls(
   kernels: readonly Kernel[],
   buffers: readonly BufferRange[],

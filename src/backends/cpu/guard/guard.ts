@@ -1,11 +1,11 @@
-// Guard mode (LANTERN_GUARD=1, docs/native.md): generated code that leaves its buffers is seen, where it would otherwise read
-// or write a neighbour's bytes and pass. For tests and for finding bugs: kernels are slower, and memory is wasted.
+// Guard mode (LANTERN_GUARD=1, docs/native.md): finds generated code that leaves its buffers, which would otherwise silently
+// read or write a neighbour's bytes. For tests and debugging: kernels are slower, and memory is wasted.
 //
-// - Machine code: every buffer ends where a page ends (arena.ts), and the page behind it may not be touched: the process
-//   dies at the instruction that does.
+// - Machine code: every buffer ends at the end of a page (arena.ts), and the page after it is protected: the process dies at
+//   the instruction that touches it.
 // - WebAssembly: every address is checked against the buffers that the kernel was given (guard-calls.ts), and an error
 //   names kernel, instruction, address and buffer. Or all kernels are interpreted, with the same checks.
-// - All: what lies before a buffer in its first page is poisoned. Who reads it gets NaNs; who wrote it is found after the batch.
+// - Both: the bytes before a buffer in its first page are poisoned. A read gives NaNs; a write is found after the batch.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import type { GuardWasm } from "../../../kernels/lower/wasm-emit.ts";
@@ -21,14 +21,14 @@ import { type GuardJob, guardCalls, interpretedCalls, rangesOf } from "./guard-c
 export interface GuardOptions {
   /** All kernels are interpreted, on one thread. */
   readonly interpret?: boolean;
-  /** Told before each call of a kernel on the leading thread: the last one that is told of is the one that died. */
+  /** Called before each kernel on the leader's thread: after a crash, the last one is the culprit. */
   readonly onCall?: (kernel: string, args: readonly number[]) => void;
 }
 
-/** What a backend is given to be watched: loaded only where somebody wants that. */
+/** Guard mode as an option of the backend: this file is loaded only where it is wanted. */
 export interface GuardMode {
   readonly wasm: GuardWasm;
-  /** Once the memory is there, and before anything is written to it. */
+  /** Called once the memory exists, before anything is written to it. */
   watch(layout: Layout, host: NativeAccess): Guard;
 }
 
@@ -38,7 +38,7 @@ export function guardMode(options: GuardOptions = {}): GuardMode {
 
 /** A byte of the poison: floats and half floats of it are NaNs. */
 const POISON = 0xff;
-/** So many bytes before a buffer are looked at after each batch. */
+/** Bytes before a buffer that are checked after each batch. */
 const WATCHED = 256;
 
 const protect: MemoryCall = {
@@ -49,7 +49,7 @@ const protect: MemoryCall = {
 
 export class Guard {
   readonly job: GuardJob;
-  /** For people: whether there are guard pages. */
+  /** Whether there are guard pages, for --explain. */
   readonly note: string;
   readonly #arena: Arena;
   readonly #options: GuardOptions;
@@ -95,7 +95,7 @@ export class Guard {
   }
 }
 
-/** Takes the pages behind all buffers away, and the very first. A string: why that cannot be done here. */
+/** Protects the page after each buffer, and the very first page. A string: why that is not possible here. */
 function guardPages({ guarded, memory }: Arena, host: NativeAccess): string | undefined {
   if (typeof host === "string") return host;
   const takeAway = memoryCall(host, protect);

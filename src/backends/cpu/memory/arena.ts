@@ -1,35 +1,35 @@
-// The one memory of the CPU backend: weights, values, KV cache and scratch behind each other in a WebAssembly.Memory
-// that all threads see.
+// The one memory of the CPU backend: weights, values, KV cache and scratch, one after the other in a WebAssembly.Memory that
+// all threads share.
 //
-// First everything is laid out (allocate() gives addresses and takes nothing), so that the size is known; then commit()
-// makes the memory, once: with 32-bit addresses where they reach, because kernels are a few percent faster with them, and
-// with 64-bit addresses above 4 GiB, where the engine has them.
+// First everything is laid out (allocate() returns addresses and allocates nothing), so that the size is known. Then commit()
+// makes the memory, once: with 32-bit addresses up to 4 GiB, because kernels are a few percent faster with them, and with
+// 64-bit addresses above, where the engine has them.
 //
-// In guard mode (guard.ts) nothing lies beside anything else: every buffer ends where a page ends, and the page behind it is
-// nobody's. That takes more memory, and finds what reads or writes beyond the end of a buffer.
+// In guard mode (guard.ts) every buffer ends at the end of a page, and the page after it is unused, so that accesses beyond
+// the end of a buffer are found.
 
 import { MemoryError } from "../../../base/errors.ts";
 import type { BufferRange } from "../../../kernels/ir/bounds.ts";
 import type { MemoryUse } from "../../backend.ts";
 
-/** WebAssembly's; a multiple of any system's. */
+/** Bytes of a page of WebAssembly, which is a multiple of any system's. */
 export const PAGE = 65536;
 const GIB = 2 ** 30;
-/** What 32-bit addresses reach. */
+/** The bytes that 32-bit addresses reach. */
 const NARROW_BYTES: number = 4 * GIB;
-/** What engines allow with 64-bit addresses. */
+/** The most bytes that engines allow with 64-bit addresses. */
 const WIDE_BYTES: number = 16 * GIB;
-/** A cache line: nothing that two threads write shares one. */
+/** A cache line. No two buffers share one, to avoid false sharing. */
 const ALIGNMENT = 64;
 
-/** Where a thread says what left its buffer, in guard mode: a cache line. */
+/** Bytes of a thread's report of an access outside its buffer, in guard mode: a cache line. */
 export const REPORT_BYTES: number = ALIGNMENT;
 
 export interface ArenaOptions {
   readonly shared: boolean;
   /** The engine has 64-bit addresses. */
   readonly memory64: boolean;
-  /** The first address that is used; above 0 only to try large addresses without a large model. */
+  /** The first address that is used; above 0 only for tests of large addresses. */
   readonly start: number;
   /** Keep buffers apart: see above. */
   readonly guard?: boolean | undefined;
@@ -40,11 +40,11 @@ export type Purpose = "weights" | "kv" | "work";
 
 /** A buffer in guard mode. */
 export interface GuardedBuffer extends BufferRange {
-  /** Where the pages begin that it ends; what is before it there is nobody's. */
+  /** The first page that it uses; the bytes before the buffer in it are unused. */
   readonly firstPage: number;
-  /** The page behind it. */
+  /** The page after it. */
   readonly guardPage: number;
-  /** It is so many buffers of the same size, one for each thread. */
+  /** The number of equal buffers in it, one for each thread. */
   readonly pieces: number;
 }
 
@@ -62,7 +62,7 @@ export class Arena {
 
   constructor(options: ArenaOptions) {
     this.#options = options;
-    // The first page is nobody's either: address 0 stands for "none".
+    // The first page is unused, too: address 0 stands for "none".
     this.#end = options.guard ? Math.ceil(options.start / PAGE) * PAGE + PAGE : options.start;
   }
 
@@ -82,8 +82,8 @@ export class Arena {
   }
 
   /**
-   * The address of `bytes` bytes, which will be zero. `name` is for people; `pieces`: so many buffers of the same size behind
-   * each other, of which a kernel is given one.
+   * The address of `bytes` bytes, which will be zero. `name` is for messages; `pieces`: the number of equal buffers in it, of
+   * which a kernel gets one.
    */
   allocate(bytes: number, purpose: Purpose, name: string, pieces: number = 1): number {
     if (this.#committed) throw new Error(`arena: ${bytes} bytes of ${purpose} after commit()`);
@@ -94,7 +94,7 @@ export class Arena {
     return at;
   }
 
-  /** What was allocated, in guard mode. */
+  /** The buffers, in guard mode. */
   get guarded(): readonly GuardedBuffer[] {
     return this.#guarded;
   }
@@ -140,7 +140,7 @@ export class Arena {
     return this.#made.memory;
   }
 
-  /** The memory as each type. For long work beyond 1 GiB take a subarray: small indices are faster. */
+  /** The memory as typed arrays. For long work beyond 1 GiB take a subarray: small indices are faster. */
   get views(): ArenaViews {
     return this.#made.views;
   }
@@ -151,7 +151,7 @@ export class Arena {
   }
 }
 
-/** The most that a buffer of this size can have and end where a page does; at least that of a float. */
+/** The largest alignment of a buffer of this size that ends at the end of a page; at least that of a float. */
 function alignmentOf(bytes: number): number {
   let alignment = 4;
   while (alignment < ALIGNMENT && bytes % (2 * alignment) === 0) alignment *= 2;

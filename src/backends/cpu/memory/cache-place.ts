@@ -1,13 +1,13 @@
-// Where the state of sequences is in the arena. Of the KV cache, a block of 32 tokens holds the keys and values of all layers of
-// a group (those of one window) behind each other, so that the cache takes memory as it fills: the system gives pages when they
-// are first written to, and blocks are taken from the front. (A layer at a time, the first token would touch a page of each
-// layer's keys and values, which are 2 MiB each.) A slot of recurrent state holds that of all layers behind each other.
+// The layout of the state of sequences in the arena. A block of the KV cache holds the keys and values of 32 tokens, for all
+// layers of a group (those of one window), one layer after the other. So the cache takes memory as it fills: the system gives
+// pages when they are first written to, and blocks are taken from the front. (Stored layer by layer, the first token would
+// touch a 2 MiB page of each layer's keys and values.) A slot of recurrent state holds that of all layers.
 //
 //   block b:  [keys of layer 0][values of layer 0][keys of layer 1] ...      each a piece of 32 rows
 //
-// Kernels reach block b of a layer at `layer's place + entry * piece`, where the entry is read from a block table. A table
-// therefore counts in pieces: block b is entry b * stride. Layers may have rows of different sizes; each size has a table of
-// its own, and a block is padded to a whole number of pieces of every size.
+// Kernels address block b of a layer as `layer's address + entry * piece`, where the entry comes from a block table. A table
+// therefore counts in pieces: block b is entry b * stride. Layers may have rows of different sizes; each size has its own
+// table, and a block is padded to a multiple of the pieces of every size.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
@@ -19,9 +19,9 @@ import type { Arena } from "./arena.ts";
 export interface CachePlace {
   /** By group of KV states. */
   readonly groups: readonly GroupPlace[];
-  /** One for each size of rows in each group. */
+  /** One table for each size of rows in each group. */
   readonly tables: readonly TablePlace[];
-  /** By index in Graph.states; undefined: that one is no KV cache. */
+  /** By index in Graph.states; undefined: that state is no KvState. */
   readonly places: readonly (KvPlace | undefined)[];
   readonly recurrent: RecurrentPlace;
 }
@@ -29,13 +29,13 @@ export interface CachePlace {
 export interface GroupPlace {
   readonly at: number;
   readonly bytes: number;
-  /** Of all layers, padding included. */
+  /** Bytes of a block: all layers, padding included. */
   readonly blockBytes: number;
 }
 
 export interface TablePlace {
   readonly group: number;
-  /** From a block to the next, in pieces. */
+  /** Pieces from a block to the next. */
   readonly stride: number;
 }
 
@@ -45,16 +45,16 @@ export interface KvPlace {
   /** Byte addresses in block 0. */
   readonly keys: number;
   readonly values: number;
-  /** Of keys, or values, of one token. */
+  /** Bytes of the keys, or values, of one token. */
   readonly rowBytes: number;
-  /** Which of CachePlace.tables is its own. */
+  /** Index in CachePlace.tables. */
   readonly table: number;
 }
 
 export interface RecurrentPlace {
-  /** Where each state lies in slot 0, by index in Graph.states; undefined: that one is not recurrent. */
+  /** Addresses in slot 0, by index in Graph.states; undefined: that state is not recurrent. */
   readonly places: readonly (number | undefined)[];
-  /** From a slot to the next. */
+  /** Bytes from a slot to the next. */
   readonly slotBytes: number;
   /** Where the last slot ends. */
   readonly end: number;
@@ -107,7 +107,7 @@ function placeRecurrent(
   return { places, slotBytes, end };
 }
 
-/** Keys and values are rows of one size here; the graph's attention asks for that. */
+/** Bytes of a row of keys or values, which have the same size on this backend. */
 function rowBytesOf({ kCols, vCols }: KvState, { dtype }: KvCacheOptions): number {
   return bytesFor(dtype, Math.max(kCols, vCols));
 }

@@ -1,8 +1,8 @@
-// Matrices of floats in panels: for each type, how a panel is packed from rows of the file, how a row is read back, and what
-// widens it to float32 for the kernels that multiply several tokens. kernels/ops/matmul/floats.ts multiplies them.
+// Row panels of float weights: for each type, how a panel is packed from rows of the file, how a row is read back, and which
+// kernel widens a panel to float32 for several tokens. The matmul kernels are in kernels/ops/matmul/floats.ts.
 //
-// Panels do not depend on the width of a vector, those of F16 on how the target reads half floats. Targets that have an
-// instruction for that multiply half floats as they are, also for several tokens: nothing is widened.
+// Panels do not depend on the width of a vector. Those of F16 depend on how the target reads half floats: with an instruction
+// for that, nothing is widened, also for several tokens.
 
 import { bf16ToF32, f16ToF32 } from "../../../base/half.ts";
 import {
@@ -20,9 +20,9 @@ export interface FloatPanels {
   rowPanelBytes(cols: number): number;
   /** The kernel that widens a panel: (panel, out, n). */
   readonly widen?: string;
-  /** Up to 16 rows of the file into the panel at this address, which is zero as yet. */
+  /** Packs up to 16 rows of the file into the panel at this address, which must be zero. */
   pack(source: DataView, rows: number, cols: number, buffer: ArrayBufferLike, at: number): void;
-  /** Row 0 to 15 of the panel at this address into target[to...]. */
+  /** Reads row 0 to 15 of the panel at this address into target[to...]. */
   read(
     buffer: ArrayBufferLike,
     at: number,
@@ -49,7 +49,7 @@ const f32Panels: FloatPanels = {
   },
 };
 
-const codedF16Tiles: FloatPanels = {
+const codedF16Panels: FloatPanels = {
   rowPanelBytes: (cols) => HALF_PANEL_HEADER + 2 * PANEL_ROWS * cols,
   widen: "widen_tile_f16",
   pack: (source, rows, cols, buffer, at) => {
@@ -85,7 +85,7 @@ function plainHalfPanels(value: (bits: number) => number): FloatPanels {
 const bf16Panels = plainHalfPanels(bf16ToF32);
 
 const floatPanels: Readonly<Record<Halves, Readonly<Record<FloatType, FloatPanels>>>> = {
-  coded: { f32: f32Panels, f16: codedF16Tiles, bf16: { ...bf16Panels, widen: "widen_bf16" } },
+  coded: { f32: f32Panels, f16: codedF16Panels, bf16: { ...bf16Panels, widen: "widen_bf16" } },
   hardware: { f32: f32Panels, f16: plainHalfPanels((bits) => f16ToF32[bits]!), bf16: bf16Panels },
 };
 
@@ -96,7 +96,7 @@ export function floatPanelsFor(
   return floatPanels[halves][type];
 }
 
-/** The type's panels, if it has any. */
+/** The type, if it has panels. */
 export function floatTypeOf(dtype: string): FloatType | undefined {
   return Object.hasOwn(floatPanels.coded, dtype) ? (dtype as FloatType) : undefined;
 }

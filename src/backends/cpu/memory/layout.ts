@@ -1,5 +1,5 @@
-// Where everything of the CPU backend will be, and what computes it, before there is any memory: weights, program,
-// kernels. Nothing is taken: so the same code says how much a model needs, and later makes it.
+// The layout of a model on the CPU backend: addresses of weights, the program, the kernels. It allocates nothing: measure()
+// and prepare() share it.
 
 import { usesOf } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
@@ -21,18 +21,18 @@ export interface LayoutRequest {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly threads: number;
-  /** Weights in panels, where their type has them. */
+  /** Pack weights into row panels, where their type has them. */
   readonly tiled: boolean;
-  /** What makes the kernels of matmuls; undefined: they are WebAssembly. */
+  /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
   readonly wasm: WasmFeatures;
   /** Which kernels compute which matmul; undefined: the default. */
   readonly choose: ChooseMatmul | undefined;
-  /** There is to be room for times. */
+  /** Reserve memory for recorded times. */
   readonly records: boolean;
   /** The first address that is used. */
   readonly memoryStart: number;
-  /** Buffers are kept apart, and there is to be room for reports (guard.ts). */
+  /** Guard mode: keep buffers apart, and reserve memory for reports (guard.ts). */
   readonly guard: boolean;
 }
 
@@ -40,20 +40,20 @@ export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly arena: Arena;
-  /** What the kernels of matmuls are made for. */
+  /** The target of the matmul kernels. */
   readonly target: KernelTarget;
   readonly weights: WeightStore;
   readonly packing: PackProgram;
   readonly compiled: Compiled;
-  /** Kernels that are machine code, and where their parameter blocks are; undefined: none are. */
+  /** Kernels that are machine code, and the address of their parameter blocks; undefined: there are none. */
   readonly native: NativeJob | undefined;
-  /** Where threads record times; undefined: they do not. */
+  /** Where threads record times; undefined: nowhere. */
   readonly records: RecordArea | undefined;
-  /** Where threads report kernels that leave their buffers; undefined: they are not watched. */
+  /** Where threads report kernels that leave their buffers; undefined: not in guard mode. */
   readonly reports: number | undefined;
 }
 
-/** A sentence: why the kernels that are needed cannot be machine code. */
+/** Returns a sentence where the kernels cannot be machine code. */
 export function layOut(request: LayoutRequest): Layout | string {
   const { plan, kv, threads, native } = request;
   const target = native?.target ?? wasmTarget(request.wasm);
@@ -74,7 +74,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
 }
 
-/** The code of all kernels that have any; a sentence where one of them has none. */
+/** The machine code of these kernels; a sentence: why one of them has none. */
 function nativeJob(
   native: NativeKernels,
   { nativeKernels }: Compiled,

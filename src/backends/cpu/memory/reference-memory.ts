@@ -1,5 +1,5 @@
-// The arena as the reference (graph/reference.ts) sees it: for nodes that have no kernel here, and for reading values. Only
-// the scratch memory of such nodes is its own, and none where there are no such nodes.
+// The arena as the memory of the reference (graph/reference.ts): for nodes without a kernel, and for reading values. It
+// allocates only the scratch memory of such nodes, where there are any.
 
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
@@ -72,7 +72,7 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
   };
 }
 
-/** A weight that is not in panels. */
+/** A weight that is not in row panels. */
 function loadedWeight(weight: Weight, { views }: Arena, weights: WeightStore): LoadedWeight {
   const { vector, raw } = weights.get(weight);
   const at = vector ?? raw;

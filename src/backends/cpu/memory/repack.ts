@@ -1,8 +1,8 @@
-// Weights on their way from the file's layout into panels, done by all threads: while the leader reads the next piece of
-// a matrix into one buffer of the shared memory, it and the helpers pack the piece in the other.
+// Packs weights from the file's layout into row panels, on all threads: while the next piece of a matrix is read into one
+// buffer of the shared memory, leader and helpers pack the piece in the other.
 //
-// The work is a program like any other to the team (team.ts): one instruction per matrix, of which only that of the
-// current piece has chunks, a panel of 16 rows each. Helpers serve this program first, and the model's own after it.
+// To the team (team.ts) this is a program like any other: one instruction per matrix, of which only that of the current piece
+// has chunks, a row panel each. Helpers run this program first, and the model's after it.
 
 import { WorkerError } from "../../../base/errors.ts";
 import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
@@ -17,15 +17,15 @@ import { controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import { floatPanelsFor, floatTypeOf } from "./float-panels.ts";
 
-/** A matrix that becomes panels: plain data, sent to every thread. */
+/** A weight to pack: plain data, sent to every thread. */
 export interface PackInstruction {
   readonly kind: "blocks" | "floats";
   readonly dtype: string;
-  /** Of so many rows, behind each other in the file; each begins with a new panel. */
+  /** The number of matrices of `rows` rows, one after the other in the file; each begins with a new panel. */
   readonly matrices: number;
   readonly rows: number;
   readonly cols: number;
-  /** Of a row in the file. */
+  /** Bytes of a row in the file. */
   readonly rowBytes: number;
   readonly at: number;
   readonly rowPanelBytes: number;
@@ -33,7 +33,7 @@ export interface PackInstruction {
 
 export interface PackProgram {
   readonly instructions: readonly PackInstruction[];
-  /** Whose layouts the panels have. */
+  /** The target, which the layout of panels depends on. */
   readonly target: KernelTarget;
   readonly threads: number;
   /** i32 area of the team: see team.ts. */
@@ -46,7 +46,7 @@ export interface PackProgram {
 }
 
 const INSTRUCTION = 0;
-const FIRST_TILE = 1;
+const FIRST_PANEL = 1;
 const ROWS = 2;
 const BUFFER = 3;
 const WORDS = 4;
@@ -76,7 +76,7 @@ export function layOutPacking(
   };
 }
 
-/** What each instruction does, on whichever thread. */
+/** The executors of the instructions, on any thread. */
 export function packExecutors(program: PackProgram, views: ArenaViews): Executor[] {
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
   return program.instructions.map((instruction, index) => {
@@ -88,7 +88,7 @@ export function packExecutors(program: PackProgram, views: ArenaViews): Executor
         const row = chunk * PANEL_ROWS;
         const rows = Math.min(PANEL_ROWS, piece[ROWS]! - row);
         const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
-        pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_TILE]! + chunk);
+        pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_PANEL]! + chunk);
       },
     };
   });
@@ -103,7 +103,7 @@ export class Packer {
   /** Time spent packing so far. */
   packMs = 0;
 
-  /** `isLost`: whether a thread that helps is gone. */
+  /** `isLost`: whether a helper has died. */
   constructor(program: PackProgram, views: ArenaViews, isLost: () => boolean) {
     this.#isLost = isLost;
     this.#program = program;
@@ -112,7 +112,7 @@ export class Packer {
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
-  /** Reads and packs what instruction `index` is for, one matrix after the other. */
+  /** Reads and packs the weight of instruction `index`, one matrix after the other. */
   async pack(index: number, read: WeightReader): Promise<void> {
     const { matrices } = this.#program.instructions[index]!;
     for (let matrix = 0; matrix < matrices; matrix++) await this.#packMatrix(index, matrix, read);
@@ -141,7 +141,7 @@ export class Packer {
     }
   }
 
-  /** Lets the helpers go on to the model's program. */
+  /** Ends this program, so that the helpers go on to the model's. */
   finish(): void {
     this.#team.stop();
   }
@@ -150,7 +150,7 @@ export class Packer {
     const piece = this.#program.piece / 4;
     const { i32 } = this.#views;
     i32[piece + INSTRUCTION] = index;
-    i32[piece + FIRST_TILE] = firstPanel;
+    i32[piece + FIRST_PANEL] = firstPanel;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
     const started = performance.now();
@@ -192,7 +192,7 @@ export function hasFloatPanels(cols: number): boolean {
   return cols % FLOAT_UNROLL === 0;
 }
 
-/** A panel by itself: engines handle small indices faster than those of a large memory. */
+/** Views of one panel: small indices are faster than those into a large memory. */
 export function panelWindow(views: ArenaViews, at: number, bytes: number): PanelMemory {
   return {
     bytes: views.i8.subarray(at, at + bytes),

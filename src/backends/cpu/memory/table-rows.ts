@@ -1,6 +1,5 @@
-// Rows of a matrix as floats, out of whichever layout it has in memory: embeddings. The values are those of the type's own
-// dequantize(), bit for bit. Plain TypeScript, on whichever thread; types with a kernel for raw rows (ops/embed.ts)
-// come here only when they lie in panels.
+// Reads rows of a matrix as floats, from any layout, for embeddings. The values are the bits of the type's dequantize(). Plain
+// TypeScript, on any thread; types with a kernel for raw rows (ops/embed.ts) use it only where they are in row panels.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";

@@ -1,11 +1,11 @@
-// Weights of the CPU backend: where each lies in the arena and in which layout.
+// The weights of the CPU backend: the address and the layout of each in the arena.
 //
 //   vector  float32, for norms and biases
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
-//   blocks  panels of quantized quants (kernels/ops/packed/packed.ts)
-//   floats  panels of F32, F16 or BF16
-// All are placed before the memory is made, and then read from the file one by one, a piece at a time: no second copy
-// of a matrix exists at any time. An embedding table that is the output matrix too lies in panels only.
+//   blocks  row panels of quantized types (kernels/ops/packed/packed.ts)
+//   floats  row panels of F32, F16 or BF16
+// All are placed before the memory is made, and then read from the file one by one, a piece at a time: there is never a second
+// copy of a matrix. Tied embeddings are in row panels only.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
@@ -33,7 +33,7 @@ export interface PlacedWeight {
   readonly raw?: number;
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
-  /** Of panels: which instruction packs them. */
+  /** The instruction that packs its row panels. */
   readonly packing?: number;
 }
 
@@ -50,7 +50,7 @@ export class WeightStore {
     this.#tiled = tiled;
   }
 
-  /** Finds a place for every weight; `uses` are the ops that will read it. Returns how so many threads will fill the panels. */
+  /** Places every weight; `uses` are the ops that read it. Returns the program by which so many threads pack the panels. */
   place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
     for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
     return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
@@ -106,12 +106,12 @@ export class WeightStore {
       return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
     }
     const multiplied = uses.has("matmul") || uses.has("matmul_id");
-    const panels = multiplied && this.#tiled ? this.#placeTiles(weight) : undefined;
+    const panels = multiplied && this.#tiled ? this.#placePanels(weight) : undefined;
     return panels ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
   }
 
-  /** undefined when the type or the shape has no panels. */
-  #placeTiles(weight: Weight): PlacedWeight | undefined {
+  /** undefined: the type or the shape has no row panels. */
+  #placePanels(weight: Weight): PlacedWeight | undefined {
     const { dtype, shape } = weight;
     const { matrices, rows, cols } = asMatrices(shape);
     const packing = packingOf(dtype.name);
@@ -157,8 +157,8 @@ export class WeightStore {
 }
 
 /**
- * A weight as matrices behind each other, each of which begins with a new panel. Experts whose rows fill their panels are
- * one matrix to whoever packs them.
+ * A weight as consecutive matrices, each of which begins with a new panel. Experts whose rows fill their panels are packed
+ * as one matrix.
  */
 function asMatrices(shape: readonly number[]): { matrices: number; rows: number; cols: number } {
   const [rows, cols] = [shape.at(-2)!, shape.at(-1)!];

@@ -1,5 +1,5 @@
-// A batch as numbers in the arena, where the instructions of all threads read it (program.ts has the places). Written by the
-// leading thread before the others begin.
+// Writes a batch into the arena, where the instructions of all threads read it (BatchArea in program.ts). The leader writes it
+// before the others begin.
 
 import { type Batch, countOf, KV_BLOCK_TOKENS, NO_SLOT, tableOf } from "../../../graph/batch.ts";
 import { type BatchArea, SEGMENT } from "../program.ts";

@@ -1,10 +1,10 @@
-// AMX tiles are large, and Linux lets a process use them only when it has asked: once, for all its threads. Asking
-// is a system call that Node does not make, so a small function of ours does, opened as kernels are.
+// Asks Linux for the permission to use AMX tiles, which a process needs once, for all its threads. Node does not make this
+// system call, so a small function of machine code does, loaded as kernels are.
 
 import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
 import type { NativeHost } from "../../../platform/platform.ts";
 
-/** void ask(double block): arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA); what it says goes into slot 1 of the block. */
+/** void ask(double block): arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA); its result goes into slot 1 of the block. */
 const askCode: readonly number[] = [
   ...[0xf2, 0x4c, 0x0f, 0x2c, 0xc0], // cvttsd2si r8, xmm0
   ...[0xbf, 0x23, 0x10, 0x00, 0x00], // mov edi, 0x1023

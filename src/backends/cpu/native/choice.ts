@@ -1,6 +1,5 @@
-// Matmuls as machine code: only by variants that have code. What is chosen (by default, or as it was tuned) estimates
-// which tiles fit the registers; the lowering knows. A variant that it refuses is replaced before anything is laid out, and
-// the sentence is told.
+// Replaces matmul variants that machine code refuses. The choice (by default, or tuned) only estimates which register tiles
+// fit; the lowering knows. A refused variant is replaced before anything is laid out, and the reason is noted.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { splitKnobs } from "../../../kernels/knobs.ts";
@@ -20,10 +19,10 @@ import type { NativeKernels } from "./native.ts";
 
 type NativeCompiler = Pick<NativeKernels, "target" | "lower">;
 
-/** Why a variant has no code for weights of this type: the lowering's sentence; undefined: it has. */
+/** Why a variant has no machine code for weights of this type, in the lowering's words; undefined: it has. */
 export type RefusalOf = (dtype: string, variant: MatmulVariant) => string | undefined;
 
-/** Models are laid out several times before they fit, and the same code is asked for each time. */
+/** A model may be laid out several times before it fits, with the same questions each time. */
 const remembered = new WeakMap<object, RefusalOf>();
 
 export function refusals(native: NativeCompiler): RefusalOf {
@@ -61,7 +60,7 @@ function kernelsIn({ vector, vectorStreams, vectorHalf, matrix }: VariantKernels
   const ofTiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
-  // The widest first: it is the one that is refused.
+  // The widest first: it is the most likely to be refused.
   return [...ofTiles.reverse(), vectorStreams, ...(vectorHalf ? [vectorHalf] : []), vector];
 }
 
@@ -98,8 +97,8 @@ function firstRefusal(
 }
 
 /**
- * The same as usual where its knobs are what does not fit; or the one with the most tokens that is no wider; or the smallest
- * of all, which whoever lowers it will refuse by itself.
+ * The same variant without knobs, if that fits; or the one with the most tokens that is no wider; or the smallest of all,
+ * which the lowering may refuse in turn.
  */
 function replacement(
   problems: readonly MatmulProblem[],

@@ -1,6 +1,5 @@
-// Kernels that are not matmuls, as machine code: with vectors as wide as the target has, or half as wide, where all
-// values that a kernel is called for come in whole vectors. One that does not, or that has no code (it needs more registers
-// than there are), stays WebAssembly.
+// Kernels that are not matmuls, as machine code: with vectors as wide as the target's, or half as wide, where all sizes that a
+// kernel is called with are whole vectors. Otherwise, or where the lowering refuses it, a kernel stays WebAssembly.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { elementwiseKernels, widestVectors } from "../../../kernels/ops/elementwise-table.ts";
@@ -16,7 +15,7 @@ function makerOf(name: string): Maker | undefined {
   return makersByName.get(name);
 }
 
-/** The kernel for the widest vectors that all these sizes are multiples of; a sentence: why it has no code. */
+/** The kernel for the widest vectors that all these sizes are multiples of; a sentence: why it has no machine code. */
 export function nativeElementwise(
   { target, lower }: NativeCompiler,
   name: string,
@@ -25,7 +24,7 @@ export function nativeElementwise(
   const make = makerOf(name);
   if (!make) return "not made for this target";
   let reason = "";
-  // Only the widest are an instruction set of their own; a target of 16 or 32 bytes has no others.
+  // Only targets with vectors of 64 bytes also have narrower ones.
   for (const width of target.width === 64 ? [64, 32] : [target.width]) {
     const unfit = counts.find((count) => count % (width / 4) !== 0);
     if (unfit !== undefined) reason = `${unfit} values are no multiple of ${width / 4}`;

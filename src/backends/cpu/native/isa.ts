@@ -1,5 +1,5 @@
-// What each target of machine code needs of a processor, and which of them a machine can run: as data, apart from the
-// lowerings (native.ts), so that asking costs nothing.
+// Which processor features each target of machine code needs, and which target a machine can run. Separate from the lowerings
+// (native.ts), so that asking loads none of them.
 
 import type { TargetName } from "../../../kernels/target.ts";
 import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
@@ -26,13 +26,13 @@ const isas: readonly NativeIsa[] = [
   { name: "arm64-dotprod", arch: "arm64", needs: ["asimd", "asimddp"] },
 ];
 
-/** The same processor without AMX tiles, as it is where the system refuses them. */
+/** The same processor without AMX tiles, for systems that refuse them. */
 export function withoutTiles(host: NativeHost): NativeHost {
   const features = [...host.features].filter((feature) => !feature.startsWith("amx"));
   return { ...host, features: new Set(features) };
 }
 
-/** The best that the processor has all for; `refused`: why there is none. `wanted` names one, for tests. */
+/** The best target whose features the processor has; `refused`: why there is none. `wanted` names one, for tests. */
 export function nativeIsa(
   access: NativeAccess,
   wanted?: TargetName,

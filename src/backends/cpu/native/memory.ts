@@ -1,5 +1,5 @@
-// System calls on a piece of memory that Node does not make (madvise, mprotect), by a small function of ours that is opened
-// as kernels are. All have the same form: an address, bytes, and a number that is part of the code.
+// System calls on memory that Node does not make (madvise, mprotect), by a small function of machine code that is loaded as
+// kernels are. All have the same form: an address, bytes, and a constant that is part of the code.
 
 import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
 import type { NativeHost } from "../../../platform/platform.ts";
@@ -14,7 +14,7 @@ export interface MemoryCall {
 const low = (value: number) => value & 0xff;
 const high = (value: number) => value >> 8;
 
-/** void call(double block): the call on slots 1 and 2 of the block; what it says goes into slot 3. */
+/** void call(double block): makes the call with slots 1 and 2 of the block; its result goes into slot 3. */
 const codes: Readonly<Record<NativeHost["arch"], (number: number, argument: number) => number[]>> =
   {
     x64: (number, argument) => [
@@ -48,7 +48,7 @@ function movz(register: number, value: number): number[] {
   return [low(word), low(high(word)), 0x80 | (word >> 16), 0xd2];
 }
 
-/** Opens the call: (address, bytes) to what the system answers, 0 or minus an error number. A string: why it cannot be made. */
+/** Loads the call: (address, bytes) to its result, 0 or minus an error number. A string: why it cannot be made. */
 export function memoryCall(
   host: NativeHost,
   { name, numbers, argument }: MemoryCall,

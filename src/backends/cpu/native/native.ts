@@ -1,9 +1,9 @@
-// Machine code for the CPU backend: which of the targets (kernels/target.ts) this machine can run, and the functions that
-// make code for it. Loaded by composition roots where the platform runs machine code, and nowhere else: a browser never
-// sees the lowerings.
+// Machine code for the CPU backend: the best of the targets (kernels/target.ts) for this machine, and the functions that
+// lower kernels to it. Only composition roots load this file, where the platform runs machine code: a browser never loads
+// the lowerings.
 //
-// A target is taken when the processor has all that its code uses (isa.ts), and when a first small kernel could be
-// opened and computed what it should.
+// A target is taken when the processor has the features that its code uses (isa.ts), and a small test kernel computes the
+// right result.
 
 import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
 import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
@@ -25,20 +25,20 @@ import { askForTiles } from "./amx.ts";
 import { BLOCK_SLOTS, entryCode, MOST_PARAMS, type NativeImage, nativeCalls } from "./entry.ts";
 import { type NativeTargetName, nativeIsa, withoutTiles } from "./isa.ts";
 
-/** A way to make kernels for this machine's processor. */
+/** Makes kernels for this machine's processor. */
 export interface NativeKernels {
   readonly target: KernelTarget;
   readonly host: NativeHost;
-  /** The kernel's code, or why it has none on this target: a sentence. Made once for each. */
+  /** The kernel's machine code, or a sentence: why it has none on this target. Cached. */
   lower(kernel: Kernel): NativeFunction | string;
   link(functions: readonly NativeFunction[]): NativeImage;
-  /** Why the AMX tiles that the processor has are not used. */
+  /** Why the processor's AMX tiles are not used. */
   readonly withoutTiles?: string;
 }
 
 type Lower = (kernel: Kernel) => NativeFunction;
 
-/** What makes code for each target, on any machine. */
+/** The lowering of each target; they run on any machine. */
 export const lowerings: Readonly<Record<NativeTargetName, Lower>> = {
   "x64-amx": (kernel) => lowerToX64(kernel, { isa: "avx512" }),
   "x64-avx512": (kernel) => lowerToX64(kernel, { isa: "avx512" }),
@@ -67,7 +67,7 @@ function kernelsOf(name: NativeTargetName, host: NativeHost): NativeKernels {
     target: nativeTargets[name],
     host,
     lower: (kernel) => {
-      // Names decode to what a kernel is made for, but not always to how wide.
+      // A kernel's name says what it computes, but not always its width.
       const key = `${kernel.name} ${kernel.width} ${kernel.registers}`;
       const made = known.get(key) ?? lowered(kernel, lowerings[name]);
       known.set(key, made);
@@ -99,7 +99,7 @@ function linked(functions: readonly NativeFunction[], arch: NativeHost["arch"]):
   };
 }
 
-/** Whether code can be opened and called here: what is wrong, or undefined. */
+/** Tests whether machine code can be loaded and called here: what is wrong, or undefined. */
 function tryOut(native: NativeKernels): string | undefined {
   const { target, host } = native;
   const code = native.lower(additionKernel(target.width));
@@ -117,7 +117,7 @@ function tryOut(native: NativeKernels): string | undefined {
   return isRight ? undefined : `a test kernel for ${target.name} computed a wrong result`;
 }
 
-/** Whether AMX tiles may be used and multiply as they should: what is wrong, or undefined. */
+/** Tests whether AMX tiles can be used and multiply correctly: what is wrong, or undefined. */
 function tryTiles(native: NativeKernels): string | undefined {
   const { host, target } = native;
   const refused = askForTiles(host);
@@ -139,7 +139,7 @@ function tryTiles(native: NativeKernels): string | undefined {
     : `a test matmul in AMX tiles for ${target.name} computed a wrong result`;
 }
 
-/** out = a . b, tiles as large as they can be. */
+/** out = a . b, with AMX tiles of the largest shape. */
 function tilesKernel(): Kernel {
   const k = new KernelBuilder("tiles", 64);
   const [a, b, out] = [k.param("ptr", "a"), k.param("ptr", "b"), k.param("ptr", "out")];

@@ -1,5 +1,5 @@
-// Activations as a matmul reads them: as bytes in tiles of tokens (quantize), or rounded to a type and back (round). Prepared
-// once for all matrices that read the same value (matmul-activations.ts).
+// Prepares activations for matmuls: quantized to bytes in token tiles (quantize), or rounded to a type and back (round). Once
+// for all matmuls that read the same value (matmul-activations.ts).
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import type { Rows } from "../../../graph/graph.ts";

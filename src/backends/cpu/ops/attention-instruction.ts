@@ -1,4 +1,4 @@
-// The instruction that an attention node becomes: what attention.ts makes and attention-passes.ts reads.
+// The instruction of an attention node: attention.ts makes it, attention-passes.ts runs it.
 
 export interface Attention {
   readonly op: "attention";
@@ -11,7 +11,7 @@ export interface Attention {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly vHeadDim: number;
-  /** Of a head of keys, and of values. */
+  /** Bytes of a head of keys, and of values. */
   readonly headBytes: number;
   readonly vHeadBytes: number;
   readonly rowBytes: number;
@@ -20,9 +20,9 @@ export interface Attention {
   readonly scale: number;
   readonly window: number | undefined;
   readonly causal: boolean;
-  /** Where it is not causal, the address of the sequences' lengths. */
+  /** The address of the sequences' lengths, where attention is not causal. */
   readonly lengths: number | undefined;
   readonly softcap: number | undefined;
-  /** Address of a score for each head. */
+  /** f32 [heads]. */
   readonly sinks: number | undefined;
 }

@@ -1,9 +1,10 @@
-// How one pass of attention calls its kernels: for one query, for four heads that share a KV head, or for one head of four
-// tokens that follow one another. A pass goes through a range of positions, which may begin and end in the middle of a block.
+// Calls the kernels of attention. A pass is for one query, for four heads that share a KV head, or for one head of four
+// neighbouring tokens, and goes over a range of positions, which may begin and end in the middle of a block.
 //
-// Scores are computed from a multiple of 4 on, because the kernels take rows in fours; weights are mixed from the first
-// position of the range on. Four tokens have ranges that begin and end up to three positions apart: what all four attend to is
-// mixed for all at once, what comes before and after it for each by itself, so that every sum is in the order of positions.
+// Scores are computed from a multiple of 4 on, because the kernels take rows in fours; values are summed from the first
+// position of the range on. The ranges of four tokens begin and end up to three positions apart: the positions that all four
+// attend to are summed for all at once, those before and after for each token alone, so that every sum is in the order of
+// positions.
 
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
@@ -13,10 +14,10 @@ import type { Attention } from "./attention-instruction.ts";
 /** Queries that the wide attention kernels take at once. */
 export const WIDE_QUERIES = 4;
 
-/** For a token (or four from it on), a KV head, and the number of the first query: token * heads + head. */
+/** Runs a token (or four from it on) with a KV head; `query` is the number of the first query: token * heads + head. */
 type Pass = (token: number, kvHead: number, query: number) => void;
 
-/** The kernels for one query, or for four of them that are so many bytes apart; `count` rows from `keys` or `values` on. */
+/** The kernels for one query, or for four at a fixed stride; `count` rows from `keys` or `values` on. */
 interface Queries {
   score(
     q: number,
@@ -37,13 +38,13 @@ interface Queries {
   ): void;
 }
 
-/** Of the widest vectors: elementwise kernels take whole ones. */
+/** Lanes of the widest vectors: elementwise kernels take whole vectors. */
 const MOST_LANES = 16;
 
 const blocksOf = (count: number) => Math.floor(count / KV_BLOCK_TOKENS);
 const lastOf = (count: number) => count % KV_BLOCK_TOKENS;
 
-/** Tokens of this token's sequence after the batch, where attention asks for them. */
+/** Tokens of this token's sequence after the batch, where attention needs them. */
 export function lengthOf(
   { lengths }: Attention,
   { views }: ExecutorContext,
@@ -68,7 +69,7 @@ export function makePasses(
   const weigh = makeWeigh(i, c);
   const { i32 } = c.views;
   const positions = batch.positions / 4;
-  // Plain attention asks for nothing but the position: these are called for every head.
+  // Plain attention needs only the position. These run for every head, so they are chosen once.
   const fromOf =
     i.window === undefined ? () => 0 : (token: number) => attendedFrom(i, i32[positions + token]!);
   const toOf = i.causal
@@ -77,7 +78,7 @@ export function makePasses(
   const tableOf = (token: number) => i.tables + token * batch.tableLength * 4;
   const firstScored = (from: number) => from - (from % 4);
 
-  /** Rows of a range that lie in its first block, where it begins in the middle of one; else none. */
+  /** Rows of a range in its first block, where it begins in the middle of one; else 0. */
   const rowsBefore = (from: number, to: number) =>
     lastOf(from) === 0 ? 0 : Math.min(KV_BLOCK_TOKENS - lastOf(from), to - from);
 
@@ -96,7 +97,7 @@ export function makePasses(
     if (left > 0) by.score(q, keys, before > 0 ? entry + 4 : entry, scores + before * 4, left, offset);
   };
 
-  /** `row` has the weight of the first position of the range. */
+  /** `row` is the address of the weight of the range's first position. */
   // biome-ignore format: parameters in the kernels' order, on one line
   const mixRange = (by: Queries, row: number, table: number, query: number, from: number, to: number, kvHead: number, isNew: number): void => {
     const out = i.out + query * outStride;
@@ -135,7 +136,7 @@ export function makePasses(
     fourTokens: (token, kvHead, query) => {
       const last = token + WIDE_QUERIES - 1;
       const first = fromOf(token);
-      // What all four attend to.
+      // The positions that all four attend to.
       const from = fromOf(last);
       const to = toOf(token);
       const base = firstScored(first);
@@ -158,7 +159,7 @@ export function makePasses(
   };
 }
 
-/** Scores become weights: `count` of them at `row`, of query number `query`. */
+/** Turns `count` scores at `row` into softmax weights, for query number `query`. */
 type Weigh = (row: number, count: number, query: number) => void;
 
 function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
@@ -169,12 +170,12 @@ function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
   }
   const cap = c.kernels.softcap;
   return (row, count, query) => {
-    // The softmax multiplies by the scale, so that the cap is as much larger. What lies behind the scores is nobody's.
+    // The softmax multiplies by the scale later, so the cap is divided by it. The floats after the scores are unused.
     if (softcap !== undefined)
       cap!(row, row, Math.ceil(count / MOST_LANES) * MOST_LANES, softcap / scale);
     if (sinks === undefined) softmax(row, row, count, scale);
     else {
-      // One more score, behind those of positions: its weight is never mixed.
+      // A sink is one more score after those of positions, without a value.
       c.views.f32[row / 4 + count] = c.views.f32[sinks / 4 + (query % heads)]! / scale;
       softmax(row, row, count + 1, scale);
     }
@@ -192,7 +193,7 @@ function oneQuery({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels 
   };
 }
 
-/** Queries and results are `apart` heads from each other. */
+/** Queries and results are `apart` heads apart. */
 // biome-ignore format: a kernel's parameters in their order, on one line
 function fourQueries({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext, apart: number, scoreStride: number): Queries {
   const [scores, mix] = [kernels[`attn_scores4_${kvType}`]!, kernels[`attn_mix4_${kvType}`]!];

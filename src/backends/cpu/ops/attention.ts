@@ -1,11 +1,11 @@
 // attention: scores, softmax and mix, by kernels over the paged cache (attention-passes.ts).
 //
-// Four queries that look at the same keys and values go through the cache in one pass: four heads that share a KV head, or,
-// of the heads that are left, one head of four tokens that follow one another (a prompt). Every query's result is the same
-// bits either way: the kernels add in one order, and positions that a token does not attend to are never mixed into it.
+// Four queries that attend to the same keys and values share a pass over the cache: four heads that share a KV head, or, of
+// the remaining heads, one head of four neighbouring tokens (prefill). A query's result has the same bits either way: the
+// kernels add in the same order, and positions that a token does not attend to never contribute to it.
 //
-// Which positions those are is a range (graph/attended.ts). Table entries of blocks that lie before it are never read: their
-// blocks may be another sequence's by now.
+// A token attends to a range of positions (graph/attended.ts). Table entries of blocks before that range are never read: those
+// blocks may belong to another sequence by now.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
@@ -59,7 +59,7 @@ export const attention: InstructionDef<Attention> = {
   execute,
 };
 
-/** Chunks are (token, KV head). The first of four tokens does what is done for all four. */
+/** Chunks are (token, KV head). The chunk of the first of four tokens computes all four. */
 function execute(i: Attention, c: ExecutorContext): Executor {
   const sharing = i.heads / i.kvHeads;
   const wideHeads = sharing - (sharing % WIDE_QUERIES);
@@ -84,7 +84,7 @@ function execute(i: Attention, c: ExecutorContext): Executor {
   };
 }
 
-/** The four tokens of which this is one (0 to 3, 4 to 7, ...) follow one another in one sequence, and have positions in common. */
+/** Whether this token's four (0 to 3, 4 to 7, ...) follow one another in one sequence, and attend to common positions. */
 function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   const first = token - (token % WIDE_QUERIES);
   const last = first + WIDE_QUERIES - 1;
@@ -99,7 +99,7 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   );
 }
 
-/** The token before is the one before it in its sequence: the cache of all positions from `from` up to there is the same. */
+/** Whether the row before is the token before it in its sequence: both then read the same cache from `from` up to there. */
 function follows(
   { program: { batch }, views: { i32 } }: ExecutorContext,
   tables: number,

@@ -1,5 +1,4 @@
-// The ops that compute each value by itself: of one operand (activate, scale, softcap; rounding of activations, too), and of
-// two (add, mul, gate).
+// Elementwise ops: of one operand (activate, scale, softcap; also the rounding of activations), and of two (add, mul, gate).
 
 import type { Activation, NodeOf, Rows, Value } from "../../../graph/graph.ts";
 import { activations } from "../../../graph/reference.ts";
@@ -13,10 +12,10 @@ import {
   type NodeCompiler,
 } from "./op.ts";
 
-/** Floats of a chunk: large enough to be worth taking, small enough to share. */
+/** Floats of a chunk: large enough to pay off, small enough to share. */
 const ELEMENTS_PER_CHUNK = 8192;
 
-/** kernel(x, out, n, argument); most do not read the last. */
+/** kernel(x, out, n, argument); most kernels do not read the last. */
 export interface Unary {
   readonly op: "unary";
   readonly rows: Rows;

@@ -1,4 +1,4 @@
-// embed: rows of a table, as floats.
+// embed: the token embeddings, rows of a table as floats.
 
 import { perRow } from "../executor.ts";
 import { makeRowReader } from "../memory/table-rows.ts";
@@ -15,7 +15,7 @@ export interface Embed {
 
 /**
  * Kernels that turn a raw row of a table into floats, and how many columns they take at a time. Rows of other types are
- * unpacked by TypeScript: measured, 3 us for 2048 columns, beside 10 ms and more for what a token then costs.
+ * dequantized by TypeScript, which takes 3 us for 2048 columns, where a token takes 10 ms and more.
  */
 const rowKernels: Readonly<Record<string, { kernel: string; unit: number }>> = {
   f32: { kernel: "copy", unit: 4 },

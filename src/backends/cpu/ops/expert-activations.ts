@@ -1,8 +1,8 @@
-// Activations as the matmuls of experts read them, in the order of the groups (expert-groups.ts): as bytes in tiles of an
-// expert's tokens, or floats copied behind each other where an expert has several tokens.
+// Prepares activations for the matmuls of experts, in the order of the groups (expert-groups.ts): quantized to bytes in token
+// tiles of each expert, or floats copied to consecutive rows where an expert has several tokens.
 //
-// A row of x serves all slots of its token, or there is one for each slot. A batch of one token whose slots share a row
-// stores that once, for all experts.
+// All slots of a token share a row of x, or each has its own. A batch of one token whose slots share a row stores it once, for
+// all experts.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { perRow, rowCount } from "../executor.ts";
@@ -16,13 +16,13 @@ interface FromRows {
   readonly groups: GroupTable;
   readonly x: number;
   readonly out: number;
-  /** Of one row of weights. */
+  /** Columns of the weights. */
   readonly cols: number;
-  /** Rows of x that a token has: 1, or one for each slot. */
+  /** Rows of x for each token: 1, or one for each slot. */
   readonly perToken: number;
 }
 
-/** Prepared activations are no row's area (op.ts), so that nothing is written. */
+/** Prepared activations are not listed as written (op.ts). */
 const rowsOfX: StageAccess<FromRows> = {
   stage: "row by row",
   of: ({ rows, x, cols, perToken }) => ({
@@ -32,7 +32,7 @@ const rowsOfX: StageAccess<FromRows> = {
   }),
 };
 
-/** Whether all pairs of the batch are one row. */
+/** Whether all pairs of the batch share one row. */
 export function isOneRow(tokens: number, perToken: number): boolean {
   return tokens === 1 && perToken === 1;
 }
@@ -42,7 +42,7 @@ export interface QuantizeExperts extends FromRows {
   readonly variants: readonly ActivationVariant[];
   readonly choice: ChoiceTable;
   readonly span: number;
-  /** From a pair's activations to the next one's, whichever variant stores them. */
+  /** Bytes from a pair's activations to the next one's, for all variants. */
   readonly pairBytes: number;
 }
 
@@ -83,7 +83,7 @@ export const quantizeExperts: InstructionDef<QuantizeExperts> = {
   },
 };
 
-/** Copies the rows of experts that have several tokens; others read theirs where they are. */
+/** Copies the rows of experts that have several tokens; others read theirs in place. */
 export interface GatherExperts extends FromRows {
   readonly op: "gather_experts";
 }

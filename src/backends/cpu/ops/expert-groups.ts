@@ -1,5 +1,5 @@
-// The tokens of a batch, grouped by expert: which (token, slot) pairs each expert computes, in shared memory. Made once for
-// all matmuls of the same routes; kernels then take the pairs of an expert as they take the tokens of a dense matmul.
+// Groups the tokens of a batch by expert: which (token, slot) pairs each expert computes, in shared memory. Done once for all
+// matmuls of the same routes; kernels then treat the pairs of an expert as the tokens of a dense matmul.
 //
 // i32 words at GroupTable.at:
 //   count                number of groups: experts that any token uses
@@ -14,16 +14,16 @@ import type { Rows } from "../../../graph/graph.ts";
 import { type ExecutorContext, rowCount } from "../executor.ts";
 import type { InstructionDef } from "./op.ts";
 
-/** Where the groups are: plain data. */
+/** The address and sizes of the groups: plain data. */
 export interface GroupTable {
   readonly at: number;
-  /** Of the routes. */
+  /** The rows of the routes. */
   readonly rows: Rows;
   readonly slots: number;
   readonly experts: number;
-  /** Groups that there can be. */
+  /** The most groups. */
   readonly most: number;
-  /** Pairs that there can be. */
+  /** The most pairs. */
   readonly pairs: number;
 }
 
@@ -35,7 +35,7 @@ export function groupTableBytes({ experts, most, pairs }: Omit<GroupTable, "at">
 export interface ExpertGroups {
   count(): number;
   expert(group: number): number;
-  /** First pair of a group; of the group after the last: how many pairs there are. */
+  /** First pair of a group; for the group after the last, the number of pairs. */
   start(group: number): number;
   pair(position: number): number;
   position(pair: number): number;

@@ -1,9 +1,9 @@
-// How a matmul with a matrix for each expert runs: the pairs of an expert (expert-groups.ts) go through the kernels as the
-// tokens of a dense matmul do, over the expert's part of the weights. Experts that no token uses are not read.
+// Runs a matmul with a matrix for each expert: the pairs of an expert (expert-groups.ts) are the tokens of a dense matmul over
+// the expert's matrix. Experts that no token uses are not read.
 //
-// A chunk is a fraction of all work, whatever the groups are: there are as many in every batch, so that nothing is planned
-// anew for one. A row panel costs as much as its tokens, and one more for reading it. Every result is the same bits
-// whoever computes it, and with how many others.
+// A chunk is a fixed fraction of all work, so every batch has the same number of chunks, whatever its groups are, and stages
+// are not planned again. The cost of a row panel is its tokens, plus one for reading it. A result has the same bits whatever
+// thread computes it, and with whatever other pairs.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -19,13 +19,13 @@ import {
 } from "./matmul-data.ts";
 import { chosen, runVariant, type TileKernels } from "./matmul-run.ts";
 
-/** Chunks are cut from so many parts of the work. */
+/** The whole work, in units of which chunks are fractions. */
 const WHOLE = 1 << 16;
 
-/** Rows (or tiles of them) from..to of the expert of a group. */
+/** Runs rows (or row panels) from..to of the expert of a group. */
 type RunGroup = (group: number, from: number, to: number) => void;
 
-/** Cuts the rows of all groups, `perExpert` in each, into chunks. */
+/** Splits the rows of all groups, `perExpert` in each, into chunks. */
 function inChunks(
   i: Matmul,
   c: ExecutorContext,
@@ -80,7 +80,7 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
       done = Math.max(from, Math.min(to, wholePanels));
       if (done > from) runPanels(w, x, 1, from, done, out, i.n * 4);
     }
-    // Pairs of an expert are rows of several tokens, and a last tile may have rows that do not exist: compute them beside.
+    // Results go through scratch memory: pairs are rows of several tokens, and the last panel may have padding rows.
     for (; done < to; done += GROUP_PANELS) {
       const end = Math.min(to, done + GROUP_PANELS);
       const stride = (end - done) * PANEL_ROWS;
@@ -97,7 +97,7 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
   });
 }
 
-/** Where the activations of a group are. */
+/** The address of the activations of a group. */
 function activationsAt(
   i: TiledMatmul,
   { perToken, pairBytes, direct, groups: { slots } }: ExpertMatmul,
@@ -114,7 +114,7 @@ function activationsAt(
   return i.x + start * pairBytes;
 }
 
-/** Row by row: each is unpacked to floats once for all pairs of its expert. */
+/** Row by row: each row is dequantized once for all pairs of its expert. */
 export function expertRows(i: MatmulRows, c: ExecutorContext): Executor {
   const own = i.experts!;
   const { perToken } = own;

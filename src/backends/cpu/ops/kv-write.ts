@@ -1,4 +1,4 @@
-// kv_write: keys and values of each token, to their place in the paged cache.
+// kv_write: stores keys and values of each token in the paged cache.
 
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { perRow } from "../executor.ts";

@@ -1,4 +1,4 @@
-// A node that has no kernel here: the reference computes it, on the leading thread alone.
+// A node without a kernel: the reference computes it, on the leader's thread alone.
 
 import type { InstructionDef } from "./op.ts";
 

@@ -1,6 +1,6 @@
-// The activations of matmuls: quantized to bytes, or rounded and still floats, and for experts in the order of their groups.
-// Each is prepared by an instruction before the first matmul that reads it, once for all that read the same value. This file
-// makes these instructions (activations.ts, expert-activations.ts and expert-groups.ts run them) and owns the buffers that they
+// Prepares the activations of matmuls: quantized to bytes, or rounded as floats; for experts, in the order of their groups. An
+// instruction prepares them before the first matmul that reads them, once for all that read the same value. This file makes
+// these instructions (activations.ts, expert-activations.ts and expert-groups.ts define them), and owns the buffers that they
 // write and the scratch memory that all matmuls share. matmul-lower.ts makes the matmuls.
 
 import { ModelError } from "../../../base/errors.ts";
@@ -16,15 +16,15 @@ import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-gr
 import type { ExpertMatmul } from "./matmul-data.ts";
 import { type Chosen, colsOf, isMatmul, type MatmulCompiler } from "./matmul-node.ts";
 
-/** One buffer, and which value it was prepared from. */
+/** A buffer, and the value that it was prepared from. */
 interface Prepared {
   readonly at: number;
   holds: Value | undefined;
-  /** In the order of whose groups, where it is that of experts. */
+  /** The routes whose groups it is ordered by, for experts. */
   routes: Value | undefined;
 }
 
-/** Where the activations of experts are, and what the matmul must know of them. */
+/** The address of the activations of experts, and the matmul's data about them. */
 interface ExpertActivations {
   readonly x: number;
   readonly of: Pick<ExpertMatmul, "groups" | "perToken" | "pairBytes" | "direct">;
@@ -32,16 +32,16 @@ interface ExpertActivations {
 
 export class MatmulActivations {
   readonly #c: MatmulCompiler;
-  /** By what they hold: layers are alike, and share them. */
+  /** By the kind of their contents: all layers share them. */
   readonly #prepared = new Map<string, Prepared>();
-  /** Areas that all matmuls share, with room for each thread. */
+  /** Areas that all matmuls share, with a part for each thread. */
   readonly #scratch = new Map<string, number>();
 
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
   }
 
-  /** A slot was written: what was prepared from its old value is of no use any more. */
+  /** Forgets what was prepared from a slot, whose value is overwritten. */
   forget(slot: number): void {
     const isWritten = (held: Value | undefined) => held && this.#c.address(held) === slot;
     for (const prepared of this.#prepared.values()) {
@@ -59,7 +59,7 @@ export class MatmulActivations {
     });
   }
 
-  /** Activations rounded to what the reference rounds them to beside this weight, still as floats: f32 [rows][cols]. */
+  /** Activations rounded to this weight's activation type, as floats: f32 [rows][cols]. */
   rounded(x: Value, weight: Weight): number {
     const { activation } = weight.dtype;
     if (activation === "f32") return this.#c.address(x);
@@ -95,7 +95,7 @@ export class MatmulActivations {
     return { x, of: { groups, perToken: from.perToken, pairBytes, direct: -1 } };
   }
 
-  /** As rounded(), in the order of the experts' groups; experts with one token read what is rounded where it is. */
+  /** As rounded(), in the order of the experts' groups; experts with one token read the rounded values in place. */
   gatheredExperts(node: NodeOf<"matmul_id">): ExpertActivations {
     const groups = this.groups(node);
     const direct = this.rounded(node.x, node.weight);
@@ -143,7 +143,7 @@ export class MatmulActivations {
     return at;
   }
 
-  /** The buffer of this key, prepared from `holds` by the instruction that `prepare` makes, unless that was done before. */
+  /** The buffer of this key, prepared from `holds` by the instruction that `prepare` makes, unless it is already. */
   #once(
     key: string,
     bytes: number,
@@ -167,7 +167,7 @@ export class MatmulActivations {
     return prepared.at;
   }
 
-  /** How the variants of a choice store activations; bytes of a block: enough for all variants that there are. */
+  /** How the variants of a choice store activations, and the bytes of a block that are enough for all variants. */
   #variants(span: 1 | 8, choice: MatmulChoice) {
     const { target } = this.#c.options;
     const variants = choice.variants.map(({ replicated, tokens }) => ({
@@ -182,12 +182,12 @@ export class MatmulActivations {
       blockBytes: activationBlockBytes(replicated, target.width),
       tile: tokens,
     }));
-    // Buffers are shared by all groups, whatever they choose.
+    // Matmuls with different choices share the buffers.
     const isReplicated = matmulVariants(target).some((variant) => variant.replicated);
     return { variants, blockBytes: activationBlockBytes(isReplicated, target.width) };
   }
 
-  /** Bytes of all slots of a token, at most. */
+  /** The most bytes of all slots of a token. */
   #longestSlots(bytesOf: (cols: number) => number): number {
     const { graph } = this.#c.options.plan;
     const ofNodes = graph.nodes.map((node) =>

@@ -1,4 +1,4 @@
-// What the instructions of matmuls are made of: plain data, for matmul.ts and for those who lower and run them.
+// The data of matmul instructions, for matmul.ts and the files that lower and run them.
 
 import type { Rows } from "../../../graph/graph.ts";
 import type { GroupTable } from "./expert-groups.ts";
@@ -9,42 +9,42 @@ export interface Matmul {
   readonly n: number;
   readonly k: number;
   readonly out: number;
-  /** f32 [n], of each expert where there are several, or -1. */
+  /** f32 [n], or [experts * n]; -1: no bias. */
   readonly bias: number;
-  /** Each token is multiplied with the matrices of its experts; undefined: there is one matrix. */
+  /** Each token uses the matrices of its experts; undefined: there is one matrix. */
   readonly experts?: ExpertMatmul | undefined;
 }
 
-/** What a matmul with a matrix for each expert has beside that: n and k are those of one expert. */
+/** The additional data of a matmul with a matrix for each expert; n and k are those of one expert. */
 export interface ExpertMatmul {
   readonly groups: GroupTable;
-  /** From one expert's weights to the next one's. */
+  /** Bytes from one expert's weights to the next one's. */
   readonly expertBytes: number;
-  /** Rows of x that a token has: 1, or one for each slot. */
+  /** Rows of x for each token: 1, or one for each slot. */
   readonly perToken: number;
-  /** Of prepared activations: from one pair's to the next one's. */
+  /** Bytes from one pair's prepared activations to the next one's. */
   readonly pairBytes: number;
-  /** x as it is, where experts with a single token read it; -1: they read what was prepared. */
+  /** The address of unprepared x, where experts with a single token read it; -1: they read prepared activations. */
   readonly direct: number;
   /** f32 [rows][GROUP_PANELS * 16] for each thread: results of an expert that has several tokens. */
   readonly panel: number;
   readonly panelBytes: number;
 }
 
-/** row panels that are computed for an expert's tokens before their results go to where they belong. */
+/** Row panels that are computed for an expert's tokens before their results are copied to `out`. */
 export const GROUP_PANELS = 16;
 
-/** One way to compute a matmul of tiles: a variant of kernels/matmul-variants.ts with its kernels' names. */
+/** A variant of kernels/matmul-variants.ts with the names of its kernels. */
 export interface TiledVariant {
   readonly vector: string;
-  /** The same for `streams` row panels in turns. */
+  /** The same for `streams` row panels at once. */
   readonly vectorStreams: string;
   /** And for half as many. */
   readonly vectorHalf?: string;
   readonly streams: number;
   /**
-   * For tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all of `streams` row panels in turns; empty:
-   * tokens come one by one.
+   * For token tiles of 2, 3, ..., `tile` tokens and so many groups of rows, or all groups of `streams` row panels at once;
+   * empty: tokens are computed one by one.
    */
   readonly matrix: readonly {
     readonly kernel: string;
@@ -52,9 +52,9 @@ export interface TiledVariant {
     readonly inStreams?: string;
   }[];
   readonly tile: number;
-  /** From one token's activations to the next one's. */
+  /** Bytes from one token's activations to the next one's. */
   readonly tokenBytes: number;
-  /** Cut into chunks for all threads. */
+  /** Split into chunks for all threads. */
   readonly shared: boolean;
 }
 
@@ -65,23 +65,23 @@ export interface ActivationVariant {
   readonly tile: number;
 }
 
-/** Address of i32 [most rows + 1]: which variant computes so many rows. Matmuls and their activations share it. */
+/** Address of i32 [most rows + 1]: the variant for each number of rows. Matmuls and their activations share it. */
 export type ChoiceTable = number;
 
 export interface TiledMatmul extends Matmul {
   readonly variants: readonly TiledVariant[];
-  /** Bytes of a vector of the kernels: the results of a group of rows. */
+  /** Bytes of a vector of the kernels, which holds the results of a group of rows. */
   readonly width: number;
   readonly choice: ChoiceTable;
   readonly x: number;
   readonly w: number;
   readonly rowPanelBytes: number;
-  /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+  /** f32 [rows][16] for each thread: results of a row panel with padding rows. */
   readonly scratch: number;
   readonly scratchBytes: number;
 }
 
-/** Any type: each row unpacked to floats, then multiplied. */
+/** The generic matmul, for any type: each row is dequantized, then multiplied. */
 export interface MatmulRows extends Matmul {
   readonly op: "matmul_rows";
   readonly kernel: string;
@@ -89,7 +89,7 @@ export interface MatmulRows extends Matmul {
   readonly x: number;
   readonly w: number;
   readonly rowBytes: number;
-  /** f32 [k] for each thread, with room for the longest rows of all matmuls, which share it. */
+  /** f32 [k] for each thread, as long as the longest row of all matmuls, which share it. */
   readonly scratch: number;
   readonly scratchBytes: number;
 }

@@ -1,9 +1,9 @@
 // The kernels of a matmul: those of a variant (kernels/matmul-variants.ts) for one type of weights.
 // matmul-lower.ts puts their names into instructions; matmul-run.ts calls them.
 //
-// A matmul has kernels for one token, which stream over the weights, and one for each width of a tile of tokens: the
-// last tile of a batch may be narrower than the others. Full tiles may have one that streams as well, or one that computes in
-// AMX tiles or by pairs of rows. Knobs (kernels/knobs.ts) are those of all its other kernels.
+// A matmul has kernels for one token, which stream over the weights, and one for each width of a token tile, since the last
+// token tile of a batch may be narrower. Full token tiles may also have a kernel that streams, or one with AMX tiles or
+// SMMLA. Knobs (kernels/knobs.ts) apply to all kernels but the last two.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { type Knobs, knobWords } from "../../../kernels/knobs.ts";
@@ -26,7 +26,7 @@ import {
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { FloatType } from "../memory/float-panels.ts";
 
-/** Bytes of scratch memory that AMX tiles or pairs of rows need for so many tokens, for each thread. */
+/** Bytes of scratch memory for each thread that AMX or SMMLA kernels need for so many tokens. */
 export function matmulScratchBytes(tokens: number): number {
   return Math.max(tileScratchBytes(tokens), PAIR_SCRATCH_BYTES);
 }
@@ -34,11 +34,11 @@ export function matmulScratchBytes(tokens: number): number {
 export interface VariantKernels {
   /** One token, one row panel after the other. */
   readonly vector: Kernel;
-  /** One token, `streams` row panels in turns. */
+  /** One token, `streams` row panels at once. */
   readonly vectorStreams: Kernel;
-  /** The same for half as many, where that still is several: for what a share of rows has left over. */
+  /** The same for half as many, where that is still several: for the remaining panels of a chunk. */
   readonly vectorHalf?: Kernel;
-  /** For tiles of 2, 3, ... tokens. */
+  /** For token tiles of 2, 3, ... tokens. */
   readonly matrix: readonly MatrixKernels[];
 }
 
@@ -46,7 +46,7 @@ export interface MatrixKernels {
   readonly kernel: Kernel;
   /** Groups of rows that it computes at once. */
   readonly groups: number;
-  /** The same for all groups of `streams` row panels in turns. */
+  /** The same for all groups of `streams` row panels at once. */
   readonly inStreams?: Kernel;
 }
 
@@ -92,7 +92,7 @@ export function blockKernels(
   };
 }
 
-/** Streams from which on half of them are a kernel of their own. */
+/** The fewest streams for which there is a kernel with half as many. */
 const MANY_STREAMS = 8;
 
 function inStreams(
@@ -106,7 +106,7 @@ function inStreams(
   };
 }
 
-/** Makes a kernel with such knobs, which are part of its name where they are not the usual ones. */
+/** Makes a kernel with these knobs, which are part of its name where they differ from the default. */
 function arranged(
   knobs: Knobs = {},
   plainName: string,
@@ -120,8 +120,7 @@ function arranged(
 }
 
 /**
- * For weights of float `type`. Where half floats are coded, the matrix kernels multiply float32 tiles, to which they are
- * widened.
+ * For weights of float `type`. Where half floats are coded, panels are widened, and the matrix kernels read float32 panels.
  */
 export function floatKernels(
   type: FloatType,
@@ -152,10 +151,10 @@ export function floatKernels(
   };
 }
 
-/** Floats, tiles of tokens in the cache: 1.02 times as fast with 64 bytes a vector, 1.04 with 32. Blocks: no faster, or slower. */
+/** Float weights in the cache: 1.02 times as fast with vectors of 64 bytes, 1.04 with 32. Quantized types are no faster. */
 const inWideTiles: Knobs = { unroll: 2 };
 
-/** Tiles of so few tokens take all rows: with less than eight sums on their way, each fma waits for the one before. */
+/** Token tiles of up to so many tokens take all groups: with fewer than eight sums in flight, each fma waits for the last. */
 const NARROW = 2;
 
 /** 2, 3, ... tokens. */

@@ -1,5 +1,5 @@
-// Matmuls on the CPU backend: the instruction of each, and the choice of variants that it shares with those that read the same
-// activations. Which kernels: matmul-kernels.ts; what prepares the activations: matmul-activations.ts.
+// Lowers matmuls to instructions on the CPU backend, with one choice of variants for all matmuls that read the same
+// activations. matmul-kernels.ts makes their kernels, matmul-activations.ts prepares their activations.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -37,10 +37,10 @@ import {
   type MatmulNode,
 } from "./matmul-node.ts";
 
-/** Bytes of a vector register in kernels that are not made for the target: WebAssembly's. */
+/** Bytes of a vector register of WebAssembly, for kernels that are not made for the target. */
 export const WIDTH = 16;
 
-/** What an instruction reads, and what it must know of it where there are experts. */
+/** The activations that an instruction reads, and its data about experts. */
 type Input = Pick<TiledMatmul, "x" | "experts">;
 
 type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "vectorHalf" | "matrix">;
@@ -63,7 +63,7 @@ export class MatmulLowering {
     return this.#rowByRow(node, placed.raw!);
   }
 
-  /** A slot was written: what was prepared from its old value is of no use any more. */
+  /** Forgets what was prepared from a slot, whose value is overwritten. */
   forget(slot: number): void {
     this.#activations.forget(slot);
   }
@@ -135,7 +135,7 @@ export class MatmulLowering {
     };
   }
 
-  /** The names of a variant's kernels. They are made once: for every layer again, they took 150 MB and a second. */
+  /** The names of a variant's kernels, which are made once: made for every layer, they took 150 MB and a second. */
   #named(key: string, make: () => VariantKernels): VariantNames {
     let names = this.#names.get(key);
     if (!names) {
@@ -155,7 +155,7 @@ export class MatmulLowering {
     return names;
   }
 
-  /** All matmuls of packed blocks that read the same prepared activations as this one, itself included. */
+  /** All matmuls of quantized types that read the same prepared activations as this one, itself included. */
   #sharing({ op, x }: MatmulNode, span: 1 | 8): MatmulProblem[] {
     const { plan, weights } = this.#c.options;
     return plan.graph.nodes.flatMap((node) => {
@@ -165,7 +165,7 @@ export class MatmulLowering {
     });
   }
 
-  /** Layers are alike: one choice, and one table of it, for all groups of the same problems. */
+  /** One choice, and one table of it, for all equal lists of problems, since layers are alike. */
   #choose(problems: readonly MatmulProblem[]): Chosen {
     const key = problems.map(({ dtype, n, k }) => `${dtype} ${n} ${k}`).join(", ");
     const known = this.#chosen.get(key);
@@ -181,7 +181,7 @@ export class MatmulLowering {
     return chosen;
   }
 
-  /** What the tables of choices must hold, once there is memory. */
+  /** The choices to write into their tables, once there is memory. */
   get choices(): readonly Chosen[] {
     return [...this.#chosen.values()];
   }
@@ -214,14 +214,14 @@ export class MatmulLowering {
     };
   }
 
-  /** Activations of a weight in packed blocks. */
+  /** The activations of a weight of a quantized type. */
   #quantized(node: MatmulNode, span: 1 | 8, chosen: Chosen, rowPanelBytes: number): Input {
     if (node.op === "matmul") return { x: this.#activations.quantized(node.x, span, chosen) };
     const { x, of } = this.#activations.quantizedExperts(node, span, chosen);
     return { x, experts: { ...of, ...this.#expertPanels(node, rowPanelBytes) } };
   }
 
-  /** Activations of a weight in panels of floats. */
+  /** The activations of a weight in row panels of floats. */
   #rounded(node: MatmulNode, rowPanelBytes: number): Input {
     if (node.op === "matmul") return { x: this.#activations.rounded(node.x, node.weight) };
     const { x, of } = this.#activations.gatheredExperts(node);
@@ -247,7 +247,7 @@ export class MatmulLowering {
     };
   }
 
-  /** f32 [rows][16] for each thread: results of a tile that has rows beyond n. */
+  /** f32 [rows][16] for each thread: results of a row panel with padding rows. */
   #tailTiles(): number {
     return this.#activations.perThread("tail tiles", this.#tailTileBytes);
   }
@@ -269,7 +269,7 @@ function variantOf(
   return { ...kernels, tile: tokens, streams, shared, tokenBytes };
 }
 
-/** "4s.compact for 1 token, 8x4.compact for 2 to 32": for people. */
+/** "4s.compact for 1 token, 8x4.compact for 2 to 32", for --explain. */
 function choiceText({ variants, byTokens }: MatmulChoice): string {
   const parts: string[] = [];
   for (let from = 1; from < byTokens.length; ) {

@@ -1,5 +1,5 @@
-// What both halves of lowering a matmul need: the node itself, the compiler that they ask, and the variants that were chosen for
-// it. matmul-lower.ts makes the instruction, matmul-activations.ts what it reads.
+// What matmul-lower.ts (the instruction of a matmul) and matmul-activations.ts (its activations) share: the node, the compiler
+// as they see it, and the chosen variants.
 
 import type { GraphNode, NodeOf } from "../../../graph/graph.ts";
 import type { MatmulChoice } from "../../../kernels/matmul-variants.ts";
@@ -7,15 +7,15 @@ import type { CompileOptions } from "../compile-options.ts";
 import type { ChoiceTable } from "./matmul-data.ts";
 import type { NodeCompiler } from "./op.ts";
 
-/** What lowering a matmul asks of the compiler. */
+/** The compiler, as the lowering of a matmul sees it. */
 export interface MatmulCompiler extends NodeCompiler {
   readonly options: CompileOptions;
-  /** Most rows that a value can have. */
+  /** The most rows of a value. */
   readonly rows: number;
   explain(line: string): void;
 }
 
-/** A choice, and where the table is that tells all threads of it: i32 [rows + 1]. */
+/** A choice, and the address of its table for all threads: i32 [rows + 1]. */
 export interface Chosen {
   readonly choice: MatmulChoice;
   readonly table: ChoiceTable;

@@ -1,5 +1,5 @@
-// How a matmul over row panels runs: chunks are runs of its output columns, for all tokens; tokens go through the kernels in
-// tiles. matmul.ts has the instructions.
+// Runs a matmul over row panels: a chunk is a range of row panels, for all tokens; kernels compute tokens in token tiles.
+// matmul.ts has the instructions.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -10,9 +10,9 @@ type KernelCall = ExecutorContext["kernels"][string];
 
 /** How the kernels of a layout are called. */
 export interface TileKernels {
-  /** Where the tile at this address can be read by the matrix kernels. */
+  /** The address at which the matrix kernels read the row panel at this address (widened, where they need that). */
   tile(at: number): number;
-  /** All rows of `tiles` tiles for one token; with streams, the next begins `apart` bytes further. */
+  /** All rows of `tiles` row panels for one token; with streams, the next stream begins `apart` bytes further. */
   vector(
     kernel: KernelCall,
     w: number,
@@ -22,7 +22,7 @@ export interface TileKernels {
     apart: number,
     outApart: number,
   ): void;
-  /** Some groups of one row panel, from number `group` on, for `tokenTiles` tiles of tokens. */
+  /** Some groups of one row panel, from number `group` on, for `tokenTiles` token tiles. */
   matrix(
     kernel: KernelCall,
     w: number,
@@ -32,7 +32,7 @@ export interface TileKernels {
     tokenTiles: number,
     outStride: number,
   ): void;
-  /** All rows of `tiles` tiles in each stream for one tile of tokens; where the layout has such kernels. */
+  /** All rows of `tiles` row panels in each stream for one token tile; where the layout has such kernels. */
   streams?(
     kernel: KernelCall,
     w: number,
@@ -45,12 +45,12 @@ export interface TileKernels {
   ): void;
 }
 
-/** The variant that computes so many rows. */
+/** The index of the variant for so many rows. */
 export function chosen(c: ExecutorContext, choice: ChoiceTable, rows: number): number {
   return c.views.i32[choice / 4 + rows]!;
 }
 
-/** Tiles from..to of the rows of the matrix at `w`, for so many tokens whose activations begin at `x`, into `out`. */
+/** Runs row panels from..to of the matrix at `w`, for so many tokens whose activations begin at `x`, into `out`. */
 export type RunTiles = (
   w: number,
   x: number,
@@ -61,7 +61,7 @@ export type RunTiles = (
   outStride: number,
 ) => void;
 
-/** Tokens go through the matrix kernels in tiles; the last tile may be narrower, and a single token streams. */
+/** The matrix kernels compute token tiles, of which the last may be narrower; a single token streams. */
 export function runVariant(
   i: TiledMatmul,
   c: ExecutorContext,
@@ -69,7 +69,7 @@ export function runVariant(
   variant: TiledVariant,
 ): RunTiles {
   const { streams, tile, tokenBytes } = variant;
-  // For one token: as many streams as the rows fill, then fewer for what is left.
+  // For one token: as many streams as the row panels fill, then fewer for the rest.
   const vectors = [
     { run: c.kernels[variant.vectorStreams]!, count: streams },
     ...(variant.vectorHalf ? [{ run: c.kernels[variant.vectorHalf]!, count: streams / 2 }] : []),
@@ -106,7 +106,7 @@ export function runVariant(
     }
   };
   const fullInStreams = matrix.at(-1)?.inStreams;
-  /** As many row panels as fill the streams, for all full tiles of tokens; returns how many these are. */
+  /** Runs as many row panels as fill the streams, for all full token tiles; returns how many. */
   const inStreams = (
     w: number,
     activations: number,
@@ -147,7 +147,7 @@ export function runVariant(
   };
 }
 
-/** Chunks are runs of row panels. */
+/** Chunks are ranges of row panels. */
 export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKernels): Executor {
   const tiles = Math.ceil(i.n / PANEL_ROWS);
   const wholePanels = Math.floor(i.n / PANEL_ROWS);
@@ -174,7 +174,7 @@ export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKer
         runPanels(i.w, i.x, tokens, from, whole, i.out + from * PANEL_ROWS * 4, i.n * 4);
       }
       if (to > wholePanels) {
-        // The last tile has rows that do not exist: compute it beside, and keep the real ones.
+        // The last row panel has padding rows: its results go through scratch memory.
         runPanels(i.w, i.x, tokens, wholePanels, tiles, scratch, PANEL_ROWS * 4);
         copyTail(i, c, scratch, wholePanels * PANEL_ROWS);
       }

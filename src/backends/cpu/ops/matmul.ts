@@ -1,5 +1,5 @@
-// matmul and matmul_id: over packed blocks, over row panels of floats, or (any type) row by row unpacked to floats. Which of them a weight
-// is for was decided when it was placed (weights.ts); matmul-lower.ts makes the instruction.
+// matmul and matmul_id: over row panels of quantized types, over row panels of floats, or (any type) row by row. The layout of
+// the weight (weights.ts) decides which; matmul-lower.ts makes the instruction.
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -13,19 +13,19 @@ export interface MatmulBlocks extends TiledMatmul {
   readonly op: "matmul_blocks";
   readonly spans: number;
   readonly codebook: number;
-  /** For each thread, where kernels unpack tiles (AMX, i8mm); otherwise -1. */
+  /** Scratch memory for each thread, of kernels that unpack row panels (AMX, SMMLA); otherwise -1. */
   readonly tileScratch: number;
   readonly tileScratchBytes: number;
 }
 
 export interface MatmulFloats extends TiledMatmul {
   readonly op: "matmul_floats";
-  /** From one group of rows to the next in the tiles that the matrix kernels read. */
+  /** Bytes from one group of rows to the next in the row panels that the matrix kernels read. */
   readonly groupBytes: number;
-  /** Makes a float32 tile of a half float one, in `wide` (one for each thread); undefined: the kernels read it as it is. */
+  /** The kernel that widens a row panel of half floats into `wide` (one for each thread); undefined: panels are not widened. */
   readonly widen: string | undefined;
   readonly wide: number;
-  /** Of one thread: of the longest rows of all matmuls, which share it. */
+  /** Bytes of `wide` for each thread: a panel of the longest rows of all matmuls, which share it. */
   readonly wideBytes: number;
 }
 

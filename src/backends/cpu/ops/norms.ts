@@ -1,4 +1,4 @@
-// rms_norm and layer_norm: each row, or each head of a row, brought to one size.
+// rms_norm, over each row or each head of a row, and layer_norm, over each row.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { perRow } from "../executor.ts";
@@ -45,7 +45,7 @@ export const rmsNorm: InstructionDef<RmsNorm> = {
   },
 };
 
-/** kernel(x, weight, out, cols, eps, bias); the one without a bias does not read the last. */
+/** kernel(x, weight, out, cols, eps, bias); the kernel without a bias does not read the last. */
 export interface LayerNorm {
   readonly op: "layer_norm";
   readonly rows: Rows;

@@ -1,4 +1,5 @@
-// rope: the cosines and sines of each token's position, once per batch for all layers that rotate alike; then the rotation.
+// rope: a table of cosines and sines of each token's position, filled once per batch for all layers with the same rotation;
+// and the rotation.
 
 import type { RopeLayout } from "../../../graph/graph.ts";
 import { ropeTableSize, ropeTable as writeRow } from "../../../kernels/ops/elementwise/rope.ts";

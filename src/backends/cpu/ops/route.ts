@@ -1,5 +1,5 @@
-// route: the experts of each token, by plain TypeScript (graph/route.ts), a row at a time; and combine, which adds up what
-// they made.
+// route: the experts of each token, in plain TypeScript (graph/route.ts), a row at a time; and combine, the weighted sum of
+// their results.
 
 import type { Routing, Rows } from "../../../graph/graph.ts";
 import { routeRow, routeScratchSize } from "../../../graph/route.ts";

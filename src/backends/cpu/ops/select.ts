@@ -1,4 +1,4 @@
-// select: the rows that something is read of.
+// select: copies the rows of the batch's outputs.
 
 import { perRow } from "../executor.ts";
 import { area, type InstructionDef, ifWhole, type LowerNode } from "./op.ts";

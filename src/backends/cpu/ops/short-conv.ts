@@ -1,8 +1,8 @@
-// short_conv: a causal convolution of a few taps over each column. A row is a chunk; it reads rows before it, and the state of
-// its sequence where there are none. The last row of a sequence writes the state that the next batch begins with.
+// short_conv: a causal convolution of a few taps over each column. A chunk is a row; it reads the rows before it, and the state
+// of its sequence in place of rows before the batch. The last row of a sequence writes the state for the next batch.
 //
-// Plain TypeScript over the shared memory, on all threads: a few multiplications for each value, beside matrices that are
-// multiplied for thousands. Sums are made as the reference makes them, bit for bit.
+// Plain TypeScript over the shared memory, on all threads: a value takes a few multiplications, where a matmul takes
+// thousands. Sums have the same bits as the reference.
 
 import { NO_SLOT } from "../../../graph/batch.ts";
 import { type ExecutorContext, rowCount } from "../executor.ts";
@@ -18,7 +18,7 @@ export interface ShortConv {
   readonly bias: number;
   readonly cols: number;
   readonly taps: number;
-  /** Where the state lies in slot 0, and from a slot to the next. */
+  /** The address of the state in slot 0, and the bytes from a slot to the next. */
   readonly state: number;
   readonly slotBytes: number;
 }
@@ -48,7 +48,7 @@ export const shortConv: InstructionDef<ShortConv> = {
   },
 };
 
-/** What a thread reads and writes, each from its own beginning: small indices are fast ones. */
+/** The memory that a thread reads and writes, as subarrays: small indices are faster. */
 interface ConvMemory {
   readonly x: Float32Array;
   readonly out: Float32Array;
@@ -80,7 +80,7 @@ function convolve(i: ShortConv, c: ExecutorContext, memory: ConvMemory, row: num
   const first = i32[segment + SEGMENT.first]!;
   const from = i32[segment + SEGMENT.from]!;
   const slotFloats = i.slotBytes / 4;
-  /** Row r of the batch, where that is before the first, is in the state at kept + r * cols. */
+  /** A row r before the sequence's first is in the state at kept + r * cols. */
   const kept = from * slotFloats + (taps - 1 - first) * cols;
   for (let column = 0; column < cols; column++) sums[column] = bias ? bias[column]! : 0;
   for (let k = 0; k < taps; k++) {
@@ -102,7 +102,7 @@ function convolve(i: ShortConv, c: ExecutorContext, memory: ConvMemory, row: num
   }
 }
 
-/** Adds tap `k` of every column, for inputs that lie at `at`. */
+/** Adds tap `k` of every column, for inputs at `at`. */
 function addTap(
   sums: Float64Array,
   weight: Float32Array,

@@ -1,4 +1,4 @@
-// softmax of each row: a row is a chunk, and a row of whole vectors is what its kernel takes.
+// softmax of each row. A chunk is a row, which must be whole vectors.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { perRow } from "../executor.ts";
@@ -12,7 +12,7 @@ export interface Softmax {
   readonly cols: number;
 }
 
-// A row that ends in the middle of a vector would be padded where the next one begins.
+// The kernel pads a row to whole vectors, which would overwrite the next row.
 export const lowerSoftmax: LowerNode<"softmax"> = (c, { x, out }) =>
   ifWhole(x.cols, (): Softmax => {
     return { op: "softmax", rows: x.rows, x: c.address(x), out: c.address(out), cols: x.cols };

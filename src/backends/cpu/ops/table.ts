@@ -1,5 +1,5 @@
-// The ops of the CPU backend: what every node of a graph becomes, and everything about every instruction. Adding an op is a
-// file beside this one, a line in `lowerings`, and one in `Instruction` and `table` where it needs an instruction of its own.
+// The tables of the CPU backend's ops: the lowering of every op of the graph, and the definition of every instruction. A new op
+// is a file beside this one, a line in `lowerings`, and one in `Instruction` and `table` where it has its own instruction.
 
 import type { GraphNode, OpKind } from "../../../graph/graph.ts";
 import type { Executor, ExecutorContext } from "../executor.ts";
@@ -147,7 +147,7 @@ export interface Program extends ProgramFrame {
   readonly stages: readonly Stage[];
 }
 
-/** The instruction that a node becomes, or the reason why the reference must compute it. */
+/** The instruction of a node, or the reason why the reference must compute it. */
 export function lowerNode(c: NodeCompiler, node: GraphNode): Instruction | string {
   return (lowerings[node.op] as LowerAny)(c, node) as Instruction | string;
 }

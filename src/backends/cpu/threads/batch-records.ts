@@ -1,8 +1,7 @@
-// The leader's account of recorded times: what the threads wrote (records.ts), summed up by phase, thread and
-// instruction. Everything is allocated once.
+// The leader's sums of recorded times (records.ts), by phase, thread and instruction. Everything is allocated once.
 //
-// Records are added up at the beginning of the next batch, not at the end of their own: a thread writes its last record when
-// it has left the instruction, and by then the others may be done with the batch.
+// Records are summed at the beginning of the next batch, not at the end of their own: a thread writes its last record after
+// it has left the instruction, when the batch may be over already.
 
 import type { Batch } from "../../../graph/batch.ts";
 import type { GraphNode } from "../../../graph/graph.ts";
@@ -13,7 +12,7 @@ import type { Compiled } from "../compile.ts";
 import type { Executor } from "../executor.ts";
 import { type RecordArea, RecordReader } from "./records.ts";
 
-/** A phase of the account. [thread][part] */
+/** The sums of a phase: [thread][part]. */
 interface PhaseSums {
   readonly sums: BatchSums;
   readonly busyMs: readonly Float64Array[];
@@ -52,9 +51,9 @@ export class BatchRecords {
     this.#current.sums.end(performance.now() - this.#started, this.#isOn);
   }
 
-  /** As in the beginning. */
+  /** Drops all sums. */
   reset(): void {
-    this.#addRecords(); // so that none of them comes later
+    this.#addRecords(); // records until now must not be added later
     for (const { sums, busyMs } of Object.values(this.#phases)) {
       sums.reset();
       for (const times of busyMs) times.fill(0);
@@ -82,7 +81,7 @@ export class BatchRecords {
   }
 }
 
-/** What each instruction is: the node that it ends, or a preparation of the next node that ends. */
+/** The part of each instruction: the node that it completes, or a preparation of the next one. */
 export function partsOf(
   { graph }: Plan,
   { program, lastInstruction }: Pick<Compiled, "program" | "lastInstruction">,
@@ -99,7 +98,7 @@ export function partsOf(
     const nodes = ending.get(i) ?? [];
     node = nodes.at(-1) ?? node!;
     const { op } = program.instructions[i]!;
-    // A leader's preparation (the tables of a rotary embedding) has no name of its own.
+    // A preparation on the leader (the table of a rotary embedding) has no name of its own.
     const ownName = nodes.length === 0 && op !== "leader" ? op : node.op;
     const isAlone = executors[i]!.leaderOnly === true;
     const rows = node.out?.rows ?? "tokens";

@@ -1,17 +1,16 @@
-// What the leader does when it has waited for others' chunks for a while: it lets its thread's events in, for that is how it
-// hears that a compute thread has died, and then looks again. A thread that died in a batch is missed at once, not when its
-// chunk is given up for lost.
+// What the leader does after it has waited for other threads' chunks for a while: it yields to its event loop, which reports
+// compute threads that have died, and then looks again. So a dead thread is noticed at once, not after LOST_MS.
 
 import type { BatchEnd, TeamMember } from "./team.ts";
 
-/** No progress for this long, though nobody died: a thread hangs. */
+/** After so long without progress, though no thread died, a thread hangs. */
 const LOST_MS = 20_000;
 
 export interface BatchWait {
   stop?: (() => boolean) | undefined;
-  /** Whether a thread of the team is gone. */
+  /** Whether a thread of the team has died. */
   isLost(): boolean;
-  /** Called in between; throws where nobody waits for the batch any more. */
+  /** Called in between; throws where the batch is no longer wanted. */
   check?(): void;
   lostMs?: number | undefined;
 }
@@ -26,7 +25,7 @@ export async function waitForOthers(team: TeamMember, wait: BatchWait): Promise<
     check?.();
     end = team.goOn(stop);
     if (end !== "waits") return end;
-    // Asked after it was found to wait: what the lost thread had finished counts.
+    // Asked after goOn(): chunks that the lost thread had finished count.
     if (isLost()) throw new Error("a compute thread was lost: it died in the middle of a batch");
     if (team.ready !== seen) {
       seen = team.ready;

@@ -1,27 +1,27 @@
-// The chunks of several matmuls that form one stage (stages.ts): whose they are, and in which order. Each thread
-// has a list of chunks of every matmul (executor.ts), and takes the largest chunks of all of them first. What is left when threads
-// begin to wait for each other is small then; one matmul after the other would have a large one near the end.
+// The order of the chunks of several matmuls in one stage (stages.ts), and the thread of each. A thread has chunks of every
+// matmul (executor.ts), and takes the largest first. So small chunks are left when threads begin to wait for each other; one
+// matmul after the other would have a large chunk near the end.
 
 import type { Executor } from "../executor.ts";
 
-/** An entry that stands for no chunk: all lists are as long as the longest. */
+/** Padding: all lists are as long as the longest. */
 export const NO_CHUNK = -1;
 
-/** Whose chunk it is, and which: at most 65535 (executor.ts). */
-export function partOf(code: number): number {
-  return code >> 16;
+/** The part of an entry. chunkOf() is its chunk, at most 65535 (executor.ts). */
+export function partOf(entry: number): number {
+  return entry >> 16;
 }
 
-export function chunkOf(code: number): number {
-  return code & 0xffff;
+export function chunkOf(entry: number): number {
+  return entry & 0xffff;
 }
 
 interface Chunk {
-  readonly code: number;
+  readonly entry: number;
   readonly weight: number;
 }
 
-/** The lists of all threads, one behind the other: codes of entries, or NO_CHUNK. `counts`: chunks of each part now. */
+/** The lists of all threads, one after the other: entries, or NO_CHUNK. `counts`: the chunks of each part in this batch. */
 export function planChunks(
   parts: readonly Executor[],
   counts: readonly number[],
@@ -38,7 +38,7 @@ export function planChunks(
         count >= threads
           ? lists[Math.floor((chunk * threads) / count)]!
           : lists.reduce((least, other) => (load(other) < load(least) ? other : least));
-      list.push({ code: (index << 16) | chunk, weight });
+      list.push({ entry: (index << 16) | chunk, weight });
     }
   });
   const length = Math.max(...lists.map((list) => list.length));
@@ -46,7 +46,7 @@ export function planChunks(
   lists.forEach((list, thread) => {
     const largestFirst = list.toSorted((a, b) => b.weight - a.weight);
     codes.set(
-      largestFirst.map(({ code }) => code),
+      largestFirst.map(({ entry }) => entry),
       thread * length,
     );
   });

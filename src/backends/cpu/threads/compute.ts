@@ -1,4 +1,4 @@
-// A compute thread's part of the CPU backend: what it is sent, once, and what it does with it.
+// A compute thread of the CPU backend: the job that it is sent once, and its main function.
 
 import type { NativeAccess } from "../../../platform/platform.ts";
 import type { Kernels } from "../executor.ts";
@@ -14,21 +14,21 @@ import { TeamMember } from "./team.ts";
 export interface ComputeJob {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
-  /** Kernels that are machine code; undefined: all are in `module`. */
+  /** Machine code kernels; undefined: all kernels are in `module`. */
   readonly native: NativeJob | undefined;
-  /** What to do first, while the weights are read; undefined when they are there. */
+  /** The program to run first, while weights are read; undefined: they are there already. */
   readonly packing: PackProgram | undefined;
   readonly program: Program;
   /** Where to record times; undefined: nowhere. */
   readonly records: RecordArea | undefined;
-  /** Kernels are watched; undefined: they are not. */
+  /** Guard mode; undefined: it is off. */
   readonly guard: GuardJob | undefined;
   readonly thread: number;
 }
 
 /**
- * Works on the programs with the others, until the team is stopped. `onReady` is called before that. `host` runs machine
- * code, where the job has any; `watch` is what guards its kernels, where it wants that.
+ * Calls `onReady`, then works on the programs with the others until the team is stopped. `host` runs machine code, where the
+ * job has any; `watch` checks its kernels in guard mode.
  */
 export function serveCompute(
   { module, memory, native, packing, program, records, guard, thread }: ComputeJob,

@@ -1,6 +1,6 @@
-// The threads that help the CPU backend, from its side: started and given their job before weights are read, since they
-// help to pack them, and counted when they have said that they take part. After that nothing is said. One that dies is
-// missed in the middle of a batch (team.ts), or seen to be gone between two; either way all of them are replaced.
+// The helper threads of the CPU backend, as the leader sees them. They are started and get their jobs before weights are
+// read, since they help to pack them, and report when they are ready. There are no messages after that. A helper that dies is
+// noticed during a batch (batch-wait.ts) or between two; either way all helpers are replaced.
 
 import { WorkerError } from "../../../base/errors.ts";
 import type { EngineThread } from "../../../platform/platform.ts";
@@ -32,12 +32,12 @@ export class Helpers {
     });
   }
 
-  /** Resolves when all of them take part. */
+  /** Resolves when all helpers are ready. */
   async ready(): Promise<void> {
     await this.#ready;
   }
 
-  /** One of them is gone, or does not finish what it took. */
+  /** One of them has died, or hangs. */
   get isLost(): boolean {
     return this.#isLost;
   }
@@ -46,7 +46,7 @@ export class Helpers {
     this.#isLost = true;
   }
 
-  /** Ends those that are left; resolves when none of them touches the memory any more. */
+  /** Ends the remaining helpers; resolves when none of them accesses the memory any more. */
   async end(): Promise<void> {
     const threads = this.#threads.splice(0);
     await Promise.all(threads.map((thread) => thread.terminate()));
@@ -55,7 +55,7 @@ export class Helpers {
   #whenReady(thread: EngineThread): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     thread.onMessage(() => {
-      thread.unref(); // helping keeps no process alive
+      thread.unref(); // a helper does not keep the process alive
       resolve();
     });
     thread.onFailure((cause) => {

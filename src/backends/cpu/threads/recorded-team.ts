@@ -1,9 +1,9 @@
-// A member of the team that records what it works on and when. It takes the place of a TeamMember when a profile was
-// asked for; otherwise nothing of this file runs.
+// A member of the team that records what it works on and when. It replaces TeamMember where a profile is wanted; otherwise
+// nothing of this file runs.
 //
-// The clock is read once when a thread leaves an instruction, and once more only if it had to wait for the next one. What
-// lies between two records is waiting: spinning, sleeping, being woken. Of short batches only some are recorded
-// (batch-records.ts): reading the clock some hundred times takes longer than a hundredth of them.
+// The clock is read once when a thread leaves an instruction, and again only if it had to wait for the next one. The time
+// between two records is waiting: spinning, sleeping, waking up. Only some short batches are recorded (batch-sums.ts), since
+// hundreds of clock reads take more than 1 % of their time.
 
 import type { Executor } from "../executor.ts";
 import type { Stage } from "../program.ts";
@@ -12,7 +12,7 @@ import { type StageExecutor, stageExecutors } from "./stages.ts";
 import { type BatchEnd, TeamMember, type TeamPlace } from "./team.ts";
 
 export interface MemberOptions extends TeamPlace {
-  /** Of the instructions. */
+  /** The executors of the instructions. */
   readonly executors: readonly Executor[];
   readonly stages: readonly Stage[];
 }
@@ -29,7 +29,7 @@ class RecordedMember extends TeamMember {
   readonly #executors: readonly StageExecutor[];
   /** When it began to look for chunks of the open instruction. */
   #start = 0;
-  /** It took some, and recorded that, so that the end of its work is #start of the next. */
+  /** It took chunks and recorded them, so that the end of its work is #start of the next. */
   #hasWorked = false;
 
   constructor(options: MemberOptions, writer: RecordWriter) {
@@ -47,7 +47,7 @@ class RecordedMember extends TeamMember {
   }
 
   override serve(): void {
-    this.#start = this.#writer.now(); // a batch may be under way already
+    this.#start = this.#writer.now(); // a batch may be running already
     super.serve();
   }
 
@@ -65,14 +65,14 @@ class RecordedMember extends TeamMember {
     if (isOn) this.#worked(index, 1);
   }
 
-  /** It has been at it until now. */
+  /** Records the work of a stage until now. */
   #worked(stage: number, taken: number): void {
     const end = this.#writer.now();
     this.#write(stage, taken, this.#start, end);
     this.#start = end;
   }
 
-  /** Instructions of one stage come one after the other in the record, though their chunks may have come in turns. */
+  /** Records the instructions of a stage one after the other, though their chunks may have been interleaved. */
   #write(stage: number, taken: number, start: number, end: number): void {
     const { spent } = this.#executors[stage]!;
     const { instructions } = this.#stages[stage]!;

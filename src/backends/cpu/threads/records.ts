@@ -1,22 +1,22 @@
-// Times that the compute threads record: each thread has a ring of records in the shared memory, which it alone writes
-// and the leader alone reads (batch-records.ts). Nothing is allocated and nobody waits.
+// The times that compute threads record: each thread has a ring buffer of records in the shared memory, which it alone writes
+// and the leader alone reads (batch-records.ts). Nothing is allocated and no thread waits.
 //
-// The rings are long: besides what the leader has not summed up yet they hold the last events of each thread, for a trace.
-// A ring is an i32 count of the records written so far, and from RING_START on the records, as RecordedEvents has
-// them: float64 instruction, chunks, start, end. Times are ms on the leader's clock: every worker of a browser counts from its own
-// start, so a thread adds the difference of the two origins.
+// The rings are long, because they also hold the last events of each thread for a trace. A ring is an i32 count of the
+// records written so far, and from RING_START on the records as in RecordedEvents: float64 instruction, chunks, start, end.
+// Times are ms on the leader's clock: in a browser the clock of a worker begins at its start, so a thread adds the difference
+// of the two origins.
 
 import { EVENT_NUMBERS, type RecordedEvents } from "../../backend.ts";
 import type { Arena } from "../memory/arena.ts";
 
 const RING_START = 64;
-/** Records of all threads together, at least: 200 tokens of a model with 22 layers, on two threads. 4 MB. */
+/** The least number of records of all threads together: 200 tokens of a model with 22 layers, on two threads. 4 MB. */
 const RECORDS = 2 ** 17;
 
-/** The global is a getter in some engines, and this clock is read some hundred times per token. */
+/** The global is a getter in some engines, and the clock is read hundreds of times per token. */
 const clock: Performance = performance;
 
-/** Where the rings are: plain data, sent to every thread. */
+/** The addresses of the rings: plain data, sent to every thread. */
 export interface RecordArea {
   readonly at: number;
   readonly ringBytes: number;
@@ -29,8 +29,8 @@ export interface RecordArea {
 }
 
 /**
- * Rings in which nothing is lost: the leader reads them in every batch, and a thread that lags behind has written at most
- * what it did in the batch before.
+ * Places rings that lose nothing: the leader reads them in every batch, and a slow thread has at most the records of one
+ * more batch in its ring.
  */
 export function placeRecords(arena: Arena, instructions: number, threads: number): RecordArea {
   const capacity = 2 ** Math.ceil(Math.log2(Math.max(4 * instructions, RECORDS / threads)));
@@ -55,7 +55,7 @@ class Ring {
   }
 }
 
-/** A thread's end of its ring, and its clock. */
+/** The writing end of a ring, and the thread's clock. */
 export class RecordWriter {
   readonly #ring: Ring;
   readonly #offset: number;
@@ -90,23 +90,23 @@ export class RecordWriter {
   }
 }
 
-/** The leader's end of a thread's ring. */
+/** The reading end of a ring, for the leader. */
 export class RecordReader {
   readonly #ring: Ring;
   #read = 0;
-  /** Records before this one were forgotten. */
+  /** Records before this one are dropped. */
   #first = 0;
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
     this.#ring = new Ring(buffer, area, thread);
   }
 
-  /** What was read until now is of no interest any more. */
+  /** Drops what was read until now. */
   forget(): void {
     this.#first = this.#read;
   }
 
-  /** Adds the times that were written since the last time to those of their instructions. */
+  /** Adds the times written since the last call to those of their instructions. */
   addTo(busyMs: Float64Array): void {
     const { numbers, mask, count } = this.#ring;
     const written = Atomics.load(count, 0);

@@ -1,10 +1,10 @@
-// Stages: instructions that the threads go through without a barrier in between. A barrier costs some microseconds for each
-// of several hundred instructions a token, whether they do much or little.
+// Stages: instructions that the threads run without a barrier in between. A token has several hundred instructions, and a
+// barrier after each would cost some microseconds.
 //
-//   as one      matmuls that do not need each other (q, k and v; gate and up): their chunks are taken from one list (chunk-lists.ts)
-//   row by row  work that every row does for itself (add, norm, activations to bytes): a chunk is a row, which goes through
-//               all of it
-// The leader plans them once; executors of stages are made on each thread from those of the instructions.
+//   as one      independent matmuls (q, k and v; gate and up): their chunks are in one list (chunk-lists.ts)
+//   row by row  instructions whose rows are independent (add, norm, quantize): a chunk is a row, which goes through all of
+//               them
+// The leader plans stages once; each thread makes the executors of stages from those of the instructions.
 
 import type { Executor } from "../executor.ts";
 import type { Access, Area } from "../ops/op.ts";
@@ -12,7 +12,7 @@ import { accessOf, type Instruction } from "../ops/table.ts";
 import type { Stage } from "../program.ts";
 import { chunkOf, NO_CHUNK, partOf, planChunks } from "./chunk-lists.ts";
 
-/** Whether `later` may be in a stage with `earlier`, by what both are. */
+/** Whether `later` may be in a stage with `earlier`, by the kind of stage. */
 const allows = {
   "row by row": (earlier: Access, later: Access): boolean =>
     earlier.rows === later.rows &&
@@ -30,7 +30,7 @@ function clashes(some: readonly Area[], others: readonly Area[]): [Area, Area][]
   );
 }
 
-/** Row r of one is row r of the other: another row's work does not touch it. */
+/** Row r of one is row r of the other, so rows stay independent. */
 function isRowByRow([one, other]: [Area, Area]): boolean {
   return one.rowBytes === other.rowBytes && one.rowBytes > 0;
 }
@@ -60,23 +60,23 @@ export function planStages(instructions: readonly Instruction[]): Stage[] {
 
 /** An executor of a stage. */
 export interface StageExecutor extends Executor {
-  /** Where each instruction of the stage notes what it took; undefined: nobody asked. */
+  /** What each instruction of the stage took; undefined: times are not recorded. */
   readonly spent?: readonly Spent[];
 }
 
-/** Since it was last read. */
+/** Time and chunks since it was last read. */
 export interface Spent {
   ms: number;
   chunks: number;
 }
 
-/** Whether times are wanted now, and what time it is. */
+/** Whether times are recorded now, and the clock. */
 export interface StageClock {
   readonly isOn: boolean;
   now(): number;
 }
 
-/** With a clock, stages of several instructions note what each of them took. */
+/** With a clock, stages of several instructions record what each of them took. */
 export function stageExecutors(
   stages: readonly Stage[],
   executors: readonly Executor[],
@@ -93,7 +93,7 @@ export function stageExecutors(
   });
 }
 
-/** Runs part number `part` with `argument`, and adds up what it takes. */
+/** Runs part number `part` with `argument`, and adds its time. */
 type Timed = (part: number, run: (argument: number) => void, argument: number) => void;
 
 function timer(clock: StageClock, spent: readonly Spent[]): Timed {
@@ -111,7 +111,7 @@ function timer(clock: StageClock, spent: readonly Spent[]): Timed {
 }
 
 function asOne(parts: readonly Executor[], threads: number, timed: Timed | undefined): Executor {
-  // Planned anew when a batch has other numbers of chunks: another variant, or no rows.
+  // Planned again when the numbers of chunks change: another variant, or no rows.
   const counts = parts.map(() => -1);
   let codes = new Int32Array();
   const current = () => {

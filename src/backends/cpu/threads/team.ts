@@ -1,24 +1,24 @@
-// The threads of the CPU backend at work on one program, in step but not in lockstep: an instruction is over when all
-// its chunks are done, not when all threads have arrived. A thread that the operating system holds back therefore delays
-// the others by the chunk it holds, at most; one that holds none delays nobody. (Engines with a barrier between ops
-// become several times slower when another program keeps one of the cores busy.)
+// The threads of the CPU backend, which run one program together. An instruction is over when all its chunks are done, not
+// when all threads have arrived at a barrier. So a thread that the operating system suspends delays the others by the chunk
+// it has taken, at most. (Engines with a full barrier between ops become several times slower when another program keeps
+// one of the cores busy.)
 //
-// The chunks of an instruction are dealt out evenly beforehand: each thread has a list of them, takes these first, and then
-// what others have left. Chunks are taken from a word of the run's owner, in a cache line of its own, which mostly nobody
-// else touches: one word for all would go from core to core with every chunk.
+// The chunks of an instruction are divided evenly beforehand: each thread first takes those of its own run, and then steals
+// from the runs of others. Each run has a word that counts its taken chunks, in a cache line of its own, which mostly only
+// its owner writes: a single word would move from core to core with every chunk.
 //
 // Shared i32 words, from program.control on:
-//   ready     number of the instruction that can be worked on; counts up from batch to batch. Number n is instruction
-//             (n mod (count + 1)) - 1; 0 means: nothing to do until the leader begins the next batch
-//   sleepers  threads that wait instead of spinning
+//   ready     number of the open instruction, which counts up from batch to batch. Number n is instruction
+//             (n mod (count + 1)) - 1; -1 means: nothing to do until the leader begins the next batch
+//   sleepers  number of threads that sleep instead of spinning
 //   failed    a thread's chunk threw
 //   stopped   the team is over
-//   skip      the batch was given up: what is left of it is counted, but not computed
-//   drowsy    threads with nothing to do sleep at once instead of spinning first
-//   done      in a line of its own: chunks finished of the instruction that can be worked on
-//   then, for each thread: low half of an instruction's number, and how many chunks of the thread's run are taken. If it is
-//   the number of an earlier instruction, none is. A chunk is taken from what was seen while the instruction was open: if
-//   it is over, all of its runs have changed since, and the exchange fails.
+//   skip      the batch is aborted: its remaining chunks are counted, but not computed
+//   drowsy    idle threads sleep at once instead of spinning first
+//   done      in a cache line of its own: finished chunks of the open instruction
+//   then, for each thread: the low half of an instruction's number, and how many chunks of the thread's run are taken. With
+//   the number of an earlier instruction, none is. A chunk is taken by a compare-exchange with a value that was read while
+//   the instruction was open: once it is over, all of its runs have changed, and the exchange fails.
 
 import type { Executor } from "../executor.ts";
 
@@ -33,35 +33,36 @@ const DONE = LINE;
 const RUNS: number = 2 * LINE;
 
 /**
- * Looks at `ready` this often before it sleeps: up to half a millisecond. Waking a thread takes longer than most instructions
- * of a batch, and choosing a token between two batches does not take that long. Where that was in vain (a thread is held back,
- * since others want its core) it looks a quarter as often the next time: a system that sees a thread spin lets others go first.
+ * How often a thread polls `ready` before it sleeps: up to half a millisecond. Waking a thread takes longer than most
+ * instructions, and sampling a token between two batches takes less time than that. After spinning in vain (a thread is
+ * suspended because others want its core) it polls a quarter as often the next time, since a scheduler penalises threads
+ * that spin.
  */
 const MOST_SPINS = 10_000;
 const FEWEST_SPINS = 200;
-/** How much longer it looks after it was not in vain. */
+/** Growth of the number of polls after spinning was not in vain. */
 const SPIN_GROWTH = 1.05;
-/** A sleeper looks again after this long even if nobody woke it. */
+/** A sleeper polls again after this long even if nothing woke it. */
 const SLEEP_MS = 100;
-/** Numbers begin again long before they would overflow. */
+/** Numbers restart long before they would overflow. */
 const RENUMBER = 2 ** 30;
-/** Tells the processor that a thread spins: one that shares its core gets more of it. Some 50 ns. */
+/** Tells the processor that a thread spins, so that a hyperthread on the same core gets more of it. Some 50 ns. */
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
 
-/** How the leader's part of a batch ended; "waits": others have chunks that are not done yet, see goOn(). */
+/** How the leader's part of a batch ended; "waits": other threads have unfinished chunks, see goOn(). */
 export type BatchEnd = "done" | "given up" | "waits";
 
-/** What a thread with nothing to do does. */
+/** What an idle thread does. */
 export type Idle = "spin" | "sleep";
 
 export function controlWords(threads: number): number {
   return RUNS + LINE * threads;
 }
 
-/** A thread's place in a team. */
+/** A thread's number in a team, and the team's control words. */
 export interface TeamPlace {
   readonly buffer: ArrayBufferLike;
-  /** Where the words of control are; they begin a cache line. */
+  /** The address of the control words, at a cache line. */
   readonly control: number;
   /** Number 0 is the leader. */
   readonly thread: number;
@@ -75,9 +76,9 @@ export class TeamMember {
   readonly #threads: number;
   readonly #canSleep: boolean;
   #spins = MOST_SPINS;
-  /** The number at which the leader's batch is over. */
+  /** For the leader: the number at which the batch is over. */
   #end = 0;
-  /** The leader's: what its own chunk threw. */
+  /** For the leader: what its own chunk threw. */
   #cause: unknown;
 
   constructor(place: TeamPlace, executors: readonly Executor[]) {
@@ -95,17 +96,17 @@ export class TeamMember {
   }
 
   /**
-   * The leader's: runs all instructions once, with whoever helps. "given up" when `stop` said so on the way; throws when a
-   * chunk failed anywhere. "waits" when it has waited for the chunks of others for a while: so that its thread can hear
-   * what became of them, before it goes on with goOn().
+   * For the leader: runs all instructions once, with the helpers. "given up" when `stop` returned true; throws when a chunk
+   * failed on any thread. "waits" when it has waited for others' chunks for a while, so that its thread can process events
+   * before it continues with goOn().
    */
   runBatch(stop?: () => boolean): BatchEnd {
     let idle = Atomics.load(this.#words, READY);
     if (idle > RENUMBER) {
-      idle = 0; // also a multiple of count + 1: "nothing to do"
+      idle = 0; // a multiple of count + 1: "nothing to do"
       Atomics.store(this.#words, READY, idle);
     }
-    // Numbers come again after some ten thousand instructions; a run that nobody touched so long must not look taken.
+    // The low halves of numbers repeat after 65536 instructions; a run that was not touched for so long must not look taken.
     const none = (idle & 0xffff) << 16;
     for (let i = 0; i < this.#threads; i++) Atomics.store(this.#words, RUNS + LINE * i, none);
     this.#publish(idle + 1);
@@ -113,7 +114,7 @@ export class TeamMember {
     return this.goOn(stop);
   }
 
-  /** The leader's: goes on with a batch that "waits". */
+  /** For the leader: continues a batch that "waits". */
   goOn(stop?: () => boolean): BatchEnd {
     for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
@@ -131,7 +132,7 @@ export class TeamMember {
     return Atomics.exchange(this.#words, SKIP, 0) === 0 ? "done" : "given up";
   }
 
-  /** A helper's whole life. */
+  /** The main loop of a helper. */
   serve(): void {
     let seen = Atomics.load(this.#words, READY);
     while (Atomics.load(this.#words, STOPPED) === 0) {
@@ -140,26 +141,26 @@ export class TeamMember {
     }
   }
 
-  /** As in the beginning: when no helper is left that could be in the middle of something. */
+  /** Restores the initial state; only when no helper is running. */
   reset(): void {
     const drowsy = this.#words[DROWSY]!;
     this.#words.fill(0);
     this.#words[DROWSY] = drowsy;
   }
 
-  /** Whether threads that have nothing to do look again for a while before they sleep, from now on. */
+  /** Whether idle threads spin for a while before they sleep, from now on. */
   setIdle(idle: Idle): void {
     Atomics.store(this.#words, DROWSY, idle === "sleep" ? 1 : 0);
   }
 
-  /** Lets the helpers go. */
+  /** Ends the helpers' main loops. */
   stop(): void {
     Atomics.store(this.#words, STOPPED, 1);
     Atomics.add(this.#words, READY, 1);
     Atomics.notify(this.#words, READY);
   }
 
-  /** Works on instruction number `now` until nothing is left of it; whoever finishes the last chunk opens the next. */
+  /** Works on instruction number `now` until no chunk is left; the thread that finishes the last chunk opens the next. */
   #work(now: number): void {
     const index = this.indexOf(now);
     if (index < 0) return;
@@ -167,7 +168,7 @@ export class TeamMember {
     if (executor.leaderOnly && !this.#isLeader) return;
     const taken = this.takeChunks(now, executor);
     if (taken === 0) return;
-    // Asked before these are counted: afterwards the instruction may be over, and the next batch may have other numbers.
+    // Read before the chunks are counted: afterwards the instruction may be over, and the next batch may have other counts.
     const chunks = executor.chunks();
     if (Atomics.add(this.#words, DONE, taken) + taken === chunks) this.#publish(now + 1);
   }
@@ -202,7 +203,7 @@ export class TeamMember {
     }
   }
 
-  /** Does the only chunk of an instruction. */
+  /** Runs the only chunk of an instruction. */
   protected workAlone(index: number): void {
     this.#run(this.#executors[index]!, 0);
   }
@@ -219,8 +220,8 @@ export class TeamMember {
   }
 
   /**
-   * Opens instruction number `start`, or the first after it that has more than one chunk: a single one is done here and now,
-   * which takes less time than others need to hear of it.
+   * Opens instruction number `start`, or the first after it with more than one chunk: single chunks are run right here, which
+   * takes less time than waking others.
    */
   #publish(start: number): void {
     const words = this.#words;
@@ -237,7 +238,7 @@ export class TeamMember {
     if (Atomics.load(words, SLEEPERS) > 0) Atomics.notify(words, READY);
   }
 
-  /** Returns the number of the open instruction once it is no longer `now`; to the leader, `now` after one sleep. */
+  /** Returns the number of the open instruction once it is no longer `now`; the leader gets `now` after one sleep. */
   protected waitPast(now: number, isLeader: boolean): number {
     const words = this.#words;
     const spins = Atomics.load(words, DROWSY) === 0 ? this.#spins : 1;
@@ -261,12 +262,12 @@ export class TeamMember {
     }
   }
 
-  /** The number of the open instruction: it changes as the batch goes on. */
+  /** The number of the open instruction, which changes as the batch runs. */
   get ready(): number {
     return Atomics.load(this.#words, READY);
   }
 
-  /** Which instruction has this number; -1: none, the team is between two steps. */
+  /** The instruction with this number; -1: none, the team is between two batches. */
   protected indexOf(number: number): number {
     return ((number >>> 0) % (this.#executors.length + 1)) - 1;
   }
