@@ -1,5 +1,5 @@
-// What the GPU is told of a batch, in one buffer that is written once per batch: counts, tokens, positions, wanted rows, sines
-// and cosines of the positions, and the cache blocks of each sequence. Also its mirror in host memory.
+// The batch area: one buffer that is written once per batch, with counts, tokens, positions, output rows, sines and cosines of
+// the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
 import {
   type Batch,
@@ -18,7 +18,7 @@ import {
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
 
-/** The rotation of all ropes that share frequencies and factors: cosine and sine by [token][pair]. */
+/** The cosines and sines of all ropes with the same frequencies and factors: [token][pair]. */
 export interface AngleArea {
   readonly rope: Rope;
   readonly factors: Weight | undefined;
@@ -29,17 +29,17 @@ export interface AngleArea {
 export interface BatchLayout {
   readonly tokens: number;
   readonly positions: number;
-  /** Which table of cache blocks is each token's. */
+  /** The number of each token's sequence, which has a table of cache blocks. */
   readonly sequences: number;
   readonly outputRows: number;
-  /** Tokens of each token's sequence after the batch; undefined: nobody asks. */
+  /** Tokens of each token's sequence after the batch; undefined: no kernel reads them. */
   readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
-  /** [sequence][4]: its first row, and the slots of its recurrent state that are read and written; 0: nobody asks. */
+  /** [sequence][4]: its first row, and the slots of its recurrent state to read and to write; 0: there is none. */
   readonly segments: number;
   /** By group of KV states: [sequence][tableLength]; last, because most batches have few sequences. */
   readonly groups: readonly number[];
-  /** By index in Graph.states: the tables of its group; of a state that has none, 0. */
+  /** By index in Graph.states: the tables of its group; 0 for a state without one. */
   readonly tables: readonly number[];
   readonly tableLength: number;
   readonly words: number;
@@ -74,14 +74,14 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   return { ...layout, tableLength: kvBlocks, words: next };
 }
 
-/** Of a sequence, in BatchLayout.segments. */
+/** Words of a sequence in BatchLayout.segments. */
 export const SEGMENT_WORDS = 4;
 
 export class BatchArea {
   readonly #layout: BatchLayout;
   readonly #words: Uint32Array<ArrayBuffer>;
   readonly #floats: Float32Array;
-  /** Of ropes: by weight name, known once they were uploaded. */
+  /** Factors of ropes, by weight name; known once they are uploaded. */
   readonly #factors: ReadonlyMap<string, Float32Array>;
 
   constructor(layout: BatchLayout, factors: ReadonlyMap<string, Float32Array>) {
@@ -91,7 +91,7 @@ export class BatchArea {
     this.#factors = factors;
   }
 
-  /** Fills the mirror; the stretches of it that the GPU needs: [from, to) in words. */
+  /** Fills the mirror; returns the ranges of it that the GPU needs: [from, to) in words. */
   fill(batch: Batch): readonly (readonly [from: number, to: number])[] {
     const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
@@ -148,7 +148,7 @@ export class BatchArea {
     return this.#words;
   }
 
-  /** In float32 steps, as the reference: an angle of thousands of radians has few digits to lose. */
+  /** Rounds to float32 at every step, as the reference: angles of thousands of radians have few digits to lose. */
   #fillAngles({ rope, factors, at }: AngleArea, batch: Batch): void {
     const f32 = Math.fround;
     const pairs = rope.dims / 2;

@@ -1,8 +1,8 @@
-// Where the time of batches goes on the GPU, for a profile: timestamp queries around every group of nodes that is computed
-// together, each in a pass of its own, summed up by phase. Not made, and nothing of it is asked, where nobody wants a profile.
+// Times of batches on the GPU, for a profile: timestamp queries around every fused op, each in a compute pass of its own,
+// summed by phase. Nothing of this file runs where no profile is wanted.
 //
-// A pass has a price, so not every batch is recorded: all of a prompt; of generation the first ones, and then some. What was
-// recorded stands for all batches. A GPU without timestamp queries only has the times of whole batches.
+// Passes cost time, so not every batch is recorded: all of a prompt; of generation, the first ones and some of the others. The
+// recorded ones stand for all. A GPU without timestamp queries only has the times of whole batches.
 
 import type { Batch, RowCounts } from "../../graph/batch.ts";
 import {
@@ -17,7 +17,7 @@ import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program, type ProgramPart } from "./program.ts";
 import { MAP_READ, usage } from "./usage.ts";
 
-/** Parts that a query set has room for: two queries each. */
+/** The most parts of a query set, with two queries each. */
 const MOST_PARTS = 2048;
 /** Events that are kept for a trace. */
 const EVENTS = 2 ** 15;
@@ -43,7 +43,7 @@ export class BatchTimes {
   #eventCount = 0;
   #phase: BatchPhase = "prompt";
   #started = 0;
-  /** Of the batch under way: the parts whose times are asked for, in the order of their queries. */
+  /** The parts of the running batch that are timed, in the order of their queries. */
   #asked: readonly number[] = [];
 
   constructor(gpu: GpuDevice, program: Program) {
@@ -55,12 +55,12 @@ export class BatchTimes {
     this.#phases = this.#empty();
   }
 
-  /** The same program over other buffers, from now on: what was recorded stays. */
+  /** Continues with the same program over other buffers; what was recorded stays. */
   follow(program: Program): void {
     this.#program = program;
   }
 
-  /** A batch begins; true: it is to be recorded. */
+  /** Begins a batch; true: it is recorded. */
   begin(batch: Batch, phase: BatchPhase): boolean {
     this.#phase = phase;
     const { sums } = this.#phases[phase];
@@ -70,7 +70,7 @@ export class BatchTimes {
     return this.#queries !== undefined && (phase === "prompt" || sums.isSampled);
   }
 
-  /** Every part in a pass of its own, between two queries; then the times on their way to the host. */
+  /** Encodes every part in a pass of its own, between two queries, and the copy of the times to the host. */
   encode(commands: GPUCommandEncoder, counts: RowCounts): void {
     const { set, resolved, read } = this.#queries!;
     const { parts } = this.#program;
@@ -91,7 +91,7 @@ export class BatchTimes {
     commands.copyBufferToBuffer(resolved, 0, read, 0, queries * 8);
   }
 
-  /** The batch is over, and waited for. Its times are fetched after that, and cost it nothing. */
+  /** Called after the batch has been waited for. Fetches its times, which then cost the batch nothing. */
   async end(): Promise<void> {
     const endMs = performance.now();
     const { sums, busyMs } = this.#phases[this.#phase];
@@ -99,12 +99,12 @@ export class BatchTimes {
     sums.end(endMs - this.#started, isRecorded);
     if (!isRecorded) return;
     const times = await this.#fetch();
-    // The GPU's clock is its own: the last end is taken for the moment at which the host saw it.
+    // The GPU has its own clock: the last end is taken as the time at which the host saw it.
     const last = times.at(-1)!;
     const onHost = (time: bigint): number => endMs - Number(last - time) / 1e6;
     this.#asked.forEach((index, i) => {
       const [from, to] = [times[2 * i]!, times[2 * i + 1]!];
-      if (to < from) return; // a clock that was reset meanwhile
+      if (to < from) return; // the clock was reset in between
       busyMs[index]! += Number(to - from) / 1e6;
       const at = (this.#eventCount++ % EVENTS) * EVENT_NUMBERS;
       this.#events.set([index, 1, onHost(from), onHost(to)], at);
@@ -151,7 +151,7 @@ export class BatchTimes {
     const first = (this.#eventCount % EVENTS) * EVENT_NUMBERS;
     const numbers = this.#events.slice(0, kept * EVENT_NUMBERS);
     if (this.#eventCount > EVENTS) {
-      // A ring: what comes after the newest is the oldest.
+      // A ring buffer: the oldest event follows the newest.
       numbers.set(this.#events.subarray(first), 0);
       numbers.set(this.#events.subarray(0, first), this.#events.length - first);
     }

@@ -1,5 +1,5 @@
-// The GPU memory of one loaded model: weights, plan slots, KV cache, batch data and what results are read through. All of it
-// is made once; out of memory is an error that says what was asked for and how much had fitted.
+// The GPU memory of one loaded model: weights, plan slots, KV cache, batch data and the buffer that results are read through.
+// All of it is allocated once; an out-of-memory error says how much was needed and how much was there.
 
 import { MemoryError } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
@@ -16,7 +16,7 @@ import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
 import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
-/** What will be allocated: arithmetic only. */
+/** The sizes of all buffers, before anything is allocated. */
 export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
@@ -25,20 +25,20 @@ export interface Layout {
   readonly batch: BatchLayout;
   /** The nodes of each fused op. */
   readonly groups: readonly Group[];
-  /** Which slot each value is in, by its id. */
+  /** The slot of each value, by its id. */
   readonly slotOf: readonly number[];
   readonly slotBytes: readonly number[];
-  /** Of a block of 32 tokens, for each KvState of the graph. */
+  /** Bytes of a block of 32 tokens, for each KvState of the graph. */
   readonly kvBlocks: readonly KvBlockBytes[];
-  /** Of the largest of them. */
+  /** Bytes of the largest of them. */
   readonly kvBlockBytes: number;
-  /** Of all slots, for each RecurrentState of the graph. */
+  /** Bytes of all slots, for each RecurrentState of the graph. */
   readonly recurrentBytes: readonly number[];
-  /** Of the largest value of the plan, read back at once. */
+  /** Bytes of the largest value of the plan, which is read back at once. */
   readonly readBytes: number;
-  /** Of the longest rounded activations. */
+  /** Bytes of the longest rounded activations. */
   readonly roundedBytes: number;
-  /** How long contexts are cut. */
+  /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
   readonly topBytes: number;
@@ -112,7 +112,7 @@ function kvBlockBytesOf({ kCols, vCols }: KvState, format: KvFormat): KvBlockByt
   return { keys: bytes(kCols), values: bytes(vCols) };
 }
 
-/** Of a cache with so many blocks of each group, for each KvState. */
+/** Bytes of a cache with so many blocks of each group, for each KvState. */
 function kvBytesOf(
   graph: Graph,
   kvBlocks: readonly KvBlockBytes[],
@@ -124,7 +124,7 @@ function kvBytesOf(
   });
 }
 
-/** In bytes, of the matmuls that round what they read. */
+/** The bytes of the longest activations that a matmul rounds. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
     if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
@@ -134,7 +134,7 @@ function longestActivations({ graph, limits }: Plan): number {
   return Math.max(0, ...sizes);
 }
 
-/** In bytes, of all parts of one attention. */
+/** The most bytes of all parts of one attention. */
 function longestParts(
   { graph }: Plan,
   { most }: AttentionSplit,
@@ -170,14 +170,14 @@ export interface Buffers extends CacheBuffers {
   /** By RecurrentState: [slot][floats]. */
   readonly recurrent: readonly GPUBuffer[];
   readonly batch: GPUBuffer;
-  /** Activations, rounded for the next matmuls. */
+  /** Rounded activations of the next matmuls. */
   readonly rounded: GPUBuffer;
-  /** Attention over parts of the context. */
+  /** Partial results of attention over parts of the context. */
   readonly partials: GPUBuffer;
   readonly tops: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
-  /** A cache block on its way to another: a buffer cannot be copied onto itself. */
+  /** A cache block that is being copied: a buffer cannot be copied onto itself. */
   readonly block: GPUBuffer;
 }
 
@@ -185,7 +185,7 @@ const held: number = usage.storage | usage.copySource | usage.copyTarget;
 
 type MakeBuffer = (label: string, size: number, bits: number) => GPUBuffer;
 
-/** Allocates all of it, with the blocks of the cache that are held from the start, or throws a MemoryError and leaves nothing. */
+/** Allocates everything, with the blocks that the cache holds from the start; or throws a MemoryError and holds nothing. */
 export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers> {
   const first = (group: number) => groupRoom(layout.kv, group).held;
   return await allocateWith(gpu, layout, (make) => ({
@@ -225,7 +225,7 @@ function makeCache(
   };
 }
 
-/** What `all` makes; where the device has no room for it, a MemoryError, and none of it is left. */
+/** The buffers that `all` makes; where the device has no memory for them, a MemoryError, and none is left. */
 async function allocateWith<T>(
   gpu: GpuDevice,
   layout: Layout,
@@ -247,7 +247,7 @@ async function allocateWith<T>(
   throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);
 }
 
-/** Copies the beginning of a cache into a larger one, and lets it go once that is done. */
+/** Copies a cache into the beginning of a larger one, and destroys it after that. */
 export function moveCache(gpu: GpuDevice, from: CacheBuffers, to: CacheBuffers): void {
   const { device } = gpu;
   const commands = device.createCommandEncoder();
@@ -257,10 +257,10 @@ export function moveCache(gpu: GpuDevice, from: CacheBuffers, to: CacheBuffers):
     commands.copyBufferToBuffer(buffer, 0, larger[i]!, 0, buffer.size);
   });
   device.queue.submit([commands.finish()]);
-  for (const buffer of old) buffer.destroy(); // what was submitted before still reads it
+  for (const buffer of old) buffer.destroy(); // submitted work may still read it
 }
 
-/** Destroys buffers, and waits until their memory is free: a GPU keeps it until all work is done that was submitted before. */
+/** Destroys buffers, and waits until their memory is free: a GPU keeps it until all submitted work is done. */
 async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
   const { queue } = gpu.device;
   for (const buffer of buffers) buffer.destroy();
@@ -268,7 +268,7 @@ async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<v
   await gpu.wait(queue.onSubmittedWorkDone());
 }
 
-/** Whether all of it can be had, by having it for a moment. */
+/** Whether there is memory for everything, by allocating it for a moment. */
 export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
     const { weights, slots, keys, values, recurrent, ...single } = await allocate(gpu, layout);

@@ -1,8 +1,8 @@
-// The command buffers of a batch: every kernel of the program for its size, and at the end the copy of the logits. WebGPU
-// allows to submit each only once, but all batches of a size are alike: while the GPU computes a token, those for the next
-// one are encoded, so that it waits for nothing but its data.
+// The command buffers of a batch: every kernel of the program for its size, and at the end the copy of the logits. A WebGPU
+// command buffer can be submitted only once, but those of all batches of a size are alike: while the GPU computes a token,
+// the commands of the next one are encoded.
 //
-// They are submitted in pieces, the first ones small: the GPU begins while the host still hands over the rest.
+// They are submitted in pieces, the first ones small, so that the GPU begins while the host submits the rest.
 
 import type { RowCounts } from "../../graph/batch.ts";
 import type { Graph, Value } from "../../graph/graph.ts";
@@ -20,7 +20,7 @@ export class BatchCommands {
   readonly #device: GPUDevice;
   readonly #layout: Layout;
   readonly #buffers: Buffers;
-  /** Where a piece ends, as parts of the program: 0.25 is a quarter of it. */
+  /** Where pieces end, as fractions of the program. */
   readonly #cuts: readonly number[];
   #next: Encoded | undefined;
 
@@ -31,7 +31,7 @@ export class BatchCommands {
     this.#cuts = cuts;
   }
 
-  /** To be submitted one after the other, once. */
+  /** The command buffers of a batch, to be submitted in order, once. */
   take(program: Program, counts: RowCounts): readonly GPUCommandBuffer[] {
     const next = this.#next;
     this.#next = undefined;
@@ -39,12 +39,12 @@ export class BatchCommands {
     return fits && next.program === program ? next.pieces : this.#encode(program, counts);
   }
 
-  /** Those of a batch that will probably come. */
+  /** Encodes those of a batch that will probably come next. */
   prepare(program: Program, counts: RowCounts): void {
     this.#next = { counts, program, pieces: this.#encode(program, counts) };
   }
 
-  /** All of a batch in one piece, with its times: for a profile. */
+  /** A whole batch in one piece, with timestamp queries, for a profile. */
   recorded(times: BatchTimes, counts: RowCounts): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     times.encode(commands, counts);
@@ -76,7 +76,7 @@ export class BatchCommands {
   }
 }
 
-/** What every batch brings back to the host: logits, or what the second part of a split graph goes on with. */
+/** The value that every batch copies to the host: logits, or the residual of a split graph. */
 export function resultOf({ outputs }: Graph): Value | undefined {
   return outputs.logits ?? outputs.residual;
 }

@@ -1,7 +1,7 @@
-// The GPU: which adapter was taken, what it can do, and the device that computes. Knows no model and no graph.
+// The GPU: the adapter, what it can do, and its device. Knows no model and no graph.
 //
-// Whoever opens a GPU owns it: dispose() destroys the device and with it all buffers. A lost device (driver reset, unplugged,
-// destroyed) makes every later use an error that says so; nothing is retried behind anybody's back.
+// The one who opens a GPU owns it: dispose() destroys the device and with it all buffers. After a device is lost (driver
+// reset, unplugged, destroyed), every use is an error that says so; nothing is retried.
 
 import { DisposedError, UsageError, WorkerError } from "../../base/errors.ts";
 import type { GpuAccess } from "../../platform/platform.ts";
@@ -12,24 +12,24 @@ export interface GpuFacts {
   readonly vendor: string;
   readonly architecture: string;
   readonly driver: string;
-  /** Computes on the processor: right, and slow. */
+  /** A software adapter, which computes on the processor. */
   readonly isSoftware: boolean;
   readonly maxBufferBytes: number;
   readonly maxBindingBytes: number;
-  /** The memory that may be used; undefined: nobody said, and WebGPU does not, so it shows when it is taken. */
+  /** The memory that may be used; undefined: not known, since WebGPU does not say, so that allocating is the only test. */
   readonly memoryBytes: number | undefined;
   readonly workgroupStorageBytes: number;
-  /** That a shader may bind. */
+  /** Storage buffers that a shader may bind. */
   readonly storageBuffers: number;
   readonly f16: boolean;
   readonly subgroups: { readonly min: number; readonly max: number } | undefined;
   readonly subgroupMatrix: boolean;
   readonly timestampQueries: boolean;
-  /** WGSL multiplies four 8-bit numbers at once. */
+  /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
 }
 
-/** All that the adapter says of itself: what was measured of one holds for no other, nor for another driver. */
+/** Identifies adapter and driver: a measurement holds for this combination only. */
 export function gpuIdentity({ name, vendor, architecture, driver }: GpuFacts): string {
   return [name, vendor, architecture, driver].filter((part) => part !== "").join(", ");
 }
@@ -39,7 +39,7 @@ export interface GpuDeviceOptions {
   limits?: { maxBufferBytes?: number; maxBindingBytes?: number; memoryBytes?: number };
 }
 
-/** "lantern devices" and tests ask without opening: the adapter's facts, or why there is none. */
+/** The adapter's facts, or why there is none, without opening a device: for `lantern devices` and tests. */
 export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const adapter = await requestAdapter(access);
   if (typeof adapter === "string" || typeof access === "string") return adapter as string;
@@ -73,7 +73,7 @@ export class GpuDevice {
     });
   }
 
-  /** Opens the GPU that this machine offers; without one, an error that says what to do. */
+  /** Opens this machine's GPU; without one, throws an error that says what to do. */
   static async open(access: GpuAccess, options: GpuDeviceOptions = {}): Promise<GpuDevice> {
     const adapter = await requestAdapter(access);
     if (typeof adapter === "string" || typeof access === "string") {
@@ -95,20 +95,20 @@ export class GpuDevice {
     return new GpuDevice(device, taken, facts.isSoftware ? access.doze : undefined);
   }
 
-  /** The device, as long as it can be used. */
+  /** The device; throws where it cannot be used any more. */
   get device(): GPUDevice {
     this.check();
     return this.#device;
   }
 
-  /** Throws when the GPU was lost, disposed of, or given work that it refused. */
+  /** Throws when the GPU was lost, disposed of, or has refused work. */
   check(): void {
     if (this.#disposed) throw new DisposedError("the GPU");
     if (this.#lost !== undefined) throw this.#lostError();
     if (this.#error) throw this.#error;
   }
 
-  /** Waits for what the device does. A software adapter needs the processor that asking for its end would take. */
+  /** Waits for work of the device. With a software adapter it sleeps meanwhile: polling would take the processor from it. */
   async wait<T>(work: Promise<T>): Promise<T> {
     this.#waiting++;
     void this.#dozeWhileWaiting();
@@ -126,9 +126,9 @@ export class GpuDevice {
     this.#dozing = false;
   }
 
-  /** What a rejected promise of the device means: after a loss that, otherwise what it says. */
+  /** The error of a rejected promise of the device: its loss, if it was lost. */
   async explain(error: unknown): Promise<Error> {
-    // The loss is reported through a promise of its own, which may settle just after the one that failed.
+    // The loss is another promise, which may settle just after the one that was rejected.
     await new Promise((resolve) => setTimeout(resolve));
     if (this.#lost !== undefined && !this.#disposed) return this.#lostError();
     return error instanceof Error ? error : new Error(String(error));
@@ -147,7 +147,7 @@ export class GpuDevice {
   }
 }
 
-/** A message of Dawn's on one line, without the places in its own source that it names. */
+/** A message of Dawn on one line, without paths of its source. */
 export function withoutBuildPaths(message: string): string {
   return message
     .replaceAll(/^\s*at \S+ \(.*:\d+\)\s*$/gm, "")
@@ -167,12 +167,12 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
     });
     return adapter ?? "no GPU adapter was found on this machine";
   } catch (error) {
-    // Dawn throws where none has the name that was asked for, and lists those that there are.
+    // Dawn throws where no adapter has the requested name, and lists those that there are.
     return `no GPU adapter could be opened on this machine (${withoutBuildPaths((error as Error).message)})`;
   }
 }
 
-/** Whether there are matrices of 16 x 16 half floats whose products are summed up as floats: those that kernels use. */
+/** Whether there are matrix units for 16 x 16 half floats with float32 sums, which kernels use. */
 function hasHalfMatrices(info: GPUAdapterInfo): boolean {
   const { subgroupMatrixConfigs = [] } = info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> };
   return [...subgroupMatrixConfigs].some(({ M, N, K, componentType, resultComponentType }) => {
@@ -181,7 +181,7 @@ function hasHalfMatrices(info: GPUAdapterInfo): boolean {
   });
 }
 
-/** Chromium's, not in WebGPU's types yet. */
+/** Experimental in Chromium, and not in WebGPU's types yet. */
 interface MatrixConfig {
   readonly M: number;
   readonly N: number;
@@ -190,7 +190,7 @@ interface MatrixConfig {
   readonly resultComponentType: string;
 }
 
-/** Those that kernels or measurements use where they are there. */
+/** The features that kernels or measurements use, where the adapter has them. */
 function wantedFeatures(facts: GpuFacts): string[] {
   const wanted: [string, unknown][] = [
     ["subgroups", facts.subgroups],

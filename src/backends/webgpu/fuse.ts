@@ -1,6 +1,6 @@
-// Which nodes of the graph become one fused op: a pass over its nodes, by a table of patterns. The graph stays as it is;
-// a group is the nodes it replaces, in an order in which they could also be computed one by one, and what one kernel does
-// for all of them. Large batches and taps compute the nodes one by one.
+// Fuses nodes of the graph: a pass over its nodes with a table of patterns. The graph itself does not change. A group is the
+// nodes of a fused op, in an order in which they can also be computed one by one, and the fused kernel. Large batches and taps
+// compute the nodes one by one.
 
 import {
   type Graph,
@@ -19,20 +19,20 @@ import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-few.ts";
 
 export interface Group {
   readonly nodes: readonly GraphNode[];
-  /** Each is a dispatch (or several, where weights are in parts); none: the nodes one by one. */
+  /** Each is a dispatch (or several, where weights are in parts); none: nodes are computed one by one. */
   readonly fused: readonly FusedMatmul[];
-  /** With a matmul, that is of what comes of it. */
+  /** Fused attention; a matmul of the group then reads its result. */
   readonly attention?: RopedAttention;
 }
 
-/** What patterns ask of a graph. */
+/** The graph as patterns see it. */
 interface View {
   readonly graph: Graph;
   readonly facts: GpuFacts;
   readonly readers: ReadonlyMap<Value, readonly GraphNode[]>;
   /** How many nodes read each weight. */
   readonly uses: ReadonlyMap<Weight, number>;
-  /** Values that were computed by groups before. */
+  /** Values that earlier groups compute. */
   readonly known: ReadonlySet<Value>;
   /** Values that are read after the batch. */
   readonly outputs: ReadonlySet<Value>;
@@ -78,7 +78,7 @@ export function stacksOf(groups: readonly Group[]): Weight[][] {
   );
 }
 
-/** [select,] norm, and all matmuls of what it makes; gate and up with the activation between them. */
+/** [select,] norm, and all matmuls of its result; gate and up together with the activation. */
 function normedMatmuls(node: GraphNode, view: View): Group | undefined {
   const select = node.op === "select" ? node : undefined;
   const norm = select ? only(view, select.out) : node;
@@ -113,7 +113,7 @@ function gateOf(matmuls: readonly NodeOf<"matmul">[], view: View): NodeOf<"gate"
   return canStack(matmuls, view) ? gate : undefined;
 }
 
-/** Those that can be computed as one, together. */
+/** Matmuls that can be computed as one, grouped. */
 function stacked(
   matmuls: readonly NodeOf<"matmul">[],
   view: View,
@@ -127,15 +127,15 @@ function stacked(
 
 function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): boolean {
   const weights = matmuls.map(({ weight }) => weight);
-  // It lies in one place only.
+  // A weight is stored once, so another reader cannot have its own stack.
   if (weights.some((weight) => uses.get(weight) !== 1)) return false;
-  // Both planes, x, norm, batch and hidden state; each result, each bias.
+  // Storage buffers: both planes, x, norm, batch and hidden state; each result, each bias.
   const biases = matmuls.filter(({ bias }) => bias).length;
   const bindings = 6 + matmuls.length + biases;
   return bindings <= facts.storageBuffers && stackable(weights, facts);
 }
 
-/** A matmul, and what is added to it. */
+/** A matmul, and the add that reads it. */
 function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
   if (node.op !== "matmul" || !isTuned(node.weight, view)) return undefined;
   const alone = { nodes: [node], fused: [{ x: node.x, matmuls: [node] }] };
@@ -149,7 +149,7 @@ function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
   };
 }
 
-/** Both ropes, the cache's new row and attention, one after the other in the graph; and the matmul of that. */
+/** Both ropes, kv_write and attention, consecutive in the graph; and the matmul that reads attention. */
 function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const { nodes } = view.graph;
   const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
@@ -169,7 +169,7 @@ function isTuned(weight: Weight, { facts }: View): boolean {
   return laneDotOf(weight, facts.workgroupStorageBytes) !== undefined;
 }
 
-/** The only node that reads a value which nobody else wants. */
+/** The node that alone reads a value, which is no output. */
 function only({ readers, outputs }: View, value: Value): GraphNode | undefined {
   const found = readers.get(value) ?? [];
   return found.length === 1 && !outputs.has(value) ? found[0] : undefined;

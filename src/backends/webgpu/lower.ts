@@ -1,4 +1,4 @@
-// From fused ops (fuse.ts) to kernels. Nodes by themselves: ops/table.ts.
+// Lowers groups (fuse.ts) to kernels. Single nodes are lowered by ops/table.ts.
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
@@ -9,7 +9,7 @@ import { attentionRopedKernel, hasRoped } from "./wgsl/attention-roped.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import { MATVEC_TOKENS } from "./wgsl/matvec.ts";
 
-/** The kernels of a group, in order: for small batches those that compute it at once, for others its nodes' own. */
+/** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
   const { attention, nodes, fused } = group;
   if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
@@ -17,20 +17,20 @@ export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
   }
   const fusedKernels = fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
   const most = fusedKernels.length > 0 ? MATVEC_TOKENS : 0;
-  // Matmuls in a group with attention are those of its last nodes: what comes before them is computed apart.
+  // The fused matmul of a group with attention is of its last nodes; the nodes of attention are lowered separately.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
   const after = attention ? nodes.slice(ATTENTION_NODES) : nodes;
   return [...before, ...fusedKernels, ...lowerApart(after, most, context)];
 }
 
-/** Nodes of RopedAttention, which come first in their group. */
+/** The number of nodes of RopedAttention, which come first in their group. */
 const ATTENTION_NODES = 4;
 
 function attentionNodes({ nodes }: Group): readonly GraphNode[] {
   return nodes.slice(0, ATTENTION_NODES);
 }
 
-/** One token: at once, and where a matmul follows it merges the parts of the context. */
+/** Attention of one token as a fused op; a matmul that follows merges the parts of the context. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   const { kv, batch, exchange, attentionSize, split } = context;
   const attention = group.attention!;
@@ -50,9 +50,9 @@ function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   ];
 }
 
-/** Node by node, in batches of more rows than `most`. */
+/** Node by node, for batches of more rows than `most`. */
 function lowerApart(nodes: readonly GraphNode[], most: number, context: LowerContext): Kernel[] {
-  // What these kernels leave in the buffer of rounded activations is only there after large batches.
+  // The buffer of rounded activations is only filled by these kernels in large batches.
   if (most > 0) forget(context.rounded);
   const kernels = nodes
     .flatMap((node) => lowerNode(node, context))

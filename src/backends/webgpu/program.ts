@@ -1,6 +1,6 @@
-// The plan as the GPU runs it: for every group of nodes its kernels with pipeline and bindings, all made when the model is
-// loaded. A batch only encodes them: nothing is created for it but the command buffer. Node by node, for taps, is a second
-// program, made when the first tap comes.
+// The program of the GPU: for every group of nodes its kernels with pipelines and bindings, all made when the model is loaded.
+// A batch only encodes them and creates nothing but command buffers. Taps use a second program that runs node by node, made
+// when the first tap comes.
 
 import type { RowCounts } from "../../graph/batch.ts";
 import {
@@ -36,16 +36,16 @@ export interface ProgramPart {
 }
 
 export interface Program {
-  /** In an order in which everything is known when it is read. */
+  /** In topological order. */
   readonly parts: readonly ProgramPart[];
-  /** How many different shaders there are. */
+  /** The number of different shaders. */
   readonly pipelines: number;
 }
 
-/** By their text. Layers differ in what they bind, not in that: each text is compiled once, all at the same time. */
+/** By their text. Layers differ in their bindings, not in their text: each text is compiled once, all in parallel. */
 export type Pipelines = Map<string, Promise<GPUComputePipeline>>;
 
-/** The groups of the layout, or each node by itself. */
+/** The groups of the layout, or each node alone. */
 export async function makeProgram(
   gpu: GpuDevice,
   layout: Layout,
@@ -128,7 +128,7 @@ async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUCo
       compute: { module, entryPoint: "main" },
     });
   } catch (cause) {
-    // What is wrong with a text is only told when it is asked for.
+    // WebGPU reports what is wrong with a shader only on request.
     const { messages } = await module.getCompilationInfo();
     const facts = messages.map(
       ({ lineNum, message }) => `line ${lineNum}: ${withoutBuildPaths(message)}`,
@@ -152,7 +152,7 @@ function resourceOf(
     const { offset, bytes } = part[plane ?? "wide"]!;
     return { buffer: buffers.weights[part.buffer]!, offset, size: bytes };
   };
-  /** Which of the cache's buffers a state has: one for each KvState. */
+  /** The index of a state's cache buffers, of which each KvState has its own. */
   const kvIndex = (state: number) =>
     kvStates(plan.graph).indexOf(plan.graph.states[state] as KvState);
   const recurrentIndex = (state: number) =>
@@ -173,7 +173,7 @@ function resourceOf(
   return (resources[source.kind] as (source: Source) => GPUBufferBinding)(source);
 }
 
-/** Codebooks are the same for all weights of a type. */
+/** The buffer of a codebook, which all weights of a type share. */
 function tableBuffer(
   words: Uint32Array,
   device: GPUDevice,

@@ -1,6 +1,6 @@
-// Which buffer each value is in. As in the plan, values whose lives do not overlap share one; but here a life lasts as long
-// as the groups that touch it (fuse.ts), so that what a group writes never lies where it reads, and until everything before
-// its last reader in the graph is done, so that the nodes may also be computed one by one in the graph's order.
+// Assigns a buffer slot to each value. As in graph/plan.ts, values whose live ranges do not overlap share one. Here a live
+// range covers whole groups (fuse.ts), so that a group never writes where it reads, and lasts until all nodes before its last
+// reader are done, so that the nodes can also be computed one by one in the graph's order.
 
 import { type Graph, type GraphNode, inputsOf, outputsOf, type Value } from "../../graph/graph.ts";
 import { mostRows, type PlanLimits } from "../../graph/plan.ts";
@@ -9,7 +9,7 @@ import type { Group } from "./fuse.ts";
 export interface Slots {
   /** By value id. */
   readonly slotOf: readonly number[];
-  /** Bytes of each: whole vectors of 4 floats, which shaders read. */
+  /** Bytes of each slot: whole vectors of 4 floats, which shaders read. */
   readonly slotBytes: readonly number[];
 }
 
@@ -25,7 +25,7 @@ export function assignSlots(graph: Graph, groups: readonly Group[], limits: Plan
   const living = new Set<Value>();
   if (graph.input) take(graph.input);
   const done = new Set<GraphNode>();
-  let first = 0; // of the nodes that are not done
+  let first = 0; // the first node that is not done
   for (const { nodes } of groups) {
     for (const node of nodes) {
       if (node.out) take(node.out);
@@ -41,7 +41,7 @@ export function assignSlots(graph: Graph, groups: readonly Group[], limits: Plan
   return { slotOf, slotBytes };
 }
 
-/** Index of the last node that reads each value, or that makes it; outputs stay to be read. */
+/** Index of the last node that reads each value, or that makes it. Outputs live to the end. */
 function lastNodes(graph: Graph): Map<Value, number> {
   const last = new Map<Value, number>();
   if (graph.input) last.set(graph.input, -1);
@@ -57,7 +57,7 @@ function bytesOf({ rows, cols }: Value, limits: PlanLimits): number {
   return Math.ceil((mostRows(rows, limits) * cols) / 4) * 16;
 }
 
-/** The smallest free one that is large enough; else the largest, which grows; else a new one. */
+/** The smallest free slot that is large enough; else the largest, which grows; else a new one. */
 function takeSlot(bytes: number, free: number[], slotBytes: number[]): number {
   free.sort((a, b) => slotBytes[a]! - slotBytes[b]!);
   if (free.length === 0) return slotBytes.push(bytes) - 1;

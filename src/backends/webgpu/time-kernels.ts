@@ -1,5 +1,5 @@
-// How long each kernel of a batch takes, by timestamp queries: every dispatch in a pass of its own. For measuring only: the
-// passes have a price, so the sum is more than the batch takes.
+// Times each kernel of a batch by timestamp queries, every dispatch in a compute pass of its own. For measuring only: passes
+// cost time, so the sum is more than the time of the batch.
 
 import type { RowCounts } from "../../graph/batch.ts";
 import type { GpuDevice } from "./device.ts";
@@ -12,7 +12,7 @@ export interface KernelTime {
   readonly microseconds: number;
 }
 
-/** Of a query set, at most. */
+/** The most queries of a query set. */
 const MOST_QUERIES = 4096;
 
 export async function timeKernels(
@@ -61,7 +61,7 @@ export async function timeKernels(
   });
 }
 
-/** Milliseconds of a batch: the difference between few and many of them in one submission, by the host's clock. */
+/** Milliseconds of a batch: the difference between few and many batches in one submission, by the host's clock. */
 export async function timeBatch(
   { device }: GpuDevice,
   program: Program,

@@ -1,4 +1,5 @@
-// How work is shared out among teams of lanes, by its size: what was fastest where it was measured (docs/gpu.md).
+// The tuning of the GPU's kernels: how work is divided among teams of lanes, by its size. The defaults were measured
+// (docs/gpu.md).
 
 import type { Batch } from "../../graph/batch.ts";
 import type { GpuFacts } from "./device.ts";
@@ -7,21 +8,21 @@ import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {
-  /** Matmuls of few tokens: by rows, columns and type of the weights. */
+  /** The shape of matmuls of few tokens, by rows, columns and type of the weights. */
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
-  /** Levels are multiplied by dot4I8Packed. */
+  /** Quants are multiplied by dot4I8Packed. */
   readonly packedDots: boolean;
   /** Lanes of a workgroup that computes attention; 0: position by position (wgsl/attention.ts). */
   readonly attentionSize: number;
-  /** The same, where several tokens are computed at once. */
+  /** The same for batches of several tokens. */
   readonly promptAttentionSize: number;
-  /** Where the commands of a batch are cut into pieces that are submitted by themselves (commands.ts). */
+  /** Where the commands of a batch are split into pieces that are submitted separately (commands.ts). */
   readonly cuts: readonly number[];
-  /** Matmuls of many, where there are matrix units: by the tokens of their tiles. */
+  /** The shapes of matmuls of many tokens on matrix units, by the tokens of their tiles. */
   readonly matrices: readonly MatrixShape[];
 }
 
-/** Below so many rows there are too few teams to keep a large GPU's memory busy, unless several share rows. */
+/** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
 const FEW_ROWS = 8192;
 
 /** Found on an NVIDIA H200. */
@@ -37,7 +38,7 @@ const largeTuning: Tuning = {
   matrices: matrixShapes,
 };
 
-/** Where lanes exchange values through workgroup memory, they wait for each other: they do it rarely, in small groups. */
+/** Without subgroups, lanes exchange values through workgroup memory, with barriers: they do it rarely, in small groups. */
 const plainTuning: Tuning = {
   ...largeTuning,
   shapeFor: () => ({ rows: 4, teams: 2, split: 1, ahead: 1 }),
@@ -46,7 +47,7 @@ const plainTuning: Tuning = {
   cuts: [],
 };
 
-/** For measuring, once weights are there. */
+/** For measuring, once weights are uploaded. */
 export interface GpuTuningControls {
   /** The next batches are computed by other kernels, over the same memory. */
   retune(tuning: Tuning): Promise<void>;
@@ -54,7 +55,7 @@ export interface GpuTuningControls {
   timeBatch(batch: Batch): Promise<number>;
 }
 
-/** Shapes between which tuning chooses: what they are called, and what they are. */
+/** The shapes that tuning chooses from, by name. */
 export const matmulShapes: ReadonlyMap<string, MatmulShape> = new Map(
   [
     { rows: 4, teams: 8, split: 1, ahead: 1 },
@@ -74,7 +75,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
   return `${rows}x${teams}${rest.join("")}`;
 }
 
-/** Of the kernels whose times tuning compares (wgsl/matmul.ts, matmul.ts): raise it when one of them changes. */
+/** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
 export const MATMUL_REVISION = 1;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {

@@ -1,5 +1,5 @@
-// Brings weights to the GPU, in pieces and straight from the file: matrices byte for byte (some types in two planes), vectors
-// (norms, biases, rope factors) as floats. While the GPU takes one piece in, the next one is read.
+// Uploads weights to the GPU, in pieces and straight from the file: matrices byte for byte (some types in two planes), vectors
+// (norms, biases, rope factors) as floats. While the GPU takes one piece, the next one is read.
 
 import { bytesFor } from "../../dtypes/dtype.ts";
 import type { Weight } from "../../graph/graph.ts";
@@ -11,20 +11,20 @@ import { planesOf, storedShape, type WeightLayout, type WeightPart } from "./wei
 /** Bytes that are read at once: a multiple of 4. */
 const PIECE_BYTES = 4 * 2 ** 20;
 
-/** Blocks of types with planes are read in multiples of this, so that pieces of both planes are whole words. */
+/** Blocks of types with planes are read in multiples of this, so that both planes are whole words. */
 const BLOCKS_AT_ONCE = 64;
 
 export class Uploader {
   readonly #gpu: GpuDevice;
   readonly #layout: WeightLayout;
   readonly #buffers: readonly GPUBuffer[];
-  /** Two pieces in turn: one is filled while the other may still be on its way. */
+  /** Two alternating pieces: one is filled while the other is uploaded. */
   readonly #pieces = [new Uint8Array(PIECE_BYTES + 4), new Uint8Array(PIECE_BYTES + 4)];
   #next = 0;
-  /** Blocks as the file has them, before they are cut. */
+  /** Blocks as in the file, before they are split into planes. */
   readonly #file = new Uint8Array(PIECE_BYTES);
   #sent: Promise<unknown> = Promise.resolve();
-  /** Vectors stay on the host too, as floats: batch data is computed with rope factors. */
+  /** Vectors are also kept on the host, as floats: the batch area needs rope factors. */
   readonly #vectors = new Map<string, Float32Array>();
 
   constructor(gpu: GpuDevice, layout: WeightLayout, buffers: readonly GPUBuffer[]) {
@@ -78,7 +78,7 @@ export class Uploader {
       const blocks = Math.min(most, total - at);
       const bytes = this.#file.subarray(0, blocks * blockBytes);
       await read(bytes, (rowStart * rowBlocks + at) * blockBytes);
-      // Both planes behind each other in one piece.
+      // Both planes, one after the other, in one piece.
       const piece = this.#nextPiece();
       const narrowPiece = piece.subarray(blocks * planes.wide);
       cut(bytes, blocks, blockBytes, planes, piece, narrowPiece);
@@ -100,13 +100,13 @@ export class Uploader {
     pieces: readonly (readonly [offset: number, from: Uint8Array<ArrayBuffer>, bytes: number])[],
   ): Promise<void> {
     const { queue } = this.#gpu.device;
-    await this.#gpu.wait(this.#sent); // no more than one piece waits in the queue
+    await this.#gpu.wait(this.#sent); // at most one piece waits in the queue
     for (const [offset, from, bytes] of pieces) {
       queue.writeBuffer(buffer, offset, from, 0, Math.ceil(bytes / 4) * 4);
     }
     queue.submit([]);
     this.#sent = queue.onSubmittedWorkDone();
-    this.#sent.catch(() => {}); // seen where it is awaited
+    this.#sent.catch(() => {}); // handled where it is awaited
   }
 }
 
@@ -122,7 +122,7 @@ async function readVector(
   return values;
 }
 
-/** Blocks into their planes, two bytes at a time: all sizes are even. */
+/** Splits blocks into planes, two bytes at a time: all sizes are even. */
 function cut(
   from: Uint8Array<ArrayBuffer>,
   blocks: number,

@@ -1,5 +1,4 @@
-// WebGPU's buffer usage and map mode bits. In a browser they are globals; in Node they are not, so their numbers, which
-// the specification fixes, stand here.
+// WebGPU's buffer usage and map mode bits, with the numbers of the specification. In a browser they are globals, in Node not.
 
 export const usage = {
   mapRead: 0x0001,

@@ -1,8 +1,8 @@
-// The WebGPU backend: weights as in the file, values and KV cache on the GPU; every op a WGSL kernel that is generated for
-// this model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
+// The WebGPU backend: weights as in the file, values and KV cache on the GPU; every op is a WGSL kernel, generated for this
+// model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
-// A batch is one submission: batch data in, all kernels, logits out through one copy. Activations are rounded as the reference
-// rounds them, to DType.activation; matmuls and sums are those of floats (docs/gpu.md).
+// A batch writes the batch area, runs all kernels and copies the logits out. Activations are rounded to DType.activation, as in
+// the reference; products and sums are float32 where docs/gpu.md says nothing else.
 
 import { AbortedError, DisposedError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
@@ -47,9 +47,9 @@ import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
 
-/** Tokens of a batch, at most. */
-const HARDWARE_STEP = 512;
-const SOFTWARE_STEP = 32;
+/** The most tokens of a batch. */
+const HARDWARE_BATCH = 512;
+const SOFTWARE_BATCH = 32;
 
 interface Prepared {
   readonly layout: Layout;
@@ -58,27 +58,27 @@ interface Prepared {
   readonly uploader: Uploader;
   readonly area: BatchArea;
   commands: BatchCommands;
-  /** Where the time goes; undefined: nobody asked. */
+  /** Recorded times; undefined: no profile is wanted. */
   times: BatchTimes | undefined;
-  /** What the last batch brought back, mostly logits: [maxOutputs, vocab]. */
+  /** The result of the last batch, mostly logits: [maxOutputs, vocab]. */
   readonly result: Float32Array;
 }
 
 export interface WebGpuOptions {
-  /** Default: what is known of GPUs like this one. */
+  /** Default: that for GPUs like this one. */
   readonly tuning?: Tuning | undefined;
-  /** Why, for --explain. */
+  /** Notes on the tuning, for --explain. */
   readonly notes?: readonly string[] | undefined;
-  /** Record where the time of batches goes. */
+  /** Record times for a profile. */
   readonly profile?: boolean | undefined;
 }
 
 export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly name = "webgpu";
-  /** Of the host: it only waits. */
+  /** The host's thread, which only waits. */
   readonly threads = 1;
   readonly adapter: string;
-  /** A large batch keeps a GPU busy; a processor that plays one is busy with any. */
+  /** A GPU needs large batches to be busy; a software adapter does not. */
   readonly batchTokens: number;
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
@@ -87,18 +87,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
-  /** Node by node, once somebody has tapped, or wanted no logits. */
+  /** The program that runs node by node, made by the first tap or batch without logits. */
   #byNodes: Promise<Program> | undefined;
   #disposed = false;
 
-  /** Owns the GPU from here on: dispose() closes it. */
+  /** Owns the GPU from now on: dispose() disposes of it. */
   constructor(gpu: GpuDevice, { tuning, notes = [], profile }: WebGpuOptions = {}) {
     this.#gpu = gpu;
     this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning ?? tuningFor(gpu.facts);
     this.#notes = notes;
     this.#profile = profile ?? false;
-    this.batchTokens = gpu.facts.isSoftware ? SOFTWARE_STEP : HARDWARE_STEP;
+    this.batchTokens = gpu.facts.isSoftware ? SOFTWARE_BATCH : HARDWARE_BATCH;
   }
 
   supports(node: GraphNode): true | string {
@@ -111,7 +111,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { facts } = this.#gpu;
     return {
       ...use,
-      // How much memory a GPU has, WebGPU does not say: prepare() finds out.
+      // WebGPU does not say how much memory a GPU has: prepare() finds out.
       limitBytes: facts.memoryBytes ?? Number.POSITIVE_INFINITY,
       deviceBytes: facts.isSoftware ? 0 : use.weightBytes + use.kvBytes + use.workBytes,
     };
@@ -119,7 +119,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
     this.#alive();
-    // All of the cache: what is held at first would leave no room to grow.
+    // Tries the whole cache, so that there is memory to grow into.
     return await hasRoom(this.#gpu, layOut(plan, wholeRoom(kv), this.#gpu.facts));
   }
 
@@ -160,7 +160,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the batch");
     const { layout, commands, result } = prepared;
-    // Without logits, what a kernel makes on the way to them must be computed by itself, and is not timed.
+    // Without logits the last norm, which is fused with the output matrix, must be computed alone. Such a batch is not timed.
     const isWhole = batch.wantsLogits;
     const program = isWhole ? prepared.program : await this.#nodeByNode(prepared);
     const times = isWhole && !tap ? prepared.times : undefined;
@@ -178,7 +178,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       const { queue } = this.#gpu.device;
       if (isRecorded) queue.submit([commands.recorded(times!, counts)]);
       else for (const piece of commands.take(program, counts)) queue.submit([piece]);
-      // After one token comes another: its commands are made while this one is computed.
+      // Another token will probably follow: its commands are encoded while this one is computed.
       if (counts.tokens === 1 && !isRecorded) commands.prepare(program, counts);
       await this.#readCopied(values, result);
       await times?.end();
@@ -223,7 +223,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       copy(buffers.keys[i]!, layout.kvBlocks[i]!.keys);
       copy(buffers.values[i]!, layout.kvBlocks[i]!.values);
     });
-    device.queue.submit([commands.finish()]); // before the next batch, which is submitted later
+    device.queue.submit([commands.finish()]); // the next batch is submitted later, so it sees the copy
   }
 
   async growKv(blocks: readonly number[]): Promise<void> {
@@ -233,7 +233,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const buffers = { ...prepared.buffers, ...cache };
     const program = await this.#makeProgram(layout, buffers, "groups");
     this.#alive();
-    // From here on at once: a batch that was submitted meanwhile wrote to the old cache, and is copied with it.
+    // No await from here on: a batch that was submitted in between wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
     this.#byNodes = undefined;
     prepared.buffers = buffers;
@@ -300,10 +300,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#disposed = true;
     this.#prepared = undefined;
     this.#layout = undefined;
-    this.#gpu.dispose(); // and with it every buffer
+    this.#gpu.dispose(); // frees every buffer, too
   }
 
-  /** Submits `commands` with a copy of `count` floats of a value after them, and waits for it. */
+  /** Submits `commands` and then a copy of `count` floats of a value, and waits for it. */
   async #readValue(
     commands: GPUCommandEncoder,
     value: Value,
@@ -318,7 +318,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.#readCopied(count, target);
   }
 
-  /** Waits for everything that was submitted, and takes `count` floats from what was copied out last. */
+  /** Waits for all submitted work, and reads `count` floats of what was copied last. */
   async #readCopied(count: number, target: Float32Array): Promise<void> {
     const { read } = this.#ready().buffers;
     try {
@@ -335,7 +335,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#gpu.check();
   }
 
-  /** One node after the other, each value read back right after it. */
+  /** Runs one node after the other, and reads each value back right after it. */
   async #runTapped(
     batch: Batch,
     prepared: Prepared,
@@ -366,7 +366,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return this.#byNodes;
   }
 
-  /** Whole rows of a value, from the host. */
+  /** Writes whole rows of a value from the host. */
   #write(value: Value, rows: Float32Array): void {
     const { layout, buffers } = this.#ready();
     const slot = buffers.slots[layout.slotOf[value.id]!]!;

@@ -1,9 +1,9 @@
-// Where each weight lies on the GPU: as few buffers as the device's limits allow, filled one after the other. A matrix
-// that fits no buffer is cut between rows into parts, each of which an op reads by a dispatch of its own.
+// The layout of weights on the GPU: as few buffers as the device's limits allow, filled one after the other. A matrix that is
+// too large for a buffer is split between rows into parts, for each of which an op has a dispatch.
 //
-// Blocks of types that have planes (unpack/unpack.ts) lie in two: what lanes load 16 bytes at a time, and beside it the rest.
-// Matrices that are multiplied with the same values can be stacked: planes of each kind follow each other without a gap, so
-// that a kernel may read them as one matrix. Arithmetic only: nothing is allocated here.
+// Blocks of types with planes (unpack/unpack.ts) are split in two: the bytes that lanes load 16 at a time, and the rest.
+// Matrices that are multiplied by the same values can be stacked: their planes of each kind follow each other without a gap,
+// so that a kernel can read them as one matrix. Nothing is allocated here.
 
 import { MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
@@ -12,10 +12,10 @@ import type { Weight } from "../../graph/graph.ts";
 import { unpackOf } from "./unpack/table.ts";
 import type { Planes } from "./unpack/unpack.ts";
 
-/** Bytes of a buffer; the offset is a multiple of 256, which bindings ask for. */
+/** A range of a buffer; the offset is a multiple of 256, as bindings require. */
 export interface Plane {
   readonly offset: number;
-  /** A multiple of 4: what is bound. The last bytes may be padding. */
+  /** The bytes that are bound, a multiple of 4. The last ones may be padding. */
   readonly bytes: number;
 }
 
@@ -24,7 +24,7 @@ export interface WeightPart {
   readonly buffer: number;
   /** The blocks as in the file, or their wide plane. */
   readonly wide: Plane;
-  /** The other plane, of types that have one. */
+  /** The narrow plane, of types that have planes. */
   readonly narrow: Plane | undefined;
   readonly rowStart: number;
   readonly rows: number;
@@ -34,7 +34,7 @@ export interface WeightLayout {
   /** Bytes of each buffer. */
   readonly buffers: readonly number[];
   readonly parts: ReadonlyMap<string, readonly WeightPart[]>;
-  /** By the first weight of a stack: all of its rows. */
+  /** All rows of a stack, by the name of its first weight. */
   readonly stacks: ReadonlyMap<string, WeightPart>;
   readonly totalBytes: number;
 }
@@ -139,7 +139,7 @@ function placeStack(
   });
 }
 
-/** Whether these can lie without gaps and still be bound one by one, and fit a binding together. */
+/** Whether these can be stored without gaps, bound one by one, and bound together. */
 export function stackable(weights: readonly Weight[], limits: WeightLimits): boolean {
   const [first] = weights;
   const shapes = weights.map(storedShape);
@@ -160,19 +160,19 @@ interface StoredShape {
   readonly narrow: number;
 }
 
-/** Matrices keep the file's bytes; vectors (norms, biases) become floats, so that shaders read one kind of them. */
+/** Matrices keep the file's bytes; vectors (norms, biases) become floats, so that shaders read only these. */
 export function storedShape(weight: Weight): StoredShape {
   const { shape, dtype } = weight;
   if (shape.length === 1) return { rows: 1, wide: shape[0]! * 4, narrow: 0 };
   const planes = planesOf(weight);
   const cols = shape.at(-1)!;
-  const rows = weightElements(weight) / cols; // of all experts, where there are several
+  const rows = weightElements(weight) / cols; // those of all experts, where there are several
   if (!planes) return { rows, wide: bytesFor(dtype, cols), narrow: 0 };
   const blocks = cols / dtype.blockElems;
   return { rows, wide: blocks * planes.wide, narrow: blocks * planes.narrow };
 }
 
-/** How a matrix's blocks are cut; undefined: not at all. */
+/** How a matrix's blocks are split into planes; undefined: not at all. */
 export function planesOf({ shape, dtype }: Weight): Planes | undefined {
   const unpack = shape.length === 1 ? undefined : unpackOf(dtype);
   return unpack?.kind === "block" ? unpack.planes : undefined;
@@ -182,7 +182,7 @@ function mostPartBytes({ maxBufferBytes, maxBindingBytes }: WeightLimits): numbe
   return whole(Math.min(maxBindingBytes, maxBufferBytes, ADDRESSABLE) - 3);
 }
 
-/** In words of 4 bytes. */
+/** Rounded up to words of 4 bytes. */
 function whole(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }

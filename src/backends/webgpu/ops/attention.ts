@@ -1,4 +1,4 @@
-// rope, kv_write and attention: what a layer does with its queries, keys and values.
+// rope, kv_write and attention on the GPU.
 
 import { attentionKernel } from "../wgsl/attention.ts";
 import { attentionTeamsKernel, hasTeams } from "../wgsl/attention-teams.ts";
@@ -6,7 +6,7 @@ import { kvWriteKernel } from "../wgsl/kv-write.ts";
 import { ropeKernel } from "../wgsl/rope.ts";
 import { always, type GpuOp } from "./op.ts";
 
-/** What fits the workgroup memory that every device has. */
+/** The largest head that fits the workgroup memory of every device. */
 const MOST_HEAD_VALUES = 2048;
 
 export const rope: GpuOp<"rope"> = {

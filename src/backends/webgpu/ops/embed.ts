@@ -1,4 +1,4 @@
-// embed: a kernel for each part of the table.
+// embed on the GPU: a kernel for each part of the table.
 
 import { embedKernel } from "../wgsl/embed.ts";
 import type { GpuOp } from "./op.ts";

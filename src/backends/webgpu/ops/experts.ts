@@ -1,5 +1,5 @@
-// route and matmul_id. A matmul over experts has one kernel for any number of tokens; it reads activations that were rounded
-// before, as that of a dense matmul does.
+// route and matmul_id on the GPU. A matmul over experts has one kernel for any number of tokens; it reads activations that were
+// rounded before, as the kernels of a dense matmul for many tokens do.
 
 import { MOST_EXPERTS, matmulIdKernel, routeKernel } from "../wgsl/experts.ts";
 import { roundOnce } from "./matmul.ts";

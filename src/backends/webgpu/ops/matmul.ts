@@ -1,4 +1,4 @@
-// matmul: kernels for few tokens, and kernels for many, which read activations that were rounded once before.
+// matmul on the GPU: kernels for few tokens, and kernels for many tokens, which read activations that were rounded before.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
@@ -36,7 +36,7 @@ export const matmul: GpuOp<"matmul"> = {
   },
 };
 
-/** Matmuls of the same activations (q, k and v; gate and up) share the rounding of the first. */
+/** Rounds activations, unless a matmul before (as q before k and v) has rounded the same ones. */
 export function roundOnce(
   { x, weight }: Pick<NodeOf<"matmul">, "x" | "weight">,
   minRows: number,
@@ -51,7 +51,7 @@ export function roundOnce(
   return [{ ...roundKernel(x, weight, halves), minRows }];
 }
 
-/** Of matmuls that are computed as one: a kernel for each part of the weights. */
+/** The kernels of a fused matmul, one for each part of the weights. */
 export function fusedMatmulKernels(matmul: FusedMatmul, context: LowerContext): Kernel[] {
   const { weights } = context;
   const { name } = matmul.matmuls[0]!.weight;

@@ -1,5 +1,5 @@
-// What an op of the graph is on the GPU: whether a node can be computed here, and the kernels (../wgsl/) that do it, in order.
-// table.ts lists the ops; a part that is missing is a type error there. What fused ops become is ../lower.ts.
+// The interface of an op on the GPU: whether a node is supported, and its kernels (../wgsl/), in order. table.ts lists the ops;
+// a missing part is a type error there. Fused ops are lowered by ../lower.ts.
 
 import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
@@ -9,36 +9,36 @@ import type { MatmulContext } from "../wgsl/matmul-few.ts";
 import type { Matrices } from "../wgsl/matmul-matrices.ts";
 
 export interface GpuOp<K extends OpKind> {
-  /** Otherwise the reason, for people. */
+  /** true, or the reason why not. */
   readonly supports: (node: NodeOf<K>) => true | string;
   readonly lower: (node: NodeOf<K>, context: LowerContext) => Kernel[];
 }
 
-/** What kernels are written for. */
+/** What the lowering of a node depends on. */
 export interface LowerContext extends MatmulContext {
   readonly weights: WeightLayout;
   readonly kv: KvFormat;
-  /** Of a workgroup. */
+  /** Workgroup memory. */
   readonly workgroupBytes: number;
   /** Lanes of a workgroup that computes attention; 0: position by position. */
   readonly attentionSize: number;
   readonly promptAttentionSize: number;
-  /** How matrix units are used; undefined: there are none. */
+  /** The use of matrix units; undefined: there are none. */
   readonly matrices: Matrices | undefined;
-  /** What the kernels of the nodes until now leave in the buffer of rounded activations. */
+  /** What is in the buffer of rounded activations after the nodes so far. */
   readonly rounded: Rounded;
 }
 
 export interface Rounded {
   value?: Value | undefined;
   activation?: string | undefined;
-  /** In batches of so many rows and more. */
+  /** It is there in batches of at least so many rows. */
   minRows?: number | undefined;
   /** As half floats. */
   halves?: boolean | undefined;
 }
 
-/** An op without conditions, by its one kernel. */
+/** An op with one kernel that supports every node. */
 export function always<K extends OpKind>(
   kernel: (node: NodeOf<K>, context: LowerContext) => Kernel,
 ): GpuOp<K> {

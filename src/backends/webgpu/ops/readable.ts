@@ -1,4 +1,4 @@
-// Which types of weights the GPU reads: all whose values can be unpacked four at a time (../unpack/).
+// The types of weights that the GPU reads: those whose values can be unpacked four at a time (../unpack/).
 
 import type { DType } from "../../../dtypes/dtype.ts";
 

@@ -1,4 +1,4 @@
-// short_conv: over weights of floats, which is how files have them.
+// short_conv on the GPU: only for float weights, as files have them.
 
 import { shortConvKernel } from "../wgsl/short-conv.ts";
 import type { GpuOp } from "./op.ts";

@@ -1,5 +1,5 @@
-// The ops that the GPU computes: one line for each. Adding one is a kernel in ../wgsl/ and a line here, or a file beside this
-// one where it has conditions or several kernels.
+// The table of the GPU's ops: one line for each. A new op is a kernel in ../wgsl/ and a line here, or a file beside this one
+// where it has conditions or several kernels.
 
 import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
 import {

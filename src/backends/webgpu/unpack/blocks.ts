@@ -1,4 +1,4 @@
-// Types of small blocks (32 values) and of single values.
+// WGSL unpacks of the types with blocks of 32 values, of Q8_K, and of floats.
 
 import * as lanes from "./lanes.ts";
 import type { BlockUnpack, ElementUnpack } from "./unpack.ts";
@@ -21,13 +21,13 @@ export const bf16: ElementUnpack = {
 
 /** Values 0..15 of a block are the low nibbles of its 16 bytes, 16..31 the high ones. */
 const nibbles = (at: string): string =>
-  `let levels = (wordAt(${at} + (i & 15u)) >> ((i >> 4u) * 4u)) & 0x0f0f0f0fu;`;
+  `let quants = (wordAt(${at} + (i & 15u)) >> ((i >> 4u) * 4u)) & 0x0f0f0f0fu;`;
 
 export const q4_0: BlockUnpack = {
   kind: "block",
   body: `
   ${nibbles("b")}
-  return narrowHalf(n) * (bytesOf(levels) - 8.0);`,
+  return narrowHalf(n) * (bytesOf(quants) - 8.0);`,
   planes: { wide: 16, wideFrom: 2, narrow: 2, narrowFrom: 0 },
   lane: lanes.q4_0,
 };
@@ -36,7 +36,7 @@ export const q4_1: BlockUnpack = {
   kind: "block",
   body: `
   ${nibbles("b")}
-  return narrowHalf(2u * n) * bytesOf(levels) + narrowHalf(2u * n + 1u);`,
+  return narrowHalf(2u * n) * bytesOf(quants) + narrowHalf(2u * n + 1u);`,
   planes: { wide: 16, wideFrom: 4, narrow: 4, narrowFrom: 0 },
   lane: lanes.q4_1,
 };
@@ -46,7 +46,7 @@ export const q5_0: BlockUnpack = {
   body: `
   ${nibbles("b + 6u")}
   let fifths = bitsOf(wordAt(b + 2u) >> i);
-  return halfAt(b) * (bytesOf(levels) + 16.0 * fifths - 16.0);`,
+  return halfAt(b) * (bytesOf(quants) + 16.0 * fifths - 16.0);`,
 };
 
 export const q5_1: BlockUnpack = {
@@ -54,7 +54,7 @@ export const q5_1: BlockUnpack = {
   body: `
   ${nibbles("b + 8u")}
   let fifths = bitsOf(wordAt(b + 4u) >> i);
-  return halfAt(b) * (bytesOf(levels) + 16.0 * fifths) + halfAt(b + 2u);`,
+  return halfAt(b) * (bytesOf(quants) + 16.0 * fifths) + halfAt(b + 2u);`,
 };
 
 export const q8_0: BlockUnpack = {
@@ -74,14 +74,14 @@ export const q8_k: BlockUnpack = {
   body: "return bitcast<f32>(wordAt(b)) * signedBytesOf(wordAt(b + 4u + i));",
 };
 
-/** The 16 unevenly spaced values of the "nonlinear" types. */
+/** The 16 unevenly spaced values of IQ4_NL and IQ4_XS. */
 const nonlinear = `
 var<private> nonlinear: array<f32, 16> = array<f32, 16>(
   -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0);
-fn nonlinearOf(levels: u32) -> vec4f {
+fn nonlinearOf(quants: u32) -> vec4f {
   return vec4f(
-    nonlinear[levels & 15u], nonlinear[(levels >> 8u) & 15u],
-    nonlinear[(levels >> 16u) & 15u], nonlinear[(levels >> 24u) & 15u]);
+    nonlinear[quants & 15u], nonlinear[(quants >> 8u) & 15u],
+    nonlinear[(quants >> 16u) & 15u], nonlinear[(quants >> 24u) & 15u]);
 }`;
 
 export const iq4_nl: BlockUnpack = {
@@ -89,7 +89,7 @@ export const iq4_nl: BlockUnpack = {
   tables: nonlinear,
   body: `
   ${nibbles("b + 2u")}
-  return halfAt(b) * nonlinearOf(levels);`,
+  return halfAt(b) * nonlinearOf(quants);`,
 };
 
 export const iq4_xs: BlockUnpack = {
@@ -100,8 +100,8 @@ export const iq4_xs: BlockUnpack = {
   let low = (byteAt(b + 4u + (group >> 1u)) >> (4u * (group & 1u))) & 15u;
   let high = (u16At(b + 2u) >> (2u * group)) & 3u;
   let scale = halfAt(b) * (f32(low | (high << 4u)) - 32.0);
-  let levels = (wordAt(b + 8u + 16u * group + (i & 15u)) >> (((i >> 4u) & 1u) * 4u)) & 0x0f0f0f0fu;
-  return scale * nonlinearOf(levels);`,
+  let quants = (wordAt(b + 8u + 16u * group + (i & 15u)) >> (((i >> 4u) & 1u) * 4u)) & 0x0f0f0f0fu;
+  return scale * nonlinearOf(quants);`,
 };
 
 export const mxfp4: BlockUnpack = {
@@ -115,6 +115,6 @@ var<private> e2m1: array<f32, 16> = array<f32, 16>(
   let e = byteAt(b);
   let scale = bitcast<f32>(select((e - 1u) << 23u, 0x200000u << e, e < 2u));
   return scale * vec4f(
-    e2m1[levels & 15u], e2m1[(levels >> 8u) & 15u],
-    e2m1[(levels >> 16u) & 15u], e2m1[(levels >> 24u) & 15u]);`,
+    e2m1[quants & 15u], e2m1[(quants >> 8u) & 15u],
+    e2m1[(quants >> 16u) & 15u], e2m1[(quants >> 24u) & 15u]);`,
 };

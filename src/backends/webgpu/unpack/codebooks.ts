@@ -1,4 +1,4 @@
-// The IQ1, IQ2 and IQ3 types: points of a codebook with signs, a shift, and scales.
+// WGSL unpacks of the IQ1, IQ2 and IQ3 types: points of a codebook with signs, a shift, and scales.
 
 import {
   type Codebook,
@@ -11,7 +11,7 @@ import {
 } from "../../../dtypes/codebooks.ts";
 import type { BlockUnpack } from "./unpack.ts";
 
-/** Four values of a point in a word, as signed bytes; made by the first call, the same array ever after. */
+/** Four values of a point in a word, as signed bytes; made by the first call, and the same array from then on. */
 function packed(points: Codebook): () => Uint32Array {
   let words: Uint32Array | undefined;
   return () => {
@@ -20,7 +20,7 @@ function packed(points: Codebook): () => Uint32Array {
   };
 }
 
-/** IQ1_S and IQ1_M share theirs. */
+/** IQ1_S and IQ1_M share a codebook. */
 const iq1Book = packed(iq1sCodebook);
 
 /** Signs of four values: bit j of `bits`, from bit i & 4 on, is set where value j is negative. */

@@ -1,6 +1,5 @@
-// WGSL that reads a tensor type, derived from the description of its blocks (src/dtypes/block.ts): how a type that has only its
-// file is computed on a GPU. Each value's bits are looked up by their addresses, which costs more than what is written by hand
-// for the types in table.ts, and gives the same values.
+// WGSL unpacks derived from the description of a type's blocks (src/dtypes/block.ts), for types without hand-written ones. Each
+// value's bits are read by their addresses, which is slower than the code of the types in table.ts, and gives the same values.
 
 import type {
   Block,
@@ -21,7 +20,7 @@ const elements: Readonly<Record<FloatBlock["format"], ElementUnpack>> = {
   bf16: { kind: "element", body: "return bitcast<f32>(u16At(i * 2u) << 16u);" },
 };
 
-/** The same object for the same block: what it brings is uploaded once. */
+/** The same object for the same block, so that its codebook is uploaded once. */
 const derived = new WeakMap<Block, Unpack>();
 
 export function deriveUnpack(block: Block): Unpack {
@@ -42,7 +41,7 @@ function blockUnpack(block: QuantBlock): BlockUnpack {
   };
 }
 
-/** Four whole numbers of a codebook in a word, as signed bytes. */
+/** Four integers of a codebook in a word, as signed bytes. */
 function packedBook({ points }: BlockCodebook): () => Uint32Array {
   let words: Uint32Array | undefined;
   return () => {
@@ -73,7 +72,7 @@ function functionsOf(block: QuantBlock): string {
   return `${fieldText}${parts.join("")}${headers.join("")}${valueFunction(block)}`;
 }
 
-/** Number j of a field: its pieces put together. */
+/** A function for number j of a field, put together from its pieces. */
 function numberFunction(name: string, pieces: readonly Piece[]): string {
   return `
 fn ${name}(b: u32, j: u32) -> u32 {
@@ -94,7 +93,7 @@ function pieceText({ bits, at, strides = [], to = 0, only, digit }: Piece): stri
   ${only ? `if (j >= ${only[0]}u && j < ${only[1]}u) { ${text} }` : text}`;
 }
 
-/** What an index adds to an address: each of its digits times a stride. */
+/** The offset of an index: each of its digits times a stride. */
 function stridesText(strides: Strides, index: string): string {
   let below = 1;
   return strides
@@ -114,7 +113,7 @@ function digitText(byte: string, n: string): string {
 const floatBodies: Readonly<Record<BlockFloat["format"], string>> = {
   f16: "return half(number);",
   f32: "return bitcast<f32>(number);",
-  // Below the normal floats for 0 and 1.
+  // Subnormal for 0 and 1.
   e8m0_half:
     "return bitcast<f32>(select((number - 1u) << 23u, 0x200000u << (number & 1u), number < 2u));",
 };
@@ -159,7 +158,7 @@ fn blockValue(b: u32, i: u32) -> f32 {
 }`;
 }
 
-/** What stands in front of the scale: `q`. */
+/** Lines that compute `q`, which is multiplied by the scale. */
 function quantLines({ quants, offset = 0, codebook, signs, shift }: QuantBlock): string[] {
   const number = `quantNumber(b, ${indexText(quants)})`;
   const lines = codebook

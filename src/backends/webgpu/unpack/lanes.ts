@@ -1,7 +1,9 @@
-// The types that lanes multiply 16 bytes at a time: which vectors a lane loads of a chunk of a row, which staged activations
-// meet them, and their product. Activations are 8-bit levels (or half floats beside F16), so products of levels are exact.
+// The types that lanes multiply 16 bytes at a time: which vectors of a chunk of a row a lane loads, the staged activations
+// beside them, and their dot product. Activations are 8-bit quants (or half floats beside F16); dot products of quants are
+// exact.
 //
-// A chunk is what 16 bytes of levels hold: in the 4-bit types the low nibbles are 16 columns and the high nibbles another 16.
+// A chunk is the columns of 16 bytes of quants: in the 4-bit types, the low nibbles are 16 columns and the high nibbles
+// another 16.
 
 import type { LaneDot } from "./unpack.ts";
 
@@ -16,7 +18,7 @@ const small = {
   scaleAt: "c",
 };
 
-/** Of the block that a scale is the half of. */
+/** The half float of a block, where a word holds the scales of two blocks. */
 const half = (word: string, block: string): string =>
   `unpack2x16float(${word} >> (((${block}) & 1u) * 16u)).x`;
 
@@ -24,8 +26,8 @@ const nibbleDots = (w: string): string =>
   `dots(${w} & ${LOW}, low), dots((${w} >> vec4u(4u)) & ${LOW}, high)`;
 
 /**
- * A half float between 1024 and 2048 has its last bit at 1: nibbles and bytes under its exponent's bits are numbers, two at a
- * time, from which 1024 (or what else they are too large by) is subtracted exactly.
+ * The last bit of a half float between 1024 and 2048 is worth 1. So nibbles and bytes become half floats, two at a time, by
+ * adding the bits of that exponent and subtracting 1024 (and an offset), which is exact.
  */
 const halfText = `
 fn nibbles4(word: u32) -> vec4h {
@@ -35,7 +37,7 @@ fn bytes4(word: u32) -> vec4h {
   return vec4h(bitcast<vec2h>((word & 0x00ff00ffu) | 0x64006400u), bitcast<vec2h>(((word >> 8u) & 0x00ff00ffu) | 0x64006400u));
 }`;
 
-/** Eight vectors: of the low nibbles of four words, then of the high ones. */
+/** Eight vectors: those of the low nibbles of four words, then those of the high ones. */
 const nibbleHalves = (value: (nibbles: string, isHigh: boolean) => string): string => {
   const parts = ["x", "y", "z", "w"];
   const low = parts.map((part) => value(`nibbles4(w.${part})`, false));
@@ -105,7 +107,7 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
     `${half(v("n"), `${row} + ${c}`)} * f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
 };
 
-/** Scales and minimums of groups 2 pair and 2 pair + 1: of the first four in 6 bits of a byte, of the others in pieces. */
+/** Scales and mins of sub-blocks 2 pair and 2 pair + 1: those of the first four are 6 bits of a byte, the others are split. */
 const pairScalesText = `
 fn pairScales(h: vec4u, pair: u32) -> vec4f {
   let s = (pair & 1u) * 16u;
@@ -119,7 +121,7 @@ fn pairScales(h: vec4u, pair: u32) -> vec4f {
   return vec4f(select(late, early, pair < 2u));
 }`;
 
-/** 9 vectors: both scales and the packed ones of the groups, then 16 bytes for each pair of half groups. */
+/** 9 vectors of 16 bytes: d, dmin and the packed scales of the sub-blocks, then nibbles of two half sub-blocks each. */
 export const q4_k: LaneDot = {
   columns: 32,
   unit: 256,
@@ -152,7 +154,7 @@ fn affineGroups(h: vec4u, pair: u32, a: i32, b: i32, sumLow: i32, sumHigh: i32) 
     `affineGroups(${v("h")}, (${c} >> 1u) & 3u, ${nibbleDots(v("w"))}, sumLow, sumHigh)`,
 };
 
-/** 13 vectors: 8 of low bits, 4 of high bits, 1 of scales; lanes c & 7 of a block take 16 bytes of low bits each. */
+/** 13 vectors: 8 of low bits, 4 of high bits, 1 of scales. Chunk c has 16 bytes of low bits, number c & 7 of the block. */
 export const q6_k: LaneDot = {
   columns: 32,
   unit: 256,
@@ -182,7 +184,7 @@ fn sixBits(w: vec4u, u: vec4u, s: vec4u, c: u32, low: vec4u, high: vec4u, sumLow
     `${half(v("n"), `${row} + (${c} >> 3u)`)} * sixBits(${v("w")}, ${v("u")}, ${v("s")}, ${c}, low, high, sumLow, sumHigh)`,
 };
 
-/** 8 values a vector, beside activations that are staged as half floats. */
+/** 8 values a vector; activations are staged as half floats. */
 export const f16: LaneDot = {
   columns: 8,
   unit: 8,

@@ -1,4 +1,5 @@
-// Types of 256 values with scales of their own for groups of 16 or 32.
+// WGSL unpacks of the types with super-blocks of 256 values: the K types, with scales of sub-blocks of 16 or 32, and the
+// ternary types.
 
 import * as lanes from "./lanes.ts";
 import type { BlockUnpack } from "./unpack.ts";
@@ -9,8 +10,8 @@ export const q2_k: BlockUnpack = {
   let group = i >> 4u;
   let packed = byteAt(b + group);
   let word = wordAt(b + 16u + 32u * (group >> 3u) + 16u * (group & 1u) + (i & 15u));
-  let levels = bytesOf((word >> (group & 6u)) & 0x03030303u);
-  return halfAt(b + 80u) * f32(packed & 15u) * levels - halfAt(b + 82u) * f32(packed >> 4u);`,
+  let quants = bytesOf((word >> (group & 6u)) & 0x03030303u);
+  return halfAt(b + 80u) * f32(packed & 15u) * quants - halfAt(b + 82u) * f32(packed >> 4u);`,
 };
 
 export const q3_k: BlockUnpack = {
@@ -26,7 +27,7 @@ export const q3_k: BlockUnpack = {
   return scale * (bytesOf(pairs | (thirds << 2u)) - 4.0);`,
 };
 
-/** Scale and minimum of group 0..7 of the types with 6-bit scales and minimums, in 12 bytes from b + 4 on. */
+/** Scale and min of sub-block 0..7 of Q4_K and Q5_K: 6 bits each, in 12 bytes from b + 4 on. */
 const affineScales = `
 fn affineScales(b: u32, group: u32) -> vec2f {
   let at = b + 4u + (group & 3u);
@@ -46,8 +47,8 @@ export const q4_k: BlockUnpack = {
   let group = i >> 5u;
   let scales = affineScales(b, group);
   let word = wordAt(b + 16u + 32u * (group >> 1u) + (i & 31u));
-  let levels = bytesOf((word >> (4u * (group & 1u))) & 0x0f0f0f0fu);
-  return halfAt(b) * scales.x * levels - halfAt(b + 2u) * scales.y;`,
+  let quants = bytesOf((word >> (4u * (group & 1u))) & 0x0f0f0f0fu);
+  return halfAt(b) * scales.x * quants - halfAt(b + 2u) * scales.y;`,
   lane: lanes.q4_k,
 };
 
@@ -59,8 +60,8 @@ export const q5_k: BlockUnpack = {
   let scales = affineScales(b, group);
   let word = wordAt(b + 48u + 32u * (group >> 1u) + (i & 31u));
   let fifths = (wordAt(b + 16u + (i & 31u)) >> group) & 0x01010101u;
-  let levels = bytesOf(((word >> (4u * (group & 1u))) & 0x0f0f0f0fu) | (fifths << 4u));
-  return halfAt(b) * scales.x * levels - halfAt(b + 2u) * scales.y;`,
+  let quants = bytesOf(((word >> (4u * (group & 1u))) & 0x0f0f0f0fu) | (fifths << 4u));
+  return halfAt(b) * scales.x * quants - halfAt(b + 2u) * scales.y;`,
 };
 
 export const q6_k: BlockUnpack = {
@@ -78,7 +79,7 @@ export const q6_k: BlockUnpack = {
   lane: lanes.q6_k,
 };
 
-/** Five base-3 digits in a byte: digit n of it is (byte * 3^n mod 256) * 3 / 256. */
+/** A byte has five base-3 digits: digit n is (byte * 3^n mod 256) * 3 / 256. */
 export const tq1_0: BlockUnpack = {
   kind: "block",
   tables: "var<private> powersOf3: array<u32, 5> = array<u32, 5>(1u, 3u, 9u, 27u, 81u);",
@@ -96,6 +97,6 @@ export const tq2_0: BlockUnpack = {
   kind: "block",
   body: `
   let word = wordAt(b + 32u * (i >> 7u) + (i & 31u));
-  let levels = (word >> (2u * ((i >> 5u) & 3u))) & 0x03030303u;
-  return halfAt(b + 64u) * (bytesOf(levels) - 1.0);`,
+  let quants = (word >> (2u * ((i >> 5u) & 3u))) & 0x03030303u;
+  return halfAt(b + 64u) * (bytesOf(quants) - 1.0);`,
 };

@@ -1,5 +1,5 @@
-// The table of WGSL unpacks: types that are read by hand-written code, because what is derived from the description of their
-// blocks (derive.ts) reads every value's bits by themselves and is slower. All other types are derived.
+// The table of hand-written WGSL unpacks: each export of blocks.ts, super-blocks.ts and codebooks.ts is one type. All other
+// types are derived from the description of their blocks (derive.ts), which is slower.
 
 import type { DType } from "../../../dtypes/dtype.ts";
 import * as blocks from "./blocks.ts";

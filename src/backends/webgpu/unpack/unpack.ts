@@ -1,20 +1,20 @@
-// What a tensor type brings to the GPU: WGSL that gives four consecutive values of a block, straight from the file's
-// bytes. Everything that reads packed weights (embedding, matrix-vector, matrix-matrix) is generated around it.
+// The interface of a WGSL unpack: how a tensor type is read on the GPU, four consecutive values of a block at a time, straight
+// from the file's bytes. All kernels that read weights (embed, matvec, matmul) are generated around it.
 //
-// The bytes are bound as `array<u32>`, whatever the block size, so blocks may begin in the middle of a word: the helpers
-// below read bytes, halves and words at any byte address.
+// The bytes are bound as `array<u32>`, whatever the block size, so blocks may begin in the middle of a word. The helpers
+// below read bytes, half floats and words at any byte address.
 
 /** Values in blocks: the WGSL body of `fn unpack(b: u32, n: u32, i: u32) -> vec4f`. */
 export interface BlockUnpack {
   readonly kind: "block";
   /**
    * b: address of the block's first byte; n: its number; i: index of the first of four values in it, a multiple of 4. The
-   * body may call the helpers of `unpackHelpers`, and with a codebook `book[...]`.
+   * body may call the helpers of `unpackHelpers`, and read `book[...]` where there is a codebook.
    */
   readonly body: string;
-  /** Blocks lie in two planes, and b is an address in the wide one; without it they lie as in the file. */
+  /** Blocks are split into two planes, and b is an address in the wide one; without it they are as in the file. */
   readonly planes?: Planes;
-  /** Optional, for speed: how a lane multiplies a piece of a row. */
+  /** Optional, for speed: how a lane multiplies a chunk of a row. */
   readonly lane?: LaneDot;
   /** Points of a codebook, four signed bytes a word, bound as `book: array<u32>`. */
   readonly book?: () => Uint32Array;
@@ -22,7 +22,7 @@ export interface BlockUnpack {
   readonly tables?: string;
 }
 
-/** One value after the other: the WGSL body of `fn element(i: u32) -> f32`, i being its index in the tensor. */
+/** Single values: the WGSL body of `fn element(i: u32) -> f32`, i being the index in the tensor. */
 export interface ElementUnpack {
   readonly kind: "element";
   readonly body: string;
@@ -30,8 +30,8 @@ export interface ElementUnpack {
 }
 
 /**
- * Blocks whose size is no multiple of 16 bytes are cut in two, so that lanes load 16 bytes at once: `wide` bytes of each
- * from byte `wideFrom` on, and beside all of them the `narrow` ones (scales), from `narrowFrom` on.
+ * Blocks whose size is no multiple of 16 bytes are split in two, so that lanes load 16 bytes at once: `wide` bytes of each
+ * from byte `wideFrom` on are in one plane, `narrow` bytes (scales) from `narrowFrom` on in another.
  */
 export interface Planes {
   readonly wide: number;
@@ -42,34 +42,34 @@ export interface Planes {
 }
 
 /**
- * How a lane multiplies one chunk of a row with the activations (wgsl/matmul.ts). Texts are WGSL over these names: `wide`
+ * How a lane multiplies one chunk of a row by the activations (wgsl/matmul-few.ts). Texts are WGSL over these names: `wide`
  * (array<vec4u>, the wide plane), `narrow` (array<u32>, the other), `low` and `high` (vec4u: staged activations of the
- * chunk), `sumLow` and `sumHigh` (i32: sums of those, where they are levels).
+ * chunk), `sumLow` and `sumHigh` (i32: their sums, where they are quants).
  */
 export interface LaneDot {
-  /** Of a chunk. */
+  /** Columns of a chunk. */
   readonly columns: number;
-  /** Columns whose first vector in `wide` is a whole number of vectors away from the row's: a block, or less. */
+  /** Columns that take a whole number of vectors in `wide`: a block, or less. */
   readonly unit: number;
-  /** Of chunk `c` of a row: which staged vectors meet it, and whose scale. */
+  /** For chunk `c` of a row: the indices of its staged vectors, and of their scale. */
   readonly lowAt: string;
   readonly highAt: string;
   readonly scaleAt: string;
-  /** What is loaded of a row: `row` is the number of its first unit, `c` the chunk. */
+  /** The loads of a chunk: `row` is the number of the row's first unit, `c` the chunk. */
   readonly loads: Readonly<
     Record<string, { type: "vec4u" | "u32"; at: (row: string, c: string) => string }>
   >;
-  /** The matmul of what was loaded with the chunk's activations, without their scale. */
+  /** The dot product of what was loaded and the chunk's activations, without their scale. */
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
   /** Functions that `dot` calls. */
   readonly functions?: string;
-  /** For matrix units; undefined: values are unpacked one after the other for them. */
+  /** For matrix units; undefined: they get values of fn unpack. */
   readonly halves?: HalfUnpack;
 }
 
-/** What was loaded of a chunk as half floats, of each four columns in the order 0, 2, 1, 3 (wgsl/matrix-tiles.ts). */
+/** The values of a chunk as half floats, each four columns in the order 0, 2, 1, 3 (wgsl/matrix-tiles.ts). */
 export interface HalfUnpack {
-  /** Columns that whole chunks cover without a gap. */
+  /** Columns that a whole number of chunks covers without a gap. */
   readonly span: number;
   readonly functions: string;
   /** An array<vec4h, 8>: 16 columns from lowAt * 16 on, then 16 from highAt * 16 on. */
@@ -78,7 +78,7 @@ export interface HalfUnpack {
 
 export type Unpack = BlockUnpack | ElementUnpack;
 
-/** Reading `weights: array<u32>` by byte addresses; half floats by their bits, since devices may flush the small ones to 0. */
+/** Reads `weights: array<u32>` at byte addresses. Half floats are decoded from bits, since devices may flush small ones to 0. */
 export const unpackHelpers = `
 fn byteAt(at: u32) -> u32 {
   return (weights[at >> 2u] >> ((at & 3u) * 8u)) & 255u;

@@ -1,4 +1,4 @@
-// WGSL that reads rows of activations, for matmuls and for the rounding before them.
+// WGSL that reads rows of activations, for matmuls and for their rounding.
 
 /** `fn activation4(token, i)`: four activations from column i on; zeros after the last. */
 export function activationText(cols: number): string {

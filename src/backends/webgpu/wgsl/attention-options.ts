@@ -1,5 +1,5 @@
-// What attention's options are in WGSL: the positions that a token attends to, capped scores, sinks. Kernels put these texts
-// in their places; without options the texts are what plain attention has always had.
+// The options of attention in WGSL: the positions that a token attends to, capped scores, sinks. Attention kernels include
+// these texts; without options they are those of plain attention.
 
 import { halfWindow } from "../../../graph/attended.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -24,16 +24,16 @@ export function beginText({ causal, window }: Attention, batch: BatchLayout): st
   return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;
 }
 
-/** A score from the matmul of a query and a key. */
-export function scoreText({ scale, softcap }: Attention, matmul: string): string {
-  const scaled = `${matmul} * ${float(scale)}`;
+/** A score from the dot product of a query and a key. */
+export function scoreText({ scale, softcap }: Attention, dot: string): string {
+  const scaled = `${dot} * ${float(scale)}`;
   if (softcap === undefined) return scaled;
-  // tanh of large numbers may be NaN on a device; here it is 1.
+  // tanh of large numbers may be NaN on a device, so the argument is clamped where tanh is 1.
   const cap = float(softcap);
   return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))`;
 }
 
-/** The score and the weight that a softmax begins with. A sink is one more score, whose weight is nobody's. */
+/** The largest score and the sum that a softmax begins with. A sink is one more score, without a value. */
 export function startOf({ sinks }: Attention, head: string): { top: string; total: string } {
   if (!sinks) return { top: "-3.0e38", total: "0.0" };
   return { top: `sinks[${head}]`, total: "1.0" };

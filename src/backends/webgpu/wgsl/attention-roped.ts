@@ -1,6 +1,6 @@
-// For a batch of one token: rope of q and k, the token's row of the cache, and attention, in one dispatch. Every workgroup
-// rotates its own head and the key that belongs to it; the token's own key and value do not go through the cache, into which
-// the first head of those that share them writes them.
+// Fused attention for a batch of one token: rope of q and k, kv_write and attention in one dispatch. Every workgroup rotates
+// its own head and that head's key. The token's own key and value are not read from the cache; the first of the heads that
+// share them writes them there.
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -19,7 +19,7 @@ export interface RopedAttention {
   readonly attention: NodeOf<"attention">;
 }
 
-/** Whether there is such a kernel: vectors of 4 must not be torn by the rotation, and no buffer is left for sinks. */
+/** Whether there is such a kernel: the rotation must not split vectors of 4, and sinks would need one more binding. */
 export function hasRoped({ q, k, attention }: RopedAttention, format: KvFormat): boolean {
   if (!attention.causal || attention.sinks) return false;
   const whole = (rope: NodeOf<"rope">): boolean => rope.rope.dims % 8 === 0;

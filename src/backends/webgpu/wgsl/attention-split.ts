@@ -1,7 +1,7 @@
-// Long contexts: attention of one token is computed in parts of the context, each by a workgroup of its own, so that a large
-// GPU has enough of them. The matmul that reads attention merges the parts while it stages them, without a dispatch for it.
+// Attention of one token over a long context, split into parts of the context (as flash decoding): each part is a workgroup, so
+// that a large GPU has enough of them. The matmul that reads attention merges the parts while it stages them.
 //
-// Parts that the context does not reach yet end at once; a short one is one part.
+// Workgroups of parts beyond the context end at once; a short context is one part.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -22,7 +22,7 @@ export function splitOf(positions: number): AttentionSplit {
   return { span, most: Math.max(1, Math.ceil(positions / span)) };
 }
 
-/** [part][head][value / 4], and of each part and head the largest score and the sum of the weights. */
+/** [part][head][value / 4], and for each part and head the largest score and the sum of the weights. */
 export function splitBindings(writes: boolean): Binding[] {
   return [
     { name: "partials", type: "vec4f", source: { kind: "partials" }, writes },
@@ -39,7 +39,7 @@ export function splitStoreText({ heads, headDim }: NodeOf<"attention">): string 
   if (lane == 0u) { tops[row] = vec2f(highest, all); }`;
 }
 
-/** `fn merged4(quad, parts)`: values quad * 4 ... + 3 of the token, of so many parts. */
+/** `fn merged4(quad, parts)`: values quad * 4 ... + 3 of the token, merged from so many parts. */
 export function mergeText({ heads, headDim }: NodeOf<"attention">): string {
   const quads = headDim / 4;
   return `
@@ -59,7 +59,7 @@ fn merged4(quad: u32, parts: u32) -> vec4f {
 }`;
 }
 
-/** How many parts the token's context has; its own position is in none of them. */
+/** The number of parts of the token's context, without its own position. */
 export function partsText(
   { span }: AttentionSplit,
   { window }: NodeOf<"attention">,

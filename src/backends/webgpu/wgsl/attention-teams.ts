@@ -1,8 +1,8 @@
 // attention for heads of 8, 16, 32, 64, 128 or 256 values, over a cache that is read 8 values at a time. A workgroup computes
-// one head of one token. Crews of lanes that together hold a row of the head each take every n-th position, and do their
-// softmax on the way; what the crews have is merged at the end. No barrier stands in the loop where subgroups exist.
+// one head of one token. A crew is as many lanes as hold a row of the head; of n crews, each takes every n-th position with
+// an online softmax, and the crews are merged at the end. With subgroups there is no barrier in the loop.
 //
-// Kernels are put together here; where q, and the token's own key and value, come from is the caller's (attention-roped.ts).
+// attention-roped.ts builds its kernel with composeAttention(), too, with its own query and the token's own key and value.
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -29,16 +29,16 @@ export interface AttentionParts {
   readonly exchange: Exchange;
   /** Lanes of a workgroup. */
   readonly size: number;
-  /** Besides keys, values, batch and result. */
+  /** Bindings besides keys, values, batch and result. */
   readonly bindings: readonly Binding[];
   readonly declarations?: string;
   readonly writesCache?: boolean;
   /** WGSL that sets `query: mat2x4f`, values part * 8 ... + 7 of the head, from `token`, `head` and `part`. */
   readonly query: string;
-  /** WGSL after that: may set top, total and sums from a position that is not in the cache, and lower `length`. */
+  /** WGSL after that, which may set top, total and sums from a position that is not in the cache, and lower `length`. */
   readonly own?: string;
   readonly maxRows?: number;
-  /** Workgroups of a head each compute a part of the context, and store what is merged later. */
+  /** The context is split: each workgroup of a head computes a part, and stores it for merging. */
   readonly split?: AttentionSplit | undefined;
 }
 
@@ -122,7 +122,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   });
 }
 
-/** Sets `begin`; a part of the context that the token does not reach is left. */
+/** Sets `begin`; returns where the part is beyond the token's context. */
 function partText(
   node: NodeOf<"attention">,
   split: AttentionSplit | undefined,
@@ -138,7 +138,7 @@ function partText(
   ${split ? "if (group.z > 0u && begin + 1u >= length) { return; }" : ""}`;
 }
 
-/** What one crew of all begins with: sums of crews are merged at the end, and a sink counts once. */
+/** A start for the first crew only: crews are merged at the end, and a sink must count once. */
 function onlyFirst(
   first: ReturnType<typeof startOf>,
   others: ReturnType<typeof startOf>,
@@ -147,7 +147,7 @@ function onlyFirst(
   return { top: pick(first.top, others.top), total: pick(first.total, others.total) };
 }
 
-/** Reads of both, which the roped kernel also writes. */
+/** Reads of keys and values, which the roped kernel also writes. */
 function cacheText({ load }: KvEights): string {
   return `${load("keys")}${load("values")}`;
 }

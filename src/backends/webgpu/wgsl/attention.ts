@@ -1,5 +1,5 @@
-// attention: a workgroup computes one head of one token over the paged cache, 64 positions at a time. The softmax is done
-// on the way (online): the running sum is rescaled whenever a larger score appears, so that no row of scores is stored.
+// attention for any head and cache type: a workgroup computes one head of one token over the paged cache, 64 positions at a
+// time. The softmax is online: sums are rescaled whenever a larger score appears, so that no row of scores is stored.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -87,10 +87,10 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
   });
 }
 
-/** Where values lie in their rows and in the result: as keys and queries do. */
+/** The places of values in their rows and in the result, where they are the same as those of keys and queries. */
 const sameRows = { row: "at", column: "kvColumn", first: "first" };
 
-/** The same, where they are of another size. */
+/** The same, where heads of values have another size. */
 function ownRows(
   { heads, kvHeads, vHeadDim }: NodeOf<"attention">,
   format: KvFormat,

@@ -1,10 +1,10 @@
-// The ops that compute each value by itself: gate, activate, add, mul, scale, softcap; and select, which copies rows.
+// The elementwise ops: gate, activate, add, mul, scale, softcap; and select, which copies rows.
 
 import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { float, type Kernel, makeKernel, perItem } from "./kernel.ts";
 
-/** exp and tanh of large numbers may be infinite or NaN on a device: arguments stay where both are exact anyway. */
+/** exp and tanh of large numbers may be infinite or NaN on a device: arguments are clamped where results are constant. */
 const activations: { readonly [A in Activation]: (x: string) => string } = {
   silu: (x) => `${x} / (1.0 + exp(min(-${x}, 80.0)))`,
   gelu: (x) =>

@@ -1,4 +1,4 @@
-// embed: the table's row of each token, unpacked. A table in parts has a kernel for each, which leaves the rows of others.
+// embed: each token's row of the table, unpacked. A table in parts has a kernel for each, which skips rows of other parts.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";

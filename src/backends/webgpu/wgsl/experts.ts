@@ -1,5 +1,5 @@
-// route, matmul_id and combine: which experts a token goes to, matmuls with their matrices, and the weighted sum of those.
-// One kernel each, for any number of tokens: what a token gets does not depend on how many others there are.
+// route, matmul_id and combine: the experts of a token, matmuls with their matrices, and the weighted sum of the results. One
+// kernel each for any number of tokens, so that a token's result does not depend on the size of the batch.
 
 import type { NodeOf, Routing } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -9,13 +9,13 @@ import { groupGrid } from "./matvec.ts";
 import { roundsActivations } from "./round-activations.ts";
 import { weightText } from "./weights.ts";
 
-/** Experts whose scores fit the workgroup memory that every device has. */
+/** The most experts whose scores fit the workgroup memory of every device. */
 export const MOST_EXPERTS = 1024;
 
-/** Of normalised weights: no smaller sum divides them (graph/route.ts). */
+/** The smallest divisor of weights that are normalised (graph/route.ts). */
 const SMALLEST_SUM = 6.103515625e-5;
 
-/** A workgroup routes a token: lanes score experts side by side, and find the largest score that is left, slot by slot. */
+/** A workgroup routes a token: lanes score experts in parallel, then find the largest remaining score, slot by slot. */
 export function routeKernel({ logits, bias, routing, out }: NodeOf<"route">): Kernel {
   const experts = logits.cols;
   const { used } = routing;
@@ -75,7 +75,7 @@ fn better(a: u32, b: u32) -> u32 {
   });
 }
 
-/** Turns the logits in \`scores\` into what experts are chosen by. */
+/** Turns the logits in \`scores\` into scores. */
 function scoresText({ gating }: Routing, experts: number): string {
   if (gating === "softmax_chosen") return "";
   const each = (text: string) => `for (var e = lane; e < ${experts}u; e += ${LANES}u) { ${text} }`;
@@ -94,7 +94,7 @@ function scoresText({ gating }: Routing, experts: number): string {
   ${each("scores[e] *= inverse;")}`;
 }
 
-/** One lane: the scores of the chosen as they are weighed, and \`factor\`, by which all of them are multiplied. */
+/** For one lane: the weights of the chosen experts, and \`factor\`, by which all of them are multiplied. */
 function weightsText({ gating, used, normalise, scale }: Routing): string {
   const each = (text: string) => `for (var s = 0u; s < ${used}u; s++) { ${text} }`;
   const ofChosen =
@@ -119,7 +119,7 @@ function weightsText({ gating, used, normalise, scale }: Routing): string {
 /** Outputs that a workgroup computes. */
 const OUTPUTS = 4;
 
-/** A workgroup computes 4 outputs of one slot of a token, as in matvec.ts; those of other parts of the weight are left out. */
+/** A workgroup computes 4 outputs of one slot of a token, as in matvec.ts; it skips rows of other parts of the weight. */
 export function matmulIdKernel(
   node: NodeOf<"matmul_id">,
   parts: readonly WeightPart[],

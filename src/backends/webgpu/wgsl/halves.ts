@@ -1,5 +1,5 @@
-// WGSL that rounds to half floats by their bits: which way a device's own conversion rounds is its choice, and NVIDIA's cuts
-// off. The device packs what is a half float already.
+// WGSL that rounds floats to the nearest half float by integer ops: a device's own conversion may round in any direction, and
+// NVIDIA's truncates. The device's conversion then only packs values that are half floats already.
 
 /** `fn nearestHalf(value: f32) -> f32`, and `fn packHalves(values: vec2f) -> u32`. */
 export const nearestHalfText = `

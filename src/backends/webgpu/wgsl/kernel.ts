@@ -1,9 +1,9 @@
-// A kernel: WGSL text with everything that is known when a model is loaded written into it as numbers, what it binds, and
-// how many workgroups a batch of so many rows takes. Data only; pipelines and buffers are made of it elsewhere.
+// A kernel of the GPU: WGSL text, with all sizes of the model as constants, its bindings, and the number of workgroups for a
+// batch of so many rows. Data only; program.ts makes pipelines and bind groups.
 
 import type { Rows, Value, Weight } from "../../../graph/graph.ts";
 
-/** What stands behind a binding. */
+/** The resource of a binding. */
 export type Source =
   | { readonly kind: "value"; readonly value: Value }
   /** A part of a weight (weight-layout.ts): its bytes or wide plane, or its narrow one. */
@@ -13,24 +13,24 @@ export type Source =
       readonly part: number;
       readonly plane?: "narrow";
     }
-  /** Stacked weights, by the first. */
+  /** Stacked weights, by the first one. */
   | { readonly kind: "stack"; readonly weight: Weight; readonly plane?: "narrow" }
   | { readonly kind: "keys" | "values"; readonly state: number }
-  /** Of all slots. */
+  /** Recurrent state: all slots. */
   | { readonly kind: "recurrent"; readonly state: number }
-  /** What changes with every batch: tokens, positions, cache blocks (batch-area.ts). */
+  /** The batch area: tokens, positions, cache blocks (batch-area.ts). */
   | { readonly kind: "batch" }
-  /** Activations as they were rounded last, for the matmuls that read them. */
+  /** The activations that were rounded last. */
   | { readonly kind: "rounded" }
-  /** Attention over parts of the context: sums of each part, and by what they are merged (attention-split.ts). */
+  /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
   | { readonly kind: "partials" | "tops" }
-  /** Numbers that never change: a codebook. */
+  /** Constants: a codebook. */
   | { readonly kind: "table"; readonly words: Uint32Array };
 
 export interface Binding {
-  /** Of the variable in the shader. */
+  /** Name of the variable in the shader. */
   readonly name: string;
-  /** Of one element: "f32", "vec4f", "u32". */
+  /** Type of an element: "f32", "vec4f", "u32". */
   readonly type: string;
   readonly source: Source;
   readonly writes?: boolean;
@@ -39,15 +39,15 @@ export interface Binding {
 export type Grid = readonly [x: number, y: number, z: number];
 
 export interface Kernel {
-  /** For people: "matvec q4_0 [4096, 288]". */
+  /** For profiles and errors: "matvec q4_0 [4096, 288]". */
   readonly name: string;
   readonly code: string;
   /** In the order of their binding numbers. */
   readonly sources: readonly Source[];
-  /** What its grid is made for; a batch without such rows leaves it out. */
+  /** The rows that its grid depends on; a batch without such rows skips it. */
   readonly rows: Rows;
   grid(rows: number): Grid;
-  /** Batches of fewer or more rows are another kernel's. */
+  /** It runs in batches of minRows to maxRows rows; other kernels run in others. */
   readonly minRows: number;
   readonly maxRows: number;
 }
@@ -61,9 +61,9 @@ export interface KernelSpec {
   readonly size?: number;
   /** Extensions of WGSL that it uses: "subgroups", "f16". */
   readonly enables?: readonly string[];
-  /** Diagnostics that are switched off, where the text knows better. */
+  /** Diagnostics to switch off. */
   readonly quiet?: readonly string[];
-  /** Of main(): may use `group` (its id), `groups` (how many), `lane` (thread in the workgroup). */
+  /** The body of main(): may use `group` (id of the workgroup), `groups` (their number), `lane` (thread in the workgroup). */
   readonly body: string;
   readonly rows: Rows;
   grid(rows: number): Grid;
@@ -71,7 +71,7 @@ export interface KernelSpec {
   readonly maxRows?: number;
 }
 
-/** Threads of a workgroup where nothing speaks for another number. */
+/** The default number of threads of a workgroup. */
 export const LANES = 64;
 
 export function makeKernel(spec: KernelSpec): Kernel {
@@ -110,13 +110,13 @@ export function perItem(count: number): (rows: number) => Grid {
   return (rows) => [Math.ceil(count / LANES), rows, 1];
 }
 
-/** A float in WGSL: with all its digits, and recognisable as one. */
+/** A float literal of WGSL, with all its digits. */
 export function float(value: number): string {
   const text = String(Math.fround(value));
   return /[.e]/.test(text) ? `f32(${text})` : `f32(${text}.0)`;
 }
 
-/** WGSL that sums `partial[0 ... size - 1]` (of any type) into partial[0]; a whole workgroup must come by. */
+/** WGSL that reduces `partial[0 ... size - 1]` (of any type) into partial[0]; the whole workgroup must execute it. */
 export function reduceText(size: number, combine: (a: string, b: string) => string): string {
   return `
   workgroupBarrier();

@@ -1,5 +1,5 @@
-// How keys and values lie in the cache, by its type: rows of whole words, one row per token. Only shaders of this folder
-// read them, so Q8_0 has its scale in a word of its own (36 bytes for 32 values instead of 34).
+// The formats of keys and values in the cache: rows of whole words, one row per token. Only shaders of this folder read them,
+// so a block of Q8_0 has its scale in a word of its own (36 bytes for 32 values instead of 34).
 
 import type { DType } from "../../../dtypes/dtype.ts";
 
@@ -22,7 +22,7 @@ export interface KvEights {
   load(name: string): string;
   /** With `nearestHalfText`: WGSL of `fn NAMEStore8(at: u32, i: u32, eight: mat2x4f)`. */
   store(name: string): string;
-  /** With `nearestHalfText`: WGSL of `fn kept8(values: mat2x4f) -> mat2x4f`: as they would be read again. */
+  /** With `nearestHalfText`: WGSL of `fn kept8(values: mat2x4f) -> mat2x4f`: the values as the cache would return them. */
   readonly kept: string;
 }
 
@@ -98,8 +98,8 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
     for (var word = 0u; word < 8u; word++) {
       var bytes = 0u;
       for (var j = 0u; j < 4u; j++) {
-        let level = i32(round(${from}[source + word * 4u + j] * inverse));
-        bytes |= (bitcast<u32>(level) & 255u) << (8u * j);
+        let quant = i32(round(${from}[source + word * 4u + j] * inverse));
+        bytes |= (bitcast<u32>(quant) & 255u) << (8u * j);
       }
       ${to}[at + 1u + word] = bytes;
     }
@@ -108,13 +108,13 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 fn ${name}4(at: u32, i: u32) -> vec4f {
   let block = at + (i / 32u) * 9u;
   let word = ${name}[block + 1u + (i % 32u) / 4u];
-  let levels = bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
-  return bitcast<f32>(${name}[block]) * vec4f(levels);
+  let quants = bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
+  return bitcast<f32>(${name}[block]) * vec4f(quants);
 }`,
   },
 };
 
-/** undefined: the GPU keeps no cache of this type. */
+/** undefined: the GPU has no cache of this type. */
 export function kvFormatOf(dtype: DType): KvFormat | undefined {
   return formats[dtype.name];
 }

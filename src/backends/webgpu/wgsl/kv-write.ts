@@ -1,4 +1,4 @@
-// kv_write: each token's keys and values into its place of the paged cache, in the cache's type.
+// kv_write: stores each token's keys and values in the paged cache, in the cache's type.
 
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -50,7 +50,7 @@ function unitText(cols: number, format: KvFormat): string {
   let source = token * ${cols}u + unit * ${format.unit}u;`;
 }
 
-/** Stores a unit, if there is one: rows of keys and of values are of different sizes. */
+/** Stores a unit, if there is one, where rows of keys and of values have different sizes. */
 function apartText(cols: number, format: KvFormat, store: string): string {
   return `if (unit < ${cols / format.unit}u) {
   ${unitText(cols, format)}

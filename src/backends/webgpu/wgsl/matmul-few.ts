@@ -1,10 +1,9 @@
-// Matmuls of few tokens with weights of the types that bring a lane matmul (unpack/lanes.ts), with what stands before and
-// behind them in the graph: select and norm before; biases, a residual, or gate and up with their activation behind. All of it
-// is one dispatch.
+// Matmuls of few tokens with weights of the types that have a LaneDot (unpack/lanes.ts), fused with the nodes around them:
+// select and norm before; biases, a residual, or gate and up with their activation after. All of it is one dispatch.
 //
-// A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row. It loads 16 bytes of all rows, of a few
-// chunks, before it uses any of them; the first ones before activations are staged in workgroup memory (stage.ts), which every
-// workgroup does for itself. Several teams may share rows, each a part of the columns.
+// A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row. It loads 16 bytes of all rows, for a few
+// chunks, before it uses any of them; the first loads are issued before activations are staged in workgroup memory (stage.ts),
+// which every workgroup does for itself. Several teams may share rows, each with a part of the columns.
 
 import type { Activation, NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -18,11 +17,11 @@ import { groupGrid, MATVEC_TOKENS } from "./matvec.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
-/** How the work is shared out. */
+/** How the work is divided. */
 export interface MatmulShape {
-  /** Of a team; even. */
+  /** Rows of a team; even. */
   readonly rows: number;
-  /** Of a workgroup. */
+  /** Teams of a workgroup. */
   readonly teams: number;
   /** Teams that share rows; divides `teams`. */
   readonly split: number;
@@ -39,17 +38,17 @@ export interface MatmulContext {
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
 }
 
-/** What is multiplied, and what becomes of it. */
+/** A matmul with the nodes that are fused with it. */
 export interface FusedMatmul extends StageSource {
-  /** Of stacked weights, or one. */
+  /** Matmuls of stacked weights, or one. */
   readonly matmuls: readonly NodeOf<"matmul">[];
-  /** The two matmuls are gate and up, and this is what they make. */
+  /** The two matmuls are gate and up, and this node reads them. */
   readonly gate?: NodeOf<"gate"> | undefined;
-  /** What is added to the one matmul. */
+  /** The add that reads the one matmul, and its other operand. */
   readonly add?: { readonly node: NodeOf<"add">; readonly residual: Value } | undefined;
 }
 
-/** How a lane multiplies this weight; undefined: it cannot. */
+/** The LaneDot of this weight; undefined: it has none here. */
 export function laneDotOf(weight: Weight, workgroupBytes: number): LaneDot | undefined {
   const { dtype, shape } = weight;
   const lane = unpackOf(dtype).lane;
@@ -115,7 +114,7 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
   });
 }
 
-/** `fn dots`: sixteen 8-bit numbers times sixteen others. */
+/** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
 const dotsText = (packed: boolean): string => `
 ${packed ? "" : dot4Text}
 fn dots(a: vec4u, b: vec4u) -> i32 {
@@ -138,7 +137,7 @@ function rowsText(rows: number, gated: boolean, outputs: number, units: number):
   });
 }
 
-/** Loads of the first chunks, staging, then chunk by chunk; each makes room for a later one. */
+/** Loads the first chunks, stages activations, then multiplies chunk by chunk and loads a later one in place of each. */
 function loopText(
   lane: LaneDot,
   weight: Weight,
@@ -176,7 +175,7 @@ function loopText(
   }`;
 }
 
-/** Multiplies what is in a slot, chunk number atSLOT of the row, if it exists. */
+/** Multiplies the chunk in a slot, number atSLOT of the row, if it exists. */
 function chunkText(
   lane: LaneDot,
   weight: Weight,
@@ -203,7 +202,7 @@ function chunkText(
     }`;
 }
 
-/** Adds up what the teams of the same rows have. */
+/** Adds the sums of the teams that share rows. */
 function shareText(rows: number, teams: number, split: number): string {
   const perShare = teams / split;
   return `
@@ -229,7 +228,7 @@ function weightBindings({ matmuls }: FusedMatmul, part: WeightPart, partNumber: 
   return bindings;
 }
 
-/** `fn put(token, row, sum)`: what becomes of an output. */
+/** `fn put(token, row, sum)`: applies the nodes after the matmul to an output, and stores it. */
 function behindText(
   { matmuls, gate, add }: FusedMatmul,
   { rowStart }: WeightPart,
@@ -271,7 +270,7 @@ fn put(token: u32, row: u32, sum: f32) {
   ${body}
 }`;
 
-/** The same text for 0, 1, 2, ...: compilers are slow with arrays that a variable indexes. */
+/** The same text for 0, 1, 2, ...: arrays indexed by a variable are slow. */
 function each(count: number, text: (j: number) => string): string {
   return Array.from({ length: count }, (_, j) => text(j)).join("\n  ");
 }

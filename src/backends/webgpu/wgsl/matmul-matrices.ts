@@ -1,8 +1,8 @@
 // matmul for many tokens on matrix units (Chromium's experimental subgroup matrices): a workgroup computes a tile of outputs
-// x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, rounded
-// to half floats before (round-activations.ts), are copied beside them (matrix-tiles.ts). Sums are floats.
+// x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, which
+// were rounded to half floats before (round-activations.ts), are copied beside them (matrix-tiles.ts). Sums are float32.
 //
-// Weights and activations of 8-bit levels lose their last bits as half floats: docs/gpu.md has by how much.
+// Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
 
 import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -12,10 +12,10 @@ import { tokenTile, weightTile } from "./matrix-tiles.ts";
 import { MATVEC_TOKENS } from "./matvec.ts";
 import { TEAM } from "./teams.ts";
 
-/** Rows and columns of what a matrix unit multiplies. */
+/** Rows and columns of a subgroup matrix. */
 const UNIT = 16;
 
-/** How matrices are loaded and stored: the order of their elements has become part of the name. */
+/** The calls that load and store matrices. In newer versions the order of elements is part of the name. */
 export interface MatrixCalls {
   load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
   store(to: string, at: string, value: string, pitch: number): string;
@@ -34,7 +34,7 @@ const flaggedCalls: MatrixCalls = {
   store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
 };
 
-/** Those that this device's compiler takes, found by letting it compile a few lines. */
+/** The calls that this device's compiler knows, found by compiling a few lines. */
 export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
   const type = "subgroup_matrix_left<f16, 16, 16>";
   device.pushErrorScope("validation");
@@ -47,9 +47,9 @@ var<workgroup> tile: array<f16, 256>;
   return (await device.popErrorScope()) ? flaggedCalls : namedCalls;
 }
 
-/** How the work is shared out. */
+/** How the work is divided. */
 export interface MatrixShape {
-  /** Units of a team: outputs x tokens. */
+  /** Subgroup matrices of a team: outputs x tokens. */
   readonly ownOutputs: number;
   readonly ownTokens: number;
   /** Teams of a workgroup: outputs x tokens. */
@@ -59,18 +59,18 @@ export interface MatrixShape {
   readonly depth: number;
 }
 
-/** For batches, and for prompts: by the tokens of their tiles. */
+/** For small batches, and for prompts. */
 export const matrixShapes: readonly MatrixShape[] = [
   { ownOutputs: 2, ownTokens: 2, outputTeams: 4, tokenTeams: 1, depth: 64 },
   { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 4, depth: 64 },
 ];
 
-/** Of a tile. */
+/** Tokens of a tile. */
 function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
   return ownTokens * tokenTeams * UNIT;
 }
 
-/** One kernel for each shape: each for the batches that its tile is the smallest for. */
+/** One kernel for each shape, for the batch sizes whose smallest sufficient tile is its own. */
 export function matmulMatricesKernels(
   node: NodeOf<"matmul">,
   parts: readonly WeightPart[],
@@ -86,18 +86,18 @@ export function matmulMatricesKernels(
   });
 }
 
-/** How matrix units are used. */
+/** The use of matrix units. */
 export interface Matrices {
   readonly shapes: readonly MatrixShape[];
   readonly calls: MatrixCalls;
 }
 
-/** Columns come in whole depths. */
+/** Whether the columns are a multiple of the depth of every shape. */
 export function hasMatrices({ x }: NodeOf<"matmul">, { shapes }: Matrices): boolean {
   return shapes.every(({ depth }) => x.cols % depth === 0);
 }
 
-/** This shape, or one that is less deep, if it fits a workgroup's memory. */
+/** This shape, or one of less depth, that fits the workgroup memory. */
 export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape | undefined {
   const { depth } = shape;
   const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
@@ -107,7 +107,7 @@ export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape 
   return depth > 2 * UNIT ? fittingMatrices({ ...shape, depth: depth / 2 }, bytes) : undefined;
 }
 
-/** A row of a tile and a little more, so that rows do not begin in the same bank. */
+/** Elements from a row of a tile to the next: padded, so that rows do not begin in the same bank. */
 function pitchOf(depth: number): number {
   return depth + 8;
 }
@@ -133,7 +133,7 @@ function matmulMatricesKernel(
   return makeKernel({
     name: `matmul-matrices ${outputs}x${tokens} ${weight.dtype.name} [${rows}, ${x.cols}]`,
     bindings: [...weights.bindings, ...inputs.bindings, ...valueBindings(node)],
-    quiet: ["chromium.subgroup_matrix_uniformity"], // a team's numbers are the same in all of its lanes
+    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
     enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
     size,
     declarations: `${weights.declarations}
@@ -187,7 +187,7 @@ function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
   return bindings;
 }
 
-/** The sums of a unit, through workgroup memory: tiles at the edges have outputs and tokens that do not exist. */
+/** Stores a matrix of sums through workgroup memory, since tiles at the edges have padding. */
 function storeText(
   { out, bias }: NodeOf<"matmul">,
   { rowStart, rows }: WeightPart,

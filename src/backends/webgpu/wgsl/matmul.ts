@@ -1,8 +1,8 @@
-// matmul for many tokens (prompts, batches): a workgroup computes a tile of 32 outputs x 32 tokens. Weights are unpacked
-// into workgroup memory once for all of its tokens, 32 columns at a time; each of 64 threads owns 4 x 4 results.
+// matmul for many tokens, without matrix units: a workgroup computes a tile of 32 outputs x 32 tokens. Weights are unpacked
+// into workgroup memory once for all of its tokens, 32 columns at a time; each of 64 threads computes 4 x 4 results.
 //
-// A thread loads 4 rows x 4 columns and turns them, so that the tiles are [column][4 rows at a time]: one vector holds what
-// the sums of four outputs (or tokens) need of a column.
+// A thread loads 4 rows x 4 columns and transposes them, so that tiles are [column][4 rows]: one vector has a column's values
+// for four outputs (or tokens).
 
 import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -72,7 +72,7 @@ ${storeText(node, parts[part]!)}`,
   });
 }
 
-/** `fn store`: the sums of four outputs of a token, as far as both exist. */
+/** `fn store`: stores the sums of four outputs of a token, without padding. */
 function storeText({ out, bias }: NodeOf<"matmul">, { rowStart, rows }: WeightPart): string {
   const value = (j: number): string =>
     bias ? `sums[${j}] + bias[${rowStart}u + output + ${j}u]` : `sums[${j}]`;
@@ -84,7 +84,7 @@ fn store(token: u32, tokenCount: u32, output: u32, sums: vec4f) {
 }`;
 }
 
-/** The same text for 0, 1, 2, 3: compilers are slow with arrays that a variable indexes. */
+/** The same text for 0, 1, 2, 3: arrays indexed by a variable are slow. */
 function each(text: (j: number) => string, between = " "): string {
   return [0, 1, 2, 3].map(text).join(between);
 }

@@ -1,8 +1,8 @@
-// Fills the tiles that matrix units multiply (matmul-matrices.ts): weights unpacked to half floats, and tokens. What the next
-// tiles need is loaded from memory before these are multiplied, and unpacked after.
+// Fills the tiles that matrix units multiply (matmul-matrices.ts): weights unpacked to half floats, and tokens. The data of the
+// next tiles is loaded before these are multiplied, and unpacked after.
 //
-// Of each four columns the tiles have the first, the third, the second and the fourth: that is how nibbles and bytes come out
-// of a word two at a time, and which column is which does not matter as long as both tiles agree.
+// Each four columns are in the order first, third, second, fourth: so nibbles and bytes come out of a word two at a time. The
+// order does not matter as long as both tiles have the same.
 
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
@@ -10,13 +10,13 @@ import type { HalfUnpack, LaneDot } from "../unpack/unpack.ts";
 import type { Binding } from "./kernel.ts";
 import { weightText } from "./weights.ts";
 
-/** The sizes of a tile, and of the matrix that it is a part of. */
+/** The sizes of a tile, and of its matrix. */
 export interface TileShape {
   /** Rows of the tile. */
   readonly tileRows: number;
   /** Columns of the tile. */
   readonly depth: number;
-  /** A row of the tile and a little more, so that rows do not begin in the same bank. */
+  /** Elements from a row of the tile to the next: padded, so that rows do not begin in the same bank. */
   readonly pitch: number;
   /** Lanes of the workgroup. */
   readonly size: number;
@@ -26,13 +26,13 @@ export interface TileShape {
 export interface TileText {
   readonly bindings: readonly Binding[];
   readonly declarations: string;
-  /** Loads what the tile from column `next` on needs; the first time with "var " before each name. */
+  /** Loads the data of the tile from column `next` on; the first time with "var " before each name. */
   load(declare: string): string;
-  /** Stores that, column `start` being the tile's first. */
+  /** Unpacks and stores it; column `start` is the tile's first. */
   readonly store: string;
 }
 
-/** Rows of the matrix from `firstOutput` on; those beyond its last repeat it, and nobody stores what comes of them. */
+/** Rows of the matrix from `firstOutput` on; rows beyond the last repeat it, and their results are not stored. */
 export function weightTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
   const lane = unpackOf(weight.dtype).lane;
   return lane?.halves && shape.depth % lane.halves.span === 0
@@ -40,7 +40,7 @@ export function weightTile(weight: Weight, part: number, rows: number, shape: Ti
     : anyTile(weight, part, rows, shape);
 }
 
-/** Any type: four values at a time, loaded when they are stored. */
+/** Any type: four values at a time, loaded and stored together. */
 function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
   const { tileRows, depth, pitch, size } = shape;
   const { bindings, declarations } = weightText(weight, part);
@@ -59,7 +59,7 @@ function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): 
   };
 }
 
-/** 16 bytes of levels at a time, as matmuls of few tokens load them. */
+/** Types with a LaneDot: 16 bytes of quants at a time, loaded as in matmul-few.ts. */
 function lanesTile(
   lane: LaneDot,
   halves: HalfUnpack,
@@ -108,7 +108,7 @@ function lanesTile(
   };
 }
 
-/** Tokens from `firstToken` on, eight half floats at a time; they are in this order already (round-activations.ts). */
+/** Tokens from `firstToken` on, eight half floats at a time; columns are in that order already (round-activations.ts). */
 export function tokenTile({ tileRows, depth, pitch, size, cols }: TileShape): TileText {
   const items = (tileRows * depth) / 8;
   const own = Math.ceil(items / size);

@@ -1,7 +1,7 @@
-// matmul for few tokens: a workgroup computes 4 outputs of one token. Its lanes walk along the rows side by side, so that
-// neighbours read neighbouring bytes, and add up at the end.
+// matmul for few tokens: a workgroup computes 4 outputs of one token. Its lanes walk along the rows together, so that
+// neighbours read neighbouring bytes, and their sums are added at the end.
 //
-// Works for every type, on the file's bytes; matmuls and sums are those of floats.
+// It works for every type, on the file's bytes, in float32. Types with a LaneDot have a faster kernel (matmul-few.ts).
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -10,13 +10,13 @@ import { type Binding, type Grid, type Kernel, LANES, makeKernel } from "./kerne
 import { roundsActivations } from "./round-activations.ts";
 import { weightText } from "./weights.ts";
 
-/** Up to so many tokens are computed one by one; more share the weights they read (matmul.ts). */
+/** Up to so many tokens are computed one by one; more tokens share the weights that they read (matmul.ts). */
 export const MATVEC_TOKENS = 4;
 
 /** Outputs that a workgroup computes. */
 const OUTPUTS = 4;
 
-/** Workgroups in one direction: the least that every device allows. */
+/** Workgroups in one dimension that every device allows. */
 const MOST_GROUPS = 65535;
 
 export function matvecKernel(
@@ -53,7 +53,7 @@ var<workgroup> folded: array<f32, 16>; // [quarter of the lanes][output]`,
   }
   partial[lane] = sums;
   workgroupBarrier();
-  // In two strides: few barriers, short chains.
+  // Adds in two steps: few barriers, short chains.
   if (lane < 16u) {
     let quarter = (lane >> 2u) * ${LANES / 4}u;
     var sum = 0.0;
@@ -70,7 +70,7 @@ var<workgroup> folded: array<f32, 16>; // [quarter of the lanes][output]`,
   });
 }
 
-/** So many workgroups, in two directions, for each token. */
+/** So many workgroups, in two dimensions, for each token. */
 export function groupGrid(groups: number): (tokens: number) => Grid {
   const across = Math.min(groups, MOST_GROUPS);
   return (tokens) => [across, Math.ceil(groups / across), tokens];

@@ -1,5 +1,5 @@
-// rms_norm and layer_norm: a workgroup normalises one group of values (a row, or a head of it), softmax a row. Sums are
-// those of 64 lanes, added pairwise.
+// rms_norm, layer_norm and softmax: a workgroup computes a row, or for rms_norm a head of a row. The sums of 64 lanes are added
+// pairwise.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import {

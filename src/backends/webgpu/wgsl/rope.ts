@@ -1,5 +1,5 @@
-// rope: a thread rotates one pair of values (or passes a pair through that lies beyond the rotated dims). Sines and cosines
-// come with the batch: a device's own are only good for small angles, and there are few of them.
+// rope: a thread rotates one pair of values (or copies a pair beyond the rotated dims). Sines and cosines come with the batch:
+// there are few of them, and a device's own are only precise for small angles.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";

@@ -1,5 +1,5 @@
-// What happens to activations before they meet weights of a type: they are rounded to DType.activation, as the reference, the
-// CPU and llama.cpp round them, and stay floats. Without it results would be a little more exact and agree with nobody.
+// Rounds activations before a matmul: to DType.activation, as the reference, the CPU and llama.cpp do, but stored as floats.
+// Without it results would be a little more exact, and agree with none of them.
 //
 // A workgroup rounds 256 values of a row, four per lane; the lanes of a block find its largest magnitude together.
 
@@ -10,33 +10,33 @@ import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 
 /** Single values, without a scale. */
 interface Rounding {
-  /** Half floats hold what comes of it. */
+  /** The results are half floats. */
   readonly isHalf?: boolean;
   /** WGSL of `fn rounded(values: vec4f) -> vec4f`. */
   readonly body: string;
 }
 
-/** Blocks of 8-bit levels with a scale. */
-export interface Levels {
+/** Blocks of 8-bit quants with a scale. */
+export interface BlockQuants {
   /** Values that share a scale. */
   readonly block: number;
-  /** WGSL that sets `scale`, and `inverse` by which values become levels, from `largest`, the largest magnitude. */
+  /** WGSL that sets `scale`, and `inverse` by which values become quants, from `largest`, the largest magnitude. */
   readonly scale: string;
-  /** WGSL of `fn levelsOf(values: vec4f, inverse: f32) -> vec4f`. */
+  /** WGSL of `fn quantsOf(values: vec4f, inverse: f32) -> vec4f`. */
   readonly round: string;
 }
 
-/** With a half float as scale; halves are rounded away from zero. */
-const eightBits: Levels = {
+/** With a half float as scale; ties round away from zero. */
+const eightBits: BlockQuants = {
   block: 32,
   scale: `let exact = largest / 127.0;
     let inverse = select(0.0, 1.0 / exact, exact > 0.0);
     let scale = nearestHalf(exact);`,
-  round: "let levels = values * inverse; return sign(levels) * floor(abs(levels) + 0.5);",
+  round: "let quants = values * inverse; return sign(quants) * floor(abs(quants) + 0.5);",
 };
 
-/** By the name of DType.activation; what is in neither table stays as it is. */
-const levels: Readonly<Record<string, Levels>> = {
+/** By the name of DType.activation; for names in neither table, activations stay unchanged. */
+const blockQuants: Readonly<Record<string, BlockQuants>> = {
   q8_0: eightBits,
   q8_1: eightBits,
   q8_k: {
@@ -47,8 +47,8 @@ const levels: Readonly<Record<string, Levels>> = {
   },
 };
 
-export function levelsOf(activation: string): Levels | undefined {
-  return levels[activation];
+export function blockQuantsOf(activation: string): BlockQuants | undefined {
+  return blockQuants[activation];
 }
 
 const roundings: Readonly<Record<string, Rounding>> = {
@@ -64,20 +64,20 @@ const roundings: Readonly<Record<string, Rounding>> = {
 };
 
 export function roundsActivations({ dtype }: Weight): boolean {
-  return dtype.activation in roundings || dtype.activation in levels;
+  return dtype.activation in roundings || dtype.activation in blockQuants;
 }
 
-/** Whether activations may be half floats beside this weight: what is lost of 8-bit levels is small. */
+/** Whether activations may be half floats beside this weight: 8-bit quants lose little. */
 export function fitsHalves({ dtype }: Weight): boolean {
-  return dtype.activation in levels || (roundings[dtype.activation]?.isHalf ?? false);
+  return dtype.activation in blockQuants || (roundings[dtype.activation]?.isHalf ?? false);
 }
 
-/** `halves`: the result is stored as half floats, two in a word, in the order that matrix-tiles.ts has them in. */
+/** `halves`: the result is stored as half floats, two in a word, in the order of matrix-tiles.ts. */
 export function roundKernel(x: Value, weight: Weight, halves = false): Kernel {
   const { activation } = weight.dtype;
   const { cols } = x;
-  const text = levels[activation]
-    ? levelText(levels[activation])
+  const text = blockQuants[activation]
+    ? quantText(blockQuants[activation])
     : valueText(roundings[activation]!);
   const stored = halves
     ? `let at = (group.y * ${cols}u + i) / 2u;
@@ -115,12 +115,12 @@ fn rounded(values: vec4f) -> vec4f { ${body} }`,
 }
 
 /** The lanes of a block find its largest magnitude together. */
-function levelText({ block, scale, round }: Levels): RoundText {
+function quantText({ block, scale, round }: BlockQuants): RoundText {
   const lanes = block / 4;
   return {
     declarations: `
 var<workgroup> magnitudes: array<f32, ${LANES}>;
-fn levelsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
     body: `
   let sizes = abs(values);
   magnitudes[lane] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
@@ -129,6 +129,6 @@ fn levelsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
   let first = lane - lane % ${lanes}u;
   for (var j = 0u; j < ${lanes}u; j++) { largest = max(largest, magnitudes[first + j]); }
   ${scale}
-  values = levelsOf(values, inverse) * scale;`,
+  values = quantsOf(values, inverse) * scale;`,
   };
 }

@@ -1,5 +1,5 @@
-// short_conv: a thread computes one column of one token; that of the last token of a sequence also writes the column's tail,
-// which the next batch begins with. It goes to another slot than the one that is read.
+// short_conv: a thread computes one column of one token; for the last token of a sequence it also writes the column's state for
+// the next batch, to another slot than the one that is read.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";

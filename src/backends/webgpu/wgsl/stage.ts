@@ -1,23 +1,23 @@
-// Activations on their way into a matmul (matmul-few.ts): normalised where a norm belongs to it, rounded to DType.activation as
-// everywhere, and staged in workgroup memory as what lanes multiply with: 8-bit levels with a scale for each block, or halves.
+// Stages the activations of a matmul (matmul-few.ts) in workgroup memory: normalised, where a norm is fused with it, and
+// rounded to DType.activation: 8-bit quants with a scale for each block, or half floats.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type AttentionSplit, mergeText, partsText, splitBindings } from "./attention-split.ts";
 import { nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
-import { type Levels, levelsOf } from "./round-activations.ts";
+import { type BlockQuants, blockQuantsOf } from "./round-activations.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
-/** What a matmul reads. */
+/** The input of a matmul, with the nodes before it that are fused with it. */
 export interface StageSource {
   readonly x: Value;
-  /** Rows are those that are wanted of x. */
+  /** Only these rows of x are read. */
   readonly select?: NodeOf<"select"> | undefined;
   readonly norm?: NodeOf<"rms_norm"> | undefined;
-  /** x is attention whose parts are merged here, in batches of one token. */
+  /** x is attention in parts, which are merged here, in batches of one token. */
   readonly merge?: NodeOf<"attention"> | undefined;
-  /** Normalised values are stored here too, by the first workgroup. */
+  /** The first workgroup also stores the normalised values here. */
   readonly keep?: Value | undefined;
 }
 
@@ -28,11 +28,11 @@ export interface StageText {
   readonly body: string;
 }
 
-/** Bytes of workgroup memory that staging takes. */
+/** Bytes of workgroup memory that staging needs. */
 export function stageBytes({ dtype, shape }: Weight): number {
   const cols = shape[1]!;
-  const levels = levelsOf(dtype.activation);
-  return (levels ? cols + (cols / levels.block) * 4 : cols * 2) + 1024;
+  const quants = blockQuantsOf(dtype.activation);
+  return (quants ? cols + (cols / quants.block) * 4 : cols * 2) + 1024;
 }
 
 export function stageText(
@@ -45,8 +45,8 @@ export function stageText(
 ): StageText {
   const { x, select, norm, keep, merge } = source;
   const quads = x.cols / 4;
-  const levels = levelsOf(weight.dtype.activation);
-  const stored = levels ? levelText(levels, quads, size, exchange) : halfText(quads, size);
+  const quants = blockQuantsOf(weight.dtype.activation);
+  const stored = quants ? quantText(quants, quads, size, exchange) : halfText(quads, size);
   const value = (quad: string): string => {
     if (merge) return `merged4(${quad}, parts)`;
     return norm ? `x[row + ${quad}] * factor * norm[${quad}]` : `x[row + ${quad}]`;
@@ -84,7 +84,7 @@ function stageBindings({ x, select, norm, keep, merge }: StageSource): Binding[]
 const normDeclarations = (size: number, exchange: Exchange): string => `
 var<workgroup> squares: array<f32, ${size / TEAM}>;${exchange.reduce("sumOfTeam", TEAM, "sum")}`;
 
-/** Sets `factor`, by which a row is normalised; every workgroup computes it for itself. */
+/** Sets `factor`, by which a row is normalised; every workgroup computes it again. */
 function factorText({ eps }: NodeOf<"rms_norm">, quads: number, size: number): string {
   const teams = size / TEAM;
   return `
@@ -102,9 +102,9 @@ interface Stored {
   body(value: (quad: string) => string): string;
 }
 
-/** Eight lanes share a block of 32 values, 32 lanes one of 256: each lane takes a 1/8 or 1/32 of it. */
-function levelText(levels: Levels, quads: number, size: number, exchange: Exchange): Stored {
-  const { block } = levels;
+/** Eight lanes share a block of 32 values, 32 lanes one of 256. */
+function quantText(quants: BlockQuants, quads: number, size: number, exchange: Exchange): Stored {
+  const { block } = quants;
   const width = block === 32 ? 8 : TEAM;
   const own = block / 4 / width; // vectors of 4 values
   const each = (text: (k: number) => string, between = "\n    "): string =>
@@ -117,11 +117,11 @@ fn largestOf(values: vec4f) -> f32 {
   let sizes = abs(values);
   return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
 }
-fn packed(levels: vec4f) -> u32 {
-  let bytes = bitcast<vec4u>(vec4i(levels)) & vec4u(255u);
+fn packed(quants: vec4f) -> u32 {
+  let bytes = bitcast<vec4u>(vec4i(quants)) & vec4u(255u);
   return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
 }
-fn levelsOf(values: vec4f, inverse: f32) -> vec4f { ${levels.round} }`,
+fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
     body: (value) => `
   for (var start = 0u; start < ${quads}u; start += ${size * own}u) {
     let quad = start + lane * ${own}u;
@@ -129,9 +129,9 @@ fn levelsOf(values: vec4f, inverse: f32) -> vec4f { ${levels.round} }`,
     ${each((k) => `var v${k} = vec4f();`, " ")}
     if (exists) { ${each((k) => `v${k} = ${value(`(quad + ${k}u)`)};`, " ")} }
     let largest = largestOfBlock(${each((k) => `largestOf(v${k})`, ", ").replace(/^(.*), (.*)$/, "max($1, $2)")}, lane);
-    ${levels.scale}
+    ${quants.scale}
     if (exists) {
-      ${each((k) => `staged[(quad + ${k}u) >> 2u][(quad + ${k}u) & 3u] = packed(levelsOf(v${k}, inverse));`)}
+      ${each((k) => `staged[(quad + ${k}u) >> 2u][(quad + ${k}u) & 3u] = packed(quantsOf(v${k}, inverse));`)}
       if (lane % ${width}u == 0u) { scales[quad / ${block / 4}u] = scale; }
     }
   }`,

@@ -1,10 +1,10 @@
 // WGSL by which neighbouring lanes of a workgroup exchange values: through subgroups where they are 32 lanes wide, through
-// workgroup memory otherwise. Whole workgroups must come by, in uniform control flow. Lanes are numbered as in a workgroup of
-// one dimension, of which subgroups are stretches.
+// workgroup memory otherwise. Whole workgroups must execute it, in uniform control flow. Workgroups have one dimension, and
+// subgroups are consecutive lanes.
 
 /** How lanes exchange values. */
 export interface Exchange {
-  /** Extensions that a kernel which uses it must enable. */
+  /** Extensions that a kernel must enable for it. */
   readonly enables: readonly string[];
   /** Workgroup memory, for `size` lanes. */
   declarations(size: number): string;
@@ -36,7 +36,7 @@ fn ${name}(value: f32, lane: u32) -> f32 {
   },
 };
 
-/** Every lane of a team adds up in the same order, so that all of them get the same number. */
+/** Every lane of a team adds in the same order, so that all of them get the same number. */
 const byMemory: Exchange = {
   enables: [],
   declarations: (size) => `

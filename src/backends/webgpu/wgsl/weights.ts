@@ -1,5 +1,5 @@
-// WGSL that reads a matrix of any type: `fn weight4(row: u32, i: u32) -> vec4f`, four values from column i on, i being a
-// multiple of 4. Around a type's unpack (unpack/), or its single elements.
+// WGSL that reads a matrix of any type: `fn weight4(row: u32, i: u32) -> vec4f`, four values from column i on, a multiple of 4.
+// It is built around a type's unpack (unpack/).
 
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
@@ -12,7 +12,7 @@ export interface WeightText {
   readonly declarations: string;
 }
 
-/** For a weight whose type the GPU reads (checked by whoever asks). */
+/** For a weight whose type the GPU reads (readable() in ops/readable.ts). */
 export function weightText(weight: Weight, part: number): WeightText {
   const unpack = unpackOf(weight.dtype);
   const bindings: Binding[] = [
