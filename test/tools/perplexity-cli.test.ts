@@ -43,7 +43,7 @@ test("a base is saved whole, and compared with", async () => {
   expect(compared.code).toBe(0);
   expect(compared.out).toMatch(/^of the base +\d/m);
   expect(compared.out).toMatch(/^KL divergence +0\.0000\d ± /m);
-  expect(compared.out).toMatch(/^same most likely token +100\.00 ± 0\.00 %$/m);
+  expect(compared.out).toMatch(/^same most likely token +100\.00 ± 0\.00%$/m);
 
   const { out } = await run("--kl-base", base, "--json", "--chunks", "2");
   const json = JSON.parse(out) as { windows: number; base: { same_top: { value: number } } };
