@@ -6,6 +6,7 @@
 
 import type { GpuDevice } from "../backends/webgpu/device.ts";
 import { gpuIdentity } from "../backends/webgpu/device.ts";
+import { timePass } from "../backends/webgpu/time-kernels.ts";
 import { usage } from "../backends/webgpu/usage.ts";
 import { matrixCallsOf } from "../backends/webgpu/wgsl/matmul-matrices.ts";
 import { AbortedError, MemoryError } from "../base/errors.ts";
@@ -186,17 +187,11 @@ async function measureRate(
   });
   const run = async (dispatches: number): Promise<number> => {
     if (signal?.aborted) throw new AbortedError("measuring the GPU", { cause: signal.reason });
-    const commands = device.createCommandEncoder();
-    const pass = commands.beginComputePass();
-    pass.setPipeline(pipeline);
-    pass.setBindGroup(0, bindings);
-    for (let i = 0; i < dispatches; i++) pass.dispatchWorkgroups(spec.groups);
-    pass.end();
-    const finished = commands.finish();
-    const before = performance.now();
-    device.queue.submit([finished]);
-    await device.queue.onSubmittedWorkDone();
-    return performance.now() - before;
+    return await timePass(device, (pass) => {
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, bindings);
+      for (let i = 0; i < dispatches; i++) pass.dispatchWorkgroups(spec.groups);
+    });
   };
   await run(1); // warm up: clocks rise, memory is allocated
   let few = 1;

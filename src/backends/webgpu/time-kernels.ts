@@ -61,25 +61,34 @@ export async function timeKernels(
   });
 }
 
+/** Milliseconds of one compute pass, from its submission to its end, by the host's clock. */
+export async function timePass(
+  device: GPUDevice,
+  encode: (pass: GPUComputePassEncoder) => void,
+): Promise<number> {
+  const commands = device.createCommandEncoder();
+  const pass = commands.beginComputePass();
+  encode(pass);
+  pass.end();
+  const finished = commands.finish();
+  const before = performance.now();
+  device.queue.submit([finished]);
+  await device.queue.onSubmittedWorkDone();
+  return performance.now() - before;
+}
+
 /** Milliseconds of a batch: the difference between few and many batches in one submission, by the host's clock. */
 export async function timeBatch(
   { device }: GpuDevice,
   program: Program,
   counts: RowCounts,
 ): Promise<number> {
-  const run = async (repeats: number): Promise<number> => {
-    const commands = device.createCommandEncoder();
-    const pass = commands.beginComputePass();
-    for (let i = 0; i < repeats; i++) {
-      for (const { dispatches } of program.parts) encodePart(pass, dispatches, counts);
-    }
-    pass.end();
-    const finished = commands.finish();
-    const before = performance.now();
-    device.queue.submit([finished]);
-    await device.queue.onSubmittedWorkDone();
-    return performance.now() - before;
-  };
+  const run = (repeats: number): Promise<number> =>
+    timePass(device, (pass) => {
+      for (let i = 0; i < repeats; i++) {
+        for (const { dispatches } of program.parts) encodePart(pass, dispatches, counts);
+      }
+    });
   await run(2);
   const differences: number[] = [];
   for (let i = 0; i < 5; i++) differences.push(((await run(10)) - (await run(2))) / 8);
