@@ -10,8 +10,8 @@ import { gpuTuneIdentity, gpuTuneProfiles } from "./gpu-profiles.ts";
 import { runGpuTune } from "./gpu-tune.ts";
 import type { TuneOptions, TuneResult } from "./options.ts";
 import { STREAM_BYTES, tokenCounts } from "./space.ts";
-import { isKept, rememberedGpuTuning, rememberGpuTuning } from "./store.ts";
-import type { TuneFile, TuneGroup } from "./tune-file.ts";
+import { measureInto, rememberedGpuTuning, rememberGpuTuning } from "./store.ts";
+import type { TuneFile } from "./tune-file.ts";
 
 const rounds = { quick: 2, normal: 3, full: 5 } as const;
 
@@ -21,34 +21,23 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
   const access = await platform.gpu();
   const facts = await tunable(platform);
   const problems = await problemsToTune(options);
-  const groups: TuneGroup[] = [];
-  const file = (): TuneFile => ({
-    ...gpuTuneIdentity(facts),
-    date: new Date().toISOString(),
-    profiles: gpuTuneProfiles(),
-    groups,
-  });
-  const keep = async () => {
-    if (!isKept(options) || groups.length === 0) return undefined;
-    return await rememberGpuTuning(platform, file(), facts);
-  };
-  try {
-    await runGpuTune(
-      {
-        problems,
-        tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
-        rounds: rounds[mode],
-        streamBytes: STREAM_BYTES[mode],
-      },
-      () => GpuDevice.open(access),
-      () => platform.breathe(),
-      { signal, onProgress, onGroup: (group) => groups.push(group) },
-    );
-  } catch (error) {
-    await keep(); // keeps what was finished
-    throw error;
-  }
-  return { file: file(), place: await keep() };
+  return await measureInto(
+    { ...gpuTuneIdentity(facts), profiles: gpuTuneProfiles() },
+    options,
+    (onGroup) =>
+      runGpuTune(
+        {
+          problems,
+          tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+          rounds: rounds[mode],
+          streamBytes: STREAM_BYTES[mode],
+        },
+        () => GpuDevice.open(access),
+        () => platform.breathe(),
+        { signal, onProgress, onGroup },
+      ),
+    (file) => rememberGpuTuning(platform, file, facts),
+  );
 }
 
 /** The stored tune file of this machine's GPU, if it still applies; undefined: none. */

@@ -23,8 +23,8 @@ import {
   tokenCounts,
   withoutRareTypes,
 } from "./space.ts";
-import { isKept, rememberedTuning, rememberTuning } from "./store.ts";
-import type { TuneFile, TuneGroup } from "./tune-file.ts";
+import { measureInto, rememberedTuning, rememberTuning } from "./store.ts";
+import type { TuneFile } from "./tune-file.ts";
 import { isGpuFile, targetFor, targetOfFeatures } from "./tune-target.ts";
 
 /** A quick tune skips types with less than this fraction of the weights. */
@@ -40,41 +40,30 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const problems = await problemsToTune(options);
   const isQuick = mode === "quick";
   const profiles = tuneProfiles(!isQuick, targetFor(native));
-  const groups: TuneGroup[] = [];
-  const file = (): TuneFile => ({
-    ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native),
-    date: new Date().toISOString(),
-    profiles,
-    groups,
-  });
-  const keep = async () => {
-    if (!isKept(options) || groups.length === 0) return undefined;
-    return await rememberTuning(platform, file(), native);
-  };
-  try {
-    await runTune(
-      {
-        problems,
-        threads: threads ?? (isQuick ? [platform.cores] : [...new Set([1, platform.cores])]),
-        tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
-        rounds: roundsOf(mode),
-        full: mode === "full",
-        streamBytes: STREAM_BYTES[mode],
-        knobsOfTiles: !isQuick,
-      },
-      profiles,
-      {
-        startThread: () => platform.startThread("compute"),
-        native,
-        breathe: () => platform.breathe(),
-      },
-      { signal, onProgress, onGroup: (group) => groups.push(group) },
-    );
-  } catch (error) {
-    await keep(); // keeps what was finished
-    throw error;
-  }
-  return { file: file(), place: await keep() };
+  return await measureInto(
+    { ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native), profiles },
+    options,
+    (onGroup) =>
+      runTune(
+        {
+          problems,
+          threads: threads ?? (isQuick ? [platform.cores] : [...new Set([1, platform.cores])]),
+          tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+          rounds: roundsOf(mode),
+          full: mode === "full",
+          streamBytes: STREAM_BYTES[mode],
+          knobsOfTiles: !isQuick,
+        },
+        profiles,
+        {
+          startThread: () => platform.startThread("compute"),
+          native,
+          breathe: () => platform.breathe(),
+        },
+        { signal, onProgress, onGroup },
+      ),
+    (file) => rememberTuning(platform, file, native),
+  );
 }
 
 /** The matmuls of a model or of shapes; quick: the largest of each type. */

@@ -8,7 +8,8 @@ import type { Platform } from "../platform/platform.ts";
 import { gpuTuneIdentity } from "./gpu-profiles.ts";
 import { identityOf } from "./identity.ts";
 import { mergeTuneFiles } from "./merge.ts";
-import { printTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+import type { TuneOptions, TuneResult } from "./options.ts";
+import { printTuneFile, type TuneFile, type TuneGroup, type TuneIdentity } from "./tune-file.ts";
 import { GPU_TUNE_FILE, targetOfFeatures, tuneFileOf } from "./tune-target.ts";
 import { usableFile } from "./use.ts";
 
@@ -47,9 +48,30 @@ async function readTuning(
   }
 }
 
-/** Whether to store times; a function is called when they are complete. */
-export function isKept({ remember = true }: { remember?: boolean | (() => boolean) }): boolean {
-  return typeof remember === "function" ? remember() : remember;
+/** What a tune file says before its groups are measured. */
+type TuneFileHead = Omit<TuneFile, "date" | "groups">;
+
+/** Measures groups into a new file and stores it with `store`, also what was finished before an error or an abort. */
+export async function measureInto(
+  head: TuneFileHead,
+  { remember = true }: Pick<TuneOptions, "remember">,
+  measure: (onGroup: (group: TuneGroup) => void) => Promise<unknown>,
+  store: (file: TuneFile) => Promise<string>,
+): Promise<TuneResult> {
+  const groups: TuneGroup[] = [];
+  const file = (): TuneFile => ({ ...head, date: new Date().toISOString(), groups });
+  const keep = async (): Promise<string | undefined> => {
+    // A function is asked when the times are there.
+    const isKept = typeof remember === "function" ? remember() : remember;
+    return isKept && groups.length > 0 ? await store(file()) : undefined;
+  };
+  try {
+    await measure((group) => groups.push(group));
+  } catch (error) {
+    await keep();
+    throw error;
+  }
+  return { file: file(), place: await keep() };
 }
 
 /** Merges into the stored file; drops what was of another machine or engine. Returns where it is. */
