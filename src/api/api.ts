@@ -277,18 +277,18 @@ export interface ModelInspection {
   tensors: { name: string; dtype: string; shape: readonly number[]; bytes: number }[];
   types: { dtype: string; tensors: number; bytes: number }[];
   /** The memory that running it takes; undefined where the architecture is unknown. */
-  memory:
-    | {
-        weightBytes: number;
-        /** Bytes that a token adds to the KV cache while no window of a layer is full. */
-        kvBytesPerToken: number;
-        contextSize: number;
-        /** KV cache and recurrent state of one sequence that fills the context. */
-        kvBytes: number;
-        activationBytes: number;
-        totalBytes: number;
-      }
-    | undefined;
+  memory: MemoryEstimate | undefined;
+}
+
+export interface MemoryEstimate {
+  weightBytes: number;
+  /** Bytes that a token adds to the KV cache while no window of a layer is full. */
+  kvBytesPerToken: number;
+  contextSize: number;
+  /** KV cache and recurrent state of one sequence that fills the context. */
+  kvBytes: number;
+  activationBytes: number;
+  totalBytes: number;
 }
 
 /** A tokenizer without a model: also works on vocabulary-only files. */

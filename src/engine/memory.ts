@@ -1,6 +1,7 @@
 // The memory that a model needs (weights, KV cache, working memory), and whether the machine has it. Checked before
 // anything is read.
 
+import type { MemoryEstimate } from "../api/api.ts";
 import type { MemoryNeed } from "../backends/backend.ts";
 import { MemoryError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
@@ -21,15 +22,6 @@ const DEFAULT_CONTEXT = 4096;
 
 /** Smaller contexts are never suggested. */
 const SMALLEST_CONTEXT = 128;
-
-export interface MemoryEstimate {
-  weightBytes: number;
-  kvBytesPerToken: number;
-  contextSize: number;
-  kvBytes: number;
-  activationBytes: number;
-  totalBytes: number;
-}
 
 export function chooseContext(
   { trainedContext }: ModelConfig,
