@@ -165,6 +165,8 @@ export interface LayerPlace {
   readonly isDevice: boolean;
   /** The device, as its measurement names it. */
   readonly adapter?: string;
+  /** It computes only this of a sequence, and another place the rest. Default: all of it. */
+  readonly phase?: BatchPhase;
 }
 
 export interface Backend {
@@ -225,11 +227,28 @@ export interface Backend {
   profile?(): BackendProfile | undefined;
   /** Drops what was recorded until now. */
   resetProfile?(): void;
+  /** Optional: a backend may keep state to itself, and can then not take turns with another (switch/switch.ts). */
+  readonly transfer?: StateTransfer | undefined;
   /** For measuring: how to compute the next batches. Optional: a backend may have nothing to tune. */
   readonly tuning?: TuningControls | undefined;
   dispose(): void;
   /** Resolves when its threads have ended, after dispose(). Optional: a backend may have none. */
   ended?(): Promise<void>;
+}
+
+/**
+ * State of sequences on its way out of a backend and into another, in a form that is nobody's own. Of a cache block of a group:
+ * for each KvState of the group in order, keys [32, kCols], then values [32, vCols], in the cache's type (kvBlockBytes). Of a
+ * slot: the floats of each RecurrentState in order.
+ */
+export interface StateTransfer {
+  /** Copies a cache block out: [kvBlockBytes]. */
+  readBlock(group: number, block: number, target: Uint8Array): Promise<void> | void;
+  /** Before the next batch. */
+  writeBlock(group: number, block: number, source: Uint8Array): void;
+  /** Copies a slot of recurrent state out: [slotFloats]. */
+  readSlot(slot: number, target: Float32Array): Promise<void> | void;
+  writeSlot(slot: number, source: Float32Array): void;
 }
 
 export interface TuningControls {

@@ -185,8 +185,9 @@ export class Scheduler {
     }
     makeRoom(sequence, count);
     const first = sequence.append(tokens, from, count);
+    const isGenerated = options.phase === "generation";
     for (let i = 0; i < count; i++) {
-      batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i));
+      batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i), isGenerated);
     }
     return count;
   }

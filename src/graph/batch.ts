@@ -51,6 +51,8 @@ export class Batch {
   readonly positions: Int32Array;
   /** The sequence of each token: [tokens]. */
   readonly sequences: BatchSequence[];
+  /** 1: the token was generated; 0: it is part of a prompt: [tokens]. */
+  readonly generated: Uint8Array;
   /** The rows (indices into tokens) of the outputs: [outputs]. */
   readonly outputRows: Int32Array;
 
@@ -59,6 +61,7 @@ export class Batch {
     this.tokens = new Int32Array(limits.maxTokens);
     this.positions = new Int32Array(limits.maxTokens);
     this.sequences = new Array<BatchSequence>(limits.maxTokens);
+    this.generated = new Uint8Array(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
   }
 
@@ -91,9 +94,16 @@ export class Batch {
   }
 
   /** Adds a token. Returns its row among the outputs, or -1 where it is none. */
-  add(token: number, position: number, sequence: BatchSequence, isOutput: boolean): number {
+  add(
+    token: number,
+    position: number,
+    sequence: BatchSequence,
+    isOutput: boolean,
+    isGenerated: boolean = false,
+  ): number {
     const row = this.tokenCount++;
     this.#check(row, position, sequence);
+    this.generated[row] = isGenerated ? 1 : 0;
     this.tokens[row] = token;
     this.positions[row] = position;
     this.sequences[row] = sequence;

@@ -7,6 +7,7 @@
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import { KV_BLOCK_TOKENS } from "./batch.ts";
 import {
   type Graph,
   type GraphNode,
@@ -14,6 +15,7 @@ import {
   kvStates,
   type NodeOf,
   type OpKind,
+  recurrentStates,
   type Value,
   type Weight,
 } from "./graph.ts";
@@ -153,6 +155,17 @@ export function kvTokenBytes(graph: Graph, kv: DType): number {
 /** Bytes of a token's keys and values in one layer. */
 export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
   return bytesFor(kv, kCols) + bytesFor(kv, vCols);
+}
+
+/** Of a block of the cache, in all layers of a group. */
+export function kvBlockBytes(graph: Graph, group: number, kv: DType): number {
+  const states = kvStates(graph).filter((state) => state.group === group);
+  return states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, kv), 0);
+}
+
+/** Of a sequence's recurrent state, in all layers. */
+export function slotFloats(graph: Graph): number {
+  return recurrentStates(graph).reduce((sum, { floats }) => sum + floats, 0);
 }
 
 function rowsOf(value: Value, batch: Pick<BatchSize, "tokens" | "outputs">): number {

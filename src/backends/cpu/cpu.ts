@@ -24,10 +24,12 @@ import {
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
+  type StateTransfer,
   type Tap,
   type TuningControls,
   type WeightReader,
 } from "../backend.ts";
+import { hostTransfer } from "../host-transfer.ts";
 import type { Compiled } from "./compile.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
@@ -271,6 +273,11 @@ export class CpuBackend implements Backend {
       const first = at + from * blockBytes;
       arena.views.u8.copyWithin(at + to * blockBytes, first, first + blockBytes);
     }
+  }
+
+  get transfer(): StateTransfer {
+    const { plan, reference } = this.#ready();
+    return hostTransfer(plan.graph, reference);
   }
 
   memory(): MemoryUse {

@@ -32,8 +32,10 @@ import {
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
+  type StateTransfer,
   type WeightReader,
 } from "../backend.ts";
+import { hostTransfer } from "../host-transfer.ts";
 
 interface Prepared extends ReferenceMemory {
   plan: Plan;
@@ -128,6 +130,11 @@ export class ReferenceBackend implements Backend {
       keys.copyWithin(to * keyStride, from * keyStride, (from + 1) * keyStride);
       values.copyWithin(to * valueStride, from * valueStride, (from + 1) * valueStride);
     }
+  }
+
+  get transfer(): StateTransfer {
+    const memory = this.#ready();
+    return hostTransfer(memory.plan.graph, memory);
   }
 
   memory(): MemoryUse {

@@ -8,8 +8,10 @@ export function joinProfiles(
   name: string,
   first: BackendProfile,
   second: BackendProfile,
+  /** Whether both compute a part of every batch, or each has batches of its own. */
+  batches: "shared" | "own" = "shared",
 ): BackendProfile {
-  const phase = (which: BatchPhase): PhaseTimes => joinTimes(first, second, which);
+  const phase = (which: BatchPhase): PhaseTimes => joinTimes(first, second, which, batches);
   const [mine = nothing] = first.events;
   const [other = nothing] = second.events;
   const numbers = other.numbers.slice();
@@ -42,13 +44,17 @@ function joined(a: Float64Array, b: Float64Array): Float64Array {
   return both;
 }
 
-function joinTimes(first: BackendProfile, second: BackendProfile, phase: BatchPhase): PhaseTimes {
+function joinTimes(
+  first: BackendProfile,
+  second: BackendProfile,
+  phase: BatchPhase,
+  batches: "shared" | "own",
+): PhaseTimes {
   const [a, b] = [first.phases[phase], second.phases[phase]];
   const busy = [...averages(a, first.parts.length), ...averages(b, second.parts.length)];
   return {
     batchMs: a.batchMs + b.batchMs,
-    // Both compute the same batches.
-    sizes: a.sizes,
+    sizes: batches === "shared" ? a.sizes : [...a.sizes, ...b.sizes],
     busyMs: [Float64Array.from(busy)],
   };
 }

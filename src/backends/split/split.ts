@@ -5,8 +5,9 @@
 // model that does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
 import type { Batch } from "../../graph/batch.ts";
-import { weightBytes } from "../../graph/cost.ts";
+import { kvBlockBytes, slotFloats, weightBytes } from "../../graph/cost.ts";
 import {
   type GraphNode,
   layerCount,
@@ -23,6 +24,7 @@ import type {
   MemoryNeed,
   MemoryUse,
   RunOptions,
+  StateTransfer,
   TuningControls,
   WeightReader,
 } from "../backend.ts";
@@ -44,6 +46,7 @@ interface Part {
 
 interface Prepared {
   readonly plan: Plan;
+  readonly kvType: DType;
   readonly division: Division;
   /** One or two, in the order in which they compute. */
   readonly parts: readonly Part[];
@@ -153,6 +156,47 @@ export class SplitBackend implements Backend {
     for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to, group);
   }
 
+  /** The states of the first part come first, as in the whole graph. */
+  get transfer(): StateTransfer | undefined {
+    const { parts, kvType } = this.#ready();
+    const own = parts.map(({ backend, plan }) => ({ transfer: backend.transfer, plan }));
+    if (own.some(({ transfer }) => !transfer)) return undefined;
+    const blockOf = (group: number, bytes: Uint8Array) => {
+      let at = 0;
+      return own.map(({ transfer, plan }) => {
+        const size = kvBlockBytes(plan.graph, group, kvType);
+        at += size;
+        return { transfer: transfer!, piece: bytes.subarray(at - size, at) };
+      });
+    };
+    const slotOf = (floats: Float32Array) => {
+      let at = 0;
+      return own.map(({ transfer, plan }) => {
+        const size = slotFloats(plan.graph);
+        at += size;
+        return { transfer: transfer!, piece: floats.subarray(at - size, at) };
+      });
+    };
+    return {
+      readBlock: async (group, block, target) => {
+        for (const { transfer, piece } of blockOf(group, target)) {
+          await transfer.readBlock(group, block, piece);
+        }
+      },
+      writeBlock: (group, block, source) => {
+        for (const { transfer, piece } of blockOf(group, source)) {
+          transfer.writeBlock(group, block, piece);
+        }
+      },
+      readSlot: async (slot, target) => {
+        for (const { transfer, piece } of slotOf(target)) await transfer.readSlot(slot, piece);
+      },
+      writeSlot: (slot, source) => {
+        for (const { transfer, piece } of slotOf(source)) transfer.writeSlot(slot, piece);
+      },
+    };
+  }
+
   async growKv(blocks: readonly number[]): Promise<void> {
     // The device first: it is the one that may run out of memory.
     for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
@@ -232,6 +276,7 @@ export class SplitBackend implements Backend {
     const { maxTokens, maxOutputs } = plan.limits;
     this.#prepared = {
       plan,
+      kvType: kv.dtype,
       division,
       parts: [
         ...(host ? [{ backend: this.#host, plan: host }] : []),

@@ -23,6 +23,7 @@ import {
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
+  type StateTransfer,
   type Tap,
   type WeightReader,
   wholeRoom,
@@ -43,6 +44,7 @@ import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
+import { gpuTransfer } from "./transfer.ts";
 import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
@@ -240,6 +242,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     prepared.program = program;
     prepared.commands = this.#batchCommands(layout, buffers);
     prepared.times?.follow(program);
+  }
+
+  get transfer(): StateTransfer {
+    const { layout, buffers } = this.#ready();
+    return gpuTransfer(this.#gpu, layout, buffers);
   }
 
   /** For measuring: the next batches are computed by other kernels, over the same memory. */

@@ -65,6 +65,7 @@ export async function mixedRoom(backend: Backend, grows = false): Promise<MixedR
         wants: (index) => index === tokens.length - 1,
         onOutput: (_, read) => read("logits", logits),
         stop: () => false,
+        phase: tokens.length > 2 ? "prompt" : "generation",
       });
     }
     return [...logits];

@@ -5,14 +5,27 @@ import { describe, expect, test } from "vitest";
 import type { Backend } from "../../../src/backends/backend.ts";
 import { CpuBackend } from "../../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
+import { SwitchBackend } from "../../../src/backends/switch/switch.ts";
 import type { Sequence } from "../../../src/engine/state/sequence.ts";
 import { Random } from "../../support/random.ts";
 import { type MixedRoom, mixedRoom, vocab } from "./mixed-room.ts";
 
 const backends: { name: string; make: () => Backend }[] = [
   { name: "reference", make: () => new ReferenceBackend() },
-  { name: "cpu", make: () => new CpuBackend({ level: 3, threads: 1, startThread: undefined }) },
+  { name: "cpu", make: cpu },
+  { name: "reference|reference", make: () => takingTurns(() => new ReferenceBackend()) },
+  { name: "cpu|cpu", make: () => takingTurns(cpu) },
 ];
+
+function cpu(): Backend {
+  return new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+}
+
+/** Two that compute the same bits: what one of them lacks of the other's state shows. */
+function takingTurns(make: () => Backend): Backend {
+  const choice = { prompt: 1, generation: 0 } as const;
+  return new SwitchBackend({ host: make(), device: make(), choice });
+}
 
 function tokensOf(random: Random, count: number): number[] {
   return Array.from({ length: count }, () => random.below(vocab));

@@ -1,6 +1,7 @@
 // The formats of keys and values in the cache: rows of whole words, one row per token. Only shaders of this folder read them,
 // so a block of Q8_0 has its scale in a word of its own (36 bytes for 32 values instead of 34).
 
+import { f16ToF32, f32ToF16 } from "../../../base/half.ts";
 import type { DType } from "../../../dtypes/dtype.ts";
 
 export interface KvFormat {
@@ -12,8 +13,16 @@ export interface KvFormat {
   store(from: string, to: string): string;
   /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row at word `at`; i is a multiple of 4. */
   load4(name: string): string;
+  /** Between a row here and in the type's own form; undefined: they are the same bytes. */
+  readonly rows?: KvRows;
   /** For kernels that read and write 8 values at a time; undefined: it has none. */
   readonly eights?: KvEights;
+}
+
+/** Bytes of whole rows, from one form to the other. */
+export interface KvRows {
+  toOwn(here: Uint8Array, own: Uint8Array): void;
+  fromOwn(own: Uint8Array, here: Uint8Array): void;
 }
 
 /** Over `NAME: array<vec4u>`; i is a multiple of 8, and rows are whole vectors. */
@@ -63,6 +72,28 @@ fn kept4(values: vec4f) -> vec4f {
 fn kept8(values: mat2x4f) -> mat2x4f { return mat2x4f(kept4(values[0]), kept4(values[1])); }`,
 };
 
+/** 4 bytes of a scale as a float and 32 quants here; a half and 32 quants there. */
+const q8Rows: KvRows = {
+  toOwn(here, own) {
+    const [from, to] = [viewOf(here), viewOf(own)];
+    for (let at = 0, out = 0; at < here.length; at += 36, out += 34) {
+      to.setUint16(out, f32ToF16(from.getFloat32(at, true)), true);
+      own.set(here.subarray(at + 4, at + 36), out + 2);
+    }
+  },
+  fromOwn(own, here) {
+    const [from, to] = [viewOf(own), viewOf(here)];
+    for (let at = 0, out = 0; at < own.length; at += 34, out += 36) {
+      to.setFloat32(out, f16ToF32[from.getUint16(at, true)]!, true);
+      here.set(own.subarray(at + 2, at + 34), out + 4);
+    }
+  },
+};
+
+function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
+  return new DataView(buffer, byteOffset, byteLength);
+}
+
 const formats: Readonly<Record<string, KvFormat>> = {
   f32: {
     eights: floats,
@@ -89,6 +120,7 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
   q8_0: {
     unit: 32,
     unitWords: 9,
+    rows: q8Rows,
     store: (from, to) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }

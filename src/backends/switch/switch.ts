@@ -1,0 +1,300 @@
+// A model on two backends that take turns: prompts are computed by one (say, a GPU, which gains from many tokens), generated tokens
+// by the other (say, a processor, to which no token has to travel). Each holds all weights and a cache of its own; what one has
+// written to the cache and the other is to read is copied before the batch that reads it (newest.ts).
+//
+// It is a backend itself, knows neither of the two, and works with any that let their state out (StateTransfer). Which side
+// computes what was decided before (src/load/choose-sides.ts), by measured times.
+
+import { DisposedError, ModelError } from "../../base/errors.ts";
+import { Batch } from "../../graph/batch.ts";
+import { kvBlockBytes, slotFloats } from "../../graph/cost.ts";
+import {
+  type GraphNode,
+  kvGroups,
+  layerCount,
+  type OutputName,
+  type Weight,
+} from "../../graph/graph.ts";
+import type { Plan } from "../../graph/plan.ts";
+import {
+  type Backend,
+  type BackendProfile,
+  type BatchPhase,
+  groupRoom,
+  type KvCacheOptions,
+  type LayerPlace,
+  type MemoryNeed,
+  type MemoryUse,
+  type RunOptions,
+  type StateTransfer,
+  type WeightReader,
+} from "../backend.ts";
+import { joinProfiles } from "../split/join-profiles.ts";
+import { divideBatch, onlySide, type SideChoice } from "./divide-batch.ts";
+import { Newest, type Side } from "./newest.ts";
+
+export interface SwitchOptions {
+  readonly host: Backend;
+  readonly device: Backend;
+  readonly choice: SideChoice;
+  /** Why, for --explain. */
+  readonly notes?: readonly string[];
+}
+
+interface Prepared {
+  readonly plan: Plan;
+  readonly newest: Newest;
+  /** For a batch of which each side has a part. */
+  readonly parts: readonly [Batch, Batch];
+  /** Where each output of the last batch is: row * 2 + side. */
+  readonly outputs: Int32Array;
+  /** By group. */
+  readonly blockBytes: readonly number[];
+  /** A block of the largest group, a slot: on their way. */
+  readonly block: Uint8Array;
+  readonly slot: Float32Array;
+  /** What the next batch lacks: group and block; slots. Filled anew for each batch. */
+  readonly missingBlocks: { group: number; block: number }[];
+  readonly missingSlots: number[];
+}
+
+export class SwitchBackend implements Backend {
+  readonly #sides: readonly [Backend, Backend];
+  readonly #choice: SideChoice;
+  readonly #notes: readonly string[];
+  #prepared: Prepared | undefined;
+  #disposed = false;
+  /** Blocks and bytes that went over, for --explain and tests. */
+  copiedBlocks = 0;
+
+  /** Owns both: dispose() disposes of them. */
+  constructor({ host, device, choice, notes = [] }: SwitchOptions) {
+    this.#sides = [host, device];
+    this.#choice = choice;
+    this.#notes = notes;
+  }
+
+  get name(): string {
+    return this.#sides.map(({ name }) => name).join("|");
+  }
+
+  get threads(): number {
+    return this.#sides[0].threads;
+  }
+
+  get kernels(): string | undefined {
+    return this.#sides[0].kernels;
+  }
+
+  get adapter(): string | undefined {
+    return this.#sides[1].adapter;
+  }
+
+  /** Of who computes prompts. */
+  get batchTokens(): number | undefined {
+    return this.#sides[this.#choice.prompt].batchTokens;
+  }
+
+  get tokenTile(): number | undefined {
+    return this.#sides[this.#choice.prompt].tokenTile;
+  }
+
+  supports(node: GraphNode): true | string {
+    for (const side of this.#sides) {
+      const answer = side.supports(node);
+      if (answer !== true) return `${side.name}: ${answer}`;
+    }
+    return true;
+  }
+
+  measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
+    this.#alive();
+    const [host, device] = this.#sides.map((side) => side.measure(plan, kv)) as [
+      MemoryNeed,
+      MemoryNeed,
+    ];
+    const short = [host, device].findIndex((need) => need.refusal || total(need) > need.limitBytes);
+    const refusal =
+      short < 0
+        ? undefined
+        : `"${this.#sides[short]!.name}" cannot hold all of the model, which both backends must where they take turns${[host, device][short]!.refusal ? `: ${[host, device][short]!.refusal}` : ""}. Use gpuLayers, which divides the layers`;
+    return {
+      ...sum(host, device),
+      limitBytes: host.limitBytes + device.limitBytes,
+      deviceBytes: (host.deviceBytes ?? 0) + (device.deviceBytes ?? 0),
+      ...(refusal !== undefined && { refusal }),
+    };
+  }
+
+  async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
+    this.#alive();
+    const [host, device] = this.#sides;
+    // The device first: it is the one that may have no room.
+    await device.prepare(plan, kv);
+    await host.prepare(plan, kv);
+    for (const { name, transfer } of this.#sides) {
+      if (transfer) continue;
+      throw new ModelError(`backend "${name}" keeps its state to itself: it cannot take turns`);
+    }
+    const groups = kvGroups(plan.graph);
+    const bytes = groups.map((_, group) => kvBlockBytes(plan.graph, group, kv.dtype));
+    this.#prepared = {
+      plan,
+      newest: new Newest({
+        blocks: groups.map((_, group) => groupRoom(kv, group).blocks),
+        windows: groups.map(({ window }) => window),
+        slots: kv.slots ?? 0,
+      }),
+      parts: [new Batch(plan.limits), new Batch(plan.limits)],
+      outputs: new Int32Array(plan.limits.maxOutputs),
+      blockBytes: bytes,
+      block: new Uint8Array(Math.max(0, ...bytes)),
+      slot: new Float32Array(slotFloats(plan.graph)),
+      missingBlocks: [],
+      missingSlots: [],
+    };
+  }
+
+  async upload(weight: Weight, read: WeightReader): Promise<void> {
+    for (const side of this.#sides) await side.upload(weight, read);
+  }
+
+  async run(batch: Batch, options: RunOptions = {}): Promise<void> {
+    const { parts, outputs } = this.#ready();
+    const side = onlySide(batch, this.#choice);
+    if (side !== undefined) {
+      for (let i = 0; i < batch.outputCount; i++) outputs[i] = i * 2 + side;
+      await this.#runOn(side, batch, options);
+      return;
+    }
+    divideBatch(batch, this.#choice, parts, outputs);
+    // Their sequences are not the same ones, so neither reads what the other writes.
+    await this.#runOn(0, parts[0], { ...options, phase: this.#phaseOf(0) });
+    await this.#runOn(1, parts[1], { ...options, phase: this.#phaseOf(1) });
+  }
+
+  async #runOn(side: Side, batch: Batch, options: RunOptions): Promise<void> {
+    await this.#bring(side, batch);
+    // Before it is computed: a batch that fails has written, too. What it began with is on this side in any case.
+    this.#ready().newest.written(batch, side);
+    await this.#sides[side].run(batch, options);
+  }
+
+  /** Copies what the batch reads and this side has not got. */
+  async #bring(side: Side, batch: Batch): Promise<void> {
+    const { newest, missingBlocks, missingSlots, block, blockBytes, slot } = this.#ready();
+    missingBlocks.length = 0;
+    missingSlots.length = 0;
+    newest.bring(batch, side, {
+      block: (group, index) => missingBlocks.push({ group, block: index }),
+      slot: (index) => missingSlots.push(index),
+    });
+    if (missingBlocks.length === 0 && missingSlots.length === 0) return;
+    const from = transferOf(this.#sides[side === 0 ? 1 : 0]);
+    const to = transferOf(this.#sides[side]);
+    for (const missing of missingBlocks) {
+      const bytes = block.subarray(0, blockBytes[missing.group]!);
+      await from.readBlock(missing.group, missing.block, bytes);
+      to.writeBlock(missing.group, missing.block, bytes);
+    }
+    for (const index of missingSlots) {
+      await from.readSlot(index, slot);
+      to.writeSlot(index, slot);
+    }
+    this.copiedBlocks += missingBlocks.length;
+  }
+
+  read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
+    const place = this.#ready().outputs[row]!;
+    return this.#sides[(place & 1) as Side].read(output, place >> 1, target);
+  }
+
+  copyKvBlock(from: number, to: number, group?: number): void {
+    const { newest, plan } = this.#ready();
+    for (const side of this.#sides) side.copyKvBlock(from, to, group);
+    const groups = group === undefined ? kvGroups(plan.graph).keys() : [group];
+    for (const one of groups) newest.copied(one, from, to);
+  }
+
+  async growKv(blocks: readonly number[]): Promise<void> {
+    const [host, device] = this.#sides;
+    await device.growKv?.(blocks);
+    await host.growKv?.(blocks);
+  }
+
+  memory(): MemoryUse {
+    return this.#sides.map((side) => side.memory()).reduce(sum);
+  }
+
+  placement(): readonly LayerPlace[] {
+    const { plan } = this.#ready();
+    return this.#sides.map((side, i) => ({
+      backend: side.name,
+      firstLayer: 0,
+      layers: layerCount(plan.graph),
+      hasOutput: true,
+      weightBytes: side.memory().weightBytes,
+      isDevice: i === 1,
+      phase: this.#phaseOf(i as Side),
+      ...(side.adapter !== undefined && { adapter: side.adapter }),
+    }));
+  }
+
+  explain(): readonly string[] {
+    return [
+      `prompts on ${this.#sides[this.#choice.prompt].name}, generated tokens on ${this.#sides[this.#choice.generation].name}: each has all layers`,
+      ...this.#notes,
+      ...this.#sides.flatMap((side) => side.explain().map((line) => `${side.name}: ${line}`)),
+    ];
+  }
+
+  profile(): BackendProfile | undefined {
+    const [first, second] = this.#sides.map((side) => side.profile?.());
+    return first && second && joinProfiles(this.name, first, second, "own");
+  }
+
+  resetProfile(): void {
+    for (const side of this.#sides) side.resetProfile?.();
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#prepared = undefined;
+    for (const side of this.#sides) side.dispose();
+  }
+
+  async ended(): Promise<void> {
+    await Promise.all(this.#sides.map((side) => side.ended?.()));
+  }
+
+  #phaseOf(side: Side): BatchPhase {
+    return this.#choice.generation === side ? "generation" : "prompt";
+  }
+
+  #alive(): void {
+    if (this.#disposed) throw new DisposedError("the backend of two that take turns");
+  }
+
+  #ready(): Prepared {
+    this.#alive();
+    if (!this.#prepared) throw new Error("switch backend: run() before prepare()");
+    return this.#prepared;
+  }
+}
+
+function transferOf({ transfer }: Backend): StateTransfer {
+  return transfer!;
+}
+
+function total({ weightBytes, kvBytes, workBytes }: MemoryUse): number {
+  return weightBytes + kvBytes + workBytes;
+}
+
+function sum(a: MemoryUse, b: MemoryUse): MemoryUse {
+  return {
+    weightBytes: a.weightBytes + b.weightBytes,
+    kvBytes: a.kvBytes + b.kvBytes,
+    workBytes: a.workBytes + b.workBytes,
+  };
+}

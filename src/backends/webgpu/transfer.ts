@@ -1,0 +1,108 @@
+// State of sequences in and out of a GPU: StateTransfer for the WebGPU backend. A block or a slot is copied into one buffer that
+// the host can map, layer behind layer, and comes over at once.
+
+import { bytesFor } from "../../dtypes/dtype.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import { kvStates, recurrentStates } from "../../graph/graph.ts";
+import type { StateTransfer } from "../backend.ts";
+import type { Buffers, Layout } from "./buffers.ts";
+import type { GpuDevice } from "./device.ts";
+import { MAP_READ, usage } from "./usage.ts";
+
+/** Keys or values of one layer. */
+interface Piece {
+  readonly buffer: GPUBuffer;
+  /** Of a block, here and in the cache type's own form. */
+  readonly bytes: number;
+  readonly ownBytes: number;
+}
+
+/** For as long as `buffers` are those of the backend: growKv() makes others. */
+export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): StateTransfer {
+  const { graph } = layout.plan;
+  const { queue } = gpu.device;
+  const { rows } = layout.kvFormat;
+  const piecesOf = (group: number): Piece[] =>
+    kvStates(graph).flatMap((state, i) => {
+      if (state.group !== group) return [];
+      const { keys, values } = layout.kvBlocks[i]!;
+      const own = (cols: number) => KV_BLOCK_TOKENS * bytesFor(layout.kv.dtype, cols);
+      return [
+        { buffer: buffers.keys[i]!, bytes: keys, ownBytes: own(state.kCols) },
+        { buffer: buffers.values[i]!, bytes: values, ownBytes: own(state.vCols) },
+      ];
+    });
+  return {
+    async readBlock(group, block, target) {
+      const pieces = piecesOf(group);
+      const sources = pieces.map(({ buffer, bytes }) => ({ buffer, at: block * bytes, bytes }));
+      await bring(gpu, sources, (mapped) => {
+        let [from, to] = [0, 0];
+        for (const { bytes, ownBytes } of pieces) {
+          const here = mapped.subarray(from, from + bytes);
+          const own = target.subarray(to, to + ownBytes);
+          if (rows) rows.toOwn(here, own);
+          else own.set(here);
+          from += bytes;
+          to += ownBytes;
+        }
+      });
+    },
+    writeBlock(group, block, source) {
+      let at = 0;
+      for (const { buffer, bytes, ownBytes } of piecesOf(group)) {
+        const own = source.subarray(at, at + ownBytes);
+        const here = new Uint8Array(bytes);
+        if (rows) rows.fromOwn(own, here);
+        else here.set(own);
+        queue.writeBuffer(buffer, block * bytes, here);
+        at += ownBytes;
+      }
+    },
+    async readSlot(slot, target) {
+      const sources = recurrentStates(graph).map(({ floats }, i) => {
+        return { buffer: buffers.recurrent[i]!, at: slot * floats * 4, bytes: floats * 4 };
+      });
+      await bring(gpu, sources, ({ buffer, byteOffset, byteLength }) => {
+        target.set(new Float32Array(buffer, byteOffset, byteLength / 4));
+      });
+    },
+    writeSlot(slot, source) {
+      let at = 0;
+      for (const [i, { floats }] of recurrentStates(graph).entries()) {
+        const part = source.slice(at, at + floats);
+        queue.writeBuffer(buffers.recurrent[i]!, slot * floats * 4, part);
+        at += floats;
+      }
+    },
+  };
+}
+
+/** Copies pieces of buffers to the host, behind each other, and shows them. */
+async function bring(
+  gpu: GpuDevice,
+  sources: readonly { buffer: GPUBuffer; at: number; bytes: number }[],
+  show: (mapped: Uint8Array) => void,
+): Promise<void> {
+  const { device } = gpu;
+  const size = sources.reduce((sum, { bytes }) => sum + bytes, 0);
+  if (size === 0) return;
+  const stage = device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget });
+  try {
+    const commands = device.createCommandEncoder();
+    let to = 0;
+    for (const { buffer, at, bytes } of sources) {
+      commands.copyBufferToBuffer(buffer, at, stage, to, bytes);
+      to += bytes;
+    }
+    device.queue.submit([commands.finish()]);
+    await gpu.wait(stage.mapAsync(MAP_READ));
+    show(new Uint8Array(stage.getMappedRange()));
+    stage.unmap();
+  } catch (error) {
+    throw await gpu.explain(error);
+  } finally {
+    stage.destroy();
+  }
+  gpu.check();
+}
