@@ -35,6 +35,7 @@ const openOptions: OptionNames<OpenOptions> = {
   native: true,
   backend: true,
   gpuLayers: true,
+  gpuFor: true,
   chatTemplate: true,
   profile: true,
   tuned: true,
@@ -63,6 +64,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     native: options.native ?? true,
     backend: options.backend,
     gpuLayers: options.gpuLayers,
+    gpuFor: options.gpuFor,
     chatTemplate: options.chatTemplate,
     profile: options.profile ?? false,
     tuned: options.tuned ?? true,
@@ -111,6 +113,10 @@ function checkOpenOptions(options: OpenOptions): void {
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {
     throw wrongArgument("gpuLayers", gpuLayers, '"all", "auto" or an integer of at least 0');
+  }
+  const { gpuFor } = options;
+  if (gpuFor !== undefined && !["prompt", "generation", "auto"].includes(gpuFor)) {
+    throw wrongArgument("gpuFor", gpuFor, '"prompt", "generation" or "auto"');
   }
   if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
     throw wrongArgument("parallel", parallel, "an integer from 1 to 1024");

@@ -57,6 +57,12 @@ export interface OpenOptions {
    */
   gpuLayers?: number | "all" | "auto";
   /**
+   * What the GPU computes of a sequence, with all layers on the processor as well: "prompt" or "generation". "auto": what was
+   * measured to be faster for this model (docs/tune.md), the cache's way from one to the other included. Default: the layers
+   * decide (gpuLayers), which cannot be given as well.
+   */
+  gpuFor?: "prompt" | "generation" | "auto";
+  /**
    * When the engine's thread dies or hangs, start another and open the model there (default false: the model is
    * unusable from then on, and its methods say so). Work in progress is rejected with a WorkerError either way.
    */
@@ -144,6 +150,8 @@ export interface LayerPlacement {
   isDevice: boolean;
   /** The GPU by the name in its measurement: see gpuMeasurement(). */
   adapter?: string;
+  /** It computes only prompts, or only generated tokens, and another place the rest (gpuFor). Default: both. */
+  phase?: "prompt" | "generation";
 }
 
 /** What computes the model. */

@@ -21,6 +21,7 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\bcontextSize\b/g, "-c"],
   [/\bkvType\b/g, "--cache-type"],
   [/\bgpuLayers\b/g, "--gpu-layers"],
+  [/\bgpuFor\b/g, "--gpu-for"],
   [/\bchatTemplate\b/g, "--chat-template"],
   [/\bmemoryBytes\b/g, "--memory"],
   [/\bdraftTokens\b/g, "--draft-tokens"],

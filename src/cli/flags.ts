@@ -37,6 +37,7 @@ export interface ModelFlags {
   native?: boolean;
   backend?: string;
   gpuLayers?: number | "all" | "auto";
+  gpuFor?: "prompt" | "generation" | "auto";
   explain?: boolean;
   cacheType?: KvType;
   template?: string;
@@ -70,6 +71,14 @@ export function gpuLayersOption(): Option {
     "--gpu-layers <n>",
     "layers on the GPU, counted from the last, the output as one of them; all: every layer, auto: as many as fit (also: -ngl) (default: 0; all with --backend webgpu)",
   ).argParser(gpuLayersFlag);
+}
+
+/** --gpu-for */
+export function gpuForOption(): Option {
+  return new Option(
+    "--gpu-for <what>",
+    "what the GPU computes, with all layers on the processor as well: prompts, generated tokens, or what was measured to be faster (auto)",
+  ).choices(["prompt", "generation", "auto"]);
 }
 
 const layerCount = numberFlag({ integer: true, min: 0 });
@@ -108,6 +117,7 @@ export function addModelFlags(
     .option("--no-native", "use WebAssembly instead of machine code, as with --level 3")
     .option("--backend <name>", backendHelp)
     .addOption(gpuLayersOption())
+    .addOption(gpuForOption())
     .option("--explain", "show which kernels compute each part of the model, and why")
     .addOption(cacheTypeOption().default(cacheType));
 }
@@ -124,6 +134,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.native === false && { native: false }),
     ...(flags.backend !== undefined && { backend: flags.backend }),
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
+    ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

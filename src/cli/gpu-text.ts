@@ -15,10 +15,14 @@ export function gpuRateRows(gpu: GpuMeasurement): string[][] {
     ["F16 multiply-add", gpu.f16OpsPerSecond, "GFLOPS"],
     ["int8 dot product", gpu.int8OpsPerSecond, "GOPS"],
     ["F16 on matrix units", gpu.matrixOpsPerSecond, "GFLOPS"],
+    ["copying to the GPU", gpu.link?.uploadBytesPerSecond, "GB/s"],
+    ["copying from the GPU", gpu.link?.downloadBytesPerSecond, "GB/s"],
   ];
-  return rates
+  const rows = rates
     .filter(([, rate]) => rate !== undefined)
     .map(([name, rate, unit]) => [name, (rate! / 1e9).toFixed(1), unit]);
+  if (!gpu.link) return rows;
+  return [...rows, ["a batch of nothing", (gpu.link.roundTripSeconds * 1e6).toFixed(1), "us"]];
 }
 
 /** "2026-11-15 05:10 UTC" */

@@ -320,7 +320,7 @@ async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch)
 /** The model's parts as they are placed on two backends; one entry if it is not split. */
 function partsOf(model: PhaseModel, placement: readonly LayerPlace[]): PhaseModel[] {
   const second = placement[1];
-  if (!second) return [model];
+  if (!second || second.phase) return [model];
   const { front, back } = splitGraph(model.graph, second.firstLayer);
   return [front, back].map((graph) => ({ ...model, graph }));
 }

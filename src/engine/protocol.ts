@@ -55,6 +55,8 @@ export interface OpenRequest {
   backend: string | undefined;
   /** Layers on the GPU, the output counted as one; undefined: the backend's default. */
   gpuLayers: number | "all" | "auto" | undefined;
+  /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
+  gpuFor?: "prompt" | "generation" | "auto" | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

@@ -19,8 +19,18 @@ export interface GpuMeasurement {
   readonly int8OpsPerSecond: number | undefined;
   /** Half floats on matrix units with float sums, if there are any. */
   readonly matrixOpsPerSecond: number | undefined;
+  /** Between the host and the GPU; undefined: measured before that was part of it. */
+  readonly link: GpuLink | undefined;
   /** ISO date and time. */
   readonly measuredAt: string;
+}
+
+/** The way between the host and a GPU. */
+export interface GpuLink {
+  readonly uploadBytesPerSecond: number;
+  readonly downloadBytesPerSecond: number;
+  /** Of commands that compute nothing, and a result of four bytes. */
+  readonly roundTripSeconds: number;
 }
 
 /** Sets up to this many times the largest measured one may still be partly in a cache. */

@@ -92,13 +92,25 @@ export interface PhaseTimes {
   readonly work: PhaseWork;
 }
 
-/** For one device, or one for each part of the model: parts run in turn, so their least times add up. */
-export function speedLimits(times: PhaseTimes, ...devices: Device[]): SpeedLimits {
+/** A device that computes all of the model, or a part of it, or all of it in one phase. */
+export interface PhaseDevice extends Device {
+  /** Default: both. */
+  readonly phase?: "prompt" | "generation";
+}
+
+/**
+ * For one device, or one for each part of the model: parts run in turn, so their least times add up. Or one for each phase, which
+ * then does all of that phase's work.
+ */
+export function speedLimits(times: PhaseTimes, ...devices: PhaseDevice[]): SpeedLimits {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, work } = times;
-  const parts = devices.length > 1 ? work.parts : [work];
+  const isByPhase = devices.some(({ phase }) => phase !== undefined);
+  const parts = devices.length > 1 && !isByPhase ? work.parts : devices.map(() => work);
   if (parts?.length !== devices.length) return { prompt: undefined, generation: undefined };
   const pieces = (phase: "prompt" | "generation"): Piece[] =>
-    devices.map((device, i) => ({ work: parts[i]![phase], device }));
+    devices
+      .map((device, i) => ({ work: parts[i]![phase], device }))
+      .filter(({ device }) => (device.phase ?? phase) === phase);
   const read = { tokens: promptTokens - cachedTokens, seconds: promptMs / 1000 };
   const generated = { tokens: generatedTokens, seconds: generatedMs / 1000 };
   return {

@@ -4,6 +4,8 @@
 
 import type { Backend } from "../backends/backend.ts";
 import { SplitBackend } from "../backends/split/split.ts";
+import type { SideChoice } from "../backends/switch/divide-batch.ts";
+import { SwitchBackend } from "../backends/switch/switch.ts";
 import {
   allBackends,
   type BackendEntry,
@@ -20,6 +22,8 @@ export interface BackendChoice {
   readonly backend: string | undefined;
   /** Layers on the GPU, the output counted as one; undefined: all with a GPU backend, else none. */
   readonly gpuLayers: number | "all" | "auto" | undefined;
+  /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
+  readonly gpuFor?: "prompt" | "generation" | "auto" | undefined;
 }
 
 export interface ChosenBackend {
@@ -30,12 +34,24 @@ export interface ChosenBackend {
 /** The tuned settings for a GPU, if it was tuned. */
 export type TunedGpuLookup = (facts: GpuFacts) => Promise<BackendRequest["tunedGpu"]>;
 
+/** Which side computes what, by measured times, and why; a sentence: why that is not known. */
+export type MeasuredSides = (
+  facts: GpuFacts,
+  promptTokens: number,
+) => Promise<{ readonly choice: SideChoice; readonly notes: readonly string[] } | string>;
+
+/** What measurements of this machine say, where there are any. */
+export interface MeasuredLookups {
+  readonly tunedGpu?: TunedGpuLookup | undefined;
+  readonly sides?: MeasuredSides | undefined;
+}
+
 /** Makes the backend; `request` is for the backend on the processor. */
 export async function chooseBackend(
   choice: BackendChoice,
   request: BackendRequest,
   platform: Platform,
-  tunedGpuOf?: TunedGpuLookup,
+  measured: MeasuredLookups = {},
 ): Promise<ChosenBackend> {
   const names = allBackends().map(({ name }) => name);
   if (choice.backend !== undefined && !names.includes(choice.backend)) {
@@ -43,8 +59,15 @@ export async function chooseBackend(
       `backend: got ${show(choice.backend)}, expected one of ${names.join(", ")}`,
     );
   }
+  if (choice.gpuFor !== undefined && choice.gpuLayers !== undefined) {
+    throw new UsageError(
+      `gpuFor: got ${show(choice.gpuFor)} beside gpuLayers ${show(choice.gpuLayers)}. gpuFor has all layers on both sides: give one of them`,
+    );
+  }
   const named = choice.backend === undefined ? undefined : backendByName(choice.backend);
-  const layers = choice.gpuLayers ?? (named?.usesGpu ? "all" : 0);
+  const isAuto = choice.gpuFor === "auto";
+  const usesAll = named?.usesGpu || choice.gpuFor !== undefined;
+  const layers = choice.gpuLayers ?? (isAuto ? "auto" : usesAll ? "all" : 0);
   const device = named?.usesGpu ? named : allBackends().find(({ usesGpu }) => usesGpu);
   const hostName = named?.usesGpu ? undefined : named?.name;
   if (layers === 0 || !device) return { backend: host(hostName, request), usesGpu: false };
@@ -55,13 +78,37 @@ export async function chooseBackend(
     return { backend: host(hostName, { ...request, notes }), usesGpu: false };
   }
   const gpu = await GpuDevice.open(access);
-  const tunedGpu = await tunedGpuOf?.(gpu.facts);
-  const split = {
-    host: host(hostName, request),
-    device: made(device, { ...request, gpu, ...(tunedGpu && { tunedGpu }) }),
-    layers,
-  };
-  return { backend: new SplitBackend(split), usesGpu: true };
+  const tunedGpu = await measured.tunedGpu?.(gpu.facts);
+  const deviceRequest = { ...request, gpu, ...(tunedGpu && { tunedGpu }) };
+  const both = { host: host(hostName, request), device: made(device, deviceRequest) };
+  if (choice.gpuFor === undefined) {
+    return { backend: new SplitBackend({ ...both, layers }), usesGpu: true };
+  }
+  const { device: onGpu } = both;
+  const sides = isAuto
+    ? ((await measured.sides?.(gpu.facts, onGpu.batchTokens ?? 1)) ?? "nothing was measured here")
+    : { choice: choice.gpuFor === "prompt" ? promptOnGpu : generationOnGpu, notes: [] };
+  return takingTurns(both, sides);
+}
+
+const promptOnGpu: SideChoice = { prompt: 1, generation: 0 };
+const generationOnGpu: SideChoice = { prompt: 0, generation: 1 };
+
+/** Two backends where that was found to gain; otherwise one of them, and the other is disposed of. */
+function takingTurns(
+  both: { readonly host: Backend; readonly device: Backend },
+  sides: Awaited<ReturnType<MeasuredSides>>,
+): ChosenBackend {
+  if (typeof sides === "string") {
+    const notes = [`all layers on the GPU, for prompts and generated tokens: ${sides}`];
+    return { backend: new SplitBackend({ ...both, layers: "auto", notes }), usesGpu: true };
+  }
+  const { choice, notes } = sides;
+  if (choice.prompt !== choice.generation) {
+    return { backend: new SwitchBackend({ ...both, choice, notes }), usesGpu: true };
+  }
+  const layers = choice.prompt === 1 ? "auto" : 0;
+  return { backend: new SplitBackend({ ...both, layers, notes }), usesGpu: layers !== 0 };
 }
 
 /** Why "auto" does not use the GPU; undefined if it does. */

@@ -18,6 +18,12 @@ export interface GpuJson {
   f16_ops_per_second: number | null;
   int8_ops_per_second: number | null;
   matrix_ops_per_second: number | null;
+  /** Not in files of older versions. */
+  link?: {
+    upload_bytes_per_second: number;
+    download_bytes_per_second: number;
+    round_trip_seconds: number;
+  } | null;
 }
 
 /** All stored measurements, or why none can be used. */
@@ -62,6 +68,13 @@ export function gpuMeasurementJson(gpu: GpuMeasurement): GpuJson {
     f16_ops_per_second: gpu.f16OpsPerSecond ?? null,
     int8_ops_per_second: gpu.int8OpsPerSecond ?? null,
     matrix_ops_per_second: gpu.matrixOpsPerSecond ?? null,
+    link: gpu.link
+      ? {
+          upload_bytes_per_second: gpu.link.uploadBytesPerSecond,
+          download_bytes_per_second: gpu.link.downloadBytesPerSecond,
+          round_trip_seconds: gpu.link.roundTripSeconds,
+        }
+      : null,
   };
 }
 
@@ -79,8 +92,15 @@ function isRight(json: Partial<GpuJson> | null): json is GpuJson {
     sets.every((set) => isRate(set?.set_bytes) && isRate(set.read_bytes_per_second)) &&
     isRate(json.read_bytes_per_second) &&
     isRate(json.f32_ops_per_second) &&
-    optional.every((rate) => rate === null || isRate(rate))
+    optional.every((rate) => rate === null || isRate(rate)) &&
+    isLink(json.link)
   );
+}
+
+function isLink(link: GpuJson["link"]): boolean {
+  if (link === undefined || link === null) return true;
+  const { upload_bytes_per_second: up, download_bytes_per_second: down } = link;
+  return isRate(up) && isRate(down) && isRate(link.round_trip_seconds);
 }
 
 function isRate(value: unknown): boolean {
@@ -101,6 +121,13 @@ function fromJson(json: GpuJson): GpuMeasurement {
     f16OpsPerSecond: json.f16_ops_per_second ?? undefined,
     int8OpsPerSecond: json.int8_ops_per_second ?? undefined,
     matrixOpsPerSecond: json.matrix_ops_per_second ?? undefined,
+    link: json.link
+      ? {
+          uploadBytesPerSecond: json.link.upload_bytes_per_second,
+          downloadBytesPerSecond: json.link.download_bytes_per_second,
+          roundTripSeconds: json.link.round_trip_seconds,
+        }
+      : undefined,
     measuredAt: json.measured_at,
   };
 }

@@ -19,6 +19,7 @@ import {
   matrixKernel,
   readKernel,
 } from "./gpu-kernels.ts";
+import { measureLink } from "./gpu-link.ts";
 
 export interface GpuRateOptions {
   /** Rounds for each rate; default 5, for a software adapter 3. */
@@ -112,6 +113,7 @@ export async function measureGpu(
     f16OpsPerSecond: rates.f16OpsPerSecond,
     int8OpsPerSecond: rates.int8OpsPerSecond,
     matrixOpsPerSecond: rates.matrixOpsPerSecond,
+    link: await measureLink(gpu),
     measuredAt: new Date().toISOString(),
   };
 }

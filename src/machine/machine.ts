@@ -9,7 +9,12 @@ import type { LayerPlacement, MachineOptions, ModelInfo } from "../api/api.ts";
 import { messageOf } from "../base/errors.ts";
 import { type Device, deviceAt, type MachineMeasurement } from "../limits/device.ts";
 import { gpuDevice } from "../limits/gpu-device.ts";
-import { type PhaseTimes, type SpeedLimits, speedLimits } from "../limits/phase.ts";
+import {
+  type PhaseDevice,
+  type PhaseTimes,
+  type SpeedLimits,
+  speedLimits,
+} from "../limits/phase.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 import { expectedTarget, nativeHere } from "./native.ts";
@@ -159,19 +164,22 @@ export async function measuredLimits(
 export async function measuredDevices(
   { backend, weightBytes }: Computed,
   machine?: MachineMeasurement,
-): Promise<readonly Device[] | undefined> {
+): Promise<readonly PhaseDevice[] | undefined> {
   const { placement, threads } = backend;
-  const places = placement.length > 0 ? placement : [{ weightBytes, isDevice: false }];
-  const devices: Device[] = [];
+  const places: readonly MeasuredPlace[] =
+    placement.length > 0 ? placement : [{ weightBytes, isDevice: false }];
+  const devices: PhaseDevice[] = [];
   for (const place of places) {
     const device = place.isDevice
       ? await measuredGpu(place)
       : await measuredProcessor(place, threads, machine);
     if (!device) return undefined;
-    devices.push(device);
+    devices.push(place.phase ? { ...device, phase: place.phase } : device);
   }
   return devices;
 }
+
+type MeasuredPlace = Pick<LayerPlacement, "weightBytes" | "isDevice" | "adapter" | "phase">;
 
 async function measuredProcessor(
   { weightBytes }: Pick<LayerPlacement, "weightBytes">,

@@ -12,7 +12,7 @@ import { serveEngine } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
 import type { KernelTarget } from "../kernels/target.ts";
-import { chooseBackend, type TunedGpuLookup } from "../load/choose-backend.ts";
+import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
@@ -42,8 +42,14 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       ...backendRequest(request, level, tuned ?? { notes: [untuned] }),
       guard: await guardMode(),
     };
-    const tunedGpu = request.tuned ? gpuTuning : undefined;
-    const chosen = await chooseBackend(request, wanted, platform, tunedGpu);
+    const { threads } = wanted;
+    const sides: MeasuredSides = async (facts, promptTokens) => {
+      const { measuredSides } = await import("../tune/measured-choices.ts");
+      const on = { threads, native };
+      return await measuredSides(platform, file, kvType, on, facts, promptTokens);
+    };
+    const lookups = request.tuned ? { tunedGpu: gpuTuning, sides } : {};
+    const chosen = await chooseBackend(request, wanted, platform, lookups);
     backend = chosen.backend;
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);

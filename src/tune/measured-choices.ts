@@ -2,18 +2,25 @@
 // tokens go into a batch while others decode. The engine's thread loads this file only if there is a measurement.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
-import type { GpuFacts } from "../backends/webgpu/device.ts";
+import type { SideChoice } from "../backends/switch/divide-batch.ts";
+import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
+import type { DType } from "../dtypes/dtype.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
+import { kvTokenBytes } from "../graph/cost.ts";
 import { deviceAt } from "../limits/device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
 import { turningPoints } from "../limits/prefill.ts";
+import { rememberedGpu } from "../machine/gpu.ts";
 import { rememberedMachine } from "../machine/machine.ts";
 import { nativeHere } from "../machine/native.ts";
+import type { ModelHeader } from "../models/arch.ts";
+import { buildModel } from "../models/build.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 import { type GpuTunedUse, useGpuTuning } from "./gpu-choose.ts";
-import { problemsOfTensors } from "./space.ts";
+import { estimateSides, explainSides } from "./sides.ts";
+import { countedProblems, problemsOfTensors } from "./space.ts";
 import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
 import { targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
@@ -41,6 +48,43 @@ export async function measuredThreads(
 /** The tuned choices for the GPU's matmuls. */
 export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Promise<GpuTunedUse> {
   return useGpuTuning(await rememberedGpuTuning(platform, facts), facts);
+}
+
+/** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */
+export async function measuredSides(
+  platform: Platform,
+  file: ModelHeader,
+  kvType: DType,
+  { threads, native }: { threads: number; native: NativeKernels | undefined },
+  facts: GpuFacts,
+  promptTokens: number,
+): Promise<{ choice: SideChoice; notes: string[] } | string> {
+  const [cpu, gpu] = [
+    await rememberedTuning(platform, native),
+    await rememberedGpuTuning(platform, facts),
+  ];
+  if (cpu === undefined || gpu === undefined) {
+    return 'nothing was measured here ("lantern tune -m MODEL --backend cpu,webgpu")';
+  }
+  if (typeof cpu === "string") return cpu;
+  if (typeof gpu === "string") return gpu;
+  const measured = await rememberedGpu({ adapter: gpuIdentity(facts) });
+  if (!measured?.link) return 'the way to the GPU was not measured ("lantern devices --measure")';
+  const tensors = [...file.tensors.values()];
+  if (tensors.some(({ shape }) => shape.length > 2)) {
+    return "times of experts are not estimated";
+  }
+  const found = estimateSides({
+    cpu,
+    gpu,
+    problems: countedProblems(tensors),
+    threads,
+    link: measured.link,
+    kvTokenBytes: kvTokenBytes(buildModel(file).graph, kvType),
+    promptTokens,
+  });
+  if (typeof found === "string") return found;
+  return { choice: found.choice, notes: explainSides(found) };
 }
 
 /** Fewer tokens would not fill the kernels' register tiles. */

@@ -20,15 +20,32 @@ export interface TensorFacts {
 
 /** The distinct matmuls of a model, from its tensors. An embedding table counts if it is also the output matrix. */
 export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem[] {
+  return distinct(matricesOf(tensors).map(problemOf));
+}
+
+/** The same, with how many matrices of a kind there are. */
+export function countedProblems(
+  tensors: Iterable<TensorFacts>,
+): (MatmulProblem & { count: number })[] {
+  const all = matricesOf(tensors).map(problemOf);
+  const keys = all.map(keyOf);
+  return distinct(all).map((problem) => ({
+    ...problem,
+    count: keys.filter((key) => key === keyOf(problem)).length,
+  }));
+}
+
+function matricesOf(tensors: Iterable<TensorFacts>): TensorFacts[] {
   const all = [...tensors];
   const hasOutput = all.some(({ name }) => name === "output.weight");
-  const matrices = all.filter(
+  return all.filter(
     ({ name, shape }) =>
       shape.length >= 2 && name.endsWith(".weight") && !(hasOutput && name === "token_embd.weight"),
   );
-  return distinct(
-    matrices.map(({ shape, dtype }) => ({ dtype: dtype.name, n: shape.at(-2)!, k: shape.at(-1)! })),
-  );
+}
+
+function problemOf({ shape, dtype }: TensorFacts): MatmulProblem {
+  return { dtype: dtype.name, n: shape.at(-2)!, k: shape.at(-1)! };
 }
 
 /** The distinct matmuls of a model of this shape with weights of one type. */
@@ -110,6 +127,10 @@ export function withoutRareTypes(
 }
 
 function distinct(problems: readonly MatmulProblem[]): MatmulProblem[] {
-  const byKey = new Map(problems.map((one) => [`${one.dtype} ${one.n} ${one.k}`, one]));
+  const byKey = new Map(problems.map((one) => [keyOf(one), one]));
   return [...byKey.values()];
+}
+
+function keyOf({ dtype, n, k }: MatmulProblem): string {
+  return `${dtype} ${n} ${k}`;
 }

@@ -49,6 +49,7 @@ async function fastGpu(): Promise<GpuMeasurement> {
     f16OpsPerSecond: undefined,
     int8OpsPerSecond: 2e14,
     matrixOpsPerSecond: undefined,
+    link: undefined,
     measuredAt: "2026-11-15T05:10:37.842Z",
   };
 }

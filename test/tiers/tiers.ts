@@ -9,6 +9,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
 export const gpu: readonly string[] = [
   "test/backends/split-{gpu,models}.test.ts",
+  "test/backends/switch-gpu.test.ts",
   "test/backends/webgpu-{engine,fused,profile}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",

@@ -14,6 +14,7 @@ const gpu: GpuMeasurement = {
   f16OpsPerSecond: 4e13,
   int8OpsPerSecond: 8e13,
   matrixOpsPerSecond: undefined,
+  link: { uploadBytesPerSecond: 2e10, downloadBytesPerSecond: 1e10, roundTripSeconds: 1e-4 },
   measuredAt: "2026-11-15T05:10:37.842Z",
 };
 

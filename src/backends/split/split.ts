@@ -36,6 +36,8 @@ export interface SplitOptions {
   readonly device: Backend;
   /** Layers on the device, the output counted as one, as -ngl; "auto": as many as fit its memory. */
   readonly layers: number | "all" | "auto";
+  /** Why, for --explain. */
+  readonly notes?: readonly string[];
 }
 
 /** One of the two backends, with the part of the plan that it runs. */
@@ -58,16 +60,18 @@ export class SplitBackend implements Backend {
   readonly #host: Backend;
   readonly #device: Backend;
   readonly #layers: SplitOptions["layers"];
+  readonly #notes: readonly string[];
   /** Divisions of the last plan, by layers on the device. They are kept because backends recognise a layout by its plan. */
   #divided: { plan: Plan; divisions: Map<number, Division> } | undefined;
   #prepared: Prepared | undefined;
   #disposed = false;
 
   /** Owns both backends: dispose() disposes of them. */
-  constructor({ host, device, layers }: SplitOptions) {
+  constructor({ host, device, layers, notes = [] }: SplitOptions) {
     this.#host = host;
     this.#device = device;
     this.#layers = layers;
+    this.#notes = notes;
   }
 
   get name(): string {
@@ -230,8 +234,9 @@ export class SplitBackend implements Backend {
     const prepared = this.#prepared;
     if (!prepared) return [];
     const { parts, plan, division } = prepared;
-    if (parts.length === 1) return parts[0]!.backend.explain();
+    if (parts.length === 1) return [...this.#notes, ...parts[0]!.backend.explain()];
     return [
+      ...this.#notes,
       `on ${this.#device.name}: ${layersText(division.deviceLayers, plan)}; on ${this.#host.name}: the rest`,
       ...parts.flatMap(({ backend }) =>
         backend.explain().map((line) => `${backend.name}: ${line}`),

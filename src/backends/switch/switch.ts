@@ -3,7 +3,7 @@
 // written to the cache and the other is to read is copied before the batch that reads it (newest.ts).
 //
 // It is a backend itself, knows neither of the two, and works with any that let their state out (StateTransfer). Which side
-// computes what was decided before (src/load/choose-sides.ts), by measured times.
+// computes what was decided before (src/tune/sides.ts), by measured times.
 
 import { DisposedError, ModelError } from "../../base/errors.ts";
 import { Batch } from "../../graph/batch.ts";
@@ -64,7 +64,7 @@ export class SwitchBackend implements Backend {
   readonly #notes: readonly string[];
   #prepared: Prepared | undefined;
   #disposed = false;
-  /** Blocks and bytes that went over, for --explain and tests. */
+  /** Cache blocks that went from one side to the other. */
   copiedBlocks = 0;
 
   /** Owns both: dispose() disposes of them. */

@@ -24,8 +24,8 @@ export interface BenchPlan {
   path: string;
   levels: readonly OptLevel[];
   threads: readonly number[];
-  /** Backend and layers on the GPU: options of open(). */
-  where: Pick<OpenOptions, "backend" | "gpuLayers">;
+  /** What computes, and how much of it on the GPU: options of open(). */
+  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor">;
   /** Prompt tokens; 0: not measured. */
   promptTokens: number;
   /** Generated tokens; 0: not measured. */

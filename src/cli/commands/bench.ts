@@ -22,7 +22,7 @@ import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "
 import type { CliCommand, CliContext } from "../command.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { gpuLayersOption, openOptions } from "../flags.ts";
+import { gpuForOption, gpuLayersOption, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {
@@ -48,6 +48,7 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   level?: OptLevel[];
   backend?: string;
   gpuLayers?: number | "all" | "auto";
+  gpuFor?: "prompt" | "generation" | "auto";
   prompt: number;
   predict: number;
   repetitions: number;
@@ -72,6 +73,7 @@ export const benchCommand: CliCommand = {
       .addOption(levelsOption(bestLevel))
       .option("--backend <name>", backendHelp)
       .addOption(gpuLayersOption())
+      .addOption(gpuForOption())
       .option(
         "-p, --prompt <n>",
         "length of the prompt, in tokens; 0: do not measure prompts",
@@ -131,6 +133,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     where: openOptions({
       ...(flags.backend !== undefined && { backend: flags.backend }),
       ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
+      ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     }),
     promptTokens: flags.prompt,
     generatedTokens: flags.predict,

@@ -1,0 +1,52 @@
+// What is written into a backend's state is read again, byte for byte. For the backends of the host and, in another tier, the GPU's.
+
+import { expect } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { kvBlockBytes, slotFloats } from "../../src/graph/cost.ts";
+import { kvGroups } from "../../src/graph/graph.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { mixedName } from "../support/mixed-arch.ts";
+import { Random } from "../support/random.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+
+const { graph } = buildModel(tinyModel({ architecture: mixedName }));
+const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
+const [blocks, slots] = [6, 4];
+
+/** Types of the KV cache. */
+export const kvTypes: readonly string[] = ["f32", "f16", "q8_0"];
+
+/** Values that every type of cache can hold: quantized here, whatever their bits. */
+function someBlock(random: Random, group: number, type: string): Uint8Array {
+  const dtype = dtypeByName(type)!;
+  const bytes = new Uint8Array(kvBlockBytes(graph, group, dtype));
+  const elements = (bytes.length / dtype.blockBytes) * dtype.blockElems;
+  const values = Float32Array.from({ length: elements }, () => random.normal());
+  dtype.quantize!(values, 0, bytes, 0, bytes.length / dtype.blockBytes);
+  return bytes;
+}
+
+export async function expectRoundTrip(backend: Backend, type: string): Promise<void> {
+  await backend.prepare(plan, { blocks, dtype: dtypeByName(type)!, slots });
+  const transfer = backend.transfer!;
+  const random = new Random(3);
+  for (const group of kvGroups(graph).keys()) {
+    const written = [5, 0, 2].map((block) => ({ block, bytes: someBlock(random, group, type) }));
+    for (const { block, bytes } of written) transfer.writeBlock(group, block, bytes);
+    for (const { block, bytes } of written) {
+      const read = new Uint8Array(bytes.length);
+      await transfer.readBlock(group, block, read);
+      expect(read, `group ${group}, block ${block}`).toEqual(bytes);
+    }
+  }
+  const state = Float32Array.from({ length: slotFloats(graph) }, () => random.normal());
+  transfer.writeSlot(2, state);
+  const read = new Float32Array(state.length);
+  await transfer.readSlot(2, read);
+  expect(read).toEqual(state);
+  await transfer.readSlot(1, read);
+  expect(read.every((value) => value === 0)).toBe(true);
+  backend.dispose();
+}
