@@ -4,7 +4,7 @@
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { type Graph, recurrentStates } from "../graph/graph.ts";
-import type { ReferenceMemory, StoredKv } from "../graph/reference.ts";
+import type { ReferenceMemory, StoredKv } from "../graph/reference-memory.ts";
 import type { StateTransfer } from "./backend.ts";
 
 export function hostTransfer(
