@@ -1,7 +1,7 @@
 // What is written into a backend's state is read again, byte for byte. For the backends of the host and, in another tier, the GPU's.
 
 import { expect } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { kvBlockBytes, slotFloats } from "../../src/graph/cost.ts";
 import { kvGroups } from "../../src/graph/graph.ts";
@@ -15,9 +15,6 @@ const { graph } = buildModel(tinyModel({ architecture: mixedName }));
 const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
 const [blocks, slots] = [6, 4];
 
-/** Types of the KV cache. */
-export const kvTypes: readonly string[] = ["f32", "f16", "q8_0"];
-
 /** Values that every type of cache can hold: quantized here, whatever their bits. */
 function someBlock(random: Random, group: number, type: string): Uint8Array {
   const dtype = dtypeByName(type)!;
@@ -29,7 +26,8 @@ function someBlock(random: Random, group: number, type: string): Uint8Array {
 }
 
 export async function expectRoundTrip(backend: Backend, type: string): Promise<void> {
-  await backend.prepare(plan, { blocks, dtype: dtypeByName(type)!, slots });
+  const room = evenRoom(blocks, dtypeByName(type)!, kvGroups(graph).length);
+  await backend.prepare(plan, { ...room, slots });
   const transfer = backend.transfer!;
   const random = new Random(3);
   for (const group of kvGroups(graph).keys()) {

@@ -3,10 +3,10 @@
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { SwitchBackend } from "../../src/backends/switch/switch.ts";
-import { open } from "../../src/index.ts";
+import { kvTypes, open } from "../../src/index.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { greedyTokens, tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
-import { expectRoundTrip, kvTypes } from "./round-trip.ts";
+import { expectRoundTrip } from "./round-trip.ts";
 
 const cpu = () => new CpuBackend({ level: 3, threads: 1, startThread: undefined });
 

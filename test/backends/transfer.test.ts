@@ -6,7 +6,8 @@ import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { SplitBackend } from "../../src/backends/split/split.ts";
-import { expectRoundTrip, kvTypes } from "./round-trip.ts";
+import { kvTypes } from "../../src/dtypes/kv-types.ts";
+import { expectRoundTrip } from "./round-trip.ts";
 
 const cpu = () => new CpuBackend({ level: 3, threads: 1, startThread: undefined });
 const hosts: { name: string; make: () => Backend }[] = [
