@@ -4,18 +4,14 @@
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
-import type { DType } from "../dtypes/dtype.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
-import { kvTokenBytes } from "../graph/cost.ts";
 import { deviceAt } from "../limits/device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
 import { turningPoints } from "../limits/prefill.ts";
 import { rememberedGpu } from "../machine/gpu.ts";
 import { rememberedMachine } from "../machine/machine.ts";
 import { nativeHere } from "../machine/native.ts";
-import type { ModelHeader } from "../models/arch.ts";
-import { buildModel } from "../models/build.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 import { type GpuTunedUse, useGpuTuning } from "./gpu-choose.ts";
@@ -53,8 +49,8 @@ export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Pr
 /** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */
 export async function measuredSides(
   platform: Platform,
-  file: ModelHeader,
-  kvType: DType,
+  file: Pick<ModelFile, "tensors">,
+  kvTokenBytes: number,
   { threads, native }: { threads: number; native: NativeKernels | undefined },
   facts: GpuFacts,
   promptTokens: number,
@@ -80,7 +76,7 @@ export async function measuredSides(
     problems: countedProblems(tensors),
     threads,
     link: measured.link,
-    kvTokenBytes: kvTokenBytes(buildModel(file).graph, kvType),
+    kvTokenBytes,
     promptTokens,
   });
   if (typeof found === "string") return found;
