@@ -11,12 +11,10 @@ import { Engine, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
-import { kvTokenBytes } from "../graph/cost.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
-import { buildModel } from "../models/build.ts";
 import { currentPlatform } from "../platform/current.ts";
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
@@ -48,8 +46,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     const sides: MeasuredSides = async (facts, promptTokens) => {
       const { measuredSides } = await import("../tune/measured-choices.ts");
       const on = { threads, native };
-      const kvBytes = kvTokenBytes(buildModel(file).graph, kvType);
-      return await measuredSides(platform, file, kvBytes, on, facts, promptTokens);
+      return await measuredSides(platform, file, kvType, on, facts, promptTokens);
     };
     const lookups = request.tuned ? { tunedGpu: gpuTuning, sides } : {};
     const chosen = await chooseBackend(request, wanted, platform, lookups);

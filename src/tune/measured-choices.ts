@@ -4,10 +4,12 @@
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
+import type { DType } from "../dtypes/dtype.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { deviceAt } from "../limits/device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
+import { modelKvBytes } from "../limits/model-kv.ts";
 import { turningPoints } from "../limits/prefill.ts";
 import { rememberedGpu } from "../machine/gpu.ts";
 import { rememberedMachine } from "../machine/machine.ts";
@@ -49,8 +51,8 @@ export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Pr
 /** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */
 export async function measuredSides(
   platform: Platform,
-  file: Pick<ModelFile, "tensors">,
-  kvTokenBytes: number,
+  file: Pick<ModelFile, "tensors" | "metadata">,
+  kvType: DType,
   { threads, native }: { threads: number; native: NativeKernels | undefined },
   facts: GpuFacts,
   promptTokens: number,
@@ -76,7 +78,7 @@ export async function measuredSides(
     problems: countedProblems(tensors),
     threads,
     link: measured.link,
-    kvTokenBytes,
+    kvTokenBytes: modelKvBytes(file, kvType),
     promptTokens,
   });
   if (typeof found === "string") return found;

@@ -28,8 +28,8 @@ import type {
   TuningControls,
   WeightReader,
 } from "../backend.ts";
+import { joinProfiles } from "../join-profiles.ts";
 import { type Division, dividePlan, layersText, mostLayers, mostThatFit } from "./divide.ts";
-import { joinProfiles } from "./join-profiles.ts";
 
 export interface SplitOptions {
   readonly host: Backend;

@@ -29,7 +29,7 @@ import {
   type StateTransfer,
   type WeightReader,
 } from "../backend.ts";
-import { joinProfiles } from "../split/join-profiles.ts";
+import { joinProfiles } from "../join-profiles.ts";
 import { divideBatch, onlySide, type SideChoice } from "./divide-batch.ts";
 import { Newest, type Side } from "./newest.ts";
 

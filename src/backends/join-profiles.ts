@@ -1,8 +1,8 @@
 // Joins the profiles of two backends that run one after the other: the parts of the first, then those of the second. The two
 // have different threads, so the times of each are averaged over its threads and the result has one worker.
 
-import type { BackendProfile, BatchPhase, PhaseTimes } from "../backend.ts";
-import { EVENT_NUMBERS } from "../backend.ts";
+import type { BackendProfile, BatchPhase, PhaseTimes } from "./backend.ts";
+import { EVENT_NUMBERS } from "./backend.ts";
 
 export function joinProfiles(
   name: string,
