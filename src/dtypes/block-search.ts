@@ -1,6 +1,7 @@
 // The search for scales that a quantizer is given, over many sub-blocks in one call. The plain one calls scale-search.ts and
 // nonlinear-codebook.ts for one sub-block after the other. Another may be faster, but must return the same bits.
 
+import { type LadderSearch, plainLadderSearch } from "./ladder-search.ts";
 import { fitNonlinear } from "./nonlinear-codebook.ts";
 import type { BlockFits } from "./scale-search.ts";
 import { type AffineLadder, fitAffine, fitSymmetric, fitSymmetricGreedy } from "./scale-search.ts";
@@ -42,6 +43,7 @@ export interface BlockSearch {
     weights: Float32Array, // [sub-blocks, 32]
     fits: BlockFits,
   ): void;
+  readonly ladder: LadderSearch;
 }
 
 /** Values that a quantizer searches at a time. */
@@ -70,4 +72,5 @@ export const plainSearch: BlockSearch = {
       fits.scales[g] = fitNonlinear(x, at + 32 * g, weights, 32 * g);
     }
   },
+  ladder: plainLadderSearch,
 };

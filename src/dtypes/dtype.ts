@@ -51,6 +51,12 @@ export interface DType {
     search?: BlockSearch,
   ): void;
 
+  /**
+   * Where llama.cpp quantizes to this type only with an importance matrix: everywhere ("always": the quantizer throws without
+   * one), or for matrices of layers.
+   */
+  readonly needsImportance?: "always" | "layers";
+
   /** For types whose bytes already are float32: a view of them, so that nothing is copied. */
   asFloat32?(bytes: Uint8Array): Float32Array | undefined;
 }

@@ -11,9 +11,23 @@ import { strided } from "./block.ts";
 import { writeShifted8 } from "./codebook-write.ts";
 import { iq1sCodebook } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
+import { storeF16 } from "./float32-math.ts";
+import {
+  fitTernary,
+  roundTernaryScales,
+  type TernarySearch,
+  ternaryFits,
+  ternaryNeighbours,
+} from "./ternary-search.ts";
+import { levelsOf } from "./ternary-split.ts";
+
+const f = Math.fround;
 
 const highAt = 32;
 const scalesAt = 48;
+const search: TernarySearch = { size: 16, zero: f(1e-7), halves: true };
+const multiples = new Uint8Array(16);
+const half = new Uint8Array(2);
 
 export const iq1_m: DType = {
   name: "iq1_m",
@@ -63,4 +77,58 @@ export const iq1_m: DType = {
       }
     }
   },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    const { points, shifts } = ternaryFits;
+    for (let block = 0; block < blocks; block++) {
+      const to = dstOffset + block * 56;
+      const from = srcOffset + 256 * block;
+      const column = importance ? (256 * block) % importance.length : 0;
+      fitTernary(search, src, from, importance, column);
+      const first = roundTernaryScales(16, multiples);
+      const isStored = first !== 0;
+      dst.fill(0, to + highAt, to + 56);
+      for (let eight = 0; eight < 32; eight++) {
+        const subBlock = eight >> 1;
+        // The first eight's shift is bit 1, the second's bit 0.
+        const shift = isStored ? (shifts[subBlock]! >> (1 - (eight & 1))) & 1 : 0;
+        dst[to + eight] = points[eight]! & 255;
+        const at = to + highAt + subBlock;
+        dst[at] = dst[at]! | (((points[eight]! >> 8) | (shift << 3)) << (4 * (eight & 1)));
+      }
+      if (!isStored) continue;
+      for (let subBlock = 0; subBlock < 16; subBlock++) {
+        orU16(
+          dst,
+          to + scalesAt + 2 * (subBlock >> 2),
+          multiples[subBlock]! << (3 * (subBlock & 3)),
+        );
+      }
+      const bits = storeF16(half, 0, f(refittedScale(src, from, first) * f(1.1125))); // ggml's factor, found by trying
+      for (let j = 0; j < 4; j++) orU16(dst, to + scalesAt + 2 * j, ((bits >> (4 * j)) & 15) << 12);
+    }
+  },
+  needsImportance: "layers",
 };
+
+function orU16(dst: Uint8Array, at: number, bits: number): void {
+  dst[at] = dst[at]! | (bits & 255);
+  dst[at + 1] = dst[at + 1]! | (bits >> 8);
+}
+
+/** The block's scale that fits best with the points and multiples as they are stored. */
+function refittedScale(src: Float32Array, from: number, scale: number): number {
+  const { points, shifts, weights } = ternaryFits;
+  const { digits } = ternaryNeighbours();
+  let sumQX = 0;
+  let sumQQ = 0;
+  for (let i = 0; i < 256; i++) {
+    const levels = levelsOf(shifts[i >> 4]!, (i & 8) !== 0);
+    const digit = digits[8 * points[i >> 3]! + (i & 7)]!;
+    const q = f(levels[digit]! * (2 * multiples[i >> 4]! + 1));
+    const weighted = f(weights[i]! * q);
+    sumQX = f(sumQX + f(weighted * src[from + i]!));
+    sumQQ = f(sumQQ + f(weighted * q));
+  }
+  return sumQQ > 0 && !Number.isNaN(scale) ? f(sumQX / sumQQ) : scale;
+}

@@ -8,11 +8,23 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, strided } from "./block.ts";
+import { needsImportance } from "./codebook-search.ts";
 import { writeShifted8 } from "./codebook-write.ts";
 import { iq1sCodebook } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
+import { storeF16 } from "./float32-math.ts";
+import {
+  fitTernary,
+  roundTernaryScales,
+  type TernarySearch,
+  ternaryFits,
+} from "./ternary-search.ts";
+
+const f = Math.fround;
 
 const highAt = 34;
+const search: TernarySearch = { size: 32, zero: f(1e-12), halves: false };
+const multiples = new Uint8Array(8);
 
 export const iq1_s: DType = {
   name: "iq1_s",
@@ -61,4 +73,27 @@ export const iq1_s: DType = {
       }
     }
   },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks, importance) {
+    if (!importance) throw needsImportance("iq1_s");
+    const { points, shifts } = ternaryFits;
+    for (let block = 0; block < blocks; block++) {
+      const to = dstOffset + block * 50;
+      const column = (256 * block) % importance.length;
+      fitTernary(search, src, srcOffset + 256 * block, importance, column);
+      const d = roundTernaryScales(8, multiples);
+      storeF16(dst, to, f(d * 1.125)); // ggml's factor, found by trying
+      for (let subBlock = 0; subBlock < 8; subBlock++) {
+        let high = d === 0 ? 0 : (multiples[subBlock]! | (shifts[subBlock]! << 3)) << 12;
+        for (let l = 0; l < 4; l++) {
+          const point = points[4 * subBlock + l]!;
+          dst[to + 2 + 4 * subBlock + l] = point & 255;
+          high |= (point >> 8) << (3 * l);
+        }
+        dst[to + highAt + 2 * subBlock] = high & 255;
+        dst[to + highAt + 2 * subBlock + 1] = high >> 8;
+      }
+    }
+  },
+  needsImportance: "always",
 };

@@ -10,6 +10,8 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt } from "./block.ts";
+import { neighboursOf } from "./codebook-neighbours.ts";
+import { codebookQuantizer, storeNibbles } from "./codebook-search.ts";
 import { writeSigned8 } from "./codebook-write.ts";
 import { iq2sCodebook, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
@@ -18,6 +20,36 @@ const indexAt = 2;
 const signsAt = 34;
 const highAt = 66;
 const scalesAt = 74;
+
+const f = Math.fround;
+
+const quantize = codebookQuantizer({
+  name: "iq2_s",
+  blockBytes: 82,
+  fudge: f(0.9875),
+  clears: false,
+  search: {
+    neighbours: neighboursOf(iq2sCodebook, 8, 1),
+    size: 16,
+    steps: 9,
+    delta: f(0.1),
+    start: "largest",
+    zero: f(1e-8),
+    evenSigns: false,
+    spread: 2,
+    weigh: (value, sigma2) => f(f(0.25 * sigma2) + f(value * value)),
+    refit: "changed",
+  },
+  store: (dst, to, { points, signs }, multiples) => {
+    for (let eight = 0; eight < 32; eight++) {
+      dst[to + indexAt + eight] = points[eight]! & 255;
+      dst[to + signsAt + eight] = signs[eight]!;
+      const at = to + highAt + (eight >> 2);
+      dst[at] = dst[at]! | ((points[eight]! >> 8) << (2 * (eight & 3)));
+    }
+    storeNibbles(dst, to + scalesAt, multiples, 16);
+  },
+});
 
 export const iq2_s: DType = {
   name: "iq2_s",
@@ -58,4 +90,7 @@ export const iq2_s: DType = {
       }
     }
   },
+
+  quantize,
+  needsImportance: "layers",
 };

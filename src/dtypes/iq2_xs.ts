@@ -8,11 +8,43 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt, strided } from "./block.ts";
+import { neighboursOf } from "./codebook-neighbours.ts";
+import { codebookQuantizer, storeNibbles } from "./codebook-search.ts";
 import { writeSigned8 } from "./codebook-write.ts";
 import { iq2xsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
+import { zeroBlock } from "./scale-search.ts";
 
 const scalesAt = 66;
+
+const f = Math.fround;
+
+const quantize = codebookQuantizer({
+  name: "iq2_xs",
+  blockBytes: 74,
+  fudge: 1,
+  clears: true,
+  search: {
+    neighbours: neighboursOf(iq2xsCodebook, 8, 2),
+    size: 16,
+    steps: 9,
+    delta: f(0.1),
+    start: "largest",
+    zero: zeroBlock,
+    evenSigns: true,
+    spread: 1,
+    weigh: undefined,
+    refit: "changed",
+  },
+  store: (dst, to, { points, signs }, multiples) => {
+    for (let eight = 0; eight < 32; eight++) {
+      const pair = points[eight]! | (signs[eight]! << 9);
+      dst[to + 2 + 2 * eight] = pair & 255;
+      dst[to + 3 + 2 * eight] = pair >> 8;
+    }
+    storeNibbles(dst, to + scalesAt, multiples, 16);
+  },
+});
 
 export const iq2_xs: DType = {
   name: "iq2_xs",
@@ -47,4 +79,7 @@ export const iq2_xs: DType = {
       }
     }
   },
+
+  quantize,
+  needsImportance: "always",
 };

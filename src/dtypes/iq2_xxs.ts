@@ -7,9 +7,44 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, strided } from "./block.ts";
+import { neighboursOf } from "./codebook-neighbours.ts";
+import { codebookQuantizer, storeU32 } from "./codebook-search.ts";
 import { writeSigned8 } from "./codebook-write.ts";
 import { iq2xxsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
+import { zeroBlock } from "./scale-search.ts";
+
+const f = Math.fround;
+
+const quantize = codebookQuantizer({
+  name: "iq2_xxs",
+  blockBytes: 66,
+  fudge: 1,
+  clears: true,
+  search: {
+    neighbours: neighboursOf(iq2xxsCodebook, 8, 2),
+    size: 32,
+    steps: 6,
+    delta: f(0.1),
+    start: "positive",
+    zero: zeroBlock,
+    evenSigns: true,
+    spread: 1,
+    weigh: undefined,
+    refit: "all",
+  },
+  store: (dst, to, { points, signs }, multiples) => {
+    for (let subBlock = 0; subBlock < 8; subBlock++) {
+      const at = to + 2 + 8 * subBlock;
+      let tail = multiples[subBlock]! << 28;
+      for (let l = 0; l < 4; l++) {
+        dst[at + l] = points[4 * subBlock + l]!;
+        tail |= signs[4 * subBlock + l]! << (7 * l);
+      }
+      storeU32(dst, at + 4, tail);
+    }
+  },
+});
 
 export const iq2_xxs: DType = {
   name: "iq2_xxs",
@@ -46,4 +81,7 @@ export const iq2_xxs: DType = {
       }
     }
   },
+
+  quantize,
+  needsImportance: "always",
 };

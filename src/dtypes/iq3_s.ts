@@ -10,6 +10,8 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt } from "./block.ts";
+import { neighboursOf } from "./codebook-neighbours.ts";
+import { codebookQuantizer, storeNibbles } from "./codebook-search.ts";
 import { writeSigned4 } from "./codebook-write.ts";
 import { iq3sCodebook, signsOfByte } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
@@ -18,6 +20,36 @@ const indexAt = 2;
 const highAt = 66;
 const signsAt = 74;
 const scalesAt = 106;
+
+const f = Math.fround;
+
+const quantize = codebookQuantizer({
+  name: "iq3_s",
+  blockBytes: 110,
+  fudge: f(1.033),
+  clears: false,
+  search: {
+    neighbours: neighboursOf(iq3sCodebook, 4, 3),
+    size: 32,
+    steps: 9,
+    delta: f(0.2),
+    start: "largest",
+    zero: 2 ** -149,
+    evenSigns: false,
+    spread: 2,
+    weigh: (value) => f(value * value),
+    refit: "all-if-changed",
+  },
+  store: (dst, to, { points, signs }, multiples) => {
+    for (let four = 0; four < 64; four++) {
+      dst[to + indexAt + four] = points[four]! & 255;
+      const at = to + highAt + (four >> 3);
+      dst[at] = dst[at]! | ((points[four]! >> 8) << (four & 7));
+    }
+    dst.set(signs, to + signsAt);
+    storeNibbles(dst, to + scalesAt, multiples, 8);
+  },
+});
 
 export const iq3_s: DType = {
   name: "iq3_s",
@@ -59,4 +91,6 @@ export const iq3_s: DType = {
       }
     }
   },
+
+  quantize,
 };

@@ -8,11 +8,42 @@
 
 import { f16ToF32 } from "../base/half.ts";
 import { dense, halfAt, strided } from "./block.ts";
+import { neighboursOf } from "./codebook-neighbours.ts";
+import { codebookQuantizer, storeU32 } from "./codebook-search.ts";
 import { writeSigned4 } from "./codebook-write.ts";
 import { iq3xxsCodebook, paritySigns } from "./codebooks.ts";
 import type { DType } from "./dtype.ts";
 
 const tailsAt = 66;
+
+const f = Math.fround;
+
+const quantize = codebookQuantizer({
+  name: "iq3_xxs",
+  blockBytes: 98,
+  fudge: f(1.0125),
+  clears: true,
+  search: {
+    neighbours: neighboursOf(iq3xxsCodebook, 4, 2),
+    size: 32,
+    steps: 15,
+    delta: f(0.2),
+    start: "largest",
+    zero: f(1e-8),
+    evenSigns: true,
+    spread: 2,
+    weigh: (value) => f(value * value),
+    refit: "changed",
+  },
+  store: (dst, to, { points, signs }, multiples) => {
+    for (let i = 0; i < 64; i++) dst[to + 2 + i] = points[i]!;
+    for (let subBlock = 0; subBlock < 8; subBlock++) {
+      let tail = multiples[subBlock]! << 28;
+      for (let l = 0; l < 4; l++) tail |= signs[4 * subBlock + l]! << (7 * l);
+      storeU32(dst, to + tailsAt + 4 * subBlock, tail);
+    }
+  },
+});
 
 export const iq3_xxs: DType = {
   name: "iq3_xxs",
@@ -58,4 +89,7 @@ export const iq3_xxs: DType = {
       }
     }
   },
+
+  quantize,
+  needsImportance: "layers",
 };

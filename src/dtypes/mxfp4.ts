@@ -8,6 +8,9 @@
 
 import { nibblesAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
+import { largestMagnitude } from "./float32-math.ts";
+
+const f = Math.fround;
 
 const values = Float32Array.of(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
 
@@ -39,4 +42,38 @@ export const mxfp4: DType = {
       }
     }
   },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const at = dstOffset + block * 17;
+      const from = srcOffset + block * 32;
+      const exponent = exponentOf(Math.abs(largestMagnitude(src, from, 32)));
+      const scale = halfScale[exponent]!;
+      dst[at] = exponent;
+      for (let j = 0; j < 16; j++) {
+        dst[at + 1 + j] =
+          nearest(src[from + j]!, scale) | (nearest(src[from + 16 + j]!, scale) << 4);
+      }
+    }
+  },
 };
+
+/** The byte e for a largest magnitude, which becomes 4 to 8 of its units. What is too small for a byte wraps, as in C. */
+function exponentOf(largest: number): number {
+  // log2 in float32: just below a large power of two it is the power's own.
+  return largest > 0 ? (Math.floor(f(Math.log2(largest))) - 2 + 127) & 255 : 0;
+}
+
+/** The nibble whose value is nearest; the first of two that are as near. Values of the other sign are never nearer than 0. */
+function nearest(value: number, scale: number): number {
+  const sign = value < 0 ? 8 : 0;
+  let found = 0;
+  let best = Math.abs(value);
+  for (let nibble = sign + 1; nibble < sign + 8; nibble++) {
+    const error = Math.abs(f(f(values[nibble]! * scale) - value));
+    if (!(error < best)) continue;
+    found = nibble;
+    best = error;
+  }
+  return found;
+}

@@ -8,7 +8,9 @@ const deviation = 0.02;
 
 /** Random normal values in `elems / blockElems` blocks; a few megabytes take about a second with the slowest types. */
 export function sampleBlocks(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {
-  return dtype.quantize ? quantized(dtype, elems) : lucky(dtype, elems);
+  const { block } = dtype;
+  const isSearched = block.kind === "quants" && (block.codebook?.size ?? 1) > 1;
+  return dtype.quantize && !isSearched ? quantized(dtype, elems) : lucky(dtype, elems);
 }
 
 function quantized(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {
@@ -25,7 +27,7 @@ function quantized(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * For types that this build only reads: blocks of random bytes, kept where their values have about the right size, since
+ * For types that this build only reads, or is slow to write: blocks of random bytes, kept where their values have about the right size, since
  * only the type knows which bytes are the scale. Few are found, so they repeat.
  */
 function lucky(dtype: DType, elems: number): Uint8Array<ArrayBuffer> {

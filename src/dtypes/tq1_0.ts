@@ -12,6 +12,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, type Piece, type Strides } from "./block.ts";
 import type { DType } from "./dtype.ts";
+import { reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-math.ts";
 
 const dAt = 52;
 
@@ -44,6 +45,20 @@ export const tq1_0: DType = {
       spread(src, at + 48, 4, 4, d, dst, out + 240);
     }
   },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + block * 256;
+      const to = dstOffset + block * 54;
+      let d = 0;
+      for (let i = from; i < from + 256; i++) d = Math.max(d, Math.abs(src[i]!));
+      const inverse = reciprocalOrZero(d);
+      gather(src, from, 32, 5, inverse, dst, to);
+      gather(src, from + 160, 16, 5, inverse, dst, to + 32);
+      gather(src, from + 240, 4, 4, inverse, dst, to + 48);
+      storeF16(dst, to + dAt, d);
+    }
+  },
 };
 
 /** Where the digits of values from `first` on are: digit n of byte m belongs to value first + n * bytes + m. */
@@ -69,6 +84,27 @@ function spread(
   for (let m = 0; m < bytes; m++) {
     const row = src[at + m]! * 5;
     for (let n = 0; n < digits; n++) dst[out + n * bytes + m] = trits[row + n]! * d;
+  }
+}
+
+/** The inverse of spread(): a byte's digits are rounded values, the first most significant; a fifth digit that is not there is 0. */
+function gather(
+  src: Float32Array,
+  from: number,
+  bytes: number,
+  digits: number,
+  inverse: number,
+  dst: Uint8Array,
+  to: number,
+): void {
+  for (let m = 0; m < bytes; m++) {
+    let number = 0;
+    for (let n = 0; n < 5; n++) {
+      const value =
+        n < digits ? roundHalfAway(Math.fround(src[from + n * bytes + m]! * inverse)) + 1 : 0;
+      number = (3 * number + value) & 255;
+    }
+    dst[to + m] = Math.floor((number * 256 + 242) / 243);
   }
 }
 

@@ -8,6 +8,7 @@
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, twoBitsAt } from "./block.ts";
 import type { DType } from "./dtype.ts";
+import { reciprocalOrZero, roundHalfAway, storeF16 } from "./float32-math.ts";
 
 const dAt = 64;
 
@@ -36,6 +37,26 @@ export const tq2_0: DType = {
         dst[out + 64] = (((bits >> 4) & 3) - 1) * d;
         dst[out + 96] = ((bits >> 6) - 1) * d;
       }
+    }
+  },
+
+  quantize(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const from = srcOffset + block * 256;
+      const to = dstOffset + block * 66;
+      let d = 0;
+      for (let i = from; i < from + 256; i++) d = Math.max(d, Math.abs(src[i]!));
+      const inverse = reciprocalOrZero(d);
+      for (let m = 0; m < 64; m++) {
+        const first = from + (m >> 5) * 128 + (m & 31);
+        let bits = 0;
+        for (let n = 0; n < 4; n++) {
+          const value = roundHalfAway(Math.fround(src[first + 32 * n]! * inverse)) + 1;
+          bits |= (value & 3) << (2 * n);
+        }
+        dst[to + m] = bits;
+      }
+      storeF16(dst, to + dAt, d);
     }
   },
 };

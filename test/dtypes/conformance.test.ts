@@ -21,6 +21,9 @@ const dataFolder = new URL("./data/", import.meta.url);
 /** Quantizing what was dequantized gives the same bytes; the searches of the other types need not return to them. */
 const idempotent = ["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"];
 
+/** Inputs that ggml spoils: behind 32 zeros, its IQ3_S stores the quants of a sub-block at the place of the one before. */
+const misplaced: Readonly<Record<string, readonly string[]>> = { iq3_s: ["sparse", "zeroGroups"] };
+
 describe.each(allDTypes().map((dtype) => [dtype.name, dtype] as const))("%s", (name, dtype) => {
   const golden = readGolden(name);
 
@@ -74,36 +77,55 @@ describe.each(allDTypes().map((dtype) => [dtype.name, dtype] as const))("%s", (n
 
   if (dtype.quantize === undefined) return;
 
+  // What types that need an importance matrix are tried with; others are tried without one.
+  const needed = dtype.needsImportance === "always" ? importanceWeights(2) : undefined;
+
   test("has golden vectors for its quantizer", () => {
-    expect(Object.keys(golden.quantize!.plain)).toEqual(Object.keys(inputs));
+    const { plain, weighted } = golden.quantize!;
+    expect(Object.keys((needed ? weighted : plain)!)).toEqual(Object.keys(inputs));
   });
 
-  test.each(Object.keys(inputs))("quantizes %s to ggml's bits", (input) => {
-    const blocks = quantize(dtype, makeInput(input));
-    if (input === "normal") {
-      expect(hex(blocks.subarray(0, dtype.blockBytes))).toBe(golden.quantize!.sample);
-    }
-    expect(sha256(blocks)).toBe(golden.quantize!.plain[input]);
+  const { plain = {}, weighted = {}, sample } = golden.quantize!;
+  test("quantizes ordinary values to ggml's first block", () => {
+    const blocks = quantize(dtype, makeInput("normal"), needed);
+    expect(hex(blocks.subarray(0, dtype.blockBytes))).toBe(sample);
   });
 
-  if (golden.quantize?.weighted !== undefined) {
-    const { weighted } = golden.quantize;
-    test.each(Object.keys(inputs))("quantizes %s with importance to ggml's bits", (input) => {
-      expect(sha256(quantize(dtype, makeInput(input), importanceWeights(2)))).toBe(weighted[input]);
+  const sameAs = (input: string, importance: Float32Array | undefined, expected: string | null) => {
+    const blocks = quantize(dtype, makeInput(input), importance);
+    if (expected !== null) expect(sha256(blocks)).toBe(expected);
+    // ggml aborts; here a scale is not finite, by which the caller knows (src/tools/quantize/chunk.ts).
+    else expect(dequantize(dtype, blocks).every(Number.isFinite)).toBe(false);
+  };
+  const inputsOf = (hashes: object) =>
+    Object.keys(hashes).filter((input) => !misplaced[name]?.includes(input));
+
+  test.each(inputsOf(plain))("quantizes %s to ggml's bits", (input) => {
+    sameAs(input, undefined, plain[input]!);
+  });
+
+  test.each(inputsOf(weighted))("quantizes %s with importance to ggml's bits", (input) => {
+    sameAs(input, importanceWeights(2), weighted[input]!);
+  });
+
+  if (needed) {
+    test("quantizes nothing without an importance matrix", () => {
+      expect(() => quantize(dtype, makeInput("normal"))).toThrow(/needs an importance matrix/);
     });
   }
 
   test("loses no more than its bits must", () => {
     const values = makeInput("normal");
     const bound = dtype.blockElems === 1 ? 2 ** -9 : 4 * 2 ** -bitsPerWeight(dtype);
-    expect(relativeError(values, dequantize(dtype, quantize(dtype, values)))).toBeLessThan(bound);
+    const back = dequantize(dtype, quantize(dtype, values, needed));
+    expect(relativeError(values, back)).toBeLessThan(bound);
   });
 
   test("is stable when quantized again", () => {
     const values = makeInput("heavyTails");
-    const once = quantize(dtype, values);
+    const once = quantize(dtype, values, needed);
     const onceValues = dequantize(dtype, once);
-    const twice = quantize(dtype, onceValues);
+    const twice = quantize(dtype, onceValues, needed);
     if (idempotent.includes(name)) expect(hex(twice)).toBe(hex(once));
     const moved = relativeError(onceValues, dequantize(dtype, twice));
     expect(moved).toBeLessThanOrEqual(relativeError(values, onceValues));
@@ -112,11 +134,11 @@ describe.each(allDTypes().map((dtype) => [dtype.name, dtype] as const))("%s", (n
   test("quantizes at any offset, and writes nowhere else", () => {
     const count = 2 * dtype.blockElems;
     const values = makeInput("normal").subarray(0, count);
-    const expected = quantize(dtype, values);
+    const expected = quantize(dtype, values, needed);
     const shifted = new Float32Array(count + 8);
     shifted.set(values, 3);
     const blocks = new Uint8Array(expected.length + 9).fill(0xa5);
-    dtype.quantize!(shifted, 3, blocks, 5, 2);
+    dtype.quantize!(shifted, 3, blocks, 5, 2, needed);
     expect(hex(blocks.subarray(5, 5 + expected.length))).toBe(hex(expected));
     expect(outside(blocks, 5, expected.length)).toEqual(new Set([0xa5]));
   });
@@ -126,6 +148,16 @@ test("every golden file belongs to a type of the table", () => {
   const files = readdirSync(dataFolder).filter((file) => file.endsWith(".json"));
   const names = allDTypes().map((dtype) => `${dtype.name}.json`);
   expect(files.sort()).toEqual(names.sort());
+});
+
+test("iq3_s keeps sub-blocks where they are behind one of zeros", () => {
+  const type = dtypeByName("iq3_s")!;
+  const values = makeInput("normal").subarray(0, 256);
+  const errors = [values, values.map((value, i) => (i < 32 ? 0 : value))].map((input) => {
+    const back = dequantize(type, quantize(type, input));
+    return relativeError(input.subarray(32), back.subarray(32));
+  });
+  expect(errors[1]).toBeLessThan(1.1 * errors[0]!);
 });
 
 test("f32 bytes are used in place where they are aligned", () => {

@@ -15,11 +15,11 @@ export interface Golden {
   dequantize: { function: string; seed: number; blocks: number; sha256: string; sample: Sample };
   quantize?: {
     function: string;
-    /** sha256 of the blocks of each input, by its name. */
-    plain: Record<string, string>;
+    /** sha256 of the blocks of each input, by its name; null where ggml aborts. Not for types that need importance weights. */
+    plain?: Record<string, string | null>;
     /** The same with importance weights, where ggml takes them. */
-    weighted?: Record<string, string>;
-    /** The first block of the input "normal". */
+    weighted?: Record<string, string | null>;
+    /** The first block of the input "normal"; with importance weights where there is no `plain`. */
     sample: string;
   };
 }

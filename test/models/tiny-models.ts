@@ -240,9 +240,9 @@ function randomMatrix(
   const elements = shape[0] * shape[1];
   const deviation = gain / Math.sqrt(shape[1]);
   const random = new Random(seedOf(name));
-  const bytes = dtype.quantize
-    ? quantized(dtype, elements, () => random.normal() * deviation)
-    : randomBlocks(dtype, elements, random, deviation);
+  const bytes = scaleWriters[type]
+    ? randomBlocks(dtype, elements, random, deviation)
+    : quantized(dtype, elements, () => random.normal() * deviation);
   return { name, dtype, shape, data: () => [bytes] };
 }
 
@@ -266,7 +266,7 @@ function quantized(dtype: DType, elements: number, next: () => number): Uint8Arr
   return bytes;
 }
 
-/** Where the types that this project only reads keep the scale of a block; all other bits may be anything. */
+/** Where types whose golden outputs are those of random blocks keep the scale of one; all other bits may be anything. */
 const scaleWriters: Readonly<Record<string, (block: DataView, scale: number) => void>> = {
   iq1_s: f16At(0),
   iq1_m: (block, scale) => {

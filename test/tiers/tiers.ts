@@ -21,13 +21,15 @@ export const gpu: readonly string[] = [
 
 /**
  * Many seconds each, and what they look at is held by others, too: every kernel in every shape, also for processors that this
- * one is not (hashes hold the code); tokenizers of all real vocabularies (vectors hold some); tuning at the first start.
+ * one is not (hashes hold the code); tokenizers of all real vocabularies (vectors hold some); files of types that search a codebook
+ * (vectors hold their blocks); tuning at the first start.
  */
 export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
   "test/conformance/{interpreted,wasm-variants}.test.ts",
   "test/cli/first-tune.test.ts",
   "test/tokenizers/oracle.test.ts",
+  "test/tools/quantize-codebooks.test.ts",
   "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 

@@ -12,6 +12,7 @@ import {
   ModelError,
   open,
   quantize,
+  quantizeTypes,
   SourceError,
   UsageError,
 } from "../../src/index.ts";
@@ -145,7 +146,7 @@ describe("what goes wrong leaves nothing behind", () => {
     ],
     [
       "pattern's type",
-      () => quantize(model, to(), "Q4_0", { tensorTypes: ["a=iq1_s"] }),
+      () => quantize(model, to(), "Q4_0", { tensorTypes: ["a=iq9_s"] }),
       UsageError,
       /cannot be written/,
     ],
@@ -160,6 +161,18 @@ describe("what goes wrong leaves nothing behind", () => {
       () => quantize(model, to(), "Q4_0", { imatrix: model }),
       FormatError,
       /importance matrix/,
+    ],
+    [
+      "a type that needs a matrix",
+      () => quantize(model, to(), "IQ2_M"),
+      UsageError,
+      /IQ2_M needs an importance matrix for "blk\.0\.attn_k\.weight" \(iq2_s\) and 4 more, and none was given/,
+    ],
+    [
+      "a tensor's type that needs a matrix, everywhere",
+      () => quantize(model, to(), "Q4_0", { tensorTypes: ["token_embd=iq2_xs"] }),
+      UsageError,
+      /importance matrix for "token_embd\.weight" \(iq2_xs\)/,
     ],
     [
       "aborted",
@@ -193,6 +206,42 @@ describe("what goes wrong leaves nothing behind", () => {
       from: "q8_0",
       to: "q4_0",
     });
+  });
+
+  test("a matrix that lacks a tensor, or has numbers below 0", async () => {
+    const whole = await sampleImportance(shape);
+    const renamed = Uint8Array.from(whole);
+    const name = Buffer.from(whole).indexOf("blk.0.ffn_up.weight.in_sum2");
+    const counts = Buffer.from(whole).indexOf("blk.0.ffn_up.weight.counts");
+    renamed[name + 4] = renamed[counts + 4] = "7".charCodeAt(0);
+    writeFileSync(at("lacking.imatrix.gguf"), renamed);
+    await fails(
+      () => quantize(model, to(), "IQ2_XXS", { imatrix: at("lacking.imatrix.gguf") }),
+      UsageError,
+      /for "blk\.0\.ffn_up\.weight" \(iq2_xxs\), and .*lacking\.imatrix\.gguf has none for it/,
+    );
+
+    const negative = Uint8Array.from(whole);
+    new Float32Array(negative.buffer, negative.length - 512, 128).fill(-1); // the last sums
+    writeFileSync(at("negative.imatrix.gguf"), negative);
+    await fails(
+      () => quantize(model, to(), "IQ2_XS", { imatrix: at("negative.imatrix.gguf"), threads: 1 }),
+      FormatError,
+      /in_sum2.*-1.*numbers from 0 up/,
+    );
+  });
+
+  test("a dry run says what a matrix is needed for", async () => {
+    const { tensors } = await quantize(model, to(), "IQ3_XS", { dryRun: true });
+    const noted = tensors.filter(({ note }) => note !== undefined);
+    expect(noted.map(({ to: type, note }) => [type, note])).toEqual(
+      noted.map(() => ["iq3_xxs", "iq3_xxs needs an importance matrix (--imatrix)"]),
+    );
+    expect(noted.length).toBe(2);
+    const without = await quantizeTypes({ imatrix: false });
+    expect(without).toContain("IQ3_S");
+    expect(without).not.toContain("IQ3_XS");
+    expect(await quantizeTypes()).toContain("IQ3_XS");
   });
 
   test("a truncated input, a weight that is no number, a full disk, Ctrl-C", async () => {

@@ -4,6 +4,7 @@
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { type GgufTensor, type GgufValue, writeGguf } from "../../src/formats/gguf/writer.ts";
+import type { ModelFile } from "../../src/formats/model-file.ts";
 import { writeImportance } from "../../src/tools/quantize/importance.ts";
 import { Random } from "../support/random.ts";
 
@@ -17,6 +18,8 @@ export interface SampleShape {
   type: string;
   /** Whether there is an output matrix beside the embedding. */
   output: boolean;
+  /** Of planFile() only: its feed-forward matrices are those of so many experts. */
+  experts?: number;
 }
 
 /** The cases of data/quantize-llama-cpp.json. */
@@ -58,6 +61,50 @@ export const samples: Readonly<Record<string, SampleShape>> = {
 
 /** Enough layers that mixes differ from one to the next; only its names and shapes are looked at. */
 export const deep: SampleShape = { ...samples.f32!, layers: 20, feedForward: 256, kvHeads: 1 };
+
+/** Models whose plans of types are in data/quantize-plans.json: what mixes ask for is different in each. */
+export const planShapes: Readonly<Record<string, SampleShape>> = {
+  "20 layers": { ...deep, kvHeads: 4 },
+  "20 layers, shared heads": deep,
+  "80 layers, shared heads": { ...deep, layers: 80, heads: 8, kvHeads: 4 },
+  "8 experts": { ...deep, kvHeads: 4, experts: 8 },
+  "4 experts": { ...deep, kvHeads: 4, layers: 8, experts: 4 },
+};
+
+/** Names and shapes of all matrices of a model. */
+export function planTensorShapes(shape: SampleShape): [name: string, dims: number[]][] {
+  return matrices(shape).map(([name, rows, cols]) => {
+    const isExpert = shape.experts !== undefined && name.includes("ffn_");
+    return isExpert
+      ? [name.replace(".weight", "_exps.weight"), [shape.experts!, rows, cols]]
+      : [name, [rows, cols]];
+  });
+}
+
+/** A file of which there are only names, shapes and metadata: all that a plan needs. */
+export function planFile(shape: SampleShape): ModelFile {
+  const facts = new Map(planMetadata(shape));
+  const dtype = dtypeByName(shape.type)!;
+  const tensors = planTensorShapes(shape).map(([name, dims]) => ({ name, shape: dims, dtype }));
+  return {
+    name: "plan",
+    metadata: {
+      string: (key: string) => facts.get(key)?.value,
+      preview: (key: string) => facts.get(key),
+    },
+    tensors: new Map(tensors.map((tensor) => [tensor.name, tensor])),
+  } as unknown as ModelFile;
+}
+
+export function planMetadata(shape: SampleShape): [string, GgufValue][] {
+  if (shape.experts === undefined) return metadata(shape);
+  const u32 = (key: string, value: number): [string, GgufValue] => [key, { type: "u32", value }];
+  return [
+    ...metadata(shape),
+    u32("llama.expert_count", shape.experts),
+    u32("llama.expert_used_count", 2),
+  ];
+}
 
 function matrices(shape: SampleShape): [name: string, rows: number, cols: number][] {
   const { embed, feedForward, vocab } = shape;

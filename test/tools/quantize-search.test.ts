@@ -2,8 +2,9 @@
 // what is odd (groups of zeros, of equal values, of one sign, tiny and huge ones), with an importance matrix and without.
 
 import { describe, expect, test } from "vitest";
+import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes } from "../../src/dtypes/table.ts";
-import { plainQuantize } from "../../src/tools/quantize/chunk.ts";
+import { plainQuantize, quantizeChunk } from "../../src/tools/quantize/chunk.ts";
 import { fastQuantizer } from "../../src/tools/quantize/fast.ts";
 import { fastWiden, plainWiden } from "../../src/tools/quantize/widen.ts";
 import { Random } from "../support/random.ts";
@@ -34,17 +35,24 @@ const changes: Readonly<Record<string, Change>> = {
 
 const writable = allDTypes().filter(({ quantize, blockElems }) => quantize && blockElems > 1);
 
+/** Types that search a codebook do so block by block, and slowly. */
+function hasPoints({ block }: DType): boolean {
+  return block.kind === "quants" && (block.codebook?.size ?? 1) > 1;
+}
+
 describe.each(writable.map(({ name }) => name))("%s", (name) => {
   const dtype = writable.find((type) => type.name === name)!;
   test.each(Object.keys(changes))("values: %s", (kind) => {
     const random = new Random(5);
-    const elems = kind === "as they are" ? many : few;
+    const elems = kind === "as they are" && !hasPoints(dtype) ? many : few;
     const values = Float32Array.from({ length: elems }, (_, i) =>
       changes[kind]!(0.02 * random.normal(), i),
     );
     const importance = Float32Array.from({ length: 768 }, () => Math.exp(3 * random.normal()));
     const blocks = elems / dtype.blockElems;
-    for (const weights of [undefined, importance]) {
+    for (const weights of dtype.needsImportance === "always"
+      ? [importance]
+      : [undefined, importance]) {
       const [expected, got] = [0, 1].map(() => new Uint8Array(blocks * dtype.blockBytes)) as [
         Uint8Array,
         Uint8Array,
@@ -54,6 +62,25 @@ describe.each(writable.map(({ name }) => name))("%s", (name) => {
       expect(got.findIndex((byte, i) => byte !== expected[i])).toBe(-1);
     }
   });
+});
+
+test("sums that overflow are an error, not a block", () => {
+  const values = new Float32Array(256).map((_, i) => (i % 7) * 50 - 150);
+  const chunk = {
+    tensor: "t",
+    source: "f32",
+    target: "iq2_xs",
+    rows: 1,
+    cols: 256,
+    bytes: new Uint8Array(values.buffer),
+    importance: new Float32Array(256).fill(3e38),
+    measure: false,
+  };
+  for (const quantizer of [plainQuantize, quick]) {
+    expect(() => quantizeChunk(chunk, quantizer)).toThrow(
+      /tensor "t" has values or importances that are too large for iq2_xs/,
+    );
+  }
 });
 
 describe("half floats become the same floats", () => {

@@ -42,7 +42,7 @@ export const quantizeCommand: CliCommand = {
   examples: [
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M",
     "lantern quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type attn_v=q8_0 --report",
-    "lantern quantize model-f16.gguf small.gguf Q3_K_M --imatrix model.imatrix.gguf",
+    "lantern quantize model-f16.gguf small.gguf IQ2_M --imatrix model.imatrix.gguf",
   ],
   define(command, context) {
     defineFlags(command).action((input: string, output: string, type: string, flags) =>
@@ -57,7 +57,7 @@ function defineFlags(command: Command): Command {
     .argument("<output>", "the file to write")
     .argument(
       "<type>",
-      "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, IQ4_NL, IQ4_XS, F16, BF16 or F32",
+      "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M, Q5_K_S, Q5_K_M, Q6_K, IQ4_NL, IQ4_XS, IQ3_S, IQ3_M, MXFP4_MOE, TQ1_0, TQ2_0, F16, BF16 or F32; with --imatrix also Q2_K_S, IQ3_XXS, IQ3_XS, IQ2_XXS, IQ2_XS, IQ2_S, IQ2_M, IQ1_S and IQ1_M",
     )
     .option(
       "--tensor-type <pattern=type>",

@@ -52,7 +52,10 @@ type Wanted = z.infer<typeof wanted>;
 export function quantizeRoutes(server: ServerContext, library: ModelLibrary): RouteFamily {
   let job: Job | null = null;
   let abort: AbortController | undefined;
-  const view = async (): Promise<object> => ({ types: await quantizeTypes(), job });
+  const view = async (): Promise<object> => ({
+    types: await quantizeTypes({ imatrix: false }), // a report is made without one
+    job,
+  });
   const isRunning = () => job !== null && job.error === null && job.report === null;
   const start = (fields: Wanted, location: string): void => {
     const mine: Job = {

@@ -144,10 +144,12 @@ export async function imatrix(
   });
 }
 
-/** The file types that a model can be quantized to. */
-export async function quantizeTypes(): Promise<string[]> {
-  const { fileTypes } = await import("./file-types.ts");
-  return fileTypes.map(({ name }) => name);
+/** The file types that a model can be quantized to; with `imatrix: false` only those that need no importance matrix. */
+export async function quantizeTypes(options: { imatrix?: boolean } = {}): Promise<string[]> {
+  checkOptionNames("quantizeTypes()", options, { imatrix: true });
+  const { fileTypes, needsImportance } = await import("./file-types.ts");
+  const without = options.imatrix === false;
+  return fileTypes.filter((type) => !(without && needsImportance(type))).map(({ name }) => name);
 }
 
 /** Quantizes a GGUF file. `output` is a path, which is written atomically, or any sink for bytes. */
@@ -161,7 +163,7 @@ export async function quantize(
   const platform = await currentPlatform();
   const started = platform.now();
   const { fileTypeNamed } = await import("./file-types.ts");
-  const { planTensors } = await import("./plan.ts");
+  const { lackImportance, planTensors } = await import("./plan.ts");
   const { patternsOf } = await import("./patterns.ts");
   const fileType = fileTypeNamed(type);
   const patterns: TypePattern[] = patternsOf(options.tensorTypes ?? []);
@@ -178,9 +180,11 @@ export async function quantize(
       allowRequantize: options.allowRequantize ?? false,
       hasImportance: importance !== undefined,
     });
+    const lacking = lackImportance(plan, fileType, importance);
+    if (lacking.length > 0 && !options.dryRun) throw lacksImportance(lacking, fileType, options);
     const threads = options.threads ?? platform.cores;
     const tensors = options.dryRun
-      ? dryRun(plan)
+      ? dryRun(plan, lacking)
       : await withOutput(output, platform, outputOptions(options, plan, spec), async (sink) => {
           const { QuantizePool } = await import("./thread.ts");
           const { quantizeInto } = await import("./quantize.ts");
@@ -270,16 +274,39 @@ async function importanceOf(
   }
 }
 
-function dryRun(plan: readonly PlannedTensor[]): QuantizedTensor[] {
-  return plan.map(({ tensor, target, targetBytes, note }) => ({
-    name: tensor.name,
-    shape: tensor.shape,
-    from: tensor.dtype.name,
-    to: target.name,
-    bytesBefore: tensor.byteLength,
-    bytesAfter: targetBytes,
-    ...(note !== undefined && { note }),
-  }));
+function dryRun(
+  plan: readonly PlannedTensor[],
+  lacking: readonly PlannedTensor[],
+): QuantizedTensor[] {
+  return plan.map((planned) => {
+    const { tensor, target, targetBytes } = planned;
+    const note = lacking.includes(planned)
+      ? `${target.name} needs an importance matrix (--imatrix)`
+      : planned.note;
+    return {
+      name: tensor.name,
+      shape: tensor.shape,
+      from: tensor.dtype.name,
+      to: target.name,
+      bytesBefore: tensor.byteLength,
+      bytesAfter: targetBytes,
+      ...(note !== undefined && { note }),
+    };
+  });
+}
+
+/** Without one the result would be useless, and the search takes long: said before anything is done. */
+function lacksImportance(
+  lacking: readonly PlannedTensor[],
+  { name }: { name: string },
+  { imatrix: file }: QuantizeOptions,
+): UsageError {
+  const { tensor, target } = lacking[0]!;
+  const more = lacking.length > 1 ? ` and ${lacking.length - 1} more` : "";
+  const has = file === undefined ? "none was given" : `${file} has none for it`;
+  return new UsageError(
+    `quantize: ${name} needs an importance matrix for "${tensor.name}" (${target.name})${more}, and ${has}. Make one with "lantern imatrix -m MODEL -f TEXT -o FILE" and give it with --imatrix FILE, or choose a type that needs none (IQ3_S, Q2_K)`,
+  );
 }
 
 /** The input, with all of its files, is never replaced. */

@@ -54,6 +54,10 @@ export type Quantize = (
 export const plainQuantize: Quantize = (target, values, bytes, blocks, importance) =>
   target.quantize!(values, 0, bytes, 0, blocks, importance);
 
+/** Values that are read back at a time: they stay in the caches. */
+const pieceElems = 1 << 14;
+const restored = new Float32Array(pieceElems);
+
 /** Scratch for the chunk as float32: grows to the largest chunk of a thread. */
 let scratch = new Float32Array(0);
 
@@ -71,7 +75,9 @@ export function quantizeChunk(
   if (!Number.isFinite(largest)) throw notFinite(values, chunk);
   const bytes = new Uint8Array((elems / target.blockElems) * target.blockBytes);
   quantize(target, values, bytes, elems / target.blockElems, chunk.importance);
-  if (largest > suspicious && target.blockBytes !== 4) checkFinite(target, bytes, elems, chunk);
+  // Importances may be large where values are not, and sums of both overflow.
+  const mayOverflow = largest > suspicious || chunk.importance !== undefined;
+  if (mayOverflow && target.blockBytes !== 4) checkFinite(target, bytes, elems, chunk);
   return { bytes, error: chunk.measure ? errorOf(target, values, bytes) : undefined };
 }
 
@@ -84,24 +90,28 @@ function notFinite(values: Float32Array, { tensor }: Chunk): ModelError {
 }
 
 /** A large finite value, or a scale derived from it, can still overflow as a half float. */
-function checkFinite(target: DType, bytes: Uint8Array, elems: number, { tensor }: Chunk): void {
-  const back = new Float32Array(elems);
-  target.dequantize(bytes, 0, back, 0, elems / target.blockElems);
-  if (back.every((value) => Number.isFinite(value))) return;
-  throw new ModelError(
-    `quantize: tensor "${tensor}" has values that are too large for ${target.name}. Choose another type for it with --tensor-type`,
-  );
+function checkFinite(target: DType, bytes: Uint8Array, elems: number, chunk: Chunk): void {
+  const { blockElems, blockBytes } = target;
+  for (let at = 0; at < elems; at += pieceElems) {
+    const count = Math.min(pieceElems, elems - at);
+    target.dequantize(bytes, (at / blockElems) * blockBytes, restored, 0, count / blockElems);
+    for (let i = 0; i < count; i++)
+      if (!Number.isFinite(restored[i]!)) throw tooLarge(target, chunk);
+  }
 }
 
-/** Values per piece when measuring the error: stays in the caches. */
-const errorPiece = 1 << 14;
-const restored = new Float32Array(errorPiece);
+function tooLarge(target: DType, { tensor, importance }: Chunk): ModelError {
+  const or = importance ? " or importances" : "";
+  return new ModelError(
+    `quantize: tensor "${tensor}" has values${or} that are too large for ${target.name}. Choose another type for it with --tensor-type`,
+  );
+}
 
 function errorOf(target: DType, values: Float32Array, bytes: Uint8Array): ChunkError {
   const { blockElems, blockBytes } = target;
   const error = { squaredError: 0, squares: 0, maxError: 0, maxValue: 0 };
-  for (let at = 0; at < values.length; at += errorPiece) {
-    const count = Math.min(errorPiece, values.length - at);
+  for (let at = 0; at < values.length; at += pieceElems) {
+    const count = Math.min(pieceElems, values.length - at);
     const from = (at / blockElems) * blockBytes;
     target.dequantize(bytes, from, restored, 0, count / blockElems);
     for (let i = 0; i < count; i++) {

@@ -2,19 +2,34 @@
 // by plan.ts. The mixes are llama.cpp's, so that a file type gives the same file.
 //
 // "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. The rules for Falcon
-// are left out, because this build does not know that architecture.
+// and Bailing MoE 3 are left out, because this build does not know these architectures.
 
 import { byName } from "../../base/by-name.ts";
 import { UsageError } from "../../base/errors.ts";
+import { dtypeByName } from "../../dtypes/table.ts";
 
 /** What a tensor is for, as far as mixes depend on it. */
-export type Role = "output" | "embedding" | "attnV" | "attnK" | "attnOutput" | "ffnDown" | "other";
+export type Role =
+  | "output"
+  | "embedding"
+  | "attnV"
+  | "attnK"
+  | "attnQ"
+  | "attnOutput"
+  | "ffnDown"
+  | "ffnGate"
+  | "ffnUp"
+  | "other";
 
 /** What a mix may depend on. */
 export interface MixFacts {
-  /** The index of the tensor among those of its role, and their number. */
+  /** The index of the tensor among those of its role, and their number; with experts, the index of its layer. */
   readonly layer: number;
   readonly layers: number;
+  /** The index of the tensor among those of its role, with experts, too. */
+  readonly counted: number;
+  /** Matrices in the tensor: one per expert. */
+  readonly matrices: number;
   /** Query heads per KV head. */
   readonly sharedHeads: number;
   readonly experts: number;
@@ -32,6 +47,12 @@ export interface FileType {
   readonly mix?: Partial<Record<Role, Choice>>;
   /** The type of attn_output in models with 8 experts, instead of the mix's. */
   readonly expertsAttnOutput?: string;
+  /** The type of the output matrix, instead of special.output. */
+  readonly output?: string;
+  /** Whether the mix holds for models with 8 experts and with 80 layers, too, which have rules of their own otherwise. */
+  readonly mixIsFinal?: true;
+  /** A tensor type that layers of such a file get only with an importance matrix, where the base type does not say so. */
+  readonly needsImportance?: string;
 }
 
 /** The first and the last eighth of the layers, and every third in between. */
@@ -45,6 +66,32 @@ function isFirst({ layer, layers }: MixFacts, parts: number): boolean {
 }
 
 const moreBits: Choice = (facts) => (getsMoreBits(facts) ? "q6_k" : undefined);
+
+/** The 1- and 2-bit types: `better` for what suffers most. */
+function lowBits(
+  better: string,
+  attnOutput?: string,
+): Pick<FileType, "mix" | "output" | "mixIsFinal"> {
+  return {
+    output: "q5_k",
+    mixIsFinal: true,
+    mix: {
+      embedding: () => better,
+      attnV: ({ sharedHeads, experts }) => (sharedHeads >= 4 || experts >= 4 ? "q4_k" : better),
+      attnK: ({ experts }) => (experts === 8 ? "q4_k" : undefined),
+      ffnDown: ({ counted, layers }) => (counted < Math.floor(layers / 8) ? better : undefined),
+      attnOutput: ({ experts }) => (experts === 8 ? "q5_k" : attnOutput),
+    },
+  };
+}
+
+const sharedValues: Choice = ({ sharedHeads }) => (sharedHeads >= 4 ? "q4_k" : undefined);
+
+/** Of the layers between the first and the last eighth. */
+const fewerBitsBetween: Choice = (facts) =>
+  isFirst(facts, 8) || facts.layer >= Math.floor((7 * facts.layers) / 8) ? undefined : "iq3_xxs";
+
+const ternaryMix: FileType["mix"] = { embedding: () => "q4_k" };
 
 const nonlinearMix: FileType["mix"] = {
   attnV: ({ sharedHeads }) => (sharedHeads >= 4 ? "q5_k" : undefined),
@@ -80,6 +127,16 @@ export const fileTypes: readonly FileType[] = [
       attnOutput: () => "q3_k",
     },
     expertsAttnOutput: "q5_k",
+  },
+  {
+    name: "Q2_K_S",
+    id: 21,
+    base: "q2_k",
+    needsImportance: "q2_k",
+    mix: {
+      attnV: sharedValues,
+      ffnDown: (facts) => (isFirst(facts, 8) ? "q4_k" : undefined),
+    },
   },
   { name: "Q3_K_S", id: 11, base: "q3_k", expertsAttnOutput: "q5_k" },
   {
@@ -121,7 +178,87 @@ export const fileTypes: readonly FileType[] = [
   { name: "Q6_K", id: 18, base: "q6_k" },
   { name: "IQ4_NL", id: 25, base: "iq4_nl", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
   { name: "IQ4_XS", id: 30, base: "iq4_xs", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
+  {
+    name: "IQ3_XXS",
+    id: 23,
+    base: "iq3_xxs",
+    output: "q5_k",
+    mix: {
+      embedding: () => "iq3_s",
+      attnV: ({ sharedHeads, hasImportance }) =>
+        sharedHeads >= 4 ? "q4_k" : hasImportance ? undefined : "iq3_s",
+      attnK: () => "iq2_s",
+      attnQ: () => "iq2_s",
+      ffnDown: (facts) => (facts.hasImportance ? undefined : isFirst(facts, 8) ? "q4_k" : "q3_k"),
+      attnOutput: () => "iq3_s",
+    },
+    expertsAttnOutput: "q5_k",
+  },
+  {
+    name: "IQ3_XS",
+    id: 22,
+    base: "iq3_s",
+    needsImportance: "iq3_xxs",
+    mix: {
+      attnV: sharedValues,
+      attnK: () => "iq3_xxs",
+      attnQ: () => "iq3_xxs",
+      ffnGate: fewerBitsBetween,
+      ffnUp: fewerBitsBetween,
+    },
+    expertsAttnOutput: "q5_k",
+  },
+  {
+    name: "IQ3_S",
+    id: 26,
+    base: "iq3_s",
+    mix: { attnV: sharedValues },
+    expertsAttnOutput: "q5_k",
+  },
+  {
+    name: "IQ3_M",
+    id: 27,
+    base: "iq3_s",
+    mix: {
+      attnV: () => "q4_k",
+      ffnDown: (facts) =>
+        isFirst(facts, 8) || (facts.experts === 8 && getsMoreBits(facts)) ? "q4_k" : undefined,
+      attnOutput: () => "q4_k",
+    },
+    expertsAttnOutput: "q5_k",
+  },
+  { name: "IQ2_XXS", id: 19, base: "iq2_xxs", ...lowBits("q2_k") },
+  { name: "IQ2_XS", id: 20, base: "iq2_xs", ...lowBits("q2_k") },
+  { name: "IQ2_S", id: 28, base: "iq2_xs", ...lowBits("iq3_s", "iq3_s") },
+  { name: "IQ2_M", id: 29, base: "iq2_s", ...lowBits("iq3_s", "iq3_s") },
+  { name: "IQ1_S", id: 24, base: "iq1_s", ...lowBits("q2_k", "iq2_xxs") },
+  { name: "IQ1_M", id: 31, base: "iq1_m", ...lowBits("q2_k", "iq2_xxs") },
+  { name: "TQ1_0", id: 36, base: "tq1_0", mix: ternaryMix },
+  { name: "TQ2_0", id: 37, base: "tq2_0", mix: ternaryMix },
+  {
+    name: "MXFP4_MOE",
+    id: 38,
+    base: "mxfp4",
+    output: "q8_0",
+    mixIsFinal: true,
+    mix: byRole(({ matrices }) => (matrices > 1 ? undefined : "q8_0")),
+  },
 ];
+
+/** The same choice for all roles. */
+function byRole(choice: Choice): Record<Exclude<Role, "output">, Choice> {
+  return {
+    embedding: choice,
+    attnV: choice,
+    attnK: choice,
+    attnQ: choice,
+    attnOutput: choice,
+    ffnDown: choice,
+    ffnGate: choice,
+    ffnUp: choice,
+    other: choice,
+  };
+}
 
 const aliases: Readonly<Record<string, string>> = byName({
   Q3_K: "Q3_K_M",
@@ -150,8 +287,22 @@ export const fallbacks: Readonly<Record<string, string>> = byName({
   q4_k: "q5_0",
   q5_k: "q5_1",
   q6_k: "q8_0",
+  tq1_0: "q4_0",
+  tq2_0: "q4_0",
+  iq1_s: "iq4_nl",
+  iq1_m: "iq4_nl",
+  iq2_xxs: "iq4_nl",
+  iq2_xs: "iq4_nl",
+  iq2_s: "iq4_nl",
+  iq3_xxs: "iq4_nl",
+  iq3_s: "iq4_nl",
   iq4_xs: "iq4_nl",
 });
+
+/** Whether such a file cannot be made without an importance matrix. */
+export function needsImportance({ base, needsImportance: other }: FileType): boolean {
+  return other !== undefined || dtypeByName(base)!.needsImportance !== undefined;
+}
 
 export function fileTypeNamed(name: string): FileType {
   const wanted = name.toUpperCase();

@@ -57,6 +57,9 @@ export async function readImportance(file: ModelFile, path: string): Promise<Imp
     if (sums.length % counts.length !== 0) {
       throw wrong(`${name}${countsSuffix}`, counts.length, `a divisor of ${sums.length} sums`);
     }
+    // A quantizer would find nothing with these: no error is smaller than one that is not a number.
+    const odd = sums.find((sum) => !(sum >= 0 && sum < Number.POSITIVE_INFINITY));
+    if (odd !== undefined) throw wrong(`${name}${sumsSuffix}`, odd, "numbers from 0 up");
     means.set(name, meansOf(sums, counts));
   }
   const chunks = file.metadata.number("imatrix.chunk_count") ?? 0;

@@ -53,12 +53,15 @@ export class Lanes {
   }
   /** nearestInt() of float32-math.ts, clamped to low..high. */
   nearest(x: Floats, low: number, high: number): Floats {
+    return this.k.op("f32v.from_i32v", [this.nearestInt(x, low, high)]);
+  }
+  /** The same as integers. */
+  nearestInt(x: Floats, low: number, high: number): Mask {
     const { k } = this;
     const pushed = k.op("f32v.as_i32v", [this.add(x, this.constant(12582912))]);
     const bits = k.op("i32v.and", [pushed, k.op("i32v.const", [], 0x7fffff)]);
     const integer = k.op("i32v.sub", [bits, k.op("i32v.const", [], 0x400000)]);
     const above = k.op("i32v.max_s", [integer, k.op("i32v.const", [], low)]);
-    const quant = k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
-    return k.op("f32v.from_i32v", [quant]);
+    return k.op("i32v.min_s", [above, k.op("i32v.const", [], high)]);
   }
 }

@@ -7,6 +7,7 @@ import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
 import { type FileType, fallbacks, type MixFacts, type Role, special } from "./file-types.ts";
+import type { Importance } from "./importance.ts";
 
 export interface PlanOptions {
   type: FileType;
@@ -89,12 +90,15 @@ const valueParts: readonly string[] = ["attn_qkv.weight", "attn_kv_b.weight", "a
 /** Roles by a part of the name, tested in this order after those above. */
 const rolesByPart: readonly (readonly [string, Role])[] = [
   ["attn_k.weight", "attnK"],
-  ["attn_q.weight", "other"],
+  ["attn_q.weight", "attnQ"],
   ["attn_output.weight", "attnOutput"],
-  ["ffn_up", "other"],
-  ["ffn_gate", "other"],
+  ["ffn_up", "ffnUp"],
+  ["ffn_gate", "ffnGate"],
   ["ffn_down", "ffnDown"],
 ];
+
+/** Roles whose mixes ask for the layer. */
+const layered: readonly Role[] = ["ffnDown", "ffnGate", "ffnUp"];
 
 export function planTensors(file: ModelFile, options: PlanOptions): PlannedTensor[] {
   const tensors = inFileOrder([...file.tensors.values()]);
@@ -110,6 +114,22 @@ export function planTensors(file: ModelFile, options: PlanOptions): PlannedTenso
   });
   chooser.checkPatterns();
   return planned;
+}
+
+/** Tensors that nothing is known of, and that their type needs an importance matrix for; llama.cpp refuses the same ones. */
+export function lackImportance(
+  plan: readonly PlannedTensor[],
+  type: FileType,
+  importance: Importance | undefined,
+): PlannedTensor[] {
+  return plan.filter(({ tensor, target }) => {
+    if (tensor.dtype === target) return false;
+    const needs =
+      target.needsImportance ?? (type.needsImportance === target.name ? "layers" : undefined);
+    const isOutside = tensor.name === outputName || embeddingNames.includes(tensor.name);
+    if (!needs || (needs === "layers" && isOutside)) return false;
+    return importance?.of(tensor, 0) === undefined;
+  });
 }
 
 /** llama.cpp's order: tensors outside the layers first, then layer by layer, by name. */
@@ -157,7 +177,7 @@ class TypeChooser {
   readonly #base: DType;
   readonly #embeddingIsOutput: boolean;
   readonly #values: number;
-  readonly #seen = { attnV: 0, ffnDown: 0 };
+  readonly #seen = new Map<Role, number>();
   readonly #met = new Set<TypePattern>();
 
   constructor(tensors: readonly TensorInfo[], model: ModelFacts, options: PlanOptions) {
@@ -204,10 +224,11 @@ class TypeChooser {
     const role = roleOf(name);
     if (role === "output" || (role === "embedding" && this.#embeddingIsOutput)) {
       if (shape.at(-1)! % this.#base.blockElems !== 0) return special.outputOddRows;
-      return type.base === special.outputOddRows ? type.base : special.output;
+      return type.base === special.outputOddRows ? type.base : (type.output ?? special.output);
     }
-    const facts = this.#facts(role, name);
+    const facts = this.#facts(role, name, shape);
     const chosen = type.mix?.[role]?.(facts) ?? type.base;
+    if (type.mixIsFinal) return chosen;
     if (role === "attnV") return this.#values8(this.#largeModel(chosen));
     if (role === "attnK") return this.#values8(chosen);
     const eight = this.#model.experts === 8;
@@ -223,12 +244,14 @@ class TypeChooser {
     return this.#model.isLarge && (from as readonly string[]).includes(chosen) ? to : chosen;
   }
 
-  #facts(role: Role, name: string): MixFacts {
+  #facts(role: Role, name: string, shape: readonly number[]): MixFacts {
     const { layers, sharedHeads, experts, hasImportance } = this.#model;
-    const rest = { sharedHeads, experts, hasImportance };
-    if (role === "attnV") return { layer: this.#seen.attnV++, layers: this.#values, ...rest };
-    if (role !== "ffnDown") return { layer: 0, layers, ...rest };
-    const counted = this.#seen.ffnDown++;
+    const matrices = shape.slice(0, -2).reduce((a, b) => a * b, 1);
+    const counted = this.#seen.get(role) ?? 0;
+    this.#seen.set(role, counted + 1);
+    const rest = { counted, matrices, sharedHeads, experts, hasImportance };
+    if (role === "attnV") return { layer: counted, layers: this.#values, ...rest };
+    if (!layered.includes(role)) return { layer: 0, layers, ...rest };
     // Experts may be separate tensors: several of them belong to one layer.
     const layer = experts > 1 ? Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? 0) : counted;
     return { layer, layers, ...rest };

@@ -3,11 +3,13 @@
 // that do not fill four lanes, and groups that a plain search leaves early, are searched plainly.
 
 import { type BlockSearch, plainSearch, searchedElems } from "../../dtypes/block-search.ts";
+import type { LadderSearch } from "../../dtypes/ladder-search.ts";
 import { nearestNonlinear, nonlinearValues } from "../../dtypes/nonlinear-codebook.ts";
 import { type AffineLadder, type BlockFits, zeroBlock } from "../../dtypes/scale-search.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
+import { vectorLadderSearch } from "./ladder.ts";
 import {
   affineKernel,
   FOUND,
@@ -40,6 +42,7 @@ const scratchBytes = 32 * 16;
 const pageBytes = 65536;
 
 class VectorSearch implements BlockSearch {
+  readonly ladder: LadderSearch = vectorLadderSearch();
   readonly #memory: WebAssembly.Memory;
   readonly #floats: Float32Array;
   /** Made at first use: a file needs two or three of them. */
