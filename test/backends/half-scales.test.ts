@@ -116,7 +116,9 @@ test.each(rowCases)("rows of %s out of tiles for %s", async (type, _, halves, ta
   const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
-  await store.upload(weight, reading(bytes), new Packer(program, arena.views, () => false));
+  const packer = new Packer(program, arena.views, {}, () => false);
+  await store.upload(weight, reading(bytes), packer);
+  await packer.flush();
   const read = makeRowReader(store.rowsOf(weight), arena.views);
   const [expected, got] = [new Float32Array(k), new Float32Array(k)];
   for (let row = 0; row < n; row++) {

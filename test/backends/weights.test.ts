@@ -38,12 +38,13 @@ test.each(cases)("rows of %s out of tiles for %s, dot4 %s", async (type, _name, 
   const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
-  const packer = new Packer(program, arena.views, () => false);
+  const packer = new Packer(program, arena.views, {}, () => false);
   await store.upload(
     weight,
     async (target, at) => target.set(bytes.subarray(at, at + target.length)),
     packer,
   );
+  await packer.flush();
 
   expect(store.get(weight).raw).toBeUndefined();
   const read = makeRowReader(store.rowsOf(weight), arena.views);
@@ -70,7 +71,9 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
     const floats = new Float32Array(target.buffer, target.byteOffset, target.length / 4);
     for (let i = 0; i < floats.length; i++) floats[i] = at / 4 + i;
   };
-  await store.upload(weight, read, new Packer(program, arena.views, () => false));
+  const packer = new Packer(program, arena.views, {}, () => false);
+  await store.upload(weight, read, packer);
+  await packer.flush();
   expect(reads.length).toBeGreaterThan(2);
   const readRow = makeRowReader(store.rowsOf(weight), arena.views);
   const row = new Float32Array(cols);

@@ -161,9 +161,10 @@ export class CpuBackend implements Backend {
     const reference = referenceMemory(layout);
     const inWasm = instantiate(module, memory);
     const inNative = () => (native ? openNativeJob(native, host, memory.buffer, 0) : {});
+    const kernels = guard?.kernels(inWasm, inNative, layout.target) ?? { ...inWasm, ...inNative() };
     const executors = makeExecutors({
       program,
-      kernels: guard?.kernels(inWasm, inNative, layout.target) ?? { ...inWasm, ...inNative() },
+      kernels,
       views,
       thread: 0,
       leader: compiled.leaderNodes.map(
@@ -181,7 +182,7 @@ export class CpuBackend implements Backend {
       records && new BatchRecords(buffer, records, this.threads, executors.length);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
-    const packer = new Packer(packing, views, () => helpers.isLost);
+    const packer = new Packer(packing, views, kernels, () => helpers.isLost);
     const jobOf = (first: PackProgram | undefined): JobOf => {
       const job = { module, memory, native, packing: first, program, records, guard: guard?.job };
       return (thread) => ({ ...job, thread });
@@ -196,6 +197,7 @@ export class CpuBackend implements Backend {
     await weights.upload(weight, read, packer);
     missing.delete(weight.name);
     if (missing.size > 0) return;
+    await packer.flush();
     packer.finish();
     await helpers.ready();
   }

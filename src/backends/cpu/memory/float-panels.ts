@@ -5,12 +5,20 @@
 // for that, nothing is widened, also for several tokens.
 
 import { bf16ToF32, f16ToF32 } from "../../../base/half.ts";
+import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import {
+  acceptRaised,
   HALF_PANEL_HEADER,
   packHalfPanel,
   readHalfPanel,
 } from "../../../kernels/ops/packed/half-panels.ts";
+import {
+  packCodedHalvesKernel,
+  packF32Kernel,
+  packHalvesKernel,
+} from "../../../kernels/ops/packed/pack-floats.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import type { LayoutTarget } from "../../../kernels/ops/packed/packing.ts";
 import type { Halves, KernelTarget } from "../../../kernels/target.ts";
 
 export type FloatType = "f32" | "f16" | "bf16";
@@ -20,7 +28,11 @@ export interface FloatPanels {
   rowPanelBytes(cols: number): number;
   /** The kernel that widens a panel: (panel, out, n). */
   readonly widen?: string;
-  /** Packs up to 16 rows of the file into the panel at this address, which must be zero. */
+  /** The kernel that packs 16 rows. */
+  packKernel(dtype: string, target: LayoutTarget): Kernel;
+  /** Completes what the kernel packed at this address; false: its rows have to be packed by pack(). */
+  accept?(buffer: ArrayBufferLike, at: number): boolean;
+  /** Packs up to 16 rows of the file into the panel at this address. Missing rows must be zero there. */
   pack(source: DataView, rows: number, cols: number, buffer: ArrayBufferLike, at: number): void;
   /** Reads row 0 to 15 of the panel at this address into target[to...]. */
   read(
@@ -35,6 +47,7 @@ export interface FloatPanels {
 
 const f32Panels: FloatPanels = {
   rowPanelBytes: (cols) => 4 * PANEL_ROWS * cols,
+  packKernel: (_, target) => packF32Kernel(target),
   pack: (source, rows, cols, buffer, at) => {
     const words = new Uint32Array(buffer, at, PANEL_ROWS * cols);
     for (let row = 0; row < rows; row++) {
@@ -52,6 +65,11 @@ const f32Panels: FloatPanels = {
 const codedF16Panels: FloatPanels = {
   rowPanelBytes: (cols) => HALF_PANEL_HEADER + 2 * PANEL_ROWS * cols,
   widen: "widen_tile_f16",
+  packKernel: packCodedHalvesKernel,
+  accept: (buffer, at) => {
+    const words = HALF_PANEL_HEADER / 4;
+    return acceptRaised(new Int32Array(buffer, at, words), new Float32Array(buffer, at, words));
+  },
   pack: (source, rows, cols, buffer, at) => {
     const codes = new Uint16Array(buffer, at + HALF_PANEL_HEADER, PANEL_ROWS * cols);
     packHalfPanel(source, rows, cols, codes, new Float32Array(buffer, at, HALF_PANEL_HEADER / 4));
@@ -67,6 +85,7 @@ const codedF16Panels: FloatPanels = {
 function plainHalfPanels(value: (bits: number) => number): FloatPanels {
   return {
     rowPanelBytes: (cols) => 2 * PANEL_ROWS * cols,
+    packKernel: packHalvesKernel,
     pack: (source, rows, cols, buffer, at) => {
       const halves = new Uint16Array(buffer, at, PANEL_ROWS * cols);
       for (let row = 0; row < rows; row++) {

@@ -14,7 +14,7 @@ import { BLOCK_BYTES, type NativeJob } from "../native/entry.ts";
 import type { NativeKernels } from "../native/native.ts";
 import { placeRecords, type RecordArea } from "../threads/records.ts";
 import { Arena, REPORT_BYTES } from "./arena.ts";
-import type { PackProgram } from "./repack.ts";
+import { type PackProgram, packKernels } from "./repack.ts";
 import { WeightStore } from "./weights.ts";
 
 export interface LayoutRequest {
@@ -63,7 +63,8 @@ export function layOut(request: LayoutRequest): Layout | string {
   const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
-  const compiled = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });
+  const program = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });
+  const compiled = withPackKernels(program, packing, native);
   const job = native && nativeJob(native, compiled, arena, threads);
   if (typeof job === "string") return job;
   const instructions = compiled.program.instructions.length;
@@ -72,6 +73,18 @@ export function layOut(request: LayoutRequest): Layout | string {
     ? arena.allocate(threads * REPORT_BYTES, "work", "guard reports", threads)
     : undefined;
   return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
+}
+
+/** With the kernels that pack weights. A target's layout needs its vectors: what has no machine code there is TypeScript. */
+function withPackKernels(
+  compiled: Compiled,
+  packing: PackProgram,
+  native: NativeKernels | undefined,
+): Compiled {
+  const added = packKernels(packing);
+  if (!native) return { ...compiled, kernels: [...compiled.kernels, ...added] };
+  const lowered = added.filter((kernel) => typeof native.lower(kernel) !== "string");
+  return { ...compiled, nativeKernels: [...compiled.nativeKernels, ...lowered] };
 }
 
 /** The machine code of these kernels; a sentence: why one of them has none. */

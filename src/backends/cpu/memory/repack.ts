@@ -1,17 +1,26 @@
-// Packs weights from the file's layout into row panels, on all threads: while the next piece of a matrix is read into one
-// buffer of the shared memory, leader and helpers pack the piece in the other.
+// Packs weights from the file's layout into row panels, on all threads: while the next piece of the file is read into one
+// buffer of the shared memory, leader and helpers pack the piece in the other. That goes on from one matrix to the next: the
+// last piece of a matrix is packed while the first of the next one is read.
+//
+// A row panel is packed by a kernel (kernels/ops/packed/pack-kernels.ts), or in TypeScript (pack.ts) where there is none.
 //
 // To the team (team.ts) this is a program like any other: one instruction per matrix, of which only that of the current piece
 // has chunks, a row panel each. Helpers run this program first, and the model's after it.
 
 import { WorkerError } from "../../../base/errors.ts";
+import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
+import { acceptRaised } from "../../../kernels/ops/packed/half-panels.ts";
 import { type PanelMemory, packPanel } from "../../../kernels/ops/packed/pack.ts";
-import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { visitsOf } from "../../../kernels/ops/packed/pack-floats.ts";
+import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
+import { packKernelOf } from "../../../kernels/ops/packed/pack-kernels.ts";
+import { factorsBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightReader } from "../../backend.ts";
-import type { Executor } from "../executor.ts";
+import type { Executor, Kernels } from "../executor.ts";
 import { waitForOthers } from "../threads/batch-wait.ts";
 import { controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
@@ -43,6 +52,8 @@ export interface PackProgram {
   /** Addresses of the two buffers. */
   readonly buffers: readonly [number, number];
   readonly bufferBytes: number;
+  /** Scratch memory of kernels, for each thread. */
+  readonly scratch: number;
 }
 
 const INSTRUCTION = 0;
@@ -73,14 +84,39 @@ export function layOutPacking(
       arena.allocate(bufferBytes, "work", "second piece of a file"),
     ],
     bufferBytes,
+    scratch: arena.allocate(threads * PACK_SCRATCH_BYTES, "work", "scratch of packing", threads),
   };
 }
 
-/** The executors of the instructions, on any thread. */
-export function packExecutors(program: PackProgram, views: ArenaViews): Executor[] {
+/** The kernels that a program calls where it has them: one for each type. */
+export function packKernels({ instructions, target }: PackProgram): Kernel[] {
+  const kernels = new Map<string, Kernel | undefined>();
+  for (const { kind, dtype } of instructions) {
+    if (!kernels.has(dtype)) kernels.set(dtype, kernelMakers[kind](dtype, target));
+  }
+  return [...kernels.values()].filter((kernel) => kernel !== undefined);
+}
+
+const kernelMakers: Readonly<
+  Record<PackInstruction["kind"], (dtype: string, target: KernelTarget) => Kernel | undefined>
+> = {
+  blocks: packKernelOf,
+  floats: (dtype, target) => floatPanelsFor(floatTypeOf(dtype)!, target).packKernel(dtype, target),
+};
+
+/** The executors of the instructions, on thread `thread`. */
+export function packExecutors(
+  program: PackProgram,
+  views: ArenaViews,
+  kernels: Kernels,
+  thread: number,
+): Executor[] {
+  const scratch = program.scratch + thread * PACK_SCRATCH_BYTES;
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
   return program.instructions.map((instruction, index) => {
-    const pack = packers[instruction.kind](instruction, program.target, views);
+    const kernel = kernels[`pack_${instruction.dtype}`];
+    const context = { views, target: program.target, kernel, scratch };
+    const pack = packers[instruction.kind](instruction, context);
     const { rowBytes } = instruction;
     return {
       chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / PANEL_ROWS) : 0),
@@ -88,10 +124,18 @@ export function packExecutors(program: PackProgram, views: ArenaViews): Executor
         const row = chunk * PANEL_ROWS;
         const rows = Math.min(PANEL_ROWS, piece[ROWS]! - row);
         const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
-        pack(new DataView(views.buffer, at, rows * rowBytes), rows, piece[FIRST_PANEL]! + chunk);
+        pack(at, rows, piece[FIRST_PANEL]! + chunk);
       },
     };
   });
+}
+
+/** A piece of a file in one of the buffers. */
+interface Piece {
+  readonly index: number;
+  readonly firstPanel: number;
+  readonly rows: number;
+  readonly buffer: number;
 }
 
 /** The leader's side. */
@@ -100,19 +144,24 @@ export class Packer {
   readonly #views: ArenaViews;
   readonly #team: TeamMember;
   readonly #isLost: () => boolean;
+  /** Read, but not packed yet. */
+  #pending: Piece | undefined;
   /** Time spent packing so far. */
   packMs = 0;
 
   /** `isLost`: whether a helper has died. */
-  constructor(program: PackProgram, views: ArenaViews, isLost: () => boolean) {
+  constructor(program: PackProgram, views: ArenaViews, kernels: Kernels, isLost: () => boolean) {
     this.#isLost = isLost;
     this.#program = program;
     this.#views = views;
-    const executors = packExecutors(program, views);
+    const executors = packExecutors(program, views, kernels, 0);
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
-  /** Reads and packs the weight of instruction `index`, one matrix after the other. */
+  /**
+   * Reads what instruction `index` is for, one matrix after the other, and packs all but its last piece: that one is packed while
+   * the next weight is read, or by flush().
+   */
   async pack(index: number, read: WeightReader): Promise<void> {
     const { matrices } = this.#program.instructions[index]!;
     for (let matrix = 0; matrix < matrices; matrix++) await this.#packMatrix(index, matrix, read);
@@ -123,22 +172,25 @@ export class Packer {
     const { rows, rowBytes } = instructions[index]!;
     const firstByte = matrix * rows * rowBytes;
     const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS);
-    const panel = PANEL_ROWS * rowBytes;
-    const pieceRows = Math.floor(bufferBytes / panel) * PANEL_ROWS;
-    const rowsOf = (row: number) => Math.min(pieceRows, rows - row);
-    const readPiece = (row: number, buffer: number) => {
+    const pieceRows = Math.floor(bufferBytes / (PANEL_ROWS * rowBytes)) * PANEL_ROWS;
+    for (let row = 0; row < rows; row += pieceRows) {
+      const count = Math.min(pieceRows, rows - row);
+      const buffer = 1 - (this.#pending?.buffer ?? 1);
       const at = buffers[buffer]!;
-      const target = this.#views.u8.subarray(at, at + rowsOf(row) * rowBytes);
-      return read(target, firstByte + row * rowBytes);
-    };
-    await readPiece(0, 0);
-    for (let row = 0, buffer = 0; row < rows; row += pieceRows, buffer = 1 - buffer) {
-      const next = row + pieceRows;
-      const reading = next < rows ? readPiece(next, 1 - buffer) : undefined;
-      reading?.catch(() => {}); // awaited below, after what may throw before it
-      await this.#run(index, firstPanel + row / PANEL_ROWS, rowsOf(row), buffer);
+      const target = this.#views.u8.subarray(at, at + count * rowBytes);
+      const reading = read(target, firstByte + row * rowBytes);
+      reading.catch(() => {}); // awaited below, after what may throw before it
+      await this.flush();
       await reading;
+      this.#pending = { index, firstPanel: firstPanel + row / PANEL_ROWS, rows: count, buffer };
     }
+  }
+
+  /** Packs what was read last. */
+  async flush(): Promise<void> {
+    const piece = this.#pending;
+    this.#pending = undefined;
+    if (piece) await this.#run(piece);
   }
 
   /** Ends this program, so that the helpers go on to the model's. */
@@ -146,7 +198,7 @@ export class Packer {
     this.#team.stop();
   }
 
-  async #run(index: number, firstPanel: number, rows: number, buffer: number): Promise<void> {
+  async #run({ index, firstPanel, rows, buffer }: Piece): Promise<void> {
     const piece = this.#program.piece / 4;
     const { i32 } = this.#views;
     i32[piece + INSTRUCTION] = index;
@@ -164,26 +216,49 @@ export class Packer {
   }
 }
 
-/** Packs up to 16 rows into panel number `panel`. */
-type PackRows = (source: DataView, rows: number, panel: number) => void;
+/** Packs up to 16 rows at this address into panel number `panel`. */
+type PackRows = (from: number, rows: number, panel: number) => void;
+
+interface PackContext {
+  readonly views: ArenaViews;
+  readonly target: KernelTarget;
+  /** For panels of 16 rows; undefined: there is none. */
+  readonly kernel: Kernels[string] | undefined;
+  readonly scratch: number;
+}
 
 const packers: Readonly<
-  Record<
-    PackInstruction["kind"],
-    (instruction: PackInstruction, target: KernelTarget, views: ArenaViews) => PackRows
-  >
+  Record<PackInstruction["kind"], (instruction: PackInstruction, context: PackContext) => PackRows>
 > = {
-  blocks: ({ dtype, cols, at, rowPanelBytes }, target, views) => {
+  blocks: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { views, target, kernel, scratch }) => {
     const packing = packingOf(dtype)!;
-    return (source, rows, panel) => {
-      const memory = panelWindow(views, at + panel * rowPanelBytes, rowPanelBytes);
-      packPanel(packing, target, source, rows, cols, memory, 0);
+    const factors = factorsBytes(layoutFor(packing, target)) / 4;
+    const spans = rowBytes / packing.spanBytes;
+    return (from, rows, panel) => {
+      const to = at + panel * rowPanelBytes;
+      if (kernel && rows === PANEL_ROWS) {
+        kernel(from, rowBytes, to, scratch, spans);
+        if (factors === 0) return;
+        const { buffer } = views;
+        const left = new Int32Array(buffer, to, factors);
+        if (acceptRaised(left, new Float32Array(buffer, to, factors))) return;
+      }
+      const source = new DataView(views.buffer, from, rows * rowBytes);
+      packPanel(packing, target, source, rows, cols, panelWindow(views, to, rowPanelBytes), 0);
     };
   },
-  floats: ({ dtype, cols, at, rowPanelBytes }, target, views) => {
+  floats: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { views, target, kernel, scratch }) => {
     const panels = floatPanelsFor(floatTypeOf(dtype)!, target);
-    return (source, rows, panel) =>
-      panels.pack(source, rows, cols, views.buffer, at + panel * rowPanelBytes);
+    const { whole, rest } = visitsOf(cols, rowBytes / cols);
+    return (from, rows, panel) => {
+      const to = at + panel * rowPanelBytes;
+      const { buffer } = views;
+      if (kernel && rows === PANEL_ROWS) {
+        kernel(from, rowBytes, to, scratch, whole, rest);
+        if (panels.accept?.(buffer, to) ?? true) return;
+      }
+      panels.pack(new DataView(buffer, from, rows * rowBytes), rows, cols, buffer, to);
+    };
   },
 };
 

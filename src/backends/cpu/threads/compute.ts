@@ -50,7 +50,8 @@ export function serveCompute(
   );
   onReady();
   if (packing) {
-    new TeamMember({ buffer, ...packing, thread }, packExecutors(packing, views)).serve();
+    const packers = packExecutors(packing, views, kernels, thread);
+    new TeamMember({ buffer, ...packing, thread }, packers).serve();
   }
   member.serve();
 }

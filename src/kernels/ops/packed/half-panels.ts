@@ -35,6 +35,16 @@ export function halfFactor(largest: number): number {
   return largest < RAISE_LIMIT ? 1 : 2 ** RAISE;
 }
 
+/**
+ * Replaces what a kernel left where factors belong (the bits of the largest half floats) by the factors, if all half floats could
+ * be raised. False: they could not, and what it packed is useless.
+ */
+export function acceptRaised(left: Int32Array, factors: Float32Array): boolean {
+  if (left.some((largest) => largest >= RAISE_LIMIT)) return false;
+  factors.fill(1);
+  return true;
+}
+
 /** The factor that turns a code of a panel with this factor back into the half float of the file. */
 export function codeFactor(factor: number): number {
   return factor === 1 ? 2 ** -RAISE : 1;
