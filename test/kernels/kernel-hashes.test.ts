@@ -5,7 +5,7 @@
 
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import type { FloatType } from "../../src/backends/cpu/memory/float-panels.ts";
+import { type FloatType, floatPanelsFor } from "../../src/backends/cpu/memory/float-panels.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { blockKernels, floatKernels } from "../../src/backends/cpu/ops/matmul-kernels.ts";
 import { assembleModule } from "../../src/kernels/asm/wasm.ts";
@@ -15,6 +15,7 @@ import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
 import { defaultVariant } from "../../src/kernels/matmul-variants.ts";
 import { elementwiseKernels, widestVectors } from "../../src/kernels/ops/elementwise-table.ts";
 import { quantizeActivationsKernel } from "../../src/kernels/ops/matmul/quantize-activations.ts";
+import { packKernelOf } from "../../src/kernels/ops/packed/pack-kernels.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
 import { type KernelTarget, nativeTargets, wasmTarget } from "../../src/kernels/target.ts";
@@ -77,6 +78,11 @@ function otherKernels(target: KernelTarget): Kernel[] {
   return [...elementwise, ...spans];
 }
 
+function packKernelFor(dtype: string, target: KernelTarget): Kernel | undefined {
+  if (packingOf(dtype)) return packKernelOf(dtype, target);
+  return floatPanelsFor(dtype as FloatType, target).packKernel(dtype, target);
+}
+
 /** Of all their code; "refused" where the target has none for one of them. */
 function hashOf(kernels: readonly Kernel[], lower: Code): string {
   const hash = createHash("sha256");
@@ -101,6 +107,8 @@ test.each(targets)("$name", async ({ name, target, lower }) => {
     const kernels = matmulKernels(dtype, target);
     const byName = new Map(kernels.map((kernel) => [`${kernel.name} ${kernel.width}`, kernel]));
     lines.push(`matmul ${dtype}: ${byName.size} kernels, ${hashOf([...byName.values()], lower)}`);
+    const pack = packKernelFor(dtype, target);
+    if (pack) lines.push(`${pack.name} ${pack.width}: ${hashOf([pack], lower)}`);
   }
   const file = `data/kernel-hashes/${name.replaceAll(" ", "-")}.txt`;
   await expect(`${lines.toSorted((a, b) => (a < b ? -1 : 1)).join("\n")}\n`).toMatchFileSnapshot(
