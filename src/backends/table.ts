@@ -4,6 +4,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
+import { cpuArithmetic } from "./cpu/arithmetic.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
 import type { GuardMode } from "./cpu/guard/guard.ts";
 import type { NativeKernels } from "./cpu/native/native.ts";
@@ -32,6 +33,8 @@ export interface BackendRequest {
   readonly profile?: boolean;
   /** The open GPU, for a backend that `usesGpu`, which then owns it. */
   readonly gpu?: GpuDevice | undefined;
+  /** A backend that `usesGpu` computes with the bits of the CPU's. */
+  readonly exact?: boolean | undefined;
   /** The GPU's tuning, where it was measured, and notes on it. */
   readonly tunedGpu?: { readonly tuning?: Tuning | undefined; readonly notes: readonly string[] };
 }
@@ -45,6 +48,15 @@ export interface BackendEntry {
   create(request: BackendRequest): Backend;
 }
 
+/** What makes machine code at this opt level; a sentence: why there is none. */
+function codeOf(
+  level: BackendRequest["level"],
+  native: BackendRequest["native"],
+): NativeKernels | string {
+  if (level === 4) return native ?? "machine code is switched off";
+  return typeof native === "string" ? native : `opt level ${level} was asked for`;
+}
+
 const entries: BackendEntry[] = [
   {
     name: "cpu",
@@ -54,8 +66,7 @@ const entries: BackendEntry[] = [
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
     create: ({ level, native, profile = false, ...request }) => {
-      const isNative = level === 4 || typeof native === "string";
-      const code = isNative ? native : `opt level ${level} was asked for`;
+      const code = codeOf(level, native);
       return new CpuBackend({ ...request, level: level === 2 ? 2 : 3, native: code, profile });
     },
   },
@@ -63,7 +74,12 @@ const entries: BackendEntry[] = [
     name: "webgpu",
     usesGpu: true,
     available: ({ gpu }) => (gpu ? true : "is used when it is asked for by name"),
-    create: ({ gpu, profile, tunedGpu }) => new WebGpuBackend(gpu!, { profile, ...tunedGpu }),
+    create: ({ gpu, profile, tunedGpu, exact, level, native }) =>
+      new WebGpuBackend(gpu!, {
+        profile,
+        ...tunedGpu,
+        exact: exact ? cpuArithmetic(codeOf(level, native)) : undefined,
+      }),
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];

@@ -8,10 +8,12 @@ import { mostRows, type Plan } from "../../graph/plan.ts";
 import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
 import { type BatchLayout, layOutBatch } from "./batch-area.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
+import { checkHeads, scoreBytes } from "./exact/attention.ts";
+import { exactShape } from "./exact/weights.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
 import { assignSlots } from "./slots.ts";
 import { usage } from "./usage.ts";
-import { layOutWeights, type WeightLayout } from "./weight-layout.ts";
+import { layOutWeights, storedShape, type WeightLayout } from "./weight-layout.ts";
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
 import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
@@ -21,6 +23,8 @@ export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly kvFormat: KvFormat;
+  /** Positions of a context, whole blocks. */
+  readonly context: number;
   readonly weights: WeightLayout;
   readonly batch: BatchLayout;
   /** The nodes of each fused op. */
@@ -45,23 +49,34 @@ export interface Layout {
   readonly use: MemoryUse;
 }
 
-export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout {
+/** `exact`: for kernels that compute with the CPU's bits (exact/). */
+export function layOut(
+  plan: Plan,
+  kv: KvCacheOptions,
+  facts: GpuFacts,
+  exact: boolean = false,
+): Layout {
   const { graph, limits } = plan;
   const kvFormat = kvFormatOf(kv.dtype);
   if (!kvFormat)
     throw new MemoryError(
       `webgpu: a KV cache of type ${kv.dtype.name} is not supported on the GPU`,
     );
-  const groups = fuse(graph, facts);
-  const weights = layOutWeights(graph.weights, facts, stacksOf(groups));
+  if (exact) checkHeads(graph, kv.dtype);
+  const groups = exact ? nodeByNode(graph) : fuse(graph, facts);
+  const shapeOf = exact ? exactShape : storedShape;
+  const weights = layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);
   const batch = layOutBatch(graph, limits, kv.tableLength);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
   const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
-  const split = splitOf(kv.tableLength * KV_BLOCK_TOKENS);
-  const { partialBytes, topBytes } = longestParts(plan, split);
+  const context = kv.tableLength * KV_BLOCK_TOKENS;
+  const split = splitOf(context);
+  const { partialBytes, topBytes } = exact
+    ? { partialBytes: longestScores(plan, context), topBytes: 0 }
+    : longestParts(plan, split);
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     partialBytes,
     topBytes,
@@ -74,6 +89,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
       "a layer of the KV cache": Math.max(0, ...kvSizes),
       "a layer of recurrent state": Math.max(0, ...recurrentBytes),
       "working memory": readBytes,
+      "a batch's scores of attention": exact ? partialBytes : 0,
     },
     facts,
   );
@@ -81,6 +97,7 @@ export function layOut(plan: Plan, kv: KvCacheOptions, facts: GpuFacts): Layout 
     plan,
     kv,
     kvFormat,
+    context,
     weights,
     batch,
     groups,
@@ -131,6 +148,19 @@ function longestActivations({ graph, limits }: Plan): number {
     if (!roundsActivations(node.weight)) return 0;
     return Math.ceil((mostRows(node.x.rows, limits) * node.x.cols) / 4) * 16;
   });
+  return Math.max(0, ...sizes);
+}
+
+/** No fused ops. */
+function nodeByNode({ nodes }: Graph): Group[] {
+  return nodes.map((node) => ({ nodes: [node], fused: [] }));
+}
+
+/** In bytes, of the largest batch. */
+function longestScores({ graph, limits }: Plan, context: number): number {
+  const sizes = graph.nodes.map((node) =>
+    node.op === "attention" ? scoreBytes(node, limits.maxTokens, context) : 0,
+  );
   return Math.max(0, ...sizes);
 }
 

@@ -10,8 +10,11 @@ import {
   type RecurrentState,
   recurrentStates,
 } from "../../graph/graph.ts";
+import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
+import { lanesIn } from "./exact/op.ts";
+import { lowerExactly } from "./exact/table.ts";
 import { lowerGroup } from "./lower.ts";
 import type { LowerContext } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
@@ -53,6 +56,7 @@ export async function makeProgram(
   tuning: Tuning,
   by: "groups" | "nodes",
   pipelines: Pipelines,
+  exact?: Arithmetic,
 ): Promise<Program> {
   const { device } = gpu;
   const tables = new Map<Uint32Array, GPUBuffer>();
@@ -76,9 +80,12 @@ export async function makeProgram(
     return { kernel, pipeline, bindings };
   };
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
+  const lowered = exact
+    ? lowerPlanExactly(layout, tuning, exact)
+    : lowerPlan(gpu.facts, layout, tuning, calls, by);
   const parts = await gpu.wait(
     Promise.all(
-      lowerPlan(gpu.facts, layout, tuning, calls, by).map(async ({ nodes, kernels }) => ({
+      lowered.map(async ({ nodes, kernels }) => ({
         nodes,
         dispatches: await Promise.all(kernels.map(ready)),
       })),
@@ -117,6 +124,26 @@ export function lowerPlan(
     : layout.plan.graph.nodes.map((node) => {
         return { nodes: [node], kernels: lowerNode(node, context) };
       });
+}
+
+/** The kernels of a plan that compute with the bits of the CPU. */
+export function lowerPlanExactly(
+  { plan, weights, batch, kv, kvFormat, context }: Layout,
+  { packedDots }: Pick<Tuning, "packedDots">,
+  arithmetic: Arithmetic,
+): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
+  const { graph } = plan;
+  return lowerExactly(graph, {
+    arithmetic,
+    lanes: lanesIn(graph, kv.dtype.name, arithmetic),
+    weights,
+    batch,
+    kvType: kv.dtype.name,
+    kv: kvFormat,
+    context,
+    packedDots,
+    rounded: {},
+  });
 }
 
 async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUComputePipeline> {

@@ -5,6 +5,7 @@ import { bytesFor } from "../../dtypes/dtype.ts";
 import type { Weight } from "../../graph/graph.ts";
 import type { WeightReader } from "../backend.ts";
 import type { GpuDevice } from "./device.ts";
+import { type ExactFormat, exactFormatOf, packSpans } from "./exact/weights.ts";
 import type { Planes } from "./unpack/unpack.ts";
 import { planesOf, storedShape, type WeightLayout, type WeightPart } from "./weight-layout.ts";
 
@@ -27,8 +28,17 @@ export class Uploader {
   /** Vectors are also kept on the host, as floats: the batch area needs rope factors. */
   readonly #vectors = new Map<string, Float32Array>();
 
-  constructor(gpu: GpuDevice, layout: WeightLayout, buffers: readonly GPUBuffer[]) {
+  readonly #exact: boolean;
+
+  /** `exact`: matrices as exact kernels read them. */
+  constructor(
+    gpu: GpuDevice,
+    layout: WeightLayout,
+    buffers: readonly GPUBuffer[],
+    exact: boolean = false,
+  ) {
     this.#gpu = gpu;
+    this.#exact = exact;
     this.#layout = layout;
     this.#buffers = buffers;
   }
@@ -46,9 +56,11 @@ export class Uploader {
       this.#gpu.device.queue.writeBuffer(this.#buffers[buffer]!, wide.offset, values);
       return;
     }
+    const format = this.#exact ? exactFormatOf(weight.dtype) : undefined;
     const planes = planesOf(weight);
     for (const part of parts) {
-      if (planes) await this.#uploadPlanes(weight, part, planes, read);
+      if (format) await this.#uploadSpans(weight, part, format, read);
+      else if (planes) await this.#uploadPlanes(weight, part, planes, read);
       else await this.#uploadRows(storedShape(weight).wide, part, read);
     }
   }
@@ -85,6 +97,39 @@ export class Uploader {
       await this.#send(this.#buffers[buffer]!, [
         [wide.offset + at * planes.wide, piece, blocks * planes.wide],
         [narrow!.offset + at * planes.narrow, narrowPiece, blocks * planes.narrow],
+      ]);
+    }
+  }
+
+  /** Spans as exact kernels read them: both planes behind each other in one piece. */
+  async #uploadSpans(
+    { shape }: Weight,
+    { buffer, wide, narrow, rowStart, rows }: WeightPart,
+    format: ExactFormat,
+    read: WeightReader,
+  ): Promise<void> {
+    const { packing, wideWords, narrowWords, spanCols } = format;
+    const { spanBytes } = packing;
+    const rowSpans = shape.at(-1)! / spanCols;
+    const total = rows * rowSpans;
+    const most = Math.floor(PIECE_BYTES / Math.max(spanBytes, 4 * (wideWords + narrowWords)));
+    for (let at = 0; at < total; at += most) {
+      const spans = Math.min(most, total - at);
+      const bytes = this.#file.subarray(0, spans * spanBytes);
+      await read(bytes, (rowStart * rowSpans + at) * spanBytes);
+      const piece = this.#nextPiece();
+      const words = new Uint32Array(piece.buffer, 0, spans * (wideWords + narrowWords));
+      packSpans(
+        format,
+        bytes,
+        spans,
+        words.subarray(0, spans * wideWords),
+        words.subarray(spans * wideWords),
+      );
+      const narrowPiece = piece.subarray(4 * spans * wideWords);
+      await this.#send(this.#buffers[buffer]!, [
+        [wide.offset + 4 * at * wideWords, piece, 4 * spans * wideWords],
+        [narrow!.offset + 4 * at * narrowWords, narrowPiece, 4 * spans * narrowWords],
       ]);
     }
   }

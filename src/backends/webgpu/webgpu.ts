@@ -15,6 +15,7 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
+import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import {
   type Backend,
   type BackendProfile,
@@ -41,6 +42,8 @@ import {
 } from "./buffers.ts";
 import { BatchCommands, resultOf } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
+import { checkExactness } from "./exact/check.ts";
+import { supportsExactly } from "./exact/table.ts";
 import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
@@ -51,7 +54,8 @@ import { MAP_READ } from "./usage.ts";
 
 /** The most tokens of a batch. */
 const HARDWARE_BATCH = 512;
-const SOFTWARE_BATCH = 32;
+/** Of software adapters, and of exact kernels, which have a row of scores for each token. */
+const SMALL_BATCH = 32;
 
 interface Prepared {
   readonly layout: Layout;
@@ -73,6 +77,8 @@ export interface WebGpuOptions {
   readonly notes?: readonly string[] | undefined;
   /** Record times for a profile. */
   readonly profile?: boolean | undefined;
+  /** Compute with the bits of this arithmetic, the CPU's; undefined: as fast as the GPU can. */
+  readonly exact?: Arithmetic | undefined;
 }
 
 export class WebGpuBackend implements Backend, GpuTuningControls {
@@ -85,6 +91,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
   readonly #profile: boolean;
+  readonly #exact: Arithmetic | undefined;
   readonly #notes: readonly string[];
   readonly #pipelines: Pipelines = new Map();
   #layout: Layout | undefined;
@@ -94,17 +101,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #disposed = false;
 
   /** Owns the GPU from now on: dispose() disposes of it. */
-  constructor(gpu: GpuDevice, { tuning, notes = [], profile }: WebGpuOptions = {}) {
+  constructor(gpu: GpuDevice, { tuning, notes = [], profile, exact }: WebGpuOptions = {}) {
+    this.#exact = exact;
     this.#gpu = gpu;
     this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning ?? tuningFor(gpu.facts);
     this.#notes = notes;
     this.#profile = profile ?? false;
-    this.batchTokens = gpu.facts.isSoftware ? SOFTWARE_BATCH : HARDWARE_BATCH;
+    this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
   }
 
   supports(node: GraphNode): true | string {
-    return supportsNode(node);
+    return this.#exact ? supportsExactly(node) : supportsNode(node);
   }
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
@@ -122,16 +130,25 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async fits(plan: Plan, kv: KvCacheOptions): Promise<boolean> {
     this.#alive();
     // Tries the whole cache, so that there is memory to grow into.
-    return await hasRoom(this.#gpu, layOut(plan, wholeRoom(kv), this.#gpu.facts));
+    return await hasRoom(
+      this.#gpu,
+      layOut(plan, wholeRoom(kv), this.#gpu.facts, this.#exact !== undefined),
+    );
   }
 
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
     this.#alive();
     const layout = this.#layOut(plan, kv);
     const result = resultOf(plan.graph);
+    if (this.#exact) await checkExactness(this.#gpu, this.#exact);
     try {
       const buffers = await allocate(this.#gpu, layout);
-      const uploader = new Uploader(this.#gpu, layout.weights, buffers.weights);
+      const uploader = new Uploader(
+        this.#gpu,
+        layout.weights,
+        buffers.weights,
+        this.#exact !== undefined,
+      );
       const program = await this.#makeProgram(layout, buffers, "groups");
       this.#prepared = {
         layout,
@@ -296,7 +313,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const kind = facts.isSoftware ? "a software adapter: slow" : facts.vendor;
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
-      "matmuls in floats, of activations that are rounded as on the CPU",
+      this.#exact
+        ? "exact: the bits of the CPU"
+        : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];
@@ -383,12 +402,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
-    this.#layout = layOut(plan, kv, this.#gpu.facts);
+    this.#layout = layOut(plan, kv, this.#gpu.facts, this.#exact !== undefined);
     return this.#layout;
   }
 
   #makeProgram(layout: Layout, buffers: Buffers, by: "groups" | "nodes"): Promise<Program> {
-    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines);
+    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines, this.#exact);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {

@@ -54,6 +54,7 @@ export function layOutWeights(
   weights: readonly Weight[],
   limits: WeightLimits,
   stacks: readonly (readonly Weight[])[] = [],
+  shapeOf: (weight: Weight) => StoredShape = storedShape,
 ): WeightLayout {
   const bufferBytes = Math.min(limits.maxBufferBytes, ADDRESSABLE);
   const buffers: number[] = [];
@@ -71,7 +72,9 @@ export function layOutWeights(
   };
   for (const stack of stacks) placeStack(stack, place, parts, stackParts);
   for (const weight of weights) {
-    if (!parts.has(weight.name)) parts.set(weight.name, placeParts(weight, limits, place));
+    if (!parts.has(weight.name)) {
+      parts.set(weight.name, placeParts(weight, shapeOf(weight), limits, place));
+    }
   }
   const totalBytes = buffers.reduce((sum, bytes) => sum + bytes, 0);
   return { buffers, parts, stacks: stackParts, totalBytes };
@@ -79,8 +82,12 @@ export function layOutWeights(
 
 type Place = (bytes: number) => { buffer: number; offset: number };
 
-function placeParts(weight: Weight, limits: WeightLimits, place: Place): WeightPart[] {
-  const { rows, wide, narrow } = storedShape(weight);
+function placeParts(
+  weight: Weight,
+  { rows, wide, narrow }: StoredShape,
+  limits: WeightLimits,
+  place: Place,
+): WeightPart[] {
   const rowsPerPart = Math.min(rows, Math.floor(mostPartBytes(limits) / (wide + narrow)));
   if (rowsPerPart === 0) throw tooLong(weight, wide + narrow, mostPartBytes(limits));
   const own: WeightPart[] = [];
@@ -153,7 +160,7 @@ export function stackable(weights: readonly Weight[], limits: WeightLimits): boo
   );
 }
 
-interface StoredShape {
+export interface StoredShape {
   readonly rows: number;
   /** Bytes of a row in each plane. */
   readonly wide: number;

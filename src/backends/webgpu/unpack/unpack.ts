@@ -4,6 +4,8 @@
 // The bytes are bound as `array<u32>`, whatever the block size, so blocks may begin in the middle of a word. The helpers
 // below read bytes, half floats and words at any byte address.
 
+import { halfText } from "../wgsl/halves.ts";
+
 /** Values in blocks: the WGSL body of `fn unpack(b: u32, n: u32, i: u32) -> vec4f`. */
 export interface BlockUnpack {
   readonly kind: "block";
@@ -79,7 +81,7 @@ export interface HalfUnpack {
 export type Unpack = BlockUnpack | ElementUnpack;
 
 /** Reads `weights: array<u32>` at byte addresses. Half floats are decoded from bits, since devices may flush small ones to 0. */
-export const unpackHelpers = `
+export const unpackHelpers: string = `
 fn byteAt(at: u32) -> u32 {
   return (weights[at >> 2u] >> ((at & 3u) * 8u)) & 255u;
 }
@@ -92,14 +94,7 @@ fn wordAt(at: u32) -> u32 {
   if (shift == 0u) { return low; }
   return (low >> shift) | (weights[(at >> 2u) + 1u] << (32u - shift));
 }
-fn half(bits: u32) -> f32 {
-  let sign = (bits & 0x8000u) << 16u;
-  let magnitude = bits & 0x7fffu;
-  if (magnitude < 0x400u) {
-    return select(1.0, -1.0, sign != 0u) * f32(magnitude) * 5.9604644775390625e-8;
-  }
-  return bitcast<f32>(sign | ((magnitude << 13u) + 0x38000000u));
-}
+${halfText}
 fn halfAt(at: u32) -> f32 {
   return half(u16At(at));
 }

@@ -11,6 +11,8 @@ export interface KvFormat {
   readonly unitWords: number;
   /** With `nearestHalfText`: WGSL that writes unit `u` of `from` (an array of floats, at value `source`) to word `at` of `to`. */
   store(from: string, to: string): string;
+  /** WGSL that `store` calls. */
+  readonly functions?: string;
   /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row at word `at`; i is a multiple of 4. */
   load4(name: string): string;
   /** Between a row here and in the type's own form; undefined: they are the same bytes. */

@@ -25,7 +25,7 @@ export function kvWriteKernel(
       { name: "values", type: "u32", source: { kind: "values", state }, writes: true },
       { name: "batch", type: "u32", source: { kind: "batch" } },
     ],
-    declarations: `${cacheRowText(batch, state)}${nearestHalfText}`,
+    declarations: `${cacheRowText(batch, state)}${nearestHalfText}${format.functions ?? ""}`,
     rows: k.rows,
     grid: perItem(units),
     body: `

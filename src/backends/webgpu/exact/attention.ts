@@ -1,0 +1,206 @@
+// attention and kv_write with the sums of the CPU's kernels (src/kernels/ops/attention/): each score in as many partial sums as a
+// vector has lanes, the softmax over all positions at once, values mixed in the order of the positions.
+//
+// A workgroup computes one head of one token. Its scores are in a buffer, since a row of them may be as long as the context.
+
+import { UsageError } from "../../../base/errors.ts";
+import type { DType } from "../../../dtypes/dtype.ts";
+import type { Graph, NodeOf } from "../../../graph/graph.ts";
+import { beginText, endText } from "../wgsl/attention-options.ts";
+import { halfText } from "../wgsl/halves.ts";
+import { float, type Kernel } from "../wgsl/kernel.ts";
+import { type KvFormat, kvRowWords } from "../wgsl/kv-format.ts";
+import { cacheRowText, kvWriteKernel } from "../wgsl/kv-write.ts";
+import { divideText, exponentialText, multiplyAddText, tangentText } from "./arithmetic.ts";
+import { cappedText } from "./elementwise.ts";
+import { exactKernel, read, write, zero } from "./kernel.ts";
+import { laneSumText, partialText } from "./norms.ts";
+import type { ExactContext, ExactLower, ExactOp } from "./op.ts";
+
+/** Lanes of a workgroup. */
+const SIZE = 64;
+/** Vectors of a round of the CPU's softmax. */
+const SOFTMAX_UNROLL = 2;
+
+/** How rows of the cache are read. Q8_0's scale meets keys at once, but values only with their weight. */
+interface CacheText {
+  /** WGSL of `fn NAME4(at, i) -> vec4f`, the values i ... i + 3 without their scale. */
+  load4(name: string, format: KvFormat): string;
+  /** WGSL of `fn NAMEScale(at, i) -> f32`; undefined: there is none. */
+  scale?(name: string): string;
+}
+
+const caches: Readonly<Record<string, CacheText>> = {
+  f32: { load4: (name, format) => format.load4(name) },
+  f16: {
+    load4: (name) => `
+fn ${name}4(at: u32, i: u32) -> vec4f {
+  let a = ${name}[at + i / 2u];
+  let b = ${name}[at + i / 2u + 1u];
+  return vec4f(half(a & 65535u), half(a >> 16u), half(b & 65535u), half(b >> 16u));
+}`,
+  },
+  q8_0: {
+    load4: (name) => `
+fn ${name}4(at: u32, i: u32) -> vec4f {
+  let word = ${name}[at + (i / 32u) * 9u + 1u + (i % 32u) / 4u];
+  return vec4f(bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));
+}`,
+    scale: (name) => `
+fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + (i / 32u) * 9u]); }`,
+  },
+};
+
+/** The CPU reads whole blocks of the cache; heads that are none it leaves to the reference. */
+export function checkHeads({ nodes }: Graph, { name, blockElems }: DType): void {
+  for (const node of nodes) {
+    if (node.op !== "attention" || node.headDim % blockElems === 0) continue;
+    throw new UsageError(
+      `exact: heads of ${node.headDim} values in a KV cache of ${name}, whose blocks have ${blockElems}. Use kvType f16 or f32, or open the model without exact`,
+    );
+  }
+}
+
+/** Bytes of the scores of all heads and tokens: [tokens][heads][context]. */
+export function scoreBytes(
+  { heads }: Pick<NodeOf<"attention">, "heads">,
+  tokens: number,
+  context: number,
+): number {
+  return tokens * heads * context * 4;
+}
+
+export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvType, batch }) => [
+  kvWriteKernel(node, kvType === "q8_0" ? exactQ8(kv) : kv, batch),
+];
+
+/** As quantize_kv_q8_0 rounds. */
+function exactQ8(format: KvFormat): KvFormat {
+  return {
+    ...format,
+    functions: divideText,
+    store: (from, to) => `{
+    var largest = 0.0;
+    for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
+    let scale = divide(largest, 127.0);
+    let inverse = divide(1.0, max(scale, ${float(2 ** -126)}));
+    ${to}[at] = bitcast<u32>(nearestHalf(scale));
+    for (var word = 0u; word < 8u; word++) {
+      var bytes = 0u;
+      for (var j = 0u; j < 4u; j++) {
+        let level = i32(round(${from}[source + word * 4u + j] * inverse));
+        bytes |= (bitcast<u32>(level) & 255u) << (8u * j);
+      }
+      ${to}[at + 1u + word] = bytes;
+    }
+  }`,
+  };
+}
+
+export const attention: ExactOp<"attention"> = {
+  supports: ({ headDim, vHeadDim, sinks }) => {
+    if (sinks) return "attention with sinks, which the CPU divides with more digits";
+    for (const size of [headDim, vHeadDim]) {
+      if (size % 4 !== 0) return `heads of ${size} values; they must be a multiple of 4`;
+    }
+    return true;
+  },
+  lower: (node, context) => [attentionKernel(node, context)],
+};
+
+function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kernel {
+  const { q, out, state, heads, kvHeads, headDim, vHeadDim, scale, softcap } = node;
+  const { arithmetic, batch, kv, kvType, lanes: lanesOf } = context;
+  const cache = caches[kvType]!;
+  const lanes = lanesOf(`attn_scores_${kvType}`);
+  const begin = beginText(node, batch) ?? "0u";
+  const sharing = heads / kvHeads;
+  const capped =
+    softcap === undefined ? "sum" : cappedText("sum", float(Math.fround(softcap / scale)));
+  return exactKernel({
+    name: `attention ${heads}/${kvHeads} heads of ${headDim}${headDim === vHeadDim ? "" : ` and ${vHeadDim}`}`,
+    bindings: [
+      read("q", q),
+      { name: "keys", type: "u32", source: { kind: "keys", state } },
+      { name: "values", type: "u32", source: { kind: "values", state } },
+      { name: "scores", type: "f32", source: { kind: "partials" }, writes: true },
+      write(out),
+    ],
+    size: SIZE,
+    declarations: `${cacheRowText(batch, state)}
+${halfText}${cache.load4("keys", kv)}${cache.load4("values", kv)}${cache.scale?.("keys") ?? ""}${cache.scale?.("values") ?? ""}
+${multiplyAddText(arithmetic, zero)}${divideText}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
+var<workgroup> query: array<vec4f, ${headDim / 4}>;
+var<workgroup> tops: array<f32, ${SIZE}>;
+${scoreFunction(headDim, lanes, cache)}`,
+    rows: out.rows,
+    grid: (tokens) => [heads, tokens, 1],
+    body: `
+  let token = group.y;
+  let own = token * ${heads}u + group.x;
+  let kvHead = group.x / ${sharing}u;
+  for (var i = lane; i < ${headDim / 4}u; i += ${SIZE}u) {
+    let at = own * ${headDim}u + i * 4u;
+    query[i] = vec4f(q[at], q[at + 1u], q[at + 2u], q[at + 3u]);
+  }
+  workgroupBarrier();
+  let length = ${endText(node, batch)};
+  let first = ${begin};
+  let count = length - first;
+  let row = own * ${context.context}u;
+  var top = -3.4e38;
+  for (var p = lane; p < count; p += ${SIZE}u) {
+    let at = cacheRow(token, first + p) * ${kvRowWords(kv, kvHeads * headDim)}u;
+    let sum = score(at, kvHead * ${headDim}u);
+    let bent = ${capped};
+    scores[row + p] = bent;
+    top = max(top, bent);
+  }
+  tops[lane] = top;
+  storageBarrier();
+  workgroupBarrier();
+  for (var i = 0u; i < ${SIZE}u; i++) { top = max(top, tops[i]); }
+  for (var p = lane; p < count; p += ${SIZE}u) {
+    scores[row + p] = exponential((scores[row + p] - top) * ${float(scale)});
+  }
+  storageBarrier();
+  workgroupBarrier();
+  ${laneSumText("count", lanesOf("softmax"), SOFTMAX_UNROLL, (sum, i) => `${sum} + scores[row + ${i}]`)}
+  let factor = divide(1.0, partial[0]);
+  for (var p = lane; p < count; p += ${SIZE}u) { scores[row + p] = scores[row + p] * factor; }
+  storageBarrier();
+  workgroupBarrier();
+  for (var i = lane * 4u; i < ${vHeadDim}u; i += ${SIZE * 4}u) {
+    let column = kvHead * ${vHeadDim}u + i;
+    var sums = vec4f();
+    for (var p = 0u; p < count; p++) {
+      let at = cacheRow(token, first + p) * ${kvRowWords(kv, kvHeads * vHeadDim)}u;
+      let weight = scores[row + p]${cache.scale ? " * valuesScale(at, column)" : ""};
+      sums = multiplyAdd4(vec4f(weight), values4(at, column), sums);
+    }
+    for (var j = 0u; j < 4u; j++) { result[own * ${vHeadDim}u + i + j] = sums[j]; }
+  }`,
+  });
+}
+
+/** `fn score(at, column) -> f32`: the query times the key there, lane by lane, and the lanes as f32v.store_sums adds them. */
+function scoreFunction(headDim: number, lanes: number, { scale }: CacheText): string {
+  const fours = Array.from({ length: lanes / 4 }, (_, j) => j);
+  const key = (j: number): string => {
+    const at = `column + i + ${4 * j}u`;
+    return scale ? `keys4(at, ${at}) * keysScale(at, ${at})` : `keys4(at, ${at})`;
+  };
+  let sums = fours.map((j) => `((s${j}.x + s${j}.y) + (s${j}.z + s${j}.w))`);
+  while (sums.length > 1) {
+    const half = sums.length / 2;
+    sums = sums.slice(0, half).map((sum, j) => `(${sum} + ${sums[j + half]!})`);
+  }
+  return `
+fn score(at: u32, column: u32) -> f32 {
+  ${fours.map((j) => `var s${j} = vec4f();`).join(" ")}
+  for (var i = 0u; i < ${headDim}u; i += ${lanes}u) {
+    ${fours.map((j) => `s${j} = multiplyAdd4(query[i / 4u + ${j}u], ${key(j)}, s${j});`).join("\n    ")}
+  }
+  return ${sums[0]!};
+}`;
+}

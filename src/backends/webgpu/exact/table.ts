@@ -1,0 +1,76 @@
+// The ops that the GPU computes exactly as the CPU does: one line for each. What has no line is refused with a reason, where a
+// model is opened with `exact`.
+
+import type { Graph, GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
+import { addKernel, mulKernel, scaleKernel, selectKernel } from "../wgsl/elementwise.ts";
+import { embedKernel } from "../wgsl/embed.ts";
+import type { Kernel } from "../wgsl/kernel.ts";
+import { attention, kvWrite } from "./attention.ts";
+import { activate, gate, gateReason, rope, softcap } from "./elementwise.ts";
+import { embed, matmul } from "./matmul.ts";
+import { layerNorm, rmsNorm, softmax } from "./norms.ts";
+import type { ExactContext, ExactLower, ExactOp } from "./op.ts";
+import { exactFormatOf } from "./weights.ts";
+
+const always = <K extends OpKind>(lower: ExactLower<K>): ExactOp<K> => ({
+  supports: () => true,
+  lower,
+});
+
+/** What the CPU has kernels for: whole vectors of at least four values. */
+const whole = <K extends OpKind>(
+  cols: (node: NodeOf<K>) => number,
+  lower: ExactLower<K>,
+): ExactOp<K> => ({
+  supports: (node) => cols(node) % 4 === 0 || `rows of ${cols(node)} values`,
+  lower,
+});
+
+const never = <K extends OpKind>(what: string): ExactOp<K> => ({
+  supports: () => what,
+  lower: () => [],
+});
+
+const ops: { readonly [K in OpKind]: ExactOp<K> } = {
+  embed: always((node, context) => {
+    if (exactFormatOf(node.table.dtype)) return embed(node, context);
+    const own = context.weights.parts.get(node.table.name)!;
+    return own.map((_, part) => embedKernel(node, own, part, context.batch));
+  }),
+  rms_norm: whole(({ weight }) => weight.shape[0]!, rmsNorm),
+  layer_norm: whole(({ x }) => x.cols, layerNorm),
+  matmul,
+  route: never("experts"),
+  matmul_id: never("experts"),
+  combine: never("experts"),
+  rope: whole(({ rope: { dims, layout } }) => (layout === "half" ? dims / 2 : dims), rope),
+  kv_write: always(kvWrite),
+  attention,
+  short_conv: never("short convolutions"),
+  gate: { supports: gateReason, lower: gate },
+  activate: whole(({ x }) => x.cols, activate),
+  add: always((node) => [addKernel(node)]),
+  mul: always((node) => [mulKernel(node)]),
+  scale: always((node) => [scaleKernel(node)]),
+  softcap: whole(({ x }) => x.cols, softcap),
+  softmax: whole(({ x }) => x.cols, softmax),
+  select: always((node, { batch }) => [selectKernel(node, batch)]),
+};
+
+/** Whether a node can be computed with the CPU's bits; otherwise the reason. */
+export function supportsExactly(node: GraphNode): true | string {
+  if (!Object.hasOwn(ops, node.op)) return `the GPU has no op "${node.op}"`;
+  const answer = (ops[node.op] as ExactOp<OpKind>).supports(node as NodeOf<OpKind>);
+  return answer === true ? true : `exact kernels lack ${answer}; open the model without exact`;
+}
+
+/** The kernels of each node, in the graph's order. */
+export function lowerExactly(
+  graph: Graph,
+  context: ExactContext,
+): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
+  return graph.nodes.map((node) => ({
+    nodes: [node],
+    kernels: (ops[node.op] as ExactOp<OpKind>).lower(node as NodeOf<OpKind>, context),
+  }));
+}
