@@ -11,6 +11,7 @@ import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch } from "../src/graph/batch.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
+import type { Arithmetic } from "../src/kernels/arithmetic.ts";
 import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 
@@ -38,11 +39,12 @@ export async function loadGpuModel(
   gpu: GpuDevice,
   contextTokens: number,
   tuning: Tuning = tuningFor(gpu.facts),
+  exact?: Arithmetic,
 ): Promise<GpuModel> {
   const started = performance.now();
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
-  const backend = new WebGpuBackend(gpu, { tuning });
+  const backend = new WebGpuBackend(gpu, { tuning, exact });
   const blocks = Math.ceil((contextTokens + maxTokens) / 32);
   await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
   for (const weight of graph.weights) {

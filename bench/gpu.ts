@@ -1,6 +1,6 @@
 // How fast models run on this machine's GPU, beside what its memory would allow:
 //
-//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--json]
+//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--exact] [--json]
 //
 // Prompt and generation are batches of the backend, from the tokens to the logits on the host, without the engine around
 // them; "lantern bench --backend webgpu" measures all of it. The limit of generation is the memory bandwidth that this
@@ -8,10 +8,12 @@
 
 import { basename } from "node:path";
 import { Command } from "commander";
+import { cpuArithmetic } from "../src/backends/cpu/arithmetic.ts";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { readBandwidth } from "../src/machine/gpu-rates.ts";
+import { chooseOptLevel } from "../src/machine/native.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import { type GpuModel, loadGpuModel, median } from "./gpu-model.ts";
 
@@ -21,6 +23,7 @@ interface Flags {
   context: number;
   repeat: number;
   kernels?: boolean;
+  exact?: boolean;
   json?: boolean;
 }
 
@@ -48,6 +51,7 @@ await new Command("bench:gpu")
   .option("--context <tokens>", "tokens before those that are written", positive, 16)
   .option("--repeat <times>", "prompts that are measured", positive, 5)
   .option("--kernels", "the time of every kernel, by timestamp queries")
+  .option("--exact", "kernels that compute the bits of the processor")
   .option("--json", "for programs")
   .action(main)
   .parseAsync();
@@ -62,7 +66,11 @@ async function main(models: string[], flags: Flags): Promise<void> {
   const rows: Row[] = [];
   for (const path of models) {
     const contextTokens = flags.context + flags.generate;
-    const model = await loadGpuModel(path, await GpuDevice.open(access), contextTokens);
+    const device = await GpuDevice.open(access);
+    const exact = flags.exact
+      ? cpuArithmetic((await chooseOptLevel({}, nodePlatform)).native)
+      : undefined;
+    const model = await loadGpuModel(path, device, contextTokens, undefined, exact);
     rows.push(await measure(basename(path), model, flags, gigabytes));
     if (flags.kernels && !flags.json) await printKernels(model, flags);
     model.backend.dispose();

@@ -36,6 +36,7 @@ const openOptions: OptionNames<OpenOptions> = {
   backend: true,
   gpuLayers: true,
   gpuFor: true,
+  exact: true,
   chatTemplate: true,
   profile: true,
   tuned: true,
@@ -65,6 +66,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     backend: options.backend,
     gpuLayers: options.gpuLayers,
     gpuFor: options.gpuFor,
+    exact: options.exact ?? false,
     chatTemplate: options.chatTemplate,
     profile: options.profile ?? false,
     tuned: options.tuned ?? true,
@@ -109,6 +111,9 @@ function checkOpenOptions(options: OpenOptions): void {
   const { chatTemplate, onProgress } = options;
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
+  }
+  if (options.exact !== undefined && typeof options.exact !== "boolean") {
+    throw wrongArgument("exact", options.exact, "true or false");
   }
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {

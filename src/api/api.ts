@@ -57,6 +57,11 @@ export interface OpenOptions {
    */
   gpuLayers?: number | "all" | "auto";
   /**
+   * Layers on a GPU compute the very bits that the processor would, so that the text is the same at every gpuLayers, also where two
+   * tokens are all but equally likely (default false: as fast as the GPU can; docs/gpu.md). On the processor alone nothing changes.
+   */
+  exact?: boolean;
+  /**
    * What the GPU computes of a sequence, with all layers on the processor as well: "prompt" or "generation". "auto": what was
    * measured to be faster for this model (docs/tune.md), the cache's way from one to the other included. Default: the layers
    * decide (gpuLayers), which cannot be given as well.

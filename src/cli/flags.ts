@@ -38,6 +38,7 @@ export interface ModelFlags {
   backend?: string;
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
+  exact?: boolean;
   explain?: boolean;
   cacheType?: KvType;
   template?: string;
@@ -81,6 +82,14 @@ export function gpuForOption(): Option {
   ).choices(["prompt", "generation", "auto"]);
 }
 
+/** --exact */
+export function exactOption(): Option {
+  return new Option(
+    "--exact",
+    "layers on the GPU compute the very bits of the processor: the same text at every -ngl, slower (docs/gpu.md)",
+  );
+}
+
 const layerCount = numberFlag({ integer: true, min: 0 });
 
 function gpuLayersFlag(text: string): number | "all" | "auto" {
@@ -93,7 +102,7 @@ function gpuLayersFlag(text: string): number | "all" | "auto" {
   }
 }
 
-/** -m, -c, -t, --level, --backend, --gpu-layers, --explain, --cache-type */
+/** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --explain, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -118,6 +127,7 @@ export function addModelFlags(
     .option("--backend <name>", backendHelp)
     .addOption(gpuLayersOption())
     .addOption(gpuForOption())
+    .addOption(exactOption())
     .option("--explain", "show which kernels compute each part of the model, and why")
     .addOption(cacheTypeOption().default(cacheType));
 }
@@ -135,6 +145,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.backend !== undefined && { backend: flags.backend }),
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
+    ...(flags.exact && { exact: true }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

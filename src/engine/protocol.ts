@@ -57,6 +57,8 @@ export interface OpenRequest {
   gpuLayers: number | "all" | "auto" | undefined;
   /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
   gpuFor?: "prompt" | "generation" | "auto" | undefined;
+  /** The GPU computes the bits of the processor. */
+  exact: boolean;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

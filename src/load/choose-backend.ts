@@ -71,6 +71,7 @@ export async function chooseBackend(
   const device = named?.usesGpu ? named : allBackends().find(({ usesGpu }) => usesGpu);
   const hostName = named?.usesGpu ? undefined : named?.name;
   if (layers === 0 || !device) return { backend: host(hostName, request), usesGpu: false };
+  if (request.exact) checkExact(hostName, request.level);
   const access = await platform.gpu();
   const reason = layers === "auto" ? await whyNot(access) : undefined;
   if (reason !== undefined) {
@@ -109,6 +110,16 @@ function takingTurns(
   }
   const layers = choice.prompt === 1 ? "auto" : 0;
   return { backend: new SplitBackend({ ...both, layers, notes }), usesGpu: layers !== 0 };
+}
+
+/** Whose bits a GPU is to compute: those of the tiled kernels. Plain TypeScript and opt level 2 add up in other orders. */
+function checkExact(hostName: string | undefined, level: BackendRequest["level"]): void {
+  const other = hostName !== undefined && hostName !== "cpu";
+  if (!other && level >= 3) return;
+  const got = other ? `backend ${show(hostName)}` : `opt level ${level}`;
+  throw new UsageError(
+    `exact: a GPU can compute the bits of backend "cpu" at opt levels 3 and 4, got ${got}. Leave it out, or open the model without exact`,
+  );
 }
 
 /** Why "auto" does not use the GPU; undefined if it does. */

@@ -121,7 +121,7 @@ async function guardMode(): Promise<BackendRequest["guard"]> {
 
 /** The request for a backend on the processor. */
 function backendRequest(
-  { threads, profile }: OpenRequest,
+  { threads, profile, exact }: OpenRequest,
   { level, native }: OptLevelChoice,
   tuned: TunedUse,
 ): BackendRequest {
@@ -132,6 +132,7 @@ function backendRequest(
     threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
     startThread: () => platform.startThread("compute"),
     profile,
+    exact,
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: tuned.notes,

@@ -26,6 +26,7 @@ export async function openHanging(
     native: true,
     backend: undefined,
     gpuLayers: undefined,
+    exact: false,
     chatTemplate: undefined,
     profile: false,
     tuned: false,

@@ -48,6 +48,8 @@ export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
 
 export class GpuDevice {
   readonly facts: GpuFacts;
+  /** By their text: backends that share a device compile each of them once. */
+  readonly pipelines: Map<string, Promise<GPUComputePipeline>> = new Map();
   readonly #device: GPUDevice;
   /** Why it cannot be used any more. */
   #lost: string | undefined;

@@ -93,7 +93,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #profile: boolean;
   readonly #exact: Arithmetic | undefined;
   readonly #notes: readonly string[];
-  readonly #pipelines: Pipelines = new Map();
+  readonly #pipelines: Pipelines;
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
   /** The program that runs node by node, made by the first tap or batch without logits. */
@@ -104,6 +104,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   constructor(gpu: GpuDevice, { tuning, notes = [], profile, exact }: WebGpuOptions = {}) {
     this.#exact = exact;
     this.#gpu = gpu;
+    this.#pipelines = gpu.pipelines;
     this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning ?? tuningFor(gpu.facts);
     this.#notes = notes;

@@ -22,7 +22,7 @@ import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "
 import type { CliCommand, CliContext } from "../command.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { gpuForOption, gpuLayersOption, openOptions } from "../flags.ts";
+import { exactOption, gpuForOption, gpuLayersOption, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {
@@ -49,6 +49,7 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   backend?: string;
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
+  exact?: boolean;
   prompt: number;
   predict: number;
   repetitions: number;
@@ -74,6 +75,7 @@ export const benchCommand: CliCommand = {
       .option("--backend <name>", backendHelp)
       .addOption(gpuLayersOption())
       .addOption(gpuForOption())
+      .addOption(exactOption())
       .option(
         "-p, --prompt <n>",
         "length of the prompt, in tokens; 0: do not measure prompts",
@@ -134,6 +136,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       ...(flags.backend !== undefined && { backend: flags.backend }),
       ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
       ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
+      ...(flags.exact && { exact: true }),
     }),
     promptTokens: flags.prompt,
     generatedTokens: flags.predict,

@@ -17,13 +17,15 @@ import { activationPlaces, roundOnce } from "./activations.ts";
 import { multiplyAddText } from "./arithmetic.ts";
 import { exactKernel, vector, write, zero } from "./kernel.ts";
 import type { ExactContext, ExactLower, ExactOp } from "./op.ts";
-import { bookText, type ExactFormat, exactFormatOf, quantsText } from "./weights.ts";
+import { bookText, type ExactFormat, exactFormatOf, quantsText, wideType } from "./weights.ts";
 
-/** Tokens that share what is unpacked of a row. */
-const TOKENS = 4;
+/** Tokens that a workgroup computes one after the other, with weights that are in the cache by then. */
+const TOKENS = 8;
 /** Lanes of a workgroup, and how many of them walk along a row: fewer than 4 would leave more sums than there are lanes. */
 const SIZE = 128;
-const [LEAST_ACROSS, MOST_ACROSS] = [TOKENS, 32];
+const [LEAST_ACROSS, MOST_ACROSS] = [4, 32];
+/** Rows of a lane. */
+const OWN_ROWS = 4;
 
 export const matmul: ExactOp<"matmul"> = {
   supports: ({ weight, x }) => {
@@ -37,190 +39,146 @@ export const matmul: ExactOp<"matmul"> = {
     const { weight } = node;
     const own = context.weights.parts.get(weight.name)!;
     const format = exactFormatOf(weight.dtype);
-    const kernels = own.flatMap((part, number) =>
+    const kernels = own.map((part, number) =>
       format
-        ? [1, TOKENS].map((tokens) => blocksKernel(node, format, part, number, tokens, context))
-        : [floatsKernel(node, part, number, context)],
+        ? blocksKernel(node, format, part, number, context)
+        : floatsKernel(node, part, number, context),
     );
     return [...roundOnce(node, context), ...kernels];
   },
 };
-
-/** How lanes share the work: `across` walk along a row, `rows` of a workgroup, of which a lane takes `each`. */
-function shapeOf(spans: number, tokens: number): { across: number; each: number; rows: number } {
-  const wanted = 2 ** Math.ceil(Math.log2(spans));
-  const across = Math.min(MOST_ACROSS, Math.max(LEAST_ACROSS, wanted));
-  const each = TOKENS / tokens;
-  return { across, each, rows: (SIZE / across) * each };
-}
 
 function blocksKernel(
   node: NodeOf<"matmul">,
   format: ExactFormat,
   { rowStart, rows }: WeightPart,
   part: number,
-  tokens: number,
   { arithmetic, packedDots }: ExactContext,
 ): Kernel {
   const { weight, x, out, bias } = node;
-  const { hasMin } = format.layout;
+  const { hasMin, spanBlocks } = format.layout;
   const spans = x.cols / format.spanCols;
-  const shape = shapeOf(spans, tokens);
-  const { across } = shape;
-  const groups = Math.ceil(rows / shape.rows);
+  const across = Math.min(MOST_ACROSS, Math.max(LEAST_ACROSS, 2 ** Math.ceil(Math.log2(spans))));
+  const groupRows = (SIZE / across) * OWN_ROWS;
+  const groups = Math.ceil(rows / groupRows);
   const source = { kind: "weight", weight, part } as const;
-  const terms = shape.rows * tokens * across;
-  // [row][token][lane across]
-  const at = (row: string, token: number): string =>
-    `((${row}) * ${tokens}u + ${token}u) * ${across}u + member`;
+  const add = `let term = terms[lane * ${across}u + i];
+        sum = multiplyAdd(term.x, term.y, sum);${hasMin ? `\n        sum = multiplyAdd(term.z, term.w, sum);` : ""}`;
   return exactKernel({
     name: `matmul ${weight.dtype.name} [${rows}, ${x.cols}]`,
     bindings: [
-      { name: "wide", type: "u32", source },
+      { name: "wide", type: wideType(format), source },
       { name: "narrow", type: "u32", source: { ...source, plane: "narrow" } },
-      { name: "acts", type: "u32", source: { kind: "rounded" } },
+      { name: "quants", type: "vec4u", source: { kind: "rounded" } },
+      { name: "fields", type: "u32", source: { kind: "rounded" } },
       write(out),
       ...(bias ? [vector("bias", bias)] : []),
     ],
     size: SIZE,
     declarations: `${multiplyAddText(arithmetic, zero)}
-${halfText}
-${packedDots ? "fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }" : dot4Text}${quantsText(format)}${dotsText}
-var<workgroup> terms: array<vec2f, ${terms}>; // what a span came to, and its scale
-${hasMin ? `var<workgroup> minTerms: array<vec2f, ${terms}>;` : ""}
-var<private> values: array<vec2f, ${tokens}>;
-var<private> mins: array<vec2f, ${tokens}>;
-${spanFunction(format, x.cols, tokens)}`,
+${halfText}${dotsText(packedDots)}${quantsText(format)}
+// What each span came to and its scale; the same of its mins: [row][lane across].
+var<workgroup> terms: array<${hasMin ? "vec4f" : "vec2f"}, ${groupRows * across}>;
+${spanBlocks === 1 ? blockFunction(format, x.cols) : smallScalesFunction(format, x.cols)}`,
     rows: out.rows,
-    ...(tokens === 1 ? { maxRows: 1 } : { minRows: 2 }),
-    grid: (count) => groupGrid(groups)(Math.ceil(count / tokens)),
+    grid: (tokens) => groupGrid(groups)(Math.ceil(tokens / TOKENS)),
     body: `
   let index = group.x + group.y * groups.x;
   if (index >= ${groups}u) { return; }
   ${bookText(format)}
-  let count = batch[${countOf[out.rows]}u];
-  let token = group.z * ${tokens}u;
   let member = lane % ${across}u;
-  let first = (lane / ${across}u) * ${shape.each}u;
-  var sum = 0.0;
-  for (var start = 0u; start < ${spans}u; start += ${across}u) {
-    let span = start + member;
-    if (span < ${spans}u) {
-      for (var j = 0u; j < ${shape.each}u; j++) {
-        spanOf(min(index * ${shape.rows}u + first + j, ${rows - 1}u), span, token, count - 1u);
-        ${each(tokens, (t) => `terms[${at("first + j", t)}] = values[${t}];${hasMin ? ` minTerms[${at("first + j", t)}] = mins[${t}];` : ""}`)}
+  let first = (lane / ${across}u) * ${OWN_ROWS}u;
+  let row = index * ${groupRows}u + lane;
+  let last = min(batch[${countOf[out.rows]}u], (group.z + 1u) * ${TOKENS}u);
+  for (var token = group.z * ${TOKENS}u; token < last; token++) {
+    var sum = 0.0;
+    for (var start = 0u; start < ${spans}u; start += ${across}u) {
+      let span = start + member;
+      workgroupBarrier();
+      if (span < ${spans}u) {
+        for (var j = first; j < first + ${OWN_ROWS}u; j++) {
+          terms[j * ${across}u + member] = termOf(min(index * ${groupRows}u + j, ${rows - 1}u), span, token);
+        }
+      }
+      workgroupBarrier();
+      if (lane < ${groupRows}u) {
+        for (var i = 0u; i < min(${across}u, ${spans}u - start); i++) {
+        ${add}
+        }
       }
     }
-    workgroupBarrier();
-    if (lane < ${shape.rows * tokens}u) {
-      let last = min(${across}u, ${spans}u - start);
-      for (var i = 0u; i < last; i++) {
-        let term = terms[lane * ${across}u + i];
-        sum = multiplyAdd(term.x, term.y, sum);
-        ${hasMin ? `let low = minTerms[lane * ${across}u + i]; sum = multiplyAdd(low.x, low.y, sum);` : ""}
-      }
+    if (lane < ${groupRows}u && row < ${rows}u) {
+      let at = ${rowStart}u + row;
+      result[token * ${out.cols}u + at] = sum${bias ? " + bias[at]" : ""};
     }
-    workgroupBarrier();
-  }
-  let row = index * ${shape.rows}u + lane / ${tokens}u;
-  let own = token + lane % ${tokens}u;
-  if (lane < ${shape.rows * tokens}u && row < ${rows}u && own < count) {
-    let at = ${rowStart}u + row;
-    result[own * ${out.cols}u + at] = sum${bias ? " + bias[at]" : ""};
   }`,
   });
 }
 
-const dotsText = `
-fn dots(quants: array<u32, 8>, at: u32, part: u32) -> i32 {
-  var q = quants;
-  var sum = 0;
-  for (var v = 4u * part; v < 4u * part + 4u; v++) { sum += dot4(q[v], acts[at + v]); }
-  return sum;
-}`;
+/** `fn dots`: sixteen 8-bit numbers times sixteen others. */
+const dotsText = (packed: boolean): string => `
+${packed ? "fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }" : dot4Text}
+fn dots(a: vec4u, b: vec4u) -> i32 { return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z, b.z) + dot4(a.w, b.w); }`;
 
-/** `fn spanOf(row, span, token, last)`: fills `values` and `mins` of all tokens; those beyond the last repeat it. */
-function spanFunction(format: ExactFormat, cols: number, tokens: number): string {
-  const { layout, spanCols, wideWords, narrowWords } = format;
-  const spans = cols / spanCols;
-  const body = layout.spanBlocks === 1 ? blockText(format, cols) : smallScalesText(format, cols);
-  return `
-fn spanOf(row: u32, span: u32, token: u32, last: u32) {
-  let unit = row * ${spans}u + span;
-  let at = unit * ${wideWords}u;
-  let scales = unit * ${narrowWords}u;
-  ${body(tokens)}
-}`;
-}
-
-/** A block with a scale of its own. */
-function blockText({ layout }: ExactFormat, cols: number): (tokens: number) => string {
+/** `fn termOf(row, span, token)`, where a span is a block with a scale of its own. */
+function blockFunction({ layout }: ExactFormat, cols: number): string {
   const { scales, sums } = activationPlaces(cols);
   const { offset, hasMin } = layout;
   const scale =
-    layout.scales === "f32" ? "bitcast<f32>(narrow[scales])" : "half(narrow[scales] & 65535u)";
-  return (tokens) => `let quants = quantsAt(at);
-  let scale = ${scale};
-  ${hasMin ? "let low = half(narrow[scales] >> 16u);" : ""}
-  ${each(
-    tokens,
-    (t) => `{
-    let x = min(token + ${t}u, last) * ${cols}u;
-    let xAt = x + span * 8u;
-    let xScale = bitcast<f32>(acts[x + ${scales}u + span]);
-    ${offset > 0 || hasMin ? `let sum = bitcast<i32>(acts[x + ${sums}u + span * 2u]) + bitcast<i32>(acts[x + ${sums}u + span * 2u + 1u]);` : ""}
-    let dot = dots(quants, xAt, 0u) + dots(quants, xAt, 1u)${offset > 0 ? ` - ${offset} * sum` : ""};
-    values[${t}] = vec2f(f32(dot), scale * xScale);
-    ${hasMin ? `mins[${t}] = vec2f(low, xScale * f32(sum));` : ""}
-  }`,
-  )}`;
+    layout.scales === "f32" ? "bitcast<f32>(narrow[block])" : "half(narrow[block] & 65535u)";
+  const sum = `let sum = bitcast<i32>(fields[x + ${sums}u + 2u * span]) + bitcast<i32>(fields[x + ${sums + 1}u + 2u * span]);`;
+  const value = `f32(dot${offset > 0 ? ` - ${offset} * sum` : ""}), ${scale} * xScale`;
+  return `
+fn termOf(row: u32, span: u32, token: u32) -> ${hasMin ? "vec4f" : "vec2f"} {
+  let block = row * ${cols / 32}u + span;
+  let x = token * ${cols}u;
+  let own = quantsAt(block);
+  let at = x / 4u + 2u * span;
+  let dot = dots(own.low, quants[at]) + dots(own.high, quants[at + 1u]);
+  let xScale = bitcast<f32>(fields[x + ${scales}u + span]);
+  ${offset > 0 || hasMin ? sum : ""}
+  return ${hasMin ? `vec4f(${value}, half(narrow[block] >> 16u), xScale * f32(sum))` : `vec2f(${value})`};
+}`;
 }
 
-/** Eight blocks under a header: their sums are whole numbers, added up as floats. */
-function smallScalesText({ layout, quantWords }: ExactFormat, cols: number) {
-  const { scales: xScales, sums } = activationPlaces(cols);
+/** The same, where a span is eight blocks under a header. Its sums are whole numbers, added up as floats. */
+function smallScalesFunction({ layout, narrowWords }: ExactFormat, cols: number): string {
+  const { scales, sums } = activationPlaces(cols);
   const { offset, hasMin, scaleCols } = layout;
-  const parts = 32 / scaleCols;
-  const small = (plane: number): string =>
-    `(bitcast<i32>(narrow[scales + ${plane}u + (number >> 2u)] << (24u - 8u * (number & 3u))) >> 24u)`;
-  const perPart = (t: number): string => {
-    const sum =
-      parts === 1
-        ? `bitcast<i32>(acts[x + ${sums}u + part * 2u]) + bitcast<i32>(acts[x + ${sums}u + part * 2u + 1u])`
-        : `bitcast<i32>(acts[x + ${sums}u + part])`;
-    const dot =
-      parts === 1 ? "dots(quants, xAt, 0u) + dots(quants, xAt, 1u)" : "dots(quants, xAt, side)";
-    return `{
-        let x = min(token + ${t}u, last) * ${cols}u;
-        let xAt = x + (span * 8u + block) * 8u;
-        ${offset > 0 || hasMin ? `let sum = ${sum};` : ""}
-        let dot = ${dot}${offset > 0 ? ` - ${offset} * sum` : ""};
-        values[${t}].x = multiplyAdd(f32(dot), f32(small), values[${t}].x);
-        ${hasMin ? `lows[${t}] += low * sum;` : ""}
-      }`;
+  const small = (plane: number, number: string): string =>
+    `(bitcast<i32>(narrow[at + ${plane}u + ((${number}) >> 2u)] << (24u - 8u * ((${number}) & 3u))) >> 24u)`;
+  const needsSums = offset > 0 || hasMin;
+  const part = (dot: string, sum: string, number: string): string => {
+    const value = offset > 0 ? `${dot} - ${offset} * ${sum}` : dot;
+    return `value = multiplyAdd(f32(${value}), f32(${small(2, number)}), value);
+    ${hasMin ? `low += ${small(6, number)} * ${sum};` : ""}`;
   };
-  return (tokens: number): string => `${each(tokens, (t) => `values[${t}].x = 0.0;`)}
-  ${hasMin ? `var lows = array<i32, ${tokens}>();` : ""}
+  const sumAt = (side: number): string =>
+    `let sum${side} = bitcast<i32>(fields[x + ${sums + side}u + 2u * (span * 8u + block)]);`;
+  return `
+fn termOf(row: u32, span: u32, token: u32) -> ${hasMin ? "vec4f" : "vec2f"} {
+  let unit = row * ${cols / 256}u + span;
+  let at = unit * ${narrowWords}u;
+  let x = token * ${cols}u;
+  var value = 0.0;
+  ${hasMin ? "var low = 0;" : ""}
   for (var block = 0u; block < 8u; block++) {
-    let quants = quantsAt(at + block * ${quantWords}u);
-    for (var side = 0u; side < ${parts}u; side++) {
-      let number = block * ${parts}u + side;
-      let part = span * ${8 * parts}u + number;
-      let small = ${small(2)};
-      ${hasMin ? `let low = ${small(6)};` : ""}
-      ${each(tokens, perPart)}
+    let own = quantsAt(unit * 8u + block);
+    let xAt = x / 4u + 2u * (span * 8u + block);
+    let dot0 = dots(own.low, quants[xAt]);
+    let dot1 = dots(own.high, quants[xAt + 1u]);
+    ${needsSums ? `${sumAt(0)} ${sumAt(1)}` : ""}
+    ${
+      scaleCols === 32
+        ? part("(dot0 + dot1)", "(sum0 + sum1)", "block")
+        : `${part("dot0", "sum0", "2u * block")}
+    ${part("dot1", "sum1", "2u * block + 1u")}`
     }
   }
-  let header = bitcast<f32>(narrow[scales]);
-  ${hasMin ? "let lowHeader = bitcast<f32>(narrow[scales + 1u]);" : ""}
-  ${each(
-    tokens,
-    (t) => `{
-    let xScale = bitcast<f32>(acts[min(token + ${t}u, last) * ${cols}u + ${xScales}u + span * 8u]);
-    values[${t}].y = header * xScale;
-    ${hasMin ? `mins[${t}] = vec2f(f32(lows[${t}]), lowHeader * xScale);` : ""}
-  }`,
-  )}`;
+  let xScale = bitcast<f32>(fields[x + ${scales}u + span * 8u]);
+  let scale = bitcast<f32>(narrow[at]) * xScale;
+  return ${hasMin ? "vec4f(value, scale, f32(low), bitcast<f32>(narrow[at + 1u]) * xScale)" : "vec2f(value, scale)"};
+}`;
 }
 
 /** F32, F16 and BF16: column by column. */
@@ -257,12 +215,12 @@ function floatsKernel(
 export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
   const { table, out } = node;
   const format = exactFormatOf(table.dtype)!;
-  const { layout, spanCols, wideWords, narrowWords, quantWords } = format;
+  const { layout, spanCols, narrowWords } = format;
   const { cols } = out;
   return weights.parts.get(table.name)!.map(({ rowStart, rows }, part) => {
     const source = { kind: "weight", weight: table, part } as const;
     const bindings: Binding[] = [
-      { name: "wide", type: "u32", source },
+      { name: "wide", type: wideType(format), source },
       { name: "narrow", type: "u32", source: { ...source, plane: "narrow" } },
       write(out),
     ];
@@ -291,11 +249,12 @@ export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
   if (block >= ${cols / 32}u || row >= ${rows}u) { return; }
   let unit = row * ${cols / spanCols}u + block / ${layout.spanBlocks}u;
   let inSpan = block % ${layout.spanBlocks}u;
-  var quants = quantsAt(unit * ${wideWords}u + inSpan * ${quantWords}u);
+  let own = quantsAt(unit * ${layout.spanBlocks}u + inSpan);
   let scales = unit * ${narrowWords}u;
   for (var i = 0u; i < 32u; i++) {
     let number = inSpan * ${32 / layout.scaleCols}u + i / ${layout.scaleCols}u;
-    let quant = (bitcast<i32>(quants[i >> 2u] << (24u - 8u * (i & 3u))) >> 24u) - ${layout.offset};
+    let four = select(own.low, own.high, i >= 16u)[(i >> 2u) & 3u];
+    let quant = (bitcast<i32>(four << (24u - 8u * (i & 3u))) >> 24u) - ${layout.offset};
     let value = (${scale}) * f32(quant);
     result[group.y * ${cols}u + block * 32u + i] = value${layout.hasMin ? ` + ${low}` : ""};
   }`,

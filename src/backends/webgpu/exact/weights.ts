@@ -123,34 +123,50 @@ function packQuants(
   }
 }
 
+/** The type of an element of the wide plane: as much as every block is a multiple of. */
+export function wideType({ quantWords }: ExactFormat): "vec4u" | "vec2u" {
+  return quantWords === 6 ? "vec2u" : "vec4u";
+}
+
 /**
- * WGSL over `wide` and `narrow` (arrays of u32): `fn quantsAt(at: u32) -> array<u32, 8>`, the quant words of the block at that
- * word, as what they stand for plus the layout's offset; `fn half(bits) -> f32`. `book` (16 words, in workgroup memory) is
- * filled by `bookText`.
+ * WGSL over `wide`: `fn quantsAt(block: u32) -> Quants`, the quant words of a block of 32 columns, as what they stand for plus the
+ * layout's offset: `low` has the first 16, `high` the others. `book` is filled by bookText().
  */
 export function quantsText({ quantWords, codebook }: ExactFormat): string {
-  const word = (v: number): string => {
-    if (quantWords === 8) return `wide[at + ${v}u]`;
-    const nibbles =
-      v < 4 ? `wide[at + ${v}u] & 0x0f0f0f0fu` : `(wide[at + ${v - 4}u] >> 4u) & 0x0f0f0f0fu`;
-    if (quantWords === 4) return codebook ? `looked(${nibbles})` : nibbles;
-    return `(${nibbles}) | (((wide[at + ${4 + (v >> 2)}u] >> ${2 * (v & 3)}u) & 0x03030303u) << 4u)`;
-  };
-  const words = Array.from({ length: 8 }, (_, v) => word(v)).join(",\n    ");
-  return `${codebook ? lookedText : ""}
-fn quantsAt(at: u32) -> array<u32, 8> {
-  return array<u32, 8>(
-    ${words});
+  return `
+struct Quants { low: vec4u, high: vec4u }
+${codebook ? lookedText : ""}fn quantsAt(block: u32) -> Quants {${quantBodies[quantWords]!(codebook !== undefined)}
 }`;
 }
 
-const lookedText = `
-var<workgroup> book: array<u32, 16>;
-fn looked(four: u32) -> u32 {
-  return book[four & 15u] | (book[(four >> 8u) & 15u] << 8u) | (book[(four >> 16u) & 15u] << 16u) | (book[four >> 24u] << 24u);
-}`;
+const NIBBLES = "vec4u(0x0f0f0f0fu)";
+const upper = (word: string): string =>
+  `(((vec4u(${word}) >> vec4u(0u, 2u, 4u, 6u)) & vec4u(0x03030303u)) << vec4u(4u))`;
 
-/** Fills `book`, by the first lane of a workgroup; a barrier follows. */
+/** By the words of a block. */
+const quantBodies: Readonly<Record<number, (lookup: boolean) => string>> = {
+  4: (lookup) => {
+    const looked = (four: string): string => (lookup ? `looked(${four})` : four);
+    return `
+  let words = wide[block];
+  return Quants(${looked(`words & ${NIBBLES}`)}, ${looked(`(words >> vec4u(4u)) & ${NIBBLES}`)});`;
+  },
+  6: () => `
+  let words = vec4u(wide[block * 3u], wide[block * 3u + 1u]);
+  let more = wide[block * 3u + 2u];
+  return Quants((words & ${NIBBLES}) | ${upper("more.x")}, ((words >> vec4u(4u)) & ${NIBBLES}) | ${upper("more.y")});`,
+  8: () => `
+  return Quants(wide[block * 2u], wide[block * 2u + 1u]);`,
+};
+
+const lookedText = `var<workgroup> book: array<u32, 16>;
+fn looked1(four: u32) -> u32 {
+  return book[four & 15u] | (book[(four >> 8u) & 15u] << 8u) | (book[(four >> 16u) & 15u] << 16u) | (book[four >> 24u] << 24u);
+}
+fn looked(words: vec4u) -> vec4u { return vec4u(looked1(words.x), looked1(words.y), looked1(words.z), looked1(words.w)); }
+`;
+
+/** Fills `book`, by the first lane of a workgroup. */
 export function bookText({ codebook }: ExactFormat): string {
   if (!codebook) return "";
   const bytes = Array.from(codebook, (value, i) => `book[${i}] = ${value & 255}u;`);
