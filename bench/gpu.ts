@@ -68,7 +68,7 @@ async function main(models: string[], flags: Flags): Promise<void> {
     const contextTokens = flags.context + flags.generate;
     const device = await GpuDevice.open(access);
     const exact = flags.exact
-      ? cpuArithmetic((await chooseOptLevel({}, nodePlatform)).native)
+      ? cpuArithmetic((await chooseOptLevel({ level: undefined }, nodePlatform)).native)
       : undefined;
     const model = await loadGpuModel(path, device, contextTokens, undefined, exact);
     rows.push(await measure(basename(path), model, flags, gigabytes));
