@@ -56,7 +56,7 @@ const ops: readonly TableCase[] = (Object.keys(opCases) as OpKind[]).map((op) =>
 }));
 
 /** An op's cases in one graph. */
-function opModel(op: OpKind, cases: readonly OpCase[]): CaseModel {
+export function opModel(op: OpKind, cases: readonly OpCase[]): CaseModel {
   const g = new GraphBuilder();
   for (const { name, build, columns = opColumns } of cases) {
     for (const cols of columns) {

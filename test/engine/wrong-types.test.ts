@@ -143,6 +143,7 @@ const openOptions = [
   "level",
   "backend",
   "gpuLayers",
+  "exact",
   "chatTemplate",
   "parallel",
   "signal",

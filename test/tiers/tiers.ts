@@ -9,7 +9,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
 export const gpu: readonly string[] = [
   "test/backends/split-{gpu,models}.test.ts",
-  "test/backends/switch-gpu.test.ts",
+  "test/backends/{exact-ops,switch-gpu}.test.ts",
   "test/backends/webgpu-{engine,fused,profile}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
@@ -56,7 +56,7 @@ export const rest: readonly string[] = [
   "test/sessions/crash.test.ts",
   "test/tune/run-tune.test.ts",
   // Kernels.
-  "test/backends/guard.test.ts",
+  "test/backends/{exact-splits,guard}.test.ts",
   "test/conformance/guarded.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/{arm64-pairs,kernel-hashes,matmul}.test.ts",

@@ -81,7 +81,7 @@ export async function makeProgram(
   };
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
   const lowered = exact
-    ? lowerPlanExactly(layout, tuning, exact)
+    ? lowerPlanExactly(gpu.facts, layout, exact)
     : lowerPlan(gpu.facts, layout, tuning, calls, by);
   const parts = await gpu.wait(
     Promise.all(
@@ -128,8 +128,8 @@ export function lowerPlan(
 
 /** The kernels of a plan that compute with the bits of the CPU. */
 export function lowerPlanExactly(
+  { packedDots, isSoftware }: GpuFacts,
   { plan, weights, batch, kv, kvFormat, context }: Layout,
-  { packedDots }: Pick<Tuning, "packedDots">,
   arithmetic: Arithmetic,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
   const { graph } = plan;
@@ -141,7 +141,8 @@ export function lowerPlanExactly(
     kvType: kv.dtype.name,
     kv: kvFormat,
     context,
-    packedDots,
+    // A processor that plays a GPU takes them apart, and long to compile.
+    packedDots: packedDots && !isSoftware,
     rounded: {},
   });
 }

@@ -12,14 +12,14 @@ import { float } from "../wgsl/kernel.ts";
 export const ZERO_WORD = 3;
 
 /**
- * `fn rounded(product) -> f32`: a product that no sum is contracted with. `fn multiplyAdd(a, b, c)`: a * b + c, rounded once or twice,
+ * `fn rounded(value) -> f32`: a value that optimizers know nothing of, such as a product that no sum is to be contracted with. `fn multiplyAdd(a, b, c)`: a * b + c, rounded once or twice,
  * as the CPU's. `zero`: WGSL of the word that is 0.
  */
 export function multiplyAddText({ fused }: Pick<Arithmetic, "fused">, zero: string): string {
   return `
-fn rounded(product: f32) -> f32 { return bitcast<f32>(bitcast<u32>(product) ^ ${zero}); }
+fn rounded(value: f32) -> f32 { return bitcast<f32>(bitcast<u32>(value) ^ ${zero}); }
 fn multiplyAdd(a: f32, b: f32, c: f32) -> f32 { return ${fused ? "fma(a, b, c)" : "rounded(a * b) + c"}; }
-fn rounded4(product: vec4f) -> vec4f { return bitcast<vec4f>(bitcast<vec4u>(product) ^ vec4u(${zero})); }
+fn rounded4(value: vec4f) -> vec4f { return bitcast<vec4f>(bitcast<vec4u>(value) ^ vec4u(${zero})); }
 fn multiplyAdd4(a: vec4f, b: vec4f, c: vec4f) -> vec4f { return ${fused ? "fma(a, b, c)" : "rounded4(a * b) + c"}; }`;
 }
 
@@ -63,7 +63,8 @@ const reduceText = (bias: number): string => {
   const constant = float(1.5 * 2 ** 23 + bias);
   return `
   let shifted = multiplyAdd(x, ${LOG2E}, ${constant});
-  let n = shifted - ${constant};
+  // Not in sight of the constant that was added, or optimizers let both go.
+  let n = rounded(shifted) - ${constant};
   let r = multiplyAdd(n, ${LN2_LOW}, multiplyAdd(n, ${LN2_HIGH}, x));
   let power = bitcast<f32>(bitcast<u32>(shifted) << 23u);`;
 };

@@ -34,6 +34,16 @@ const checks: readonly {
   },
   { name: "a quotient", wgsl: "divide(a, b)", expected: (a, b) => Math.fround(a / b) },
   {
+    name: "a quotient by 127",
+    wgsl: "divide(a, 127.0)",
+    expected: (a) => Math.fround(a / 127),
+  },
+  {
+    name: "a quotient of 127",
+    wgsl: "divide(127.0, b)",
+    expected: (_, b) => Math.fround(127 / b),
+  },
+  {
     name: "a square root",
     wgsl: "squareRoot(abs(a))",
     expected: (a) => Math.fround(Math.sqrt(Math.abs(a))),
@@ -42,6 +52,11 @@ const checks: readonly {
     name: "an exponential",
     wgsl: "exponential(b)",
     expected: (_, b, __, by) => exponential(b, by),
+  },
+  {
+    name: "a hyperbolic tangent",
+    wgsl: "hyperbolicTangent(b)",
+    expected: (_, b, __, by) => hyperbolicTangent(b, by),
   },
   { name: "a rounding to whole numbers", wgsl: "round(b)", expected: (_, b) => halfEven(b) },
   {
@@ -61,17 +76,31 @@ function halfEven(x: number): number {
   return low % 2 === 0 ? low : low + 1;
 }
 
-/** As src/kernels/ops/math.ts. */
+const f = Math.fround;
+
+// As src/kernels/ops/math.ts.
+
 function exponential(value: number, by: MultiplyAdd): number {
-  const f = Math.fround;
-  const constant = 1.5 * 2 ** 23 + 126;
-  const x = Math.min(Math.max(value, f(-87.2)), f(88.8));
-  const shifted = by(x, f(Math.LOG2E), constant);
-  const n = f(shifted - constant);
-  const r = by(n, f(2.1219444005469057e-4), by(n, f(-0.693359375), x));
+  const { n, r } = reduced(Math.min(Math.max(value, f(-87.2)), f(88.8)), 126, by);
   let y = f(2 * 0.00138143);
   for (const c of [0.00836885, 0.0416684, 0.1666652, 0.49999993, 1, 1]) y = by(r, y, f(2 * c));
   return f(y * 2 ** (n - 1));
+}
+
+function hyperbolicTangent(value: number, by: MultiplyAdd): number {
+  const { n, r } = reduced(f(2 * Math.min(Math.max(value, -10), 10)), 127, by);
+  let y = f(0.00138143);
+  for (const c of [0.00836885, 0.0416684, 0.1666652, 0.49999993]) y = by(r, y, f(c));
+  const power = 2 ** n;
+  const m = by(by(f(r * r), y, r), power, f(power - 1));
+  return f(m / f(m + 2));
+}
+
+/** x = n ln 2 + r. */
+function reduced(x: number, bias: number, by: MultiplyAdd): { n: number; r: number } {
+  const constant = 1.5 * 2 ** 23 + bias;
+  const n = f(by(x, f(Math.LOG2E), constant) - constant);
+  return { n, r: by(n, f(2.1219444005469057e-4), by(n, f(-0.693359375), x)) };
 }
 
 /** Throws where the device's bits are others. */

@@ -10,7 +10,6 @@ import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "../wgsl/activations.ts";
 import { halfText } from "../wgsl/halves.ts";
 import { type Binding, type Kernel, LANES } from "../wgsl/kernel.ts";
-import { dot4Text } from "../wgsl/matmul-few.ts";
 import { groupGrid, valueBindings } from "../wgsl/matvec.ts";
 import { weightText } from "../wgsl/weights.ts";
 import { activationPlaces, roundOnce } from "./activations.ts";
@@ -116,9 +115,21 @@ ${spanBlocks === 1 ? blockFunction(format, x.cols) : smallScalesFunction(format,
 }
 
 /** `fn dots`: sixteen 8-bit numbers times sixteen others. */
-const dotsText = (packed: boolean): string => `
-${packed ? "fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }" : dot4Text}
-fn dots(a: vec4u, b: vec4u) -> i32 { return dot4(a.x, b.x) + dot4(a.y, b.y) + dot4(a.z, b.z) + dot4(a.w, b.w); }`;
+const dotsText = (packed: boolean): string => (packed ? packedDotsText : plainDotsText);
+
+const packedDotsText = `
+fn dots(a: vec4u, b: vec4u) -> i32 {
+  return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y) + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
+}`;
+
+const plainDotsText = `
+fn products(a: vec4u, b: vec4u, shift: u32) -> vec4i {
+  return (bitcast<vec4i>(a << vec4u(shift)) >> vec4u(24u)) * (bitcast<vec4i>(b << vec4u(shift)) >> vec4u(24u));
+}
+fn dots(a: vec4u, b: vec4u) -> i32 {
+  let four = products(a, b, 0u) + products(a, b, 8u) + products(a, b, 16u) + products(a, b, 24u);
+  return four.x + four.y + four.z + four.w;
+}`;
 
 /** `fn termOf(row, span, token)`, where a span is a block with a scale of its own. */
 function blockFunction({ layout }: ExactFormat, cols: number): string {

@@ -121,7 +121,7 @@ fn dots(a: vec4u, b: vec4u) -> i32 {
   return ${["x", "y", "z", "w"].map((part) => `${packed ? "dot4I8Packed" : "dot4"}(a.${part}, b.${part})`).join(" + ")};
 }`;
 
-export const dot4Text = `
+const dot4Text = `
 fn signed4(word: u32) -> vec4i { return bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u); }
 fn dot4(a: u32, b: u32) -> i32 {
   let products = signed4(a) * signed4(b);
