@@ -3,7 +3,7 @@
 // each shader once. Single ops: exact-ops.test.ts.
 
 import { expect, test } from "vitest";
-import type { Backend } from "../../src/backends/backend.ts";
+import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { cpuArithmetic } from "../../src/backends/cpu/arithmetic.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { SplitBackend } from "../../src/backends/split/split.ts";
@@ -24,7 +24,7 @@ import { plainMetadata } from "../support/tiny-engine.ts";
 const types = "q4_0 q4_1 q5_0 q5_1 q8_0 q4_k q5_k q6_k iq4_nl iq4_xs mxfp4".split(" ");
 const layerCount = 3;
 const limits = { maxTokens: 2, maxOutputs: 1 };
-const kv = { blocks: 1, dtype: dtypeByName("f16")! };
+const kv = evenRoom(1, dtypeByName("f16")!);
 const native = nativeHere[0]?.native ?? "this machine runs no machine code that the tests know";
 
 /** All matrices are 256 x 256, so that a type has one shader. */

@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
-import { lowerPlan } from "../../src/backends/webgpu/program.ts";
+import { lowerPlan, lowerPlanExactly } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { namedCalls } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
@@ -97,5 +97,24 @@ test.each(gpus)("$name", async ({ name, facts }) => {
     }
   }
   const file = `data/wgsl-hashes/${name.replace(" ", "-")}.txt`;
+  await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot(file);
+});
+
+test.each([true, false])("exact, fused: %s", async (fused) => {
+  const facts = { ...plain, packedDots: true };
+  const lines = allDTypes()
+    .map(({ name }) => name)
+    // Types of activations: the CPU has no packed kernels for them.
+    .filter((type) => !["q8_1", "q8_k"].includes(type))
+    .map((type) => {
+      const { graph } = buildModel(modelOf(type, "llama"));
+      const plan = makePlan(graph, { maxTokens: 64, maxOutputs: 8 });
+      const layout = layOut(plan, evenRoom(8, dtypeByName("f16")!), facts, true);
+      const parts = lowerPlanExactly(facts, layout, { fused, lanes: () => 4 });
+      const hash = createHash("sha256");
+      for (const { code } of parts.flatMap(({ kernels }) => kernels)) hash.update(code);
+      return `${type}: ${parts.length} nodes, ${hash.digest("hex").slice(0, 16)}`;
+    });
+  const file = `data/wgsl-hashes/exact${fused ? "" : "-unfused"}.txt`;
   await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot(file);
 });

@@ -204,9 +204,11 @@ test("types and architectures are named in their own file and nowhere else", () 
   const isOwn = (path: string, name: string) => {
     if (!builtInDTypes.includes(name)) return path === `src/models/${name}.ts`;
     // A type also names its activation type; and f32 is a type of registers in kernels and shaders.
-    const inKernels = ["src/kernels/", "src/backends/webgpu/wgsl/"].some((at) =>
-      path.startsWith(at),
-    );
+    const inKernels = [
+      "src/kernels/",
+      "src/backends/webgpu/exact/",
+      "src/backends/webgpu/wgsl/",
+    ].some((at) => path.startsWith(at));
     return path.startsWith("src/dtypes/") || (name === "f32" && inKernels);
   };
   const used = sources.flatMap(({ path, tokens }) =>

@@ -28,6 +28,8 @@ interface CacheText {
   load4(name: string, format: KvFormat): string;
   /** WGSL of `fn NAMEScale(at, i) -> f32`; undefined: there is none. */
   scale?(name: string): string;
+  /** How rows are written, where the usual way divides as the device does. */
+  written?(format: KvFormat): KvFormat;
 }
 
 const caches: Readonly<Record<string, CacheText>> = {
@@ -48,11 +50,17 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 }`,
     scale: (name) => `
 fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + (i / 32u) * 9u]); }`,
+    written: exactQ8,
   },
 };
 
 /** The CPU reads whole blocks of the cache; heads that are none it leaves to the reference. */
 export function checkHeads({ nodes }: Graph, { name, blockElems }: DType): void {
+  if (!Object.hasOwn(caches, name)) {
+    throw new UsageError(
+      `exact: a KV cache of ${name}, expected one of ${Object.keys(caches).join(", ")}. Use another kvType, or open the model without exact`,
+    );
+  }
   for (const node of nodes) {
     if (node.op !== "attention" || node.headDim % blockElems === 0) continue;
     throw new UsageError(
@@ -71,7 +79,7 @@ export function scoreBytes(
 }
 
 export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvType, batch }) => [
-  kvWriteKernel(node, kvType === "q8_0" ? exactQ8(kv) : kv, batch),
+  kvWriteKernel(node, caches[kvType]!.written?.(kv) ?? kv, batch),
 ];
 
 /** As quantize_kv_q8_0 rounds. */
