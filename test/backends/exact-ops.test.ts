@@ -2,12 +2,13 @@
 // multiply-add, and of vectors of other widths, whose kernels are interpreted. What has no exact kernel is refused by
 // supports(). Whole models at every split: exact-splits.test.ts.
 
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { cpuArithmetic } from "../../src/backends/cpu/arithmetic.ts";
 import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { OpKind } from "../../src/graph/graph.ts";
+import { type OpenOptions, open } from "../../src/index.ts";
 import type { Arithmetic } from "../../src/kernels/arithmetic.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
@@ -17,6 +18,7 @@ import { modelOf, opModel } from "../conformance/table.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 import { nativeHere } from "../support/native.ts";
+import { tinyFile } from "../support/tiny-file.ts";
 
 interface Processor {
   readonly name: string;
@@ -154,6 +156,21 @@ describeGpu("exact", () => {
       expect.stringContaining("gates of one column"),
     ]);
     gpu.dispose();
+  });
+
+  test("open() with exact: the text of the processor; other opt levels are refused", async () => {
+    const file = await tinyFile({ weightType: "q4_1" });
+    onTestFinished(() => file.remove());
+    const text = async (options: OpenOptions): Promise<string> => {
+      await using model = await open(file.path, { threads: 1, contextSize: 64, ...options });
+      const lines = model.info.backend.notes.join("\n");
+      expect(lines.includes("exact: the bits of the CPU")).toBe(options.exact ?? false);
+      return (await model.generate("the cat", { temperature: 0, maxTokens: 6 }).result).text;
+    };
+    expect(await text({ gpuLayers: 2, exact: true })).toBe(await text({}));
+    await expect(text({ gpuLayers: 2, exact: true, level: 2 })).rejects.toThrow(
+      'exact: a GPU can compute the bits of backend "cpu" at opt levels 3 and 4, got opt level 2.',
+    );
   });
 
   test("a device whose bits are others is refused", async () => {
