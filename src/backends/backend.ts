@@ -66,6 +66,8 @@ export interface MemoryUse {
 export interface MemoryNeed extends MemoryUse {
   /** The most bytes that this backend can address, however much memory the machine has. */
   limitBytes: number;
+  /** Why that is the limit, for messages: a clause. */
+  limitReason?: string;
   /** The part of these bytes that is in a device's own memory. Default 0. */
   deviceBytes?: number;
   /** Why it does not fit, and what to do: whole sentences. Default: limitBytes says it. */

@@ -100,7 +100,7 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   if (total <= Math.min(limitBytes, available)) return;
   const reason =
     limitBytes < available
-      ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here`
+      ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
       : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
   throw new MemoryError(
     `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${facts.kvType.name}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,

@@ -307,7 +307,7 @@ class Crew {
     const memory = shared ? newMemory(limits) : undefined;
     // In the same kind of pages as the engine's memory, before anything is written there.
     const { native: kernels } = this.#environment;
-    if (memory && kernels) largePages(kernels.host, memory.buffer);
+    if (memory && kernels) largePages(kernels.host, [memory]);
     const module = measureModule(limits);
     this.#threads = Array.from({ length: this.#size }, (_, index) => this.#start(index));
     const native = this.#image && { image: this.#image, blocks: blocksAt(this.#size) };

@@ -4,7 +4,9 @@
 import { describe, expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import type { Kernels } from "../../src/backends/cpu/executor.ts";
+import { farLimits } from "../../src/backends/cpu/memory/arena.ts";
 import { type Layout, layOut } from "../../src/backends/cpu/memory/layout.ts";
+import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { kernelsOf, makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -27,6 +29,7 @@ function layoutOf(weightType: string, native: (typeof kinds)[number]["native"]):
     choose: undefined,
     records: false,
     memoryStart: 0,
+    far: farLimits,
     guard: false,
   });
   if (typeof layout === "string") throw new Error(layout);
@@ -44,7 +47,9 @@ function takenKernels({ compiled, arena }: Layout): Set<string> {
   });
   arena.commit();
   const leader = compiled.leaderNodes.map(() => () => {});
-  makeExecutors({ program: compiled.program, kernels, views: arena.views, thread: 0, leader });
+  const { views } = arena;
+  const memories = new Memories(views);
+  makeExecutors({ program: compiled.program, kernels, views, memories, thread: 0, leader });
   return taken;
 }
 

@@ -2,6 +2,7 @@
 
 import { parentPort, workerData } from "node:worker_threads";
 import { arenaViews } from "../../src/backends/cpu/memory/arena.ts";
+import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { makeExecutors } from "../../src/backends/cpu/ops/table.ts";
 import { type ComputeJob, instantiate } from "../../src/backends/cpu/threads/compute.ts";
 import { makeMember } from "../../src/backends/cpu/threads/recorded-team.ts";
@@ -14,10 +15,12 @@ const end =
     : () => process.exit(7);
 
 parentPort!.once("message", ({ module, memory, program, thread }: ComputeJob) => {
+  const views = arenaViews(memory.buffer);
   const executors = makeExecutors({
     program,
     kernels: instantiate(module, memory),
-    views: arenaViews(memory.buffer),
+    views,
+    memories: new Memories(views),
     thread,
     leader: undefined,
   }).map((executor) => ({

@@ -5,6 +5,7 @@
 import { expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";
 import { makeRowReader } from "../../src/backends/cpu/memory/table-rows.ts";
 import { WeightStore } from "../../src/backends/cpu/memory/weights.ts";
@@ -116,7 +117,7 @@ test.each(rowCases)("rows of %s out of tiles for %s", async (type, _, halves, ta
   const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
-  const packer = new Packer(program, arena.views, {}, () => false);
+  const packer = new Packer(program, new Memories(arena.views), {}, () => false);
   await store.upload(weight, reading(bytes), packer);
   await packer.flush();
   const read = makeRowReader(store.rowsOf(weight), arena.views);

@@ -31,10 +31,11 @@ describe.each(backends)("%s", (_, create) => {
     const backend = create();
     const { graph } = buildModel(tinyModel());
     const kv = evenRoom(4, f16);
-    const { limitBytes, ...need } = backend.measure(
-      makePlan(graph, { maxTokens: 12, maxOutputs: 12 }),
-      kv,
-    );
+    const {
+      limitBytes,
+      limitReason: _,
+      ...need
+    } = backend.measure(makePlan(graph, { maxTokens: 12, maxOutputs: 12 }), kv);
     await load(backend);
     expect(need).toEqual(backend.memory());
     const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);

@@ -49,5 +49,5 @@ test.skipIf(why !== undefined)(`the system is asked for large pages${name}`, () 
 
 test("nobody is asked where there is no machine code", () => {
   const memory = new WebAssembly.Memory({ initial: 1, maximum: 1 });
-  expect(largePages("machine code is switched off", memory.buffer)).toBeUndefined();
+  expect(largePages("machine code is switched off", [memory])).toBeUndefined();
 });

@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import type { Kernels } from "../../src/backends/cpu/executor.ts";
 import { interpretedCalls, rangesOf } from "../../src/backends/cpu/guard/guard-calls.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { Packer, packKernels } from "../../src/backends/cpu/memory/repack.ts";
 import { WeightStore } from "../../src/backends/cpu/memory/weights.ts";
 import { openNativeJob } from "../../src/backends/cpu/native/entry.ts";
@@ -78,7 +79,12 @@ async function pack(
     },
   ]);
   const bytes = rowsOf(type, cols);
-  const packer = new Packer(program, arena.views, Object.fromEntries(counted), () => false);
+  const packer = new Packer(
+    program,
+    new Memories(arena.views),
+    Object.fromEntries(counted),
+    () => false,
+  );
   await store.upload(weight, async (to, at) => to.set(bytes.subarray(at, at + to.length)), packer);
   await packer.flush();
   const { at, rowPanelBytes } = program.instructions[0]!;

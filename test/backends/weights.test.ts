@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";
 import { makeRowReader } from "../../src/backends/cpu/memory/table-rows.ts";
 import { WeightStore } from "../../src/backends/cpu/memory/weights.ts";
@@ -38,7 +39,7 @@ test.each(cases)("rows of %s out of tiles for %s, dot4 %s", async (type, _name, 
   const store = new WeightStore(arena, target, true);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
-  const packer = new Packer(program, arena.views, {}, () => false);
+  const packer = new Packer(program, new Memories(arena.views), {}, () => false);
   await store.upload(
     weight,
     async (target, at) => target.set(bytes.subarray(at, at + target.length)),
@@ -71,7 +72,7 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
     const floats = new Float32Array(target.buffer, target.byteOffset, target.length / 4);
     for (let i = 0; i < floats.length; i++) floats[i] = at / 4 + i;
   };
-  const packer = new Packer(program, arena.views, {}, () => false);
+  const packer = new Packer(program, new Memories(arena.views), {}, () => false);
   await store.upload(weight, read, packer);
   await packer.flush();
   expect(reads.length).toBeGreaterThan(2);

@@ -34,8 +34,9 @@ import type { Compiled } from "./compile.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
 import type { Guard, GuardMode } from "./guard/guard.ts";
-import type { Arena } from "./memory/arena.ts";
+import { type Arena, type FarLimits, farLimits } from "./memory/arena.ts";
 import { type Layout, layOut } from "./memory/layout.ts";
+import { Memories } from "./memory/memories.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
 import { Packer, type PackProgram } from "./memory/repack.ts";
 import { writeBatch } from "./memory/write-batch.ts";
@@ -73,6 +74,8 @@ export interface CpuOptions {
   wasm?: WasmFeatures;
   /** For tests: the first address that is used, and how long a batch may make no progress, in ms. */
   memoryStart?: number;
+  /** For tests: where row panels lie that machine code reads, and how large such a memory is. */
+  far?: FarLimits;
   lostMs?: number;
 }
 
@@ -141,7 +144,13 @@ export class CpuBackend implements Backend {
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
     const { arena } = this.#layOut(plan, kv);
-    return { ...arena.use, limitBytes: arena.limitBytes };
+    const { limitBytes } = arena;
+    const reach = limitText(this.#wasm.memory64);
+    const limitReason =
+      typeof this.#native === "string"
+        ? `kernels are WebAssembly: ${this.#native}; ${reach}`
+        : `row panels can lie outside of WebAssembly's memory, all else cannot; ${reach}`;
+    return { ...arena.use, limitBytes, limitReason };
   }
 
   prepare(plan: Plan, kv: KvCacheOptions): void {
@@ -152,11 +161,12 @@ export class CpuBackend implements Backend {
     const { guard: guardMode } = this.#options;
     const module = compileKernels(compiled, arena, this.#wasm, guardMode?.wasm);
     arena.commit();
-    const { memory, views } = arena;
+    const { memory, views, far } = arena;
     const host = this.#host;
     // Before anything is written to the memory.
     const guard = guardMode?.watch(layout, host);
-    this.#pages = guard?.note ?? largePages(host, memory.buffer);
+    const memories = new Memories(views, far, host);
+    this.#pages = guard?.note ?? largePages(host, [memory, ...far]);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
     const reference = referenceMemory(layout);
     const inWasm = instantiate(module, memory);
@@ -166,6 +176,7 @@ export class CpuBackend implements Backend {
       program,
       kernels,
       views,
+      memories,
       thread: 0,
       leader: compiled.leaderNodes.map(
         (node) => () => runReferenceOp(node, this.#batch!, reference),
@@ -182,9 +193,10 @@ export class CpuBackend implements Backend {
       records && new BatchRecords(buffer, records, this.threads, executors.length);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
-    const packer = new Packer(packing, views, kernels, () => helpers.isLost);
+    const packer = new Packer(packing, memories, kernels, () => helpers.isLost);
     const jobOf = (first: PackProgram | undefined): JobOf => {
-      const job = { module, memory, native, packing: first, program, records, guard: guard?.job };
+      const code = { module, memory, far, native, program };
+      const job = { ...code, packing: first, records, guard: guard?.job };
       return (thread) => ({ ...job, thread });
     };
     const made = { executors, member, batchRecords, reference, packer, guard, missing, helpers };
@@ -294,6 +306,7 @@ export class CpuBackend implements Backend {
       threads: this.threads,
       threadsAsked: this.#options.threads,
       isWide: this.#prepared?.arena.isWide ?? false,
+      farMemories: this.#prepared?.arena.far.length ?? 0,
       notes: this.#options.notes ?? [],
       choices: this.#prepared?.compiled.explain ?? [],
     });
@@ -344,7 +357,13 @@ export class CpuBackend implements Backend {
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
-    const { level, choose, profile: records = false, memoryStart = 0 } = this.#options;
+    const {
+      level,
+      choose,
+      profile: records = false,
+      memoryStart = 0,
+      far = farLimits,
+    } = this.#options;
     const native = typeof this.#native === "string" ? undefined : this.#native;
     // A choice of kernels for machine code does not apply to WebAssembly.
     const isLost = !native && typeof this.#options.native === "object";
@@ -358,6 +377,7 @@ export class CpuBackend implements Backend {
       choose: isLost ? undefined : choose,
       records,
       memoryStart,
+      far,
       guard: this.#options.guard !== undefined,
     });
     if (typeof made !== "string") {
@@ -404,6 +424,12 @@ export class CpuBackend implements Backend {
     if (!this.#prepared) throw new Error("cpu backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+function limitText(memory64: boolean): string {
+  return memory64
+    ? "a memory of WebAssembly holds 16 GiB"
+    : "a memory of WebAssembly holds 4 GiB here, and 16 GiB in Node.js 24 or newer";
 }
 
 function endBatch({ batchRecords, guard }: Prepared, end: BatchEnd): void {

@@ -4,6 +4,7 @@
 import { countOf } from "../../graph/batch.ts";
 import type { Rows } from "../../graph/graph.ts";
 import type { ArenaViews } from "./memory/arena.ts";
+import type { Memories } from "./memory/memories.ts";
 import type { ProgramFrame } from "./program.ts";
 
 /** The kernels, by name. */
@@ -13,6 +14,8 @@ export interface ExecutorContext {
   readonly program: ProgramFrame;
   readonly kernels: Kernels;
   readonly views: ArenaViews;
+  /** What addresses of row panels mean; all others are offsets in `views`. */
+  readonly memories: Memories;
   /** This thread's number; 0 is the leader. */
   readonly thread: number;
   /** Nodes that only the leader computes; undefined on other threads. */

@@ -14,6 +14,8 @@ export interface CpuFacts {
   readonly threadsAsked: number;
   /** 64-bit addresses. */
   readonly isWide: boolean;
+  /** Memories that only machine code reads. */
+  readonly farMemories: number;
   /** Notes on the options. */
   readonly notes: readonly string[];
   /** Which kernels compute which matmuls. */
@@ -28,6 +30,9 @@ export function explainCpu(facts: CpuFacts): readonly string[] {
     ...(facts.pages === undefined ? [] : [facts.pages]),
     threadsText(facts.threads, facts.threadsAsked),
     ...addressesText(facts.isWide, features.memory64),
+    ...(facts.farMemories === 0
+      ? []
+      : [`row panels in ${facts.farMemories} memories beside WebAssembly's`]),
     ...facts.notes,
     ...facts.choices,
   ];

@@ -5,6 +5,9 @@
 // makes the memory, once: with 32-bit addresses up to 4 GiB, because kernels are a few percent faster with them, and with
 // 64-bit addresses above, where the engine has them.
 //
+// Row panels that only machine code reads may lie in far memories instead, beyond the 16 GiB of one: allocatePanels() gives
+// addresses there, and memories.ts says what they mean.
+//
 // In guard mode (guard.ts) every buffer ends at the end of a page, and the page after it is unused, so that accesses beyond
 // the end of a buffer are found.
 
@@ -19,6 +22,8 @@ const GIB = 2 ** 30;
 const NARROW_BYTES: number = 4 * GIB;
 /** The most bytes that engines allow with 64-bit addresses. */
 const WIDE_BYTES: number = 16 * GIB;
+/** From the addresses of one memory to those of the next. */
+export const MEMORY_STEP: number = 2 ** 44;
 /** A cache line. No two buffers share one, to avoid false sharing. */
 const ALIGNMENT = 64;
 
@@ -33,7 +38,18 @@ export interface ArenaOptions {
   readonly start: number;
   /** Keep buffers apart: see above. */
   readonly guard?: boolean | undefined;
+  /** Machine code reads the row panels, so that they may lie in far memories; undefined: they may not. */
+  readonly far?: FarLimits | undefined;
 }
+
+export interface FarLimits {
+  /** Row panels lie in the main memory up to here: the rest of it is for KV cache and work. */
+  readonly nearBytes: number;
+  /** Of a far memory. */
+  readonly memoryBytes: number;
+}
+
+export const farLimits: FarLimits = { nearBytes: WIDE_BYTES / 2, memoryBytes: WIDE_BYTES };
 
 /** What a piece of memory is for. */
 export type Purpose = "weights" | "kv" | "work";
@@ -51,12 +67,15 @@ export interface GuardedBuffer extends BufferRange {
 interface Committed {
   readonly memory: WebAssembly.Memory;
   readonly views: ArenaViews;
+  readonly far: readonly WebAssembly.Memory[];
 }
 
 export class Arena {
   readonly #options: ArenaOptions;
   readonly #bytes: Record<Purpose, number> = { weights: 0, kv: 0, work: 0 };
   readonly #guarded: GuardedBuffer[] = [];
+  /** Bytes of each far memory. */
+  readonly #far: number[] = [];
   #end: number;
   #committed: Committed | undefined;
 
@@ -66,9 +85,17 @@ export class Arena {
     this.#end = options.guard ? Math.ceil(options.start / PAGE) * PAGE + PAGE : options.start;
   }
 
-  /** The most that this engine's memories can hold. */
+  /** The most that this engine's memories can hold: the main memory, and what lies in far ones. */
   get limitBytes(): number {
+    return this.#mainLimit + this.#farBytes;
+  }
+
+  get #mainLimit(): number {
     return this.#options.memory64 ? WIDE_BYTES : NARROW_BYTES;
+  }
+
+  get #farBytes(): number {
+    return this.#far.reduce((sum, bytes) => sum + bytes, 0);
   }
 
   get use(): MemoryUse {
@@ -94,6 +121,21 @@ export class Arena {
     return at;
   }
 
+  /** The address of row panels, in the main memory or a far one. */
+  allocatePanels(bytes: number, name: string): number {
+    const { far, guard } = this.#options;
+    const isNear = !far || guard || bytes > far.memoryBytes || this.#end + bytes <= far.nearBytes;
+    if (isNear) return this.allocate(bytes, "weights", name);
+    const aligned = Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+    const last = this.#far.length - 1;
+    if (last < 0 || this.#far[last]! + aligned > far.memoryBytes) this.#far.push(0);
+    const memory = this.#far.length;
+    const at = this.#far[memory - 1]!;
+    this.#far[memory - 1] = at + aligned;
+    this.#bytes.weights += aligned;
+    return memory * MEMORY_STEP + at;
+  }
+
   /** The buffers, in guard mode. */
   get guarded(): readonly GuardedBuffer[] {
     return this.#guarded;
@@ -110,17 +152,18 @@ export class Arena {
     return from;
   }
 
-  /** Makes the memory. The system gives pages when they are first written to. */
+  /** Makes the memories. The system gives pages when they are first written to. */
   commit(): void {
-    const gib = (this.#end / GIB).toFixed(2);
-    if (this.#end > this.limitBytes) {
+    const gib = ((this.#end + this.#farBytes) / GIB).toFixed(2);
+    if (this.#end > this.#mainLimit) {
       throw new MemoryError(
-        `the model needs ${gib} GiB, but this backend can use at most ${this.limitBytes / GIB} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where the limit is 16 GiB"}`,
+        `the model needs ${gib} GiB, but this backend can use at most ${(this.limitBytes / GIB).toFixed(2)} GiB here. Use a smaller type or context${this.#options.memory64 ? "" : ", or Node.js 24 or newer, where the limit is 16 GiB"}`,
       );
     }
     try {
       const memory = newMemory(this.memoryLimits);
-      this.#committed = { memory, views: arenaViews(memory.buffer) };
+      const far = this.#far.map((bytes) => newMemory(this.#limitsOf(bytes, true)));
+      this.#committed = { memory, views: arenaViews(memory.buffer), far };
     } catch (cause) {
       throw new MemoryError(
         `could not allocate ${gib} GiB of memory. Close other programs, or use a smaller model or context`,
@@ -131,9 +174,18 @@ export class Arena {
 
   /** As a module that imports this memory declares it. */
   get memoryLimits(): MemoryLimits {
-    const pages = Math.max(1, Math.ceil(this.#end / PAGE));
+    return this.#limitsOf(this.#end, this.isWide);
+  }
+
+  #limitsOf(bytes: number, memory64: boolean): MemoryLimits {
+    const pages = Math.max(1, Math.ceil(bytes / PAGE));
     const { shared } = this.#options;
-    return { initial: pages, maximum: pages, shared, memory64: this.isWide };
+    return { initial: pages, maximum: pages, shared, memory64 };
+  }
+
+  /** The far memories, by number from 1 on. */
+  get far(): readonly WebAssembly.Memory[] {
+    return this.#made.far;
   }
 
   get memory(): WebAssembly.Memory {

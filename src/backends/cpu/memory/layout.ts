@@ -13,7 +13,7 @@ import { choiceWithCode, refusals } from "../native/choice.ts";
 import { BLOCK_BYTES, type NativeJob } from "../native/entry.ts";
 import type { NativeKernels } from "../native/native.ts";
 import { placeRecords, type RecordArea } from "../threads/records.ts";
-import { Arena, REPORT_BYTES } from "./arena.ts";
+import { Arena, type FarLimits, REPORT_BYTES } from "./arena.ts";
 import { type PackProgram, packKernels } from "./repack.ts";
 import { WeightStore } from "./weights.ts";
 
@@ -32,6 +32,8 @@ export interface LayoutRequest {
   readonly records: boolean;
   /** The first address that is used. */
   readonly memoryStart: number;
+  /** Where row panels may lie that machine code reads. */
+  readonly far: FarLimits;
   /** Guard mode: keep buffers apart, and reserve memory for reports (guard.ts). */
   readonly guard: boolean;
 }
@@ -58,7 +60,9 @@ export function layOut(request: LayoutRequest): Layout | string {
   const { plan, kv, threads, native } = request;
   const target = native?.target ?? wasmTarget(request.wasm);
   const { threads: shared, memory64 } = request.wasm;
-  const arena = new Arena({ shared, memory64, start: request.memoryStart, guard: request.guard });
+  const { memoryStart: start, guard } = request;
+  const far = native && memory64 ? request.far : undefined;
+  const arena = new Arena({ shared, memory64, start, guard, far });
   const weights = new WeightStore(arena, target, request.tiled);
   const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);

@@ -25,6 +25,7 @@ import { waitForOthers } from "../threads/batch-wait.ts";
 import { controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
 import { floatPanelsFor, floatTypeOf } from "./float-panels.ts";
+import type { Memories } from "./memories.ts";
 
 /** A weight to pack: plain data, sent to every thread. */
 export interface PackInstruction {
@@ -107,15 +108,16 @@ const kernelMakers: Readonly<
 /** The executors of the instructions, on thread `thread`. */
 export function packExecutors(
   program: PackProgram,
-  views: ArenaViews,
+  memories: Memories,
   kernels: Kernels,
   thread: number,
 ): Executor[] {
   const scratch = program.scratch + thread * PACK_SCRATCH_BYTES;
+  const { views } = memories.place(0);
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
   return program.instructions.map((instruction, index) => {
     const kernel = kernels[`pack_${instruction.dtype}`];
-    const context = { views, target: program.target, kernel, scratch };
+    const context = { memories, target: program.target, kernel, scratch };
     const pack = packers[instruction.kind](instruction, context);
     const { rowBytes } = instruction;
     return {
@@ -150,11 +152,12 @@ export class Packer {
   packMs = 0;
 
   /** `isLost`: whether a helper has died. */
-  constructor(program: PackProgram, views: ArenaViews, kernels: Kernels, isLost: () => boolean) {
+  constructor(program: PackProgram, memories: Memories, kernels: Kernels, isLost: () => boolean) {
+    const { views } = memories.place(0);
     this.#isLost = isLost;
     this.#program = program;
     this.#views = views;
-    const executors = packExecutors(program, views, kernels, 0);
+    const executors = packExecutors(program, memories, kernels, 0);
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
   }
 
@@ -220,7 +223,7 @@ export class Packer {
 type PackRows = (from: number, rows: number, panel: number) => void;
 
 interface PackContext {
-  readonly views: ArenaViews;
+  readonly memories: Memories;
   readonly target: KernelTarget;
   /** For panels of 16 rows; undefined: there is none. */
   readonly kernel: Kernels[string] | undefined;
@@ -230,34 +233,48 @@ interface PackContext {
 const packers: Readonly<
   Record<PackInstruction["kind"], (instruction: PackInstruction, context: PackContext) => PackRows>
 > = {
-  blocks: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { views, target, kernel, scratch }) => {
+  blocks: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { memories, target, kernel, scratch }) => {
+    const { views } = memories.place(0);
+    const pointer = memories.pointer(at);
+    const panels = memories.place(at);
     const packing = packingOf(dtype)!;
     const factors = factorsBytes(layoutFor(packing, target)) / 4;
     const spans = rowBytes / packing.spanBytes;
     return (from, rows, panel) => {
-      const to = at + panel * rowPanelBytes;
+      const to = panels.at + panel * rowPanelBytes;
       if (kernel && rows === PANEL_ROWS) {
-        kernel(from, rowBytes, to, scratch, spans);
+        kernel(from, rowBytes, pointer + panel * rowPanelBytes, scratch, spans);
         if (factors === 0) return;
-        const { buffer } = views;
+        const { buffer } = panels.views;
         const left = new Int32Array(buffer, to, factors);
         if (acceptRaised(left, new Float32Array(buffer, to, factors))) return;
       }
       const source = new DataView(views.buffer, from, rows * rowBytes);
-      packPanel(packing, target, source, rows, cols, panelWindow(views, to, rowPanelBytes), 0);
+      packPanel(
+        packing,
+        target,
+        source,
+        rows,
+        cols,
+        panelWindow(panels.views, to, rowPanelBytes),
+        0,
+      );
     };
   },
-  floats: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { views, target, kernel, scratch }) => {
+  floats: ({ dtype, cols, rowBytes, at, rowPanelBytes }, { memories, target, kernel, scratch }) => {
+    const { views } = memories.place(0);
+    const pointer = memories.pointer(at);
+    const place = memories.place(at);
     const panels = floatPanelsFor(floatTypeOf(dtype)!, target);
     const { whole, rest } = visitsOf(cols, rowBytes / cols);
     return (from, rows, panel) => {
-      const to = at + panel * rowPanelBytes;
-      const { buffer } = views;
+      const to = place.at + panel * rowPanelBytes;
+      const { buffer } = place.views;
       if (kernel && rows === PANEL_ROWS) {
-        kernel(from, rowBytes, to, scratch, whole, rest);
+        kernel(from, rowBytes, pointer + panel * rowPanelBytes, scratch, whole, rest);
         if (panels.accept?.(buffer, to) ?? true) return;
       }
-      panels.pack(new DataView(buffer, from, rows * rowBytes), rows, cols, buffer, to);
+      panels.pack(new DataView(views.buffer, from, rows * rowBytes), rows, cols, buffer, to);
     };
   },
 };

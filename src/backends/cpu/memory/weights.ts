@@ -125,7 +125,7 @@ export class WeightStore {
       ? this.#arena.allocate(this.#target.width, "weights", `codebook of ${weight.name}`)
       : 0;
     const panels = matrices * Math.ceil(rows / PANEL_ROWS);
-    const at = this.#arena.allocate(panels * size, "weights", weight.name);
+    const at = this.#arena.allocatePanels(panels * size, weight.name);
     const rowBytes = bytesFor(dtype, cols);
     const own = {
       kind,

@@ -13,9 +13,13 @@ const adviseHugePages: MemoryCall = {
 };
 
 /** Asks for large pages, where machine code can run; returns a line for --explain. */
-export function largePages(host: NativeAccess, memory: ArrayBufferLike): string | undefined {
+export function largePages(
+  host: NativeAccess,
+  memories: readonly WebAssembly.Memory[],
+): string | undefined {
   if (typeof host === "string") return undefined;
-  const refused = askForLargePages(host, memory);
+  const answers = memories.map(({ buffer }) => askForLargePages(host, buffer));
+  const refused = answers.find((answer) => answer !== undefined);
   return refused === undefined
     ? "memory: huge pages where the system has them"
     : `memory: no huge pages: ${refused}`;

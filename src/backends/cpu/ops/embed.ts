@@ -48,7 +48,8 @@ export const embed: InstructionDef<Embed> = {
         kernel(at + token(row) * rowBytes, i.out + row * cols * 4, cols),
       );
     }
-    const read = makeRowReader(table, c.views);
+    const { views, at } = c.memories.place(table.at);
+    const read = makeRowReader({ ...table, at }, views);
     const { f32 } = c.views;
     return perRow(c, "tokens", (row) => read(token(row), f32, i.out / 4 + row * table.cols));
   },

@@ -65,7 +65,8 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   kernels: ({ variants }) => variants.flatMap(kernelsIn),
   code: "target",
 
-  execute(i, c) {
+  execute(instruction, c) {
+    const i = { ...instruction, w: c.memories.pointer(instruction.w) };
     const { spans, codebook } = i;
     const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
     const compute = i.experts ? expertMatmul : tiledMatmul;
@@ -89,7 +90,8 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
   ],
   code: "target",
 
-  execute(i, c) {
+  execute(instruction, c) {
+    const i = { ...instruction, w: c.memories.pointer(instruction.w) };
     const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
     const wide = i.wide + c.thread * i.wideBytes;
     const quads = i.k / 4;

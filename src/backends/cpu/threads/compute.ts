@@ -4,6 +4,7 @@ import type { NativeAccess } from "../../../platform/platform.ts";
 import type { Kernels } from "../executor.ts";
 import type { GuardJob, guardCalls } from "../guard/guard-calls.ts";
 import { arenaViews } from "../memory/arena.ts";
+import { Memories } from "../memory/memories.ts";
 import { type PackProgram, packExecutors } from "../memory/repack.ts";
 import { type NativeJob, openNativeJob } from "../native/entry.ts";
 import { makeExecutors, type Program } from "../ops/table.ts";
@@ -14,6 +15,8 @@ import { TeamMember } from "./team.ts";
 export interface ComputeJob {
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
+  /** Memories that only machine code reads (memories.ts). */
+  readonly far: readonly WebAssembly.Memory[];
   /** Machine code kernels; undefined: all kernels are in `module`. */
   readonly native: NativeJob | undefined;
   /** The program to run first, while weights are read; undefined: they are there already. */
@@ -31,7 +34,7 @@ export interface ComputeJob {
  * job has any; `watch` checks its kernels in guard mode.
  */
 export function serveCompute(
-  { module, memory, native, packing, program, records, guard, thread }: ComputeJob,
+  { module, memory, far, native, packing, program, records, guard, thread }: ComputeJob,
   host: NativeAccess,
   onReady: () => void,
   watch?: typeof guardCalls,
@@ -43,14 +46,15 @@ export function serveCompute(
     ...(guard && watch ? watch(inWasm, guard, buffer, thread) : inWasm),
     ...(native && openNativeJob(native, host, buffer, thread)),
   };
-  const executors = makeExecutors({ program, kernels, views, thread, leader: undefined });
+  const memories = new Memories(views, far, host);
+  const executors = makeExecutors({ program, kernels, views, memories, thread, leader: undefined });
   const member = makeMember(
     { buffer, ...program, executors, thread },
     records && new RecordWriter(buffer, records, thread),
   );
   onReady();
   if (packing) {
-    const packers = packExecutors(packing, views, kernels, thread);
+    const packers = packExecutors(packing, memories, kernels, thread);
     new TeamMember({ buffer, ...packing, thread }, packers).serve();
   }
   member.serve();
