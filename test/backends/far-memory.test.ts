@@ -29,7 +29,7 @@ import {
 import { load, runBatches } from "./tiny-backend.ts";
 
 const GIB = 2 ** 30;
-const far = { nearBytes: 0, memoryBytes: 16384 };
+const far = { nearBytes: 0, memoryBytes: 8192 };
 const startThread = () => nodePlatform.startThread("compute");
 const { memory64 } = detectWasmFeatures();
 
@@ -117,7 +117,8 @@ function measured(backend: CpuBackend): MemoryNeed {
   });
   const tensors = new Map<string, Weight>();
   for (const { name, shape, dtype } of tinyModel().tensors.values()) {
-    const wider = shape.map((size) => (size === tinyShape.feedForward ? feedForward : size));
+    const isWider = (size: number) => name.includes("ffn") && size === tinyShape.feedForward;
+    const wider = shape.map((size) => (isWider(size) ? feedForward : size));
     for (let layer = 0; layer < (name.startsWith("blk.0.") ? layers : 1); layer++) {
       if (name.startsWith("blk.1.")) break;
       const own = name.replace("blk.0.", `blk.${layer}.`);
