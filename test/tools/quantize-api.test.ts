@@ -121,7 +121,7 @@ describe("quantize()", () => {
 describe("what goes wrong leaves nothing behind", () => {
   const to = () => at("never.gguf");
   const cases: [string, () => Promise<unknown>, ErrorKind, RegExp][] = [
-    ["type", () => quantize(model, to(), "Q9"), UsageError, /"Q9" is not known.*Q4_K_M/],
+    ["type", () => quantize(model, to(), "Q9"), UsageError, /got "Q9", expected one of .*Q4_K_M/],
     [
       "input",
       () => quantize(at("no.gguf"), to(), "Q4_0"),
