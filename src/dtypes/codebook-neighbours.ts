@@ -1,20 +1,20 @@
-// Which points of a codebook are near which digits: what the quantizers of the IQ1, IQ2 and IQ3 types look up after they have
-// rounded each value by itself. Most roundings are no point of the codebook; for those a list has the points at the few smallest
-// distances, and a search tries them all.
+// The points of a codebook that are nearest to given digits. The quantizers of the IQ1, IQ2 and IQ3 types round every value to a
+// digit first. Most roundings are not a point of the codebook: a list then has the points at the smallest distances, and the
+// quantizer tries all of them.
 //
-// A code is the digits of a point, 2 or 3 bits each, the first lowest. Only codes that rounding can give have a list: 6561 of 8
-// digits (0 to 2), or 4096 of 4 digits (0 to 7). Tables are computed at first use and take at most a megabyte; the order within
-// a list (by distance, then by number) is part of what makes files equal ggml's.
+// A key is the digits of 4 or 8 values, 3 or 2 bits each, the first value lowest. Only keys that rounding can give have a list:
+// 4096 of 4 digits (0 to 7), or 6561 of 8 digits (0 to 2). The tables are computed at first use and take at most a megabyte. The
+// order of a list (by distance, then by number) decides between equal errors, and is ggml's.
 
 import type { Codebook } from "./codebooks.ts";
 
 export interface CodebookNeighbours {
-  /** Values of a point, and digits that one may have. */
+  /** Values of a point, and how many values a digit has. */
   readonly width: 4 | 8;
-  readonly levels: 3 | 8;
+  readonly digitValues: 3 | 8;
   /** [points, width]: digits 0, 1, 2, ... */
   readonly digits: Uint8Array;
-  /** By code: the point's number, or, where it is none, -1 - (where its list begins). */
+  /** By key: the point's number, or, where it is none, -1 - (where its list begins). */
   readonly pointOf: Int32Array;
   /** A list is its length and then its points. */
   readonly lists: Uint16Array;
@@ -33,64 +33,65 @@ export function neighboursOf(
   };
 }
 
-/** Bits of a digit in a code. */
+/** Bits of a digit in a key. */
 export function digitBits({ width }: Pick<CodebookNeighbours, "width">): number {
   return width === 8 ? 2 : 3;
 }
 
 function build(codebook: Float32Array, width: 4 | 8, distances: number): CodebookNeighbours {
-  const levels = width === 8 ? 3 : 8;
+  const digitValues = width === 8 ? 3 : 8;
   const bits = digitBits({ width });
   const values = [...new Set(codebook)].sort((a, b) => a - b);
   const digits = Uint8Array.from(codebook, (value) => values.indexOf(value)); // [points, width]
   const points = digits.length / width;
   const pointOf = new Int32Array(1 << (bits * width));
   for (let point = 0; point < points; point++) {
-    let code = 0;
-    for (let i = 0; i < width; i++) code |= digits[point * width + i]! << (bits * i);
-    pointOf[code] = point + 1; // until all codes are known: 0 is none
+    let key = 0;
+    for (let i = 0; i < width; i++) key |= digits[point * width + i]! << (bits * i);
+    pointOf[key] = point + 1; // until all keys are known: 0 is none
   }
 
-  // A code is two halves, and its distance to a point the sum of theirs.
+  // A key is two halves, and its distance to a point the sum of theirs.
   const half = width / 2;
-  const halves = levels ** half;
-  const low = halfDistances(digits, width, 0, levels);
-  const high = halfDistances(digits, width, half, levels);
+  const halves = digitValues ** half;
+  const low = halfDistances(digits, width, 0, digitValues);
+  const high = halfDistances(digits, width, half, digitValues);
   const distance = new Uint8Array(points);
   const lists: number[] = [];
   for (let upper = 0; upper < halves; upper++) {
     for (let lower = 0; lower < halves; lower++) {
-      const code =
-        packed(lower, half, levels, bits) | (packed(upper, half, levels, bits) << (bits * half));
-      if (pointOf[code]! > 0) {
-        pointOf[code] = pointOf[code]! - 1;
+      const key =
+        packed(lower, half, digitValues, bits) |
+        (packed(upper, half, digitValues, bits) << (bits * half));
+      if (pointOf[key]! > 0) {
+        pointOf[key] = pointOf[key]! - 1;
         continue;
       }
       for (let point = 0; point < points; point++) {
         distance[point] = low[lower * points + point]! + high[upper * points + point]!;
       }
-      pointOf[code] = -1 - lists.length;
+      pointOf[key] = -1 - lists.length;
       appendNearest(lists, distance, distances);
     }
   }
-  return { width, levels, digits, pointOf, lists: Uint16Array.from(lists) };
+  return { width, digitValues, digits, pointOf, lists: Uint16Array.from(lists) };
 }
 
-/** [levels^half, points]: squared distances of the digits from `first` on to every combination of digits. */
+/** [digitValues^half, points]: squared distances of the digits from `first` on to every combination of digits. */
 function halfDistances(
   digits: Uint8Array,
   width: number,
   first: number,
-  levels: number,
+  digitValues: number,
 ): Uint8Array {
   const half = width / 2;
   const points = digits.length / width;
-  const result = new Uint8Array(levels ** half * points);
-  for (let combination = 0; combination < levels ** half; combination++) {
+  const result = new Uint8Array(digitValues ** half * points);
+  for (let combination = 0; combination < digitValues ** half; combination++) {
     for (let point = 0; point < points; point++) {
       let sum = 0;
-      for (let i = 0, rest = combination; i < half; i++, rest = Math.floor(rest / levels)) {
-        sum += (digits[point * width + first + i]! - (rest % levels)) ** 2;
+      for (let i = 0, rest = combination; i < half; i++, rest = Math.floor(rest / digitValues)) {
+        sum += (digits[point * width + first + i]! - (rest % digitValues)) ** 2;
       }
       result[combination * points + point] = sum;
     }
@@ -98,13 +99,13 @@ function halfDistances(
   return result;
 }
 
-/** The digits of a number in base `levels` at `bits` bits each. */
-function packed(number: number, count: number, levels: number, bits: number): number {
-  let code = 0;
-  for (let i = 0, rest = number; i < count; i++, rest = Math.floor(rest / levels)) {
-    code |= (rest % levels) << (bits * i);
+/** The digits of a number in base `digitValues` at `bits` bits each. */
+function packed(number: number, count: number, digitValues: number, bits: number): number {
+  let key = 0;
+  for (let i = 0, rest = number; i < count; i++, rest = Math.floor(rest / digitValues)) {
+    key |= (rest % digitValues) << (bits * i);
   }
-  return code;
+  return key;
 }
 
 const counts = new Uint16Array(256);

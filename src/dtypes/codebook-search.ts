@@ -17,7 +17,7 @@ import {
   type LadderSearch,
   ladderScales,
   newLadderFits,
-  subBlockGroups,
+  subBlockTuples,
 } from "./ladder-search.ts";
 import { fitPositive } from "./scale-search.ts";
 
@@ -65,8 +65,8 @@ const { values, weights, roots } = input;
 const inverses = new Float32Array(ladderScales);
 const scales = new Float32Array(ladderScales);
 const tried = newLadderFits();
-const chosen = new Uint16Array(subBlockGroups); // points
-const isRounding = new Uint8Array(subBlockGroups); // of the chosen ones
+const chosen = new Uint16Array(subBlockTuples); // points
+const isRounding = new Uint8Array(subBlockTuples); // of the chosen ones
 const positiveQuants = new Uint8Array(32);
 
 /** Fills `fits` for the 256 values from x[at] on; `column` is where their importance begins. */
@@ -167,25 +167,25 @@ function fitSubBlock(
   ladder: LadderSearch,
 ): number | undefined {
   const { size, steps, delta, refit } = search;
-  const { width, levels } = neighbours;
+  const { width, digitValues } = neighbours;
   let max = values[0]!;
   for (let i = 1; i < size; i++) if (!(max > values[i]!)) max = values[i]!;
   if (max < search.zero) return undefined;
-  let scale = f(max / (2 * levels - 1));
+  let scale = f(max / (2 * digitValues - 1));
   if (search.start === "positive") {
-    scale = fitPositive(values, size, levels + 1, positiveQuants, weights);
-    max = f(scale * levels);
+    scale = fitPositive(values, size, digitValues + 1, positiveQuants, weights);
+    max = f(scale * digitValues);
     if (max <= 0) return undefined;
   }
   const count = 2 * steps + 1;
   for (let step = 0; step < count; step++) {
-    inverses[step] = f(2 * levels - 1 + f((step - steps) * delta)) / max;
+    inverses[step] = f(2 * digitValues - 1 + f((step - steps) * delta)) / max;
     scales[step] = 1 / inverses[step]!;
   }
   for (let i = 0; i < size; i++) input.products[i] = weights[i]! * values[i]!;
   ladder(neighbours, input, size, inverses, scales, count, tried);
-  const groups = size / width;
-  let isFound = isAllFound(count, groups);
+  const tuples = size / width;
+  let isFound = isAllFound(count, tuples);
   const { sumsQX, sumsQQ } = tried;
   let best = 0;
   let bestStep = -1;
@@ -197,18 +197,18 @@ function fitSubBlock(
     best = f(scale * sumQX);
     bestStep = step;
   }
-  let isChanged = takePoints(bestStep, groups, refit === "all-if-changed");
+  let isChanged = takePoints(bestStep, tuples, refit === "all-if-changed");
   if (refit === "all") isChanged = true;
   if (scale > 0 && isChanged) {
     inverses[0] = 1 / scale;
     scales[0] = scale;
     ladder(neighbours, input, size, inverses, scales, 1, tried);
-    isFound &&= isAllFound(1, groups);
+    isFound &&= isAllFound(1, tuples);
     sumsQX[0] = 0;
     sumsQQ[0] = 0;
-    for (let group = 0; group < groups; group++) {
-      if (refit !== "changed" || isRounding[group] === 0) chosen[group] = tried.points[group]!;
-      addPoint(neighbours.digits, width, chosen[group]!, input, group, tried, 0);
+    for (let tuple = 0; tuple < tuples; tuple++) {
+      if (refit !== "changed" || isRounding[tuple] === 0) chosen[tuple] = tried.points[tuple]!;
+      addPoint(neighbours.digits, width, chosen[tuple]!, input, tuple, tried, 0);
     }
     if (sumsQQ[0]! > 0) scale = f(sumsQX[0]! / sumsQQ[0]!);
   }
@@ -216,21 +216,21 @@ function fitSubBlock(
 }
 
 /** Chooses the points of a step, or the first of the codebook where none is best; whether one of them is no rounding. */
-function takePoints(step: number, groups: number, isChangedWithout: boolean): boolean {
+function takePoints(step: number, tuples: number, isChangedWithout: boolean): boolean {
   let isChanged = step < 0 && isChangedWithout;
-  for (let group = 0; group < groups; group++) {
-    const at = subBlockGroups * step + group;
-    chosen[group] = step < 0 ? 0 : tried.points[at]!;
-    isRounding[group] = step < 0 ? 1 : tried.isRounding[at]!;
-    if (isRounding[group] === 0) isChanged = true;
+  for (let tuple = 0; tuple < tuples; tuple++) {
+    const at = subBlockTuples * step + tuple;
+    chosen[tuple] = step < 0 ? 0 : tried.points[at]!;
+    isRounding[tuple] = step < 0 ? 1 : tried.isRounding[at]!;
+    if (isRounding[tuple] === 0) isChanged = true;
   }
   return isChanged;
 }
 
-function isAllFound(count: number, groups: number): boolean {
+function isAllFound(count: number, tuples: number): boolean {
   for (let step = 0; step < count; step++) {
-    for (let group = 0; group < groups; group++) {
-      if (tried.points[subBlockGroups * step + group]! < 0) return false;
+    for (let tuple = 0; tuple < tuples; tuple++) {
+      if (tried.points[subBlockTuples * step + tuple]! < 0) return false;
     }
   }
   return true;

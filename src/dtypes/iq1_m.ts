@@ -19,7 +19,7 @@ import {
   ternaryFits,
   ternaryNeighbours,
 } from "./ternary-search.ts";
-import { levelsOf } from "./ternary-split.ts";
+import { shiftedValues } from "./ternary-split.ts";
 
 const f = Math.fround;
 
@@ -123,9 +123,9 @@ function refittedScale(src: Float32Array, from: number, scale: number): number {
   let sumQX = 0;
   let sumQQ = 0;
   for (let i = 0; i < 256; i++) {
-    const levels = levelsOf(shifts[i >> 4]!, (i & 8) !== 0);
+    const shifted = shiftedValues(shifts[i >> 4]!, (i & 8) !== 0);
     const digit = digits[8 * points[i >> 3]! + (i & 7)]!;
-    const q = f(levels[digit]! * (2 * multiples[i >> 4]! + 1));
+    const q = f(shifted[digit]! * (2 * multiples[i >> 4]! + 1));
     const weighted = f(weights[i]! * q);
     sumQX = f(sumQX + f(weighted * src[from + i]!));
     sumQQ = f(sumQQ + f(weighted * q));

@@ -7,9 +7,9 @@ import { clamp, nearestInt } from "./float32-math.ts";
 
 const f = Math.fround;
 
-/** Scales of a ladder at most, and groups of values that share a point. */
+/** The most scales of a ladder, and the most tuples of a sub-block. A tuple is 4 or 8 values that share a point. */
 export const ladderScales = 32;
-export const subBlockGroups = 8;
+export const subBlockTuples = 8;
 
 /** A sub-block of 16 or 32 values without their signs. */
 export interface LadderInput {
@@ -25,9 +25,9 @@ export interface LadderFits {
   /** Of weight * value * q, and of weight * q * q, for each scale. */
   readonly sumsQX: Float32Array;
   readonly sumsQQ: Float32Array;
-  /** [scales, groups]: the number of a point, or -1 where no distance is finite. */
+  /** [scales, tuples]: the number of a point, or -1 where no distance is finite. */
   readonly points: Int16Array;
-  /** [scales, groups]: 1 where a point has just the digits that the values round to. */
+  /** [scales, tuples]: 1 where a point has just the digits that the values round to. */
   readonly isRounding: Uint8Array;
 }
 
@@ -46,8 +46,8 @@ export function newLadderFits(): LadderFits {
   return {
     sumsQX: new Float32Array(ladderScales),
     sumsQQ: new Float32Array(ladderScales),
-    points: new Int16Array(ladderScales * subBlockGroups),
-    isRounding: new Uint8Array(ladderScales * subBlockGroups),
+    points: new Int16Array(ladderScales * subBlockTuples),
+    isRounding: new Uint8Array(ladderScales * subBlockTuples),
   };
 }
 
@@ -64,33 +64,33 @@ export const plainLadderSearch: LadderSearch = (
   for (let step = 0; step < count; step++) {
     fits.sumsQX[step] = 0;
     fits.sumsQQ[step] = 0;
-    for (let group = 0; group < size / width; group++) {
-      const code = codeOf(neighbours, input.values, width * group, inverses[step]!);
-      const at = subBlockGroups * step + group;
-      let point = pointOf[code]!;
+    for (let tuple = 0; tuple < size / width; tuple++) {
+      const key = keyOf(neighbours, input.values, width * tuple, inverses[step]!);
+      const at = subBlockTuples * step + tuple;
+      let point = pointOf[key]!;
       fits.isRounding[at] = point < 0 ? 0 : 1;
-      if (point < 0) point = nearest(neighbours, -1 - point, input, width * group, scales[step]!);
+      if (point < 0) point = nearest(neighbours, -1 - point, input, width * tuple, scales[step]!);
       fits.points[at] = point;
-      addPoint(digits, width, Math.max(point, 0), input, group, fits, step);
+      addPoint(digits, width, Math.max(point, 0), input, tuple, fits, step);
     }
   }
 };
 
 /** The digits that values round to. */
-function codeOf(
+function keyOf(
   neighbours: CodebookNeighbours,
   values: Float32Array,
   at: number,
   inverse: number,
 ): number {
-  const { width, levels } = neighbours;
+  const { width, digitValues } = neighbours;
   const bits = digitBits(neighbours);
-  let code = 0;
+  let key = 0;
   for (let i = 0; i < width; i++) {
     const digit = nearestInt(f(0.5 * f(f(inverse * values[at + i]!) - 1)));
-    code |= clamp(digit, 0, levels - 1) << (bits * i);
+    key |= clamp(digit, 0, digitValues - 1) << (bits * i);
   }
-  return code;
+  return key;
 }
 
 /** Adds a point's terms to the sums of one scale. */
@@ -99,14 +99,14 @@ export function addPoint(
   width: number,
   point: number,
   { weights, products }: LadderInput,
-  group: number,
+  tuple: number,
   { sumsQX, sumsQQ }: Pick<LadderFits, "sumsQX" | "sumsQQ">,
   step: number,
 ): void {
   let sumQX = sumsQX[step]!;
   let sumQQ = sumsQQ[step]!;
   for (let i = 0; i < width; i++) {
-    const at = width * group + i;
+    const at = width * tuple + i;
     const q = 2 * digits[width * point + i]! + 1;
     sumQX = f(sumQX + f(products[at]! * q));
     sumQQ = f(sumQQ + f(f(weights[at]! * q) * q));

@@ -7,10 +7,10 @@ import { iq1sCodebook } from "./codebooks.ts";
 import { clamp, nearestInt, sumOfSquares } from "./float32-math.ts";
 import { largestFloat } from "./ladder-search.ts";
 import {
-  levelsOf,
   type Split,
   shiftedDown,
   shiftedUp,
+  shiftedValues,
   splitHalves,
   splitWhole,
 } from "./ternary-split.ts";
@@ -133,12 +133,19 @@ function fitPoints(
   let isChanged = false;
   let isFound = true;
   for (let eight = 0; eight < size; eight += 8) {
-    let code = 0;
-    for (let i = 0; i < 8; i++) code |= quants[eight + i]! << (2 * i);
-    let point = neighbours.pointOf[code]!;
+    let key = 0;
+    for (let i = 0; i < 8; i++) key |= quants[eight + i]! << (2 * i);
+    let point = neighbours.pointOf[key]!;
     if (point < 0) {
       isChanged = true;
-      point = nearest(-1 - point, x, at + eight, weightsAt + eight, scale, levelsAt(halves, eight));
+      point = nearest(
+        -1 - point,
+        x,
+        at + eight,
+        weightsAt + eight,
+        scale,
+        shiftedAt(halves, eight),
+      );
     }
     if (point < 0) isFound = false;
     points[(weightsAt + eight) / 8] = Math.max(point, 0);
@@ -148,8 +155,8 @@ function fitPoints(
 }
 
 /** What the quants of the eight from `eight` on stand for. */
-function levelsAt(halves: boolean, eight: number): Float32Array {
-  if (halves) return levelsOf(split.shift, eight > 0);
+function shiftedAt(halves: boolean, eight: number): Float32Array {
+  if (halves) return shiftedValues(split.shift, eight > 0);
   return split.shift === 0 ? shiftedUp : shiftedDown;
 }
 
@@ -166,9 +173,9 @@ function refitted(
   let sumQX = 0;
   let sumQQ = 0;
   for (let i = 0; i < size; i++) {
-    const levels = levelsAt(halves, i & ~7);
+    const shifted = shiftedAt(halves, i & ~7);
     const point = points[(weightsAt + i) >> 3]!;
-    const q = levels[digits[8 * point + (i & 7)]!]!;
+    const q = shifted[digits[8 * point + (i & 7)]!]!;
     const weighted = f(weights[weightsAt + i]! * q);
     sumQX = f(sumQX + f(weighted * x[at + i]!));
     sumQQ = f(sumQQ + f(weighted * q));
@@ -183,7 +190,7 @@ function nearest(
   at: number,
   weightsAt: number,
   scale: number,
-  levels: Float32Array,
+  shifted: Float32Array,
 ): number {
   const { digits, lists } = ternaryNeighbours();
   const { weights } = ternaryFits;
@@ -195,7 +202,7 @@ function nearest(
     let sum = 0;
     // A sum that is too large already cannot become the smallest: its terms are not negative.
     for (let i = 0; i < 8 && sum < best; i++) {
-      const error = f(f(scale * levels[digits[point + i]!]!) - x[at + i]!);
+      const error = f(f(scale * shifted[digits[point + i]!]!) - x[at + i]!);
       sum = f(sum + f(f(weights[weightsAt + i]! * error) * error));
     }
     if (!(sum < best)) continue;

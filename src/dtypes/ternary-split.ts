@@ -1,5 +1,5 @@
-// How the quantizers of IQ1_S and IQ1_M find the scale of a sub-block: its values, in ascending order, are cut into three runs
-// that become -1, 0 and 1 (each with a shift of an eighth added or subtracted), and all cuts are tried. The float32 steps and
+// How the quantizers of IQ1_S and IQ1_M find the scale of a sub-block: two cuts divide its sorted values into those that
+// become -1, 0 and 1, an eighth is added to or subtracted from all three, and every pair of cuts is tried. The float32 steps and
 // their order are ggml's (quantize_row_iq1_s_impl, quantize_row_iq1_m_impl).
 
 const f = Math.fround;
@@ -48,7 +48,7 @@ const lowestFloat = f(-3.4028234663852886e38);
 // Sums over the values before one: of weight * value, and of weights. Of halves: 17 each.
 const sumsX = new Float32Array(34);
 const sumsW = new Float32Array(34);
-// Of the run of ones that begins at a value: QX with the shift up and down, then QQ.
+// Sums of the values from one on, as ones: QX with the shift up and down, then QQ.
 const ones = new Float32Array(4 * 33);
 
 /** The best split of `count` values in ascending order with one shift. */
@@ -95,7 +95,7 @@ export function splitWhole(
 }
 
 /** What -1, 0 and 1 stand for in a half. */
-export function levelsOf(shift: number, isSecond: boolean): Float32Array {
+export function shiftedValues(shift: number, isSecond: boolean): Float32Array {
   return (isSecond ? shift & 1 : shift >> 1) === 0 ? shiftedUp : shiftedDown;
 }
 

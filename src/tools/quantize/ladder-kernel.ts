@@ -1,13 +1,13 @@
-// The ladder search of src/dtypes/ladder-search.ts as a kernel: one group of 4 or 8 values that share a point, all scales of
+// The ladder search of src/dtypes/ladder-search.ts as a kernel: one tuple of 4 or 8 values that share a point, all scales of
 // the ladder. Four points of a list are tried side by side, one in each lane, and each lane adds its terms in the order of the
 // plain search: the same sums, and the same point.
 //
 // Memory, by the kernel's parameters:
-//   input     values, roots, weights, products: 32 floats each, from the group's first on
+//   input     values, roots, weights, products: 32 floats each, from the tuple's first on
 //   ladder    (inverse, scale) for each scale
-//   sums      (QX, QQ) for each scale: what the group adds to
+//   sums      (QX, QQ) for each scale: what the tuple adds to
 //   out       (point, quads of its list) for each scale
-//   records   by code: how many bytes behind here its record is. A record is quads (i32), then points (i32): the one that is
+//   records   by key: how many bytes behind here its record is. A record is quads (i32), then points (i32): the one that is
 //             taken if none of the list is, then those of the list, four a quad; then their values, [quads, width, 4]
 //   constants see kernelConstants
 //   points    [points, width]: their values, 2 * digit + 1
@@ -20,14 +20,14 @@ import { type Floats, Lanes, width as vector } from "./lanes.ts";
 /** Bytes from the values to the roots, and so on. */
 export const inputStride: number = 4 * 32;
 
-/** First the place of each digit in a code, for two vectors; then the order in a list of the first quad's points. */
+/** First the place of each digit in a key, for two vectors; then the order in a list of the first quad's points. */
 export function kernelConstants(width: 4 | 8, bits: number): Int32Array {
   const floats = Float32Array.of(1, 2, 3, 4);
   const places = Array.from({ length: 8 }, (_, i) => (i < width ? 1 << (bits * i) : 0));
   return Int32Array.of(...places, ...new Int32Array(floats.buffer));
 }
 
-export function ladderKernel(name: string, width: 4 | 8, levels: number): Kernel {
+export function ladderKernel(name: string, width: 4 | 8, digitValues: number): Kernel {
   const k = new KernelBuilder(name, vector);
   const v = new Lanes(k);
   const input = k.param("ptr", "input");
@@ -47,8 +47,8 @@ export function ladderKernel(name: string, width: 4 | 8, levels: number): Kernel
   k.loop(count, () => {
     const inverse = k.op("f32v.load_splat", [ladder], 0);
     const scale = k.op("f32v.load_splat", [ladder], 4);
-    const code = codeOf(v, { input, constants, vectors, levels }, inverse);
-    const offset = k.op("i32.load", [k.at(records, code, 4)], 0);
+    const key = keyOf(v, { input, constants, vectors, digitValues }, inverse);
+    const offset = k.op("i32.load", [k.at(records, key, 4)], 0);
     const record = k.op("ptr.add", [records, offset]);
     const quads = k.op("i32.load", [record], 0);
     const place = bestPlace(v, { record, quads, constants, values, roots, scale });
@@ -65,16 +65,16 @@ export function ladderKernel(name: string, width: 4 | 8, levels: number): Kernel
 }
 
 /** The digits that the values round to. */
-function codeOf(
+function keyOf(
   v: Lanes,
-  of: { input: Reg<"ptr">; constants: Reg<"ptr">; vectors: number; levels: number },
+  of: { input: Reg<"ptr">; constants: Reg<"ptr">; vectors: number; digitValues: number },
   inverse: Floats,
 ): Reg<"i32"> {
   const { k } = v;
   const parts = Array.from({ length: of.vectors }, (_, i) => {
     const scaled = v.mul(inverse, v.load(of.input, i));
     const halved = v.mul(v.constant(0.5), v.sub(scaled, v.constant(1)));
-    const digits = v.nearestInt(halved, 0, of.levels - 1);
+    const digits = v.nearestInt(halved, 0, of.digitValues - 1);
     return k.op("i32v.mul", [digits, k.op("i32v.load", [of.constants], vector * i)]);
   });
   const [first, second] = parts;

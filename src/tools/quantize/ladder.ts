@@ -1,8 +1,8 @@
 // The ladder search of the IQ quantizers in WebAssembly: lays a codebook's lists out as ladder-kernel.ts reads them, once for
-// each codebook, and runs the kernel group by group.
+// each codebook, and runs the kernel tuple by tuple.
 
 import { type CodebookNeighbours, digitBits } from "../../dtypes/codebook-neighbours.ts";
-import { type LadderSearch, ladderScales, subBlockGroups } from "../../dtypes/ladder-search.ts";
+import { type LadderSearch, ladderScales, subBlockTuples } from "../../dtypes/ladder-search.ts";
 import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import { inputStride, kernelConstants, ladderKernel } from "./ladder-kernel.ts";
@@ -30,7 +30,7 @@ export function vectorLadderSearch(): LadderSearch {
 }
 
 function searchOf(neighbours: CodebookNeighbours): LadderSearch {
-  const { width, levels } = neighbours;
+  const { width, digitValues } = neighbours;
   const recordsAt = layout.points + 4 * neighbours.digits.length;
   const records = recordsOf(neighbours);
   const pages = Math.ceil((recordsAt + records.byteLength) / pageBytes);
@@ -41,7 +41,7 @@ function searchOf(neighbours: CodebookNeighbours): LadderSearch {
   );
   const constants = kernelConstants(width, digitBits(neighbours));
   new Int32Array(memory.buffer, layout.constants, constants.length).set(constants);
-  const kernel = compiled(`search.ladder.${width}`, width, levels, memory, pages);
+  const kernel = compiled(`search.ladder.${width}`, width, digitValues, memory, pages);
   const floats = new Float32Array(memory.buffer);
   const integers = new Int32Array(memory.buffer);
   const { ladder: ladderAt, sums: sumsAt, out: outAt } = layout;
@@ -55,9 +55,9 @@ function searchOf(neighbours: CodebookNeighbours): LadderSearch {
       floats[ladderAt / 4 + 2 * step + 1] = scales[step]!;
     }
     floats.fill(0, sumsAt / 4, sumsAt / 4 + 2 * count);
-    for (let group = 0; group < size / width; group++) {
+    for (let tuple = 0; tuple < size / width; tuple++) {
       kernel(
-        layout.input + 4 * width * group,
+        layout.input + 4 * width * tuple,
         ladderAt,
         sumsAt,
         outAt,
@@ -70,8 +70,8 @@ function searchOf(neighbours: CodebookNeighbours): LadderSearch {
       for (let step = 0; step < count; step++) {
         const at = outAt / 4 + 2 * step;
         const quads = integers[at + 1]!;
-        fits.points[subBlockGroups * step + group] = integers[at]!;
-        fits.isRounding[subBlockGroups * step + group] = quads === 0 ? 1 : 0;
+        fits.points[subBlockTuples * step + tuple] = integers[at]!;
+        fits.isRounding[subBlockTuples * step + tuple] = quads === 0 ? 1 : 0;
       }
     }
     for (let step = 0; step < count; step++) {
@@ -86,12 +86,12 @@ type Call = (...parameters: number[]) => void;
 function compiled(
   name: string,
   width: 4 | 8,
-  levels: number,
+  digitValues: number,
   memory: WebAssembly.Memory,
   pages: number,
 ): Call {
   // Not relaxed: a multiplication and an addition must not become one rounding.
-  const lowered = lowerToWasm(ladderKernel(name, width, levels), {
+  const lowered = lowerToWasm(ladderKernel(name, width, digitValues), {
     relaxed: false,
     memory64: false,
   });
@@ -101,7 +101,7 @@ function compiled(
   return exports[name] as Call;
 }
 
-/** The kernel's records, behind the table of where each code's begins. */
+/** The kernel's records, behind the table of where each key's begins. */
 function recordsOf({ width, digits, pointOf, lists }: CodebookNeighbours): Int32Array {
   const words: number[] = Array.from(pointOf, () => 0);
   const float = new Float32Array(1);
@@ -110,8 +110,8 @@ function recordsOf({ width, digits, pointOf, lists }: CodebookNeighbours): Int32
     float[0] = 2 * digits[width * point + i]! + 1;
     return bits[0]!;
   };
-  pointOf.forEach((entry, code) => {
-    words[code] = 4 * words.length;
+  pointOf.forEach((entry, key) => {
+    words[key] = 4 * words.length;
     const list = entry < 0 ? -1 - entry : 0;
     const count = entry < 0 ? lists[list]! : 0;
     const quads = Math.ceil(count / 4);
