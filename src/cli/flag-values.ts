@@ -54,3 +54,9 @@ export function repeatedFlag(text: string, before: string[] | undefined): string
   if (text === "") throw new InvalidArgumentError("Expected at least one character.");
   return [...(before ?? []), text];
 }
+
+/** A parser for a flag that may be given once: commander alone would keep the last value and drop the others. */
+export function onceFlag(text: string, before: string | undefined): string {
+  if (before === undefined) return text;
+  throw new InvalidArgumentError(`It was given twice, first as '${before}'. Expected it once.`);
+}

@@ -8,7 +8,7 @@ import type { GenerateOptions, KvType, OpenOptions, OptLevel } from "../index.ts
 import { defaultKvType, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
-import { type NumberRule, numberFlag, repeatedFlag } from "./flag-values.ts";
+import { type NumberRule, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
 import {
   addMoreSamplingFlags,
   type MoreSamplingFlags,
@@ -102,15 +102,29 @@ function gpuLayersFlag(text: string): number | "all" | "auto" {
   }
 }
 
+/** -m, for a command that takes one model. */
+export function modelOption(help: string): Option {
+  return new Option("-m, --model <model>", help).argParser(onceFlag);
+}
+
 /** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --explain, --cache-type */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
-  defaults: { cacheType?: KvType; level?: 1 } = {},
+  defaults: RuntimeDefaults = {},
 ): Command {
+  return addRuntimeFlags(command.addOption(modelOption(modelHelp(modelDefault))), defaults);
+}
+
+interface RuntimeDefaults {
+  cacheType?: KvType;
+  level?: 1;
+}
+
+/** The flags of addModelFlags but -m: how a model is run. */
+export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}): Command {
   const { cacheType = defaultKvType, level } = defaults;
   return command
-    .option("-m, --model <model>", modelHelp(modelDefault))
     .option(
       "-c, --ctx-size <n>",
       "size of the context, in tokens (default: the model's own, at most 4096)",

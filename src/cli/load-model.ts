@@ -37,9 +37,10 @@ export async function openModel(
   flags: ModelFlags,
   context: CliContext,
   signal?: AbortSignal,
+  label: string = "loading",
 ): Promise<Model> {
   const path = await locateModel(name, context, signal);
-  const bar = new ProgressBar(context.terminal, { label: "loading", plainLines: false });
+  const bar = new ProgressBar(context.terminal, { label, plainLines: false });
   try {
     const model = await open(path, {
       ...openOptions(flags),

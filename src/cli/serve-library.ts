@@ -17,12 +17,21 @@ import { type FittedModel, loadPlan, withFits } from "./model-fits.ts";
 
 const fitMs = 5000;
 
-/** `opened`: the locations of models that are already served, by the names that clients use. */
+/** A model that the server has started with. */
+interface OpenedModel {
+  location: string;
+  /** From --chat-template. */
+  chatTemplate?: string | undefined;
+}
+
+/** `opened`: the models that are already served, by the names that clients use. */
 export function catalogLibrary(
   platform: DownloadPlatform,
   flags: ModelFlags,
-  opened: Readonly<Record<string, string>>,
+  opened: Readonly<Record<string, OpenedModel>>,
 ): ModelLibrary {
+  const atStart = (id: string): OpenedModel | undefined =>
+    Object.hasOwn(opened, id) ? opened[id] : undefined;
   const all = async (): Promise<Map<string, ModelListing>> =>
     withShownNames(await listModels(platform));
   const memory = () => ({
@@ -60,22 +69,24 @@ export function catalogLibrary(
       return (await pullModel(name, platform, { signal, onProgress })).name;
     },
     async open(name, { signal, onProgress, ...wanted }) {
-      const { path } = await find(name);
+      const { path: known, ...asked } = wanted;
+      const listed = (await all()).get(name)?.path;
+      const path = listed ?? atStart(name)?.location ?? known;
       if (path === undefined) throw unknownModel(name);
-      const { chatTemplate: usual, contextSize: usualSize, ...options } = openOptions(flags);
-      // The template and context given for the first model do not apply to another.
-      const isFirst = Object.hasOwn(opened, name);
+      const { contextSize, ...options } = openOptions(flags);
+      // The template and context of the command line do not apply to other models.
+      const first = atStart(name);
       const given = {
         ...options,
-        ...(isFirst && { chatTemplate: usual, contextSize: usualSize }),
-        ...defined(wanted),
+        ...(first && { chatTemplate: first.chatTemplate, contextSize }),
+        ...defined(asked),
       };
       return await open(path, { ...defined(given), signal, onProgress });
     },
     async locate(id) {
       // An unreadable cache folder must not prevent serving models from elsewhere.
       const listed = await all().catch(() => undefined);
-      return listed?.get(id)?.path ?? (Object.hasOwn(opened, id) ? opened[id] : undefined);
+      return listed?.get(id)?.path ?? atStart(id)?.location;
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);
@@ -83,7 +94,7 @@ export function catalogLibrary(
     },
     async digest(name) {
       const listing = (await all()).get(name);
-      const path = listing?.path ?? opened[name];
+      const path = listing?.path ?? atStart(name)?.location;
       if (path === undefined || (listing?.path && listing.sha256)) return path && listing?.sha256;
       const facts = await platform.stat(path);
       if (!facts || facts.folder) return undefined;

@@ -58,14 +58,14 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     hasNewLine: false,
   };
   server.jobs.add(job);
-  server.metrics.queueSeconds.observe((server.now() - arrived) / 1000);
+  server.metrics.queueSeconds.observe((server.now() - arrived) / 1000, served.id);
   const ended = generation.result.finally(() => {
     server.jobs.delete(job);
     turn.release();
   });
   const result = ended.then(
     (result) => {
-      count(call, result);
+      count(call, served.id, result);
       // Only an answer that runs alone shows the machine's speed.
       if (server.jobs.size === 0) void rememberSpeed(served.model.info, result.timings);
       if (result.stopReason !== "aborted") return result;
@@ -82,7 +82,7 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     for await (const event of tokensOf(generation)) {
       if (event.progress === undefined) {
         if (job.generatedTokens === 0) {
-          server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000);
+          server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000, served.id);
         }
         job.generatedTokens++;
         job.hasNewLine ||= event.text.includes("\n");
@@ -131,18 +131,18 @@ export function checkPrompt(
   }
 }
 
-function count({ server }: Call, { timings, stopReason }: GenerationResult): void {
+function count({ server }: Call, model: string, { timings, stopReason }: GenerationResult): void {
   const { metrics } = server;
-  metrics.promptTokens.add(timings.promptTokens);
-  metrics.cachedTokens.add(timings.cachedTokens);
-  metrics.generatedTokens.add(timings.generatedTokens);
+  metrics.promptTokens.add(timings.promptTokens, {}, model);
+  metrics.cachedTokens.add(timings.cachedTokens, {}, model);
+  metrics.generatedTokens.add(timings.generatedTokens, {}, model);
   metrics.llamacpp.count(timings);
-  if (stopReason === "aborted") metrics.aborted.add();
+  if (stopReason === "aborted") metrics.aborted.add(1, {}, model);
   const { prompt, generation } = timings.limits ?? {};
-  if (prompt) metrics.limitRatio.set(prompt.fraction, { phase: "prompt" });
-  if (generation) metrics.limitRatio.set(generation.fraction, { phase: "generation" });
+  if (prompt) metrics.limitRatio.set(prompt.fraction, { phase: "prompt" }, model);
+  if (generation) metrics.limitRatio.set(generation.fraction, { phase: "generation" }, model);
   if (timings.generatedTokens > 1) {
-    metrics.tokenSeconds.observe(timings.generatedMs / timings.generatedTokens / 1000);
+    metrics.tokenSeconds.observe(timings.generatedMs / timings.generatedTokens / 1000, model);
   }
 }
 

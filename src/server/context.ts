@@ -39,6 +39,7 @@ export interface ServerSettings {
   sampling: GenerateOptions;
   /** How hidden states are pooled into one vector, unless a request sets it. */
   pooling: "mean" | "last";
+  pages: PageModels;
   /** How often an idle event stream sends a heartbeat. */
   heartbeatMs: number;
 }
@@ -51,6 +52,22 @@ export interface ServedModel {
   created: number;
   /** Its file name, without folders; undefined: not known. */
   file?: string | undefined;
+  /** Further names that requests may use. */
+  aliases?: readonly string[] | undefined;
+}
+
+/** The models that the pages of the web app begin with, by name; undefined: the page chooses. */
+export interface PageModels {
+  readonly story?: string | undefined;
+  readonly chat?: string | undefined;
+}
+
+/** Loads models that are not served. */
+export interface ModelLoader {
+  /** Resolves when it is served; rejects with the reason. `path`: where it was, for a name that is not listed. */
+  serve(name: string, path: string | undefined): Promise<void>;
+  /** Where a served model's file is; undefined: not known. */
+  locate(id: string): Promise<string | undefined>;
 }
 
 /** The models, by name. A request without a name gets the first. */
@@ -60,6 +77,8 @@ class ModelHost {
   #changed: () => void = () => {};
   #view: (served: ServedModel) => ServedModel = (served) => served;
   #lasting: ModelHost = this;
+  #loader: ModelLoader | undefined;
+  #several = false;
 
   /** `strict`: a single model accepts only its own name. */
   constructor(strict: boolean = false) {
@@ -81,13 +100,28 @@ class ModelHost {
     return this.#lasting;
   }
 
+  /** How a model that is not served is loaded; undefined: the served models are fixed. */
+  get loader(): ModelLoader | undefined {
+    return this.#lasting.#loader;
+  }
+
+  loadWith(loader: ModelLoader): void {
+    this.#lasting.#loader = loader;
+  }
+
   /** Calls back whenever a model is added or removed. */
   watch(changed: () => void): void {
     this.#changed = changed;
   }
 
+  /** Whether more than one model was served at a time: a label names the model in /metrics from then on. */
+  get hadSeveral(): boolean {
+    return this.#lasting.#several;
+  }
+
   add(served: ServedModel): void {
     this.#models.set(served.id, served);
+    this.#lasting.#several ||= this.#models.size > 1;
     this.#changed();
   }
 
@@ -121,9 +155,18 @@ class ModelHost {
 
   /** By its own name only. */
   findExact(id: string): ServedModel {
-    const found = this.#models.get(id) ?? this.#models.get(id.replace(/:latest$/, ""));
+    const found = this.lookUp(id);
     if (!found) throw modelNotFound(id, [...this.#models.keys()]);
-    return this.#view(found);
+    return found;
+  }
+
+  /** By its own name, or by one of its aliases that is no other model's own name; undefined: it is not served. */
+  lookUp(id: string): ServedModel | undefined {
+    const names = [id, id.replace(/:latest$/, "")];
+    const own = names.map((name) => this.#models.get(name)).find((found) => found !== undefined);
+    const found =
+      own ?? this.list().find(({ aliases = [] }) => names.some((name) => aliases.includes(name)));
+    return found && this.#view(found);
   }
 }
 

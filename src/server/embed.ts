@@ -41,7 +41,7 @@ export async function embedInputs(
       pooling: pooling ?? server.settings.pooling,
       signal,
     });
-    server.metrics.promptTokens.add(tokensOf(embeddings));
+    server.metrics.promptTokens.add(tokensOf(embeddings), {}, served.id);
     server.metrics.llamacpp.countEmbedded(tokensOf(embeddings));
     return embeddings;
   } catch (error) {

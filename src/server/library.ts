@@ -41,6 +41,8 @@ export interface LibraryOpenOptions extends TaskOptions {
   threads?: number | undefined;
   gpuLayers?: number | "all" | "auto" | undefined;
   kvType?: OpenOptions["kvType"] | undefined;
+  /** Where it was when a conversation used it, for a name that is not in the list. Never from a request. */
+  path?: string | undefined;
 }
 
 /** A model of a hub repository. */

@@ -6,28 +6,62 @@ import { LlamacppMetrics } from "./llamacpp-metrics.ts";
 
 type Labels = Readonly<Record<string, string | number>>;
 
-/** Something that /metrics prints. */
+/** Something that /metrics prints. `byModel`: with a label that names the model; otherwise all models are one. */
 interface Instrument {
-  text(): string;
+  text(byModel: boolean): string;
+}
+
+/** Values by labels; those of one model are kept apart from those of another. */
+class ByLabels<T> {
+  readonly #values = new Map<string, { labels: Labels; model: string | undefined; value: T }>();
+
+  get(labels: Labels, model: string | undefined): T | undefined {
+    return this.#values.get(keyOf(labels, model))?.value;
+  }
+
+  set(labels: Labels, model: string | undefined, value: T): void {
+    this.#values.set(keyOf(labels, model), { labels, model, value });
+  }
+
+  /** With the model as a label, or joined over the models: the later value goes into the earlier. */
+  read(byModel: boolean, join: (before: T, value: T) => T): [Labels, T][] {
+    if (byModel) {
+      return [...this.#values.values()].map(({ labels, model, value }) => [
+        model === undefined ? labels : { ...labels, model },
+        value,
+      ]);
+    }
+    const joined = new Map<string, [Labels, T]>();
+    for (const { labels, value } of this.#values.values()) {
+      const before = joined.get(labelText(labels));
+      joined.set(labelText(labels), [labels, before ? join(before[1], value) : value]);
+    }
+    return [...joined.values()];
+  }
+}
+
+function keyOf(labels: Labels, model: string | undefined): string {
+  return labelText(model === undefined ? labels : { ...labels, model });
 }
 
 class Counter implements Instrument {
   readonly #name: string;
   readonly #help: string;
-  readonly #values = new Map<string, number>();
+  readonly #values = new ByLabels<number>();
 
   constructor(name: string, help: string) {
     this.#name = name;
     this.#help = help;
   }
 
-  add(amount: number = 1, labels: Labels = {}): void {
-    const key = labelText(labels);
-    this.#values.set(key, (this.#values.get(key) ?? 0) + amount);
+  add(amount: number = 1, labels: Labels = {}, model?: string): void {
+    this.#values.set(labels, model, (this.#values.get(labels, model) ?? 0) + amount);
   }
 
-  text(): string {
-    const lines = [...this.#values].map(([key, value]) => `${this.#name}${key} ${value}\n`);
+  text(byModel: boolean): string {
+    const lines = this.#values
+      .read(byModel, (before, value) => before + value)
+      .map(([labels, value]) => `${this.#name}${labelText(labels)} ${value}\n`);
     const all = lines.length > 0 ? lines.join("") : `${this.#name} 0\n`;
     return `${head(this.#name, this.#help, "counter")}${all}`;
   }
@@ -42,35 +76,53 @@ export interface GaugeReading {
   values: readonly { value: number; labels?: Labels }[];
 }
 
+interface Observed {
+  /** Not cumulative; the last bucket has no upper bound. */
+  readonly counts: readonly number[];
+  readonly sum: number;
+}
+
 class Histogram implements Instrument {
   readonly #name: string;
   readonly #help: string;
   readonly #bounds: readonly number[];
-  /** Not cumulative; the last bucket has no upper bound. */
-  readonly #counts: number[];
-  #sum = 0;
+  readonly #none: Observed;
+  readonly #values = new ByLabels<Observed>();
 
   constructor(name: string, help: string, bounds: readonly number[]) {
     this.#name = name;
     this.#help = help;
     this.#bounds = bounds;
-    this.#counts = new Array<number>(bounds.length + 1).fill(0);
+    this.#none = { counts: new Array<number>(bounds.length + 1).fill(0), sum: 0 };
   }
 
-  observe(value: number): void {
-    const at = this.#bounds.findIndex((bound) => value <= bound);
-    this.#counts[at < 0 ? this.#bounds.length : at]!++;
-    this.#sum += value;
+  observe(value: number, model?: string): void {
+    const found = this.#bounds.findIndex((bound) => value <= bound);
+    const at = found < 0 ? this.#bounds.length : found;
+    const before = this.#values.get({}, model) ?? this.#none;
+    const counts = before.counts.with(at, before.counts[at]! + 1);
+    this.#values.set({}, model, { counts, sum: before.sum + value });
   }
 
-  text(): string {
+  text(byModel: boolean): string {
+    const read = this.#values.read(byModel, (before, value) => ({
+      counts: before.counts.map((count, at) => count + value.counts[at]!),
+      sum: before.sum + value.sum,
+    }));
+    const all = read.length > 0 ? read : [[{}, this.#none] as [Labels, Observed]];
+    const lines = all.map(([labels, { counts, sum }]) => this.#lines(labels, counts, sum));
+    return `${head(this.#name, this.#help, "histogram")}${lines.join("")}`;
+  }
+
+  #lines(labels: Labels, counts: readonly number[], sum: number): string {
     let total = 0;
-    const buckets = this.#counts.map((count, at) => {
+    const buckets = counts.map((count, at) => {
       total += count;
-      return `${this.#name}_bucket{le="${this.#bounds[at] ?? "+Inf"}"} ${total}\n`;
+      const le = this.#bounds[at] ?? "+Inf";
+      return `${this.#name}_bucket${labelText({ ...labels, le })} ${total}\n`;
     });
-    const ends = `${this.#name}_sum ${this.#sum}\n${this.#name}_count ${total}\n`;
-    return `${head(this.#name, this.#help, "histogram")}${buckets.join("")}${ends}`;
+    const own = labelText(labels);
+    return `${buckets.join("")}${this.#name}_sum${own} ${sum}\n${this.#name}_count${own} ${total}\n`;
   }
 }
 
@@ -78,20 +130,21 @@ class Histogram implements Instrument {
 class Last implements Instrument {
   readonly #name: string;
   readonly #help: string;
-  readonly #values = new Map<string, number>();
+  readonly #values = new ByLabels<number>();
 
   constructor(name: string, help: string) {
     this.#name = name;
     this.#help = help;
   }
 
-  set(value: number, labels: Labels = {}): void {
-    this.#values.set(labelText(labels), value);
+  set(value: number, labels: Labels = {}, model?: string): void {
+    this.#values.set(labels, model, value);
   }
 
-  text(): string {
-    if (this.#values.size === 0) return "";
-    const lines = [...this.#values].map(([key, value]) => `${this.#name}${key} ${value}\n`);
+  text(byModel: boolean): string {
+    const read = this.#values.read(byModel, (_, value) => value);
+    if (read.length === 0) return "";
+    const lines = read.map(([labels, value]) => `${this.#name}${labelText(labels)} ${value}\n`);
     return `${head(this.#name, this.#help, "gauge")}${lines.join("")}`;
   }
 }
@@ -148,10 +201,16 @@ export function createMetrics(): Metrics {
   };
 }
 
-/** All of it in Prometheus' text format. */
-export function metricsText(metrics: Metrics, gauges: readonly GaugeReading[]): string {
+/** All of it in Prometheus' text format. `byModel`: counters have a label that names the model. */
+export function metricsText(
+  metrics: Metrics,
+  gauges: readonly GaugeReading[],
+  byModel: boolean,
+): string {
   const { llamacpp: _, ...instruments } = metrics;
-  const counted = Object.values(instruments).map((instrument: Instrument) => instrument.text());
+  const counted = Object.values(instruments).map((instrument: Instrument) =>
+    instrument.text(byModel),
+  );
   const read = gauges.map(({ name, help, type = "gauge", values }) => {
     const lines = values.map(
       ({ value, labels }) => `${name}${labels ? labelText(labels) : ""} ${value}\n`,

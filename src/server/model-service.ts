@@ -2,7 +2,7 @@
 // and stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
 
 import { AbortedError, LanternError, type Model } from "../index.ts";
-import type { ServerContext } from "./context.ts";
+import type { ModelLoader, ServerContext } from "./context.ts";
 import { ApiError, describeError } from "./errors.ts";
 import {
   type LibraryModel,
@@ -28,7 +28,7 @@ interface RunningTask extends ModelTask {
   readonly done: Promise<void>;
 }
 
-export class ModelService {
+export class ModelService implements ModelLoader {
   readonly #server: ServerContext;
   readonly #library: ModelLibrary;
   readonly #running = new Map<string, RunningTask>();
@@ -57,12 +57,13 @@ export class ModelService {
     const asked = [...tasks.keys()].filter((one) => !known.has(one));
     const served = this.#server.models.list();
     return {
-      models: [...asked.map(unlisted), ...listed].map((model) => ({
+      models: [...asked.map((one) => unlisted(one, tasks.get(one)!)), ...listed].map((model) => ({
         ...model,
         task: tasks.get(model.name) ?? null,
         served: served.some(({ id }) => id === model.name),
       })),
       served: served.map(({ id, model }) => ({ id, info: publicInfo(model.info) })),
+      pages: this.#server.settings.pages,
       place: { ...place, folder: this.isLocal ? place.folder : null },
       isLocal: this.isLocal,
     };
@@ -83,6 +84,29 @@ export class ModelService {
     if (!isHere(model)) {
       throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);
     }
+    this.#startLoad(name, options);
+  }
+
+  /** Resolves when a model is served: for a conversation that was held with it. */
+  async serve(name: string, path: string | undefined): Promise<void> {
+    const listed = await this.#find(name);
+    const isListed = listed !== undefined && isHere(listed);
+    if (!isListed && path === undefined) throw unknown(name);
+    await this.#running.get(name)?.done; // a download, or a load that somebody else has started
+    if (this.#server.models.lookUp(name)) return;
+    if (!this.#running.has(name)) this.#startLoad(name, { path });
+    await this.#running.get(name)?.done;
+    if (this.#server.models.lookUp(name)) return;
+    const why = this.#failed.get(name)?.error ?? "loading it was stopped";
+    if (!listed) this.#failed.delete(name); // whoever asked is told; there is no row for it in the list
+    throw refused(409, "model_not_loaded", why.replace(/\.$/, ""));
+  }
+
+  async locate(id: string): Promise<string | undefined> {
+    return await this.#library.locate(id);
+  }
+
+  #startLoad(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): void {
     this.#start(name, "load", async (task) => {
       const opened = await this.#library.open(name, { ...options, ...task });
       if (task.signal.aborted) {
@@ -200,10 +224,17 @@ function isHere({ state }: LibraryModel): boolean {
   return state !== "partial" && state !== "absent";
 }
 
-/** A model of the hub that is not in the list, while it is downloaded. */
-function unlisted(name: string): LibraryModel {
-  const facts = { licence: "see the model's page", bytes: 0, chat: true, source: "Hugging Face" };
-  return { name, description: "from the Hugging Face hub", state: "absent", ...facts };
+/** A model that is not in the list, while it is downloaded from the hub, or loaded for a conversation. */
+function unlisted(name: string, { kind }: ModelTask): LibraryModel {
+  const isHub = kind === "download";
+  const facts = { licence: "see the model's page", bytes: 0, chat: true };
+  return {
+    name,
+    description: isHub ? "from the Hugging Face hub" : "a file of this machine",
+    state: isHub ? "absent" : "linked",
+    source: isHub ? "Hugging Face" : "this machine",
+    ...facts,
+  };
 }
 
 function unknown(name: string): ApiError {

@@ -6,7 +6,7 @@ import type { GenerateOptions, Model } from "../index.ts";
 import type { Database } from "../platform/database.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
-import { createContext, type ServerContext } from "./context.ts";
+import { createContext, type PageModels, type ServerContext } from "./context.ts";
 import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
@@ -53,6 +53,10 @@ export interface StartOptions {
   thinking?: boolean;
   /** The models' file names, without folders. */
   files?: Readonly<Record<string, string>>;
+  /** Further names of the models, by their own. */
+  aliases?: Readonly<Record<string, readonly string[]>>;
+  /** The models that the pages of the web app begin with. */
+  pages?: PageModels;
   /** Host names of this server besides IP addresses, localhost and `host`: this machine's own, and others. */
   allowedHosts?: readonly string[];
   /** Sampling options of requests that set none. */
@@ -123,6 +127,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       isLocal: isLoopback(host),
       sampling: options.sampling ?? {},
       pooling: options.pooling ?? "mean",
+      pages: options.pages ?? {},
       heartbeatMs: options.heartbeatMs ?? 12_000,
     },
     models: Object.entries(options.models).map(([id, model]) => ({
@@ -130,6 +135,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       model,
       created: Math.floor(Date.now() / 1000),
       file: options.files?.[id],
+      aliases: options.aliases?.[id],
     })),
     library: options.library,
     log: options.log ?? (() => {}),

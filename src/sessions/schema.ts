@@ -90,6 +90,9 @@ export const migrations: readonly string[] = [
 
   // 5: sessions whose import is not complete: they are invisible, and the next start deletes them.
   `CREATE TABLE imports (session INTEGER PRIMARY KEY) STRICT;`,
+
+  // 6: where the file of a session's model was at its last answer, so that it can be loaded again.
+  `ALTER TABLE sessions ADD COLUMN model_file TEXT;`,
 ];
 
 /** Brings the file to the newest version; refuses a file that is newer than this program. */

@@ -53,6 +53,12 @@ const sessionFlaws: readonly Flaw[] = [
   },
   { column: "model", when: notTextOrNull("model"), says: "the model is not text", becomes: "NULL" },
   {
+    column: "model_file",
+    when: notTextOrNull("model_file"),
+    says: "the model's file is not text",
+    becomes: "NULL",
+  },
+  {
     column: "created_at",
     when: badTime("created_at"),
     says: "the time at which it began is not valid",

@@ -157,7 +157,8 @@ export class SessionStore {
         return this.session(id); // switching branches is no change
       }
       this.#database.run(
-        `UPDATE sessions SET title = ?, model = ?, settings = ?, changed_at = ? WHERE id = ?`,
+        `UPDATE sessions SET title = ?1, model = ?2, model_file = iif(model IS ?2, model_file, NULL),
+           settings = ?3, changed_at = ?4 WHERE id = ?5`,
         title ?? before.title,
         model === undefined ? before.model : model,
         JSON.stringify(changeSettings(before.settings, settings ?? {})),
@@ -166,6 +167,29 @@ export class SessionStore {
       );
       return this.session(id);
     });
+  }
+
+  /** The model that answers in a session: its name, unless it has one, and its file. This is no change of the session. */
+  rememberModel(id: string, name: string, file: string | undefined): void {
+    const before = this.session(id);
+    if (before.model !== null && this.modelFile(id) === file) return;
+    this.#write(() =>
+      this.#database.run(
+        "UPDATE sessions SET model = coalesce(model, ?), model_file = ? WHERE id = ?",
+        name,
+        file ?? null,
+        id,
+      ),
+    );
+  }
+
+  /**
+   * Where the file of a session's model was at its last answer; undefined: not known. It is a path of this machine, so it
+   * is neither shown nor exported, and no request can set it.
+   */
+  modelFile(id: string): string | undefined {
+    const row = this.#database.get("SELECT model_file FROM sessions WHERE id = ?", id);
+    return (row?.model_file as string | null | undefined) ?? undefined;
   }
 
   /** Deletes a session for all readers. purgeDeleted() also removes it from the search index, the pages and the log. */

@@ -100,6 +100,7 @@ function server(end: () => GenerationResult): {
       isLocal: true,
       sampling: {},
       pooling: "mean",
+      pages: {},
       heartbeatMs: 12_000,
     },
     models: [{ id: "fake", model, created: 0 }],

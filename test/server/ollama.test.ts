@@ -199,7 +199,7 @@ test("a digest is that of the file, computed again when the file has changed", a
   const path = join(folder, "some.gguf");
   const sha256 = (): string => createHash("sha256").update(readFileSync(path)).digest("hex");
   const platform = nodeDownloadPlatform({ LANTERN_CACHE: folder });
-  const { digest } = catalogLibrary(platform, {}, { served: path });
+  const { digest } = catalogLibrary(platform, {}, { served: { location: path } });
   writeFileSync(path, "one");
   const first = await digest("served");
   expect(first).toBe(sha256());

@@ -22,7 +22,7 @@ import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "
 import type { CliCommand, CliContext } from "../command.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { exactOption, gpuForOption, gpuLayersOption, openOptions } from "../flags.ts";
+import { exactOption, gpuForOption, gpuLayersOption, modelOption, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {
@@ -69,7 +69,7 @@ export const benchCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .option("-m, --model <model>", modelHelp(defaultModel))
+      .addOption(modelOption(modelHelp(defaultModel)))
       .addOption(threadsOption())
       .addOption(levelsOption(bestLevel))
       .option("--backend <name>", backendHelp)

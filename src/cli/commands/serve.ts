@@ -2,7 +2,6 @@
 // printed are here; the server itself is src/server, put together by src/server/serve.ts.
 
 import { Option } from "commander";
-import { defaultModel } from "../../catalog/catalog.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model } from "../../index.ts";
 import { UsageError } from "../../index.ts";
@@ -21,23 +20,34 @@ import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
 import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
-  addModelFlags,
+  addRuntimeFlags,
   addSamplingFlags,
   generateOptions,
   type ModelFlags,
-  modelOf,
   type SamplingFlags,
 } from "../flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
-import { locateModel, openModel } from "../load-model.ts";
 import { idleMeasurement } from "../machine-limits.ts";
 import { catalogLibrary } from "../serve-library.ts";
+import {
+  addServeModelFlags,
+  closeServed,
+  lastPart,
+  openServed,
+  type ServeModelFlags,
+  type WantedModels,
+  wantedModels,
+} from "../serve-models.ts";
 
-interface ServeFlags extends ModelFlags, SamplingFlags, TuneFlag, AccessFlags {
+interface ServeFlags
+  extends Omit<ModelFlags, "model">,
+    ServeModelFlags,
+    SamplingFlags,
+    TuneFlag,
+    AccessFlags {
   host: string;
   port: number;
-  alias?: string;
   parallel: number;
   queue: number;
   cors?: string[];
@@ -68,15 +78,12 @@ export const serveCommand: CliCommand = {
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",
+    "lantern serve --story-model stories15m --chat-model tinyllama-chat",
     "LANTERN_API_KEY=secret LANTERN_ADMIN_KEY=other lantern serve --host 0.0.0.0",
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addModelFlags(command, defaultModel)
-      .option(
-        "-a, --alias <name>",
-        "name of the model for clients (default: its own name, or its file's)",
-      )
+    addRuntimeFlags(addServeModelFlags(command))
       .option(
         "--chat-template <name>",
         `${templateHelp}, or the text of a Jinja template (default: the model's own)`,
@@ -84,7 +91,7 @@ export const serveCommand: CliCommand = {
       .option("--chat-template-file <path>", "read the Jinja template from a file")
       .option(
         "--strict-model",
-        "refuse requests that name another model (default: answer them with this one)",
+        "refuse requests that name another model (default: a server with one model answers them)",
       )
       .option(
         "--host <address>",
@@ -128,7 +135,7 @@ export const serveCommand: CliCommand = {
       .option("--open", "open the web app in a browser")
       .option(
         "--json",
-        "print one JSON object when the server is ready: url, pageUrl, token, model",
+        "print one JSON object when the server is ready: url, pageUrl, token, model (the first), models",
       )
       .option("--profile", "record where the time goes, for the Machine page of the web app")
       .option(
@@ -173,20 +180,21 @@ export const serveCommand: CliCommand = {
 async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): Promise<void> {
   const { terminal } = context;
   using interrupt = interruptible(terminal);
-  const name = modelOf(flags);
   const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
   const source = await templateOf(flags, terminal);
-  const given = { ...flags, ...(source !== undefined && { template: source }), restart: true };
-  await using model = await openModel(name, given, context, interrupt.signal);
-  const id = flags.alias ?? shortName(name);
+  const { model: _, ...rest } = flags;
+  const given = { ...rest, restart: true };
+  const wanted = await wantedModels(flags, context, interrupt.signal);
+  const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
+  const models = await openServed(wanted, given, templates, context, interrupt.signal);
+  await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
-  const location = await locateModel(name, context);
-  const library = catalogLibrary(context.downloads, given, { [id]: location });
+  const library = catalogLibrary(context.downloads, given, openedModels(wanted, templates));
   const assets = flags.web ? webAssets() : undefined;
   const options = {
-    ...startOptions(flags, { [id]: model }, context),
+    ...startOptions(flags, models, context),
     ...access,
-    files: { [id]: lastPart(location) },
+    ...served(wanted),
     ...(flags.web && { library }),
     ...(assets && { assets }),
   };
@@ -200,14 +208,15 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const withdraw = await announce(server, library, context);
   terminal.err(warnings(flags, access, isLoopback(flags.host)));
   terminal.outliveReaders();
-  if (flags.json) terminal.out(startedJson(server, id));
-  else terminal.out(greeting(server, id, model, assets !== undefined, terminal));
+  if (flags.json) terminal.out(startedJson(server, Object.keys(models)));
+  else terminal.out(greeting(server, models, assets !== undefined, terminal));
   if (flags.web && !assets) {
     terminal.err('The web app is not built. "npm run build:web" builds it.\n');
   }
   if (flags.open && assets) openInBrowser(server.pageUrl, server.token !== undefined);
   const { queue } = server.context;
-  const chores = [...idleMeasurement(context), ...idleTune(name, flags, context, false)];
+  const tunes = wanted.models.flatMap(({ name }) => idleTune(name, flags, context, false));
+  const chores = [...idleMeasurement(context), ...tunes];
   const endChores = workWhileIdle(new IdleWork(chores), () => queue.running + queue.waiting > 0);
   await aborted(interrupt.signal);
   await endChores();
@@ -253,6 +262,36 @@ async function templateOf(
   return await terminal.readText(chatTemplateFile);
 }
 
+/** The model that --chat-template is for: the only one, or that of --chat-model. */
+function idOfTemplate({ models, pages }: WantedModels): string {
+  const id = models.length === 1 ? models[0]!.id : pages.chat;
+  if (id !== undefined) return id;
+  throw new UsageError(
+    "flags: got --chat-template with several models, expected it with one. Name the model that it is for with --chat-model",
+  );
+}
+
+function openedModels(
+  { models }: WantedModels,
+  templates: Readonly<Record<string, string>>,
+): Parameters<typeof catalogLibrary>[2] {
+  return Object.fromEntries(
+    models.map(({ id, location }) => [id, { location, chatTemplate: templates[id] }]),
+  );
+}
+
+/** The files, further names and pages of the models. */
+function served({
+  models,
+  pages,
+}: WantedModels): Pick<StartOptions, "files" | "aliases" | "pages"> {
+  return {
+    files: Object.fromEntries(models.map(({ id, location }) => [id, lastPart(location)])),
+    aliases: Object.fromEntries(models.map(({ id, aliases }) => [id, aliases])),
+    pages,
+  };
+}
+
 function startOptions(
   flags: ServeFlags,
   models: Record<string, Model>,
@@ -284,15 +323,6 @@ function startOptions(
   };
 }
 
-/** "models/tiny.Q4_0.gguf" -> "tiny.Q4_0": a path says more of this machine than clients should know. */
-function shortName(name: string): string {
-  return lastPart(name).replace(/\.(gguf|bin)$/i, "");
-}
-
-function lastPart(path: string): string {
-  return path.split(/[\\/]/).findLast((part) => part !== "") ?? path;
-}
-
 function warnings({ host }: ServeFlags, access: AccessOptions, isLocal: boolean): string {
   const reachable =
     isLocal || access.apiKeys?.length
@@ -306,26 +336,31 @@ function warnings({ host }: ServeFlags, access: AccessOptions, isLocal: boolean)
 }
 
 /** For programs that start a server. */
-function startedJson({ url, pageUrl, token }: RunningServer, model: string): string {
-  return `${JSON.stringify({ url, pageUrl, token: token ?? null, model })}\n`;
+function startedJson({ url, pageUrl, token }: RunningServer, models: readonly string[]): string {
+  const [model] = models;
+  return `${JSON.stringify({ url, pageUrl, token: token ?? null, model, models })}\n`;
 }
 
 function greeting(
   { url, pageUrl, token }: RunningServer,
-  id: string,
-  { info }: Model,
+  models: Readonly<Record<string, Model>>,
   hasPage: boolean,
   terminal: CliContext["terminal"],
 ): string {
-  const chat = info.hasChatTemplate
-    ? ""
-    : `${id} has no chat template, so it continues the text of the messages. Choose a template with --chat-template NAME.\n`;
+  const ids = Object.keys(models);
+  const silent = ids.filter((id) => !models[id]!.info.hasChatTemplate);
+  const chat = silent
+    .map(
+      (id) =>
+        `${id} has no chat template, so it continues the text of the messages.${ids.length === 1 ? " Choose a template with --chat-template NAME." : ""}\n`,
+    )
+    .join("");
   const run =
     terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
   const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
   const admin =
     token !== undefined && !hasPage ? `  admin       Authorization: Bearer ${token}\n` : "";
-  return `${page}${id} is served at ${url}
+  return `${page}${ids.join(", ")} ${ids.length === 1 ? "is" : "are"} served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}

@@ -4,6 +4,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { openTokenizer, UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { modelHelp, noBosHelp } from "../flag-help.ts";
+import { modelOption } from "../flags.ts";
 import { locateModel } from "../load-model.ts";
 import { plural, tableText } from "../text.ts";
 
@@ -24,7 +25,7 @@ export const tokenizeCommand: CliCommand = {
   define(command, context) {
     command
       .argument("<text...>", "the text; -: from standard input")
-      .option("-m, --model <model>", modelHelp(defaultModel))
+      .addOption(modelOption(modelHelp(defaultModel)))
       .option("--no-bos", noBosHelp)
       .option("--no-special", "treat special tokens such as <|im_start|> as plain text")
       .option("--json", "print an array of ids")

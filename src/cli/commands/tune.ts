@@ -20,6 +20,7 @@ import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
+import { modelOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
@@ -61,10 +62,7 @@ export const tuneCommand: CliCommand = {
         "backends to tune, separated by commas: cpu, webgpu (a GPU)",
         "cpu",
       )
-      .option(
-        "-m, --model <model>",
-        "the model whose matrices are measured: their shapes and types",
-      )
+      .addOption(modelOption("the model whose matrices are measured: their shapes and types"))
       .option(
         "--shapes <name>",
         'measure the shapes of a model instead: 7b, 13b, or a name from "lantern limits --list"',

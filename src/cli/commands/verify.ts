@@ -15,7 +15,7 @@ import {
 import type { CliCommand, CliContext } from "../command.ts";
 import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { cacheTypeOption, gpuLayersOption, modelOf } from "../flags.ts";
+import { cacheTypeOption, gpuLayersOption, modelOf, modelOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { tableText } from "../text.ts";
@@ -44,7 +44,7 @@ export const verifyCommand: CliCommand = {
   ],
   define(command, context) {
     command
-      .option("-m, --model <model>", modelHelp(defaultModel))
+      .addOption(modelOption(modelHelp(defaultModel)))
       .option(
         "--backends <names>",
         "backends to check, separated by commas (default: cpu, and webgpu if there is a GPU)",

@@ -38,6 +38,7 @@ const linking = z.strictObject({ path });
 /** Closing them stops running tasks and disposes the models that were opened here. */
 export function modelRoutes(server: ServerContext, library: ModelLibrary): OpenedFamilies {
   const service = new ModelService(server, library);
+  server.models.loadWith(service);
   const models = "/lantern/v1/models";
   /** Does something with a named model; responds with the new list. */
   const act =

@@ -9,16 +9,17 @@ import { Presets } from "../../sessions/presets.ts";
 import { type RunModel, tooLong } from "../../sessions/prompt.ts";
 import type { Run } from "../../sessions/run.ts";
 import { Runs } from "../../sessions/runs.ts";
-import { SessionError, type SessionProblem } from "../../sessions/session.ts";
+import { type Session, SessionError, type SessionProblem } from "../../sessions/session.ts";
 import { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
 import { startCompletion } from "../completion.ts";
-import type { ServerContext } from "../context.ts";
+import type { ServedModel, ServerContext } from "../context.ts";
 import {
   ApiError,
   type ApiErrorFacts,
   describeError,
   invalidRequest,
+  modelNotFound,
   openaiErrors,
 } from "../errors.ts";
 import { chatTokens, wholeTextTokens } from "../prompt.ts";
@@ -162,10 +163,65 @@ function checked<T>(schema: z.ZodType<T>, value: unknown): T {
   throw invalidRequest(`${where}: ${what}`, path === "" ? null : path, "invalid_type");
 }
 
-/** The model of a session, with the server's queue and counters in between. */
-export function runModel(call: Call, name: string | null): RunModel {
+/**
+ * The model of a session: the one of its name, or the one with the file that it used. It is loaded again if it is not
+ * served any more. A session without a model gets that of its page, and a chat one that can chat.
+ */
+export async function sessionModel(
+  { models, settings }: ServerContext,
+  store: SessionStore,
+  { id, model, mode }: Session,
+): Promise<ServedModel> {
+  const served = models.lasting;
+  if (model === null) {
+    const page = settings.pages[mode];
+    const canChat = served.list().find((one) => one.model.info.hasChatTemplate);
+    const chosen = page === undefined ? undefined : served.lookUp(page);
+    return chosen ?? (mode === "chat" ? canChat : undefined) ?? served.find(undefined);
+  }
+  const file = store.modelFile(id);
+  const found = served.lookUp(model) ?? (await servedFrom(served, file));
+  if (found) return found;
+  try {
+    if (!served.loader)
+      throw modelNotFound(
+        model,
+        served.list().map((one) => one.id),
+      );
+    await served.loader.serve(model, file);
+    return served.findExact(model);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    const { message, ...facts } = error.facts;
+    throw new ApiError(
+      { ...facts, message: `${notLoaded(model, file)}: ${message}. ${nothingLost}` },
+      { cause: error },
+    );
+  }
+}
+
+const nothingLost =
+  "Load it on the Models page, or choose another model for the conversation. Nothing of it is lost";
+
+function notLoaded(model: string, file: string | undefined): string {
+  const name = file?.split(/[\\/]/).findLast((part) => part !== "");
+  return `this conversation is held with ${model}${name === undefined ? "" : ` (${name})`}, which is not loaded`;
+}
+
+async function servedFrom(
+  models: ServerContext["models"],
+  file: string | undefined,
+): Promise<ServedModel | undefined> {
+  if (file === undefined || !models.loader) return undefined;
+  for (const one of models.list()) {
+    if ((await models.loader.locate(one.id)) === file) return one;
+  }
+  return undefined;
+}
+
+/** The model that answers, with the server's queue and counters in between. */
+export function runModel(call: Call, served: ServedModel): RunModel {
   const { server } = call;
-  const served = server.models.lasting.named(name ?? undefined);
   return {
     name: served.id,
     contextSize: served.model.info.contextSize,

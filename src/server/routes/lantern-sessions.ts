@@ -22,6 +22,7 @@ import {
   runModel,
   runView,
   type SessionService,
+  sessionModel,
   unavailableSessions,
 } from "./lantern-service.ts";
 
@@ -316,9 +317,11 @@ async function ask(
   call: Call,
   request: AskRequest,
 ): Promise<Response> {
+  const { server } = call;
   const session = store.session(call.params.id!);
-  const started = await runs.ask(session.id, runModel(call, session.model), request);
-  const { user, answers, run } = started;
+  const served = await sessionModel(server, store, session);
+  const { user, answers, run } = await runs.ask(session.id, runModel(call, served), request);
+  store.rememberModel(session.id, served.id, await server.models.loader?.locate(served.id));
   return json({ user, answers, run: runView(run) }, 201);
 }
 

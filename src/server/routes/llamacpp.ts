@@ -140,9 +140,11 @@ function toolCalls(calls: unknown): unknown {
   });
 }
 
-function props({ server }: Call): Response {
+/** Of the first model, or of ?model=NAME, as in llama.cpp's server with several models. */
+function props({ server, url }: Call): Response {
   const { settings, models } = server;
-  const served = models.find(undefined);
+  const asked = url.searchParams.get("model");
+  const served = asked === null ? models.find(undefined) : models.findExact(asked);
   const { info } = served.model;
   return json({
     default_generation_settings: {
@@ -153,6 +155,7 @@ function props({ server }: Call): Response {
     model_alias: served.id,
     model_ftype: info.weightType,
     model_path: served.file ?? served.id,
+    models: models.list().map(({ id, aliases = [] }) => ({ id, aliases })),
     modalities: { vision: false, video: false, audio: false },
     endpoint_slots: settings.slots,
     endpoint_props: false,

@@ -94,7 +94,8 @@ export const metricsRoutes: RouteFamily = {
           throw notSupported("the server was started with --no-metrics, so it has no metrics");
         }
         const [all, lives] = await Promise.all([statuses(server), engines(server)]);
-        const own = metricsText(server.metrics, [...gauges(server, all), ...lives]);
+        const readings = [...gauges(server, all), ...lives];
+        const own = metricsText(server.metrics, readings, server.models.hadSeveral);
         const theirs = server.metrics.llamacpp.read(
           server.queue,
           all.map(([, status]) => status),

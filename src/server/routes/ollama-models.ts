@@ -29,7 +29,7 @@ function plainName(name: string): string {
 export async function servedAs(call: Call, asked: string): Promise<ServedModel> {
   const { server } = call;
   const name = server.copies.get(plainName(asked)) ?? plainName(asked);
-  const served = server.models.list().find(({ id }) => id === name || id === asked);
+  const served = server.models.lookUp(name) ?? server.models.lookUp(asked);
   if (served) return served;
   const local = await findLocal(server, name);
   if (local) {
@@ -162,9 +162,7 @@ async function show(call: Call): Promise<Response> {
   const fields = await readFields(call, showFields, noRules);
   const asked = nameOf(fields);
   const name = server.copies.get(asked) ?? asked;
-  const local = server.models.list().some(({ id }) => id === name)
-    ? undefined
-    : await findLocal(server, name);
+  const local = server.models.lookUp(name) ? undefined : await findLocal(server, name);
   if (local) {
     return json({
       license: local.licence,

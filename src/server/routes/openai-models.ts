@@ -4,11 +4,11 @@ import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 
-function modelObject({ id, model, created }: ServedModel): object {
+function modelObject({ id, model, created, aliases = [] }: ServedModel): object {
   const { info } = model;
   return {
     id,
-    aliases: [id],
+    aliases: [id, ...aliases],
     tags: [],
     object: "model",
     created,
