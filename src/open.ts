@@ -15,6 +15,7 @@ import { defaultKvType, isKvType, kvTypesText } from "./dtypes/kv-types.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
+import { CoreTurns } from "./engine/core-turns.ts";
 import { checkKvType, chooseContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
@@ -72,23 +73,32 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     tuned: options.tuned ?? true,
     parallel: options.parallel ?? 1,
   };
-  return await openWith(platform, request, options);
+  turns ??= new CoreTurns(platform.cores);
+  return await openWith(platform, request, { ...options, turns });
 }
+
+/** The engines of this process share its cores. */
+let turns: CoreTurns | undefined;
 
 /** Opens a model on a platform's threads; the request names the file. */
 export async function openWith(
   platform: Pick<Platform, "startThread">,
   request: OpenRequest,
-  options: Pick<OpenOptions, "signal" | "onProgress" | "restart" | "hangSeconds"> = {},
+  options: Pick<OpenOptions, "signal" | "onProgress" | "restart" | "hangSeconds"> & {
+    turns?: CoreTurns;
+  } = {},
 ): Promise<Model> {
-  const { hangSeconds, restart = false } = options;
+  const { hangSeconds, restart = false, turns: shared } = options;
   const advice = restart ? "It is started again" : "Open the model again";
   let { signal, onProgress } = options;
   const connect: Connect = async (onDeath) => {
     const thread = platform.startThread("engine");
-    const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath });
+    const cores = shared?.enter();
+    const onEnd = () => cores && shared?.leave(cores);
+    const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath, onEnd });
     try {
-      const opening = line.call("open", request, onProgress ? { onEvent: onProgress } : {});
+      const wanted: OpenRequest = { ...request, cores };
+      const opening = line.call("open", wanted, onProgress ? { onEvent: onProgress } : {});
       return { line, info: await unlessAborted(opening, signal) };
     } catch (error) {
       await line.dispose();

@@ -4,7 +4,7 @@
 // load() makes it from a model file. generator.ts drives many generations token by token: state/ decides when one may
 // start and which tokens are already computed, scheduler.ts puts the tokens of all of them into one batch.
 
-import type { EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
+import type { BackendInfo, EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -22,6 +22,7 @@ import type { Laps } from "../profile/laps.ts";
 import { profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import {
   BATCH_LIMITS,
@@ -51,6 +52,8 @@ export interface EngineOptions {
   promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
   /** Records where the engine's time goes; undefined: not recorded. */
   laps?: Laps | undefined;
+  /** Its place among the engines of this process; undefined: it shares no cores. */
+  cores?: CorePlace | undefined;
 }
 
 export interface LoadWatch {
@@ -128,6 +131,7 @@ export class Engine {
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       laps: options.laps,
+      turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
     });
   }
 
@@ -323,4 +327,10 @@ function partsOf(model: PhaseModel, placement: readonly LayerPlace[]): PhaseMode
   if (!second || second.phase) return [model];
   const { front, back } = splitGraph(model.graph, second.firstLayer);
   return [front, back].map((graph) => ({ ...model, graph }));
+}
+
+/** The threads that compute a batch; none where a GPU has every layer. */
+function threadsOf({ threads, placement }: BackendInfo): number {
+  const isOnDevice = placement.length > 0 && placement.every(({ isDevice }) => isDevice);
+  return isOnDevice ? 0 : threads;
 }

@@ -34,6 +34,7 @@ import {
 } from "../base/errors.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
+import type { CorePlace } from "./core-turns.ts";
 import type { InputSumsRequest } from "./input-sums.ts";
 import type { ScoreRequest } from "./score.ts";
 
@@ -67,6 +68,8 @@ export interface OpenRequest {
   tuned: boolean;
   /** Contexts that the KV cache should hold. */
   parallel: number;
+  /** Its place among the engines of this process; undefined: it shares no cores. */
+  cores?: CorePlace | undefined;
 }
 
 /** Tokens in one array, or only their number if there are more than the limit. */

@@ -54,6 +54,8 @@ export interface LineOptions {
   isSerial?: boolean;
   /** Called when the thread died, or hung and was terminated. */
   onDeath?: (error: WorkerError) => void;
+  /** Called when the thread takes no more requests: it died, or was disposed of. */
+  onEnd?: () => void;
 }
 
 /** How often isAlive() checks for a sign of life. */
@@ -71,12 +73,14 @@ export class Line<T extends MethodTable<T> & Disposable> {
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
+  readonly #onEnd: (() => void) | undefined;
 
   constructor(thread: EngineThread, options: LineOptions = {}) {
     const { what = "the engine's thread", advice = "Open the model again" } = options;
     const { hangSeconds = HANG_SECONDS, onDeath = () => {}, isSerial = false } = options;
     const flags = this.#flags;
     this.#thread = thread;
+    this.#onEnd = options.onEnd;
     const die = (error: WorkerError): void => {
       if (this.#closed) return;
       onDeath(error); // first, so that a retry finds another thread
@@ -223,6 +227,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
       if (this.#closed === reason) error = others;
     }
     this.#pending.clear();
+    this.#onEnd?.();
   }
 }
 

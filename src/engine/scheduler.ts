@@ -11,6 +11,7 @@ import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
+import type { CoreTurn } from "./core-turns.ts";
 import type { Sequence } from "./state/sequence.ts";
 
 /** Copies an output of a token into the caller's buffer. */
@@ -41,6 +42,8 @@ export interface SchedulerParts {
   /** Makes room for the state of `count` more tokens of a sequence, or throws. */
   makeRoom(sequence: Sequence, count: number): void;
   readonly laps: Laps | undefined;
+  /** Before and after each batch; undefined: no other engine shares the cores. */
+  readonly turn?: CoreTurn | undefined;
 }
 
 interface Job {
@@ -193,7 +196,7 @@ export class Scheduler {
   }
 
   async #compute(entries: readonly Entry[]): Promise<void> {
-    const { backend, batch, laps } = this.#parts;
+    const { backend, batch, laps, turn } = this.#parts;
     const decodes = entries.some(({ job }) => job.options.phase === "generation");
     const phase: BatchPhase = decodes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
@@ -201,7 +204,12 @@ export class Scheduler {
     const stop = () => entries.every(({ job }) => job.options.stop());
     const tap = entries[0]!.job.options.tap; // a job with a tap is alone
     batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
-    await backend.run(batch, { stop, phase, ...(tap && { tap }) });
+    if (turn && !turn.take()) await turn.wait(stop);
+    try {
+      await backend.run(batch, { stop, phase, ...(tap && { tap }) });
+    } finally {
+      turn?.release();
+    }
     this.batches++;
     this.batchSequences += entries.length;
     laps?.lap(phase, "batch");

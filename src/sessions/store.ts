@@ -169,13 +169,12 @@ export class SessionStore {
     });
   }
 
-  /** The model that answers in a session: its name, unless it has one, and its file. This is no change of the session. */
+  /** The model that answers in a session, by its name and its file. This does not count as a change of the session. */
   rememberModel(id: string, name: string, file: string | undefined): void {
-    const before = this.session(id);
-    if (before.model !== null && this.modelFile(id) === file) return;
+    if (this.session(id).model === name && this.modelFile(id) === file) return;
     this.#write(() =>
       this.#database.run(
-        "UPDATE sessions SET model = coalesce(model, ?), model_file = ? WHERE id = ?",
+        "UPDATE sessions SET model = ?, model_file = ? WHERE id = ?",
         name,
         file ?? null,
         id,

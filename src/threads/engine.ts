@@ -73,6 +73,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         parallel: request.parallel,
         promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
         laps,
+        cores: request.cores,
       },
       watch,
     );

@@ -121,7 +121,13 @@ describe("the token", () => {
     const { url, terminal, status } = await serve(["--json"]);
     const started = JSON.parse(terminal.stdout) as Record<string, string>;
     const { token } = started;
-    expect(started).toEqual({ url, pageUrl: `${url}/?token=${token}`, token, model: "tiny", models: ["tiny"] });
+    expect(started).toEqual({
+      url,
+      pageUrl: `${url}/?token=${token}`,
+      token,
+      model: "tiny",
+      models: ["tiny"],
+    });
     expect(await status(admin)).toBe(401);
     expect(await status(admin, token)).toBe(200);
     let answers = "";

@@ -21,6 +21,10 @@ export interface TinyFileOptions extends TinyOptions {
   moreControls?: readonly string[];
   /** Keys besides the usual ones, or in their place. */
   more?: readonly [string, GgufValue][];
+  /** The file's name without .gguf (default "tiny"). */
+  name?: string;
+  /** Without a chat template, as a model that only continues texts. */
+  noTemplate?: boolean;
 }
 
 export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Array> {
@@ -40,8 +44,10 @@ export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Arra
     ["tokenizer.ggml.token_type", { type: "array<i32>", value: types }],
     ["tokenizer.ggml.bos_token_id", { type: "u32", value: 1 }],
     ["tokenizer.ggml.eos_token_id", { type: "u32", value: 2 }],
-    ["tokenizer.chat_template", { type: "string", value: template }],
   );
+  if (!options.noTemplate) {
+    entries.push(["tokenizer.chat_template", { type: "string", value: template }]);
+  }
   const { more = [] } = options;
   const all = [...entries.filter(([key]) => !more.some(([other]) => other === key)), ...more];
   const parts: Uint8Array[] = [];
@@ -63,7 +69,7 @@ export async function tinyFile(
   options: TinyFileOptions = {},
 ): Promise<{ path: string; remove(): void }> {
   const folder = mkdtempSync(join(tmpdir(), "lantern-tiny-"));
-  const path = join(folder, "tiny.gguf");
+  const path = join(folder, `${options.name ?? "tiny"}.gguf`);
   writeFileSync(path, await tinyGguf(options));
   return { path, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }

@@ -2,8 +2,9 @@
 // conversations, settings; and a model that cannot chat.
 
 import { readFileSync } from "node:fs";
-import { expect, test } from "vitest";
-import { type GenerateOptions, open } from "../../src/index.ts";
+import { expect, onTestFinished, test } from "vitest";
+import { type GenerateOptions, type Model, open, SourceError } from "../../src/index.ts";
+import type { ModelLibrary } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { scriptedModel } from "./scripted-model.ts";
@@ -211,6 +212,51 @@ describeBrowser("the Chat page", () => {
     } finally {
       file.remove();
     }
+  });
+
+  test("the pages have their models; a conversation's is chosen in it, and loaded again after a restart", async () => {
+    const tale = scriptedModel({ answer: () => " and so on", chat: false });
+    const talk = scriptedModel({ answer: () => "I am talk." });
+    const other = (): Model => scriptedModel({ answer: () => "I am other." });
+    const file = await tinyFile();
+    onTestFinished(() => file.remove());
+    const site = await stage.serve({
+      models: { tale, other: other(), talk },
+      pages: { story: "tale", chat: "talk" },
+      library: { locate: async () => file.path },
+    });
+    const page = await stage.page(`${site.url}/#/story`);
+    const picker = page.getByLabel("Model", { exact: true });
+    expect(await picker.inputValue()).toBe("tale");
+    await page.getByRole("link", { name: "Chat", exact: true }).first().click();
+    await page.getByText("What shall we talk about?").waitFor();
+    expect(await picker.inputValue()).toBe("talk");
+    await say(page, "Who are you?");
+    expect(await answers(page)).toEqual(["I am talk."]);
+    await picker.selectOption("other");
+    await say(page, "And now?");
+    expect(await answers(page)).toEqual(["I am talk.", "I am other."]);
+
+    await site.stop();
+    const asked: (string | undefined)[] = [];
+    const open: ModelLibrary["open"] = async (_, { path }) => {
+      asked.push(path);
+      if (asked.length === 1) throw new SourceError("there is no file. Check the path");
+      return other();
+    };
+    await site.startAgain({ models: { tale }, library: { open } });
+    await page.reload();
+    await page.getByText("other is not loaded").waitFor();
+    const box = page.getByLabel("Message", { exact: true });
+    await box.fill("Still there?");
+    await page.keyboard.press("Enter");
+    await page.getByText("which is not loaded: there is no file").waitFor();
+    expect(await box.inputValue()).toBe("Still there?"); // nothing is lost
+    await page.getByRole("button", { name: "Send" }).click();
+    await page.locator(".answer .markdown").nth(2).waitFor();
+    expect(await answers(page)).toEqual(["I am talk.", "I am other.", "I am other."]);
+    expect(asked).toEqual([file.path, file.path]);
+    expect(await picker.inputValue()).toBe("other");
   });
 
   test("a model without a chat template is not made to chat", async () => {

@@ -11,7 +11,12 @@ import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Model } from "../../src/index.ts";
 import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { type ModelLibrary, type RunningServer, startServer } from "../../src/server/serve.ts";
+import {
+  type ModelLibrary,
+  type RunningServer,
+  type StartOptions,
+  startServer,
+} from "../../src/server/serve.ts";
 import { launchBrowser } from "../browser/launch.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -30,6 +35,7 @@ export async function buildApp(): Promise<string> {
 export interface ServeOptions {
   models: Readonly<Record<string, Model>>;
   library?: Partial<ModelLibrary>;
+  pages?: StartOptions["pages"];
   apiKey?: string;
   adminKey?: string;
   /** Default: none is needed. */
@@ -82,6 +88,7 @@ export function useStage(): Stage {
           token: given.token ?? false,
           assets,
           library: { ...noLibrary, ...given.library },
+          ...(given.pages && { pages: given.pages }),
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
           log: (line) => complaints.push(line),
           ...(given.apiKey !== undefined && { apiKeys: [given.apiKey] }),

@@ -8,6 +8,7 @@ import type {
 } from "../../src/api/api.ts";
 import type { KvType } from "../../src/dtypes/kv-types.ts";
 import type { LimitsReport as Report } from "../../src/limits/report.ts";
+import type { PageModels } from "../../src/server/context.ts";
 import type {
   LibraryFinding,
   LibraryFolder,
@@ -122,6 +123,8 @@ export interface ServedModel {
 export interface ModelList {
   models: ListedModel[];
   served: ServedModel[];
+  /** The models that the server was told to use for the pages. */
+  pages: PageModels;
   /** Where downloads are stored; the folder is hidden from other machines. */
   place: Omit<LibraryPlace, "folder"> & { folder: string | null };
   /** The server is on this machine, so paths can be opened. */

@@ -192,11 +192,9 @@ export async function sessionModel(
     return served.findExact(model);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    const { message, ...facts } = error.facts;
-    throw new ApiError(
-      { ...facts, message: `${notLoaded(model, file)}: ${message}. ${nothingLost}` },
-      { cause: error },
-    );
+    const why = withoutFolders(error.message).split(/\. (?=[A-Z])/, 1)[0]!; // its advice is for other cases
+    const message = `${notLoaded(model, file)}: ${why}. ${nothingLost}`;
+    throw new ApiError({ ...error.facts, message }, { cause: error });
   }
 }
 

@@ -321,7 +321,9 @@ async function ask(
   const session = store.session(call.params.id!);
   const served = await sessionModel(server, store, session);
   const { user, answers, run } = await runs.ask(session.id, runModel(call, served), request);
-  store.rememberModel(session.id, served.id, await server.models.loader?.locate(served.id));
+  const isNamed = session.model !== null && server.models.lookUp(session.model) !== undefined;
+  const name = isNamed ? session.model! : served.id; // its file may be served under another name now
+  store.rememberModel(session.id, name, await server.models.loader?.locate(served.id));
   return json({ user, answers, run: runView(run) }, 201);
 }
 

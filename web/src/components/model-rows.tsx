@@ -13,7 +13,7 @@ import {
   unloadModel,
 } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
-import { prefer } from "../state/preferences.ts";
+import { preferModel } from "../state/preferences.ts";
 import { go } from "../state/route.ts";
 import { Confirm } from "./dialog.tsx";
 import { Icon } from "./icon.tsx";
@@ -31,8 +31,9 @@ export function ServedRow({
   const [open, setOpen] = useState<"unload" | "options" | null>(null);
   const { id, info } = model;
   const use = (): void => {
-    prefer({ model: id });
-    go(info.hasChatTemplate ? "chat" : "story");
+    const mode = info.hasChatTemplate ? "chat" : "story";
+    preferModel(mode, id);
+    go(mode);
   };
   return (
     <li>

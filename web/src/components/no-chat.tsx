@@ -18,28 +18,45 @@ export function chatProblem(served: ServedModel | undefined): "no model" | "no t
   return served.info.hasChatTemplate ? null : "no template";
 }
 
-export function NoChat({
-  served,
-  wanted,
-}: {
+interface NoChatProps {
   served: ServedModel | undefined;
   wanted: string | null;
-}): JSX.Element {
-  if (!served) return <NotLoaded wanted={wanted} />;
+  /** The next message loads it again. */
+  reloads: boolean;
+}
+
+export function NoChat({ served, wanted, reloads }: NoChatProps): JSX.Element {
+  if (!served) return <NotLoaded wanted={wanted} reloads={reloads} />;
   return <NoTemplate name={served.id} />;
 }
 
-function NotLoaded({ wanted }: { wanted: string | null }): JSX.Element {
+/** "Loading far… 40%"; undefined: it is not being loaded. */
+function useProgress(name: string | null): string | undefined {
+  const task = useStore(models, (now) => now.models.find((one) => one.name === name)?.task);
+  if (task?.kind !== "load" || task.error !== null) return undefined;
+  const share = task.totalBytes > 0 ? task.loadedBytes / task.totalBytes : 0;
+  return `Loading ${name}… ${Math.floor(share * 100)}%`;
+}
+
+/** Of a story whose model is not loaded now: what happens next. */
+export function NotLoadedText({ name }: { name: string }): JSX.Element {
+  const progress = useProgress(name);
+  return (
+    <>
+      {progress ??
+        `${name} is not loaded. It is loaded again when the story goes on; you can also choose another model above.`}
+    </>
+  );
+}
+
+function NotLoaded({ wanted, reloads }: Omit<NoChatProps, "served">): JSX.Element {
   const listed = useStore(models, (now) => now.models.find(({ name }) => name === wanted));
+  const progress = useProgress(wanted);
   const here = listed?.state === "installed" || listed?.state === "cached";
   return (
-    <section class="card notice-card">
+    <section class="card notice-card" role="status">
       <h2>{wanted === null ? "No model is loaded" : `${wanted} is not loaded`}</h2>
-      <p>
-        {wanted === null
-          ? "A model must be loaded before it can answer."
-          : "This conversation was held with it. Load it again, or choose another model above."}
-      </p>
+      <p>{progress ?? advice(wanted, reloads)}</p>
       <div class="row wrap">
         {listed && here && (
           <button
@@ -57,6 +74,13 @@ function NotLoaded({ wanted }: { wanted: string | null }): JSX.Element {
       </div>
     </section>
   );
+}
+
+function advice(wanted: string | null, reloads: boolean): string {
+  if (wanted === null) return "A model must be loaded before it can answer.";
+  return reloads
+    ? "This conversation was held with it. It is loaded again when you send a message; you can also choose another model above."
+    : "This conversation was held with it. Load it again, or choose another model above.";
 }
 
 function NoTemplate({ name }: { name: string }): JSX.Element {

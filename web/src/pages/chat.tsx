@@ -3,7 +3,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Message, ServedModel, SettingsChange } from "../api-types.ts";
+import type { Message, SettingsChange } from "../api-types.ts";
 import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
 import { Dialog } from "../components/dialog.tsx";
@@ -17,9 +17,9 @@ import { SettingsPanel } from "../components/settings-panel.tsx";
 import { client } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
 import { draftKey } from "../state/drafts.ts";
-import { models, servedModel } from "../state/models.ts";
+import { models, pageModel, servedModel } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
-import { prefer, preferences } from "../state/preferences.ts";
+import { preferences, preferModel } from "../state/preferences.ts";
 import { go } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 import { countBelow, pathTo } from "../state/tree.ts";
@@ -55,15 +55,17 @@ interface PageProps {
 export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   useEffect(() => void attempt(() => conversation.open(id)), [id]);
   const { session, tree, run, live, missing, loading } = useStore(conversation.store);
-  const { model: preferred } = useStore(preferences);
+  const preferred = useStore(preferences, (now) => now.models.chat);
   const list = useStore(models);
   const [settingsOpen, setSettingsOpen] = useState(false);
   // Sent to the server, which may be busy with another request.
   const [pending, setPending] = useState<string | null>(null);
   const [settings, changeSettings] = useSettings(conversation, "chat");
-  const model = session ? session.model : servedName(list.served, preferred);
+  const model = session?.model ?? pageModel(list, "chat", preferred);
   const served = servedModel(list, model);
   const problem = list.loaded ? chatProblem(served) : null;
+  // The server loads the model of a conversation again when it continues.
+  const canAsk = problem === null || (served === undefined && session !== null);
   const path = pathTo(tree, session?.leaf ?? null);
   const found = useFound(conversation, "chat", id, wanted);
   const box = useStickToEnd(session?.id ?? null, found);
@@ -82,7 +84,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
     return begun !== undefined;
   };
   const pickModel = (name: string): void => {
-    prefer({ model: name });
+    preferModel("chat", name);
     if (session) void attempt(() => conversation.change({ model: name }));
   };
 
@@ -113,7 +115,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
               isLast={at === path.length - 1}
               found={message.id === found}
               busy={run !== null}
-              canAnswer={problem === null}
+              canAnswer={canAsk}
               actions={actions}
             />
           ))}
@@ -125,11 +127,13 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           {session && run === null && pending === null && (
             <Onward leaf={path.at(-1)} count={countBelow(tree, session.leaf)} />
           )}
-          {problem !== null && !loading && <NoChat served={served} wanted={model} />}
+          {problem !== null && !loading && (
+            <NoChat served={served} wanted={model} reloads={canAsk} />
+          )}
         </div>
       </div>
       {run?.warning && <p class="banner">{run.warning}</p>}
-      {!missing && problem === null && (
+      {!missing && canAsk && (
         <div class="foot">
           <Composer
             draft={draftKey("chat", session?.id ?? null)}
@@ -157,12 +161,6 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
       )}
     </div>
   );
-}
-
-/** The preferred model if it is loaded, otherwise the first that can chat. */
-function servedName(served: readonly ServedModel[], preferred: string | null): string | null {
-  if (served.some(({ id }) => id === preferred)) return preferred;
-  return served.find(({ info }) => info.hasChatTemplate)?.id ?? null;
 }
 
 /** After going back: a button to go forward again. */

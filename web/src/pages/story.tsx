@@ -8,6 +8,7 @@ import { Alternatives } from "../components/alternatives.tsx";
 import { Dialog } from "../components/dialog.tsx";
 import { EditBox } from "../components/edit-box.tsx";
 import { useFound } from "../components/found.ts";
+import { NotLoadedText } from "../components/no-chat.tsx";
 import { OtherVersion, otherVersion } from "../components/other-version.tsx";
 import { PageHead } from "../components/page-head.tsx";
 import { useEscape, useStickToEnd } from "../components/scroll.ts";
@@ -17,9 +18,9 @@ import { StoryText } from "../components/story-text.tsx";
 import { client } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
 import { draftKey, draftOf, setDraft, useDraft } from "../state/drafts.ts";
-import { models, servedModel } from "../state/models.ts";
+import { models, pageModel, servedModel } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
-import { prefer, preferences } from "../state/preferences.ts";
+import { preferences, preferModel } from "../state/preferences.ts";
 import { go, hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 import { joinDraft } from "../state/story-text.ts";
@@ -45,7 +46,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const state = useStore(conversation.store);
   const { session, tree, run, live, missing, loading, silent } = state;
   const list = useStore(models);
-  const { model: preferred } = useStore(preferences);
+  const preferred = useStore(preferences, (now) => now.models.story);
   const key = draftKey("story", session?.id ?? null);
   const { text: draft } = useDraft(key);
   // Requested, but not started yet: the server may be busy with another request.
@@ -56,8 +57,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const [settingsOpen, setSettingsOpen] = useState(false);
   const [settings, changeSettings, saveSettings] = useSettings(conversation, "story");
   const area = useRef<HTMLTextAreaElement>(null);
-  const isPreferred = list.served.some((one) => one.id === preferred);
-  const model = session ? session.model : isPreferred ? preferred : null;
+  const model = session?.model ?? pageModel(list, "story", preferred);
   const served = servedModel(list, model);
   const path = pathTo(tree, session?.leaf ?? null).filter(
     ({ content, state: how }) => content !== "" || how === "streaming",
@@ -162,7 +162,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
       refocus();
     });
   const pickModel = (name: string): void => {
-    prefer({ model: name });
+    preferModel("story", name);
     if (session) void attempt(() => conversation.change({ model: name }));
   };
   const later = session && !run ? children(tree, session.leaf) : [];
@@ -252,7 +252,12 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
         </div>
       </div>
       {run?.warning && <p class="banner">{run.warning}</p>}
-      {!served && list.loaded ? (
+      {!served && list.loaded && session?.model && (
+        <p class="banner" role="status">
+          <NotLoadedText name={session.model} />
+        </p>
+      )}
+      {!served && list.loaded && !session?.model ? (
         <p class="foot hint">
           {model ?? "No model"} is not loaded. <a href={hrefOf("models")}>Load one</a> to go on.
         </p>

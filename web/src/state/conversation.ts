@@ -9,6 +9,7 @@ import type { Message, NewSession, OpenSession, RunEvent, RunView, Started } fro
 import { client, lost, whenOnline } from "./connection.ts";
 import { draftKey, moveDraft } from "./drafts.ts";
 import { LiveAnswer } from "./live.ts";
+import { whileLoading } from "./models.ts";
 import { notify } from "./notices.ts";
 import { forgetPlace } from "./places.ts";
 import { refreshSessions } from "./sessions.ts";
@@ -128,7 +129,7 @@ export class Conversation {
   async start(begin: (session: string) => Promise<Started>): Promise<Started> {
     const { session } = this.store.value;
     if (!session) throw new RequestError(0, null, "There is no conversation yet.");
-    const started = await this.#ask(() => begin(session.id));
+    const started = await whileLoading(session.model, () => this.#ask(() => begin(session.id)));
     if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);
     const live = new Map(this.store.value.live);

@@ -2,7 +2,7 @@
 
 import type { ListedModel, LoadOptions, ModelList, ServedModel } from "../api-types.ts";
 import { client } from "./connection.ts";
-import { prefer } from "./preferences.ts";
+import { preferModel } from "./preferences.ts";
 import { Store } from "./store.ts";
 
 export interface ModelsState extends ModelList {
@@ -12,6 +12,7 @@ export interface ModelsState extends ModelList {
 export const models: Store<ModelsState> = new Store<ModelsState>({
   models: [],
   served: [],
+  pages: {},
   place: { folder: null, usedBytes: 0, freeBytes: undefined, memoryBytes: 0, freeMemoryBytes: 0 },
   isLocal: false,
   loaded: false,
@@ -23,14 +24,15 @@ let polling = false;
 /** Models that were requested here and are not loaded yet. */
 const awaited = new Set<string>();
 
-/** A user who loads a chat model wants to chat with it. */
+/** A user who loads a model wants to chat with it, or to write a story if it does not chat. */
 function useLoaded(list: ModelList): void {
   for (const name of awaited) {
     const listed = list.models.find((model) => model.name === name);
     if (listed && isBusy(listed)) continue;
     awaited.delete(name);
     const served = list.served.find(({ id }) => id === name);
-    if (served?.info.hasChatTemplate && !listed?.task?.error) prefer({ model: name });
+    if (!served || listed?.task?.error) continue;
+    preferModel(served.info.hasChatTemplate ? "chat" : "story", name);
   }
 }
 
@@ -85,4 +87,33 @@ export async function cancelTask(name: string): Promise<void> {
 /** The model of a session; without a name, the first. */
 export function servedModel({ served }: ModelsState, name: string | null): ServedModel | undefined {
   return name === null ? served[0] : served.find(({ id }) => id === name);
+}
+
+/**
+ * The model of a new conversation: the one that was chosen last for this page, the server's for it, or the first. A chat
+ * takes one that can chat, as long as there is one.
+ */
+export function pageModel(
+  { served, pages }: Pick<ModelsState, "served" | "pages">,
+  mode: "chat" | "story",
+  preferred: string | null,
+): string | null {
+  const able = mode === "chat" ? served.filter(({ info }) => info.hasChatTemplate) : served;
+  const wanted = [preferred, pages[mode]];
+  const found = wanted.find((name) => able.some(({ id }) => id === name)) ?? able[0]?.id;
+  return found ?? served[0]?.id ?? null;
+}
+
+/** Does work for which the server may have to load a model again, and shows how far that is. */
+export async function whileLoading<T>(name: string | null, work: () => Promise<T>): Promise<T> {
+  const { loaded, served } = models.value;
+  if (name === null || !loaded || served.some(({ id }) => id === name)) return await work();
+  const refresh = (): void => void refreshModels().catch(() => {});
+  const timer = setInterval(refresh, pollMs);
+  try {
+    return await work();
+  } finally {
+    clearInterval(timer);
+    refresh();
+  }
 }

@@ -8,8 +8,8 @@ export type Theme = "auto" | "light" | "dark";
 
 export interface Preferences {
   theme: Theme;
-  /** The model for new conversations; null: whichever is served first. */
-  model: string | null;
+  /** The models for new conversations; null: the page chooses (pageModel() in models.ts). */
+  models: Readonly<Record<"chat" | "story", string | null>>;
   chat: SessionSettings;
   story: SessionSettings;
   /** Whether single-key shortcuts are on. */
@@ -20,7 +20,7 @@ const key = "lantern-preferences";
 
 const defaults: Preferences = {
   theme: "auto",
-  model: null,
+  models: { chat: null, story: null },
   chat: { temperature: 0.7 },
   story: { temperature: 0.9, maxTokens: 80 },
   shortcuts: true,
@@ -49,4 +49,9 @@ export function prefer(change: Partial<Preferences>): void {
 /** Applies the theme to the page. */
 export function applyTheme(): void {
   document.documentElement.dataset.theme = preferences.value.theme;
+}
+
+/** The model for new conversations of a page. */
+export function preferModel(mode: "chat" | "story", model: string): void {
+  prefer({ models: { ...preferences.value.models, [mode]: model } });
 }
