@@ -159,17 +159,17 @@ export async function openServed(
   signal: AbortSignal,
 ): Promise<Record<string, Model>> {
   await checkMemoryOfAll(models, flags, context);
-  const opened: Record<string, Model> = {};
+  const opened: [string, Model][] = [];
   try {
     for (const { id, name } of models) {
       const template = Object.hasOwn(templates, id) ? templates[id] : undefined;
       const given = { ...flags, ...(template !== undefined && { template }) };
       const label = models.length > 1 ? `loading ${id}` : undefined;
-      opened[id] = await openModel(name, given, context, signal, label);
+      opened.push([id, await openModel(name, given, context, signal, label)]);
     }
-    return opened;
+    return Object.fromEntries(opened);
   } catch (error) {
-    await closeServed(opened);
+    await closeServed(Object.fromEntries(opened));
     throw error;
   }
 }

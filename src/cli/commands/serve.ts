@@ -276,7 +276,10 @@ function openedModels(
   templates: Readonly<Record<string, string>>,
 ): Parameters<typeof catalogLibrary>[2] {
   return Object.fromEntries(
-    models.map(({ id, location }) => [id, { location, chatTemplate: templates[id] }]),
+    models.map(({ id, location }) => [
+      id,
+      { location, chatTemplate: Object.hasOwn(templates, id) ? templates[id] : undefined },
+    ]),
   );
 }
 

@@ -183,23 +183,22 @@ export async function sessionModel(
   const found = served.lookUp(model) ?? (await servedFrom(served, file));
   if (found) return found;
   try {
-    if (!served.loader)
-      throw modelNotFound(
-        model,
-        served.list().map((one) => one.id),
-      );
+    if (!served.loader) throw modelNotFound(model, []);
     await served.loader.serve(model, file);
     return served.findExact(model);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     const why = withoutFolders(error.message).split(/\. (?=[A-Z])/, 1)[0]!; // its advice is for other cases
-    const message = `${notLoaded(model, file)}: ${why}. ${nothingLost}`;
+    const others = served.list().map((one) => one.id);
+    const message = `${notLoaded(model, file)}: ${why}. ${whatToDo(others)}`;
     throw new ApiError({ ...error.facts, message }, { cause: error });
   }
 }
 
-const nothingLost =
-  "Load it on the Models page, or choose another model for the conversation. Nothing of it is lost";
+function whatToDo(others: readonly string[]): string {
+  const loaded = others.length > 0 ? ` (loaded: ${others.join(", ")})` : "";
+  return `Load it on the Models page, or choose another model for the conversation${loaded}. Nothing of it is lost`;
+}
 
 function notLoaded(model: string, file: string | undefined): string {
   const name = file?.split(/[\\/]/).findLast((part) => part !== "");
