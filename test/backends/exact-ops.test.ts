@@ -150,8 +150,8 @@ describeGpu("exact", () => {
         .find((answer) => answer !== true),
     );
     expect(answers).toEqual([
-      "exact kernels lack experts; open the model without exact",
-      "exact kernels lack short convolutions; open the model without exact",
+      'exact kernels lack the op "route"; open the model without exact',
+      'exact kernels lack the op "short_conv"; open the model without exact',
       expect.stringContaining("attention with sinks"),
       expect.stringContaining("gates of one column"),
     ]);

@@ -26,12 +26,7 @@ const whole = <K extends OpKind>(
   lower,
 });
 
-const never = <K extends OpKind>(what: string): ExactOp<K> => ({
-  supports: () => what,
-  lower: () => [],
-});
-
-const ops: { readonly [K in OpKind]: ExactOp<K> } = {
+const ops: { readonly [K in OpKind]?: ExactOp<K> } = {
   embed: always((node, context) => {
     if (exactFormatOf(node.table.dtype)) return embed(node, context);
     const own = context.weights.parts.get(node.table.name)!;
@@ -40,13 +35,9 @@ const ops: { readonly [K in OpKind]: ExactOp<K> } = {
   rms_norm: whole(({ weight }) => weight.shape[0]!, rmsNorm),
   layer_norm: whole(({ x }) => x.cols, layerNorm),
   matmul,
-  route: never("experts"),
-  matmul_id: never("experts"),
-  combine: never("experts"),
   rope: whole(({ rope: { dims, layout } }) => (layout === "half" ? dims / 2 : dims), rope),
   kv_write: always(kvWrite),
   attention,
-  short_conv: never("short convolutions"),
   gate: { supports: gateReason, lower: gate },
   activate: whole(({ x }) => x.cols, activate),
   add: always((node) => [addKernel(node)]),
@@ -59,8 +50,8 @@ const ops: { readonly [K in OpKind]: ExactOp<K> } = {
 
 /** Whether a node can be computed with the CPU's bits; otherwise the reason. */
 export function supportsExactly(node: GraphNode): true | string {
-  if (!Object.hasOwn(ops, node.op)) return `the GPU has no op "${node.op}"`;
-  const answer = (ops[node.op] as ExactOp<OpKind>).supports(node as NodeOf<OpKind>);
+  const op = Object.hasOwn(ops, node.op) ? (ops[node.op] as ExactOp<OpKind>) : undefined;
+  const answer = op ? op.supports(node as NodeOf<OpKind>) : `the op "${node.op}"`;
   return answer === true ? true : `exact kernels lack ${answer}; open the model without exact`;
 }
 
