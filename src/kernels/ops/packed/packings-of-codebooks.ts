@@ -44,8 +44,15 @@ const byteMasks = wordsOf(
 interface Book {
   readonly layout: QuantLayout;
   readonly codebook: Int8Array;
-  /** The quants of four values of a point, number `four` of all fours, negated where the mask has ones. */
-  word(four: number, negative: number): number;
+  /** The quants of four values of a point, by the number of the four among all. */
+  words(): Uint32Array;
+  /** The quants of v and of -v add up to this, in each byte. */
+  readonly mirror: number;
+}
+
+/** Quants negated where the mask has ones. Reads look words up themselves: a call through the book takes twice as long. */
+function signed(word: number, negative: number, mirror: number): number {
+  return (word & ~negative) | ((mirror - word) & negative);
 }
 
 /** A codebook of magnitudes, expanded with both signs. */
@@ -57,10 +64,8 @@ function signedBook(points: Codebook, magnitudes: readonly number[], bits: 3 | 4
   return {
     layout: { ...spanLayout, bits, offset, lookup: true },
     codebook,
-    word(four, negative) {
-      const word = positive()[four]!;
-      return (word & ~negative) | ((mirror - word) & negative);
-    },
+    words: positive,
+    mirror,
   };
 }
 
@@ -79,6 +84,8 @@ export const iq2_xxs: Packing = {
   spanBytes: 66,
   read(view, at, span) {
     const masks = parityMasks();
+    const words = xxs2.words();
+    const { mirror } = xxs2;
     span.header[0] = half(view, at) / 8;
     for (let block = 0; block < 8; block++) {
       const group = at + 2 + 8 * block;
@@ -87,7 +94,11 @@ export const iq2_xxs: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(group + (v >> 1));
         const signs = (tail >>> (7 * (v >> 1))) & 127;
-        span.quants[8 * block + v] = xxs2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = signed(
+          words[2 * point + (v & 1)]!,
+          masks[2 * signs + (v & 1)]!,
+          mirror,
+        );
       }
     }
   },
@@ -100,6 +111,8 @@ export const iq2_xs: Packing = {
   spanBytes: 74,
   read(view, at, span) {
     const masks = parityMasks();
+    const words = xs2.words();
+    const { mirror } = xs2;
     span.header[0] = half(view, at) / 8;
     for (let i = 0; i < 16; i++) {
       span.smallScales[i] = 2 * ((view.getUint8(at + 66 + (i >> 1)) >> (4 * (i & 1))) & 15) + 1;
@@ -107,7 +120,11 @@ export const iq2_xs: Packing = {
     for (let v = 0; v < 64; v++) {
       const code = view.getUint16(at + 2 + 2 * (v >> 1), true);
       const side = v & 1;
-      span.quants[v] = xs2.word(2 * (code & 511) + side, masks[2 * (code >> 9) + side]!);
+      span.quants[v] = signed(
+        words[2 * (code & 511) + side]!,
+        masks[2 * (code >> 9) + side]!,
+        mirror,
+      );
     }
   },
 };
@@ -119,6 +136,8 @@ export const iq2_s: Packing = {
   spanBytes: 82,
   read(view, at, span) {
     const masks = byteMasks();
+    const words = s2.words();
+    const { mirror } = s2;
     span.header[0] = half(view, at) / 8;
     for (let i = 0; i < 16; i++) {
       span.smallScales[i] = 2 * ((view.getUint8(at + 74 + (i >> 1)) >> (4 * (i & 1))) & 15) + 1;
@@ -128,7 +147,7 @@ export const iq2_s: Packing = {
       const high = (view.getUint8(at + 66 + (eight >> 2)) >> (2 * (eight & 3))) & 3;
       const point = view.getUint8(at + 2 + eight) | (high << 8);
       const signs = view.getUint8(at + 34 + eight);
-      span.quants[v] = s2.word(2 * point + (v & 1), masks[2 * signs + (v & 1)]!);
+      span.quants[v] = signed(words[2 * point + (v & 1)]!, masks[2 * signs + (v & 1)]!, mirror);
     }
   },
 };
@@ -140,6 +159,8 @@ export const iq3_xxs: Packing = {
   spanBytes: 98,
   read(view, at, span) {
     const masks = parityMasks();
+    const words = xxs3.words();
+    const { mirror } = xxs3;
     span.header[0] = half(view, at) / 4;
     for (let block = 0; block < 8; block++) {
       const tail = view.getUint32(at + 66 + 4 * block, true);
@@ -147,7 +168,7 @@ export const iq3_xxs: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(at + 2 + 8 * block + v);
         const signs = (tail >>> (7 * (v >> 1))) & 127;
-        span.quants[8 * block + v] = xxs3.word(point, masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = signed(words[point]!, masks[2 * signs + (v & 1)]!, mirror);
       }
     }
   },
@@ -160,6 +181,8 @@ export const iq3_s: Packing = {
   spanBytes: 110,
   read(view, at, span) {
     const masks = byteMasks();
+    const words = s3.words();
+    const { mirror } = s3;
     span.header[0] = half(view, at);
     for (let block = 0; block < 8; block++) {
       const nibble = (view.getUint8(at + 106 + (block >> 1)) >> (4 * (block & 1))) & 15;
@@ -168,7 +191,7 @@ export const iq3_s: Packing = {
       for (let v = 0; v < 8; v++) {
         const point = view.getUint8(at + 2 + 8 * block + v) | (((high >> v) & 1) << 8);
         const signs = view.getUint8(at + 74 + 4 * block + (v >> 1));
-        span.quants[8 * block + v] = s3.word(point, masks[2 * signs + (v & 1)]!);
+        span.quants[8 * block + v] = signed(words[point]!, masks[2 * signs + (v & 1)]!, mirror);
       }
     }
   },
@@ -179,10 +202,8 @@ const eighths = raisedCodebook([-9, -7, -1, 1, 7, 9]);
 
 const shiftedDown = wordsOf(iq1sCodebook, (value) => 2 * (value + 1));
 
-/** The quants of four values of a point of IQ1's codebook, number `four` of all fours, shifted up (1) or down (0). */
-function shiftedWord(four: number, up: number): number {
-  return shiftedDown()[four]! + up * 0x01010101;
-}
+/** Added to the quants of a point that is shifted up. */
+const UP = 0x01010101;
 
 const iq1Layout: QuantLayout = { ...spanLayout, bits: 3, offset: eighths.offset, lookup: true };
 
@@ -192,6 +213,7 @@ export const iq1_s: Packing = {
   activationSpan: 8,
   spanBytes: 50,
   read(view, at, span) {
+    const words = shiftedDown();
     span.header[0] = half(view, at) / 8;
     for (let block = 0; block < 8; block++) {
       const high = view.getUint16(at + 34 + 2 * block, true);
@@ -201,7 +223,7 @@ export const iq1_s: Packing = {
         const eight = v >> 1;
         const low = view.getUint8(at + 2 + 4 * block + eight);
         const point = low | (((high >> (3 * eight)) & 7) << 8);
-        span.quants[8 * block + v] = shiftedWord(2 * point + (v & 1), up);
+        span.quants[8 * block + v] = words[2 * point + (v & 1)]! + up * UP;
       }
     }
   },
@@ -213,6 +235,7 @@ export const iq1_m: Packing = {
   activationSpan: 8,
   spanBytes: 56,
   read(view, at, span) {
+    const words = shiftedDown();
     // d is in the top nibbles of four words; each word's other 12 bits are four scales.
     let dBits = 0;
     for (let j = 0; j < 4; j++) {
@@ -225,7 +248,7 @@ export const iq1_m: Packing = {
       const eight = v >> 1;
       const high = view.getUint8(at + 32 + (eight >> 1)) >> (4 * (eight & 1));
       const point = view.getUint8(at + eight) | ((high & 7) << 8);
-      span.quants[v] = shiftedWord(2 * point + (v & 1), 1 - ((high >> 3) & 1));
+      span.quants[v] = words[2 * point + (v & 1)]! + (1 - ((high >> 3) & 1)) * UP;
     }
   },
 };
