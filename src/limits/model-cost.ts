@@ -50,7 +50,7 @@ export interface BitWidths {
 export type Counting = "best" | "article";
 
 /** The kind of operations of matmuls with weights of this width. Quantized weights meet activations of 8 bits. */
-function opsAt(bits: number, counting: Counting): keyof Ops {
+export function opsAt(bits: number, counting: Counting): keyof Ops {
   if (counting === "article" || bits > 16) return "floatOps";
   return bits === 16 ? "halfOps" : "int8Ops";
 }

@@ -34,7 +34,10 @@ export interface Limit {
   readonly arithmeticSeconds: number;
 }
 
-export function limitOf(work: Work, device: Device): Limit {
+export function limitOf(
+  work: Work,
+  device: Pick<Device, "bytesPerSecond" | "opsPerSecond">,
+): Limit {
   const { f32, f16, int8 } = device.opsPerSecond;
   const bandwidthSeconds = work.bytes / device.bytesPerSecond;
   const arithmeticSeconds =

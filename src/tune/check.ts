@@ -1,17 +1,24 @@
-// Measures some points of a tune file again to check its predictions. Points are between the measured numbers of
-// tokens if possible, so that the interpolation is checked too.
+// Measures some points of a tune file again to check its predictions, and whether what it chooses is faster than the
+// default. Points are between the measured numbers of tokens if possible, so that the interpolation is checked too.
 //
 // Points are measured as in tuning: round after round through all of them, for some seconds; the lower quartile
 // counts. A machine has slow and fast moments (other programs, other guests of the same processor) that last longer
 // than ten rounds of one point: measured one after the other, each point would only show its own moment.
 
 import { AbortedError } from "../base/errors.ts";
-import { type MatmulVariant, variantById } from "../kernels/matmul-variants.ts";
+import {
+  defaultVariant,
+  effectiveVariant,
+  type MatmulVariant,
+  variantById,
+} from "../kernels/matmul-variants.ts";
+import { clearlyFaster } from "./choose.ts";
+import { judge, total, typical, type Verdict } from "./confirm.ts";
 import { type Basis, estimate } from "./estimate.ts";
 import { MatmulTimes, untilCompiled } from "./measure.ts";
 import type { TuneTestPoint } from "./options.ts";
 import type { TuneEnvironment, TuneWatch } from "./run-tune.ts";
-import { profileText, type TuneFile, type TuneGroup } from "./tune-file.ts";
+import { profileText, type StageTimes, type TuneFile, type TuneGroup } from "./tune-file.ts";
 import { targetOfFeatures } from "./tune-target.ts";
 
 const WARM_UP_MS = 250;
@@ -31,7 +38,15 @@ interface Point {
   readonly group: TuneGroup;
   readonly profile: number;
   readonly variant: MatmulVariant;
+  /** The default, which is measured beside it; undefined: it is the choice. */
+  readonly usual: MatmulVariant | undefined;
   readonly m: number;
+}
+
+/** What was measured of a point: microseconds, and the choice beside the default. */
+interface Measured {
+  readonly us: number;
+  readonly verdict: Verdict | undefined;
 }
 
 export async function checkPoints(
@@ -53,7 +68,13 @@ export async function checkPoints(
       const { dtype, n, k, threads } = group;
       const { init, compute } = estimate(basisOf(group), profile, m)!;
       const place = { dtype, n, k, threads, m, profile: profileText(file.profiles[profile]!) };
-      results.push({ ...place, predicted: init + compute, measured: measured[at]! });
+      const { us, verdict } = measured[at]!;
+      results.push({
+        ...place,
+        predicted: init + compute,
+        measured: us,
+        ...(verdict && { overDefault: verdict.ratio, isSlower: verdict.isSlower }),
+      });
     }
   }
   return results;
@@ -80,30 +101,36 @@ function inBatches(points: readonly Point[], mostThreads: number): Point[][] {
 
 /** Points spread evenly over groups and lines; for each, the profile that would be chosen. */
 function choosePoints(file: TuneFile, count: number): Point[] {
-  const target = targetOfFeatures(file.features);
   const all = file.groups.flatMap((group) =>
     group.lines.flatMap(({ m }, line): Point[] => {
       const next = group.lines[line + 1]?.m ?? m;
-      const middle = Math.floor((m + next) / 2);
-      const profile = bestProfile(file, group, middle);
-      const variant =
-        profile === undefined ? undefined : variantById(file.profiles[profile]!.variant, target);
-      return variant ? [{ group, profile: profile!, variant, m: middle }] : [];
+      return pointAt(file, group, Math.floor((m + next) / 2));
     }),
   );
   const step = Math.max(1, all.length / count);
   return Array.from({ length: Math.min(count, all.length) }, (_, i) => all[Math.floor(i * step)]!);
 }
 
-function bestProfile(file: TuneFile, group: TuneGroup, m: number): number | undefined {
+/** The fastest profile, if it is clearly faster than the default, or else the default. */
+function pointAt(file: TuneFile, group: TuneGroup, m: number): Point[] {
+  const target = targetOfFeatures(file.features);
   const basis = basisOf(group);
-  let best: { profile: number; us: number } | undefined;
-  for (const [profile, { level, idle }] of file.profiles.entries()) {
+  const standard = effectiveVariant(defaultVariant(group.dtype, m, target), m, target);
+  const timed = file.profiles.flatMap(({ level, idle, variant: id }, profile) => {
     const times = level === 3 && idle === "spin" ? estimate(basis, profile, m) : undefined;
-    const us = times && times.init + times.compute;
-    if (us !== undefined && (best === undefined || us < best.us)) best = { profile, us };
-  }
-  return best?.profile;
+    const variant = variantById(id, target);
+    return times && variant ? [{ profile, variant, us: times.init + times.compute }] : [];
+  });
+  const usual = timed.find(({ variant }) => variant.id === standard.id);
+  const best = timed.reduce<(typeof timed)[number] | undefined>(
+    (a, b) => (a && a.us <= b.us ? a : b),
+    undefined,
+  );
+  if (!best) return [];
+  const isChosen = usual === undefined || best.us <= usual.us * clearlyFaster(group.noise);
+  const { profile, variant } = isChosen ? best : usual;
+  const isDefault = effectiveVariant(variant, m, target).id === standard.id;
+  return [{ group, profile, variant, usual: isDefault ? undefined : standard, m }];
 }
 
 /** Some points, all open, measured in turn. */
@@ -127,8 +154,7 @@ class PointsRun {
     this.#report = report;
   }
 
-  /** Microseconds of each point. */
-  async measure(): Promise<number[]> {
+  async measure(): Promise<Measured[]> {
     try {
       for (const [index, point] of this.#points.entries()) await this.#warmUp(point, index);
       await untilCompiled();
@@ -138,11 +164,11 @@ class PointsRun {
     }
   }
 
-  async #warmUp({ group, variant, m }: Point, index: number): Promise<void> {
+  async #warmUp({ group, variant, usual, m }: Point, index: number): Promise<void> {
     const { dtype, n, k, threads } = group;
     const bench = await MatmulTimes.open({
       problem: group,
-      variants: [variant],
+      variants: usual ? [variant, usual] : [variant],
       tokens: [m],
       threads,
       whole: false,
@@ -158,26 +184,41 @@ class PointsRun {
         (index / this.#points.length) * 0.3,
         `${dtype} ${n} x ${k}, M = ${m}, ${variant.id}`,
       );
-      await bench.measure(0, m, "spin");
+      for (const at of usual ? [0, 1] : [0]) await bench.measure(at, m, "spin");
     }
   }
 
-  async #rounds(): Promise<number[]> {
-    const times: number[][] = this.#points.map(() => []);
+  async #rounds(): Promise<Measured[]> {
+    const samples = this.#points.map((): Samples => ({ own: [], before: [], after: [] }));
     const { leastMs } = this.#plan;
     const started = performance.now();
     for (let round = 0; ; round++) {
       const passed = performance.now() - started;
       if (round >= LEAST_ROUNDS && passed >= leastMs) break;
-      for (const [index, { m }] of this.#points.entries()) {
-        await this.#environment.breathe();
+      for (const [index, { m, usual }] of this.#points.entries()) {
         const share = Math.min(1, passed / leastMs, round / LEAST_ROUNDS);
         this.#report(0.3 + 0.7 * share, `round ${round + 1} of ${this.#points.length} points`);
-        await this.#benches[index]!.measure(0, m, "spin"); // wakes its threads
-        const { init, compute } = await this.#benches[index]!.measure(0, m, "spin");
-        times[index]!.push(init + compute);
+        const measure = async (at: number) => {
+          await this.#environment.breathe();
+          return await this.#benches[index]!.measure(at, m, "spin");
+        };
+        const { own, before, after } = samples[index]!;
+        await measure(0); // wakes its threads
+        if (usual) before.push(await measure(1));
+        own.push(await measure(0));
+        if (usual) after.push(await measure(1));
       }
     }
-    return times.map((all) => all.sort((a, b) => a - b)[(all.length - 1) >> 2]!);
+    return samples.map(({ own, before, after }) => ({
+      us: total(typical(own)!),
+      verdict: before.length > 0 ? judge([own], before, after).verdicts[0] : undefined,
+    }));
   }
+}
+
+/** The times of a point, and of the default before and after it. */
+interface Samples {
+  readonly own: StageTimes[];
+  readonly before: StageTimes[];
+  readonly after: StageTimes[];
 }

@@ -14,9 +14,9 @@ import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./
 import { runTune, tuneProfiles } from "./run-tune.ts";
 import {
   checkedProblem,
+  countedProblems,
   largestOfEachType,
   problemsOfShape,
-  problemsOfTensors,
   roundsOf,
   STREAM_BYTES,
   shapeByName,
@@ -116,12 +116,16 @@ async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKerne
   );
 }
 
-async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<MatmulProblem[]> {
+async function problemsOf({
+  model,
+  shapes,
+  types = [],
+}: TuneOptions): Promise<ReturnType<typeof countedProblems>> {
   if (model === undefined) {
     const shape = shapeByName(shapes ?? "7b");
     return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
   }
   if (shapes !== undefined)
     throw new UsageError("tune: got both a model and shapes, expected one of them. Drop one");
-  return await withModelFile(model, ({ tensors }) => problemsOfTensors(tensors.values()));
+  return await withModelFile(model, ({ tensors }) => countedProblems(tensors.values()));
 }

@@ -1,8 +1,14 @@
 // Estimates the time of a matmul from measurements: interpolated between numbers of tokens, scaled between shapes and
-// thread counts. Pure arithmetic, used by choose.ts.
+// thread counts. Beyond the most measured tokens an estimate is a guess, so it is never below the roofline. Pure
+// arithmetic, used by choose.ts.
 
 import { plural } from "../base/plural.ts";
+import { bitsPerWeight, bytesFor } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import type { Device } from "../limits/device.ts";
+import { opsAt } from "../limits/model-cost.ts";
+import { limitOf, noOps } from "../limits/roofline.ts";
 import type { StageTimes, TuneFile, TuneGroup } from "./tune-file.ts";
 
 export interface Estimate extends StageTimes {
@@ -16,6 +22,23 @@ export interface Basis {
   readonly initFactor: number;
   readonly computeFactor: number;
   readonly stretched: string;
+  /** The least microseconds of the problem at m tokens on this machine; undefined: its limits are not known. */
+  readonly leastUs?: ((m: number) => number) | undefined;
+}
+
+/** The limits of this machine with some number of threads. */
+export type DeviceAt = (threads: number) => Pick<Device, "bytesPerSecond" | "opsPerSecond">;
+
+/** The roofline of a matmul: its weights are read once, and every weight is a multiply and an add per token. */
+export function leastMicroseconds(
+  { dtype: name, n, k }: MatmulProblem,
+  m: number,
+  device: ReturnType<DeviceAt>,
+): number {
+  const dtype = dtypeByName(name)!;
+  const ops = opsAt(bitsPerWeight(dtype), "best");
+  const work = { bytes: bytesFor(dtype, n * k), ...noOps, [ops]: 2 * n * k * m };
+  return 1e6 * limitOf(work, device).seconds;
 }
 
 /** The closest group to a problem: same type; then the nearest thread count, then the nearest shape. */
@@ -23,6 +46,7 @@ export function basisFor(
   file: TuneFile,
   problem: MatmulProblem,
   threads: number,
+  deviceAt?: DeviceAt,
 ): Basis | undefined {
   const sameType = file.groups.filter((group) => group.dtype === problem.dtype);
   if (sameType.length === 0) return undefined;
@@ -43,6 +67,7 @@ export function basisFor(
     initFactor: problem.k / group.k,
     computeFactor: ((problem.n * problem.k) / (group.n * group.k)) * byThreads,
     stretched: reasons.join(", "),
+    leastUs: deviceAt && ((m) => leastMicroseconds(problem, m, deviceAt(threads))),
   };
 }
 
@@ -51,18 +76,35 @@ export function estimate(basis: Basis, profile: number, m: number): Estimate | u
   const { lines } = basis.group;
   const last = lines.length - 1;
   const above = lines.findIndex((line) => line.m >= m);
-  const high = above < 0 ? last : above;
+  const isBeyond = above < 0;
+  const high = isBeyond ? last : above;
   const isExact = lines[high]?.m === m;
-  const low = isExact ? high : Math.max(0, high - 1);
+  const low = isExact ? high : isBeyond ? lineOfHalf(basis.group) : Math.max(0, high - 1);
   const [from, to] = [lines[low]?.times[profile], lines[high]?.times[profile]];
   if (!from || !to) return undefined;
   const span = lines[high]!.m - lines[low]!.m;
   const share = span === 0 ? 0 : (m - lines[low]!.m) / span;
   const between = (a: number, b: number) => Math.max(0, a + share * (b - a));
-  const beyond = above < 0 ? `beyond ${lines[last]!.m} tokens` : "";
+  const init = between(from.init, to.init) * basis.initFactor;
+  const compute = between(from.compute, to.compute) * basis.computeFactor;
+  const beyond = isBeyond ? `beyond ${lines[last]!.m} tokens` : "";
+  const least = (isBeyond && basis.leastUs?.(m)) || 0;
+  const bounded = compute < least ? "at the limit of this machine" : "";
   return {
-    init: between(from.init, to.init) * basis.initFactor,
-    compute: between(from.compute, to.compute) * basis.computeFactor,
-    stretched: [basis.stretched, beyond].filter((text) => text !== "").join(", "),
+    init,
+    compute: Math.max(compute, least),
+    stretched: [basis.stretched, beyond, bounded].filter((text) => text !== "").join(", "),
   };
+}
+
+/**
+ * The line from which times go on beyond the last: that of half as many tokens. Between the last two lines, noise would
+ * be a large part of the difference.
+ */
+function lineOfHalf({ lines }: TuneGroup): number {
+  const half = (lines.at(-1)?.m ?? 0) / 2;
+  return Math.max(
+    0,
+    lines.findLastIndex((line) => line.m <= half),
+  );
 }

@@ -2,8 +2,8 @@
 //
 // One knob after the other: all its values are measured in turn, the best stays, and the next knob is tried with it
 // (coordinate descent). All combinations would be a hundred kernels and minutes. Knobs change times by percents where
-// register tiles change them by half, so the result must win once more at the end against the original variant; only
-// that comparison is kept.
+// register tiles change them by half, so the result must be confirmed at the end against the original variant
+// (confirm.ts); only that comparison is kept.
 
 import { type Knobs, knobNames, otherValues } from "../kernels/knobs.ts";
 import {
@@ -12,6 +12,7 @@ import {
   type MatmulVariant,
   withKnobs,
 } from "../kernels/matmul-variants.ts";
+import { confirm } from "./confirm.ts";
 import type { StageTimes } from "./tune-file.ts";
 
 /** Measures variants in turn. */
@@ -32,13 +33,15 @@ export interface KnobSearch {
 
 export interface KnobResult {
   readonly variant: MatmulVariant;
-  /** For each number of tokens: the time relative to the variant with its default knobs. */
-  readonly ratios: readonly number[];
+  /** For each number of tokens: the time relative to the variant with its default knobs; undefined: not confirmed. */
+  readonly ratios: readonly (number | undefined)[];
 }
 
 /** A value must take at most this fraction of the previous value's time, or the previous one stays. */
 const BETTER = 0.985;
 const WARM_UPS = 1;
+/** Rounds of the last comparison, besides those of the search. */
+const FINALS = 4;
 
 /**
  * The best knobs for a variant at m tokens; undefined: the default ones. `all` are the numbers of tokens, including m,
@@ -62,9 +65,30 @@ export async function searchKnobs(
   }
   if (best === variant) return undefined;
   search.onValue(knobNames.length / (knobNames.length + 1), best);
-  const finals = await timesOf([variant, best], all, search);
-  const ratios = finals.map(([usual, changed]) => changed! / usual!);
-  return ratios[all.indexOf(m)]! < 1 ? { variant: best, ratios } : undefined;
+  const ratios = await confirmedRatios(variant, best, all, search);
+  return ratios[all.indexOf(m)] === undefined ? undefined : { variant: best, ratios };
+}
+
+/** The time of `changed` relative to `usual` for each number of tokens; undefined where it is not confirmed. */
+async function confirmedRatios(
+  usual: MatmulVariant,
+  changed: MatmulVariant,
+  tokens: readonly number[],
+  { rounds, open }: KnobSearch,
+): Promise<(number | undefined)[]> {
+  const bench = await open([usual, changed], tokens);
+  try {
+    const ratios: (number | undefined)[] = [];
+    for (const m of tokens) {
+      for (let i = 0; i < 2 * WARM_UPS; i++) await bench.measure(i % 2, m);
+      const measure = (candidate: number) => bench.measure(candidate + 1, m);
+      const { verdicts } = await confirm({ rounds: FINALS + rounds, candidates: 1, measure });
+      ratios.push(verdicts[0]!.isFaster ? verdicts[0]!.ratio : undefined);
+    }
+    return ratios;
+  } finally {
+    bench.dispose();
+  }
 }
 
 /** Variants with these knobs that have code. */

@@ -9,8 +9,10 @@ export function mergeTuneFiles(older: TuneFile, newer: TuneFile): TuneFile {
   const added = older.profiles.filter((profile) => !keys.includes(keyOf(profile)));
   const profiles = [...newer.profiles, ...added];
   const kept = older.groups.filter((group) => !newer.groups.some((other) => isSame(group, other)));
+  const notify = newer.notify ?? older.notify;
   return {
     ...newer,
+    ...(notify && { notify }),
     profiles,
     groups: [
       ...kept.map((group) => renumber(group, older.profiles, profiles)),

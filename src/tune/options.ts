@@ -8,7 +8,7 @@ export interface TuneOptions {
   backend?: string;
   /** The model whose matmuls are tuned (anything that open() takes); or else `shapes`. */
   model?: string | URL;
-  /** "7b", "13b", or a name of limitsNames(). */
+  /** "7b", "13b", "30b", "65b", "70b", or a name of limitsNames(). */
   shapes?: string;
   /** Types of the weights, with `shapes`. Default: q4_0. */
   types?: readonly string[];
@@ -52,4 +52,8 @@ export interface TuneTestPoint {
   /** Microseconds, init and compute together. */
   readonly predicted: number;
   readonly measured: number;
+  /** Its time relative to the default's, measured in turns with it; absent: it is the default. */
+  readonly overDefault?: number;
+  /** Whether it is slower than the default, beyond the noise. */
+  readonly isSlower?: boolean;
 }

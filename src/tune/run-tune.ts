@@ -1,7 +1,8 @@
 // Measures every profile for every shape, thread count and number of tokens, for `lantern tune`. Rounds are
 // interleaved (each goes through all profiles), so that a slow moment of the machine affects all of them. Other
 // programs can only slow a round down, so the lower quartile of the rounds counts, and a profile is given up when its
-// best round is far from the best of all. Then the knobs of the best are searched (knobs.ts), if the kernels are
+// best round is far from the best of all. What seems faster than the default is then measured again, in turns with it
+// (confirm.ts), also with sleeping threads. Then the knobs of the best are searched (knobs.ts), if the kernels are
 // machine code: for one token and, if there is time, for the most; a model computes little else.
 
 import { refusals } from "../backends/cpu/native/choice.ts";
@@ -16,9 +17,10 @@ import {
   matmulVariants,
   variantById,
 } from "../kernels/matmul-variants.ts";
-import { packedTypes } from "../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import type { EngineThread } from "../platform/platform.ts";
+import { challengeDefault } from "./challenge.ts";
+import { median, total, typical } from "./confirm.ts";
 import { type KnobSearch, searchKnobs } from "./knobs.ts";
 import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
 import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
@@ -39,6 +41,10 @@ export interface TunePlan {
    * generate.
    */
   readonly knobsOfTiles?: boolean;
+  /** Also measure the best variants with threads that sleep at once. */
+  readonly sleeping?: boolean;
+  /** What a wake-up takes: matmuls that are hardly longer are not measured with sleeping threads. */
+  readonly notifyUs?: number | undefined;
 }
 
 export interface TuneEnvironment {
@@ -62,16 +68,16 @@ export interface TuneWatch {
  */
 const HOPELESS: readonly number[] = [3, 1.6, 1.3, 1.3, 1.3];
 const WARM_UPS = 3;
-/** Final rounds between only the best and the default: a winner by luck loses here. */
-const FINALS = 4;
-const FINALISTS = 3;
-
+/** Rounds of a confirmation, besides those of the plan. */
+const MORE_ROUNDS = 4;
+/** The fraction of the time for all profiles; the rest is for confirmations. */
+const TILES_SHARE = 0.7;
 /** The fraction of a matmul's time budget for knobs, if there are any. */
 const KNOBS_SHARE = 0.3;
 
 /**
- * All ways to run a matmul: every variant with spinning threads; if full, also row by row, and the default ones with
- * sleeping threads.
+ * All ways to run a matmul: every variant with spinning threads; if full, also row by row. Sleeping threads are tried
+ * with the best of them, which adds profiles.
  */
 export function tuneProfiles(
   full: boolean,
@@ -79,15 +85,14 @@ export function tuneProfiles(
 ): TuneProfile[] {
   const spinning = matmulVariants(target).map(({ id }) => profile(3, id, "spin"));
   if (!full) return spinning;
-  const usual = defaultVariant(packedTypes()[0]!, 1, target).id;
-  return [...spinning, profile(3, usual, "sleep"), profile(2, "rows", "spin")];
+  return [...spinning, profile(2, "rows", "spin")];
 }
 
 function profile(level: number, variant: string, idle: "spin" | "sleep"): TuneProfile {
   return { backend: "cpu", level, variant, idle };
 }
 
-/** `profiles` grows by variants whose knobs turned out to be better. */
+/** `profiles` grows by sleeping threads, and by variants whose knobs turned out to be better. */
 export async function runTune(
   plan: TunePlan,
   profiles: TuneProfile[],
@@ -120,7 +125,6 @@ interface Line extends TuneLine {
 interface Entrant {
   readonly profile: number;
   readonly variant: number;
-  readonly idle: "spin" | "sleep";
   readonly level: number;
 }
 
@@ -161,14 +165,18 @@ class GroupTuner {
   async run(report: (share: number) => void, signal: AbortSignal | undefined): Promise<TuneGroup> {
     const { native } = this.#environment;
     const forTiles = native ? 1 - KNOBS_SHARE : 1;
-    const lines = await this.#tiles((share) => report(share * forTiles), signal);
+    const { lines, noise } = await this.#tiles((share) => report(share * forTiles), signal);
     if (native)
       await this.#knobs(lines, native, (share) => report(forTiles + share * KNOBS_SHARE), signal);
-    return { ...this.#problem, threads: this.#threads, lines };
+    const { dtype, n, k } = this.#problem;
+    return { ...{ dtype, n, k }, threads: this.#threads, ...(noise > 0 && { noise }), lines };
   }
 
   /** All profiles at all numbers of tokens. */
-  async #tiles(report: (share: number) => void, signal: AbortSignal | undefined): Promise<Line[]> {
+  async #tiles(
+    report: (share: number) => void,
+    signal: AbortSignal | undefined,
+  ): Promise<{ lines: Line[]; noise: number }> {
     const { tokens, rounds } = this.#plan;
     const samples = tokens.map(() => this.#profiles.map((): StageTimes[] => []));
     const alive = tokens.map(
@@ -179,18 +187,16 @@ class GroupTuner {
       const rows = this.#entrants.some(({ level }) => level === 2)
         ? await this.#openBench(2)
         : tiled;
-      const benchOf = (level: number) => (level === 2 ? rows : tiled);
-      const all = WARM_UPS + rounds + FINALS;
+      const measure = async ({ variant, level }: Entrant, m: number, idle: "spin" | "sleep") => {
+        await this.#pause(signal);
+        return await (level === 2 ? rows : tiled).measure(variant, m, idle);
+      };
+      const all = WARM_UPS + rounds;
       for (let round = 0; round < all; round++) {
         for (const [line, m] of tokens.entries()) {
-          report((round + line / tokens.length) / all);
-          const isFinal = round >= WARM_UPS + rounds;
-          for (const entrant of isFinal
-            ? this.#finalists(samples[line]!, alive[line]!, m)
-            : alive[line]!) {
-            await this.#pause(signal);
-            const { variant, idle, level } = entrant;
-            const times = await benchOf(level).measure(variant, m, idle);
+          report((TILES_SHARE * (round + line / tokens.length)) / all);
+          for (const entrant of alive[line]!) {
+            const times = await measure(entrant, m, "spin");
             if (round >= WARM_UPS) samples[line]![entrant.profile]!.push(times);
           }
         }
@@ -198,18 +204,50 @@ class GroupTuner {
         const hopeless = HOPELESS[round - WARM_UPS];
         if (hopeless !== undefined) this.#giveUp(samples, alive, hopeless);
       }
+      const lines: Line[] = [];
+      const noises: number[] = [];
+      for (const [line, m] of tokens.entries()) {
+        report(TILES_SHARE + ((1 - TILES_SHARE) * line) / tokens.length);
+        const found = await this.#confirmed(samples[line]!, [...alive[line]!], m, measure);
+        lines.push(found.line);
+        if (found.noise !== undefined) noises.push(found.noise);
+      }
+      return { lines, noise: median(noises) };
     } finally {
       for (const bench of this.#open) bench.dispose();
     }
-    return tokens.map((m, line): Line => {
-      const survivors = [...alive[line]!];
-      const times = this.#profiles.map((profile, index) => {
-        if (!this.#entrants.some((one) => one.profile === index)) return undefined;
-        const measured = survivors.find((one) => this.#isSame(profile, one, m));
-        return measured && typical(samples[line]![measured.profile]!);
-      });
-      return { m, times };
+  }
+
+  /** The times of a line, without those of profiles that seemed faster than the default and are not. */
+  async #confirmed(
+    samples: readonly StageTimes[][],
+    survivors: readonly Entrant[],
+    m: number,
+    measure: (entrant: Entrant, m: number, idle: "spin" | "sleep") => Promise<StageTimes>,
+  ): Promise<{ line: Line; noise: number | undefined }> {
+    const known = new Map(survivors.map((one) => [one, typical(samples[one.profile]!)!]));
+    const usual = survivors.find((one) => this.#isDefault(one, m));
+    const { rounds, sleeping = false, notifyUs = 0 } = this.#plan;
+    const result = usual
+      ? await challengeDefault({
+          known,
+          usual,
+          rounds: rounds + MORE_ROUNDS,
+          // A single thread never waits for another.
+          canSleep: ({ level }) => sleeping && this.#threads > 1 && level === 3,
+          notifyUs,
+          measure: (one, idle) => measure(one, m, idle),
+        })
+      : { spinning: known, sleeping: new Map<Entrant, StageTimes>(), noise: undefined };
+    const times = this.#profiles.map((profile, index) => {
+      if (!this.#entrants.some((one) => one.profile === index)) return undefined;
+      const measured = [...result.spinning.keys()].find((one) => this.#isSame(profile, one, m));
+      return measured && result.spinning.get(measured);
     });
+    for (const [one, time] of result.sleeping) {
+      times[this.#profileOf(this.#profiles[one.profile]!.variant, "sleep")] = time;
+    }
+    return { line: { m, times }, noise: result.noise };
   }
 
   /** A server tunes while it is idle: a new request waits for one measurement, not for a whole line. */
@@ -239,10 +277,13 @@ class GroupTuner {
         this.#knobSearch(native, signal, (share) => report((nth + share) / searched.length)),
       );
       if (!found) continue;
-      const [usual, changed] = [variant, found.variant].map(({ id }) => this.#profileOf(id));
+      const [usual, changed] = [variant, found.variant].map(({ id }) =>
+        this.#profileOf(id, "spin"),
+      );
       for (const [line, { times }] of same.entries()) {
         const { init, compute } = times[usual!]!;
-        const ratio = found.ratios[line]!;
+        const ratio = found.ratios[line];
+        if (ratio === undefined) continue;
         times[changed!] = { init, compute: Math.max(0, (init + compute) * ratio - init) };
       }
     }
@@ -251,9 +292,9 @@ class GroupTuner {
   /** The variant with the least time; on a tie, the default. */
   #winner({ m, times }: TuneLine): MatmulVariant | undefined {
     let best: { profile: number; us: number } | undefined;
-    for (const { profile, level, idle } of this.#entrants) {
+    for (const { profile, level } of this.#entrants) {
       const time = times[profile];
-      if (!time || level !== 3 || idle !== "spin" || !this.#isMeasured(profile, m)) continue;
+      if (!time || level !== 3 || !this.#isMeasured(profile, m)) continue;
       if (best === undefined || total(time) < best.us) best = { profile, us: total(time) };
     }
     return best && variantById(this.#profiles[best.profile]!.variant, this.#target);
@@ -289,12 +330,12 @@ class GroupTuner {
     };
   }
 
-  /** The number of the spinning profile with this variant, which is added if it is missing. */
-  #profileOf(id: string): number {
+  /** The number of the profile with this variant, which is added if it is missing. */
+  #profileOf(id: string, idle: "spin" | "sleep"): number {
     const known = this.#profiles.findIndex(
-      ({ level, variant, idle }) => level === 3 && variant === id && idle === "spin",
+      (one) => one.level === 3 && one.variant === id && one.idle === idle,
     );
-    return known >= 0 ? known : this.#profiles.push(profile(3, id, "spin")) - 1;
+    return known >= 0 ? known : this.#profiles.push(profile(3, id, idle)) - 1;
   }
 
   /** Whether a measurement of `one` also applies to `profile` at this number of tokens. */
@@ -308,16 +349,15 @@ class GroupTuner {
   }
 
   #isItself(one: Entrant, m: number): boolean {
-    return this.#isSame(this.#profiles[one.profile]!, one, m) || one.idle === "sleep";
+    return this.#isSame(this.#profiles[one.profile]!, one, m);
   }
 
   #enter(): Entrant[] {
     return this.#profiles.flatMap(({ level, variant: id, idle }, profile): Entrant[] => {
-      if (level === 2) return [{ profile, variant: -1, idle, level }];
-      // A single thread never waits for another.
-      if (idle === "sleep" && this.#threads === 1) return [];
+      if (level === 2) return [{ profile, variant: -1, level }];
+      if (idle === "sleep") return []; // an earlier group's: only challengers sleep
       const variant = this.#variants.findIndex((candidate) => candidate.id === id);
-      return variant < 0 ? [] : [{ profile, variant, idle, level }];
+      return variant < 0 ? [] : [{ profile, variant, level }];
     });
   }
 
@@ -359,12 +399,6 @@ class GroupTuner {
     }
   }
 
-  #finalists(samples: readonly StageTimes[][], alive: ReadonlySet<Entrant>, m: number): Entrant[] {
-    const time = ({ profile }: Entrant) => total(typical(samples[profile]!)!);
-    const sorted = [...alive].sort((a, b) => time(a) - time(b));
-    return sorted.filter((one, place) => place < FINALISTS || this.#isDefault(one, m));
-  }
-
   #isDefault({ profile }: Entrant, m: number): boolean {
     const standard = defaultVariant(this.#problem.dtype, m, this.#target);
     return this.#profiles[profile]!.variant === effectiveVariant(standard, m, this.#target).id;
@@ -374,13 +408,4 @@ class GroupTuner {
 function effectiveId({ variant: id }: TuneProfile, m: number, target: KernelTarget): string {
   const variant = variantById(id, target);
   return variant ? effectiveVariant(variant, m, target).id : id;
-}
-
-function total({ init, compute }: StageTimes): number {
-  return init + compute;
-}
-
-/** The lower quartile by total time; its stages are from the same round. */
-function typical(times: readonly StageTimes[]): StageTimes | undefined {
-  return [...times].sort((a, b) => total(a) - total(b))[(times.length - 1) >> 2];
 }

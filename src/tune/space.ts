@@ -1,6 +1,7 @@
 // What to tune: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute a
 // matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
 
+import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -9,6 +10,9 @@ import { namedShapes, shapeNamed } from "../limits/configs.ts";
 import type { ModelShape } from "../limits/shape.ts";
 
 export type TuneMode = "quick" | "normal" | "full";
+
+/** A kind of matmul, and how many of them a token goes through: one per layer, or more. */
+type CountedProblem = MatmulProblem & { readonly count: number };
 
 /** The properties of a tensor that tell which matmul it is part of. */
 export interface TensorFacts {
@@ -48,34 +52,47 @@ function problemOf({ shape, dtype }: TensorFacts): MatmulProblem {
   return { dtype: dtype.name, n: shape.at(-2)!, k: shape.at(-1)! };
 }
 
-/** The distinct matmuls of a model of this shape with weights of one type. */
-export function problemsOfShape(shape: ModelShape, dtype: string): MatmulProblem[] {
-  const { embed, feedForward, heads, kvHeads, headDim, vocabSize } = shape;
-  const sizes: readonly (readonly [number, number])[] = [
-    [heads * headDim, embed], // queries
-    [kvHeads * headDim, embed], // keys, values
-    [embed, heads * headDim], // attention's output
-    [feedForward, embed], // gate, up
-    [embed, feedForward], // down
-    [vocabSize, embed], // logits
+/** The distinct matmuls of a model of this shape with weights of one type, and how many of each there are. */
+export function problemsOfShape(shape: ModelShape, dtype: string): CountedProblem[] {
+  const { embed, feedForward, heads, kvHeads, headDim, vocabSize, layers } = shape;
+  const sizes: readonly (readonly [n: number, k: number, count: number])[] = [
+    [heads * headDim, embed, layers], // queries
+    [kvHeads * headDim, embed, 2 * layers], // keys, values
+    [embed, heads * headDim, layers], // attention's output
+    [feedForward, embed, 2 * layers], // gate, up
+    [embed, feedForward, layers], // down
+    [vocabSize, embed, 1], // logits
   ];
-  return distinct(sizes.map(([n, k]) => ({ dtype, n, k })));
+  const all = sizes.map(([n, k, count]) => ({ dtype, n, k, count }));
+  return distinct(all).map((problem) => ({
+    ...problem,
+    count: all.reduce((sum, one) => sum + (keyOf(one) === keyOf(problem) ? one.count : 0), 0),
+  }));
 }
 
-/** "7b" is Llama 2's; other names are those of `lantern limits --list`. */
+/** The names for which Llama's shapes are meant: those of version 2, or of version 1 where 2 has no such size. */
+const llamaSizes: Readonly<Record<string, string>> = byName({
+  "7b": "llama-2-7b",
+  "13b": "llama-2-13b",
+  "30b": "llama-30b",
+  "65b": "llama-65b",
+  "70b": "llama-2-70b",
+});
+
+/** "7b" is Llama's; other names are those of `lantern limits --list`. */
 export function shapeByName(name: string): ModelShape {
   const wanted = name.toLowerCase();
-  const found = shapeNamed(/^(7|13|70)b$/.test(wanted) ? `llama-2-${wanted}` : name);
+  const found = shapeNamed(llamaSizes[wanted] ?? name);
   if (found) return found.shape;
   const near = namedShapes.map(({ id }) => id).filter((id) => id.includes(wanted));
   const names = near.length > 0 ? near : namedShapes.map(({ id }) => id);
   throw new UsageError(
-    `shapes: got "${name}", expected 7b, 13b, 70b or a name such as ${names.slice(0, 6).join(", ")} ("lantern limits --list" lists all)`,
+    `shapes: got "${name}", expected ${Object.keys(llamaSizes).join(", ")} or a name such as ${names.slice(0, 6).join(", ")} ("lantern limits --list" lists all)`,
   );
 }
 
 /** Checks that rows of this type can have that length. */
-export function checkedProblem(problem: MatmulProblem): MatmulProblem {
+export function checkedProblem<P extends MatmulProblem>(problem: P): P {
   const dtype = dtypeByName(problem.dtype);
   if (!dtype) throw new UsageError(`type: got "${problem.dtype}", expected a tensor type: q4_0`);
   if (problem.k % dtype.blockElems !== 0) {
@@ -104,29 +121,31 @@ export function roundsOf(mode: TuneMode): number {
   return { quick: 3, normal: 5, full: 9 }[mode];
 }
 
-/** For a quick tune: the shape with the most bytes of each type; others are estimated from it. */
-export function largestOfEachType(problems: readonly MatmulProblem[]): MatmulProblem[] {
-  const largest = new Map<string, MatmulProblem>();
+/** For a quick tune: the shape with the most bytes of each type, over all layers; others are estimated from it. */
+export function largestOfEachType(problems: readonly CountedProblem[]): CountedProblem[] {
+  const size = ({ n, k, count }: CountedProblem) => n * k * count;
+  const largest = new Map<string, CountedProblem>();
   for (const problem of problems) {
     const known = largest.get(problem.dtype);
-    if (!known || problem.n * problem.k > known.n * known.k) largest.set(problem.dtype, problem);
+    if (!known || size(problem) > size(known)) largest.set(problem.dtype, problem);
   }
   return [...largest.values()];
 }
 
 /** The types with enough of the weights' bytes to be worth tuning. */
 export function withoutRareTypes(
-  problems: readonly MatmulProblem[],
+  problems: readonly CountedProblem[],
   leastShare: number,
-): MatmulProblem[] {
-  const bytes = ({ dtype, n, k }: MatmulProblem) => bytesFor(dtypeByName(dtype)!, n * k);
+): CountedProblem[] {
+  const bytes = ({ dtype, n, k, count }: CountedProblem) =>
+    bytesFor(dtypeByName(dtype)!, n * k) * count;
   const total = problems.reduce((sum, problem) => sum + bytes(problem), 0);
   const ofType = (dtype: string) =>
     problems.reduce((sum, problem) => sum + (problem.dtype === dtype ? bytes(problem) : 0), 0);
   return problems.filter(({ dtype }) => ofType(dtype) >= leastShare * total);
 }
 
-function distinct(problems: readonly MatmulProblem[]): MatmulProblem[] {
+function distinct<P extends MatmulProblem>(problems: readonly P[]): P[] {
   const byKey = new Map(problems.map((one) => [keyOf(one), one]));
   return [...byKey.values()];
 }

@@ -7,12 +7,13 @@
 //   cores 2
 //   features wasm relaxed dot4=unsigned
 //   date 2026-11-15T05:10:00.000Z
+//   notify 9.8 6.1 31.0
 //   profile 0 backend=cpu level=3 variant=8x4.compact idle=spin
-//   group q4_0 4096 2048 threads=2
+//   group q4_0 4096 2048 threads=2 noise=0.021
 //   1  12.1 340.9  - -
 // A group is one type and shape of weights (rows, columns) at one number of threads. Each of its lines is a number of
 // tokens, then for each profile the microseconds of init (preparing activations) and compute, or "- -" if the profile
-// cannot compute it or was given up.
+// cannot compute it, was given up, or seemed faster than the default and could not be confirmed.
 
 import { FormatError } from "../base/errors.ts";
 
@@ -56,12 +57,25 @@ export interface TuneGroup {
   readonly n: number;
   readonly k: number;
   readonly threads: number;
+  /** By what fraction the default's times differed when it was measured twice; absent: not measured. */
+  readonly noise?: number;
   /** Ascending by m. */
   readonly lines: readonly TuneLine[];
 }
 
+/** Microseconds from the notify of one thread until another, asleep in a wait, runs. */
+export interface NotifyCost {
+  /** The median. */
+  readonly us: number;
+  /** A tenth of the times are less than `low`, a tenth more than `high`. */
+  readonly low: number;
+  readonly high: number;
+}
+
 export interface TuneFile extends TuneIdentity {
   readonly date: string;
+  /** Absent: not measured. */
+  readonly notify?: NotifyCost;
   readonly profiles: readonly TuneProfile[];
   readonly groups: readonly TuneGroup[];
 }
@@ -78,17 +92,27 @@ export function printTuneFile(file: TuneFile): string {
     `cores ${file.cores}`,
     `features ${file.features}`,
     `date ${file.date}`,
+    ...(file.notify ? [notifyLine(file.notify)] : []),
     "# Microseconds of init and compute for each profile; - - where it was not measured. See docs/tune.md.",
     ...file.profiles.map(
       ({ backend, level, variant, idle }, index) =>
         `profile ${index} backend=${backend} level=${level} variant=${variant} idle=${idle}`,
     ),
     ...file.groups.flatMap((group) => [
-      `group ${group.dtype} ${group.n} ${group.k} threads=${group.threads}`,
+      groupText(group),
       ...group.lines.map((line) => lineText(line, file.profiles.length)),
     ]),
   ];
   return `${lines.join("\n")}\n`;
+}
+
+function notifyLine({ us, low, high }: NotifyCost): string {
+  return `notify ${[us, low, high].map((time) => time.toFixed(1)).join(" ")}`;
+}
+
+function groupText({ dtype, n, k, threads, noise }: TuneGroup): string {
+  const measured = noise === undefined ? "" : ` noise=${noise.toFixed(3)}`;
+  return `group ${dtype} ${n} ${k} threads=${threads}${measured}`;
 }
 
 /** Profiles that were added after the line was measured have no times in it. */
@@ -114,6 +138,7 @@ class TuneParser {
   readonly #name: string;
   readonly #profiles: TuneProfile[] = [];
   readonly #groups: OpenGroup[] = [];
+  #notify: NotifyCost | undefined;
   #at = 0;
 
   constructor(text: string, name: string) {
@@ -136,9 +161,15 @@ class TuneParser {
       if (line === "" || line.startsWith("#")) continue;
       if (line.startsWith("profile ")) this.#profile(line);
       else if (line.startsWith("group ")) this.#group(line);
+      else if (line.startsWith("notify ")) this.#notify = this.#cost(line);
       else this.#times(line);
     }
-    return { engine, cpu, cores, features, date, profiles: this.#profiles, groups: this.#groups };
+    return {
+      ...{ engine, cpu, cores, features, date },
+      ...(this.#notify && { notify: this.#notify }),
+      profiles: this.#profiles,
+      groups: this.#groups,
+    };
   }
 
   #header(key: string): string {
@@ -161,15 +192,25 @@ class TuneParser {
     this.#profiles.push({ backend, level: this.#count(level ?? ""), variant, idle });
   }
 
+  #cost(line: string): NotifyCost {
+    const [us, low, high] = line.split(/\s+/).slice(1).map(Number);
+    const isWhole = line.split(/\s+/).length === 4 && [us, low, high].every(isTime);
+    if (!isWhole)
+      throw this.#wrong(`"${shorten(line)}"`, '"notify MEDIAN LOW HIGH" in microseconds');
+    return { us: us!, low: low!, high: high! };
+  }
+
   #group(line: string): void {
-    const match = /^group (\S+) (\d+) (\d+) threads=(\d+)$/.exec(line);
-    if (!match) throw this.#wrong(`"${shorten(line)}"`, '"group TYPE N K threads=T"');
-    const [n, k, threads] = match.slice(2).map((text) => this.#count(text)) as [
+    const match = /^group (\S+) (\d+) (\d+) threads=(\d+)(?: noise=(\d+(?:\.\d+)?))?$/.exec(line);
+    if (!match)
+      throw this.#wrong(`"${shorten(line)}"`, '"group TYPE N K threads=T", and noise=X if known');
+    const [n, k, threads] = match.slice(2, 5).map((text) => this.#count(text)) as [
       number,
       number,
       number,
     ];
-    this.#groups.push({ dtype: match[1]!, n, k, threads, lines: [] });
+    const noise = match[5] === undefined ? {} : { noise: Number(match[5]) };
+    this.#groups.push({ dtype: match[1]!, n, k, threads, ...noise, lines: [] });
   }
 
   #times(line: string): void {
@@ -191,7 +232,6 @@ class TuneParser {
   #pair(init: string, compute: string): StageTimes | undefined {
     if (init === "-" && compute === "-") return undefined;
     const pair = { init: Number(init), compute: Number(compute) };
-    const isTime = (us: number) => Number.isFinite(us) && us >= 0;
     if (isTime(pair.init) && isTime(pair.compute) && init !== "" && compute !== "") return pair;
     throw this.#wrong(`times "${init} ${compute}"`, "microseconds or - -");
   }
@@ -210,6 +250,10 @@ class TuneParser {
       expected: `${expected} (lantern tune makes a new file)`,
     });
   }
+}
+
+function isTime(us: number | undefined): boolean {
+  return us !== undefined && Number.isFinite(us) && us >= 0;
 }
 
 function shorten(text: string): string {

@@ -5,6 +5,7 @@ import { LanternError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
 import type { ChooseMatmul, MatmulProblem, MatmulTarget } from "../kernels/matmul-variants.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "./choose.ts";
+import type { DeviceAt } from "./estimate.ts";
 import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
 
 export interface TunedUse {
@@ -33,6 +34,7 @@ export function useTuning(
   problems: readonly MatmulProblem[],
   target: MatmulTarget,
   askedThreads: number | undefined,
+  deviceAt?: DeviceAt,
 ): TunedUse {
   if (file === undefined) {
     return { notes: ['kernels: defaults, nothing was tuned here ("lantern tune")'] };
@@ -49,7 +51,7 @@ export function useTuning(
   if (askedThreads === undefined && best)
     notes.push(`  ${plural(best.threads, "thread")}:`, ...best.notes);
   const threads = askedThreads ?? best?.threads;
-  const idle = threads === undefined ? undefined : tunedIdle(file, groups, threads);
+  const idle = missing.length === 0 ? tunedIdle(file, groups, threads ?? file.cores) : undefined;
   if (idle === "sleep") notes.push("  idle threads sleep at once: measured to be faster");
-  return { choose: tunedChoice(file, target), threads, idle, notes };
+  return { choose: tunedChoice(file, target, deviceAt), threads, idle, notes };
 }

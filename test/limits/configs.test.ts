@@ -27,6 +27,8 @@ const published: Readonly<Record<string, number>> = {
   "qwen3-8b": 8_190_735_360,
   "qwen3-14b": 14_768_307_200,
   "qwen3-32b": 32_762_123_264,
+  "llama-30b": 32_528_943_616,
+  "llama-65b": 65_285_660_672,
   "llama-2-7b": 6_738_415_616,
   "llama-2-13b": 13_015_864_320,
   "llama-2-70b": 68_976_648_192,

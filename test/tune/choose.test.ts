@@ -6,7 +6,7 @@ import { nativeTargets } from "../../src/kernels/target.ts";
 import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
 import { explainedDefault } from "../../src/tune/default-notes.ts";
-import { basisFor, estimate } from "../../src/tune/estimate.ts";
+import { basisFor, estimate, leastMicroseconds } from "../../src/tune/estimate.ts";
 import { tunePicture } from "../../src/tune/picture.ts";
 import { printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile, useTuning } from "../../src/tune/use.ts";
@@ -31,6 +31,29 @@ describe("an estimate", () => {
     const { init, compute, stretched } = estimate(basis, 0, 18)!;
     expect([init, compute]).toEqual([140, 600]);
     expect(stretched).toBe("beyond 12 tokens");
+  });
+
+  test("beyond the last one is never below the roofline", () => {
+    // 2 x 1024 x 512 operations per token at 1e10 per second are 105 us.
+    const device = { bytesPerSecond: 1e10, opsPerSecond: { f32: 1e9, int8: 1e10 } };
+    const [group] = sampleFile.groups as [TuneFile["groups"][0]];
+    const flat = {
+      ...group,
+      lines: group.lines.map(({ m, times }) => ({ m, times: times.map(() => times[0]) })),
+    };
+    // From 6 tokens to 12 it seemed to take hardly longer.
+    flat.lines[2] = {
+      m: 12,
+      times: flat.lines[1]!.times.map((time) => time && { ...time, compute: 210 }),
+    };
+    const bounded = basisFor({ ...sampleFile, groups: [flat] }, problem, 1, () => device)!;
+    const { compute, stretched } = estimate(bounded, 0, 512)!;
+    expect(compute).toBeCloseTo((2 * 1024 * 512 * 512) / 1e4);
+    expect(stretched).toBe("beyond 12 tokens, at the limit of this machine");
+    // Bandwidth is a limit, too; and a measured time is what it is.
+    const slow = { ...device, bytesPerSecond: 1e8 };
+    expect(leastMicroseconds(problem, 1, slow)).toBeCloseTo((1024 * 512 * 18) / 32 / 100);
+    expect(estimate(bounded, 0, 12)).toMatchObject({ compute: 210, stretched: "" });
   });
 
   test("is none where a profile was given up", () => {
@@ -105,6 +128,69 @@ describe("a choice", () => {
     expect(tunedThreads(sampleFile, [[problem]])?.threads).toBe(2);
     const slow = { ...sampleFile, groups: sampleFile.groups.map(slowerWithTwo) };
     expect(tunedThreads(slow, [[problem]])?.threads).toBe(1);
+  });
+
+  test("of threads is left alone unless 1 thread and all cores were measured on the same matrices", () => {
+    const [one, all] = sampleFile.groups as [TuneFile["groups"][0], TuneFile["groups"][0]];
+    const other = { ...problem, n: 2048 };
+    const chosen = (groups: TuneFile["groups"], problems: (typeof problem)[]) =>
+      useTuning({ ...sampleFile, groups }, problems, target, undefined).threads;
+    // "tune -t 1", and "-t 1,2" that was interrupted after the first count: all cores, which is the default.
+    expect(chosen([one], [problem])).toBeUndefined();
+    expect(chosen([all], [problem])).toBeUndefined();
+    // Interrupted within the second count.
+    expect(chosen([one, { ...one, n: 2048 }, all], [problem, other])).toBeUndefined();
+    // A type that was measured with one thread only.
+    const q8 = { ...one, dtype: "q8_0" };
+    expect(chosen([one, all, q8], [problem, { ...problem, dtype: "q8_0" }])).toBeUndefined();
+    // What was measured on one matrix stands for all, as after a quick tune.
+    expect(chosen([one, all], [problem, other])).toBe(2);
+  });
+
+  test("of a kernel needs more than the noise of its group", () => {
+    const ids = (noise: number) => {
+      const groups = sampleFile.groups.map((group) => ({ ...group, noise }));
+      const choice = tunedChoice({ ...sampleFile, groups }, target)([problem], 6, 1);
+      return choice.variants[choice.byTokens[6]!]!.id;
+    };
+    // 140 us instead of 220.
+    expect(ids(0.02)).toBe("16x2.compact");
+    expect(ids(0.4)).toBe("8x4.compact");
+  });
+
+  test("is the default where the default has no time", () => {
+    const groups = sampleFile.groups.map((group) => ({
+      ...group,
+      lines: group.lines.map(({ m, times }) => ({ m, times: [undefined, ...times.slice(1)] })),
+    }));
+    const choice = tunedChoice({ ...sampleFile, groups }, target)([problem], 6, 1);
+    expect(choice.variants[choice.byTokens[6]!]!.id).toBe("8x4.compact");
+  });
+
+  test("of waiting: what was not measured asleep is a wake-up longer", () => {
+    const sleeper = { backend: "cpu", level: 3, variant: "8x4.compact", idle: "sleep" } as const;
+    const [group] = sampleFile.groups as [TuneFile["groups"][0]];
+    const lines = [1, 32].map((m) => ({
+      m,
+      times: [{ init: 10, compute: 100 * m }, undefined, undefined, { init: 5, compute: 50 * m }],
+    }));
+    // 50 us per token are saved in the large matrix; the small one was not measured.
+    const small = {
+      ...group,
+      threads: 2,
+      n: 16,
+      lines: lines.map(({ m, times }) => ({ m, times: times.slice(0, 1) })),
+    };
+    const file = {
+      ...sampleFile,
+      profiles: [...sampleFile.profiles, sleeper],
+      groups: [{ ...group, threads: 2, lines }, small],
+    };
+    const groups = [[problem], [{ ...problem, n: 16 }]];
+    const notify = (us: number) => ({ ...file, notify: { us, low: us, high: us } });
+    expect(tunedIdle(file, groups, 2)).toBe("spin");
+    expect(tunedIdle(notify(10), groups, 2)).toBe("sleep");
+    expect(tunedIdle(notify(200), groups, 2)).toBe("spin");
   });
 
   test("of waiting: idle threads sleep only where that was measured to be faster", () => {
@@ -227,9 +313,12 @@ test("the default says what it is, what else was possible, and why the rest was 
 
 test("a variant whose knobs were found to be faster is chosen and told", () => {
   const target = nativeTargets["x64-avx512"];
-  const profiles = ["4s.compact", "4s.compact.ahead512.unroll2", "4s.compact.ahead77"].map(
-    (variant) => ({ backend: "cpu", level: 3, variant, idle: "spin" as const }),
-  );
+  const usual = defaultChoice(target)([{ dtype: "q4_0", n: 64, k: 256 }], 1, 1);
+  const profiles = [
+    usual.variants[usual.byTokens[1]!]!.id,
+    "4s.compact.ahead512.unroll2",
+    "4s.compact.ahead77",
+  ].map((variant) => ({ backend: "cpu", level: 3, variant, idle: "spin" as const }));
   const times = [100, 80, 10].map((compute) => ({ init: 1, compute }));
   const group = { dtype: "q4_0", n: 64, k: 256, threads: 1, lines: [{ m: 1, times }] };
   const file = { ...sampleFile, features: "x64-avx512 dot4=unsigned", profiles, groups: [group] };

@@ -48,7 +48,7 @@ test("finds the best of each knob, one after the other", async () => {
   );
   const found = await searchKnobs(start, 1, [1, 4], search);
   expect(found?.variant.id).toBe("4s.compact.ahead512.unroll2");
-  expect(found?.ratios.map((ratio) => ratio.toFixed(2))).toEqual(["0.81", "0.81"]);
+  expect(found?.ratios.map((ratio) => ratio?.toFixed(2))).toEqual(["0.81", "0.81"]);
   // Values of four knobs and the final, not their matmul.
   expect(search.asked.length).toBeLessThan(25);
 });

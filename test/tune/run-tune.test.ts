@@ -29,9 +29,10 @@ test("measures every profile that accepts the problem, in groups", async () => {
     onProgress: (share) => seen.push(share),
   });
   expect(groups).toHaveLength(1);
-  const [{ lines, ...facts }] = groups as [(typeof groups)[0]];
+  const [{ lines, noise = 0, ...facts }] = groups as [(typeof groups)[0]];
   expect(facts).toEqual({ dtype: "q4_0", n: 128, k: 256, threads: 2 });
   expect(lines.map(({ m }) => m)).toEqual([1, 3, 8]);
+  expect(noise).toBeGreaterThanOrEqual(0);
   for (const { times } of lines) {
     const timed = times.filter((time) => time !== undefined);
     expect(timed.length).toBeGreaterThan(0); // hopeless ones are given up, the default never

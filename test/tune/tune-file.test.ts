@@ -13,6 +13,21 @@ describe("a tune file", () => {
     expect(parseTuneFile(text, "tune.txt")).toEqual(sampleFile);
   });
 
+  test("may say how noisy the machine was, and what a wake-up takes", () => {
+    const [first, ...rest] = sampleFile.groups;
+    const file = {
+      ...sampleFile,
+      notify: { us: 9.8, low: 6.1, high: 31 },
+      groups: [{ ...first!, noise: 0.021 }, ...rest],
+    };
+    const printed = printTuneFile(file);
+    expect(printed).toMatch(/^notify 9\.8 6\.1 31\.0$/m);
+    expect(printed).toMatch(/^group q4_0 1024 512 threads=1 noise=0\.021$/m);
+    expect(parseTuneFile(printed, "tune.txt")).toEqual(file);
+    // A later tune that does not measure the wake-up keeps it.
+    expect(mergeTuneFiles(file, sampleFile).notify).toEqual(file.notify);
+  });
+
   test("may have comments and empty lines", () => {
     const commented = text.replace("group", "\n# a note\ngroup");
     expect(parseTuneFile(commented, "tune.txt")).toEqual(sampleFile);
@@ -30,6 +45,12 @@ describe("a tune file", () => {
     ["times before a group", (t) => t.replace(/^group .*\n/m, ""), /a group before its times/],
     ["too few times", (t) => t.replace(/^ +1 .*$/m, "1 2.0 3.0"), /2 for each of 3 profiles/],
     ["times that are none", (t) => t.replace("10.0 100.0", "10.0 NaN"), /microseconds/],
+    ["a noise that is none", (t) => t.replace("threads=1", "threads=1 noise=x"), /noise=X/],
+    [
+      "a wake-up that is none",
+      (t) => t.replace("date", "notify 1 x 2\ndate").replace(/^(notify.*\n)(date.*\n)/m, "$2$1"),
+      /notify MEDIAN/,
+    ],
     ["half a pair", (t) => t.replace("10.0 100.0", "- 100.0"), /microseconds/],
     ["negative times", (t) => t.replace("10.0 100.0", "10.0 -1"), /microseconds/],
     ["numbers of tokens that go down", (t) => t.replace(/^ +12 /m, "1 "), /ascending/],
