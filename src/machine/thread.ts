@@ -1,4 +1,5 @@
-// A measuring thread: gets the kernels and the memory once, then runs the rounds that measure.ts requests.
+// A measuring thread: gets the kernels and the memory once, then runs the rounds that measure.ts requests; or wakes
+// another, for notify.ts.
 //
 // In a round all threads start together, take chunks of work dynamically (like the engine's threads, so that a delayed
 // one does not hold up the others) and end together, when the first of them has worked long enough.
@@ -66,7 +67,24 @@ export interface RoundReport {
   readonly ms: number;
 }
 
-/** Replies to every message with a RoundReport. */
+/** Two threads wake each other in turn; needs no job. */
+export interface WakeTask {
+  readonly kind: "wake";
+  /** Shared; the first says whose turn it is. */
+  readonly words: Int32Array;
+  /** 0 begins, and takes the times. */
+  readonly side: number;
+  readonly rounds: number;
+  /** It ends after so many milliseconds, with fewer rounds. */
+  readonly ms: number;
+}
+
+export interface WakeReport {
+  /** Microseconds of a wake-up, round by round. */
+  readonly us: readonly number[];
+}
+
+/** Replies to every message with a RoundReport, or a WakeReport. */
 export function serveMeasure({ port, now, native }: MeasureHost): void {
   let worker: MeasureWorker | undefined;
   const begin = (job: MeasureJob, host: NativeAccess) => {
@@ -74,14 +92,39 @@ export function serveMeasure({ port, now, native }: MeasureHost): void {
     port.post(nothing);
   };
   port.onMessage((received) => {
-    const message = received as MeasureJob | FillTask | RoundTask;
+    const message = received as MeasureJob | FillTask | RoundTask | WakeTask;
     if (message.kind === "round") port.post(worker!.round(message));
+    else if (message.kind === "wake") port.post(takeTurns(message, now));
     else if (message.kind === "fill") {
       worker!.fill(message);
       port.post(nothing);
     } else if (message.native) void native().then((host) => begin(message, host));
     else begin(message, "all kernels are WebAssembly");
   });
+}
+
+/** A sleeper looks again after this long, so that it sees the end of the time. */
+const SLEEP_MS = 20;
+
+function takeTurns({ words, side, rounds, ms }: WakeTask, now: () => number): WakeReport {
+  const us: number[] = [];
+  const other = 1 - side;
+  const pass = () => {
+    Atomics.store(words, 0, other);
+    Atomics.notify(words, 0);
+  };
+  const deadline = now() + ms;
+  for (let round = 0; round < rounds; round++) {
+    const started = now();
+    if (side === 0) pass();
+    while (Atomics.load(words, 0) !== side) {
+      if (now() > deadline) return { us };
+      Atomics.wait(words, 0, other, SLEEP_MS);
+    }
+    us.push(((now() - started) * 1000) / 2);
+    if (side === 1) pass();
+  }
+  return { us };
 }
 
 const nothing: RoundReport = { chunks: 0, ms: 0 };

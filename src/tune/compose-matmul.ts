@@ -6,6 +6,7 @@ import { UsageError } from "../base/errors.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import { withModelFile } from "../load/model-file.ts";
 import { nativeHere } from "../machine/native.ts";
+import { measureNotify } from "../machine/notify.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 import { checkPoints } from "./check.ts";
@@ -13,6 +14,7 @@ import { identityOf } from "./identity.ts";
 import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
 import { runTune, tuneProfiles } from "./run-tune.ts";
 import {
+  type CountedProblem,
   checkedProblem,
   countedProblems,
   largestOfEachType,
@@ -40,8 +42,15 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
   const problems = await problemsToTune(options);
   const isQuick = mode === "quick";
   const profiles = tuneProfiles(!isQuick, targetFor(native));
+  const notify =
+    (isQuick ? await knownNotify(platform, native) : undefined) ??
+    (await measureNotify(() => platform.startThread("measure")));
   return await measureInto(
-    { ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native), profiles },
+    {
+      ...identityOf({ cpu: platform.cpu(), cores: platform.cores }, native),
+      ...(notify && { notify }),
+      profiles,
+    },
     options,
     (onGroup) =>
       runTune(
@@ -53,6 +62,8 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
           full: mode === "full",
           streamBytes: STREAM_BYTES[mode],
           knobsOfTiles: !isQuick,
+          sleeping: !isQuick,
+          notifyUs: notify?.us,
         },
         profiles,
         {
@@ -64,6 +75,15 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
       ),
     (file) => rememberTuning(platform, file, native),
   );
+}
+
+/** The stored cost of a wake-up, so that a quick tune does not start threads for it. */
+async function knownNotify(
+  platform: Platform,
+  native: NativeKernels | undefined,
+): Promise<TuneFile["notify"]> {
+  const stored = await rememberedTuning(platform, native);
+  return typeof stored === "object" ? stored.notify : undefined;
 }
 
 /** The matmuls of a model or of shapes; quick: the largest of each type. */
@@ -120,7 +140,7 @@ async function problemsOf({
   model,
   shapes,
   types = [],
-}: TuneOptions): Promise<ReturnType<typeof countedProblems>> {
+}: TuneOptions): Promise<CountedProblem[]> {
   if (model === undefined) {
     const shape = shapeByName(shapes ?? "7b");
     return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));

@@ -7,15 +7,10 @@
 
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import type { Side } from "../backends/switch/newest.ts";
-import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import type { GpuLink } from "../limits/gpu-device.ts";
 import { basisFor, estimate } from "./estimate.ts";
+import type { CountedProblem } from "./space.ts";
 import type { TuneFile } from "./tune-file.ts";
-
-/** A shape of matmul, and how many of them a token goes through. */
-export interface CountedProblem extends MatmulProblem {
-  readonly count: number;
-}
 
 export interface SidesRequest {
   readonly cpu: TuneFile;

@@ -12,7 +12,9 @@ import type { ModelShape } from "../limits/shape.ts";
 export type TuneMode = "quick" | "normal" | "full";
 
 /** A kind of matmul, and how many of them a token goes through: one per layer, or more. */
-type CountedProblem = MatmulProblem & { readonly count: number };
+export interface CountedProblem extends MatmulProblem {
+  readonly count: number;
+}
 
 /** The properties of a tensor that tell which matmul it is part of. */
 export interface TensorFacts {
@@ -28,9 +30,7 @@ export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem
 }
 
 /** The same, with how many matrices of a kind there are. */
-export function countedProblems(
-  tensors: Iterable<TensorFacts>,
-): (MatmulProblem & { count: number })[] {
+export function countedProblems(tensors: Iterable<TensorFacts>): CountedProblem[] {
   const all = matricesOf(tensors).map(problemOf);
   const keys = all.map(keyOf);
   return distinct(all).map((problem) => ({

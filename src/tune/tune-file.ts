@@ -16,6 +16,7 @@
 // cannot compute it, was given up, or seemed faster than the default and could not be confirmed.
 
 import { FormatError } from "../base/errors.ts";
+import type { NotifyCost } from "../machine/notify.ts";
 
 const TUNE_VERSION = 1;
 
@@ -63,18 +64,9 @@ export interface TuneGroup {
   readonly lines: readonly TuneLine[];
 }
 
-/** Microseconds from the notify of one thread until another, asleep in a wait, runs. */
-export interface NotifyCost {
-  /** The median. */
-  readonly us: number;
-  /** A tenth of the times are less than `low`, a tenth more than `high`. */
-  readonly low: number;
-  readonly high: number;
-}
-
 export interface TuneFile extends TuneIdentity {
   readonly date: string;
-  /** Absent: not measured. */
+  /** What it takes to wake a thread; absent: not measured. */
   readonly notify?: NotifyCost;
   readonly profiles: readonly TuneProfile[];
   readonly groups: readonly TuneGroup[];
