@@ -76,7 +76,9 @@ export type { TuneAnalysis } from "./tune/analyze.ts";
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./tune/api.ts";
 export {
   analyzeTune,
+  checkTune,
   compareTunes,
+  correctedTune,
   readTune,
   rememberedGpuTune,
   rememberedTune,

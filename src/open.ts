@@ -9,7 +9,7 @@ import type {
   OpenOptions,
   TextTokenizer,
 } from "./api/api.ts";
-import { AbortedError, ModelError } from "./base/errors.ts";
+import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import type { OptionNames } from "./base/options.ts";
 import { defaultKvType, isKvType, kvTypesText } from "./dtypes/kv-types.ts";
 import { dtypeByName } from "./dtypes/table.ts";
@@ -41,6 +41,7 @@ const openOptions: OptionNames<OpenOptions> = {
   chatTemplate: true,
   profile: true,
   tuned: true,
+  tuneFile: true,
   parallel: true,
   restart: true,
   hangSeconds: true,
@@ -71,6 +72,8 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     chatTemplate: options.chatTemplate,
     profile: options.profile ?? false,
     tuned: options.tuned ?? true,
+    tuneFile:
+      options.tuneFile === undefined ? undefined : platform.describeSource(options.tuneFile),
     parallel: options.parallel ?? 1,
   };
   turns ??= new CoreTurns(platform.cores);
@@ -140,6 +143,7 @@ function checkOpenOptions(options: OpenOptions): void {
     throw wrongArgument("threads", threads, "an integer above 0");
   }
   checkCacheOptions(options);
+  checkTuneFile(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
   if (options.backend !== undefined) checkText(options.backend, "backend");
   if (options.level !== undefined && ![1, 2, 3, 4].includes(options.level)) {
@@ -147,6 +151,15 @@ function checkOpenOptions(options: OpenOptions): void {
   }
   if (onProgress !== undefined && typeof onProgress !== "function") {
     throw wrongArgument("onProgress", onProgress, "a function");
+  }
+}
+
+function checkTuneFile({ tuned = true, tuneFile }: OpenOptions): void {
+  if (tuneFile === undefined) return;
+  const isFile = typeof File !== "undefined" && tuneFile instanceof File;
+  if (!isFile && !(tuneFile instanceof URL)) checkText(tuneFile, "tuneFile");
+  if (!tuned) {
+    throw new UsageError("open(): got a tuneFile and tuned: false, expected one of them. Drop one");
   }
 }
 

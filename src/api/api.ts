@@ -86,6 +86,11 @@ export interface OpenOptions {
   profile?: boolean;
   /** Use the kernels and threads that "lantern tune" found best on this machine, if it has run (default true). */
   tuned?: boolean;
+  /**
+   * A file from "lantern tune --file" to use in place of this machine's stored one: a path, a URL or a File. One of
+   * another machine or engine is refused.
+   */
+  tuneFile?: string | URL | File;
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;

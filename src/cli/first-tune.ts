@@ -6,6 +6,7 @@ import { type Command, Option } from "commander";
 import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
 import { isDisturbed, othersCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
+import { tuneFileOption } from "./flags.ts";
 import type { IdleChore } from "./idle-work.ts";
 import { locateModel } from "./load-model.ts";
 import { noteTo } from "./machine-limits.ts";
@@ -14,20 +15,26 @@ import { ShareBar } from "./progress.ts";
 export interface TuneFlag {
   /** false with --no-tune. */
   tune: boolean;
+  /** --tune-file */
+  tuneFile?: string;
 }
 
 export function addTuneFlag(command: Command): Command {
-  return command.addOption(
-    new Option(
-      "--no-tune",
-      "do not tune the kernels for this model on first use (also: LANTERN_NO_TUNE=1)",
-    ),
-  );
+  return command
+    .addOption(
+      new Option(
+        "--no-tune",
+        "do not tune the kernels for this model on first use (also: LANTERN_NO_TUNE=1)",
+      ),
+    )
+    .addOption(tuneFileOption());
 }
 
 /** Whether a user is watching and did not disable it. */
-function isWanted({ tune: wanted }: TuneFlag, { terminal }: CliContext): boolean {
-  return wanted && terminal.errIsTerminal && !terminal.env("LANTERN_NO_TUNE");
+function isWanted({ tune: wanted, tuneFile }: TuneFlag, { terminal }: CliContext): boolean {
+  return (
+    wanted && tuneFile === undefined && terminal.errIsTerminal && !terminal.env("LANTERN_NO_TUNE")
+  );
 }
 
 /** After a text: a few seconds, once. A failure is not an error. */
@@ -93,7 +100,7 @@ export function idleTune(
   watched: boolean,
 ): IdleChore[] {
   const { terminal } = context;
-  const isOff = !flags.tune || terminal.env("LANTERN_NO_TUNE");
+  const isOff = !flags.tune || flags.tuneFile !== undefined || terminal.env("LANTERN_NO_TUNE");
   if (isOff || (watched && !terminal.errIsTerminal)) return [];
   return [
     async (signal) => {

@@ -40,6 +40,7 @@ export interface ModelFlags {
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
   explain?: boolean;
+  tuneFile?: string;
   cacheType?: KvType;
   template?: string;
   /** --parallel, if a command has it. */
@@ -64,6 +65,14 @@ export function withOneName(args: readonly string[]): string[] {
     const other = name === undefined ? undefined : otherNames[name];
     return other === undefined ? arg : other + (rest ?? "");
   });
+}
+
+/** --tune-file */
+export function tuneFileOption(): Option {
+  return new Option(
+    "--tune-file <path>",
+    'use the times in this file from "lantern tune --file", instead of those stored on this machine',
+  );
 }
 
 /** -ngl, --gpu-layers */
@@ -160,6 +169,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...(flags.exact && { exact: true }),
+    ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

@@ -22,14 +22,22 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
     ]);
     const header = ["tokens", "fastest", "time", "GOPS", "default", "gain"];
     const crossing = crossovers.map(({ m, to }) => `${name(to)} from ${m} tokens`).join(", ");
-    const title = `${group.dtype}  ${group.n} x ${group.k}, ${group.threads} thread${group.threads === 1 ? "" : "s"}`;
+    const noisy = group.noise === undefined ? "" : `, noise ${percent(group.noise)}`;
+    const title = `${group.dtype}  ${group.n} x ${group.k}, ${plural(group.threads, "thread")}${noisy}`;
     const table = tableText([header, ...rows], [0, 2, 3, 4, 5]);
     return `${title}\n${table}${crossing ? `  crossovers: ${crossing}\n` : ""}`;
   });
   const { median, most } = analysis.gain;
   const about = `${file.cpu}, ${plural(file.cores, "core")}, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
   const gain = `The tuned kernels are ${median.toFixed(2)} times as fast as the defaults (median), at most ${most.toFixed(2)} times.`;
-  return `${[about, ...sections, threadsText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
+  return `${[about, ...sections, threadsText(analysis), notifyText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
+}
+
+/** What it takes to wake a thread, and how much it varies. */
+function notifyText({ notify }: TuneAnalysis): string {
+  if (!notify) return "";
+  const { us, low, high } = notify;
+  return `Waking a thread (wait/notify) takes ${timeText(us)}; 8 of 10 times ${low.toFixed(1)} to ${high.toFixed(1)} us.`;
 }
 
 /** Which backend is faster from how many tokens on; empty if only one was measured. */
@@ -64,7 +72,10 @@ function threadsText({ threads }: TuneAnalysis): string {
 }
 
 export function testText(points: readonly TuneTestPoint[]): string {
-  const header = ["shape", "threads", "tokens", "profile", "predicted", "measured", "error"];
+  const header = [
+    ...["shape", "threads", "tokens", "profile", "predicted", "measured", "error"],
+    "of default",
+  ];
   const errors = points.map(({ predicted, measured }) => measured / predicted - 1);
   const rows = points.map((point, i) => [
     `${point.dtype}  ${point.n} x ${point.k}`,
@@ -73,18 +84,24 @@ export function testText(points: readonly TuneTestPoint[]): string {
     point.profile,
     timeText(point.predicted),
     timeText(point.measured),
-    `${errors[i]! >= 0 ? "+" : ""}${(errors[i]! * 100).toFixed(0)}%`,
+    `${errors[i]! >= 0 ? "+" : ""}${percent(errors[i]!)}`,
+    point.overDefault === undefined
+      ? "default"
+      : `${percent(point.overDefault)}${point.isSlower ? " slower" : ""}`,
   ]);
-  return `${tableText([header, ...rows], [1, 2, 4, 5, 6])}\n${errorText(errors)}\n`;
+  return `${tableText([header, ...rows], [1, 2, 4, 5, 6, 7])}\n${errorText(errors)}\n`;
 }
 
 /** A machine that became faster or slower changes all times alike, which changes no choice: reported separately. */
 function errorText(errors: readonly number[]): string {
-  const percent = (error: number) => `${(error * 100).toFixed(0)}%`;
   const factor = 1 + middle(errors);
   const rest = errors.map((error) => Math.abs((1 + error) / factor - 1));
   const common = `${factor.toFixed(2)} times as long now, and differ by ${percent(middle(rest))} besides`;
   return `Median error ${percent(middle(errors.map(Math.abs)))} (matmuls take ${common}).`;
+}
+
+function percent(share: number): string {
+  return `${(share * 100).toFixed(0)}%`;
 }
 
 function middle(values: readonly number[]): number {

@@ -66,6 +66,8 @@ export interface OpenRequest {
   profile: boolean;
   /** Use kernels and threads that were measured on this machine. */
   tuned: boolean;
+  /** A tune file in place of the stored one. */
+  tuneFile?: SourceSpec | undefined;
   /** Contexts that the KV cache should hold. */
   parallel: number;
   /** Its place among the engines of this process; undefined: it shares no cores. */

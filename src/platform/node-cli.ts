@@ -7,7 +7,7 @@ import * as os from "node:os";
 import { createInterface } from "node:readline";
 import { embeddedFiles } from "./node-embedded.ts";
 import { orPathError } from "./node-path-errors.ts";
-import { writePrivateText } from "./node-private.ts";
+import { checkWritable, writePrivateText } from "./node-private.ts";
 import { terminalText } from "./terminal-text.ts";
 
 /** Lines typed by the user, or read from a pipe. */
@@ -58,6 +58,8 @@ export interface Terminal {
   readText(path: string): Promise<string>;
   /** Readable by this user only: a saved conversation is private. */
   writeText(path: string, text: string): Promise<void>;
+  /** Rejects if nothing can be written there: asked before the work whose result it is. */
+  checkWritable(path: string): Promise<void>;
   lines(): LineReader;
   /**
    * Calls back on Ctrl-C (SIGINT) or SIGTERM until the returned function is called. The second signal ends the
@@ -97,6 +99,7 @@ export function nodeTerminal(): Terminal {
     readText: (path) => orPathError("file: cannot read", path, readFile(path, "utf8")),
     writeText: (path, text) =>
       orPathError("file: cannot write", path, writePrivateText(path, text)),
+    checkWritable: (path) => orPathError("file: cannot write", path, checkWritable(path)),
     lines: processLines,
     onInterrupt,
     outliveReaders: () => {

@@ -69,6 +69,13 @@ export async function writePrivateText(file: string, text: string): Promise<void
   }
 }
 
+/** Rejects if writePrivateText() could not write there; changes nothing. */
+export async function checkWritable(file: string): Promise<void> {
+  const facts = factsOf(fs.statSync, file);
+  if (facts?.isDirectory()) await fs.promises.open(file, "r+"); // says that it is a folder
+  await fs.promises.access(facts ? file : path.dirname(file), fs.constants.W_OK);
+}
+
 function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? "";
 }

@@ -16,9 +16,11 @@ import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/
 import { templateOf, tokenizerOf } from "../load/compose.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
+import type { SourceSpec } from "../platform/platform.ts";
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
-import { GPU_TUNE_FILE, tuneFileOf } from "../tune/tune-target.ts";
+import type { GivenTune } from "../tune/given.ts";
+import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
 import type { TunedUse } from "../tune/use.ts";
 
 const platform = await currentPlatform();
@@ -34,9 +36,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   try {
     const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
-    const choices = await measured(native?.target);
+    const given = request.tuneFile && (await givenTune(request.tuneFile));
+    const choices = await measured(native?.target, given !== undefined);
     const tuned = request.tuned
-      ? await choices?.measuredTuning(platform, file, request.threads, native)
+      ? await choices?.measuredTuning(platform, file, request.threads, native, given)
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const wanted = {
       ...backendRequest(request, level, tuned ?? { notes: [untuned] }),
@@ -48,9 +51,15 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       const on = { threads, native };
       return await measuredSides(platform, file, kvType, on, facts, promptTokens);
     };
-    const lookups = request.tuned ? { tunedGpu: gpuTuning, sides } : {};
+    const tunedGpu: TunedGpuLookup = (facts) => gpuTuning(facts, given);
+    const lookups = request.tuned ? { tunedGpu, sides } : {};
     const chosen = await chooseBackend(request, wanted, platform, lookups);
     backend = chosen.backend;
+    if (given && isGpuFile(given.file) && !chosen.usesGpu) {
+      throw new UsageError(
+        `tuneFile: ${given.name} has times of the GPU ${given.file.cpu}, but the model runs on the CPU. Give a file of the CPU, or use backend "webgpu"`,
+      );
+    }
     const { metadata } = file;
     const tokenizer = tokenizerOf(file);
     laps?.lap("load", "open");
@@ -88,29 +97,39 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   }
 }
 
-/** Loads the code for measured choices only if there are measurements. */
+/** The tune file that the user named. */
+async function givenTune(spec: SourceSpec): Promise<GivenTune> {
+  const { readGivenTune } = await import("../tune/given.ts");
+  return await readGivenTune(platform, spec);
+}
+
+/** Loads the code for measured choices only if there are measurements, or the user gave some. */
 async function measured(
   target: KernelTarget | undefined,
+  isGiven: boolean,
 ): Promise<typeof import("../tune/measured-choices.ts") | undefined> {
   const files = platform.smallFiles();
   const found = await Promise.all(
     ["machine.json", tuneFileOf(target)].map((name) => files.read(name).catch(() => "")),
   );
-  return found.some((text) => text !== undefined)
+  return isGiven || found.some((text) => text !== undefined)
     ? await import("../tune/measured-choices.ts")
     : undefined;
 }
 
 /** The measured GPU kernels; undefined if the GPU was not tuned. */
-const gpuTuning: TunedGpuLookup = async (facts) => {
-  const isThere = await platform
+async function gpuTuning(
+  facts: Parameters<TunedGpuLookup>[0],
+  given: GivenTune | undefined,
+): ReturnType<TunedGpuLookup> {
+  const stored = await platform
     .smallFiles()
     .read(GPU_TUNE_FILE)
     .catch(() => undefined);
-  if (isThere === undefined) return undefined;
+  if (stored === undefined && !given) return undefined;
   const { measuredGpuTuning } = await import("../tune/measured-choices.ts");
-  return await measuredGpuTuning(platform, facts);
-};
+  return await measuredGpuTuning(platform, facts, given);
+}
 
 const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
 

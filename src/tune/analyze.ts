@@ -47,6 +47,8 @@ export interface TuneAnalysis {
   readonly threads: readonly ThreadsEffect[];
   /** How many times as fast as the default the tuned choice is: at the median of all points, and at most. */
   readonly gain: { readonly median: number; readonly most: number };
+  /** What it takes to wake a thread; absent: not measured. */
+  readonly notify?: TuneFile["notify"];
 }
 
 export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
@@ -63,6 +65,7 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
     groups,
     threads: threadsEffects(groups),
     gain: { median: gains[gains.length >> 1] ?? 1, most: gains.at(-1) ?? 1 },
+    ...(file.notify && { notify: file.notify }),
   };
 }
 

@@ -7,8 +7,15 @@ import { checkOptionNames, type OptionNames } from "../base/options.ts";
 import { nativeHere } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./analyze.ts";
+import { withoutContradicted } from "./contradict.ts";
 import { type BackendCrossing, crossBackends } from "./cross-backends.ts";
-import type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+import {
+  checkTuneOptions,
+  type TuneOptions,
+  type TuneResult,
+  type TuneTestOptions,
+  type TuneTestPoint,
+} from "./options.ts";
 import { tunePicture } from "./picture.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "./tune-file.ts";
 import { targetOfFeatures } from "./tune-target.ts";
@@ -42,6 +49,17 @@ const testOptions: OptionNames<TuneTestOptions> = {
 
 /** Measures the ways to compute a model's matmuls on this machine; blocks the calling thread meanwhile. */
 export async function tune(options: TuneOptions): Promise<TuneResult> {
+  const { tuner, checked } = await checkedTuner(options);
+  return await tuner.measure(checked);
+}
+
+/** Rejects what tune() would reject with these options, and measures nothing. */
+export async function checkTune(options: TuneOptions): Promise<void> {
+  const { tuner, checked } = await checkedTuner(options);
+  await tuner.check(checked);
+}
+
+async function checkedTuner(options: TuneOptions): Promise<{ tuner: Tuner; checked: TuneOptions }> {
   checkOptionNames("tune()", options, tuneOptions);
   const { backend = "cpu", ...rest } = options;
   const load = tuners[backend];
@@ -49,16 +67,27 @@ export async function tune(options: TuneOptions): Promise<TuneResult> {
     const names = Object.keys(tuners).join(", ");
     throw new UsageError(`tune: backend: got "${backend}", expected one of ${names}`);
   }
-  const measure = await load();
-  return await measure({ types: [defaultType], ...rest });
+  checkTuneOptions(rest);
+  const types = rest.model === undefined ? { types: rest.types ?? [defaultType] } : {};
+  return { tuner: await load(), checked: { ...rest, ...types } };
 }
 
-type Tuner = (options: TuneOptions) => Promise<TuneResult>;
+/** How one backend is tuned. */
+interface Tuner {
+  check(options: TuneOptions): Promise<unknown>;
+  measure(options: TuneOptions): Promise<TuneResult>;
+}
 
 /** One for each backend that has several ways to compute matmuls; loaded when it is used. */
 const tuners: Readonly<Record<string, () => Promise<Tuner>>> = byName({
-  cpu: async () => (await import("./compose-matmul.ts")).measureTune,
-  webgpu: async () => (await import("./compose-gpu.ts")).measureGpuTune,
+  cpu: async () => {
+    const { measureTune, problemsToTune } = await import("./compose-matmul.ts");
+    return { measure: measureTune, check: problemsToTune };
+  },
+  webgpu: async () => {
+    const { checkGpuTune, measureGpuTune } = await import("./compose-gpu.ts");
+    return { measure: measureGpuTune, check: checkGpuTune };
+  },
 });
 
 /** The stored tune file of this machine's GPU, if it still applies; undefined: none. */
@@ -76,6 +105,17 @@ export async function testTune(options: TuneTestOptions): Promise<TuneTestPoint[
   checkOptionNames("testTune()", options, testOptions);
   const { measureTuneTest } = await import("./compose-matmul.ts");
   return await measureTuneTest(options);
+}
+
+/**
+ * The file without choices that turned out to be slower than the default; undefined: none was. `points` is the result
+ * of testTune().
+ */
+export function correctedTune(
+  file: TuneFile,
+  points: readonly TuneTestPoint[],
+): TuneFile | undefined {
+  return withoutContradicted(file, points);
 }
 
 /** Stores times for the next open(), merged with those already stored. Returns where. */

@@ -28,10 +28,15 @@ export function clearlyFaster(noise: number | undefined): number {
   return Math.min(CLEARLY_FASTER, 1 - (noise ?? 0));
 }
 
+/** What makes a file unusable here; undefined: nothing. */
+export function staleFact(file: TuneIdentity, here: TuneIdentity): keyof TuneIdentity | undefined {
+  const facts = ["cpu", "cores", "features", "engine"] as const;
+  return facts.find((fact) => file[fact] !== here[fact]);
+}
+
 /** Why a file must not be used here; undefined if it may. */
 export function staleReason(file: TuneIdentity, here: TuneIdentity): string | undefined {
-  const facts = ["cpu", "cores", "features", "engine"] as const;
-  const other = facts.find((fact) => file[fact] !== here[fact]);
+  const other = staleFact(file, here);
   return other && `it was made with another ${other}: ${file[other]}, here ${here[other]}`;
 }
 

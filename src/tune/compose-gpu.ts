@@ -40,6 +40,12 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
   );
 }
 
+/** Rejects what measureGpuTune() would reject, and measures nothing. */
+export async function checkGpuTune(options: TuneOptions): Promise<void> {
+  await tunable(await currentPlatform());
+  await problemsToTune(options);
+}
+
 /** The stored tune file of this machine's GPU, if it still applies; undefined: none. */
 export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   const platform = await currentPlatform();

@@ -136,16 +136,10 @@ async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKerne
   );
 }
 
-async function problemsOf({
-  model,
-  shapes,
-  types = [],
-}: TuneOptions): Promise<CountedProblem[]> {
-  if (model === undefined) {
-    const shape = shapeByName(shapes ?? "7b");
-    return types.flatMap((type) => problemsOfShape(shape, type.toLowerCase()).map(checkedProblem));
-  }
-  if (shapes !== undefined)
-    throw new UsageError("tune: got both a model and shapes, expected one of them. Drop one");
-  return await withModelFile(model, ({ tensors }) => countedProblems(tensors.values()));
+async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<CountedProblem[]> {
+  if (model !== undefined)
+    return await withModelFile(model, ({ tensors }) => countedProblems(tensors.values()));
+  const shape = shapeByName(shapes ?? "7b");
+  const names = [...new Set(types.map((type) => type.toLowerCase()))];
+  return names.flatMap((type) => problemsOfShape(shape, type).map(checkedProblem));
 }

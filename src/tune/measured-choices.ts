@@ -4,7 +4,8 @@
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { dtypeByName } from "../dtypes/table.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { deviceAt } from "../limits/device.ts";
@@ -16,11 +17,15 @@ import { rememberedMachine } from "../machine/machine.ts";
 import { nativeHere } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
+import type { DeviceAt } from "./estimate.ts";
+import { checkGivenTune, type GivenTune } from "./given.ts";
 import { type GpuTunedUse, useGpuTuning } from "./gpu-choose.ts";
+import { gpuTuneIdentity } from "./gpu-profiles.ts";
+import { identityOf } from "./identity.ts";
 import { estimateSides, explainSides } from "./sides.ts";
-import { countedProblems, problemsOfTensors } from "./space.ts";
+import { type CountedProblem, countedProblems } from "./space.ts";
 import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
-import { targetFor } from "./tune-target.ts";
+import { isGpuFile, targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
 
 /** The tuned choices for this model's matmuls. */
@@ -29,10 +34,27 @@ export async function measuredTuning(
   file: Pick<ModelFile, "tensors">,
   threads: number | undefined,
   native: NativeKernels | undefined,
+  given?: GivenTune,
 ): Promise<TunedUse> {
-  const problems = problemsOfTensors(file.tensors.values());
-  const known = await rememberedTuning(platform, native);
-  return useTuning(known, problems, targetFor(native), threads);
+  const problems = countedProblems(file.tensors.values());
+  const machine = { cpu: platform.cpu(), cores: platform.cores };
+  const known =
+    given && !isGpuFile(given.file)
+      ? checkGivenTune(given, identityOf(machine, native))
+      : await rememberedTuning(platform, native);
+  const limits = await machineLimits(problems);
+  return useTuning(known, problems, targetFor(native), threads, limits);
+}
+
+/** This machine's limits by number of threads, for weights of these matmuls; undefined: it was not measured. */
+async function machineLimits(problems: readonly CountedProblem[]): Promise<DeviceAt | undefined> {
+  const machine = await rememberedMachine();
+  if (!machine) return undefined;
+  const bytes = problems.reduce(
+    (sum, { dtype, n, k, count }) => sum + count * bytesFor(dtypeByName(dtype)!, n * k),
+    0,
+  );
+  return (threads) => deviceAt(machine, threads, bytes);
 }
 
 /** The number of threads for this model here by default; undefined: not tuned, all cores. */
@@ -44,8 +66,16 @@ export async function measuredThreads(
 }
 
 /** The tuned choices for the GPU's matmuls. */
-export async function measuredGpuTuning(platform: Platform, facts: GpuFacts): Promise<GpuTunedUse> {
-  return useGpuTuning(await rememberedGpuTuning(platform, facts), facts);
+export async function measuredGpuTuning(
+  platform: Platform,
+  facts: GpuFacts,
+  given?: GivenTune,
+): Promise<GpuTunedUse> {
+  const known =
+    given && isGpuFile(given.file)
+      ? checkGivenTune(given, gpuTuneIdentity(facts))
+      : await rememberedGpuTuning(platform, facts);
+  return useGpuTuning(known, facts);
 }
 
 /** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */

@@ -1,5 +1,7 @@
-// The options and results of tune() and testTune().
+// The options and results of tune() and testTune(). What is wrong with options is said before anything is measured.
 
+import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
 import type { TuneMode } from "./space.ts";
 import type { TuneFile } from "./tune-file.ts";
 
@@ -25,6 +27,50 @@ export interface TuneOptions {
   remember?: boolean | (() => boolean);
   signal?: AbortSignal;
   onProgress?: (share: number, now: string) => void;
+}
+
+const MOST_THREADS = 256;
+/** No batch is larger; and a measurement of more tokens takes minutes. */
+const MOST_TOKENS = 4096;
+const modes: readonly TuneMode[] = ["quick", "normal", "full"];
+
+/** Checks all options that need no model and no device. */
+export function checkTuneOptions(options: TuneOptions): void {
+  const { model, shapes, types, threads, mode = "normal", mStep, mNum } = options;
+  if (model !== undefined && shapes !== undefined) {
+    throw new UsageError("tune: got both a model and shapes, expected one of them. Drop one");
+  }
+  if (model !== undefined && types !== undefined) {
+    throw new UsageError(
+      "tune: got both a model and types, but a model has its own types. Drop one, or give shapes instead of the model",
+    );
+  }
+  if (types?.length === 0) throw new UsageError("tune: types: got none, expected at least one");
+  if (threads?.length === 0) throw new UsageError("tune: threads: got none, expected at least one");
+  for (const count of threads ?? []) checkCount("threads", count, MOST_THREADS);
+  if (!modes.includes(mode)) {
+    throw new UsageError(`tune: mode: got ${show(mode)}, expected one of ${modes.join(", ")}`);
+  }
+  if (mode === "quick" && (mStep !== undefined || mNum !== undefined)) {
+    throw new UsageError(
+      "tune: got mStep or mNum with mode quick, which has its own numbers of tokens. Drop one of them",
+    );
+  }
+  if (mStep !== undefined) checkCount("mStep", mStep, MOST_TOKENS);
+  if (mNum !== undefined) checkCount("mNum", mNum, MOST_TOKENS);
+  const most = (mStep ?? 8) * (mNum ?? 16);
+  if (most > MOST_TOKENS) {
+    throw new UsageError(
+      `tune: got mStep x mNum = ${most} tokens, expected at most ${MOST_TOKENS}. Use a smaller mNum`,
+    );
+  }
+}
+
+function checkCount(name: string, count: unknown, most: number): void {
+  if (Number.isSafeInteger(count) && (count as number) >= 1 && (count as number) <= most) return;
+  throw new UsageError(
+    `tune: ${name}: got ${show(count)}, expected a whole number from 1 to ${most}`,
+  );
 }
 
 export interface TuneResult {

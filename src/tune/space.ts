@@ -4,7 +4,7 @@
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
-import { dtypeByName } from "../dtypes/table.ts";
+import { allDTypes, dtypeByName } from "../dtypes/table.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import { namedShapes, shapeNamed } from "../limits/configs.ts";
 import type { ModelShape } from "../limits/shape.ts";
@@ -94,7 +94,10 @@ export function shapeByName(name: string): ModelShape {
 /** Checks that rows of this type can have that length. */
 export function checkedProblem<P extends MatmulProblem>(problem: P): P {
   const dtype = dtypeByName(problem.dtype);
-  if (!dtype) throw new UsageError(`type: got "${problem.dtype}", expected a tensor type: q4_0`);
+  if (!dtype) {
+    const names = allDTypes().map(({ name }) => name);
+    throw new UsageError(`type: got "${problem.dtype}", expected one of ${names.join(", ")}`);
+  }
   if (problem.k % dtype.blockElems !== 0) {
     throw new UsageError(
       `type: ${problem.dtype} has blocks of ${dtype.blockElems} values, but a matrix has rows of ${problem.k}`,

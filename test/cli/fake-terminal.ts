@@ -48,6 +48,7 @@ export class FakeTerminal implements Terminal {
   async writeText(path: string, text: string): Promise<void> {
     this.files.set(path, text);
   }
+  async checkWritable(): Promise<void> {}
   lines(): LineReader {
     return { next: async () => this.script.shift(), close: () => {} };
   }

@@ -25,7 +25,7 @@ export interface BenchPlan {
   levels: readonly OptLevel[];
   threads: readonly number[];
   /** What computes, and how much of it on the GPU: options of open(). */
-  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact">;
+  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact" | "tuneFile">;
   /** Prompt tokens; 0: not measured. */
   promptTokens: number;
   /** Generated tokens; 0: not measured. */

@@ -22,7 +22,14 @@ import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "
 import type { CliCommand, CliContext } from "../command.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { exactOption, gpuForOption, gpuLayersOption, modelOption, openOptions } from "../flags.ts";
+import {
+  exactOption,
+  gpuForOption,
+  gpuLayersOption,
+  modelOption,
+  openOptions,
+  tuneFileOption,
+} from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import {
@@ -50,6 +57,7 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
+  tuneFile?: string;
   prompt: number;
   predict: number;
   repetitions: number;
@@ -74,6 +82,7 @@ export const benchCommand: CliCommand = {
       .addOption(levelsOption(bestLevel))
       .option("--backend <name>", backendHelp)
       .addOption(gpuLayersOption())
+      .addOption(tuneFileOption())
       .addOption(gpuForOption())
       .addOption(exactOption())
       .option(
@@ -135,6 +144,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     where: openOptions({
       ...(flags.backend !== undefined && { backend: flags.backend }),
       ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
+      ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
       ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
       ...(flags.exact && { exact: true }),
     }),

@@ -1,14 +1,18 @@
 // lantern tune: measures every way to compute a model's matmuls on this machine and stores the times; "analyze"
 // summarizes a file of times, "test" measures some of them again.
 
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import {
   analyzeTune,
+  checkTune,
   compareTunes,
+  correctedTune,
   readTune,
   rememberedGpuTune,
   rememberedTune,
+  rememberTune,
   type TuneFile,
+  type TuneOptions,
   testTune,
   tune,
   tuneSvg,
@@ -32,8 +36,8 @@ interface TuneFlags {
   shapes?: string;
   type?: string;
   threads?: number[];
-  mStep: number;
-  mNum: number;
+  mStep?: number;
+  mNum?: number;
   /** false: --no-native. */
   native: boolean;
   quick?: boolean;
@@ -65,20 +69,21 @@ export const tuneCommand: CliCommand = {
       .addOption(modelOption("the model whose matrices are measured: their shapes and types"))
       .option(
         "--shapes <name>",
-        'measure the shapes of a model instead: 7b, 13b, or a name from "lantern limits --list"',
+        'measure the shapes of a model instead: 7b, 13b, 30b, 65b, 70b (Llama), or a name from "lantern limits --list"',
       )
       .option("--type <name,...>", "with --shapes: types of the weights (default: q4_0)")
       .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
       .option(
         "--m-step <n>",
-        "smallest number of tokens to measure; each next one is twice as many",
+        "measure 1 to 8 tokens, and every multiple of this many (default: 8)",
         count,
-        8,
       )
-      .option("--m-num <n>", "measure up to --m-step times this many tokens", count, 16)
-      .option(
-        "--quick",
-        "measure only the largest shape of each type, on all cores (a few seconds)",
+      .option("--m-num <n>", "measure up to --m-step times this many tokens (default: 16)", count)
+      .addOption(
+        new Option(
+          "--quick",
+          "measure only the shape with the most weights of each type, on all cores (a few seconds)",
+        ).conflicts("full"),
       )
       .option("--full", "measure whole matrices, in more rounds")
       .option("--no-native", "tune WebAssembly kernels instead of machine code")
@@ -128,23 +133,55 @@ function defineTest(command: Command, context: CliContext): void {
         testTune({ file, points, ...watch }),
       );
       terminal.out(flags.json ? `${JSON.stringify({ points: tested })}\n` : testText(tested));
+      const corrected = correctedTune(file, tested);
+      if (!corrected) return;
+      const slower = tested.filter(({ isSlower }) => isSlower).length;
+      const [what, they] =
+        slower === 1 ? ["1 choice is", "it is"] : [`${slower} choices are`, "they are"];
+      if (name === undefined) await rememberTune(corrected);
+      terminal.err(
+        name === undefined
+          ? `${what} slower than the default: ${they} no longer used.\n`
+          : `${what} slower than the default. "lantern tune" makes a new file.\n`,
+      );
     });
 }
 
 async function measure(flags: TuneFlags, context: CliContext): Promise<void> {
-  const backends = flags.backend.split(",");
+  const backends = [...new Set(flags.backend.split(","))];
   if (flags.file !== undefined && backends.length > 1) {
     throw new UsageError(
       "tune: got several backends, but --file takes the times of one. Give one --backend, or drop --file",
     );
   }
+  // What is wrong with a flag is said before anything is downloaded or measured.
+  if (flags.file !== undefined) await context.terminal.checkWritable(flags.file);
+  const given = optionsOf(flags);
+  if (flags.model === undefined) await checkAll(backends, given);
   const model = flags.model === undefined ? undefined : await locateModel(flags.model, context);
-  for (const backend of backends) await measureOne(backend, model, flags, context);
+  const options = { ...given, ...(model !== undefined && { model }) };
+  if (model !== undefined) await checkAll(backends, options);
+  for (const backend of backends) await measureOne({ ...options, backend }, flags, context);
+}
+
+function optionsOf(flags: TuneFlags): TuneOptions {
+  return {
+    ...(flags.shapes !== undefined && { shapes: flags.shapes }),
+    ...(flags.type !== undefined && { types: flags.type.split(",") }),
+    ...(flags.threads && { threads: flags.threads }),
+    ...(flags.mStep !== undefined && { mStep: flags.mStep }),
+    ...(flags.mNum !== undefined && { mNum: flags.mNum }),
+    native: flags.native,
+    mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
+  };
+}
+
+async function checkAll(backends: readonly string[], options: TuneOptions): Promise<void> {
+  for (const backend of backends) await checkTune({ ...options, backend });
 }
 
 async function measureOne(
-  backend: string,
-  model: string | undefined,
+  options: TuneOptions,
   flags: TuneFlags,
   context: CliContext,
 ): Promise<void> {
@@ -156,19 +193,7 @@ async function measureOne(
     return flags.force === true || !isDisturbed(others, terminal.machine().cores);
   };
   const { file, place } = await watched(context, "tuning", (watch) =>
-    tune({
-      backend,
-      ...(model !== undefined && { model }),
-      ...(flags.shapes !== undefined && { shapes: flags.shapes }),
-      ...(flags.type !== undefined && { types: flags.type.split(",") }),
-      ...(flags.threads && { threads: flags.threads }),
-      native: flags.native,
-      remember,
-      mStep: flags.mStep,
-      mNum: flags.mNum,
-      mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
-      ...watch,
-    }),
+    tune({ ...options, remember, ...watch }),
   );
   if (flags.file !== undefined) await terminal.writeText(flags.file, tuneText(file));
   const analysis = analyzeTune(file);

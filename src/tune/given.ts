@@ -1,0 +1,50 @@
+// A tune file that the user names, in place of the stored one. It was asked for, so a file that does not apply here is
+// an error, where a stored one would only be passed over.
+
+import { SourceError, UsageError } from "../base/errors.ts";
+import type { Platform, SourceSpec } from "../platform/platform.ts";
+import { staleFact } from "./choose.ts";
+import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
+
+export interface GivenTune {
+  /** For messages. */
+  readonly name: string;
+  readonly file: TuneFile;
+}
+
+/** Files have some ten kilobytes per shape. */
+const MOST_BYTES: number = 16 << 20;
+
+export async function readGivenTune(
+  platform: Pick<Platform, "openModelSource">,
+  spec: SourceSpec,
+): Promise<GivenTune> {
+  const source = await platform.openModelSource(spec);
+  const { name, main } = source;
+  if (main === undefined) {
+    throw new SourceError(
+      `tuneFile: ${name} is a folder, expected a file from "lantern tune --file"`,
+    );
+  }
+  const bytes = await source.open(main);
+  try {
+    if (bytes.size > MOST_BYTES) {
+      throw new SourceError(
+        `tuneFile: ${name} has ${bytes.size} bytes, expected a file from "lantern tune --file", of at most ${MOST_BYTES}`,
+      );
+    }
+    const text = new TextDecoder().decode(await bytes.read(0, bytes.size));
+    return { name, file: parseTuneFile(text, name) };
+  } finally {
+    await bytes.close();
+  }
+}
+
+/** The file, if it is of this machine and these kernels. */
+export function checkGivenTune({ name, file }: GivenTune, here: TuneIdentity): TuneFile {
+  const fact = staleFact(file, here);
+  if (fact === undefined) return file;
+  throw new UsageError(
+    `tuneFile: ${name} was made with another ${fact}: got "${file[fact]}", expected "${here[fact]}". Make one here with "lantern tune --file FILE", or leave tuneFile out`,
+  );
+}
