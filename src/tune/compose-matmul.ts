@@ -17,6 +17,7 @@ import {
   type CountedProblem,
   checkedProblem,
   countedProblems,
+  isTunable,
   largestOfEachType,
   problemsOfShape,
   roundsOf,
@@ -138,7 +139,9 @@ async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKerne
 
 async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<CountedProblem[]> {
   if (model !== undefined)
-    return await withModelFile(model, ({ tensors }) => countedProblems(tensors.values()));
+    return await withModelFile(model, ({ tensors }) =>
+      countedProblems(tensors.values()).filter(({ dtype }) => isTunable(dtype)),
+    );
   const shape = shapeByName(shapes ?? "7b");
   const names = [...new Set(types.map((type) => type.toLowerCase()))];
   return names.flatMap((type) => problemsOfShape(shape, type).map(checkedProblem));

@@ -1,11 +1,13 @@
 // What to tune: the shapes of a model's matmuls, the numbers of tokens, and how thoroughly. The ways to compute a
 // matmul come from the table of variants (kernels/matmul-variants.ts), not from here.
 
+import { floatTypeOf } from "../backends/cpu/memory/float-panels.ts";
 import { byName } from "../base/by-name.ts";
 import { UsageError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../dtypes/table.ts";
 import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import { packingOf } from "../kernels/ops/packed/packings.ts";
 import { namedShapes, shapeNamed } from "../limits/configs.ts";
 import type { ModelShape } from "../limits/shape.ts";
 
@@ -91,11 +93,16 @@ export function shapeByName(name: string): ModelShape {
   );
 }
 
+/** Whether there are kernels with variants for this type of weights. */
+export function isTunable(dtype: string): boolean {
+  return packingOf(dtype) !== undefined || floatTypeOf(dtype) !== undefined;
+}
+
 /** Checks that rows of this type can have that length. */
 export function checkedProblem<P extends MatmulProblem>(problem: P): P {
   const dtype = dtypeByName(problem.dtype);
-  if (!dtype) {
-    const names = allDTypes().map(({ name }) => name);
+  if (!dtype || !isTunable(problem.dtype)) {
+    const names = allDTypes().flatMap(({ name }) => (isTunable(name) ? [name] : []));
     throw new UsageError(`type: got "${problem.dtype}", expected one of ${names.join(", ")}`);
   }
   if (problem.k % dtype.blockElems !== 0) {

@@ -67,11 +67,18 @@ export const tuneCommand: CliCommand = {
         "cpu",
       )
       .addOption(modelOption("the model whose matrices are measured: their shapes and types"))
-      .option(
-        "--shapes <name>",
-        'measure the shapes of a model instead: 7b, 13b, 30b, 65b, 70b (Llama), or a name from "lantern limits --list"',
+      .addOption(
+        new Option(
+          "--shapes <name>",
+          'measure the shapes of a model instead: 7b, 13b, 30b, 65b, 70b (Llama), or a name from "lantern limits --list"',
+        ).conflicts("model"),
       )
-      .option("--type <name,...>", "with --shapes: types of the weights (default: q4_0)")
+      .addOption(
+        new Option(
+          "--type <name,...>",
+          "with --shapes: types of the weights (default: q4_0)",
+        ).conflicts("model"),
+      )
       .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
       .option(
         "--m-step <n>",
@@ -83,7 +90,7 @@ export const tuneCommand: CliCommand = {
         new Option(
           "--quick",
           "measure only the shape with the most weights of each type, on all cores (a few seconds)",
-        ).conflicts("full"),
+        ).conflicts(["full", "mStep", "mNum"]),
       )
       .option("--full", "measure whole matrices, in more rounds")
       .option("--no-native", "tune WebAssembly kernels instead of machine code")
