@@ -2,7 +2,7 @@
 // an error, where a stored one would only be passed over.
 
 import { SourceError, UsageError } from "../base/errors.ts";
-import type { Platform, SourceSpec } from "../platform/platform.ts";
+import type { ByteSource, Platform, SourceSpec } from "../platform/platform.ts";
 import { staleFact } from "./choose.ts";
 import { parseTuneFile, type TuneFile, type TuneIdentity } from "./tune-file.ts";
 
@@ -19,14 +19,18 @@ export async function readGivenTune(
   platform: Pick<Platform, "openModelSource">,
   spec: SourceSpec,
 ): Promise<GivenTune> {
-  const source = await platform.openModelSource(spec);
-  const { name, main } = source;
-  if (main === undefined) {
+  const name = nameOf(spec);
+  const bytes = await open(platform, spec).catch((cause: unknown) => {
+    throw new SourceError(
+      `tuneFile: cannot open ${name}, expected a file from "lantern tune --file"`,
+      { cause },
+    );
+  });
+  if (!bytes) {
     throw new SourceError(
       `tuneFile: ${name} is a folder, expected a file from "lantern tune --file"`,
     );
   }
-  const bytes = await source.open(main);
   try {
     if (bytes.size > MOST_BYTES) {
       throw new SourceError(
@@ -38,6 +42,20 @@ export async function readGivenTune(
   } finally {
     await bytes.close();
   }
+}
+
+/** undefined: it is a folder. */
+async function open(
+  platform: Pick<Platform, "openModelSource">,
+  spec: SourceSpec,
+): Promise<ByteSource | undefined> {
+  const source = await platform.openModelSource(spec);
+  return source.main === undefined ? undefined : await source.open(source.main);
+}
+
+function nameOf(spec: SourceSpec): string {
+  if (spec.kind === "files") return spec.files[0]!.name;
+  return spec.kind === "path" ? spec.path : spec.url;
 }
 
 /** The file, if it is of this machine and these kernels. */

@@ -48,7 +48,7 @@ export class FakeTerminal implements Terminal {
   async writeText(path: string, text: string): Promise<void> {
     this.files.set(path, text);
   }
-  async checkWritable(): Promise<void> {}
+  async checkWritable(_path: string): Promise<void> {}
   lines(): LineReader {
     return { next: async () => this.script.shift(), close: () => {} };
   }

@@ -24,10 +24,14 @@ const plan = {
 
 test("measures every profile that accepts the problem, in groups", async () => {
   const profiles = tuneProfiles(true);
+  const listed = profiles.length;
   const seen: number[] = [];
-  const groups = await runTune(plan, profiles, environment, {
+  const groups = await runTune({ ...plan, sleeping: true }, profiles, environment, {
     onProgress: (share) => seen.push(share),
   });
+  // Sleeping threads are tried with what challenges the default.
+  expect(profiles.slice(0, listed).every(({ idle }) => idle === "spin")).toBe(true);
+  expect(profiles.slice(listed).every(({ idle }) => idle === "sleep")).toBe(true);
   expect(groups).toHaveLength(1);
   const [{ lines, noise = 0, ...facts }] = groups as [(typeof groups)[0]];
   expect(facts).toEqual({ dtype: "q4_0", n: 128, k: 256, threads: 2 });
