@@ -30,7 +30,7 @@ export interface Basis {
 export type DeviceAt = (threads: number) => Pick<Device, "bytesPerSecond" | "opsPerSecond">;
 
 /** The roofline of a matmul: its weights are read once, and every weight is a multiply and an add per token. */
-export function leastMicroseconds(
+function leastMicroseconds(
   { dtype: name, n, k }: MatmulProblem,
   m: number,
   device: ReturnType<DeviceAt>,

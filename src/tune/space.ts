@@ -26,12 +26,10 @@ export interface TensorFacts {
   readonly dtype: DType;
 }
 
-/** The distinct matmuls of a model, from its tensors. An embedding table counts if it is also the output matrix. */
-export function problemsOfTensors(tensors: Iterable<TensorFacts>): MatmulProblem[] {
-  return distinct(matricesOf(tensors).map(problemOf));
-}
-
-/** The same, with how many matrices of a kind there are. */
+/**
+ * The distinct matmuls of a model, from its tensors, and how many matrices of a kind there are. An embedding table counts
+ * if it is also the output matrix.
+ */
 export function countedProblems(tensors: Iterable<TensorFacts>): CountedProblem[] {
   const all = matricesOf(tensors).map(problemOf);
   const keys = all.map(keyOf);

@@ -10,7 +10,7 @@ import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { quantize } from "../../src/index.ts";
 import { readImportance, writeImportance } from "../../src/tools/quantize/importance.ts";
-import { problemsOfTensors } from "../../src/tune/space.ts";
+import { countedProblems } from "../../src/tune/space.ts";
 import { memorySink, memorySource } from "../formats/support.ts";
 import { registerMoeArchs } from "../models/moe-archs.ts";
 import { loadMoe } from "../models/moe-golden.ts";
@@ -62,7 +62,7 @@ test("importance is read for each expert; one that no token came to has none", a
 test("a matmul of experts is tuned as one of their matrices", () => {
   const dtype = dtypeByName("q4_0")!;
   const tensors = [{ name, shape: [8, 96, 64], dtype }];
-  expect(problemsOfTensors(tensors)).toEqual([{ dtype: "q4_0", n: 96, k: 64 }]);
+  expect(countedProblems(tensors)).toMatchObject([{ dtype: "q4_0", n: 96, k: 64 }]);
 });
 
 describeShared("what comes into the matrices of experts", "archs/qwen3moe.gguf", () => {

@@ -6,7 +6,7 @@ import { nativeTargets } from "../../src/kernels/target.ts";
 import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tune/choose.ts";
 import { explainedDefault } from "../../src/tune/default-notes.ts";
-import { basisFor, estimate, leastMicroseconds } from "../../src/tune/estimate.ts";
+import { basisFor, estimate } from "../../src/tune/estimate.ts";
 import { tunePicture } from "../../src/tune/picture.ts";
 import { printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile, useTuning } from "../../src/tune/use.ts";
@@ -52,7 +52,9 @@ describe("an estimate", () => {
     expect(stretched).toBe("beyond 12 tokens, at the limit of this machine");
     // Bandwidth is a limit, too; and a measured time is what it is.
     const slow = { ...device, bytesPerSecond: 1e8 };
-    expect(leastMicroseconds(problem, 1, slow)).toBeCloseTo((1024 * 512 * 18) / 32 / 100);
+    expect(basisFor(sampleFile, problem, 1, () => slow)!.leastUs!(1)).toBeCloseTo(
+      (1024 * 512 * 18) / 32 / 100,
+    );
     expect(estimate(bounded, 0, 12)).toMatchObject({ compute: 210, stretched: "" });
   });
 
