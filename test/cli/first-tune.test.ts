@@ -134,7 +134,7 @@ describe("lantern tune", () => {
     const terminal = new FakeTerminal();
     terminal.environment = { NO_COLOR: "1" };
     prepare?.(terminal);
-    const args = ["tune", "-m", file.path, "--quick", "-t", "1", "--m-num", "1", ...more];
+    const args = ["tune", "-m", file.path, "--quick", "-t", "1", ...more];
     const code = await main(args, terminal, nodeDownloadPlatform({ LANTERN_CACHE: folder }));
     return { code, out: terminal.stdout, err: terminal.stderr };
   };
