@@ -29,6 +29,7 @@ import type {
   WeightReader,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
+import { sumOfUse, totalBytes } from "../memory-use.ts";
 import { type Division, dividePlan, layersText, mostLayers, mostThatFit } from "./divide.ts";
 
 export interface SplitOptions {
@@ -207,7 +208,7 @@ export class SplitBackend implements Backend {
   }
 
   memory(): MemoryUse {
-    return this.#inUse.map((backend) => backend.memory()).reduce(sum);
+    return this.#inUse.map((backend) => backend.memory()).reduce(sumOfUse);
   }
 
   /** Where each layer is computed; known once prepared. */
@@ -317,7 +318,7 @@ export class SplitBackend implements Backend {
       }
     }
     return needs.reduce((a, b) => ({
-      ...sum(a, b),
+      ...sumOfUse(a, b),
       limitBytes: a.limitBytes + b.limitBytes,
       deviceBytes: (a.deviceBytes ?? 0) + (b.deviceBytes ?? 0),
     }));
@@ -327,7 +328,7 @@ export class SplitBackend implements Backend {
   #mostByArithmetic(plan: Plan, kv: KvCacheOptions): number {
     for (let layers = mostLayers(plan); layers > 0; layers--) {
       const need = measured(this.#device, this.#divide(plan, layers).device!, kv);
-      if (need.refusal === undefined && total(need) <= need.limitBytes) return layers;
+      if (need.refusal === undefined && totalBytes(need) <= need.limitBytes) return layers;
     }
     return 0;
   }
@@ -386,26 +387,14 @@ function shortage(
   plan: Plan,
   layers: number,
 ): string | undefined {
-  if (total(need) <= need.limitBytes) return undefined;
+  if (totalBytes(need) <= need.limitBytes) return undefined;
   const { weightBytes, kvBytes, workBytes } = need;
-  return `${layersText(layers, plan)} need ${sizeText(total(need))} on "${name}" (weights ${sizeText(weightBytes)}, KV cache ${sizeText(kvBytes)}, working memory ${sizeText(workBytes)}), which has ${sizeText(need.limitBytes)}`;
+  return `${layersText(layers, plan)} need ${sizeText(totalBytes(need))} on "${name}" (weights ${sizeText(weightBytes)}, KV cache ${sizeText(kvBytes)}, working memory ${sizeText(workBytes)}), which has ${sizeText(need.limitBytes)}`;
 }
 
 function advice(fitting: number, plan: Plan): string {
   if (fitting === 0) return "Not even the output would fit: use gpuLayers 0, the processor";
   return `${fitting} of its ${mostLayers(plan)} layers would fit (${layersText(fitting, plan)}): use gpuLayers ${fitting} or auto`;
-}
-
-function total({ weightBytes, kvBytes, workBytes }: MemoryUse): number {
-  return weightBytes + kvBytes + workBytes;
-}
-
-function sum(a: MemoryUse, b: MemoryUse): MemoryUse {
-  return {
-    weightBytes: a.weightBytes + b.weightBytes,
-    kvBytes: a.kvBytes + b.kvBytes,
-    workBytes: a.workBytes + b.workBytes,
-  };
 }
 
 function sizeText(bytes: number): string {

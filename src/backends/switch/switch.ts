@@ -30,6 +30,7 @@ import {
   type WeightReader,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
+import { sumOfUse, totalBytes } from "../memory-use.ts";
 import { divideBatch, onlySide, type SideChoice } from "./divide-batch.ts";
 import { Newest, type Side } from "./newest.ts";
 
@@ -109,17 +110,10 @@ export class SwitchBackend implements Backend {
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
-    const [host, device] = this.#sides.map((side) => side.measure(plan, kv)) as [
-      MemoryNeed,
-      MemoryNeed,
-    ];
-    const short = [host, device].findIndex((need) => need.refusal || total(need) > need.limitBytes);
-    const refusal =
-      short < 0
-        ? undefined
-        : `"${this.#sides[short]!.name}" cannot hold all of the model, which both backends must where they take turns${[host, device][short]!.refusal ? `: ${[host, device][short]!.refusal}` : ""}. Use gpuLayers, which divides the layers`;
+    const [host, device] = [this.#sides[0].measure(plan, kv), this.#sides[1].measure(plan, kv)];
+    const refusal = shortage(this.#sides[0], host) ?? shortage(this.#sides[1], device);
     return {
-      ...sum(host, device),
+      ...sumOfUse(host, device),
       limitBytes: host.limitBytes + device.limitBytes,
       deviceBytes: (host.deviceBytes ?? 0) + (device.deviceBytes ?? 0),
       ...(refusal !== undefined && { refusal }),
@@ -223,7 +217,7 @@ export class SwitchBackend implements Backend {
   }
 
   memory(): MemoryUse {
-    return this.#sides.map((side) => side.memory()).reduce(sum);
+    return this.#sides.map((side) => side.memory()).reduce(sumOfUse);
   }
 
   placement(): readonly LayerPlace[] {
@@ -287,14 +281,9 @@ function transferOf({ transfer }: Backend): StateTransfer {
   return transfer!;
 }
 
-function total({ weightBytes, kvBytes, workBytes }: MemoryUse): number {
-  return weightBytes + kvBytes + workBytes;
-}
-
-function sum(a: MemoryUse, b: MemoryUse): MemoryUse {
-  return {
-    weightBytes: a.weightBytes + b.weightBytes,
-    kvBytes: a.kvBytes + b.kvBytes,
-    workBytes: a.workBytes + b.workBytes,
-  };
+/** Why a backend cannot hold its copy; undefined: it can. */
+function shortage({ name }: Backend, need: MemoryNeed): string | undefined {
+  if (need.refusal === undefined && totalBytes(need) <= need.limitBytes) return undefined;
+  const why = need.refusal === undefined ? "" : `: ${need.refusal}`;
+  return `"${name}" cannot hold all of the model, which both backends must if they take turns${why}. Use gpuLayers, which divides the layers`;
 }

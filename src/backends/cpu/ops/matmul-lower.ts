@@ -115,7 +115,7 @@ export class MatmulLowering {
     });
     const { widen } = floatPanelsFor(type, target);
     const wideBytes = PANEL_ROWS * this.#activations.longestRow() * 4;
-    const how = widen ? ", widened to f32 for tiles of tokens" : "";
+    const how = widen ? ", widened to f32 for several tokens at once" : "";
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
     return {
       op: "matmul_floats",

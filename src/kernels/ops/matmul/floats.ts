@@ -115,7 +115,9 @@ function header(k: KernelBuilder, w: Reg<"ptr">): Reg<"f32v"> {
 function matrixKernel(shape: FloatMatmul): Kernel {
   const { groups, tokens } = shape;
   if (formatOf(shape).headerBytes !== undefined) {
-    throw new Error(`${shape.name}: tiles of ${shape.weights} are widened for tiles of tokens`);
+    throw new Error(
+      `${shape.name}: tiles of ${shape.weights} are widened where several tokens are computed at once`,
+    );
   }
   const k = new KernelBuilder(shape.name, shape.target.width);
   const wStart = k.param("ptr", "w");
