@@ -1,0 +1,100 @@
+// docs/mission.md, row by row: every command that it names is run in a quick form, or the test that covers the row exists. A row
+// without either fails, and so does an entry here without a row.
+
+import { existsSync, readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { main } from "../../src/cli/main.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { FakeTerminal } from "../cli/fake-terminal.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+
+const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+
+/** How a row is shown: a quick form of its command and what it must print, or the test that does more than a command can. */
+type Shown =
+  | { readonly quick: readonly string[]; readonly prints: readonly RegExp[] }
+  | { readonly test: string };
+
+let file: Awaited<ReturnType<typeof tinyFile>>;
+beforeAll(async () => {
+  file = await tinyFile();
+});
+afterAll(() => file.remove());
+
+const article = ["limits", "qwen1.5-7b", "--device", "rtx4090-article", "--article"];
+const few = ["-N", "256", "-K", "256", "-M", "4", "-r", "1", "--seconds", "0.001"];
+
+const rows: Readonly<Record<string, () => Shown>> = {
+  L1: () => ({ quick: ["run", "-m", file.path, "-n", "4"], prints: [/^generation +4 +tokens/m] }),
+  L3: () => ({
+    quick: ["bench", "matmul", "--type", "f32,q4_1", "-t", "1", ...few],
+    prints: [/f32/, /q4_1/, /GFLOPS/],
+  }),
+  L4: () => ({
+    quick: ["run", "-m", file.path, "-n", "1", "--explain"],
+    prints: [/matmul kernels: /],
+  }),
+  L5: () => ({
+    quick: ["bench", "matmul", "--type", "f32,q4_1", "-t", "1", "--level", "1,3", ...few],
+    prints: [/GFLOPS/],
+  }),
+  L6: () => ({
+    quick: ["quantize", file.path, `${file.path}.q8_0`, "Q8_0", "--pure"],
+    prints: [/q8_0/i],
+  }),
+  R1: () => ({ test: "test/models/golden.test.ts" }),
+  R4: () => ({ test: "test/server/lantern-sessions.test.ts" }),
+  R5: () => ({ test: "test/server/lantern-sessions.test.ts" }),
+  R6: () => ({
+    quick: ["run", "-m", file.path, "-n", "1", "--explain"],
+    prints: [/machine code|WebAssembly/],
+  }),
+  T1: () => ({ quick: article, prints: [/^active +7098728448 +7\.10 B +6\.61 Gi/m] }),
+  T2: () => ({ quick: article, prints: [/^fit in 24\.00 GiB +22072 tokens$/m] }),
+  T3: () => ({
+    quick: article,
+    prints: [/113 \(then arithmetic\), 481 \(then bandwidth\)/, /^W +2064 more tokens/m],
+  }),
+  T4: () => ({ test: "test/cli/machine.test.ts" }),
+  T7: () => ({ test: "test/tools/perplexity-cli.test.ts" }),
+  N1: () => ({ quick: ["devices"], prints: [/webgpu|GPU/] }),
+  N3: () => ({
+    quick: ["verify", "-m", file.path, "--backends", "cpu", "--tokens", "4"],
+    prints: [/0\.0001|within/],
+  }),
+  N6: () => ({ test: "test/models/webgpu-golden.test.ts" }),
+  M1: () => ({ test: "test/tune/run-tune.test.ts" }),
+  M2: () => ({ test: "test/tune/tune-file.test.ts" }),
+  M3: () => ({ test: "test/tune/sides.test.ts" }),
+  M4: () => ({ test: "test/tune/tune-model.test.ts" }),
+  M5: () => ({ test: "test/backends/team.test.ts" }),
+  M6: () => ({ test: "test/cli/first-tune.test.ts" }),
+};
+
+/** Rows of the tables: id and command. */
+const documented = [
+  ...readFileSync("docs/mission.md", "utf8").matchAll(
+    /^\| ([A-Z]\d) \| .*?\| `(lantern [^`]*)` \|/gm,
+  ),
+].map(([, row, command]) => ({ row: row!, command: command! }));
+
+test("every row of the document is shown by something, and nothing else is", () => {
+  expect(documented.map(({ row }) => row).sort()).toEqual(Object.keys(rows).sort());
+});
+
+describe.each(documented)("$row: $command", ({ row, command }) => {
+  test("in its quick form", async () => {
+    const shown = rows[row]!();
+    if ("test" in shown) {
+      expect(existsSync(shown.test), shown.test).toBe(true);
+      return;
+    }
+    // The same command, with other sizes.
+    expect(command.split(" ")[1]).toBe(shown.quick[0]);
+    const terminal = new FakeTerminal();
+    const code = await main([...shown.quick], terminal, downloads);
+    const said = terminal.stdout + terminal.stderr;
+    expect(code, said).toBe(0);
+    for (const pattern of shown.prints) expect(said).toMatch(pattern);
+  });
+});
