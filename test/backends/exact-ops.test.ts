@@ -185,7 +185,7 @@ describeGpu("exact", () => {
         code: descriptor.code.replace("return fma(a, b, c);", "return a * b + c;"),
       });
     await expect(runCase(gpu, model, batches)).rejects.toThrow(
-      /^exact: the GPU ".*" computes a multiply-add otherwise than the processor \(/,
+      /^exact: the GPU ".*" computes otherwise than the processor: a multiply-add \(/,
     );
     gpu.dispose();
   });

@@ -143,6 +143,18 @@ describe("a split model computes what the whole computes", () => {
   });
 });
 
+test("batches are as large as the device wants them, also where it has some layers only", () => {
+  class Wide extends ReferenceBackend {
+    readonly batchTokens = 512;
+  }
+  const tokens = ([0, 1, "auto", "all"] as const).map((layers) => {
+    const backend = split({ device: new Wide(), layers });
+    backend.dispose();
+    return backend.batchTokens;
+  });
+  expect(tokens).toEqual([cpu().batchTokens, 512, 512, 512]);
+});
+
 describe("which layers are where", () => {
   test("the output counts as one, as with llama.cpp", async () => {
     const places = async (layers: SplitOptions["layers"]) => {

@@ -87,9 +87,9 @@ export class SplitBackend implements Backend {
     return this.#inUse[0]!.kernels;
   }
 
-  /** The device's, where it has everything: larger batches do not help the processor. */
+  /** The device's, if it has anything: it gains from large batches, and the processor loses nothing by them. */
   get batchTokens(): number | undefined {
-    return this.#layers === "all" ? this.#device.batchTokens : undefined;
+    return (this.#layers === 0 ? this.#host : this.#device).batchTokens;
   }
 
   get tokenTile(): number | undefined {

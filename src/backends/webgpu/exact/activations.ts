@@ -6,10 +6,10 @@
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import { nearestHalfText } from "../wgsl/halves.ts";
-import { float, type Kernel, LANES, makeKernel } from "../wgsl/kernel.ts";
+import { float, type Kernel, LANES } from "../wgsl/kernel.ts";
 import { roundKernel, roundsActivations } from "../wgsl/round-activations.ts";
 import { divideText } from "./arithmetic.ts";
-import { read } from "./kernel.ts";
+import { exactKernel, read, zero } from "./kernel.ts";
 import type { ExactContext } from "./op.ts";
 import { exactFormatOf } from "./weights.ts";
 
@@ -47,13 +47,13 @@ function quantizeKernel(x: NodeOf<"matmul">["x"], span: 1 | 8): Kernel {
   const own = `
   let inverse = divide(1.0, divide(max(largest, ${least}), 127.0));
   let scale = nearestHalf(divide(largest, 127.0));`;
-  return makeKernel({
-    name: `exact quantize ${32 * span} [${cols}]`,
+  return exactKernel({
+    name: `quantize ${32 * span} [${cols}]`,
     bindings: [
       read("x", x),
       { name: "result", type: "u32", source: { kind: "rounded" }, writes: true },
     ],
-    declarations: `${divideText}${nearestHalfText}${span === 8 ? `\nvar<workgroup> magnitudes: array<f32, ${LANES}>;` : ""}`,
+    declarations: `${divideText(zero)}${nearestHalfText}${span === 8 ? `\nvar<workgroup> magnitudes: array<f32, ${LANES}>;` : ""}`,
     rows: x.rows,
     grid: (rows) => [Math.ceil(blocks / LANES), rows, 1],
     body: `

@@ -25,14 +25,15 @@ fn multiplyAdd4(a: vec4f, b: vec4f, c: vec4f) -> vec4f { return ${fused ? "fma(a
 
 /**
  * `fn divide(a, b)`, rounded to nearest: the quotient of the device, corrected by remainders, which a fused multiply-add gives without
- * an error. Divisors beyond 2^64 are made smaller first, so that their inverses are no subnormal numbers.
+ * an error. Divisors beyond 2^64 are made smaller first, so that their inverses are no subnormal numbers. `zero` hides the divisor:
+ * where it is a constant, NVIDIA's compiler works out the corrections beforehand, and rounds them otherwise.
  */
-export const divideText = `
+export const divideText = (zero: string): string => `
 fn divide(a: f32, b: f32) -> f32 {
   if (abs(b) > 3.4028234e38) { return 0.0; }
   let smaller = select(1.0, 5.421010862427522e-20, abs(b) > 1.8446744073709552e19);
   let x = a * smaller;
-  let y = b * smaller;
+  let y = bitcast<f32>(bitcast<u32>(b * smaller) ^ ${zero});
   var inverse = 1.0 / y;
   inverse = fma(fma(-y, inverse, 1.0), inverse, inverse);
   var quotient = x * inverse;

@@ -86,7 +86,7 @@ export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvType, batch }) => 
 function exactQ8(format: KvFormat): KvFormat {
   return {
     ...format,
-    functions: divideText,
+    functions: divideText(zero),
     store: (from, to) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
@@ -137,7 +137,7 @@ function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kern
     size: SIZE,
     declarations: `${cacheRowText(batch, state)}
 ${halfText}${cache.load4("keys", kv)}${cache.load4("values", kv)}${cache.scale?.("keys") ?? ""}${cache.scale?.("values") ?? ""}
-${multiplyAddText(arithmetic, zero)}${divideText}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
+${multiplyAddText(arithmetic, zero)}${divideText(zero)}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
 var<workgroup> query: array<vec4f, ${headDim / 4}>;
 var<workgroup> tops: array<f32, ${SIZE}>;
 ${scoreFunction(headDim, lanes, cache)}`,
