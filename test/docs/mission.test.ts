@@ -79,7 +79,7 @@ const documented = [
 ].map(([, row, command]) => ({ row: row!, command: command! }));
 
 test("every row of the document is shown by something, and nothing else is", () => {
-  expect(documented.map(({ row }) => row).sort()).toEqual(Object.keys(rows).sort());
+  expect(new Set(documented.map(({ row }) => row))).toEqual(new Set(Object.keys(rows)));
 });
 
 describe.each(documented)("$row: $command", ({ row, command }) => {
