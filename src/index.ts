@@ -20,6 +20,8 @@ export { defaultKvType, type KvType, kvTypes } from "./dtypes/kv-types.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";
+export type { Sla } from "./limits/serving.ts";
+export type { MeasuredLoad, ServingOptions, ServingReport } from "./limits/serving-report.ts";
 export {
   type GpuJson,
   gpuInfo,
@@ -34,13 +36,14 @@ export {
   rememberedMachine,
 } from "./machine/machine.ts";
 export { machineCodeInfo } from "./machine/native.ts";
+export { type ServedModel, storeServedLoads } from "./machine/served-loads.ts";
 export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export { benchMatmul, matmulBenchShape } from "./tools/bench/api.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";
 export { convert } from "./tools/convert/api.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./tools/limits/api.ts";
-export { limits, limitsNames, limitsPicture } from "./tools/limits/api.ts";
+export { limits, limitsNames, limitsPicture, meetsSla } from "./tools/limits/api.ts";
 export type { FitOptions, FitQuestion, ModelFit, ShareBasis } from "./tools/limits/fit.ts";
 export { modelFits } from "./tools/limits/fit.ts";
 export type {

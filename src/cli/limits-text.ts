@@ -1,6 +1,7 @@
 // A LimitsReport as text: the tables of `lantern limits`. Pure functions of the report.
 
 import type { LimitsNames, LimitsReport } from "../index.ts";
+import { batchText, servedText, servingText, slaText } from "./serving-text.ts";
 import { type Palette, tableText } from "./text.ts";
 
 export function limitsText(report: LimitsReport, color: Palette): string {
@@ -21,6 +22,7 @@ export function limitsText(report: LimitsReport, color: Palette): string {
     effectsText(report),
     report.speculation ? title("speculative decoding") : "",
     speculationText(report),
+    ...(report.serving ? servingParts(report, title) : []),
     report.measured.length > 0 ? title("measured") : "",
     measuredText(report),
     "\n",
@@ -33,6 +35,18 @@ export function limitsText(report: LimitsReport, color: Palette): string {
       "Gi and GiB are powers of 1024, B and GB powers of 1000. docs/limits.md says how each number is computed.",
     ),
   ].join("");
+}
+
+function servingParts(report: LimitsReport, title: (text: string) => string): string[] {
+  const serving = report.serving!;
+  return [
+    title(`users at once (${slaText(serving.sla)})`),
+    servingText(serving),
+    serving.batch ? title("offline batch") : "",
+    batchText(serving),
+    title("users at once, measured"),
+    servedText(report, report.device.id === "this"),
+  ];
 }
 
 function headText({ model, device }: LimitsReport): string {
@@ -222,7 +236,19 @@ function speculationText({ speculation }: LimitsReport): string {
         ? "no speculation"
         : `${speculation.bestDraftTokens} tokens at a time: ${speculation.bestSpeedup.toFixed(2)} times as fast`,
     ],
+    ["gain", gainText(speculation)],
   ]);
+}
+
+/** Drafted tokens for which the gain is printed; the chart has all. */
+const gainCounts: readonly number[] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+
+/** "1: 1.80x, 2: 2.44x, ...": by the number of drafted tokens. */
+function gainText({ curve }: NonNullable<LimitsReport["speculation"]>): string {
+  return curve
+    .filter(({ draftTokens }) => gainCounts.includes(draftTokens))
+    .map(({ draftTokens, speedup }) => `${draftTokens}: ${speedup.toFixed(2)}x`)
+    .join(", ");
 }
 
 const testNames: Record<LimitsReport["measured"][number]["kind"], string> = {

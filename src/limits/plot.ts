@@ -1,8 +1,9 @@
 // A LimitsReport as an SVG chart: the least time for reading and computing a prompt over its length, where the
-// bottleneck changes, and measured times on top. Both axes are logarithmic. It works on light and dark backgrounds: a
+// bottleneck changes, and measured times on top. Both axes are logarithmic. With speculation, gain-panel.ts is below. It works on light and dark backgrounds: a
 // style sheet in it selects the colours.
 
 import { escapeText, px, svgLine, svgText } from "../base/svg.ts";
+import { gainPanel, gainPanelHeight } from "./gain-panel.ts";
 import type { MeasuredSpeed } from "./measured.ts";
 import { type PrefillCount, prefillCountOf, prefillLimit } from "./prefill.ts";
 import type { LimitsReport } from "./report.ts";
@@ -117,10 +118,12 @@ export function limitsPlot(report: LimitsReport): string {
     height - bottom,
     top,
   );
+  const { speculation } = report;
+  const fullHeight = height + (speculation ? gainPanelHeight : 0);
   const parts = [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(titleOf(report))}">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${fullHeight}" role="img" aria-label="${escapeText(titleOf(report))}">`,
     `<style>${style}</style>`,
-    `<rect class="paper" width="${width}" height="${height}"/>`,
+    `<rect class="paper" width="${width}" height="${fullHeight}"/>`,
     svgText(left, 26, titleOf(report), "title"),
     ...subtitlesOf(report).map((line, index) => svgText(left, 46 + 17 * index, line, "dim")),
     ...gridLines(x, y),
@@ -129,6 +132,7 @@ export function limitsPlot(report: LimitsReport): string {
     ...dots.map((dot) => dotMark(dot, x, y)),
     svgText((left + width - right) / 2, height - 14, "prompt length (tokens)", "dim", "middle"),
     svgText(left - 8, top - 8, "ms", "dim", "end"),
+    ...(speculation ? gainPanel(speculation, left, width - right, height) : []),
     "</svg>",
   ];
   return `${parts.join("\n")}\n`;

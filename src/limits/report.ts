@@ -12,6 +12,12 @@ import { kvBytesPerToken, stateBytes, tokensThatFit } from "./memory.ts";
 import { type Counting, type ModelCost, weightBytesFor } from "./model-cost.ts";
 import { prefillCountOf, prefillLimit, type TurningPoints, turningPoints } from "./prefill.ts";
 import type { Limit } from "./roofline.ts";
+import {
+  type MeasuredLoad,
+  type ServingOptions,
+  type ServingReport,
+  servingReport,
+} from "./serving-report.ts";
 import { type ParameterCounts, parameterCounts } from "./shape.ts";
 import {
   bestDraftTokens,
@@ -32,6 +38,10 @@ export interface ReportOptions {
   /** Without draftTokens: the best number. */
   readonly speculation?: (Omit<Speculation, "draftTokens"> & { draftTokens?: number }) | undefined;
   readonly measured?: readonly Measured[] | undefined;
+  /** Many users at once. */
+  readonly serving?: ServingOptions | undefined;
+  /** What `lantern bench serve` measured with this model on this device. */
+  readonly servedLoads?: readonly MeasuredLoad[] | undefined;
 }
 
 export interface LimitsReport {
@@ -48,6 +58,7 @@ export interface LimitsReport {
   readonly effects: readonly Effect[];
   readonly speculation?: SpeculationReport;
   readonly measured: readonly MeasuredSpeed[];
+  readonly serving?: ServingReport;
 }
 
 export interface MemoryReport {
@@ -119,6 +130,8 @@ export interface SpeculationReport extends SpeculationLimit {
   /** The best number of drafted tokens here, and its speedup. */
   readonly bestDraftTokens: number;
   readonly bestSpeedup: number;
+  /** The gain by the number of drafted tokens, from 0. */
+  readonly curve: readonly SpeculationLimit[];
 }
 
 export function limitsReport(
@@ -146,6 +159,13 @@ export function limitsReport(
     effects: effectsOf(model, rated, { memoryBytes, context, counting }),
     ...(speculation && { speculation: speculationReport(cost, rated, context, speculation) }),
     measured: (options.measured ?? []).map((speed) => measuredAgainst(speed, cost, rated)),
+    ...(options.serving && {
+      serving: servingReport(
+        { model, device: rated, counting, memoryBytes },
+        options.serving,
+        options.servedLoads,
+      ),
+    }),
   };
 }
 
@@ -234,7 +254,15 @@ function speculationReport(
     context,
     bestDraftTokens: best.draftTokens,
     bestSpeedup: best.speedup,
+    curve: Array.from({ length: curveEnd(limit.draftTokens, best.draftTokens) + 1 }, (_, count) =>
+      speculationLimit(cost, device, context, { ...speculation, draftTokens: count }),
+    ),
   };
+}
+
+/** The curve goes on after the highest point, so that it can be seen to fall. */
+function curveEnd(...interesting: number[]): number {
+  return Math.min(64, Math.max(8, ...interesting.map((count) => 2 * count)));
 }
 
 const shortLengths = [1, 32, 128, 512] as const;

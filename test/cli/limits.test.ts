@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { main } from "../../src/cli/main.ts";
+import type { LimitsReport } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
@@ -54,6 +55,28 @@ test("widths, memory, context and speculation", async () => {
   expect(out).toMatch(/^ +8000 +\d/m);
   expect(out).toMatch(/^drafted at a time +4 tokens, each accepted with probability 0\.8$/m);
   expect(out).toMatch(/^accepted per round +3\.36 tokens$/m);
+  expect(out).toMatch(/^gain +1: \d\.\d\dx, 2: /m);
+});
+
+test("users, an agreement, a batch and its price", async () => {
+  const { code, out } = await run(
+    "qwen1.5-7b --device rtx4090 --users 32 --sla 2s,20 -p 500 -n 64 --batch 1000 --price 0.5",
+  );
+  expect(code).toBe(0);
+  expect(out).toMatch(/^users at once \(first token within 2 s, 20 tokens\/s each\)$/m);
+  expect(out).toMatch(/^ +32 +\d+ .* served$/m);
+  expect(out).toMatch(/^requests +prompts of 500 tokens, answers of 64$/m);
+  expect(out).toMatch(/^at most +\d+ users; one more: the memory would be too small$/m);
+  expect(out).toMatch(/^32 users +can be served$/m);
+  expect(out).toMatch(/^requests +1000, \d+ at a time .limited by/m);
+  expect(out).toMatch(/^cost +at least 0\.\d+; 0\.\d+ for a million generated tokens$/m);
+  expect(out).toContain('"lantern bench serve -m MODEL" measures a model on its machine.');
+  const { out: strict } = await run("qwen1.5-7b --device rtx4090 --users 32 --sla 50ms,100");
+  expect(strict).toMatch(/^32 users +no: the last first token would come too late/m);
+  const { out: json } = await run("qwen1.5-7b --device rtx4090 --sla 0.5,10 --json");
+  const { serving } = JSON.parse(json) as LimitsReport;
+  expect(serving!.sla).toEqual({ firstTokenMs: 500, tokensPerSecond: 10 });
+  expect(serving!.rows.map(({ users }) => users)).toContain(serving!.most.users);
 });
 
 test("a weight that fits nowhere says so", async () => {
@@ -103,6 +126,11 @@ describe("usage", () => {
     ["qwen1.5-7b --device rtx4090 --acceptance 2", "Expected a number from 0 to 1"],
     ["qwen1.5-7b --device rtx4090 --draft 0.1", "need --acceptance"],
     ["qwen1.5-7b --device rtx4090 --plot p.png", "ends in .svg"],
+    ["qwen1.5-7b --device rtx4090 --sla fast", "as in 2s,20 or 500ms,10"],
+    ["qwen1.5-7b --device rtx4090 --sla 0s,20", "as in 2s,20 or 500ms,10"],
+    ["qwen1.5-7b --device rtx4090 -p 512", "Add --users N or --batch N"],
+    ["qwen1.5-7b --device rtx4090 --users 2 --price 1", "Add --batch"],
+    ["qwen1.5-7b --device rtx4090 --users 0", "Expected a whole number from 1"],
   ])("%s", async (args, message) => {
     const { code, out, err } = await run(args);
     expect({ code, out }).toEqual({ code: 2, out: "" });

@@ -180,6 +180,21 @@ describe("speculative decoding", () => {
     expect(limit.resource).toBe("bandwidth");
   });
 
+  // The article has no table for speculation; it names the paper. Its B are the costs of both models: 13.12 ms for
+  // 7B, 0.86 ms for 0.5B, at 16 bits on an RTX 4090.
+  test("the article's B of two models, in the paper's formula", () => {
+    const at16 = (name: string) =>
+      shapeCost(shapeNamed(name)!.shape, { weights: 16, kv: 16 }, "article");
+    const limit = speculationLimit(at16("qwen1.5-7b"), rtx4090, 0, {
+      acceptance: 0.8,
+      draftTokens: 5,
+      draft: at16("qwen1.5-0.5b"),
+    });
+    expect(limit.plainMs.toFixed(2)).toBe("13.12");
+    expect((limit.draftMs / 5).toFixed(2)).toBe("0.86");
+    expect(limit.speedup).toBeCloseTo(3.69 / ((5 * 0.86) / 13.12 + 1), 2);
+  });
+
   test("where arithmetic binds, nothing is gained", () => {
     const device = slowed(rtx4090, 3000);
     const options = { acceptance: 0.8, draft: 0 };

@@ -89,6 +89,18 @@ test("also with another width or on another device", async () => {
   expect(numbers(there.report)).toEqual(numbers(far));
 });
 
+test("also of speculation and of many users", async () => {
+  const cli = await onCommandLine(
+    ...["-t", "1", "--kv", "q8_0", "-c", "64", "--acceptance", "0.9", "--draft", "0.1"],
+    ...["--users", "3", "--sla", "500ms,10", "-p", "32", "-n", "16", "--batch", "1000"],
+    ...["--price", "2"],
+  );
+  const choice = { acceptance: 0.9, draft: "0.1", users: 3, firstTokenMs: 500, rate: 10 };
+  const page = limitsView({ ...choice, prompt: 32, answer: 16, price: 2, context: 64 }, facts);
+  expect(page.report.speculation).toEqual(cli.speculation);
+  expect(page.report.serving).toEqual(cli.serving);
+});
+
 test("a generation's limit is that of the report at its length", async () => {
   const { timings } = await model.generate("the cat", { maxTokens: 2, temperature: 0 }).result;
   const report = await overHttp();

@@ -53,6 +53,15 @@ describe("a built-in configuration", () => {
     expect(decode.rows.at(-1)).toMatchObject({ token: 16384, resource: "bandwidth" });
   });
 
+  test("the gain curve goes through what is reported, and falls after its best point", () => {
+    const { curve, bestDraftTokens, bestSpeedup, speedup, draftTokens } = report.speculation!;
+    expect(curve.map((point) => point.draftTokens)).toEqual(curve.map((_, i) => i));
+    expect(curve[0]!.speedup).toBeCloseTo(1, 9);
+    expect(curve[draftTokens]!.speedup).toBe(speedup);
+    expect(Math.max(...curve.map((point) => point.speedup))).toBe(bestSpeedup);
+    expect(curve.at(-1)!.speedup).toBeLessThan(curve[bestDraftTokens]!.speedup);
+  });
+
   test("effects: each variant is the model with that width, or without GQA", () => {
     const of = (what: string) => report.effects.find((effect) => effect.what === what);
     expect(report.effects.map(({ what }) => what)).toEqual([
@@ -251,6 +260,18 @@ describe("measured speeds and the picture", () => {
       context: 100,
     });
     expect(await limitsPicture(small)).toContain("17400 → limited by the KV cache");
+  });
+
+  test("speculation adds a panel with the gain", async () => {
+    const options = { device: "rtx4090", speculation: { acceptance: 0.8, draft: "qwen1.5-0.5b" } };
+    const report = await limits("qwen1.5-7b", options);
+    const svg = await limitsPicture(report);
+    const { bestDraftTokens, bestSpeedup, curve } = report.speculation!;
+    expect(svg).toContain(`best: ${bestDraftTokens} drafted, ${bestSpeedup.toFixed(2)} times`);
+    const [, path] = /class="line compute gain" d="([^"]*)"/.exec(svg)!;
+    expect(path!.match(/[ML]/g)).toHaveLength(curve.length);
+    expect(svg).not.toMatch(/NaN|Infinity|undefined/);
+    expect(unclosed(svg)).toEqual([]);
   });
 
   test("a name cannot break the picture", async () => {

@@ -183,10 +183,37 @@ describeBrowser("the web app", () => {
     await expect.poll(() => shown("Turning points")).toBe(text);
     const speed = Number.parseFloat(await shown("Generation"));
     expect(speed).toBeCloseTo(report.decode.rows[0]!.tokensPerSecond, 0);
-    expect(await page.locator(".chart polyline").count()).toBe(3);
+    expect(await page.locator(".chart polyline").count()).toBe(4);
     await choose("2"); // the third: 4 bits
     await expect
       .poll(async () => Number.parseFloat(await shown("Generation")))
       .toBeGreaterThan(3 * speed);
+  });
+
+  test("the Limits page says what speculation gains, and how many users are served, as limits() does", async () => {
+    const { url } = await stage.serve({ models: {} });
+    const page = await stage.page(`${url}/#/limits`);
+    await page.locator(".controls select").first().selectOption("Qwen1.5 7B");
+    await page.locator(".controls select").last().selectOption("NVIDIA GeForce RTX 4090");
+    const speculation = page.getByRole("region", { name: "Speculative decoding" });
+    await speculation.locator("select").selectOption("Qwen1.5 0.5B");
+    await speculation.getByRole("slider", { name: /^Acceptance/ }).fill("8"); // the ninth stop: 0.9
+    const users = page.getByRole("region", { name: "Many users" });
+    await users.getByRole("slider", { name: /^Users/ }).fill("5"); // the sixth stop: 32
+    const report = await limits("qwen1.5-7b", {
+      device: "rtx4090",
+      weights: 4,
+      context: 8192,
+      speculation: { acceptance: 0.9, draft: "qwen1.5-0.5b" },
+      serving: { users: 32, batch: 1000, pricePerHour: 1 },
+    });
+    const { bestDraftTokens, bestSpeedup } = report.speculation!;
+    const gain = `best: ${bestDraftTokens} drafted, ${bestSpeedup.toFixed(2)} times as fast`;
+    await speculation.locator(".mark-text", { hasText: gain }).waitFor();
+    await users.getByText(`At most ${report.serving!.most.users} users.`).waitFor();
+    await users.getByText("can be served").waitFor();
+    await users.getByText(/1,000 requests that nobody waits for/).waitFor();
+    await users.getByRole("slider", { name: /^First token within/ }).fill("0"); // 200 ms
+    await users.getByText("the last first token would come too late").first().waitFor();
   });
 });

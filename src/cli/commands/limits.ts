@@ -11,6 +11,7 @@ import {
   limitsPicture,
   type MachineMeasurement,
   rememberedMachine,
+  type Sla,
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -18,6 +19,7 @@ import { jsonHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
 import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
+import { slaFlag, slaHelp } from "../serving-text.ts";
 
 interface LimitsFlags {
   device?: string;
@@ -30,6 +32,12 @@ interface LimitsFlags {
   acceptance?: number;
   draft?: string;
   draftTokens?: number;
+  users?: number;
+  sla?: Sla;
+  prompt?: number;
+  predict?: number;
+  batch?: number;
+  price?: number;
   measured?: string;
   plot?: string;
   list?: boolean;
@@ -49,8 +57,11 @@ export const limitsCommand: CliCommand = {
     "lantern limits model.gguf --device this-gpu",
     "lantern limits model.gguf --context 16384 --plot limits.svg",
     "lantern limits llama-3-70b --device h100-sxm --weights 4 --draft llama-3-8b --acceptance 0.8",
+    "lantern limits qwen2.5-7b --device rtx4090 --weights 4 --users 32 --sla 2s,20 -p 512 -n 256",
+    "lantern limits llama-3-8b --device h100-sxm --batch 10000 --price 2.5 -p 512 -n 256",
   ],
   define(command, context) {
+    const count = numberFlag({ integer: true, min: 1, max: 1 << 24 });
     command
       .argument("[model]", 'a file, a folder, a name from "lantern models", or a model from --list')
       .option(
@@ -98,6 +109,24 @@ export const limitsCommand: CliCommand = {
         "--draft-tokens <n>",
         "speculative decoding: tokens drafted at a time (default: the best number)",
         numberFlag({ integer: true, min: 0, max: 1024 }),
+      )
+      .option(
+        "--users <n>",
+        "many users at once: whether so many are served, and how many are at most",
+        count,
+      )
+      .option("--sla <time,rate>", `many users: ${slaHelp}`, slaFlag)
+      .option("-p, --prompt <n>", "many users: tokens of each prompt (default: 64)", count)
+      .option(
+        "-n, --predict <n>",
+        "many users: tokens of each answer (default: 64)",
+        numberFlag({ integer: true, min: 2, max: 1 << 24 }),
+      )
+      .option("--batch <n>", "the least time of so many requests that nobody waits for", count)
+      .option(
+        "--price <amount>",
+        "price of the device per hour, for the cost of --batch",
+        numberFlag({ min: 0, max: 1e9 }),
       )
       .option(
         "--measured <file>",
@@ -158,6 +187,7 @@ async function reportFor(
     rate: flags.rate,
     counting: flags.article ? "article" : "best",
     speculation: speculationOf(flags),
+    serving: servingOf(flags),
     ...(measured !== undefined && { measured, measuredName: flags.measured }),
     machine: () => thisMachine(context),
     gpu: () => measureGpuWatched(context, { onNote: noteTo(context) }),
@@ -180,6 +210,29 @@ function speculationOf(flags: LimitsFlags): LimitsOptions["speculation"] {
   }
   const share = Number(draft ?? freeDraft);
   return { acceptance, draftTokens, draft: Number.isNaN(share) ? draft! : share };
+}
+
+function servingOf(flags: LimitsFlags): LimitsOptions["serving"] {
+  const { users, sla, prompt, predict, batch, price } = flags;
+  if (users === undefined && sla === undefined && batch === undefined) {
+    if (prompt === undefined && predict === undefined && price === undefined) return undefined;
+    throw new UsageError(
+      "limits: --prompt, --predict and --price describe requests of many users. Add --users N or --batch N",
+    );
+  }
+  if (price !== undefined && batch === undefined) {
+    throw new UsageError(
+      "limits: got --price without --batch, expected both. Add --batch with the number of requests",
+    );
+  }
+  return {
+    users,
+    sla,
+    ...(prompt !== undefined && { promptTokens: prompt }),
+    ...(predict !== undefined && { answerTokens: predict }),
+    batch,
+    pricePerHour: price,
+  };
 }
 
 function parseJson(text: string, file: string): unknown {

@@ -44,6 +44,7 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
               ...(device === undefined ? whereItRuns(backend) : { device }),
               context: context ?? contextSize,
               kv: kvType,
+              serving: {}, // with what was measured, which the page compares with its own choices
               machine: measuredMachine,
               gpu: measuredGpu,
             }),

@@ -5,6 +5,7 @@ import type { ModelLocation } from "../../api/api.ts";
 import type { LimitsReport } from "../../limits/report.ts";
 import type { LimitsNames, LimitsOptions } from "./options.ts";
 
+export { meetsSla } from "../../limits/serving-report.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./options.ts";
 
 /** What a device allows a model: a file, a folder, a catalog name or a built-in configuration ("qwen1.5-7b"). */

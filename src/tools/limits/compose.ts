@@ -25,10 +25,12 @@ import {
   withKvBits,
 } from "../../limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../limits/report.ts";
+import type { MeasuredLoad } from "../../limits/serving-report.ts";
 import { checkShape, type ModelShape } from "../../limits/shape.ts";
 import { withModelFile } from "../../load/model-file.ts";
 import { gpuMeasurement } from "../../machine/gpu.ts";
 import { machineMeasurement } from "../../machine/machine.ts";
+import { storedServedLoads } from "../../machine/served-loads.ts";
 import type { ModelHeader } from "../../models/arch.ts";
 import { buildModel } from "../../models/build.ts";
 import { currentPlatform } from "../../platform/current.ts";
@@ -45,6 +47,8 @@ const optionNames: OptionNames<LimitsOptions> = {
   rate: true,
   counting: true,
   speculation: true,
+  serving: true,
+  servedLoads: true,
   measured: true,
   measuredName: true,
   machine: true,
@@ -84,7 +88,18 @@ export async function makeReport(
     counting,
     speculation,
     measured,
+    serving: options.serving,
+    servedLoads: options.servedLoads ?? (await storedLoads(model, options)),
   });
+}
+
+/** A stored result is of the file as it is, on this machine's processor. */
+async function storedLoads(
+  { name, cost, bits }: LimitsModel,
+  { serving, device, weights }: LimitsOptions,
+): Promise<readonly MeasuredLoad[]> {
+  if (!serving || device !== undefined || weights !== undefined) return [];
+  return await storedServedLoads({ name, storedBytes: cost.storedBytes, kvBits: bits.kv });
 }
 
 function checkOptions(options: LimitsOptions): void {

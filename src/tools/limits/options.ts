@@ -6,6 +6,7 @@ import type { Device, MachineMeasurement } from "../../limits/device.ts";
 import type { Rate } from "../../limits/devices.ts";
 import type { GpuMeasurement } from "../../limits/gpu-device.ts";
 import type { Counting } from "../../limits/model-cost.ts";
+import type { MeasuredLoad, ServingOptions } from "../../limits/serving-report.ts";
 
 export interface LimitsOptions {
   /**
@@ -31,6 +32,10 @@ export interface LimitsOptions {
    */
   counting?: Counting | undefined;
   speculation?: SpeculationOptions | undefined;
+  /** Many users at once: how many are served, and what a batch of requests costs. */
+  serving?: ServingOptions | undefined;
+  /** Results of `lantern bench serve` to compare; default: those stored of this model on this machine. */
+  servedLoads?: readonly MeasuredLoad[] | undefined;
   /** The parsed output of `lantern bench --json`, to compare with the limits. */
   measured?: unknown;
   /** Name of `measured` for messages. */

@@ -35,6 +35,11 @@ export function Stops({ label, hint, stops, value, format = plain, onPick }: Pro
   );
 }
 
+/** The stops with one more, if it is none of them. */
+export function withStop(stops: readonly number[], value: number): number[] {
+  return [...new Set([...stops, value])].sort((a, b) => a - b);
+}
+
 function plain(value: number): string {
   return value.toLocaleString("en");
 }

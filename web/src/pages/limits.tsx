@@ -11,7 +11,9 @@ import type { ModelShape } from "../../../src/limits/shape.ts";
 import type { ServedModel } from "../api-types.ts";
 import { Glossary } from "../components/glossary.tsx";
 import { LimitsResults } from "../components/limits-results.tsx";
-import { Stops } from "../components/stops.tsx";
+import { LimitsServing } from "../components/limits-serving.tsx";
+import { LimitsSpeculation } from "../components/limits-speculation.tsx";
+import { Stops, withStop } from "../components/stops.tsx";
 import { client } from "../state/connection.ts";
 import { bytesText, countText } from "../state/format.ts";
 import {
@@ -76,6 +78,8 @@ export function LimitsPage(): JSX.Element {
             onReset={isChanged ? () => put({}) : undefined}
           />
           <LimitsResults report={view.report} />
+          <LimitsSpeculation view={view} onChange={(part) => put({ ...choice, ...part })} />
+          <LimitsServing view={view} onChange={(part) => put({ ...choice, ...part })} />
           <Glossary />
         </>
       )}
@@ -193,10 +197,6 @@ function gqaHint(shape: ModelShape, kvHeads: number): string {
 
 function divisors(number: number): number[] {
   return Array.from({ length: number }, (_, at) => at + 1).filter((one) => number % one === 0);
-}
-
-function withStop(stops: readonly number[], value: number): number[] {
-  return [...new Set([...stops, value])].sort((a, b) => a - b);
 }
 
 interface Facts {

@@ -7,8 +7,10 @@ import { type Device, deviceAt, type MachineMeasurement } from "../../../src/lim
 import { devices } from "../../../src/limits/devices.ts";
 import type { LimitsModel } from "../../../src/limits/limits-model.ts";
 import { shapeState, withKvTimes } from "../../../src/limits/memory.ts";
-import { shapeCost, withKvBits } from "../../../src/limits/model-cost.ts";
+import { type ModelCost, shapeCost, withKvBits } from "../../../src/limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../../src/limits/report.ts";
+import { usualRequest, usualSla } from "../../../src/limits/serving.ts";
+import type { ServingOptions } from "../../../src/limits/serving-report.ts";
 import { type ModelShape, withKvHeads } from "../../../src/limits/shape.ts";
 
 /** The choices; missing ones are defaults. */
@@ -20,6 +22,17 @@ export interface LimitsChoice {
   kv?: number;
   kvHeads?: number;
   context?: number;
+  /** Speculative decoding: the draft (a model's id, or a share of the model's time), 0 to 1, and 0 for the best. */
+  draft?: string;
+  acceptance?: number;
+  draftTokens?: number;
+  /** Many users: their number, what they are promised, the lengths of their requests, and an hour's price. */
+  users?: number;
+  firstTokenMs?: number;
+  rate?: number;
+  prompt?: number;
+  answer?: number;
+  price?: number;
 }
 
 /** A model that the server has loaded. */
@@ -50,7 +63,13 @@ export interface LimitsView {
   readonly kv: number;
   readonly kvHeads: number;
   readonly context: number;
-  readonly report: LimitsReport;
+  readonly draft: string;
+  /** 0: the best number. */
+  readonly askedDraftTokens: number;
+  readonly users: number;
+  readonly price: number;
+  /** Has both a part on speculation and one on many users. */
+  readonly report: LimitsReport & Required<Pick<LimitsReport, "speculation" | "serving">>;
 }
 
 export const thisMachine = "this machine";
@@ -58,6 +77,12 @@ export const thisMachine = "this machine";
 export const anyDevice = "rtx4090";
 const anyModel = "qwen2.5-7b";
 const [namedBits, namedContext, halfBits] = [4, 8192, 16];
+
+/** The acceptance that is usual of a draft from the same family. */
+const usualAcceptance = 0.8;
+export const freeDraft = "0";
+const usualUsers = 8;
+const usualPrice = 1;
 
 const prefix = "loaded ";
 
@@ -76,6 +101,22 @@ export function limitsView(choice: LimitsChoice, { loaded, machine }: LimitsFact
   const made = own ? loadedModel(own, choice) : namedModel(other, choice);
   const { storedBytes } = made.model.cost;
   const context = choice.context ?? own?.contextSize ?? namedContext;
+  const { users = usualUsers, price = usualPrice, acceptance = usualAcceptance } = choice;
+  const draft = draftOf(choice.draft, made.model.bits.kv, made.weights || halfBits);
+  const speculation = {
+    acceptance,
+    draft: draft.cost,
+    ...(choice.draftTokens && { draftTokens: choice.draftTokens }),
+  };
+  const where = device ?? here(own, made.isStored, storedBytes, machine);
+  // Stored results are of the file as it is, on this machine.
+  const isMeasured = made.isStored && !device && made.model.bits.kv === own?.report.model.bits.kv;
+  const report = limitsReport(made.model, where, {
+    context,
+    speculation,
+    serving: servingOf(choice, users, price),
+    servedLoads: isMeasured ? own.report.serving?.measured : [],
+  });
   return {
     model: own ? loadedId(own.id) : other.id,
     device: device?.id ?? thisMachine,
@@ -85,11 +126,43 @@ export function limitsView(choice: LimitsChoice, { loaded, machine }: LimitsFact
     kv: made.model.bits.kv,
     kvHeads: made.model.shape.kvHeads,
     context,
-    report: limitsReport(made.model, device ?? here(own, made.isStored, storedBytes, machine), {
-      context,
-    }),
+    draft: draft.id,
+    askedDraftTokens: choice.draftTokens ?? 0,
+    users,
+    price,
+    report: { ...report, speculation: report.speculation!, serving: report.serving! },
   };
 }
+
+/** A draft of the same widths as the model, or a share of the model's time. */
+function draftOf(
+  id: string | undefined,
+  kv: number,
+  weights: number,
+): { id: string; cost: ModelCost | number } {
+  const named = namedShapes.find((one) => one.id === id);
+  if (named) return { id: named.id, cost: shapeCost(named.shape, { weights, kv }) };
+  const share = Number(id ?? freeDraft);
+  return share >= 0 && share <= 1 ? { id: String(share), cost: share } : { id: freeDraft, cost: 0 };
+}
+
+function servingOf(choice: LimitsChoice, users: number, pricePerHour: number): ServingOptions {
+  const { prompt, answer, firstTokenMs, rate } = choice;
+  return {
+    users,
+    sla: {
+      firstTokenMs: firstTokenMs ?? usualSla.firstTokenMs,
+      tokensPerSecond: rate ?? usualSla.tokensPerSecond,
+    },
+    promptTokens: prompt ?? usualRequest.promptTokens,
+    answerTokens: answer ?? usualRequest.answerTokens,
+    batch: batchRequests,
+    pricePerHour,
+  };
+}
+
+/** The size of an offline batch on the page. */
+const batchRequests = 1000;
 
 /** The device that runs the model; with other bit widths, the processor. */
 function here(
@@ -190,7 +263,7 @@ export function rememberChoice(choice: LimitsChoice): void {
 function checkedChoice(found: unknown): LimitsChoice {
   const choice: Record<string, unknown> = {};
   const fields = Object(found) as Record<string, unknown>;
-  for (const name of ["model", "device"]) {
+  for (const name of ["model", "device", "draft"]) {
     if (typeof fields[name] === "string") choice[name] = fields[name];
   }
   const inRange = (value: unknown, most: number): boolean =>
@@ -203,5 +276,20 @@ function checkedChoice(found: unknown): LimitsChoice {
   if (inRange(fields.context, 1 << 24) && Number.isInteger(fields.context)) {
     choice.context = fields.context;
   }
+  for (const [name, most, isWhole] of otherNumbers) {
+    const value = fields[name];
+    if (inRange(value, most) && (!isWhole || Number.isInteger(value))) choice[name] = value;
+  }
   return choice as LimitsChoice;
 }
+
+const otherNumbers: readonly [name: keyof LimitsChoice, most: number, isWhole: boolean][] = [
+  ["acceptance", 1, false],
+  ["draftTokens", 1024, true],
+  ["users", 1 << 20, true],
+  ["firstTokenMs", 1e6, false],
+  ["rate", 1e4, false],
+  ["prompt", 1 << 20, true],
+  ["answer", 1 << 20, true],
+  ["price", 1e6, false],
+];
