@@ -110,7 +110,9 @@ function useProxyOf(env: Environment): void {
   const names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
   if (!names.some((name) => env[name])) return;
   const { setGlobalProxyFromEnv } = http as Partial<typeof http>; // Node 24.14 and newer
-  if (setGlobalProxyFromEnv) setGlobalProxyFromEnv({ ...env });
+  // A proxy on another machine cannot reach this one's loopback addresses.
+  const direct = [env.NO_PROXY ?? env.no_proxy, "localhost,127.0.0.1,[::1]"].filter(Boolean);
+  if (setGlobalProxyFromEnv) setGlobalProxyFromEnv({ ...env, NO_PROXY: direct.join() });
   else if (!env.NODE_USE_ENV_PROXY) {
     throw new SourceError(
       `download: HTTPS_PROXY or HTTP_PROXY is set, and Node.js ${process.versions.node} does not use it by itself. Set NODE_USE_ENV_PROXY=1 (Node.js 22.21 and newer), or use a newer Node.js`,

@@ -2,6 +2,7 @@
 // levels and thread counts. These take turns, repetition by repetition, so that a machine that warms up or gets busy
 // affects all alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
 
+import type { Command } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
 import { inspect, type ModelInfo, type OptLevel, UsageError } from "../../index.ts";
 import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
@@ -48,6 +49,7 @@ import {
 } from "../profile.ts";
 import { bytesText, countText } from "../text.ts";
 import { defineMatmul } from "./bench-matmul.ts";
+import { defineServe } from "./bench-serve.ts";
 
 interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   model?: string;
@@ -74,6 +76,7 @@ export const benchCommand: CliCommand = {
     "lantern bench -m model.gguf -t 1,2",
     "lantern bench -m model.gguf --level 1,2,3,4 -p 64 -n 16 -r 3 --markdown",
     "lantern bench matmul --type f32,q4_1 -t 1,2 --level 3,4",
+    "lantern bench serve -m model.gguf --users 1,2,4,8 --sla 2s,20",
   ],
   define(command, context) {
     command
@@ -110,11 +113,14 @@ export const benchCommand: CliCommand = {
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
     command.enablePositionalOptions();
-    const inner = command.command("matmul").description("measure single matmuls, in GFLOPS");
-    inner
-      .option("--no-color", noColorHelp)
-      .on("option:no-color", () => command.parent?.setOptionValue("color", false));
-    defineMatmul(inner, context);
+    const inner = (name: string, summary: string): Command =>
+      command
+        .command(name)
+        .description(summary)
+        .option("--no-color", noColorHelp)
+        .on("option:no-color", () => command.parent?.setOptionValue("color", false));
+    defineMatmul(inner("matmul", "measure single matmuls, in GFLOPS"), context);
+    defineServe(inner("serve", "measure what many users of a server get at once"), context);
   },
 };
 

@@ -1,42 +1,32 @@
-// Many users at once: starts `lantern serve` and lets N clients ask it together, for several N. Prints throughput, time
-// to the first token (p50, p99) and every user's speed, and how many users it holds to an agreement: first token within
-// 2 s and 20 tokens/s for each.
+// A long test of the server: starts `lantern serve` and lets more clients than it has slots ask it, with random cancels,
+// bad requests and lost connections. Prints every minute what the server holds, and at the end what is still running.
 //
-//   npm run bench:serve -- MODEL [--users 1,2,4,8,16] [--prompt 64] [--tokens 64] [--rounds 2] [--threads N] [--json]
-//   npm run bench:serve -- MODEL --soak 10       minutes of random cancels, bad requests and lost connections
+//   npm run bench:soak -- MODEL [--minutes 10] [--prompt 64] [--tokens 64] [--threads N]
 //
-// Prompts are random tokens, different for every request: nothing of them is remembered from an earlier one.
+// `lantern bench serve` measures what users get.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
-import { loadavg } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-
-const firstTokenLimitMs = 2000;
-const speedLimit = 20;
 
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    users: { type: "string", default: "1,2,4,8,16" },
     prompt: { type: "string", default: "64" },
     tokens: { type: "string", default: "64" },
-    rounds: { type: "string", default: "2" },
     threads: { type: "string" },
-    soak: { type: "string" },
-    json: { type: "boolean", default: false },
+    minutes: { type: "string", default: "10" },
   },
 });
 const [model] = positionals;
 if (!model) {
-  console.error("usage: npm run bench:serve -- MODEL [--users 1,2,4,8] [--soak MINUTES]");
+  console.error("usage: npm run bench:soak -- MODEL [--minutes 10]");
   process.exit(2);
 }
 const promptTokens = Number(flags.prompt);
 const answerTokens = Number(flags.tokens);
-const userCounts = flags.users.split(",").map(Number);
 
 interface Server {
   readonly url: string;
@@ -79,18 +69,10 @@ function random(seed: number): (below: number) => number {
   };
 }
 
-interface Answer {
-  firstMs: number;
-  tokens: number;
-  /** From the first token to the last. */
-  ms: number;
-}
-
-/** One request; counts its tokens as they come. */
-async function ask(url: string, seed: number, signal?: AbortSignal): Promise<Answer> {
+/** One request, read to its end. */
+async function ask(url: string, seed: number, signal?: AbortSignal): Promise<void> {
   const next = random(seed);
   const prompt = [1, ...Array.from({ length: promptTokens - 1 }, () => 3 + next(200))];
-  const started = performance.now();
   const response = await fetch(`${url}/completion`, {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -103,105 +85,8 @@ async function ask(url: string, seed: number, signal?: AbortSignal): Promise<Ans
     }),
     ...(signal && { signal }),
   });
-  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
-  let [first, last, tokens, rest] = [0, 0, 0, ""];
-  const decoder = new TextDecoder();
-  for await (const piece of response.body!) {
-    rest += decoder.decode(piece, { stream: true });
-    const lines = rest.split("\n");
-    rest = lines.pop()!;
-    for (const line of lines) {
-      if (!line.startsWith("data: ") || line.includes('"stop":true')) continue;
-      first ||= performance.now();
-      last = performance.now();
-      tokens++;
-    }
-  }
-  return { firstMs: first - started, tokens, ms: last - first };
-}
-
-function percentile(values: readonly number[], share: number): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
-}
-
-interface Load {
-  users: number;
-  tokensPerSecond: number;
-  firstP50: number;
-  firstP99: number;
-  /** Tokens/s of the slowest user and of the middle one. */
-  slowest: number;
-  median: number;
-  holds: boolean;
-}
-
-/** Requests so far: every prompt is another one, those that warm up too. */
-let requests = 0;
-
-async function measure(server: Server, users: number): Promise<Load> {
-  const answers: Answer[] = [];
-  let seconds = 0;
-  for (let round = 0; round < Number(flags.rounds); round++) {
-    const started = performance.now();
-    const asked = Array.from({ length: users }, () => ask(server.url, ++requests));
-    answers.push(...(await Promise.all(asked)));
-    seconds += (performance.now() - started) / 1000;
-  }
-  const firsts = answers.map(({ firstMs }) => firstMs);
-  const speeds = answers.map(({ tokens, ms }) => ((tokens - 1) / ms) * 1000);
-  const firstP99 = percentile(firsts, 0.99);
-  const slowest = Math.min(...speeds);
-  return {
-    users,
-    tokensPerSecond: answers.reduce((sum, { tokens }) => sum + tokens, 0) / seconds,
-    firstP50: percentile(firsts, 0.5),
-    firstP99,
-    slowest,
-    median: percentile(speeds, 0.5),
-    holds: firstP99 < firstTokenLimitMs && slowest >= speedLimit,
-  };
-}
-
-async function loads(): Promise<void> {
-  const server = await startServer(Math.max(...userCounts));
-  try {
-    await measure(server, 1); // warms up
-    const before = loadavg()[0]!;
-    const results: Load[] = [];
-    for (const users of userCounts) results.push(await measure(server, users));
-    report(results, before);
-  } finally {
-    server.process.kill("SIGINT");
-  }
-}
-
-function report(results: readonly Load[], load: number): void {
-  if (flags.json) {
-    console.log(JSON.stringify({ model, promptTokens, answerTokens, load, results }));
-    return;
-  }
-  console.log(
-    `${model}: prompts of ${promptTokens} tokens, answers of ${answerTokens}; load ${load.toFixed(2)} before\n`,
-  );
-  console.log("| users | tokens/s | of one user's | first token p50 / p99 | each user | holds |");
-  console.log("|---:|---:|---:|---:|---:|---|");
-  for (const one of results) {
-    const ratio = one.tokensPerSecond / results[0]!.tokensPerSecond;
-    const cells = [
-      one.users,
-      one.tokensPerSecond.toFixed(1),
-      `${ratio.toFixed(2)}x`,
-      `${one.firstP50.toFixed(0)} / ${one.firstP99.toFixed(0)} ms`,
-      `${one.median.toFixed(1)} (slowest ${one.slowest.toFixed(1)})`,
-      one.holds ? "yes" : "no",
-    ];
-    console.log(`| ${cells.join(" | ")} |`);
-  }
-  const most = Math.max(0, ...results.filter(({ holds }) => holds).map(({ users }) => users));
-  console.log(
-    `\n${most} users at once get their first token within ${firstTokenLimitMs / 1000} s and ${speedLimit} tokens/s each.`,
-  );
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${response.status} ${text}`);
 }
 
 /** Things that clients do, wrong ones included. */
@@ -332,5 +217,4 @@ function residentBytes(pid: number): number {
   }
 }
 
-if (flags.soak === undefined) await loads();
-else await soak(Number(flags.soak));
+await soak(Number(flags.minutes));
