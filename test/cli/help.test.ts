@@ -25,6 +25,8 @@ const ownMeaning = [
   "--threads", // of a device, or several counts
   "--tokens",
   "--type",
+  "--url", // of a server that is running, or one to measure
+  "--users", // one number, or several
 ];
 
 /** Each flag's sentences without their defaults, by its long name. */

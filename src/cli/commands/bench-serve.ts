@@ -90,11 +90,7 @@ export function defineServe(command: Command, context: CliContext): void {
       numberFlag({ integer: true, min: 1, max: 1000 }),
       2,
     )
-    .addOption(
-      new Option("--sla <time,rate>", slaHelp.replace(/ \(default.*/, ""))
-        .argParser(slaFlag)
-        .default(usualSla, "2s,20"),
-    )
+    .option("--sla <time,rate>", slaHelp, slaFlag)
     .option(
       "--url <url>",
       "measure this OpenAI-compatible server instead of one in this process; -m then only names the model for the limit. LANTERN_API_KEY is sent as its key",
@@ -106,7 +102,9 @@ export function defineServe(command: Command, context: CliContext): void {
     .addOption(limitOption())
     .addOption(jsonOption())
     .addOption(markdownOption())
-    .action((flags: ServeBenchFlags) => benchServe(flags, context));
+    .action((flags: Omit<ServeBenchFlags, "sla"> & { sla?: Sla }) =>
+      benchServe({ sla: usualSla, ...flags }, context),
+    );
 }
 
 async function benchServe(flags: ServeBenchFlags, context: CliContext): Promise<void> {

@@ -115,7 +115,7 @@ export const limitsCommand: CliCommand = {
         "many users at once: whether so many are served, and how many are at most",
         count,
       )
-      .option("--sla <time,rate>", `many users: ${slaHelp}`, slaFlag)
+      .option("--sla <time,rate>", slaHelp, slaFlag)
       .option("-p, --prompt <n>", "many users: tokens of each prompt (default: 64)", count)
       .option(
         "-n, --predict <n>",
