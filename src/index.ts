@@ -52,8 +52,9 @@ export type {
   PerplexityOptions,
   PerplexityProgress,
   PerplexityResult,
+  QualityPoint,
 } from "./tools/perplexity/api.ts";
-export { perplexity } from "./tools/perplexity/api.ts";
+export { perplexity, perplexityPicture } from "./tools/perplexity/api.ts";
 export type {
   ImatrixOptions,
   ImatrixResult,

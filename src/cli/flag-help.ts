@@ -29,3 +29,5 @@ export function levelHelp(levelDefault?: string): string {
 }
 
 export const bestLevel = "4 where this machine can run it, else 3";
+
+export const plotHelp = "also write a chart";

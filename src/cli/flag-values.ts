@@ -60,3 +60,9 @@ export function onceFlag(text: string, before: string | undefined): string {
   if (before === undefined) return text;
   throw new InvalidArgumentError(`It was given twice, first as '${before}'. Expected it once.`);
 }
+
+/** A parser for the file of a chart. */
+export function svgFlag(text: string): string {
+  if (/\.svg$/i.test(text)) return text;
+  throw new InvalidArgumentError("Expected a file name that ends in .svg.");
+}

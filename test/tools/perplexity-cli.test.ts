@@ -82,3 +82,24 @@ test("nothing is replaced unasked, and never what is read", async () => {
   expect((await run(...args, base, "--force")).code).toBe(0);
   expect(readFileSync(base).length).toBeLessThan(before.length);
 });
+
+test("several models: a table by size, JSON, and a picture", async () => {
+  const terminal = new FakeTerminal();
+  terminal.files.set("text.txt", text);
+  const flags = ["-f", "text.txt", "-c", "40", "--chunks", "2", "-t", "1"];
+  const all = ["perplexity", file.path, file.path, ...flags];
+  expect(await main([...all, "--plot", "p.svg"], terminal, downloads), terminal.stderr).toBe(0);
+  expect(terminal.stdout).toMatch(/^model +type +size +bytes per weight +perplexity\b/);
+  expect(terminal.stdout.match(/^tiny +F32 .* 4\.000 +\d+\.\d{4} +± \d/gm)).toHaveLength(2);
+  expect(terminal.files.get("p.svg")).toMatch(/^<svg [\s\S]*perplexity by size[\s\S]*<\/svg>\n$/);
+  expect(terminal.stderr).toContain("Chart written to p.svg");
+  const json = new FakeTerminal();
+  json.files.set("text.txt", text);
+  expect(await main([...all, "--json"], json, downloads)).toBe(0);
+  const { models } = JSON.parse(json.stdout) as { models: Record<string, unknown>[] };
+  expect(models).toHaveLength(2);
+  expect(models[0]).toMatchObject({ model: "tiny", type: "F32", bytes_per_weight: 4, windows: 2 });
+  const base = await run("-f", "text.txt", "--save-base", "x.base", file.path);
+  expect(base).toMatchObject({ code: 2, out: "" });
+  expect(base.err).toContain("--save-base: got 2 models, expected one");
+});

@@ -1,7 +1,7 @@
 // lantern limits: what a device allows a model: parameters, memory, the least time of prompts and of generated tokens,
 // and the effect of other bit widths, GQA or speculation. src/limits computes the numbers; this file prints them.
 
-import { InvalidArgumentError, Option } from "commander";
+import { Option } from "commander";
 import { messageOf } from "../../base/errors.ts";
 import {
   type LimitsOptions,
@@ -15,8 +15,8 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { jsonHelp } from "../flag-help.ts";
-import { numberFlag } from "../flag-values.ts";
+import { jsonHelp, plotHelp } from "../flag-help.ts";
+import { numberFlag, svgFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
 import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
 import { slaFlag, slaHelp } from "../serving-text.ts";
@@ -132,17 +132,12 @@ export const limitsCommand: CliCommand = {
         "--measured <file>",
         'compare with measured speeds, as "lantern bench --json" prints them',
       )
-      .option("--plot <file.svg>", "also write a chart", svgFlag)
+      .option("--plot <file.svg>", plotHelp, svgFlag)
       .option("--list", "list the models and devices that have a name")
       .option("--json", jsonHelp)
       .action((model: string | undefined, flags: LimitsFlags) => show(model, flags, context));
   },
 };
-
-function svgFlag(text: string): string {
-  if (/\.svg$/i.test(text)) return text;
-  throw new InvalidArgumentError("Expected a file name that ends in .svg.");
-}
 
 async function show(
   model: string | undefined,

@@ -7,17 +7,27 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import {
   type BaseComparison,
   type Estimate,
+  type ModelInfo,
   type PerplexityProgress,
   type PerplexityResult,
   perplexity,
+  perplexityPicture,
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { forceHelp, jsonHelp, textFileHelp, windowHelp, windowsHelp } from "../flag-help.ts";
-import { numberFlag } from "../flag-values.ts";
-import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
+import {
+  forceHelp,
+  jsonHelp,
+  plotHelp,
+  textFileHelp,
+  windowHelp,
+  windowsHelp,
+} from "../flag-help.ts";
+import { numberFlag, svgFlag } from "../flag-values.ts";
+import { addModelFlags, type ModelFlags, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { explanation, locateModel } from "../load-model.ts";
+import { type MeasuredModel, qualityPoint, sizeJson, sizesText } from "../perplexity-sizes.ts";
 import { ShareBar } from "../progress.ts";
 import { durationText, plural, tableText } from "../text.ts";
 
@@ -28,6 +38,7 @@ interface PerplexityFlags extends ModelFlags {
   saveBase?: string;
   force?: boolean;
   special?: boolean;
+  plot?: string;
   json?: boolean;
 }
 
@@ -41,14 +52,18 @@ export const perplexityCommand: CliCommand = {
     "lantern perplexity -m model-Q4_0.gguf -f wiki.test.raw -c 256 --chunks 20",
     "lantern perplexity -m model-F16.gguf -f wiki.test.raw --save-base f16.base",
     "lantern perplexity -m model-Q4_0.gguf --kl-base f16.base",
+    "lantern perplexity model-Q4_0.gguf model-Q8_0.gguf model-F16.gguf -f wiki.test.raw --plot sizes.svg",
   ],
   define(command, context) {
-    defineFlags(command).action((flags: PerplexityFlags) => run(flags, context));
+    defineFlags(command).action((models: string[], flags: PerplexityFlags) =>
+      run(models, flags, context),
+    );
   },
 };
 
 function defineFlags(command: Command): Command {
   addModelFlags(command, defaultModel)
+    .argument("[models...]", "several models, to compare their sizes and perplexities on one text")
     .option("-f, --file <path>", textFileHelp)
     .option("--chunks <n>", windowsHelp, numberFlag({ integer: true, min: 1, max: 1 << 24 }))
     .option(
@@ -66,24 +81,68 @@ function defineFlags(command: Command): Command {
       "how many windows are computed at the same time (default: 1)",
       numberFlag({ integer: true, min: 1, max: 1024 }),
     )
+    .option("--plot <file.svg>", plotHelp, svgFlag)
     .option("--json", jsonHelp);
   const window = command.options.find(({ long }) => long === "--ctx-size")!;
   window.description = windowHelp;
   return command;
 }
 
-async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
+async function run(
+  models: readonly string[],
+  flags: PerplexityFlags,
+  context: CliContext,
+): Promise<void> {
   const { terminal } = context;
   if (flags.file === undefined && flags.klBase === undefined) {
     throw new UsageError(
       "perplexity: got no text, expected a file. Name one with -f, or saved probabilities with --kl-base",
     );
   }
+  const names = [...(flags.model === undefined ? [] : [flags.model]), ...models];
+  if (names.length === 0) names.push(defaultModel);
+  if (names.length > 1 && flags.saveBase !== undefined) {
+    throw new UsageError(
+      `perplexity: --save-base: got ${names.length} models, expected one. Save the base of one model first`,
+    );
+  }
   using interrupt = interruptible(terminal);
-  const { signal } = interrupt;
   const text = await textOf(flags, context);
-  const path = await locateModel(modelOf(flags), context, signal);
-  const progress = showProgress(context);
+  const measured: MeasuredModel[] = [];
+  for (const [index, name] of names.entries()) {
+    const label = names.length === 1 ? "perplexity" : `perplexity, ${index + 1} of ${names.length}`;
+    measured.push(await measure(name, label, text, flags, context, interrupt.signal));
+  }
+  if (flags.plot !== undefined) {
+    await terminal.writeText(flags.plot, await perplexityPicture(measured.map(qualityPoint)));
+  }
+  terminal.out(flags.json ? `${JSON.stringify(allJson(measured))}\n` : allText(measured));
+  if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
+}
+
+function allText(measured: readonly MeasuredModel[]): string {
+  const [one] = measured;
+  return measured.length === 1 ? resultText(one!.result) : sizesText(measured);
+}
+
+/** One model is one object, several are a list. */
+function allJson(measured: readonly MeasuredModel[]): object {
+  const [one] = measured;
+  if (measured.length === 1) return resultJson(one!.result);
+  return { models: measured.map((each) => ({ ...sizeJson(each), ...resultJson(each.result) })) };
+}
+
+async function measure(
+  name: string,
+  label: string,
+  text: string | undefined,
+  flags: PerplexityFlags,
+  context: CliContext,
+  signal: AbortSignal,
+): Promise<MeasuredModel> {
+  const path = await locateModel(name, context, signal);
+  const progress = showProgress(context, label);
+  let info: ModelInfo | undefined;
   try {
     const { contextSize, parallel, ...open } = openOptions(flags);
     const result = await perplexity(path, text, {
@@ -96,13 +155,13 @@ async function run(flags: PerplexityFlags, context: CliContext): Promise<void> {
       replace: flags.force ?? false,
       open,
       signal,
-      onOpen: (info) => {
-        if (flags.explain) terminal.err(explanation(info));
+      onOpen: (opened) => {
+        info = opened;
+        if (flags.explain) context.terminal.err(explanation(opened));
       },
       onProgress: progress.update,
     });
-    progress.done();
-    terminal.out(flags.json ? `${JSON.stringify(resultJson(result))}\n` : resultText(result));
+    return { path, info: info!, result };
   } finally {
     progress.done();
   }
@@ -116,11 +175,14 @@ async function textOf(
   return flags.file === "-" ? await terminal.readInput() : await terminal.readText(flags.file);
 }
 
-function showProgress({ terminal }: CliContext): {
+function showProgress(
+  { terminal }: CliContext,
+  label: string,
+): {
   update(progress: PerplexityProgress): void;
   done(): void;
 } {
-  const bar = new ShareBar(terminal, "perplexity");
+  const bar = new ShareBar(terminal, label);
   let saidMs = terminal.now();
   return {
     update: (progress) => {
@@ -130,7 +192,7 @@ function showProgress({ terminal }: CliContext): {
       bar.update(window / windows, now);
       if (terminal.errIsTerminal || terminal.now() - saidMs < plainLineMs) return;
       saidMs = terminal.now();
-      terminal.err(`perplexity: ${now}\n`);
+      terminal.err(`${label}: ${now}\n`);
     },
     done: () => bar.done(),
   };

@@ -5,6 +5,7 @@
 import type { Command } from "commander";
 import {
   compareQuantized,
+  perplexityPicture,
   type QuantizedComparison,
   type QuantizeOptions,
   type QuantizeResult,
@@ -12,8 +13,15 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { forceHelp, jsonHelp, threadsHelp, windowHelp, windowsHelp } from "../flag-help.ts";
-import { numberFlag, repeatedFlag } from "../flag-values.ts";
+import {
+  forceHelp,
+  jsonHelp,
+  plotHelp,
+  threadsHelp,
+  windowHelp,
+  windowsHelp,
+} from "../flag-help.ts";
+import { numberFlag, repeatedFlag, svgFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ProgressBar, ShareBar } from "../progress.ts";
@@ -33,6 +41,7 @@ interface QuantizeFlags {
   text?: string;
   ctxSize?: number;
   chunks?: number;
+  plot?: string;
   json?: boolean;
 }
 
@@ -84,6 +93,7 @@ function defineFlags(command: Command): Command {
     )
     .option("-c, --ctx-size <n>", windowHelp, numberFlag({ integer: true, min: 4, max: 1 << 24 }))
     .option("--chunks <n>", windowsHelp, numberFlag({ integer: true, min: 1, max: 1 << 24 }))
+    .option("--plot <file.svg>", plotHelp, svgFlag)
     .option("--json", jsonHelp);
 }
 
@@ -98,6 +108,11 @@ async function run(files: Files, flags: QuantizeFlags, context: CliContext): Pro
   if (flags.text !== undefined && (!flags.report || flags.dryRun)) {
     throw new UsageError(
       "quantize: --text needs --report, and --dry-run makes no report. Drop --text or --dry-run",
+    );
+  }
+  if (flags.plot !== undefined && flags.text === undefined) {
+    throw new UsageError(
+      "quantize: --plot draws perplexities, which need --report and --text. Add both, or drop --plot",
     );
   }
   using interrupt = interruptible(terminal);
@@ -119,8 +134,29 @@ async function run(files: Files, flags: QuantizeFlags, context: CliContext): Pro
     flags.report && !flags.dryRun
       ? await comparison(input, files.output, text, flags, context, signal)
       : undefined;
+  if (flags.plot !== undefined && more) {
+    await terminal.writeText(flags.plot, await perplexityPicture(pointsOf(files, result, more)));
+  }
   terminal.out(outputText(result, more, flags));
+  if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
   if (!flags.json && !flags.dryRun) terminal.err(`${writtenText(files.output, result)}\n`);
+}
+
+/** Both files, by their sizes. */
+function pointsOf(
+  { input }: Files,
+  { bytesBefore, bytesAfter, parameters, type }: QuantizeResult,
+  { perplexity: { before, after } }: QuantizedComparison,
+): Parameters<typeof perplexityPicture>[0] {
+  const model = input.split(/[\\/]/).at(-1)!;
+  const point = (label: string, bytes: number, { value, error }: NonNullable<typeof before>) => ({
+    model,
+    label,
+    bytesPerWeight: bytes / parameters,
+    perplexity: value,
+    error,
+  });
+  return [point("before", bytesBefore, before!), point(type, bytesAfter, after!)];
 }
 
 function optionsOf(flags: QuantizeFlags): QuantizeOptions {

@@ -10,12 +10,14 @@ import type { OutputFile } from "../../platform/output-file.ts";
 import type { Platform } from "../../platform/platform.ts";
 import type { BaseFile, BaseSink } from "./base-file.ts";
 import type { PerplexityOptions, PerplexityResult } from "./perplexity.ts";
+import type { QualityPoint } from "./picture.ts";
 
 export type {
   PerplexityOptions,
   PerplexityProgress,
   PerplexityResult,
 } from "./perplexity.ts";
+export type { QualityPoint } from "./picture.ts";
 export type { BaseComparison, Estimate } from "./statistics.ts";
 
 const knownOptions: OptionNames<PerplexityOptions> = {
@@ -100,6 +102,12 @@ function baseOutput(
     finish: async () => await file?.finish(),
     discard: async () => await file?.discard(),
   };
+}
+
+/** Perplexity by bytes per weight, one point for each file, as SVG text. */
+export async function perplexityPicture(points: readonly QualityPoint[]): Promise<string> {
+  const { qualityPicture } = await import("./picture.ts");
+  return qualityPicture(points);
 }
 
 function isModel(model: Model | ModelLocation): model is Model {

@@ -2,8 +2,10 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { qualityPicture } from "../../../src/tools/perplexity/picture.ts";
 import type { QuantizeReport } from "../api-types.ts";
 import { bytesText, digits } from "../state/format.ts";
+import { qualityPoints } from "../state/quality.ts";
 import { ScrollX } from "./scroll-x.tsx";
 
 type Tensor = QuantizeReport["tensors"][number];
@@ -21,6 +23,7 @@ export function QuantizeResults({
         {model} as {report.type}
       </h2>
       <Numbers report={report} />
+      <Quality model={model} report={report} />
       <section class="card">
         <h2>Error of each tensor</h2>
         <Tensors tensors={report.tensors} />
@@ -35,6 +38,27 @@ export function QuantizeResults({
         </p>
       </section>
     </>
+  );
+}
+
+/** Every type of this model that was measured on this text so far. */
+function Quality({ model, report }: { model: string; report: QuantizeReport }): JSX.Element | null {
+  const points = qualityPoints(model, report);
+  if (points.length === 0) return null;
+  const types = points.map(({ label, perplexity }) => `${label} ${perplexity.toFixed(3)}`);
+  return (
+    <section class="card">
+      <h2>Perplexity by size</h2>
+      <p class="hint">
+        Try other types on the same text, and they join the picture. Further down is better, further
+        left is smaller.
+      </p>
+      <img
+        class="picture"
+        src={`data:image/svg+xml,${encodeURIComponent(qualityPicture(points))}`}
+        alt={`Perplexity by size: ${types.join(", ")}`}
+      />
+    </section>
   );
 }
 
