@@ -230,7 +230,7 @@ function largest(most: number, isAllowed: (count: number) => boolean): number {
   return allowed;
 }
 
-export function checkServing({ promptTokens, answerTokens }: RequestSize, sla: Sla): void {
+function checkServing({ promptTokens, answerTokens }: RequestSize, sla: Sla): void {
   checkCount("promptTokens", promptTokens);
   checkCount("answerTokens", answerTokens, 2);
   for (const [name, value] of Object.entries(sla)) {

@@ -19,7 +19,9 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/base/nearest.ts": ["editDistance"],
   "src/catalog/hub-api.ts": ["HubApiError"],
   "src/catalog/resolve.ts": ["findEntries"],
+  "src/cli/bench/users.ts": ["percentile"],
   "src/cli/model-fits.ts": ["bestFirst", "weightType"],
+  "src/cli/perplexity-sizes.ts": ["typeLabel"],
   "src/cli/progress.ts": ["progressFacts"],
   "src/dtypes/table.ts": ["registerDType"],
   "src/engine/rng.ts": ["MersenneTwister"],
@@ -56,6 +58,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/sessions/search.ts": ["searchTerms"],
   "src/tools/convert/metadata.ts": ["sizeLabel"],
   "src/tools/limits/fit.ts": ["probableShare"],
+  "src/tools/perplexity/picture.ts": ["placeLabels"],
   "src/tools/perplexity/statistics.ts": ["percentile"],
   "src/tune/gpu-choose.ts": ["fastestVariant"],
 };
