@@ -64,13 +64,11 @@ export function qualityPicture(points: readonly QualityPoint[]): string {
   });
   const dots = points.map((point, i) => {
     const [cx, cy] = at[i]!;
-    const { perplexity, error = 0, bytesPerWeight } = point;
-    const bar =
-      error > 0
-        ? `<path d="M${px(cx)} ${px(y.at(perplexity + error))}V${px(y.at(y.least(perplexity - error)))}" class="line" style="stroke: ${color(point.model)}; stroke-width: 1"/>`
-        : "";
-    const tip = `${point.model} ${point.label}: ${bytesPerWeight.toFixed(3)} bytes per weight, perplexity ${perplexity.toFixed(3)}`;
-    return `<g><title>${escapeText(tip)}</title>${bar}<circle cx="${px(cx)}" cy="${px(cy)}" r="${radius}" style="fill: ${color(point.model)}"/></g>`;
+    const { perplexity, error, bytesPerWeight } = point;
+    // No error bars: files on one text share most of their error, so bars would hide what differs.
+    const spread = error === undefined ? "" : ` ± ${error.toFixed(3)}`;
+    const tip = `${point.model} ${point.label}: ${bytesPerWeight.toFixed(3)} bytes per weight, perplexity ${perplexity.toFixed(3)}${spread}`;
+    return `<g><title>${escapeText(tip)}</title><circle cx="${px(cx)}" cy="${px(cy)}" r="${radius}" style="fill: ${color(point.model)}"/></g>`;
   });
   const texts = points.map(
     ({ label }, i) =>
@@ -109,8 +107,6 @@ interface Axis {
   readonly ticks: readonly number[];
   readonly isLog: boolean;
   at(value: number): number;
-  /** A value that is on the axis. */
-  least(value: number): number;
 }
 
 /** From 0, so that half the size is half the way. */
@@ -121,7 +117,6 @@ function xAxis(values: readonly number[]): Axis {
     ticks: Array.from({ length: Math.round(end / step) + 1 }, (_, i) => i * step),
     isLog: false,
     at: (value) => frame.left + (value / end) * (frame.right - frame.left),
-    least: (value) => value,
   };
 }
 
@@ -141,7 +136,6 @@ function yAxis(values: readonly number[]): Axis {
     ticks: (isLog ? powers : linear).filter((value) => value >= from && value <= to),
     isLog,
     at: (value) => frame.bottom - share(value) * (frame.bottom - frame.top),
-    least: (value) => Math.max(value, from),
   };
 }
 
