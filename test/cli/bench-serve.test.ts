@@ -1,6 +1,8 @@
 // lantern bench serve: a server in this process, and servers of others, made up here: what is asked, what is printed
 // and stored, and what it says when a server does not answer as it should. No time is asserted.
 
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { percentile, promptSource } from "../../src/cli/bench/users.ts";
 import { main } from "../../src/cli/main.ts";
@@ -89,6 +91,22 @@ describe("a server in this process", () => {
       const report = await limits(file.path, { ...other, serving: {} });
       expect(report.serving!.measured).toEqual([]);
     }
+  });
+
+  test("a damaged file of results is none", async () => {
+    const place = join(remembered.folder, "serving.json");
+    const stored = JSON.parse(readFileSync(place, "utf8")) as { loads: object[] };
+    const bad = [null, 7, {}, { ...stored.loads[0], users: -1 }, { ...stored.loads[0], at: 5 }];
+    const measuredWith = async (text: string): Promise<number> => {
+      writeFileSync(place, text);
+      const options = { machine: madeUpMachine, serving: {} };
+      return (await limits(file.path, options)).serving!.measured.length;
+    };
+    expect(
+      await measuredWith(JSON.stringify({ ...stored, loads: [...bad, stored.loads[1]] })),
+    ).toBe(1);
+    expect(await measuredWith(JSON.stringify({ ...stored, cpu: "another" }))).toBe(0);
+    expect(await measuredWith("{")).toBe(0);
   });
 
   test("more than the context is refused before anything is loaded", async () => {

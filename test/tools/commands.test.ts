@@ -160,6 +160,7 @@ const cases: Readonly<Record<string, readonly Case[]>> = {
       /importance matrix/,
     ],
     ["no such imatrix", q("tiny.gguf", "o.gguf", "Q4_0", "--imatrix", "no.gguf"), 3, /no\.gguf/],
+    ["a chart without a text", q("tiny.gguf", "o.gguf", "Q4_0", "--plot", "p.svg"), 2, /--text/],
     ["a text without a report", q("tiny.gguf", "o.gguf", "Q4_0", "-f", "text.txt"), 2, /--report/],
     [
       "a text that is not there",
@@ -343,8 +344,9 @@ describe("what is right", () => {
     expect(matrix.err).toMatch(/^i\.gguf: 14 matrices, 2 windows of 32 tokens/m);
 
     const args = q("tiny.gguf", "q8.gguf", "Q8_0", "--imatrix", "i.gguf", "--report", "--json");
-    const report = await lantern(...args, "-f", "text.txt", ...measure);
+    const report = await lantern(...args, "-f", "text.txt", ...measure, "--plot", "sizes.svg");
     expect(report.code).toBe(0);
+    expect(readFileSync(join(folder, "sizes.svg"), "utf8")).toMatch(/<svg [\s\S]*>Q8_0<\/text>/);
     const { type, perplexity, tensors } = JSON.parse(report.out) as {
       type: string;
       perplexity: Record<"before" | "after", { value: number; error: number }>;

@@ -73,6 +73,12 @@ describeBrowser("the Quantize page", () => {
     expect(await shown("Perplexity").locator("b").innerText()).toBe(
       `${own.perplexity.value.toFixed(3)} ± ${own.perplexity.error.toFixed(3)}`,
     );
+    const types = `Q8_0 ${own.perplexity.value.toFixed(3)}`;
+    const picture = page.getByRole("img", { name: new RegExp(`^Perplexity by size: .*${types}`) });
+    await picture.waitFor();
+    expect(
+      await picture.evaluate((image) => (image as HTMLImageElement).naturalWidth),
+    ).toBeTruthy();
     expect(await shown("Speed limit").innerText()).toContain("has not been measured");
     for (const [name, viewport] of Object.entries(screens)) {
       await page.setViewportSize(viewport);
