@@ -43,6 +43,7 @@ export function catalogLibrary(
     if (!found) throw unknownModel(name);
     return found;
   };
+  const elsewhere = new Map<string, string>(); // where models were opened that are not in the list
   // The page polls while a task runs; headers need not be read again each time.
   let fits: { of: string; until: number; models: Promise<FittedModel[]> } | undefined;
   const fitted = async (listings: readonly ModelListing[]): Promise<FittedModel[]> => {
@@ -73,6 +74,7 @@ export function catalogLibrary(
       const listed = (await all()).get(name)?.path;
       const path = listed ?? atStart(name)?.location ?? known;
       if (path === undefined) throw unknownModel(name);
+      elsewhere.set(name, path);
       const { contextSize, ...options } = openOptions(flags);
       // The template and context of the command line do not apply to other models.
       const first = atStart(name);
@@ -86,7 +88,7 @@ export function catalogLibrary(
     async locate(id) {
       // An unreadable cache folder must not prevent serving models from elsewhere.
       const listed = await all().catch(() => undefined);
-      return listed?.get(id)?.path ?? atStart(id)?.location;
+      return listed?.get(id)?.path ?? atStart(id)?.location ?? elsewhere.get(id);
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);

@@ -171,7 +171,8 @@ export class SessionStore {
 
   /** The model that answers in a session, by its name and its file. This does not count as a change of the session. */
   rememberModel(id: string, name: string, file: string | undefined): void {
-    if (this.session(id).model === name && this.modelFile(id) === file) return;
+    const isSame = this.session(id).model === name;
+    if (isSame && (file === undefined || this.modelFile(id) === file)) return;
     this.#write(() =>
       this.#database.run(
         "UPDATE sessions SET model = ?, model_file = ? WHERE id = ?",

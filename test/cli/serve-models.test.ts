@@ -103,8 +103,9 @@ test("-m twice serves both; a request chooses by name or alias, the first answer
   });
   expect(await request(`${url}/props?model=talk`)).toMatchObject({ model_path: "talk.gguf" });
   const metrics = await (await fetch(`${url}/metrics`)).text();
-  expect(metrics).toContain('lantern_generated_tokens_total{model="writer"} 3\n');
-  expect(metrics).toMatch(/lantern_time_to_first_token_seconds_count\{model="talk"\} 3\n/);
+  expect(metrics).toContain('lantern_queue_seconds_count{model="writer"} 2\n');
+  expect(metrics).toMatch(/lantern_prompt_tokens_total\{model="writer"\} [1-9]/);
+  expect(metrics).toMatch(/lantern_queue_seconds_bucket\{model="talk",le="\+Inf"\} 3\n/);
   expect(metrics).toContain('lantern_engine_up{model="talk"} 1\n');
 }, 60_000);
 
@@ -126,9 +127,12 @@ describe("a conversation", () => {
   const v1 = (url: string): string => `${url}/lantern/v1`;
 
   test("has its page's model, which is loaded again after a restart; without its file nothing is lost", async () => {
-    const first = await serve(["--story-model", story.path, "--chat-model", chat.path, ...state]);
+    const first = await serve([
+      ...["--story-model", story.path, "--chat-model", chat.path, "-a", "writer", "-a", "talker"],
+      ...state,
+    ]);
     expect(await request(`${v1(first.url)}/models`)).toMatchObject({
-      pages: { story: "tale", chat: "talk" },
+      pages: { story: "writer", chat: "talker" },
     });
     const { id } = await request(`${v1(first.url)}/sessions`, "POST", { mode: "chat" }, 201);
     const ask = async (url: string, status = 201): Promise<Record<string, unknown>> =>
@@ -144,29 +148,28 @@ describe("a conversation", () => {
         if (run === null) return;
       }
     };
-    expect(await ask(first.url)).toMatchObject({ run: { model: "talk" } });
+    expect(await ask(first.url)).toMatchObject({ run: { model: "talker" } });
     await ended(first.url);
     await first.stop();
 
-    // Another model is served first, under a name of its own.
-    const second = await serve(["-m", story.path, ...state]);
-    expect(await request(`${v1(second.url)}/sessions/${id}`)).toMatchObject({ model: "talk" });
+    // Under another name, it is known by its file.
+    const second = await serve(["-m", story.path, "-m", chat.path, ...state]);
+    expect(await request(`${v1(second.url)}/sessions/${id}`)).toMatchObject({ model: "talker" });
     expect(await ask(second.url)).toMatchObject({ run: { model: "talk" } });
     await ended(second.url);
-    const { data } = await request<{ data: { id: string }[] }>(`${second.url}/v1/models`);
-    expect(data.map((model) => model.id)).toEqual(["tale", "talk"]);
+    const exported = await fetch(`${v1(second.url)}/sessions/${id}/export`);
+    expect(await exported.text()).not.toContain(".gguf"); // a path is this machine's own
     await second.stop();
 
-    // Under another name, it is known by its file.
-    const third = await serve(["-m", story.path, "-m", chat.path, "-a", "x", "-a", "y", ...state]);
-    expect(await ask(third.url)).toMatchObject({ run: { model: "y" } });
-    await ended(third.url);
-    const exported = await fetch(`${v1(third.url)}/sessions/${id}/export`);
-    expect(await exported.text()).not.toContain(".gguf"); // a path is this machine's own
-    await third.stop();
-
-    chat.remove();
+    // It is not served any more, and loaded again from its file.
     const last = await serve(["-m", story.path, ...state]);
+    expect(await ask(last.url)).toMatchObject({ run: { model: "talk" } });
+    await ended(last.url);
+    const { data } = await request<{ data: { id: string }[] }>(`${last.url}/v1/models`);
+    expect(data.map((model) => model.id)).toEqual(["tale", "talk"]);
+
+    await request(`${v1(last.url)}/models/unload`, "POST", { name: "talk" });
+    chat.remove();
     const { error } = (await ask(last.url, 409)) as { error: { message: string } };
     expect(error.message).toMatch(
       /^this conversation is held with talk \(talk\.gguf\), which is not loaded: .*no file.*Load it on the Models page, or choose another model/i,

@@ -47,7 +47,7 @@ export const rest: readonly string[] = [
   // A copy of the sources, compiled and run.
   "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bin,commands,machine,make-model,profile,signals,verify}.test.ts",
+  "test/cli/{bench,bin,commands,machine,make-model,profile,serve-models,signals,verify}.test.ts",
   "test/engine/{lifetime,profile,watchdog}.test.ts",
   "test/faults/**",
   "test/package/{package,sea}.test.ts",
