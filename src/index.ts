@@ -39,7 +39,7 @@ export { machineCodeInfo } from "./machine/native.ts";
 export { type ServedModel, storeServedLoads } from "./machine/served-loads.ts";
 export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
-export { benchMatmul, matmulBenchShape } from "./tools/bench/api.ts";
+export { benchMatmul, matmulBenchShape, matmulTiles } from "./tools/bench/api.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";
 export { convert } from "./tools/convert/api.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./tools/limits/api.ts";

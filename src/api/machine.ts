@@ -76,6 +76,14 @@ export interface MatmulBenchOptions {
   threads: number;
   /** How long to measure; at least one matmul is computed. */
   seconds: number;
+  /** The register tile, rows x tokens; default: what the opt level would use. Opt level 1 has none. */
+  tile?: RegisterTile;
+}
+
+/** B0 rows of the weights and B1 tokens, whose sums a kernel keeps in registers. */
+export interface RegisterTile {
+  rows: number;
+  tokens: number;
 }
 
 export interface MatmulSpeed {

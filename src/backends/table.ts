@@ -2,6 +2,7 @@
 
 import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
+import type { RowTile } from "../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { Backend } from "./backend.ts";
 import { cpuArithmetic } from "./cpu/arithmetic.ts";
@@ -23,6 +24,8 @@ export interface BackendRequest {
   readonly startThread: (() => EngineThread) | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
+  /** The register tile of opt level 2, where it is not the default. */
+  readonly rowTile?: RowTile | undefined;
   /** What idle threads should do, where that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;
   /** Why these were chosen, for --explain. */
@@ -60,14 +63,17 @@ function codeOf(
 const entries: BackendEntry[] = [
   {
     name: "cpu",
-    available: ({ level, native = "it was not asked for" }) => {
-      if (level === 1) return "opt level 1 is the reference";
+    available: (request) => {
+      const { level, native = "it was not asked for" } = request;
+      if (level === 1) {
+        return isThreaded(request) ? true : "opt level 1 on one thread is the reference";
+      }
       if (level === 4 && typeof native === "string") return `no machine code: ${native}`;
       return detectWasmFeatures().simd ? true : "this engine's WebAssembly has no SIMD";
     },
     create: ({ level, native, profile = false, ...request }) => {
       const code = codeOf(level, native);
-      return new CpuBackend({ ...request, level: level === 2 ? 2 : 3, native: code, profile });
+      return new CpuBackend({ ...request, level: level === 4 ? 3 : level, native: code, profile });
     },
   },
   {
@@ -83,6 +89,11 @@ const entries: BackendEntry[] = [
   },
   { name: "reference", available: () => true, create: () => new ReferenceBackend() },
 ];
+
+/** Whether more than one thread computes. */
+function isThreaded({ threads, startThread }: BackendRequest): boolean {
+  return threads > 1 && startThread !== undefined && detectWasmFeatures().threads;
+}
 
 export function allBackends(): readonly BackendEntry[] {
   return entries;

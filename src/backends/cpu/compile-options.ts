@@ -2,6 +2,7 @@
 
 import type { Plan } from "../../graph/plan.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
+import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
 import type { Arena } from "./memory/arena.ts";
@@ -19,4 +20,8 @@ export interface CompileOptions {
   /** Makes machine code for it, and for other kernels where possible; undefined: all kernels are WebAssembly. */
   readonly native: NativeCompiler | undefined;
   readonly choose: ChooseMatmul;
+  /** Opt level 1: no kernels. Matmuls are plain TypeScript on all threads, other ops the reference. */
+  readonly plain: boolean;
+  /** The register tile of weights that are not in row panels; undefined: the default. */
+  readonly rowTile: RowTile | undefined;
 }

@@ -12,7 +12,7 @@ import { type CachePlace, placeCache } from "./memory/cache-place.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
 import { WIDE_QUERIES } from "./ops/attention-passes.ts";
 import { MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
-import type { Chosen, MatmulCompiler } from "./ops/matmul-node.ts";
+import { type Chosen, isMatmul, type MatmulCompiler } from "./ops/matmul-node.ts";
 import type { InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";
 import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
@@ -71,7 +71,7 @@ class Compiler implements MatmulCompiler {
       ...table,
       at: arena.allocate(this.rows * kv.tableLength * 4, "work", "block tables of the batch"),
     }));
-    for (const make of elementwiseKernels) this.kernel(make(WIDTH));
+    if (!options.plain) for (const make of elementwiseKernels) this.kernel(make(WIDTH));
   }
 
   run(): Compiled {
@@ -156,7 +156,8 @@ class Compiler implements MatmulCompiler {
   }
 
   #node(node: GraphNode): void {
-    const made = lowerNode(this, node);
+    const isPlain = this.options.plain && !isMatmul(node);
+    const made = isPlain ? "opt level 1 has no kernels" : lowerNode(this, node);
     if (typeof made !== "string") this.#instructions.push(made);
     else {
       this.#explain.push(`${node.name}: reference (${made})`);

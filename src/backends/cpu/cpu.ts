@@ -1,7 +1,7 @@
 // The CPU backend: kernels generated at run time (src/kernels), as WebAssembly SIMD or machine code, on as many threads as it
 // is given, over one shared memory. A batch allocates nothing and sends no messages between threads.
 //
-// Opt level 2 multiplies row by row (any type). Opt level 3 packs weights into row panels where their type has a tiled
+// Opt level 1 computes in plain TypeScript, matmuls on all threads. Opt level 2 multiplies row by row (any type). Opt level 3 packs weights into row panels where their type has a tiled
 // kernel. Machine code (native/) makes opt level 4 of it.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
@@ -15,6 +15,7 @@ import { detectWasmFeatures, type WasmFeatures } from "../../kernels/features.ts
 import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
+import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread, NativeAccess } from "../../platform/platform.ts";
 import {
   type Backend,
@@ -53,8 +54,8 @@ import { RecordWriter } from "./threads/records.ts";
 import type { BatchEnd, Idle, TeamMember } from "./threads/team.ts";
 
 export interface CpuOptions {
-  /** The opt level. 2: SIMD, row by row; 3: register tiles. */
-  level: 2 | 3;
+  /** The opt level. 1: plain TypeScript; 2: SIMD, row by row; 3: row panels. */
+  level: 1 | 2 | 3;
   threads: number;
   /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
   startThread: (() => EngineThread) | undefined;
@@ -64,6 +65,8 @@ export interface CpuOptions {
   idle?: Idle | undefined;
   /** Which kernels compute which matmul; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
+  /** The register tile of weights that are not in row panels; undefined: the default of opt level 2. */
+  rowTile?: RowTile | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
   /** Notes on the choices above, for --explain. */
@@ -109,7 +112,7 @@ export class CpuBackend implements Backend {
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
-    this.#native = level === 2 ? "opt level 2 has no matmul kernels" : native;
+    this.#native = level === 3 ? native : `opt level ${level} has no machine code`;
     this.#wasm = wasm;
     this.#isThreaded = wasm.threads && options.startThread !== undefined;
     this.#options = options;
@@ -360,6 +363,7 @@ export class CpuBackend implements Backend {
     const {
       level,
       choose,
+      rowTile,
       profile: records = false,
       memoryStart = 0,
       far = farLimits,
@@ -371,7 +375,8 @@ export class CpuBackend implements Backend {
       plan,
       kv,
       threads: this.threads,
-      tiled: level === 3,
+      level,
+      rowTile,
       native,
       wasm: this.#wasm,
       choose: isLost ? undefined : choose,

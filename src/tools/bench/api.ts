@@ -1,7 +1,7 @@
 // The public API of the matmul benchmark. Backends and kernels are loaded when it is called: a page that only opens
 // models, whose backends run on other threads, never loads them here.
 
-import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
+import type { MatmulBenchOptions, MatmulSpeed, RegisterTile } from "../../api/api.ts";
 
 /** The default size, for `lantern bench matmul` and the bench cases of test/conformance. */
 export const matmulBenchShape: Readonly<Pick<MatmulBenchOptions, "n" | "k" | "m">> = {
@@ -14,4 +14,12 @@ export const matmulBenchShape: Readonly<Pick<MatmulBenchOptions, "n" | "k" | "m"
 export async function benchMatmul(options: MatmulBenchOptions): Promise<MatmulSpeed> {
   const { measureMatmul } = await import("./matmul.ts");
   return await measureMatmul(options);
+}
+
+/** The register tiles that an opt level has for a matmul on this machine; [] for opt level 1. */
+export async function matmulTiles(
+  options: Pick<MatmulBenchOptions, "type" | "n" | "k" | "m" | "level">,
+): Promise<RegisterTile[]> {
+  const { tilesOf } = await import("./matmul.ts");
+  return await tilesOf(options);
 }

@@ -2,7 +2,7 @@
 // graph of one matmul (and the embedding that feeds it) like a model's batches. So it includes what a model pays:
 // rounding the activations, and the threads' barriers. A composition root like open.ts.
 
-import type { MatmulBenchOptions, MatmulSpeed } from "../../api/api.ts";
+import type { MatmulBenchOptions, MatmulSpeed, RegisterTile } from "../../api/api.ts";
 import { type Backend, evenRoom } from "../../backends/backend.ts";
 import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { ModelError, UsageError } from "../../base/errors.ts";
@@ -18,6 +18,7 @@ import {
   matmulName,
   uploadSample,
 } from "../../tune/matmul-graph.ts";
+import { registerTiles, tileRequest } from "./tile.ts";
 
 /** The fraction of the measuring time for the warm-up. */
 const warmupShare = 0.25;
@@ -27,8 +28,10 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
   const { n, k, m, threads, seconds } = options;
   const dtype = checkedType(options);
   const platform = await currentPlatform();
+  const optLevel = await chooseOptLevel(options, platform);
   const backend = chooseBackend({
-    ...(await chooseOptLevel(options, platform)),
+    ...optLevel,
+    ...tileRequest(options.tile, { dtype: dtype.name, n, k, m, ...optLevel }),
     threads,
     startThread: () => platform.startThread("compute"),
   });
@@ -58,7 +61,17 @@ export async function measureMatmul(options: MatmulBenchOptions): Promise<Matmul
   }
 }
 
-function checkedType({ type, k }: MatmulBenchOptions): DType {
+/** The register tiles that this opt level has for this matmul on this machine. */
+export async function tilesOf(
+  options: Pick<MatmulBenchOptions, "type" | "n" | "k" | "m" | "level">,
+): Promise<RegisterTile[]> {
+  const { n, k, m } = options;
+  const dtype = checkedType(options).name;
+  const optLevel = await chooseOptLevel(options, await currentPlatform());
+  return registerTiles({ dtype, n, k, m, ...optLevel });
+}
+
+function checkedType({ type, k }: Pick<MatmulBenchOptions, "type" | "k">): DType {
   const dtype = dtypeByName(type);
   if (!dtype) {
     const known = allDTypes().map(({ name }) => name);

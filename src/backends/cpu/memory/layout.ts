@@ -6,6 +6,7 @@ import type { Plan } from "../../../graph/plan.ts";
 import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
 import type { WasmFeatures } from "../../../kernels/features.ts";
 import { type ChooseMatmul, defaultChoice } from "../../../kernels/matmul-variants.ts";
+import type { RowTile } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { type KernelTarget, wasmTarget } from "../../../kernels/target.ts";
 import type { KvCacheOptions } from "../../backend.ts";
 import { type Compiled, compileProgram } from "../compile.ts";
@@ -21,8 +22,10 @@ export interface LayoutRequest {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
   readonly threads: number;
-  /** Pack weights into row panels, where their type has them. */
-  readonly tiled: boolean;
+  /** 1: plain TypeScript. 3: weights are packed into row panels, where their type has them. */
+  readonly level: 1 | 2 | 3;
+  /** The register tile of weights that are not in row panels; undefined: the default. */
+  readonly rowTile: RowTile | undefined;
   /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
   readonly wasm: WasmFeatures;
@@ -63,11 +66,13 @@ export function layOut(request: LayoutRequest): Layout | string {
   const { memoryStart: start, guard } = request;
   const far = native && memory64 ? request.far : undefined;
   const arena = new Arena({ shared, memory64, start, guard, far });
-  const weights = new WeightStore(arena, target, request.tiled);
+  const weights = new WeightStore(arena, target, request.level === 3);
   const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
-  const program = compileProgram({ plan, kv, arena, weights, threads, target, native, choose });
+  const { rowTile } = request;
+  const how = { native, choose, rowTile, plain: request.level === 1 };
+  const program = compileProgram({ plan, kv, arena, weights, threads, target, ...how });
   const compiled = withPackKernels(program, packing, native);
   const job = native && nativeJob(native, compiled, arena, threads);
   if (typeof job === "string") return job;

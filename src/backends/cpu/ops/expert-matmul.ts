@@ -8,6 +8,7 @@
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import { dotRowsFor } from "./dot-rows.ts";
 import { isOneRow } from "./expert-activations.ts";
 import { type ExpertGroups, readGroups } from "./expert-groups.ts";
 import {
@@ -120,7 +121,7 @@ export function expertRows(i: MatmulRows, c: ExecutorContext): Executor {
   const { perToken } = own;
   const { slots } = own.groups;
   const groups = readGroups(own.groups, c);
-  const kernel = c.kernels[i.kernel]!;
+  const kernel = dotRowsFor(i, c);
   const dtype = dtypeByName(i.dtype)!;
   const blocks = i.k / dtype.blockElems;
   const scratch = i.scratch + c.thread * i.scratchBytes;

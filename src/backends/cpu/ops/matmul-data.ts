@@ -81,10 +81,11 @@ export interface TiledMatmul extends Matmul {
   readonly scratchBytes: number;
 }
 
-/** The generic matmul, for any type: each row is dequantized, then multiplied. */
+/** The generic matmul, for any type: each row is dequantized, then multiplied. F32 rows are multiplied where they are. */
 export interface MatmulRows extends Matmul {
   readonly op: "matmul_rows";
-  readonly kernel: string;
+  /** undefined: plain TypeScript, opt level 1. */
+  readonly kernel: string | undefined;
   readonly dtype: string;
   readonly x: number;
   readonly w: number;

@@ -3,11 +3,13 @@
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
-import type {
-  MatmulChoice,
-  MatmulProblem,
-  MatmulVariant,
+import {
+  type MatmulChoice,
+  type MatmulProblem,
+  type MatmulVariant,
+  variantById,
 } from "../../../kernels/matmul-variants.ts";
+import { rowBlockOf } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
 import { activationBlockBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
@@ -36,6 +38,7 @@ import {
   type MatmulCompiler,
   type MatmulNode,
 } from "./matmul-node.ts";
+import { type MatmulRowTiles, rowTileKernels, rowTileScratch } from "./matmul-row-tiles.ts";
 
 /** Bytes of a vector register of WebAssembly, for kernels that are not made for the target. */
 export const WIDTH = 16;
@@ -56,7 +59,7 @@ export class MatmulLowering {
     this.#activations = new MatmulActivations(compiler);
   }
 
-  lower(node: MatmulNode): MatmulBlocks | MatmulFloats | MatmulRows {
+  lower(node: MatmulNode): MatmulBlocks | MatmulFloats | MatmulRows | MatmulRowTiles {
     const placed = this.#c.options.weights.get(node.weight);
     if (placed.blocks) return this.#blocks(node, placed.blocks);
     if (placed.floats) return this.#floats(node, placed.floats);
@@ -168,15 +171,18 @@ export class MatmulLowering {
   /** One choice, and one table of it, for all equal lists of problems, since layers are alike. */
   #choose(problems: readonly MatmulProblem[]): Chosen {
     const key = problems.map(({ dtype, n, k }) => `${dtype} ${n} ${k}`).join(", ");
+    const { threads, choose } = this.#c.options;
+    return this.#choiceNamed(key, () => choose(problems, this.#c.rows, threads));
+  }
+
+  #choiceNamed(key: string, choose: () => MatmulChoice): Chosen {
     const known = this.#chosen.get(key);
     if (known) return known;
-    const { arena, threads, choose } = this.#c.options;
-    const choice = choose(problems, this.#c.rows, threads);
+    const choice = choose();
     for (const note of choice.notes) this.#c.explain(note);
-    const chosen = {
-      choice,
-      table: arena.allocate((this.#c.rows + 1) * 4, "work", `choice for ${key}`),
-    };
+    const bytes = (this.#c.rows + 1) * 4;
+    const table = this.#c.options.arena.allocate(bytes, "work", `choice for ${key}`);
+    const chosen = { choice, table };
     this.#chosen.set(key, chosen);
     return chosen;
   }
@@ -186,14 +192,18 @@ export class MatmulLowering {
     return [...this.#chosen.values()];
   }
 
-  #rowByRow(node: MatmulNode, raw: number): MatmulRows {
+  #rowByRow(node: MatmulNode, raw: number): MatmulRows | MatmulRowTiles {
     const { dtype } = node.weight;
-    this.#c.explain(`${node.name}: dot_rows (rows of ${dtype.name} unpacked one by one)`);
+    const { plain, rowTile } = this.#c.options;
+    const isInteger = !plain && rowBlockOf(dtype.name) !== undefined;
+    if (node.op === "matmul" && (isInteger || rowTile)) return this.#rowTiles(node, raw, isInteger);
+    const how = dtype.asFloat32 ? "row by row" : `rows of ${dtype.name} unpacked one by one`;
+    this.#c.explain(`${node.name}: ${plain ? "plain TypeScript" : "dot_rows"} (${how})`);
     const scratchBytes = this.#activations.longestRow() * 4;
     return {
       op: "matmul_rows",
       ...this.#shape(node),
-      kernel: this.#c.kernel(dotRows(WIDTH)),
+      kernel: plain ? undefined : this.#c.kernel(dotRows(WIDTH)),
       dtype: dtype.name,
       x: this.#activations.rounded(node.x, node.weight),
       ...(node.op === "matmul_id" && { experts: this.#expertRows(node) }),
@@ -202,6 +212,42 @@ export class MatmulLowering {
       scratch: this.#activations.perThread("rows", scratchBytes),
       scratchBytes,
     };
+  }
+
+  /** In register tiles over the rows of the file; blocks as integers, where the type has them. */
+  #rowTiles(node: NodeOf<"matmul">, raw: number, isInteger: boolean): MatmulRowTiles {
+    const { target, rowTile: tile = { rows: 1, tokens: 1 } } = this.#c.options;
+    const { dtype } = node.weight;
+    const shape = this.#shape(node);
+    const columns = colsOf(node);
+    const integers = isInteger ? { dtype: dtype.name, target } : undefined;
+    const how = isInteger ? "integers" : "floats";
+    const tileText = `register tile ${tile.rows}x${tile.tokens}`;
+    this.#c.explain(`${node.name}: ${dtype.name} as ${how}, rows as in the file, ${tileText}`);
+    const scratchBytes = rowTileScratch(this.#activations.longestRow());
+    return {
+      op: "matmul_row_tiles",
+      ...shape,
+      tile,
+      kernels: rowTileKernels(this.#c, tile, shape.n, integers),
+      dtype: dtype.name,
+      x: isInteger
+        ? this.#activations.quantized(node.x, 1, this.#chooseTokens(tile.tokens))
+        : this.#activations.rounded(node.x, node.weight),
+      tokenBytes: isInteger ? (columns / 32) * activationBlockBytes(false, WIDTH) : columns * 4,
+      w: raw,
+      rowBytes: bytesFor(dtype, columns),
+      scratch: this.#activations.perThread("row tiles", scratchBytes),
+      scratchBytes,
+    };
+  }
+
+  /** The same token tile for every number of tokens: how activations are interleaved. */
+  #chooseTokens(tokens: number): Chosen {
+    const key = `row tiles of ${tokens} tokens`;
+    const variant = { ...variantById("4s.compact")!, id: key, tokens };
+    const byTokens = Array.from({ length: this.#c.rows + 1 }, () => 0);
+    return this.#choiceNamed(key, () => ({ variants: [variant], byTokens, notes: [] }));
   }
 
   #shape(node: MatmulNode) {

@@ -4,6 +4,7 @@
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, rowCount } from "../executor.ts";
+import { dotRowsFor } from "./dot-rows.ts";
 import { expertMatmul, expertRows } from "./expert-matmul.ts";
 import type { Matmul, MatmulRows, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 import { addBias, tiledMatmul } from "./matmul-run.ts";
@@ -113,13 +114,14 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
 
 export const matmulRows: InstructionDef<MatmulRows> = {
   access: asOne(),
-  kernels: ({ kernel }) => [kernel],
+  kernels: ({ kernel }) => (kernel === undefined ? [] : [kernel]),
   code: "wasm",
 
   execute(i, c) {
     if (i.experts) return expertRows(i, c);
-    const kernel = c.kernels[i.kernel]!;
+    const kernel = dotRowsFor(i, c);
     const dtype = dtypeByName(i.dtype)!;
+    const isFloat = dtype.asFloat32 !== undefined;
     const blocks = i.k / dtype.blockElems;
     const scratch = i.scratch + c.thread * i.scratchBytes;
     const floats = c.views.f32.subarray(scratch / 4, scratch / 4 + i.k);
@@ -133,8 +135,9 @@ export const matmulRows: InstructionDef<MatmulRows> = {
         const end = bounds[chunk + 1]!;
         const bytes = c.views.u8.subarray(i.w + start * i.rowBytes, i.w + end * i.rowBytes);
         for (let row = start; row < end; row++) {
-          dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
-          kernel(scratch, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
+          const w = isFloat ? i.w + row * i.rowBytes : scratch;
+          if (!isFloat) dtype.dequantize(bytes, (row - start) * i.rowBytes, floats, 0, blocks);
+          kernel(w, i.x, i.out + row * 4, i.k, tokens, i.k * 4, i.n * 4);
         }
         addBias(i, c, start, end);
       },

@@ -41,6 +41,7 @@ import {
   matmulRows,
 } from "./matmul.ts";
 import type { MatmulRows } from "./matmul-data.ts";
+import { type MatmulRowTiles, matmulRowTiles } from "./matmul-row-tiles.ts";
 import {
   type LayerNorm,
   layerNorm,
@@ -105,6 +106,7 @@ export type Instruction =
   | MatmulBlocks
   | MatmulFloats
   | MatmulRows
+  | MatmulRowTiles
   | Route
   | GroupExperts
   | QuantizeExperts
@@ -134,6 +136,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     matmul_blocks: matmulBlocks,
     matmul_floats: matmulFloats,
     matmul_rows: matmulRows,
+    matmul_row_tiles: matmulRowTiles,
     route,
     group_experts: groupExperts,
     quantize_experts: quantizeExperts,
