@@ -128,6 +128,12 @@ export interface Timings {
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;
+  /** Tokens that were sampled: one more than were generated where the last one ended the text. */
+  sampledTokens: number;
+  /** Of generatedMs: choosing tokens from logits. */
+  sampleMs: number;
+  /** From the request's arrival to its end, with the time that it waited for room; loading is not in it. */
+  totalMs: number;
   /** The least work that had to be done: bytes moved and operations computed. */
   work: PhaseWork;
   /**

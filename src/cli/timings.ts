@@ -7,6 +7,9 @@ import { perSecond, tableText } from "./text.ts";
 
 export interface TimingsJson {
   load_ms: number;
+  /** Tokens that were sampled, and the part of predicted_ms that it took. */
+  sample_n: number;
+  sample_ms: number;
   prompt_n: number;
   prompt_ms: number;
   prompt_per_second: number;
@@ -16,6 +19,8 @@ export interface TimingsJson {
   predicted_ms: number;
   predicted_per_second: number;
   predicted_limit: LimitJson | null;
+  /** From the request to its last token, without loading. */
+  total_ms: number;
 }
 
 export function timingsJson(timings: Timings): TimingsJson {
@@ -23,6 +28,8 @@ export function timingsJson(timings: Timings): TimingsJson {
   const promptN = timings.promptTokens - timings.cachedTokens;
   return {
     load_ms: timings.loadMs,
+    sample_n: timings.sampledTokens,
+    sample_ms: timings.sampleMs,
     prompt_n: promptN,
     prompt_ms: timings.promptMs,
     prompt_per_second: perSecond(promptN, timings.promptMs),
@@ -31,18 +38,16 @@ export function timingsJson(timings: Timings): TimingsJson {
     predicted_ms: timings.generatedMs,
     predicted_per_second: perSecond(timings.generatedTokens, timings.generatedMs),
     predicted_limit: limitJson(timings.limits?.generation),
+    total_ms: timings.totalMs,
   };
 }
 
+/** The five times that llama.cpp prints. Sampling is part of the generation's time. */
 export function timingsText(timings: Timings): string {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs, limits } = timings;
   const computed = promptTokens - cachedTokens;
-  const row = (
-    name: string,
-    count: number,
-    ms: number,
-    limit: SpeedLimit | undefined,
-  ): string[] => [
+  const all = computed + generatedTokens;
+  const row = (name: string, count: number, ms: number, limit?: SpeedLimit): string[] => [
     name,
     String(count),
     count === 1 ? "token" : "tokens",
@@ -51,9 +56,11 @@ export function timingsText(timings: Timings): string {
     limit ? limitText(limit) : "",
   ];
   const rows = [
-    ["load", "", "", msText(timings.loadMs), "", ""],
-    row("prompt", computed, promptMs, limits?.prompt),
-    row("generation", generatedTokens, generatedMs, limits?.generation),
+    ["load time", "", "", msText(timings.loadMs), "", ""],
+    row("sample time", timings.sampledTokens, timings.sampleMs),
+    row("prompt time", computed, promptMs, limits?.prompt),
+    row("generation time", generatedTokens, generatedMs, limits?.generation),
+    ["total time", String(all), all === 1 ? "token" : "tokens", msText(timings.totalMs), "", ""],
   ];
   return tableText(rows, [1, 3, 4]);
 }

@@ -45,6 +45,7 @@ export async function generate(
   control: RunControl,
   emit: (event: TokenEvent) => void,
 ): Promise<Generated> {
+  const arrived = control.now();
   const { tokens, options } = request;
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
@@ -64,7 +65,7 @@ export async function generate(
   engine.laps?.lap("prompt", "request");
 
   const running = await openSequence(engine, request, maxTokens, control);
-  if (!running) return nothingGenerated(engine, tokens);
+  if (!running) return nothingGenerated(engine, tokens, control.now() - arrived);
   const { sequence } = running;
   const started = control.now();
   let nonsense: NonsenseError;
@@ -87,6 +88,8 @@ export async function generate(
 
     const { laps } = engine;
     const next = [0];
+    let sampledTokens = 0;
+    let sampleMs = 0;
     const oneToken: AdvanceOptions = {
       ...readingInto(logits, always, control),
       phase: "generation",
@@ -96,8 +99,11 @@ export async function generate(
         stopReason = "length";
         break;
       }
+      const sampling = control.now();
       const sampled = sampler.sample(logits);
       sampler.accept(sampled.id);
+      sampleMs += control.now() - sampling;
+      sampledTokens++;
       laps?.lap("generation", "sampling");
       if (engine.tokenizer.isEndOfGeneration(sampled.id) && !options.ignoreEos) {
         stopReason = "end";
@@ -123,6 +129,7 @@ export async function generate(
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
     laps?.lap("generation", "text");
+    const ended = control.now();
     return {
       text: text.all,
       promptTokenIds: [...tokens],
@@ -134,7 +141,10 @@ export async function generate(
         cachedTokens,
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
-        generatedMs: control.now() - promptDone,
+        generatedMs: ended - promptDone,
+        sampledTokens,
+        sampleMs,
+        totalMs: ended - arrived,
         work: phaseWork(engine, engine.parts, {
           cached: cachedTokens,
           read: promptEnd - cachedTokens,
@@ -167,7 +177,11 @@ async function openSequence(
   }
 }
 
-function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated {
+function nothingGenerated(
+  engine: Engine,
+  tokens: readonly number[],
+  totalMs: number,
+): Generated {
   return {
     text: "",
     promptTokenIds: [...tokens],
@@ -179,6 +193,9 @@ function nothingGenerated(engine: Engine, tokens: readonly number[]): Generated 
       promptMs: 0,
       generatedTokens: 0,
       generatedMs: 0,
+      sampledTokens: 0,
+      sampleMs: 0,
+      totalMs,
       work: phaseWork(engine, engine.parts, { cached: 0, read: 0, batches: 0 }),
     },
   };

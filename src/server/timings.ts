@@ -14,11 +14,14 @@ export function usageOf(all: readonly Timings[]): object {
   };
 }
 
-/** llama.cpp's names; the limits are ours, and absent on a machine that was never measured. */
+/** llama.cpp's names. Ours are the times of sampling and of the whole request, and the limits of a measured machine. */
 export function timingsOf(timings: Timings): object {
   const { prompt, generation } = timings.limits ?? {};
   return {
     ...llamacppTimings(timings),
+    sample_n: timings.sampledTokens,
+    sample_ms: timings.sampleMs,
+    total_ms: timings.totalMs,
     ...(prompt && { prompt_limit: limitOf(prompt) }),
     ...(generation && { predicted_limit: limitOf(generation) }),
   };

@@ -49,11 +49,14 @@ export function joined(
   result: GenerationResult,
 ): GenerationResult {
   if (!before) return result;
-  const { generatedTokens, generatedMs } = before.timings;
+  const { generatedTokens, generatedMs, sampledTokens, sampleMs, totalMs } = before.timings;
   const timings = {
     ...result.timings,
     generatedTokens: generatedTokens + result.timings.generatedTokens,
     generatedMs: generatedMs + result.timings.generatedMs,
+    sampledTokens: sampledTokens + result.timings.sampledTokens,
+    sampleMs: sampleMs + result.timings.sampleMs,
+    totalMs: totalMs + result.timings.totalMs,
   };
   return { ...result, timings };
 }

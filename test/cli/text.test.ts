@@ -70,6 +70,9 @@ const timings = {
   promptMs: 50,
   generatedTokens: 1,
   generatedMs: 0,
+  sampledTokens: 2,
+  sampleMs: 0.4,
+  totalMs: 50.6,
   work: {
     prompt: { bytes: 1e9, floatOps: 1e9, halfOps: 0, int8Ops: 9e9 },
     generation: { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 },
@@ -78,9 +81,11 @@ const timings = {
 
 test("timings for people: a run without time has no infinite speed", () => {
   expect(timingsText(timings).split("\n")).toEqual([
-    "load                   61.2 ms",
-    "prompt      5  tokens  50.0 ms  100.0 tokens/s",
-    "generation  1  token    0.0 ms    0.0 tokens/s",
+    "load time                   61.2 ms",
+    "sample time      2  tokens   0.4 ms  5000.0 tokens/s",
+    "prompt time      5  tokens  50.0 ms   100.0 tokens/s",
+    "generation time  1  token    0.0 ms     0.0 tokens/s",
+    "total time       6  tokens  50.6 ms",
     "",
   ]);
 });
@@ -88,6 +93,8 @@ test("timings for people: a run without time has no infinite speed", () => {
 test("timings for programs: cached tokens are not counted as computed", () => {
   expect(timingsJson(timings)).toEqual({
     load_ms: 61.24,
+    sample_n: 2,
+    sample_ms: 0.4,
     prompt_n: 5,
     prompt_ms: 50,
     prompt_per_second: 100,
@@ -96,6 +103,7 @@ test("timings for programs: cached tokens are not counted as computed", () => {
     predicted_ms: 0,
     predicted_per_second: 0,
     predicted_limit: null,
+    total_ms: 50.6,
   });
 });
 
@@ -117,9 +125,11 @@ test("speeds beside what the machine allows, with the resource that binds", () =
     },
   } as const;
   expect(timingsText({ ...timings, generatedMs: 320, limits }).split("\n")).toEqual([
-    "load                    61.2 ms",
-    "prompt      5  tokens   50.0 ms  100.0 tokens/s  40% of the arithmetic limit (200 of 500 GOPS)",
-    "generation  1  token   320.0 ms    3.1 tokens/s  7.8% of the bandwidth limit (1.8 of 23.2 GB/s)",
+    "load time                    61.2 ms",
+    "sample time      2  tokens    0.4 ms  5000.0 tokens/s",
+    "prompt time      5  tokens   50.0 ms   100.0 tokens/s  40% of the arithmetic limit (200 of 500 GOPS)",
+    "generation time  1  token   320.0 ms     3.1 tokens/s  7.8% of the bandwidth limit (1.8 of 23.2 GB/s)",
+    "total time       6  tokens   50.6 ms",
     "",
   ]);
   expect(timingsJson({ ...timings, limits })).toMatchObject({

@@ -23,6 +23,9 @@ const timings: GenerationResult["timings"] = {
   promptMs: 1,
   generatedTokens: 1,
   generatedMs: 1,
+  sampledTokens: 1,
+  sampleMs: 0,
+  totalMs: 2,
   work: { prompt: none, generation: none },
 };
 

@@ -118,6 +118,9 @@ export class FakeModel implements RunModel {
           promptMs: 1,
           generatedTokens: count,
           generatedMs: 1,
+          sampledTokens: count,
+          sampleMs: 0,
+          totalMs: 2,
           work: { prompt: none, generation: none },
         },
       });

@@ -118,6 +118,9 @@ function generation(
         promptMs: 1,
         generatedTokens: said,
         generatedMs: said * msPerPiece,
+        sampledTokens: said,
+        sampleMs: 0,
+        totalMs: 1 + said * msPerPiece,
         work: { prompt: none, generation: none },
       },
     });

@@ -1,50 +1,36 @@
 // lantern bench matmul: the speed of single matmuls for every opt level, type and thread count, as a table with
-// a row for each level. The entrants take turns; each shows the median of its rounds.
+// a row for each level (../bench/matmul-report.ts). The entrants take turns; each shows the median of its rounds.
+// --tile measures register tiles instead (../bench/matmul-tiles.ts), --seed-table the rows of the seed's own table beside
+// its numbers (../bench/seed-table.ts).
 //
 // A face uses only the public API, so this command cannot take the cases of the conformance table: `npm run bench:ops`
 // measures those. Both have the size of matmulBenchShape.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { benchMatmul, matmulBenchShape, type OptLevel } from "../../index.ts";
-import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
+import { benchMatmul, matmulBenchShape, type OptLevel, UsageError } from "../../index.ts";
 import { othersCores } from "../bench/machine-load.ts";
-import { rateText, summarize } from "../bench/measure.ts";
 import {
-  type BenchOutputFlags,
+  type Entrant,
+  entrant,
+  type MatmulFlags,
+  type MatmulReport,
+  reportJson,
+  reportText,
+} from "../bench/matmul-report.ts";
+import { checkedTiles, tilesFlag, tilesText } from "../bench/matmul-tiles.ts";
+import {
   bestOptLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
-  machineText,
   markdownOption,
   statusLine,
   threadsOption,
 } from "../bench/options.ts";
-import { renderTable } from "../bench/render.ts";
+import { seedShape, seedTableJson, seedTableText, seedThreads } from "../bench/seed-table.ts";
 import type { CliContext } from "../command.ts";
 import { numberFlag } from "../flag-values.ts";
 import { plural } from "../text.ts";
-
-interface MatmulFlags extends BenchOutputFlags {
-  type: string[];
-  threads?: number[];
-  level?: OptLevel[];
-  rows: number;
-  columns: number;
-  tokens: number;
-  repetitions: number;
-  seconds: number;
-}
-
-interface Entrant {
-  level: OptLevel;
-  type: string;
-  threads: number;
-  /** One for each round. */
-  gflops: number[];
-  kernel: string;
-  othersCores: number;
-}
 
 const defaultTypes = "f32,q4_1";
 const size = numberFlag({ integer: true, min: 1, max: 1 << 20 });
@@ -68,9 +54,21 @@ export function defineMatmul(command: Command, context: CliContext): void {
       3,
     )
     .option("--seconds <s>", "seconds for each combination in a round", numberFlag({ min: 0 }), 0.5)
+    .addOption(
+      new Option(
+        "--tile <BxT,...>",
+        'register tiles, rows x tokens, as in 5x4, or "all": prints a table of them (default opt level: 2, whose tiles can be any)',
+      ).argParser(tilesFlag),
+    )
+    .addOption(
+      new Option(
+        "--seed-table",
+        "the table of the Loongson 3A6000 report, measured here: opt levels x F32 and Q4_1 x 1, 2, 4 threads",
+      ),
+    )
     .addOption(jsonOption())
     .addOption(markdownOption())
-    .action((flags: MatmulFlags) => matmul(flags, context));
+    .action((flags: MatmulFlags) => matmul(flags, command, context));
 }
 
 function typeList(text: string): string[] {
@@ -79,121 +77,106 @@ function typeList(text: string): string[] {
   throw new InvalidArgumentError("Expected types separated by commas, as in f32,q4_1.");
 }
 
-async function matmul(flags: MatmulFlags, context: CliContext): Promise<void> {
+async function matmul(given: MatmulFlags, command: Command, context: CliContext): Promise<void> {
   const { terminal } = context;
   const machine = terminal.machine();
-  const threads = flags.threads ?? [...new Set([1, machine.cores])];
-  const allLevels: readonly OptLevel[] = [1, 2, 3, 4];
-  const best = await bestOptLevel();
-  const levels = flags.level ?? allLevels.filter((level) => level <= best);
-  const entrants = levels.flatMap((level) =>
-    flags.type.flatMap((type) => threads.map((count) => entrant(level, type, count))),
-  );
-  const status = statusLine(terminal);
+  const flags = given.seedTable ? seedFlags(given, command) : given;
+  const threads =
+    flags.threads ??
+    (flags.seedTable ? seedThreads(machine.cores) : [...new Set([1, machine.cores])]);
+  const levels = await levelsFor(flags);
+  const entrants = await entrantsOf(flags, levels, threads);
   const before = terminal.load();
-  for (let round = 1; round <= flags.repetitions; round++) {
-    for (const one of entrants) {
-      // The reference always uses one thread: measuring it again would give the same.
-      if (one.level === 1 && one.threads > 1) continue;
-      status(
-        `opt level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}: round ${round}`,
-      );
-      const start = terminal.load();
-      const { gflops, kernel } = await benchMatmul({
-        type: one.type,
-        n: flags.rows,
-        k: flags.columns,
-        m: flags.tokens,
-        level: one.level,
-        threads: one.threads,
-        seconds: flags.seconds,
-      });
-      one.gflops.push(gflops);
-      one.kernel = kernel;
-      one.othersCores = Math.max(one.othersCores, othersCores(start, terminal.load()));
-    }
-  }
-  status("");
-  const measured = entrants.filter(({ gflops }) => gflops.length > 0);
-  const report = { flags, levels, machine, entrants: measured, before, after: terminal.load() };
-  terminal.out(
-    flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, threads),
-  );
-  const note = disturbedNote(measured);
+  await measureAll(entrants, flags, context);
+  const report = { flags, levels, threads, machine, entrants, before, after: terminal.load() };
+  terminal.out(flags.json ? `${JSON.stringify(jsonOf(report))}\n` : textOf(report));
+  const note = disturbedNote(entrants);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
 }
 
-function entrant(level: OptLevel, type: string, threads: number): Entrant {
-  return { level, type, threads, gflops: [], kernel: "", othersCores: 0 };
-}
-
-interface MatmulReport {
-  flags: MatmulFlags;
-  levels: readonly OptLevel[];
-  machine: MachineFacts;
-  entrants: readonly Entrant[];
-  before: MachineLoad;
-  after: MachineLoad;
-}
-
-function reportJson({ flags, machine, entrants, before, after }: MatmulReport): object {
-  return {
-    n: flags.rows,
-    k: flags.columns,
-    m: flags.tokens,
-    machine: {
-      cpu: machine.cpu,
-      cores: machine.cores,
-      memory_bytes: machine.memoryBytes,
-      system: machine.system,
-    },
-    load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
-    results: entrants.map((one) => ({
-      level: one.level,
-      type: one.type,
-      threads: one.threads,
-      gflops: summarize(one.gflops),
-      samples: one.gflops,
-      kernel: one.kernel,
-      others_cores: one.othersCores,
-    })),
-  };
-}
-
-/** A row per level, a column per type and thread count; below, the ratio of the last row to the first. */
-function reportText(report: MatmulReport, threads: readonly number[]): string {
-  const { flags, levels, machine, entrants, before, after } = report;
-  const columns = flags.type.flatMap((type) => threads.map((count) => ({ type, count })));
-  const median = (level: number, type: string, count: number): number | undefined => {
-    const found = entrants.find(
-      (one) => one.level === level && one.type === type && one.threads === count,
+/** The seed's matmul, unless flags say otherwise. */
+function seedFlags(flags: MatmulFlags, command: Command): MatmulFlags {
+  const isGiven = (name: string) => command.getOptionValueSource(name) === "cli";
+  if (flags.tile)
+    throw new UsageError(
+      "bench matmul: --seed-table and --tile print different tables. Give one of them",
     );
-    return found && summarize(found.gflops).median;
+  return {
+    ...flags,
+    rows: isGiven("rows") ? flags.rows : seedShape.n,
+    columns: isGiven("columns") ? flags.columns : seedShape.k,
+    tokens: isGiven("tokens") ? flags.tokens : seedShape.m,
+    repetitions: isGiven("repetitions") ? flags.repetitions : 1,
   };
-  const rows = levels.map((level) => [
-    `opt level ${level}`,
-    ...columns.map(({ type, count }) => {
-      const value = median(level, type, count);
-      return value === undefined ? "-" : rateText(value);
-    }),
-  ]);
-  const [first, last] = [levels[0]!, levels.at(-1)!];
-  if (first !== last) {
-    const gains = columns.map(({ type, count }) => {
-      const [from, to] = [median(first, type, count), median(last, type, count)];
-      return from && to ? `${rateText(to / from)}x` : "-";
-    });
-    rows.push([`opt level ${last} : ${first}`, ...gains]);
+}
+
+/** All that this machine can run; with register tiles, the opt level whose tiles can be any. */
+async function levelsFor({ level, tile }: MatmulFlags): Promise<readonly OptLevel[]> {
+  if (level) return level;
+  if (tile) return [2];
+  const best = await bestOptLevel();
+  const all: readonly OptLevel[] = [1, 2, 3, 4];
+  return all.filter((one) => one <= best);
+}
+
+/** Every combination; types and register tiles are checked before anything is measured. */
+async function entrantsOf(
+  flags: MatmulFlags,
+  levels: readonly OptLevel[],
+  threads: readonly number[],
+): Promise<Entrant[]> {
+  const all: Entrant[] = [];
+  for (const level of levels) {
+    for (const type of flags.type) {
+      const shape = { type, level, n: flags.rows, k: flags.columns, m: flags.tokens };
+      const tiles = await checkedTiles(flags.tile, shape);
+      for (const count of threads)
+        for (const tile of tiles) all.push(entrant(level, type, count, tile));
+    }
   }
-  const header = ["GFLOPS", ...columns.map(({ type, count }) => `${type} (t=${count})`)];
-  const table = renderTable(
-    { header, rows, right: columns.map((_, i) => i + 1) },
-    flags.markdown ?? false,
-  );
-  const kernels = new Map(
-    entrants.map(({ level, type, kernel }) => [`opt level ${level}, ${type}`, kernel]),
-  );
-  const names = Array.from(kernels, ([which, kernel]) => `${which}: ${kernel}\n`).join("");
-  const problem = `[${flags.tokens}, ${flags.columns}] x [${flags.rows}, ${flags.columns}]^T`;
-  return `${problem}\n${machineText(machine, before, after)}\n\n${table}\n${names}`;
+  return all;
+}
+
+async function measureAll(
+  entrants: readonly Entrant[],
+  flags: MatmulFlags,
+  { terminal }: CliContext,
+): Promise<void> {
+  const status = statusLine(terminal);
+  try {
+    for (let round = 1; round <= flags.repetitions; round++) {
+      for (const [index, one] of entrants.entries()) {
+        const tile = one.tile ? `, tile ${one.tile.rows}x${one.tile.tokens}` : "";
+        const what = `opt level ${one.level}, ${one.type}, ${plural(one.threads, "thread")}${tile}`;
+        const of = `${index + 1} of ${entrants.length}, round ${round} of ${flags.repetitions}`;
+        status(`${what}: ${of}`);
+        const start = terminal.load();
+        const { gflops, kernel } = await benchMatmul({
+          type: one.type,
+          n: flags.rows,
+          k: flags.columns,
+          m: flags.tokens,
+          level: one.level,
+          threads: one.threads,
+          seconds: flags.seconds,
+          ...(one.tile && { tile: one.tile }),
+        });
+        one.gflops.push(gflops);
+        one.kernel = kernel;
+        one.othersCores = Math.max(one.othersCores, othersCores(start, terminal.load()));
+      }
+    }
+  } finally {
+    status("");
+  }
+}
+
+function textOf(report: MatmulReport): string {
+  if (report.flags.seedTable) return seedTableText(report);
+  return report.flags.tile ? tilesText(report) : reportText(report);
+}
+
+function jsonOf(report: MatmulReport): object {
+  const json = reportJson(report);
+  return report.flags.seedTable ? { ...json, seed: seedTableJson(report) } : json;
 }
