@@ -195,11 +195,20 @@ export interface EngineStatus {
   /** Bytes that the state of sequences (KV cache, recurrent state) may grow to, and bytes it has memory for now. */
   stateBytes: number;
   stateBytesHeld: number;
+  /** What the backend has allocated for this model. */
+  memory: MemoryHeld;
   /** Cached sequences: a prompt that starts like one of them reuses its state. */
   cachedSequences: number;
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */
   batches: number;
   batchSequences: number;
+}
+
+/** Memory of a backend, in bytes: weights as it stores them, state of sequences, and everything else that batches need. */
+export interface MemoryHeld {
+  weightBytes: number;
+  kvBytes: number;
+  workBytes: number;
 }
 
 export interface TemplateOptions {

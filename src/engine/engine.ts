@@ -4,7 +4,13 @@
 // load() makes it from a model file. generator.ts drives many generations token by token: state/ decides when one may
 // start and which tokens are already computed, scheduler.ts puts the tokens of all of them into one batch.
 
-import type { BackendInfo, EngineStatus, ModelInfo, ProfileReport } from "../api/api.ts";
+import type {
+  BackendInfo,
+  EngineStatus,
+  MemoryHeld,
+  ModelInfo,
+  ProfileReport,
+} from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -212,10 +218,17 @@ export class Engine {
       kvBlockTokens: KV_BLOCK_TOKENS,
       stateBytes: bytes.most,
       stateBytesHeld: bytes.held,
+      memory: this.#memoryHeld(),
       cachedSequences: prefixes.sequences,
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };
+  }
+
+  /** Without what only some backends say of it. */
+  #memoryHeld(): MemoryHeld {
+    const { weightBytes, kvBytes, workBytes } = this.#backend.memory();
+    return { weightBytes, kvBytes, workBytes };
   }
 
   /** Where the time went; `device` has the limits to compare with. */

@@ -42,6 +42,8 @@ export interface MachineLoad {
   /** CPU seconds of this process since it started. */
   ownSeconds: number;
   atMs: number;
+  /** Memory of this process that is in RAM; undefined: not known. */
+  residentBytes?: number;
 }
 
 export interface Terminal {
@@ -132,6 +134,7 @@ function load(): MachineLoad {
     busySeconds: busyMs / 1e3,
     ownSeconds: (user + system) / 1e6,
     atMs: performance.now(),
+    residentBytes: process.memoryUsage.rss(),
   };
 }
 

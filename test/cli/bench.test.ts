@@ -27,7 +27,11 @@ describe("refused", () => {
     [["-t", "1,,2"], "Expected numbers separated by commas"],
     [["--level", "5"], "each a whole number from 1 to 4"],
     [["-r", "0"], "Expected a whole number from 1 to 1000"],
-    [["-p", "-1"], "Expected a whole number from 0"],
+    [["-p", "-1"], "each a whole number from 0 to 1048576"],
+    [["-p", "25,x"], "Expected numbers separated by commas"],
+    [["-d", "2048,"], "Expected numbers separated by commas"],
+    [["-n", "1.5"], "each a whole number from 0"],
+    [["--svg", "chart.png"], "Expected a file name that ends in .svg"],
     [["-p", "0", "-n", "0"], "leave nothing to measure"],
     [["--json", "--markdown"], "cannot be used with"],
     [["model.gguf"], "too many arguments"],
@@ -50,6 +54,12 @@ describe("on a tiny model", () => {
     const { code, out, err } = await lantern("bench", "-m", file.path, ...flags);
     expect({ code, err }).toEqual({ code: 0, err: "" });
     const report = JSON.parse(out) as { results: Record<string, unknown>[] };
+    const level = await bestOptLevel();
+    const bytes = {
+      weight_bytes: expect.any(Number),
+      kv_bytes: expect.any(Number),
+      scratch_bytes: expect.any(Number),
+    };
     expect(report).toEqual({
       model: {
         name: "tiny",
@@ -63,6 +73,21 @@ describe("on a tiny model", () => {
       repetitions: 2,
       warmup: true,
       results: expect.any(Array),
+      memory: {
+        context: 64,
+        computed: bytes,
+        held: [1, 2].map((threads) => ({ level, threads, ...bytes })),
+        resident_bytes: null,
+      },
+      times: [1, 2].map((threads) => ({
+        level,
+        threads,
+        load_ms: expect.any(Number),
+        sample_ms: expect.any(Number),
+        prompt_ms: expect.any(Number),
+        predicted_ms: expect.any(Number),
+        total_ms: expect.any(Number),
+      })),
     });
     expect(report.results.map(({ threads, test }) => [threads, test])).toEqual([
       [1, "pp40"],
@@ -75,9 +100,10 @@ describe("on a tiny model", () => {
       expect(samples).toHaveLength(2);
       for (const sample of samples) expect(sample).toBeGreaterThan(0);
       expect(result).toEqual({
-        level: await bestOptLevel(),
+        level,
         threads: expect.any(Number),
         test: expect.any(String),
+        depth: 0,
         samples,
         tokens_per_second: {
           median: (samples[0]! + samples[1]!) / 2,
@@ -96,14 +122,50 @@ describe("on a tiny model", () => {
     expect(lines[0]).toMatch(/^tiny: llama, [\d.]+ k parameters, f32, [\d.]+ kB$/);
     expect(lines[1]).toBe("Fake, 2 cores, test; load 0.50 before, 0.50 after");
     expect(lines[3]).toMatch(/^level +threads +test +tokens\/s +min +max +others$/);
-    expect(lines.slice(4)).toEqual([expect.stringMatching(/^ *[34] +2 +pp8 +[\d.]+/)]);
+    expect(lines[4]).toMatch(/^ *[34] +2 +pp8 +[\d.]+/);
+    expect(lines[6]).toMatch(
+      /^memory +level +threads +weights +KV cache \(32 tokens\) +scratch +total$/,
+    );
+    expect(lines[7]).toMatch(/^computed +[\d.]+ kB +[\d.]+ kB +[\d.]+ [kM]B +[\d.]+ [kM]B$/);
+    expect(lines[8]).toMatch(/^held +[34] +2 +[\d.]+ kB/);
+    expect(lines[10]).toMatch(
+      /^level +threads +load time +sample time +prompt time +generation time +total time$/,
+    );
+    expect(lines[11]).toMatch(/^[34] +2( +[\d.]+ ms){5}$/);
+    expect(lines).toHaveLength(12);
   });
 
-  test("a prompt beyond the model's context says so", async () => {
-    const { code, err } = await lantern("bench", "-m", file.path, "-p", "600", "-r", "1");
-    expect(code).toBe(5);
-    expect(err).toContain("the prompt has 600 tokens, but the context holds 512");
-    expect(err).toContain("trained for 512 tokens");
+  test("lists of prompts, tokens and depths: each test at each depth, and a chart", async () => {
+    const lists = ["-p", "5,33", "-n", "3,2", "-d", "0,64", "-t", "1", "-r", "2"];
+    const flags = [...lists, "--no-warmup", "--json", "--svg", "chart.svg"];
+    const { code, out, terminal } = await lantern("bench", "-m", file.path, ...flags);
+    expect(code).toBe(0);
+    const { results, memory } = JSON.parse(out) as {
+      results: { test: string; depth: number; samples: number[] }[];
+      memory: { context: number; computed: { kv_bytes: number }; held: { kv_bytes: number }[] };
+    };
+    const atDepths = [0, 64].flatMap((depth) =>
+      ["pp5", "pp33", "tg3", "tg2"].map((name) => [depth ? `${name} @ d64` : name, depth, 2]),
+    );
+    expect(results.map(({ test, depth, samples }) => [test, depth, samples.length])).toEqual(
+      atDepths,
+    );
+    // 64 tokens before 33, in whole blocks; what is computed is what is held.
+    expect(memory.context).toBe(128);
+    expect(memory.held[0]!.kv_bytes).toBe(memory.computed.kv_bytes);
+    const chart = terminal.files.get("chart.svg")!;
+    expect(chart).toContain("Prompt: tokens/s by length");
+    expect(chart).toContain("Generation: tokens/s by depth");
+    expect(chart.match(/<circle/g)).toHaveLength(8);
+  });
+
+  test("a context that the model does not have is refused before it is loaded", async () => {
+    const flags = ["-p", "100", "-d", "0,500", "-r", "1"];
+    const { code, out, err } = await lantern("bench", "-m", file.path, ...flags);
+    expect({ code, out }).toEqual({ code: 5, out: "" });
+    expect(err).toContain(
+      "-p, -n and -d need a context of 600 tokens, but this model was trained for 512",
+    );
   });
 
   test("where not all models fit in memory, each is loaded for its turn", async () => {
@@ -141,7 +203,7 @@ describe("on a tiny model", () => {
 describe("matmul", () => {
   const small = ["-N", "64", "-K", "256", "-M", "5", "--seconds", "0", "-r", "2"];
 
-  test("--json: every level, type and thread count, except threads for the reference", async () => {
+  test("--json: every level, type and thread count", async () => {
     const flags = ["--type", "F32,q4_k", "-t", "1,2", "--level", "1,3", "--json", "--no-color"];
     const { code, out, err } = await lantern("bench", "matmul", ...small, ...flags);
     expect({ code, err }).toEqual({ code: 0, err: "" });
@@ -150,7 +212,8 @@ describe("matmul", () => {
     const entrants = report.results.map(
       ({ level, type, threads }) => `${level} ${type} ${threads}`,
     );
-    expect(entrants).toEqual(["1 f32 1", "1 q4_k 1", "3 f32 1", "3 f32 2", "3 q4_k 1", "3 q4_k 2"]);
+    const counts = ["f32 1", "f32 2", "q4_k 1", "q4_k 2"];
+    expect(entrants).toEqual([1, 3].flatMap((level) => counts.map((rest) => `${level} ${rest}`)));
     for (const { gflops, samples, kernel } of report.results) {
       expect(samples).toHaveLength(2);
       expect((gflops as { median: number }).median).toBeGreaterThan(0);
@@ -171,7 +234,56 @@ describe("matmul", () => {
     expect(out).toMatch(/^opt level 1, q4_1: every op: plain TypeScript/m);
   });
 
+  test("--tile: a table of register tiles, rows down and tokens across", async () => {
+    const flags = ["--type", "f32,q4_1", "-t", "1", "--tile", "1x1,5x4,2x4", "-r", "1"];
+    const { code, out } = await lantern("bench", "matmul", ...small, ...flags);
+    expect(code).toBe(0);
+    expect(out).toMatch(/^opt level 2, f32, 1 thread; fastest: \dx\d, [\d.]+ GFLOPS$/m);
+    expect(out).toMatch(/^opt level 2, q4_1, 1 thread; fastest:/m);
+    expect(out).toMatch(/^GFLOPS +1 token +4 tokens$/m);
+    expect(out).toMatch(/^1 row +[\d.]+ +-$/m);
+    expect(out).toMatch(/^2 rows +- +[\d.]+$/m);
+    expect(out).toMatch(/^5 rows +- +[\d.]+$/m);
+  });
+
+  test("--tile all: the tiles that the seed tried, 5x5 for F32 and 4x4 for Q4_1", async () => {
+    const flags = ["--type", "q4_1", "-t", "1", "--tile", "all", "-r", "1", "--json"];
+    const { out } = await lantern("bench", "matmul", ...small, ...flags);
+    const { results } = JSON.parse(out) as { results: { tile: string; kernel: string }[] };
+    expect(results.map(({ tile }) => tile)).toEqual(
+      [1, 2, 3, 4].flatMap((rows) => [1, 2, 3, 4].map((tokens) => `${rows}x${tokens}`)),
+    );
+    for (const { tile, kernel } of results) expect(kernel).toContain(`register tile ${tile}`);
+  });
+
+  test("--seed-table: the report's rows and numbers beside ours, and its two bars", async () => {
+    const { code, out } = await lantern("bench", "matmul", ...small, "-r", "1", "--seed-table");
+    expect(code).toBe(0);
+    expect(out).toMatch(
+      /^GFLOPS here \/ seed +f32 \(t=1\) +f32 \(t=2\) +f32 \(t=4\) +q4_1 \(t=1\)/m,
+    );
+    expect(out).toMatch(/^opt level 1 +[\d.]+ \/ 1.67 +[\d.]+ \/ 3.34 +- \/ 6.67 +[\d.]+ \/ 4.91/m);
+    expect(out).toMatch(/^opt level 2 +[\d.]+ \/ 12.9 .* - \/ 88.8$/m);
+    expect(out).toMatch(/^opt level 3 +[\d.]+ \/ 59.3 .* [\d.]+ \/ 39.5 .* - \/ 123$/m);
+    expect(out).toMatch(/^opt level 3 : 1 +[\d.]+x \/ 35.5x .* [\d.]+x \/ 8.03x/m);
+    expect(out).toContain("Not measured: 4 threads (this machine has 2 cores");
+    const bar = (type: string, least: number) =>
+      new RegExp(
+        `^${type}, 1 thread: opt level 3 must be at least ${least}x opt level 1: [\\d.]+x, (pass|fail)$`,
+        "m",
+      );
+    expect(out).toMatch(bar("f32", 35));
+    expect(out).toMatch(bar("q4_1", 6));
+    expect(out).toMatch(/^\[5, 256\] x \[64, 256\]\^T$/m);
+  });
+
   test.each([
+    [["--tile", "5"], "Expected register tiles, rows x tokens"],
+    [["--tile", "0x4"], "Expected register tiles, rows x tokens"],
+    [["--tile", "9x4"], "--tile: got 9x4, but for f32 opt level 2 has 1x1 to 8x8"],
+    [["--tile", "5x4", "--level", "3"], "--tile: got 5x4, but for f32 opt level 3 has one of"],
+    [["--tile", "5x4", "--level", "1"], "opt level 1 has no register tiles"],
+    [["--tile", "5x4", "--seed-table"], "print different tables. Give one of them"],
     [["--type", "q9"], 'type: got "q9", expected one of f32, f16'],
     [["--type", "f32,,"], "Expected types separated by commas"],
     [["--type", "q4_k", "-K", "128"], "rows of q4_k are a multiple of 256 values"],

@@ -38,6 +38,11 @@ describe("generate", () => {
     expect(result.stopReason).toBe("length");
     expect(result.timings.promptTokens).toBe(result.promptTokenIds.length);
     expect(result.timings.generatedTokens).toBe(12);
+    const { sampledTokens, sampleMs, promptMs, generatedMs, totalMs } = result.timings;
+    expect(sampledTokens).toBe(12);
+    expect(sampleMs).toBeGreaterThan(0);
+    expect(sampleMs).toBeLessThanOrEqual(generatedMs);
+    expect(totalMs).toBeGreaterThanOrEqual(promptMs + generatedMs);
     expect(result.text).not.toContain("\uFFFD".repeat(12));
   });
 

@@ -190,6 +190,9 @@ test("how far it was from the limit is in every answer, and in /metrics", async 
       cache_n: 1,
       prompt_n: 1,
       predicted_per_second: 50, // one step: the first token comes with the prompt
+      sample_n: 2,
+      sample_ms: 1,
+      total_ms: 31,
       predicted_limit: { resource: "bandwidth", tokens_per_second: 200, fraction: 0.75 },
     },
   });

@@ -33,6 +33,7 @@ const idle: EngineStatus = {
   kvBlockTokens: 32,
   stateBytes: 0,
   stateBytesHeld: 0,
+  memory: { weightBytes: 0, kvBytes: 0, workBytes: 0 },
   cachedSequences: 0,
   batches: 0,
   batchSequences: 0,

@@ -5,10 +5,10 @@ import { AbortedError, type GenerationResult, type Model, type Timings } from ".
 
 /** An engine whose speed is measured. Both methods return tokens per second. */
 export interface Contestant {
-  /** Prefill of these tokens into an empty context, up to the logits of the last one. */
-  prompt(tokens: readonly number[]): Promise<number>;
-  /** Decodes `count` tokens greedily, one after another, after a context of the one token `first`. */
-  generate(first: number, count: number): Promise<number>;
+  /** Prefill of these tokens, up to the logits of the last one; `before` are in the KV cache already (default none). */
+  prompt(tokens: readonly number[], before?: readonly number[]): Promise<number>;
+  /** Decodes `count` tokens greedily, one after another, after a context of `before` and the one token `first`. */
+  generate(first: number, count: number, before?: readonly number[]): Promise<number>;
 }
 
 /** An end-of-text token does not end a measurement, and greedy sampling costs next to nothing. */
@@ -21,22 +21,43 @@ export function lanternContestant(
   seen?: (timings: Timings) => void,
 ): Contestant {
   const options = { ...plain, ...(signal && { signal }) };
+  /** Computes these tokens, unless they are in the cache. */
+  const fill = async (before: readonly number[]): Promise<void> => {
+    if (before.length > 0) await run(model, before, { ...options, maxTokens: 1 });
+  };
   return {
-    async prompt(tokens) {
-      const { timings } = await run(model, tokens, { ...options, maxTokens: 1 });
+    async prompt(tokens, before = []) {
+      await fill(before);
+      const all = [...before, ...tokens];
+      const { timings } = await run(model, all, { ...options, maxTokens: 1 });
       seen?.(timings);
-      if (timings.cachedTokens > 0) {
-        throw new Error(`${timings.cachedTokens} tokens of a measured prompt were remembered`);
+      const { promptTokens, cachedTokens, promptMs } = timings;
+      if (before.length === 0 && cachedTokens > 0) {
+        throw new Error(`${cachedTokens} tokens of a measured prompt were remembered`);
       }
-      return rate(timings.promptTokens, timings.promptMs);
+      checkDepth(timings, before);
+      return rate(promptTokens - cachedTokens, promptMs);
     },
-    async generate(first, count) {
+    async generate(first, count, before = []) {
+      await fill(before);
       // The first token comes from the prompt's logits: n batches give n + 1 tokens.
-      const { timings } = await run(model, [first], { ...options, maxTokens: count + 1 });
+      const all = [...before, first];
+      const { timings } = await run(model, all, { ...options, maxTokens: count + 1 });
       seen?.({ ...timings, generatedTokens: count });
+      checkDepth(timings, before);
       return rate(count, timings.generatedMs);
     },
   };
+}
+
+/** Recurrent state is kept at block boundaries only, so a few of the last tokens before may be computed again. */
+const mostRecomputed = 32;
+
+function checkDepth({ cachedTokens }: Timings, before: readonly number[]): void {
+  if (cachedTokens >= before.length - mostRecomputed) return;
+  throw new Error(
+    `of ${before.length} tokens before a measured prompt only ${cachedTokens} were in the KV cache`,
+  );
 }
 
 async function run(

@@ -5,6 +5,7 @@
 
 import {
   type MachineMeasurement,
+  type MemoryHeld,
   type Model,
   type ModelInfo,
   measuredLimits,
@@ -18,7 +19,7 @@ import {
 } from "../../index.ts";
 import type { MachineLoad } from "../../platform/node-cli.ts";
 import { othersCores } from "./machine-load.ts";
-import { type Contestant, contextFor, lanternContestant, tokenSource } from "./measure.ts";
+import { type Contestant, lanternContestant, tokenSource } from "./measure.ts";
 
 export interface BenchPlan {
   path: string;
@@ -26,10 +27,13 @@ export interface BenchPlan {
   threads: readonly number[];
   /** What computes, and how much of it on the GPU: options of open(). */
   where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact" | "tuneFile">;
-  /** Prompt tokens; 0: not measured. */
-  promptTokens: number;
-  /** Generated tokens; 0: not measured. */
-  generatedTokens: number;
+  /** Lengths of prompts. */
+  promptTokens: readonly number[];
+  /** Numbers of generated tokens. */
+  generatedTokens: readonly number[];
+  /** Tokens that are in the KV cache before each of these. */
+  depths: readonly number[];
+  contextSize: number;
   repetitions: number;
   warmup: boolean;
   /** Memory that all models together may take. */
@@ -56,12 +60,22 @@ export interface BenchResult {
   threads: number;
   kind: "prompt" | "generation";
   tokens: number;
+  /** Tokens in the KV cache before the first of these. */
+  depth: number;
   /** Tokens per second, one for each repetition. */
   samples: number[];
   /** Cores that other processes used, in the worst repetition. */
   othersCores: number;
   /** The most that this machine allows: the same in every repetition. undefined: limits are not requested. */
   limit: Pick<SpeedLimit, "resource" | "tokensPerSecond"> | undefined;
+}
+
+/** What an entrant's model took: memory while it was loaded, and the time of all measured runs together. */
+export interface BenchUse {
+  level: OptLevel;
+  threads: number;
+  held: MemoryHeld;
+  times: Pick<Timings, "loadMs" | "sampleMs" | "promptMs" | "generatedMs" | "totalMs">;
 }
 
 export interface BenchWatch {
@@ -82,6 +96,7 @@ class Entrant {
   readonly level: OptLevel;
   readonly threads: number;
   readonly results: BenchResult[];
+  readonly times = { loadMs: 0, sampleMs: 0, promptMs: 0, generatedMs: 0, totalMs: 0 };
   readonly #plan: BenchPlan;
   #open: Opened | undefined;
 
@@ -89,16 +104,15 @@ class Entrant {
     this.level = level;
     this.threads = threads;
     this.#plan = plan;
-    const kinds = [
-      { kind: "prompt", tokens: plan.promptTokens },
-      { kind: "generation", tokens: plan.generatedTokens },
-    ] as const;
-    this.results = kinds
-      .filter(({ tokens }) => tokens > 0)
-      .map(({ kind, tokens }) => {
-        const measured = { samples: [], othersCores: 0, limit: undefined };
-        return { level, threads, kind, tokens, ...measured };
-      });
+    const kinds = { prompt: plan.promptTokens, generation: plan.generatedTokens } as const;
+    this.results = plan.depths.flatMap((depth) =>
+      (["prompt", "generation"] as const).flatMap((kind) =>
+        kinds[kind].map((tokens) => {
+          const measured = { samples: [], othersCores: 0, limit: undefined };
+          return { level, threads, kind, tokens, depth, ...measured };
+        }),
+      ),
+    );
   }
 
   get label(): string {
@@ -107,19 +121,21 @@ class Entrant {
 
   async ready(watch: BenchWatch): Promise<Opened> {
     if (this.#open) return this.#open;
-    const { path, promptTokens, generatedTokens, warmup } = this.#plan;
+    const { path, promptTokens, generatedTokens, contextSize, warmup } = this.#plan;
     watch.status(`${this.label}: loading`);
     const model = await open(path, {
       ...this.#plan.where,
-      contextSize: contextFor(promptTokens, generatedTokens),
+      contextSize,
       threads: this.threads,
       level: this.level,
       profile: this.#plan.profileOf !== undefined,
       signal: watch.signal,
     });
     let last: Timings | undefined;
+    let isMeasured = false;
     const contestant = lanternContestant(model, watch.signal, (timings) => {
       last = timings;
+      if (isMeasured) addTimes(this.times, timings);
     });
     const { machine, limits: wanted } = this.#plan;
     const limits = async () =>
@@ -129,11 +145,13 @@ class Entrant {
       watch.status(`${this.label}: warming up`);
       // Code is compiled and optimized while it runs. The tokens differ from the first measured ones, because a
       // model caches what it has read.
-      const tokens = tokenSource(model.info.vocabSize)(Math.max(1, promptTokens)).reverse();
+      const tokens = tokenSource(model.info.vocabSize)(Math.max(1, ...promptTokens)).reverse();
       await contestant.prompt(tokens);
-      if (generatedTokens > 0) await contestant.generate(tokens[0]!, Math.min(4, generatedTokens));
+      const most = Math.max(0, ...generatedTokens);
+      if (most > 0) await contestant.generate(tokens[0]!, Math.min(4, most));
       if (this.#plan.profileOf) await model.profile({ reset: true });
     }
+    isMeasured = true;
     return this.#open;
   }
 
@@ -144,11 +162,10 @@ class Entrant {
   }
 }
 
-export async function runRounds(
-  plan: BenchPlan,
-  watch: BenchWatch,
-): Promise<{ info: ModelInfo; results: BenchResult[]; profiles: BenchProfile[] }> {
+export async function runRounds(plan: BenchPlan, watch: BenchWatch): Promise<BenchOutcome> {
   const profiles: BenchProfile[] = [];
+  const uses: BenchUse[] = [];
+  let residentBytes: number | undefined;
   const entrants = plan.levels.flatMap((level) =>
     plan.threads.map((threads) => new Entrant(plan, level, threads)),
   );
@@ -156,16 +173,29 @@ export async function runRounds(
   let info: ModelInfo | undefined;
   try {
     let next: ((count: number) => number[]) | undefined;
+    // The same in every round, so that the KV cache is filled only once where a context has one depth.
+    let before: number[] = [];
     for (let round = 1; round <= plan.repetitions; round++) {
       for (const entrant of entrants) {
         const opened = await entrant.ready(watch);
         info = opened.model.info;
-        next ??= tokenSource(info.vocabSize);
-        watch.status(`${entrant.label}: repetition ${round} of ${plan.repetitions}`);
-        for (const result of entrant.results) await measure(result, opened, next, watch);
-        const report =
-          round === plan.repetitions ? await plan.profileOf?.(opened.model) : undefined;
-        if (report) profiles.push({ level: entrant.level, threads: entrant.threads, report });
+        if (!next) {
+          next = tokenSource(info.vocabSize);
+          before = next(Math.max(...plan.depths));
+        }
+        const of = `repetition ${round} of ${plan.repetitions}`;
+        for (const result of entrant.results) {
+          watch.status(`${entrant.label}: ${testName(result)}, ${of}`);
+          await measure(result, opened, next, before.slice(0, result.depth), watch);
+        }
+        if (round === plan.repetitions) {
+          const { level, threads, times } = entrant;
+          const report = await plan.profileOf?.(opened.model);
+          if (report) profiles.push({ level, threads, report });
+          const { memory: held } = await opened.model.status();
+          uses.push({ level, threads, held, times });
+          residentBytes = watch.load().residentBytes;
+        }
         if (!together) await entrant.close();
       }
     }
@@ -173,21 +203,47 @@ export async function runRounds(
     watch.status("");
     await Promise.all(entrants.map((entrant) => entrant.close()));
   }
-  return { info: info!, results: entrants.flatMap(({ results }) => results), profiles };
+  const results = entrants.flatMap((entrant) => entrant.results);
+  return { info: info!, results, profiles, uses, residentBytes };
+}
+
+export interface BenchOutcome {
+  info: ModelInfo;
+  results: BenchResult[];
+  profiles: BenchProfile[];
+  uses: BenchUse[];
+  /** Of the process, with the last model measured and, where memory allows, all others loaded. */
+  residentBytes: number | undefined;
+}
+
+const kindNames: Record<BenchResult["kind"], string> = { prompt: "pp", generation: "tg" };
+
+/** "pp512", "tg32 @ d2048", as llama-bench has them. */
+export function testName({ kind, tokens, depth }: BenchResult): string {
+  return `${kindNames[kind]}${tokens}${depth === 0 ? "" : ` @ d${depth}`}`;
+}
+
+function addTimes(sum: BenchUse["times"], timings: Timings): void {
+  sum.loadMs = timings.loadMs;
+  sum.sampleMs += timings.sampleMs;
+  sum.promptMs += timings.promptMs;
+  sum.generatedMs += timings.generatedMs;
+  sum.totalMs += timings.totalMs;
 }
 
 async function measure(
   result: BenchResult,
   { contestant, limits }: Opened,
   next: (count: number) => number[],
+  before: readonly number[],
   watch: BenchWatch,
 ): Promise<void> {
-  const before = watch.load();
+  const start = watch.load();
   const sample =
     result.kind === "prompt"
-      ? await contestant.prompt(next(result.tokens))
-      : await contestant.generate(next(1)[0]!, result.tokens);
+      ? await contestant.prompt(next(result.tokens), before)
+      : await contestant.generate(next(1)[0]!, result.tokens, before);
   result.samples.push(sample);
   result.limit = (await limits())?.[result.kind];
-  result.othersCores = Math.max(result.othersCores, othersCores(before, watch.load()));
+  result.othersCores = Math.max(result.othersCores, othersCores(start, watch.load()));
 }

@@ -2,27 +2,26 @@
 // levels and thread counts. These take turns, repetition by repetition, so that a machine that warms up or gets busy
 // affects all alike. What exactly is measured: ../bench/measure.ts and docs/benchmarks.md.
 
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
-import { inspect, type ModelInfo, type OptLevel, UsageError } from "../../index.ts";
-import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
-import { rateText, summarize } from "../bench/measure.ts";
+import { ContextError, inspect, type OptLevel, UsageError } from "../../index.ts";
+import { contextFor } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
   bestOptLevel,
   disturbedNote,
   jsonOption,
   levelsOption,
-  machineText,
   markdownOption,
   statusLine,
   threadsOption,
 } from "../bench/options.ts";
-import { renderTable } from "../bench/render.ts";
-import { type BenchPlan, type BenchProfile, type BenchResult, runRounds } from "../bench/rounds.ts";
+import { benchSvg } from "../bench/picture.ts";
+import { type BenchReport, type ComputedMemory, reportJson, reportText } from "../bench/report.ts";
+import { type BenchPlan, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
-import { numberFlag } from "../flag-values.ts";
+import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import {
   exactOption,
   gpuForOption,
@@ -33,21 +32,8 @@ import {
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
-import {
-  type LimitFlags,
-  limitOption,
-  measureOnce,
-  percentText,
-  wantsLimits,
-} from "../machine-limits.ts";
-import {
-  type ProfileFlags,
-  profileJson,
-  profileOption,
-  profileText,
-  takeProfile,
-} from "../profile.ts";
-import { bytesText, countText } from "../text.ts";
+import { type LimitFlags, limitOption, measureOnce, wantsLimits } from "../machine-limits.ts";
+import { type ProfileFlags, profileOption, takeProfile } from "../profile.ts";
 import { defineMatmul } from "./bench-matmul.ts";
 import { defineServe } from "./bench-serve.ts";
 
@@ -60,8 +46,10 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
   tuneFile?: string;
-  prompt: number;
-  predict: number;
+  prompt: number[];
+  predict: number[];
+  depth: number[];
+  svg?: string;
   repetitions: number;
   warmup: boolean;
 }
@@ -74,9 +62,12 @@ export const benchCommand: CliCommand = {
   summary: "measure how fast a model runs on this machine",
   examples: [
     "lantern bench -m model.gguf -t 1,2",
+    "lantern bench -m model.gguf -p 25,100,500 -n 32 -d 0,2048,16384 --svg bench.svg",
     "lantern bench -m model.gguf --level 1,2,3,4 -p 64 -n 16 -r 3 --markdown",
     "lantern bench matmul --type f32,q4_1 -t 1,2 --level 3,4",
     "lantern bench serve -m model.gguf --users 1,2,4,8 --sla 2s,20",
+    "lantern bench matmul --tile 5x4,4x4 --type f32",
+    "lantern bench matmul --seed-table",
   ],
   define(command, context) {
     command
@@ -88,17 +79,22 @@ export const benchCommand: CliCommand = {
       .addOption(tuneFileOption())
       .addOption(gpuForOption())
       .addOption(exactOption())
-      .option(
-        "-p, --prompt <n>",
-        "length of the prompt, in tokens; 0: do not measure prompts",
-        numberFlag({ integer: true, min: 0, max: 1 << 20 }),
-        128,
+      .addOption(
+        tokensOption(
+          "-p, --prompt <n,...>",
+          "lengths of prompts, in tokens; 0: do not measure prompts",
+          128,
+        ),
       )
-      .option(
-        "-n, --predict <n>",
-        "tokens to generate; 0: do not measure generation",
-        numberFlag({ integer: true, min: 0, max: 1 << 20 }),
-        32,
+      .addOption(
+        tokensOption(
+          "-n, --predict <n,...>",
+          "tokens to generate; 0: do not measure generation",
+          32,
+        ),
+      )
+      .addOption(
+        tokensOption("-d, --depth <n,...>", "tokens that are in the KV cache before each test", 0),
       )
       .option(
         "-r, --repetitions <n>",
@@ -107,6 +103,7 @@ export const benchCommand: CliCommand = {
         5,
       )
       .option("--no-warmup", "skip the warm-up run")
+      .option("--svg <file.svg>", "also write a chart: speeds and their limits", svgFlag)
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
@@ -126,7 +123,9 @@ export const benchCommand: CliCommand = {
 
 async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
-  if (flags.prompt === 0 && flags.predict === 0) {
+  const promptTokens = flags.prompt.filter((count) => count > 0);
+  const generatedTokens = flags.predict.filter((count) => count > 0);
+  if (promptTokens.length + generatedTokens.length === 0) {
     throw new UsageError(
       "bench: got -p 0 and -n 0, which leave nothing to measure. Drop one of them",
     );
@@ -139,6 +138,14 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     );
   }
   const path = await locate(flags, context);
+  const deepest = Math.max(...flags.depth);
+  const longest = deepest + Math.max(0, ...promptTokens);
+  const written = deepest + Math.max(0, ...generatedTokens);
+  const computed = await memoryAt(
+    path,
+    contextFor(longest, written),
+    Math.max(longest, written + 1),
+  );
   const machine = terminal.machine();
   const limits = wantsLimits(flags, context);
   const measured = limits ? await measureOnce(context, {}) : undefined;
@@ -154,26 +161,32 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
       ...(flags.exact && { exact: true }),
     }),
-    promptTokens: flags.prompt,
-    generatedTokens: flags.predict,
+    promptTokens,
+    generatedTokens,
+    depths: flags.depth,
+    contextSize: contextFor(longest, written),
     repetitions: flags.repetitions,
     warmup: flags.warmup,
     memoryBytes: machine.freeBytes * memoryShare,
-    modelBytes: await modelBytes(path),
+    modelBytes: computed.weightBytes + computed.kvBytes,
     limits,
     machine: measured,
     profileOf: flags.profile ? (model) => takeProfile(model, flags, context) : undefined,
   };
   const before = terminal.load();
-  const { info, results, profiles } = await runRounds(plan, {
+  const outcome = await runRounds(plan, {
     signal: interrupt.signal,
     load: () => terminal.load(),
     status: statusLine(terminal),
   });
   const after = terminal.load();
-  const report: BenchReport = { info, machine, plan, results, profiles, before, after };
+  const report: BenchReport = { ...outcome, machine, plan, computed, before, after };
   terminal.out(flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, flags));
-  const note = disturbedNote(results);
+  if (flags.svg !== undefined) {
+    await terminal.writeText(flags.svg, benchSvg(outcome.info.name, outcome.results));
+    terminal.err(`Chart written to ${flags.svg}\n`);
+  }
+  const note = disturbedNote(outcome.results);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
 }
 
@@ -182,98 +195,24 @@ async function locate(flags: BenchFlags, context: CliContext): Promise<string> {
   return await locateModel(flags.model ?? defaultModel, context, interrupt.signal);
 }
 
-async function modelBytes(path: string): Promise<number> {
-  const { memory, totalBytes } = await inspect(path);
-  return memory?.weightBytes ?? totalBytes;
+/** What the model should take with this context, before anything is loaded; refuses a context that it does not have. */
+async function memoryAt(
+  path: string,
+  contextSize: number,
+  needed: number,
+): Promise<ComputedMemory> {
+  const { memory, totalBytes } = await inspect(path, { contextSize });
+  if (!memory) return { weightBytes: totalBytes, kvBytes: 0, workBytes: 0, contextSize };
+  if (memory.contextSize < needed) {
+    throw new ContextError(
+      `bench: -p, -n and -d need a context of ${needed} tokens, but this model was trained for ${memory.contextSize}. Give smaller ones`,
+    );
+  }
+  const { weightBytes, kvBytes, activationBytes: workBytes } = memory;
+  return { weightBytes, kvBytes, workBytes, contextSize: memory.contextSize };
 }
 
-interface BenchReport {
-  info: ModelInfo;
-  machine: MachineFacts;
-  plan: BenchPlan;
-  results: readonly BenchResult[];
-  profiles: readonly BenchProfile[];
-  before: MachineLoad;
-  after: MachineLoad;
-}
-
-const testNames: Record<BenchResult["kind"], string> = { prompt: "pp", generation: "tg" };
-
-function reportJson(bench: BenchReport): object {
-  const { info, machine, plan, results, profiles, before, after } = bench;
-  return {
-    model: {
-      name: info.name,
-      architecture: info.architecture,
-      parameters: info.parameters,
-      type: info.weightType,
-      bytes: info.weightBytes,
-    },
-    machine: {
-      cpu: machine.cpu,
-      cores: machine.cores,
-      memory_bytes: machine.memoryBytes,
-      system: machine.system,
-    },
-    load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
-    repetitions: plan.repetitions,
-    warmup: plan.warmup,
-    results: results.map((result) => ({
-      level: result.level,
-      threads: result.threads,
-      test: testNames[result.kind] + result.tokens,
-      tokens_per_second: summarize(result.samples),
-      samples: result.samples,
-      others_cores: result.othersCores,
-      limit: limitJson(result),
-    })),
-    ...(profiles.length > 0 && {
-      profiles: profiles.map(({ level, threads, report }) => ({
-        level,
-        threads,
-        profile: profileJson(report),
-      })),
-    }),
-  };
-}
-
-/** The median compared with the most that this machine allows. */
-function limitJson({ limit, samples }: BenchResult): object | null {
-  if (!limit) return null;
-  const { resource, tokensPerSecond } = limit;
-  const fraction = summarize(samples).median / tokensPerSecond;
-  return { resource, tokens_per_second: tokensPerSecond, fraction };
-}
-
-function limitCells({ limit, samples }: BenchResult): string[] {
-  if (!limit) return [];
-  const { resource, tokensPerSecond } = limit;
-  const fraction = summarize(samples).median / tokensPerSecond;
-  return [rateText(tokensPerSecond), percentText(fraction), resource];
-}
-
-function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags): string {
-  const { info, machine, results, profiles, before, after } = report;
-  const rows = results.map((result) => {
-    const { median, min, max } = summarize(result.samples);
-    return [
-      String(result.level),
-      String(result.threads),
-      testNames[result.kind] + result.tokens,
-      rateText(median),
-      rateText(min),
-      rateText(max),
-      result.othersCores.toFixed(2),
-      ...limitCells(result),
-    ];
-  });
-  const header = ["level", "threads", "test", "tokens/s", "min", "max", "others"];
-  if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "limited by");
-  const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
-  const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
-  const where = profiles.map(
-    ({ level, threads, report: profile }) =>
-      `\nopt level ${level}, ${threads} thread${threads === 1 ? "" : "s"}\n\n${profileText(profile, markdown)}`,
-  );
-  return `${model}\n${machineText(machine, before, after)}\n\n${table}${where.join("")}`;
+function tokensOption(flags: string, help: string, usual: number): Option {
+  const parse = numberListFlag({ integer: true, min: 0, max: 1 << 20 });
+  return new Option(flags, help).argParser(parse).default([usual], String(usual));
 }

@@ -1,7 +1,7 @@
 // lantern tune: measures every way to compute a model's matmuls on this machine and stores the times; "analyze"
 // summarizes a file of times, "test" measures some of them again.
 
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import {
   analyzeTune,
   checkTune,
@@ -23,7 +23,7 @@ import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
-import { numberFlag } from "../flag-values.ts";
+import { numberFlag, svgFlag } from "../flag-values.ts";
 import { modelOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
@@ -245,9 +245,4 @@ async function watched<T>(
 async function fileOf(name: string | undefined, context: CliContext): Promise<TuneFile> {
   if (name === undefined) return await rememberedTune();
   return readTune(await context.terminal.readText(name), name);
-}
-
-function svgFlag(text: string): string {
-  if (/\.svg$/i.test(text)) return text;
-  throw new InvalidArgumentError("Expected a file name that ends in .svg.");
 }
