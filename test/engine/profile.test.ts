@@ -108,8 +108,8 @@ test("every computation of a thread lies in one of the engine's batches", async 
   expect(outside).toEqual([]);
 });
 
-test("opt level 1 records its batches as a whole", async () => {
-  await using model = await open(file.path, { profile: true, level: 1 });
+test("the reference, opt level 1 on one thread, records its batches as a whole", async () => {
+  await using model = await open(file.path, { profile: true, level: 1, threads: 1 });
   await model.generate([10, 11], { temperature: 0, maxTokens: 3, ignoreEos: true }).result;
   const { phases, bottleneck } = await model.profile();
   for (const { ms, batchMs, betweenMs, ops } of phases) {

@@ -22,6 +22,6 @@ export interface CompileOptions {
   readonly choose: ChooseMatmul;
   /** Opt level 1: no kernels. Matmuls are plain TypeScript on all threads, other ops the reference. */
   readonly plain: boolean;
-  /** The register tile of weights that are not in row panels; undefined: the default. */
+  /** The register tile where weights are not in row panels; undefined: the default. */
   readonly rowTile: RowTile | undefined;
 }

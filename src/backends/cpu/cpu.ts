@@ -65,7 +65,7 @@ export interface CpuOptions {
   idle?: Idle | undefined;
   /** Which kernels compute which matmul; default: by the kind of processor. */
   choose?: ChooseMatmul | undefined;
-  /** The register tile of weights that are not in row panels; undefined: the default of opt level 2. */
+  /** The register tile where weights are not in row panels; undefined: the default of opt level 2. */
   rowTile?: RowTile | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;

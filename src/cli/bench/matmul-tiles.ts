@@ -12,6 +12,7 @@ import { plural } from "../text.ts";
 import { type Entrant, headText, type MatmulReport } from "./matmul-report.ts";
 import { rateText, summarize } from "./measure.ts";
 import { renderTable } from "./render.ts";
+import { seedType } from "./seed-table.ts";
 
 /** "5x4,4x4" or "all". */
 export function tilesFlag(text: string): RegisterTile[] | "all" {
@@ -27,9 +28,6 @@ export function tilesFlag(text: string): RegisterTile[] | "all" {
   });
 }
 
-/** The sides of the largest tile that the seed of this experiment tried: 5x5 for floats, 4x4 for Q4_1. */
-const seedSide = (type: string) => (type === "f32" ? 5 : 4);
-
 /** The wanted tiles, after a check that the opt level has them; [undefined]: its own choice. */
 export async function checkedTiles(
   wanted: readonly RegisterTile[] | "all" | undefined,
@@ -44,7 +42,7 @@ export async function checkedTiles(
     );
   }
   if (wanted === "all") {
-    const most = level === 2 ? seedSide(type) : Infinity;
+    const most = level === 2 ? seedType(type).mostTile : Infinity;
     return known.filter(({ rows, tokens }) => rows <= most && tokens <= most);
   }
   for (const { rows, tokens } of wanted) {

@@ -1,6 +1,7 @@
 // `lantern bench matmul --seed-table`: the matmul table of the report on porting llama.cpp to the Loongson 3A6000, measured on
 // this machine beside the report's numbers, and whether opt level 3 gains as much over opt level 1 as there.
 
+import { byName } from "../../base/by-name.ts";
 import { headText, type MatmulReport, medianOf } from "./matmul-report.ts";
 import { rateText } from "./measure.ts";
 import { renderTable } from "./render.ts";
@@ -10,14 +11,35 @@ export const seedShape = { n: 11008, k: 4096, m: 128 } as const;
 
 const threadCounts = [1, 2, 4];
 
-/** GFLOPS of the report: by type, then opt level, with 1, 2 and 4 threads. */
-const seedGflops: Readonly<Record<string, Readonly<Record<number, readonly number[]>>>> = {
-  f32: { 1: [1.67, 3.34, 6.67], 2: [12.89, 24.71, 44.11], 3: [59.34, 85.66, 128.46] },
-  q4_1: { 1: [4.91, 9.77, 18.96], 2: [25.98, 51.39, 88.84], 3: [39.45, 77.0, 123.32] },
-};
+/** What the report says of a type. */
+interface SeedType {
+  /** GFLOPS by opt level, with 1, 2 and 4 threads. */
+  readonly gflops: Readonly<Record<number, readonly number[]>>;
+  /** What opt level 3 must gain over opt level 1 on one thread. */
+  readonly leastGain: number;
+  /** Rows and tokens of the largest register tile that was tried. */
+  readonly mostTile: number;
+}
 
-/** What opt level 3 must gain over opt level 1 on one thread. */
-const leastGain = { f32: 35, quantized: 6 } as const;
+const seedTypes: Readonly<Record<string, SeedType>> = byName({
+  f32: {
+    gflops: { 1: [1.67, 3.34, 6.67], 2: [12.89, 24.71, 44.11], 3: [59.34, 85.66, 128.46] },
+    leastGain: 35,
+    mostTile: 5,
+  },
+  q4_1: {
+    gflops: { 1: [4.91, 9.77, 18.96], 2: [25.98, 51.39, 88.84], 3: [39.45, 77.0, 123.32] },
+    leastGain: 6,
+    mostTile: 4,
+  },
+});
+
+/** Types that the report does not have are measured as its quantized one. */
+const otherType: SeedType = { gflops: {}, leastGain: 6, mostTile: 4 };
+
+export function seedType(type: string): SeedType {
+  return seedTypes[type] ?? otherType;
+}
 
 /** The report's thread counts, as far as there are cores. */
 export function seedThreads(cores: number): number[] {
@@ -25,7 +47,7 @@ export function seedThreads(cores: number): number[] {
 }
 
 function seedOf(level: number, type: string, threads: number): number | undefined {
-  return seedGflops[type]?.[level]?.[threadCounts.indexOf(threads)];
+  return seedType(type).gflops[level]?.[threadCounts.indexOf(threads)];
 }
 
 interface Bar {
@@ -38,7 +60,7 @@ interface Bar {
 
 function barsOf(report: MatmulReport): Bar[] {
   return report.flags.type.map((type) => {
-    const least = type === "f32" ? leastGain.f32 : leastGain.quantized;
+    const { leastGain: least } = seedType(type);
     const [from, to] = [1, 3].map((level) => medianOf(report, level, type, 1));
     const gain = from && to ? to / from : undefined;
     return { type, least, gain, passed: gain === undefined ? undefined : gain >= least };
@@ -48,7 +70,7 @@ function barsOf(report: MatmulReport): Bar[] {
 export function seedTableJson(report: MatmulReport): object {
   return {
     machine: "Loongson 3A6000",
-    gflops: seedGflops,
+    gflops: Object.fromEntries(report.flags.type.map((type) => [type, seedType(type).gflops])),
     gains: barsOf(report).map(({ type, least, gain, passed }) => ({
       type,
       threads: 1,

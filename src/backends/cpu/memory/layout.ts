@@ -24,7 +24,7 @@ export interface LayoutRequest {
   readonly threads: number;
   /** 1: plain TypeScript. 3: weights are packed into row panels, where their type has them. */
   readonly level: 1 | 2 | 3;
-  /** The register tile of weights that are not in row panels; undefined: the default. */
+  /** The register tile where weights are not in row panels; undefined: the default. */
   readonly rowTile: RowTile | undefined;
   /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
