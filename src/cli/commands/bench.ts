@@ -103,7 +103,7 @@ export const benchCommand: CliCommand = {
         5,
       )
       .option("--no-warmup", "skip the warm-up run")
-      .option("--svg <file.svg>", "also write a chart: speeds and their limits", svgFlag)
+      .option("--svg <file.svg>", "also write a chart", svgFlag)
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
