@@ -177,11 +177,7 @@ async function openSequence(
   }
 }
 
-function nothingGenerated(
-  engine: Engine,
-  tokens: readonly number[],
-  totalMs: number,
-): Generated {
+function nothingGenerated(engine: Engine, tokens: readonly number[], totalMs: number): Generated {
   return {
     text: "",
     promptTokenIds: [...tokens],
