@@ -31,7 +31,7 @@ describe("refused", () => {
     [["-p", "25,x"], "Expected numbers separated by commas"],
     [["-d", "2048,"], "Expected numbers separated by commas"],
     [["-n", "1.5"], "each a whole number from 0"],
-    [["--svg", "chart.png"], "Expected a file name that ends in .svg"],
+    [["--plot", "chart.png"], "Expected a file name that ends in .svg"],
     [["-p", "0", "-n", "0"], "leave nothing to measure"],
     [["--json", "--markdown"], "cannot be used with"],
     [["model.gguf"], "too many arguments"],
@@ -137,7 +137,7 @@ describe("on a tiny model", () => {
 
   test("lists of prompts, tokens and depths: each test at each depth, and a chart", async () => {
     const lists = ["-p", "5,33", "-n", "3,2", "-d", "0,64", "-t", "1", "-r", "2"];
-    const flags = [...lists, "--no-warmup", "--json", "--svg", "chart.svg"];
+    const flags = [...lists, "--no-warmup", "--json", "--plot", "chart.svg"];
     const { code, out, terminal } = await lantern("bench", "-m", file.path, ...flags);
     expect(code).toBe(0);
     const { results, memory } = JSON.parse(out) as {

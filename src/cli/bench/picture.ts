@@ -1,4 +1,4 @@
-// The chart of `lantern bench --svg`: tokens/s by the length of the prompt and by depth, each entrant a line of measured
+// The chart of `lantern bench --plot`: tokens/s by the length of the prompt and by depth, each entrant a line of measured
 // medians and a dashed line of limits. Axes are linear.
 
 import {

@@ -20,7 +20,7 @@ import { benchSvg } from "../bench/picture.ts";
 import { type BenchReport, type ComputedMemory, reportJson, reportText } from "../bench/report.ts";
 import { type BenchPlan, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { backendHelp, bestLevel, modelHelp, noColorHelp } from "../flag-help.ts";
+import { backendHelp, bestLevel, modelHelp, noColorHelp, plotHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import {
   exactOption,
@@ -49,7 +49,7 @@ interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
   prompt: number[];
   predict: number[];
   depth: number[];
-  svg?: string;
+  plot?: string;
   repetitions: number;
   warmup: boolean;
 }
@@ -62,7 +62,7 @@ export const benchCommand: CliCommand = {
   summary: "measure how fast a model runs on this machine",
   examples: [
     "lantern bench -m model.gguf -t 1,2",
-    "lantern bench -m model.gguf -p 25,100,500 -n 32 -d 0,2048,16384 --svg bench.svg",
+    "lantern bench -m model.gguf -p 25,100,500 -n 32 -d 0,2048,16384 --plot bench.svg",
     "lantern bench -m model.gguf --level 1,2,3,4 -p 64 -n 16 -r 3 --markdown",
     "lantern bench matmul --type f32,q4_1 -t 1,2 --level 3,4",
     "lantern bench serve -m model.gguf --users 1,2,4,8 --sla 2s,20",
@@ -103,7 +103,7 @@ export const benchCommand: CliCommand = {
         5,
       )
       .option("--no-warmup", "skip the warm-up run")
-      .option("--svg <file.svg>", "also write a chart", svgFlag)
+      .option("--plot <file.svg>", plotHelp, svgFlag)
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
@@ -182,9 +182,9 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   const after = terminal.load();
   const report: BenchReport = { ...outcome, machine, plan, computed, before, after };
   terminal.out(flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, flags));
-  if (flags.svg !== undefined) {
-    await terminal.writeText(flags.svg, benchSvg(outcome.info.name, outcome.results));
-    terminal.err(`Chart written to ${flags.svg}\n`);
+  if (flags.plot !== undefined) {
+    await terminal.writeText(flags.plot, benchSvg(outcome.info.name, outcome.results));
+    terminal.err(`Chart written to ${flags.plot}\n`);
   }
   const note = disturbedNote(outcome.results);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
