@@ -56,8 +56,23 @@ const rows: Readonly<Record<string, () => Shown>> = {
     prints: [/113 \(then arithmetic\), 481 \(then bandwidth\)/, /^W +2064 more tokens/m],
   }),
   T4: () => ({ test: "test/cli/machine.test.ts" }),
+  T5: () => ({
+    quick: [
+      ...["limits", "llama-3-70b", "--device", "h100-sxm", "--weights", "4"],
+      ...["--draft", "llama-3-8b", "--acceptance", "0.8"],
+    ],
+    prints: [/^GQA|without GQA/m, /2\.31 times as fast/],
+  }),
+  T6: () => ({
+    quick: [
+      ...["limits", "qwen1.5-7b", "--device", "rtx4090", "--users", "8", "--sla", "2s,20"],
+      ...["--batch", "1000", "--price", "0.5"],
+    ],
+    prints: [/at most +153 users/, /8 users +can be served/, /offline batch/],
+  }),
   T7: () => ({ test: "test/tools/perplexity-cli.test.ts" }),
   N1: () => ({ quick: ["devices"], prints: [/webgpu|GPU/] }),
+  N2: () => ({ test: "test/backends/exact-splits.test.ts" }),
   N3: () => ({
     quick: ["verify", "-m", file.path, "--backends", "cpu", "--tokens", "4"],
     prints: [/0\.0001|within/],
