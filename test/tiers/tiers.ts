@@ -26,7 +26,8 @@ export const gpu: readonly string[] = [
  */
 export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
-  "test/conformance/{interpreted,wasm-variants}.test.ts",
+  "test/browser/{machine,profile}.test.ts",
+  "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
   "test/cli/first-tune.test.ts",
   "test/tokenizers/oracle.test.ts",
   "test/tools/quantize-codebooks.test.ts",
@@ -36,7 +37,7 @@ export const slow: readonly string[] = [
 /** What else `npm test` leaves out. */
 export const rest: readonly string[] = [
   // A browser.
-  "test/browser/!(webgpu).test.ts",
+  "test/browser/!(webgpu|machine|profile).test.ts",
   "test/web/**",
   // Real models and files.
   "test/dtypes/real-files.test.ts",
@@ -57,7 +58,6 @@ export const rest: readonly string[] = [
   "test/tune/run-tune.test.ts",
   // Kernels.
   "test/backends/{exact-splits,guard}.test.ts",
-  "test/conformance/guarded.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/{arm64-pairs,kernel-hashes,matmul}.test.ts",
 ];
