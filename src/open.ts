@@ -2,6 +2,7 @@
 // returns the Model that calls it. inspect() and openTokenizer() read only headers, on the caller's thread.
 
 import type {
+  CpuBinding,
   InspectOptions,
   Model,
   ModelInspection,
@@ -23,6 +24,7 @@ import { type EngineLine, Line } from "./engine/rpc.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { tokenizerOf } from "./load/compose.ts";
 import { locate, withModelFile } from "./load/model-file.ts";
+import { numaKinds } from "./machine/bind.ts";
 import { measuredDevices } from "./machine/machine.ts";
 import { buildModel } from "./models/build.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -32,6 +34,7 @@ const openOptions: OptionNames<OpenOptions> = {
   contextSize: true,
   kvType: true,
   threads: true,
+  binding: true,
   level: true,
   native: true,
   backend: true,
@@ -49,6 +52,13 @@ const openOptions: OptionNames<OpenOptions> = {
   onProgress: true,
 };
 
+const bindingOptions: OptionNames<CpuBinding> = {
+  mask: true,
+  range: true,
+  strict: true,
+  numa: true,
+};
+
 const inspectOptions: OptionNames<InspectOptions> = { contextSize: true, kvType: true };
 
 /** Opens a model. Its weights are read on a separate thread; dispose() the model to free them. */
@@ -63,6 +73,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     contextSize: options.contextSize,
     kvType: options.kvType ?? defaultKvType,
     threads: options.threads,
+    binding: options.binding,
     level: options.level,
     native: options.native ?? true,
     backend: options.backend,
@@ -142,6 +153,7 @@ function checkOpenOptions(options: OpenOptions): void {
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
     throw wrongArgument("threads", threads, "an integer above 0");
   }
+  checkBinding(options.binding);
   checkCacheOptions(options);
   checkTuneFile(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
@@ -161,6 +173,17 @@ function checkTuneFile({ tuned = true, tuneFile }: OpenOptions): void {
   if (!tuned) {
     throw new UsageError("open(): got a tuneFile and tuned: false, expected one of them. Drop one");
   }
+}
+
+function checkBinding(binding: CpuBinding | undefined): void {
+  if (binding === undefined) return;
+  checkOptions("binding", binding, bindingOptions);
+  const { mask, range, strict = false, numa = "numactl" } = binding;
+  if (mask !== undefined) checkText(mask, "mask");
+  if (range !== undefined) checkText(range, "range");
+  if (typeof strict !== "boolean") throw wrongArgument("strict", strict, "true or false");
+  if (!numaKinds.includes(numa))
+    throw wrongArgument("numa", numa, `one of ${numaKinds.join(", ")}`);
 }
 
 function checkCacheOptions({ kvType, contextSize }: InspectOptions): void {

@@ -44,6 +44,8 @@ export interface OpenOptions {
   kvType?: KvType;
   /** Compute threads; default: the machine's cores. */
   threads?: number;
+  /** Binds the compute threads to CPUs (default: the system places them). Linux only, with node:ffi. */
+  binding?: CpuBinding;
   /** Default: 4 if this machine can run machine code, otherwise 3. */
   level?: OptLevel;
   /** false: no machine code, the same as opt level 3 (default true; docs/native.md). */
@@ -94,6 +96,21 @@ export interface OpenOptions {
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
+}
+
+/** Which CPUs compute threads are bound to, as llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. */
+export interface CpuBinding {
+  /** Hexadecimal digits, a bit for each CPU: "0x5" is CPUs 0 and 2. */
+  mask?: string | undefined;
+  /** The first and the last CPU, "0-3"; with `mask`, both together. */
+  range?: string | undefined;
+  /** One CPU for each thread, in turn, instead of all of them for every thread. */
+  strict?: boolean | undefined;
+  /**
+   * "distribute": threads take the NUMA nodes in turn; "isolate": all stay on the node that loads the model;
+   * "numactl": on the CPUs that the process was started with. Not together with the others.
+   */
+  numa?: "distribute" | "isolate" | "numactl" | undefined;
 }
 
 export interface LoadProgress {

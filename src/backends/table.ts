@@ -21,6 +21,8 @@ export interface BackendRequest {
   /** Makes the machine code of opt level 4; a sentence: why there is none. */
   readonly native?: NativeKernels | string | undefined;
   readonly threads: number;
+  /** The CPUs that each thread but the leader binds itself to; undefined: the system places threads. */
+  readonly cpusOf?: ((thread: number) => readonly number[]) | undefined;
   readonly startThread: (() => EngineThread) | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;

@@ -5,6 +5,18 @@
 const words: readonly (readonly [RegExp, string])[] = [
   [/\b([a-z][A-Za-z]+)\(\): /g, "$1: "],
   [/\ballow it to be replaced \(replace: true\)/g, "replace it with --force"],
+  [
+    /\bLeave out mask, range, strict and numa/g,
+    "Leave out --cpu-mask, --cpu-range, --cpu-strict and --numa",
+  ],
+  [
+    /\bLeave out mask, range and strict, or numa/g,
+    "Leave out --cpu-mask, --cpu-range and --cpu-strict, or --numa",
+  ],
+  [/^binding: numa "(\w+)"/, "--numa $1"],
+  [/^binding: /, ""],
+  [/^(mask|range): (?=got)/, "--cpu-$1: "],
+  [/^numa "(\w+)"/, "--numa $1"],
   [/\bgpuLayers (\d+) or auto\b/g, "-ngl $1 or -ngl auto"],
   [/\bgpuLayers 0\b/g, "-ngl 0"],
   [/\bUse a contextSize of at most/g, "Use -c with at most"],

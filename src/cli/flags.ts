@@ -7,6 +7,7 @@ import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, KvType, OpenOptions, OptLevel } from "../index.ts";
 import { defaultKvType, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
+import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
 import { type NumberRule, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
 import {
@@ -28,7 +29,7 @@ function logitBiasFlag(text: string, before: Map<number, number> | undefined): M
   return new Map(before).set(Number(id), bias);
 }
 
-export interface ModelFlags {
+export interface ModelFlags extends CpuFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
@@ -56,6 +57,7 @@ export interface ModelFlags {
 const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
+  "-Cr": "--cpu-range",
 });
 
 /** The arguments with one name per flag. */
@@ -133,7 +135,7 @@ interface RuntimeDefaults {
 /** The flags of addModelFlags but -m: how a model is run. */
 export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}): Command {
   const { cacheType = defaultKvType, level } = defaults;
-  return command
+  command
     .option(
       "-c, --ctx-size <n>",
       "size of the context, in tokens (default: the model's own, at most 4096)",
@@ -153,6 +155,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .addOption(exactOption())
     .option("--explain", "show which kernels compute each part of the model, and why")
     .addOption(cacheTypeOption().default(cacheType));
+  return addCpuFlags(command);
 }
 
 export function cacheTypeOption(): Option {
@@ -160,7 +163,9 @@ export function cacheTypeOption(): Option {
 }
 
 export function openOptions(flags: ModelFlags): OpenOptions {
+  const binding = cpuBinding(flags);
   return {
+    ...(binding && { binding }),
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
     ...(flags.level !== undefined && { level: flags.level }),

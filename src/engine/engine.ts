@@ -60,6 +60,8 @@ export interface EngineOptions {
   laps?: Laps | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
   cores?: CorePlace | undefined;
+  /** Requests that were only partly honoured before: part of ModelInfo.warnings. */
+  warnings?: readonly string[] | undefined;
 }
 
 export interface LoadWatch {
@@ -313,9 +315,13 @@ function checkSupport(backend: Backend, graph: Graph): void {
 }
 
 /** As in llama-server: a context above the trained one is reduced to it, with a warning. */
-function warningsOf({ trainedContext }: ModelConfig, { contextSize = 0 }: EngineOptions): string[] {
-  if (contextSize <= trainedContext) return [];
+function warningsOf(
+  { trainedContext }: ModelConfig,
+  { contextSize = 0, warnings = [] }: EngineOptions,
+): string[] {
+  if (contextSize <= trainedContext) return [...warnings];
   return [
+    ...warnings,
     `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and writes nonsense beyond that: its context holds ${trainedContext}`,
   ];
 }

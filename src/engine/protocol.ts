@@ -3,6 +3,7 @@
 
 import type {
   ChatMessage,
+  CpuBinding,
   Embedding,
   EmbedOptions,
   EngineStatus,
@@ -49,6 +50,7 @@ export interface OpenRequest {
   contextSize: number | undefined;
   kvType: string;
   threads: number | undefined;
+  binding?: CpuBinding | undefined;
   level: OptLevel | undefined;
   /** false: no machine code. */
   native: boolean;

@@ -34,6 +34,7 @@ export const browserPlatform: Platform = {
     return "this browser has no WebGPU, or not on this page (it must be served over https or from localhost)";
   },
   native: async () => "a browser runs WebAssembly only",
+  cpuTopology: async () => "a browser does not let a page choose CPUs",
   startThread,
   enginePort,
   breathe,

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { readFileSync, readlinkSync } from "node:fs";
 import { messageOf } from "../base/errors.ts";
 import { quietBuiltin, whyNoFfi } from "./node-builtin.ts";
+import { bindThread } from "./node-cpus.ts";
 import type { Held } from "./node-descriptors.ts";
 import { type Environment, nativeCodeFolder } from "./node-folders.ts";
 import { type Ffi, type FfiLibrary, type Libc, libcCalls } from "./node-libc.ts";
@@ -81,6 +82,7 @@ export function nativeOf(host: NativeProcess): NativeAccess {
   return {
     arch,
     features,
+    bind: (cpus) => bindThread(ffi, cpus),
     load: (sharedObject) => openFirst(ffi, places, sharedObject),
     address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: user space has 47 bits
   };

@@ -38,6 +38,7 @@ export const nodePlatform: Platform = {
     await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
   gpu: async () => await (await import("./node-gpu.ts")).nodeGpu(),
   native: async () => (await import("./node-native.ts")).nodeNative(),
+  cpuTopology: async () => (await import("./node-cpus.ts")).nodeCpuTopology(),
   startThread,
   enginePort,
   breathe: () => new Promise((resolve) => setImmediate(resolve)),

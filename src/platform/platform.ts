@@ -96,8 +96,20 @@ export interface NativeHost {
    * compared with this content. A string says why it cannot be loaded. It stays loaded until the process ends.
    */
   load(sharedObject: Uint8Array): NativeLibrary | string;
+  /** Binds the calling thread to these CPUs; a string says why that failed. */
+  bind(cpus: readonly number[]): string | undefined;
   /** The address of a memory. It must not move: a WebAssembly.Memory of fixed size, or a SharedArrayBuffer. */
   address(memory: ArrayBufferLike): number;
+}
+
+/** The CPUs of the machine, by the system's numbers. */
+export interface CpuTopology {
+  /** Those that this process may use, ascending. */
+  readonly allowed: readonly number[];
+  /** Those of each NUMA node that has any; one entry where the system reports no nodes. */
+  readonly nodes: readonly (readonly number[])[];
+  /** The one that the calling thread ran on. */
+  readonly current?: number | undefined;
 }
 
 export interface NativeLibrary {
@@ -139,6 +151,8 @@ export interface Platform {
   gpu(): Promise<GpuAccess>;
   /** Machine code: in Node on Linux, if node:ffi may be used. */
   native(): Promise<NativeAccess>;
+  /** The CPUs that threads can be bound to; a string says why they are not known. */
+  cpuTopology(): Promise<CpuTopology | string>;
   /** Starts a thread. */
   startThread(entry: ThreadEntry): EngineThread;
   enginePort(): EnginePort;

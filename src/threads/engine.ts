@@ -14,6 +14,7 @@ import { openModelFile } from "../formats/open-model-file.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
+import { bindThread, type ThreadCpus, threadCpus } from "../machine/bind.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { SourceSpec } from "../platform/platform.ts";
@@ -31,6 +32,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected ${kvTypesText}`);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume();
+  const bound = await bind(request);
   const file = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
@@ -42,7 +44,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
       ? await choices?.measuredTuning(platform, file, request.threads, native, given)
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const wanted = {
-      ...backendRequest(request, level, tuned ?? { notes: [untuned] }),
+      ...backendRequest(request, level, tuned ?? { notes: [untuned] }, bound),
       guard: await guardMode(),
     };
     const { threads } = wanted;
@@ -69,8 +71,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         format: file.format,
         metadata,
         tensors: file.tensors,
-        readTensor: (name, target, byteOffset) =>
-          file.readTensor(file.tensors.get(name)!, target, byteOffset),
+        readTensor: (name, target, byteOffset) => {
+          const read = file.readTensor(file.tensors.get(name)!, target, byteOffset);
+          return laps ? laps.reading(target.length, read) : read;
+        },
         tokenizer,
         template: templateOf(request.chatTemplate, metadata, tokenizer),
         backend,
@@ -83,6 +87,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
         laps,
         cores: request.cores,
+        warnings: bound?.warnings(backend.threads),
       },
       watch,
     );
@@ -139,23 +144,38 @@ async function guardMode(): Promise<BackendRequest["guard"]> {
   return (await import("../backends/cpu/guard/guard.ts")).guardMode();
 }
 
+/** Binds this thread, which leads the compute threads, before any memory is touched: pages come from its NUMA node. */
+async function bind({ binding }: OpenRequest): Promise<ThreadCpus | undefined> {
+  if (!binding) return undefined;
+  const native = await platform.native();
+  const bound = threadCpus(binding, await platform.cpuTopology(), native);
+  if (bound) bindThread(native, bound.cpusOf(0));
+  return bound;
+}
+
 /** The request for a backend on the processor. */
 function backendRequest(
   { threads, profile, exact }: OpenRequest,
   { level, native }: OptLevelChoice,
   tuned: TunedUse,
+  bound: ThreadCpus | undefined,
 ): BackendRequest {
+  const most = bound?.count ?? Number.POSITIVE_INFINITY;
   const target = typeof native === "string" ? undefined : native.target;
   return {
     level,
     native,
-    threads: threads === undefined ? (tuned.threads ?? platform.cores) : checkThreads(threads),
+    threads:
+      threads === undefined
+        ? Math.min(tuned.threads ?? platform.cores, most)
+        : checkThreads(threads),
+    cpusOf: bound?.cpusOf,
     startThread: () => platform.startThread("compute"),
     profile,
     exact,
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
-    notes: tuned.notes,
+    notes: bound ? [bound.note, ...tuned.notes] : tuned.notes,
   };
 }
 

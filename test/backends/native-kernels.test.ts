@@ -18,6 +18,7 @@ function machine(arch: NativeHost["arch"], features: string): NativeHost {
   return {
     arch,
     features: new Set(features.split(" ")),
+    bind: () => "not on this machine",
     load: () => "not on this machine",
     address: () => 0,
   };

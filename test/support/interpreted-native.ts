@@ -41,6 +41,7 @@ export function interpretedNative(
     host: {
       arch: "arm64",
       features: new Set(),
+      bind: () => "only kernels are interpreted",
       load: (bytes) => (images.has(bytes) ? library : "only kernels are interpreted"),
       address: (memory) => {
         if (!memories.includes(memory)) memories.push(memory);

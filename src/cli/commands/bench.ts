@@ -20,6 +20,7 @@ import { benchSvg } from "../bench/picture.ts";
 import { type BenchReport, type ComputedMemory, reportJson, reportText } from "../bench/report.ts";
 import { type BenchPlan, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { addCpuFlags, type CpuFlags, cpuFlags } from "../cpu-flags.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp, plotHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import {
@@ -32,12 +33,13 @@ import {
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
+import { addLogLevel } from "../logging.ts";
 import { type LimitFlags, limitOption, measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type ProfileFlags, profileOption, takeProfile } from "../profile.ts";
 import { defineMatmul } from "./bench-matmul.ts";
 import { defineServe } from "./bench-serve.ts";
 
-interface BenchFlags extends BenchOutputFlags, LimitFlags, ProfileFlags {
+interface BenchFlags extends BenchOutputFlags, CpuFlags, LimitFlags, ProfileFlags {
   model?: string;
   threads?: number[];
   level?: OptLevel[];
@@ -109,13 +111,16 @@ export const benchCommand: CliCommand = {
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
+    addCpuFlags(command);
     command.enablePositionalOptions();
-    const inner = (name: string, summary: string): Command =>
-      command
+    const inner = (name: string, summary: string): Command => {
+      const made = command
         .command(name)
         .description(summary)
         .option("--no-color", noColorHelp)
         .on("option:no-color", () => command.parent?.setOptionValue("color", false));
+      return addLogLevel(made, () => command.parent);
+    };
     defineMatmul(inner("matmul", "measure single matmuls, in GFLOPS"), context);
     defineServe(inner("serve", "measure what many users of a server get at once"), context);
   },
@@ -155,6 +160,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     levels,
     threads,
     where: openOptions({
+      ...cpuFlags(flags),
       ...(flags.backend !== undefined && { backend: flags.backend }),
       ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
       ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),

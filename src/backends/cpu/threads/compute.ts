@@ -27,6 +27,8 @@ export interface ComputeJob {
   /** Guard mode; undefined: it is off. */
   readonly guard: GuardJob | undefined;
   readonly thread: number;
+  /** The CPUs that the thread binds itself to; undefined: the system places it. */
+  readonly cpus?: readonly number[] | undefined;
 }
 
 /**
