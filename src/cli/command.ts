@@ -2,12 +2,18 @@
 // commands/ and one line in commands/table.ts.
 
 import type { Command } from "commander";
+import type { Logger } from "../base/log.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import type { Palette } from "./text.ts";
 
 export interface CliContext {
+  /** What is written to its stderr is of log level info. */
   terminal: Terminal;
+  /** Warnings and debug lines; every text ends its line. */
+  log: Logger;
+  /** Writes to stderr at every log level: what a flag asked for (--explain, --profile). */
+  asked(text: string): void;
   downloads: DownloadPlatform;
   /** Colours for stdout and stderr, according to --no-color, NO_COLOR and whether they are terminals. */
   color(): { out: Palette; err: Palette };

@@ -3,6 +3,7 @@
 import { resolveModel } from "../catalog/resolve.ts";
 import { type Model, type ModelInfo, open } from "../index.ts";
 import type { CliContext } from "./command.ts";
+import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
 import { bytesText } from "./text.ts";
@@ -40,6 +41,7 @@ export async function openModel(
   label: string = "loading",
 ): Promise<Model> {
   const path = await locateModel(name, context, signal);
+  context.log.debug(`model ${name}: ${path}\n`);
   const bar = new ProgressBar(context.terminal, { label, plainLines: false });
   try {
     const model = await open(path, {
@@ -48,8 +50,11 @@ export async function openModel(
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
     bar.done();
-    for (const warning of model.info.warnings ?? []) context.terminal.err(`Warning: ${warning}\n`);
-    if (flags.explain) context.terminal.err(explanation(model.info));
+    for (const warning of model.info.warnings ?? []) {
+      context.log.warn(`Warning: ${inFlags(warning)}\n`);
+    }
+    if (flags.explain) context.asked(explanation(model.info));
+    else if (context.log.has("debug")) context.log.debug(explanation(model.info));
     return model;
   } finally {
     bar.done();

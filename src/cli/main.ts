@@ -2,6 +2,7 @@
 // stderr and an exit code (exit-codes.ts).
 
 import { Command, CommanderError } from "commander";
+import type { LogLevel } from "../base/log.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import { LanternError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
@@ -14,6 +15,7 @@ import { exitCodeOf, exitCodesText, usageExitCode } from "./exit-codes.ts";
 import { noColorHelp } from "./flag-help.ts";
 import { inFlags } from "./flag-words.ts";
 import { withOneName } from "./flags.ts";
+import { addLogLevel, chosenLevel, logLevelOption, terminalLog, terminalWith } from "./logging.ts";
 import { palette, wantsColor } from "./text.ts";
 
 const intro = `A story by ${defaultModel}, computed on this machine. Try next: lantern run -p "The little robot", lantern chat -m tinyllama-chat, lantern --help`;
@@ -26,13 +28,13 @@ export async function main(
 ): Promise<number> {
   const program = new Command("lantern");
   const context = makeContext(program, terminal, downloads);
-  defineProgram(program, context);
+  defineProgram(program, context, terminal);
   try {
-    if (args.length === 0) terminal.err(`${context.color().err.dim(intro)}\n\n`);
+    if (args.length === 0) context.terminal.err(`${context.color().err.dim(intro)}\n\n`);
     await program.parseAsync(withCommand(withOneName(args)), { from: "user" });
     return context.exitCode;
   } catch (error) {
-    return explain(error, context);
+    return explain(error, terminal);
   }
 }
 
@@ -41,29 +43,34 @@ function makeContext(
   terminal: Terminal,
   downloads: DownloadPlatform,
 ): CliContext {
-  return {
-    terminal,
-    downloads,
-    exitCode: 0,
-    color: () => {
-      const flag = program.opts<{ color: boolean }>().color !== false;
-      const env = (name: string): string | undefined => terminal.env(name);
-      return {
-        out: palette(wantsColor(terminal.outIsTerminal, env, flag)),
-        err: palette(wantsColor(terminal.errIsTerminal, env, flag)),
-      };
-    },
+  const color: CliContext["color"] = () => {
+    const flag = program.opts<{ color: boolean }>().color !== false;
+    const env = (name: string): string | undefined => terminal.env(name);
+    return {
+      out: palette(wantsColor(terminal.outIsTerminal, env, flag)),
+      err: palette(wantsColor(terminal.errIsTerminal, env, flag)),
+    };
   };
+  const level = () => chosenLevel(program.opts<{ logLevel?: LogLevel }>().logLevel, terminal);
+  const log = terminalLog(terminal, level, () => color().err);
+  const asked = (text: string): void => terminal.err(text);
+  return { terminal: terminalWith(terminal, log), log, asked, downloads, exitCode: 0, color };
 }
 
-function defineProgram(program: Command, context: CliContext): void {
-  const { terminal } = context;
+function defineProgram(program: Command, context: CliContext, terminal: Terminal): void {
   program
     .description("Runs language models on this machine.")
     .version(packageVersion(), "-V, --version", "print the version")
     .helpOption("-h, --help", "show help")
     .helpCommand("help [command]", "show help for a command")
     .option("--no-color", noColorHelp)
+    .addOption(logLevelOption())
+    // Before anything is done: a wrong LANTERN_LOG is an error of usage.
+    .hook("preAction", (_, command) => {
+      context.log.debug(
+        `${command.name()}: Lantern ${packageVersion()}, ${terminal.machine().system}\n`,
+      );
+    })
     // A subcommand (bench matmul) may have flags of the same name as its parent.
     .enablePositionalOptions()
     .exitOverride()
@@ -95,6 +102,7 @@ function defineCommand(program: Command, command: CliCommand, context: CliContex
     .option("--no-color", noColorHelp)
     .on("option:no-color", () => program.setOptionValue("color", false))
     .showHelpAfterError(`"lantern ${command.name} --help" shows its flags and examples.`);
+  addLogLevel(defined, () => program);
   command.define(defined, context);
   defined.addHelpText("after", helpEnd(command.examples));
 }
@@ -114,13 +122,16 @@ function withCommand(args: readonly string[]): string[] {
   const ofProgram = ["-h", "--help", "-V", "--version"];
   if (first === undefined) return ["run"];
   if (!first.startsWith("-") || ofProgram.includes(first)) return [...args];
-  // --no-color may come before a command.
-  if (first === "--no-color") return [first, ...withCommand(args.slice(1))];
+  // These may come before a command.
+  if (first === "--no-color" || first.startsWith("--log-level=")) {
+    return [first, ...withCommand(args.slice(1))];
+  }
+  if (first === "--log-level") return [...args.slice(0, 2), ...withCommand(args.slice(2))];
   return ["run", ...args];
 }
 
 /** Prints what went wrong; returns its exit code. */
-function explain(error: unknown, { terminal }: CliContext): number {
+function explain(error: unknown, terminal: Terminal): number {
   if (error instanceof CommanderError) {
     return error.exitCode === 0 ? 0 : usageExitCode; // commander has already printed it
   }

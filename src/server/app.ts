@@ -107,6 +107,7 @@ function callOf(
 /** Guards, handler, errors, counters, headers: in this order for every route. */
 async function answer(call: Call, guard: Guard, connection: Connection): Promise<Response> {
   const { server, request, route } = call;
+  const startMs = server.now();
   let response: Response;
   try {
     call.client = await guard.check(request, connection, route.access);
@@ -127,7 +128,19 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
     response.headers.set(name, value);
   }
   response.headers.set("x-request-id", crypto.randomUUID());
+  if (server.logRequest) logRequest(call, response.status, server.now() - startMs);
   return response;
+}
+
+/** Methods with which pages and monitors look in, often every few seconds. */
+const reading: readonly string[] = ["GET", "HEAD", "OPTIONS"];
+
+/** The time is until the answer begins: a stream goes on after that. Query and client are left out: they may be a token or a key. */
+function logRequest({ server, request, url }: Call, status: number, ms: number): void {
+  const { method } = request;
+  const level = status >= 500 ? "warn" : reading.includes(method) ? "debug" : "info";
+  const path = url.pathname.slice(0, 200);
+  server.logRequest!(`${method} ${path} ${status} ${ms.toFixed(0)} ms`, level);
 }
 
 function report(server: ServerContext): (bug: unknown) => void {

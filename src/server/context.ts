@@ -183,6 +183,9 @@ export interface Job {
   hasNewLine: boolean;
 }
 
+/** A line about an answered request: what it was and its status, never what it contained. */
+export type LogRequest = (line: string, level: "warn" | "info" | "debug") => void;
+
 export interface ServerContext {
   readonly models: ModelHost;
   readonly queue: AdmissionQueue;
@@ -200,6 +203,8 @@ export interface ServerContext {
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
+  /** Logs an answered request; undefined: nobody wants to know. */
+  readonly logRequest: LogRequest | undefined;
   /** Seconds since 1970. */
   readonly started: number;
   /** Aborted when running requests must end because the grace period is over. */
@@ -214,6 +219,7 @@ export interface ContextOptions {
   models: readonly ServedModel[];
   library?: ModelLibrary | undefined;
   log(line: string): void;
+  logRequest?: LogRequest | undefined;
   stopSignal: AbortSignal;
 }
 
@@ -235,6 +241,7 @@ export function createContext(options: ContextOptions): ServerContext {
     now: () => performance.now(),
     time: () => Date.now(),
     log,
+    logRequest: options.logRequest,
     started: Math.floor(Date.now() / 1000),
     stopSignal,
   };

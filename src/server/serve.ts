@@ -6,7 +6,7 @@ import type { GenerateOptions, Model } from "../index.ts";
 import type { Database } from "../platform/database.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
-import { createContext, type PageModels, type ServerContext } from "./context.ts";
+import { createContext, type LogRequest, type PageModels, type ServerContext } from "./context.ts";
 import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
@@ -78,6 +78,8 @@ export interface StartOptions {
   /** The web app's files, by path. */
   assets?: ReadonlyMap<string, Asset>;
   log?: (line: string) => void;
+  /** Called with a line for every answered request (default: nothing). */
+  logRequest?: LogRequest;
 }
 
 export interface RunningServer {
@@ -139,6 +141,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     })),
     library: options.library,
     log: options.log ?? (() => {}),
+    logRequest: options.logRequest,
     stopSignal: end.signal,
   });
   // The port first: if another program has it, that is reported before conversations are opened. Requests wait until

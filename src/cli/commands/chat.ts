@@ -59,7 +59,7 @@ async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
     const profile = await takeProfile(model, flags, context);
-    if (profile) context.terminal.err(`\n${profileText(profile)}`);
+    if (profile) context.asked(`\n${profileText(profile)}`);
   } finally {
     await model.dispose();
   }

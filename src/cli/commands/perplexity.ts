@@ -157,7 +157,7 @@ async function measure(
       signal,
       onOpen: (opened) => {
         info = opened;
-        if (flags.explain) context.terminal.err(explanation(opened));
+        if (flags.explain) context.asked(explanation(opened));
       },
       onProgress: progress.update,
     });

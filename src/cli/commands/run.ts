@@ -74,7 +74,7 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
     await streamText(generation, flags.displayPrompt ? prompt : "", context);
     await showTimings(await generation.result, flags, model.info, context);
     const profile = await takeProfile(model, flags, context);
-    if (profile) terminal.err(`\n${profileText(profile)}`);
+    if (profile) context.asked(`\n${profileText(profile)}`);
   }
   const isStopped = (await generation.result).stopReason === "aborted";
   if (isStopped) context.exitCode = interruptExitCode;

@@ -206,7 +206,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     })
     .catch((error: unknown) => cannotListen(error, flags));
   const withdraw = await announce(server, library, context);
-  terminal.err(warnings(flags, access, isLoopback(flags.host)));
+  context.log.warn(warnings(flags, access, isLoopback(flags.host)));
   terminal.outliveReaders();
   if (flags.json) terminal.out(startedJson(server, Object.keys(models)));
   else terminal.out(greeting(server, models, assets !== undefined, terminal));
@@ -298,7 +298,7 @@ function served({
 function startOptions(
   flags: ServeFlags,
   models: Record<string, Model>,
-  { terminal }: CliContext,
+  { log }: CliContext,
 ): StartOptions {
   return {
     models,
@@ -322,7 +322,8 @@ function startOptions(
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),
-    log: (line) => terminal.err(`lantern: ${line}\n`),
+    log: (line) => log.error(`lantern: ${line}\n`),
+    ...(log.has("info") && { logRequest: (line, level) => log[level](`${line}\n`) }),
   };
 }
 
