@@ -20,11 +20,46 @@ export interface ProfileReport {
    * not measured.
    */
   device: string | undefined;
+  /** Calls below the ops, of loading and of what ran after it, longest first. */
+  calls: CallRow[];
+  /** What was copied between host and device, by direction; empty where there is no device. */
+  copies: CopyRow[];
   /** What takes most of the time, in one sentence. */
   bottleneck: string;
   /** How it was recorded, or why it was not. */
   notes?: string[];
   trace?: ChromeTrace;
+}
+
+/**
+ * Calls of one name. "webgpu": methods of the API, by the host's clock; "cpu": packing, waking up and waiting of threads
+ * in the recorded batches, all threads together; "engine": reads of the model's files.
+ */
+export interface CallRow {
+  by: string;
+  name: string;
+  when: "load" | "run";
+  count: number;
+  ms: number;
+  averageMs: number;
+  minMs: number;
+  maxMs: number;
+  /** Of the times of single calls. */
+  varianceMs2: number;
+  /** Bytes that they moved or allocated; undefined: none. */
+  bytes: number | undefined;
+  /** undefined where the call only enqueues the work, or moves nothing. */
+  bytesPerSecond: number | undefined;
+}
+
+export interface CopyRow {
+  direction: "host to device" | "device to host" | "device to device";
+  when: "load" | "run";
+  count: number;
+  bytes: number;
+  /** Time of the host; undefined within the device, which copies while the host goes on. */
+  ms: number | undefined;
+  bytesPerSecond: number | undefined;
 }
 
 /** One phase, all generations together. computeMs + waitingMs + betweenMs = ms. */

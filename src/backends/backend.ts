@@ -4,6 +4,7 @@
 // sequences (cache blocks are numbers to it). One backend object serves one loaded model; dispose() frees all its memory,
 // and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
+import type { CallRecord } from "../base/call-table.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
@@ -149,8 +150,15 @@ export interface BackendProfile {
   readonly packMs: number;
   /** What computes, where that is not threads: "GPU". It is then the one entry of busyMs and events. */
   readonly worker?: string;
+  /** Calls below the ops: of a device's API, or waits and wakes of threads in the recorded batches. */
+  readonly calls?: readonly BackendCall[];
   /** How it was recorded, or why not: sentences without a full stop. */
   readonly notes?: readonly string[];
+}
+
+export interface BackendCall extends CallRecord {
+  /** The backend that made them. */
+  readonly by: string;
 }
 
 /** Consecutive layers that one backend computes. */

@@ -27,6 +27,7 @@ export function joinProfiles(
     ],
     packMs: first.packMs + second.packMs,
     worker: name,
+    calls: [...(first.calls ?? []), ...(second.calls ?? [])],
     notes: [
       `times of ${name} are those of both, which take turns; of threads, the average`,
       ...(first.notes ?? []),

@@ -6,7 +6,7 @@ import type { Model, PhaseProfile, ProfileReport, ProfileRow } from "../index.ts
 import { renderTable } from "./bench/render.ts";
 import type { CliContext } from "./command.ts";
 import { percentText } from "./machine-limits.ts";
-import { plural } from "./text.ts";
+import { bytesText, plural } from "./text.ts";
 
 export interface ProfileFlags {
   /** true: only print it; a path: also write the trace there. */
@@ -62,9 +62,47 @@ export function profileText(report: ProfileReport, markdown = false): string {
   const loadText = parts.map(([name, ms]) => `${name} ${msText(ms)}`).join(", ");
   const whose = phases.some(({ worker }) => worker !== undefined) ? "the GPU" : "this machine";
   const against = device ? `\nLimits: ${whose}, ${device}.` : "";
-  const sections = phases.map((phase) => phaseText(phase, markdown));
+  const sections = [
+    ...phases.map((phase) => phaseText(phase, markdown)),
+    callsText(report, markdown),
+    copiesText(report, markdown),
+  ].filter((section) => section !== "");
   const notes = (report.notes ?? []).map((note) => `\nNote: ${note}.`).join("");
   return `${sections.join("\n")}\nload, ${msText(load.ms)}: ${loadText}.${against}${notes}\n`;
+}
+
+/** As profilers of devices print it: times of single calls in microseconds. */
+function callsText({ calls }: ProfileReport, markdown: boolean): string {
+  if (calls.length === 0) return "";
+  const header = ["calls", "", "", "count", "ms", "avg us", "min us", "max us", "variance us2"];
+  const us = (ms: number): string => (ms * 1e3).toFixed(1);
+  const rows = calls.map((call) => [
+    call.by,
+    call.name,
+    call.when,
+    String(call.count),
+    msNumber(call.ms),
+    ...[call.averageMs, call.minMs, call.maxMs].map(us),
+    (call.varianceMs2 * 1e6).toFixed(1),
+    call.bytes === undefined ? "" : bytesText(call.bytes),
+    giga(call.bytesPerSecond ?? 0),
+  ]);
+  const right = [3, 4, 5, 6, 7, 8, 9, 10];
+  return renderTable({ header: [...header, "bytes", "GB/s"], rows, right }, markdown);
+}
+
+function copiesText({ copies }: ProfileReport, markdown: boolean): string {
+  if (copies.length === 0) return "";
+  const header = ["copies", "", "count", "bytes", "ms", "GB/s"];
+  const rows = copies.map(({ direction, when, count, bytes, ms, bytesPerSecond }) => [
+    direction,
+    when,
+    String(count),
+    bytesText(bytes),
+    ms === undefined ? "" : msNumber(ms),
+    giga(bytesPerSecond ?? 0),
+  ]);
+  return renderTable({ header, rows, right: [2, 3, 4, 5] }, markdown);
 }
 
 const betweenRows: readonly (readonly [keyof PhaseProfile["between"], string])[] = [

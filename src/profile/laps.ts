@@ -4,6 +4,7 @@
 // Generations that take turns share one stopwatch: the engine has one thread, and whoever ends a lap has used it.
 
 import type { BatchPhase } from "../backends/backend.ts";
+import { CallTable } from "../base/call-table.ts";
 import { HeapWatch } from "./heap.ts";
 
 /**
@@ -33,6 +34,8 @@ export const LAP_NUMBERS = 4;
 const EVENTS = 2 ** 15;
 
 export class Laps {
+  /** Calls of the engine itself: reads of the model's files. */
+  readonly calls: CallTable = new CallTable();
   readonly #now: () => number;
   readonly #heap: HeapWatch;
   /** ms of each kind: [section][kind]. */
@@ -77,6 +80,13 @@ export class Laps {
     this.#events[at + 3] = now;
     this.#last = now;
     if (kind === "batch" && section !== "load") this.#heap.batch(section);
+  }
+
+  /** Measures a read of a model file. */
+  async reading(bytes: number, read: Promise<void>): Promise<void> {
+    const start = this.#now();
+    await read;
+    this.calls.add("read file", this.#now() - start, bytes);
   }
 
   /** Forgets everything but the load. */

@@ -18,6 +18,7 @@ import type { GraphNode } from "../graph/graph.ts";
 import type { Device } from "../limits/device.ts";
 import { limitOf, type Work } from "../limits/roofline.ts";
 import { bottleneckOf } from "./bottleneck.ts";
+import { callTables } from "./calls.ts";
 import type { LapKind, Laps } from "./laps.ts";
 
 export interface ProfileInput {
@@ -48,6 +49,10 @@ export function profileReport(input: ProfileInput): ProfileReport {
       readMs: laps.ms("load", "weights") - packMs,
     },
     phases,
+    ...callTables([
+      ...laps.calls.records().map((call) => ({ ...call, by: "engine" })),
+      ...(recorded?.calls ?? []),
+    ]),
     device: device?.source,
     bottleneck: longest?.summary ?? "nothing was run yet",
     ...(recorded?.notes && { notes: [...recorded.notes] }),

@@ -11,6 +11,7 @@ import {
   RecordReader,
   RecordWriter,
 } from "../../src/backends/cpu/threads/records.ts";
+import { CallTable } from "../../src/base/call-table.ts";
 import { buildModel } from "../../src/models/build.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { type TinyOptions, tinyModel } from "../support/tiny-engine.ts";
@@ -126,6 +127,26 @@ test("every node of the graph is one part's, in order", async () => {
   expect(first).toMatchObject({ name: "blk.0.attn_q" });
 });
 
+test("a helper's first record of a batch is its waking up; a late one of the batch before is not", () => {
+  const arena = new Arena({ shared: false, memory64: false, start: 0 });
+  const area = placeRecords(arena, 1, 2);
+  arena.commit();
+  const { buffer } = arena.memory;
+  const calls = new CallTable();
+  for (const thread of [0, 1]) {
+    const writer = new RecordWriter(buffer, area, thread);
+    writer.write(0, 1, 90, 99);
+    writer.write(0, 1, 103, 104);
+    writer.write(0, 1, 104, 106);
+    writer.write(0, 1, 110, 111);
+    new RecordReader(buffer, area, thread).addTo(new Float64Array(1), 100, calls);
+  }
+  expect(calls.records()).toMatchObject([
+    { name: "barrier wait", count: 2, ms: 8 },
+    { name: "wake of a thread", count: 1, ms: 3 },
+  ]);
+});
+
 test("a ring keeps what was not read, and the last events", () => {
   const arena = new Arena({ shared: false, memory64: false, start: 0 });
   const area = { ...placeRecords(arena, 1, 2 ** 15), capacity: 4 };
@@ -134,13 +155,18 @@ test("a ring keeps what was not read, and the last events", () => {
   const writer = new RecordWriter(buffer, area, 0);
   const reader = new RecordReader(buffer, area, 0);
   const busyMs = new Float64Array(3);
+  const calls = new CallTable();
   for (let i = 0; i < 6; i++) {
     writer.write(i % 3, 1, 10 * i, 10 * i + 2 ** i);
-    if (i === 2) reader.addTo(busyMs);
+    if (i === 2) reader.addTo(busyMs, 0, calls);
   }
-  reader.addTo(busyMs);
-  reader.addTo(busyMs);
+  reader.addTo(busyMs, 30, calls);
+  reader.addTo(busyMs, 60, calls);
   expect([...busyMs]).toEqual([1 + 8, 2 + 16, 4 + 32]);
+  // The gaps 1-10, 12-20 and 38-40; the record of 40-56 and that of 50-82 overlap.
+  expect(calls.records()).toMatchObject([
+    { name: "barrier wait", count: 3, ms: 19, minMs: 2, maxMs: 9 },
+  ]);
   const { numbers, dropped } = reader.last();
   expect(dropped).toBe(2);
   expect([...numbers]).toEqual([2, 1, 20, 24, 0, 1, 30, 38, 1, 1, 40, 56, 2, 1, 50, 82]);

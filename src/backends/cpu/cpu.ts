@@ -57,6 +57,8 @@ export interface CpuOptions {
   /** The opt level. 1: plain TypeScript; 2: SIMD, row by row; 3: row panels. */
   level: 1 | 2 | 3;
   threads: number;
+  /** The CPUs that each thread but the leader binds itself to; undefined: the system places threads. */
+  cpusOf?: ((thread: number) => readonly number[]) | undefined;
   /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */
@@ -185,7 +187,7 @@ export class CpuBackend implements Backend {
         (node) => () => runReferenceOp(node, this.#batch!, reference),
       ),
     });
-    const { startThread } = this.#options;
+    const { startThread, cpusOf } = this.#options;
     const { buffer } = memory;
     const member = makeMember(
       { buffer, ...program, executors, thread: 0 },
@@ -196,11 +198,17 @@ export class CpuBackend implements Backend {
       records && new BatchRecords(buffer, records, this.threads, executors.length);
     const missing = new Set(plan.graph.weights.map((weight) => weight.name));
     const helpers = new Helpers(this.threads - 1, startThread);
-    const packer = new Packer(packing, memories, kernels, () => helpers.isLost);
+    const packer = new Packer(
+      packing,
+      memories,
+      kernels,
+      () => helpers.isLost,
+      batchRecords?.calls,
+    );
     const jobOf = (first: PackProgram | undefined): JobOf => {
       const code = { module, memory, far, native, program };
       const job = { ...code, packing: first, records, guard: guard?.job };
-      return (thread) => ({ ...job, thread });
+      return (thread) => ({ ...job, thread, cpus: cpusOf?.(thread) });
     };
     const made = { executors, member, batchRecords, reference, packer, guard, missing, helpers };
     this.#prepared = { ...layout, ...made, jobOf };
@@ -323,6 +331,7 @@ export class CpuBackend implements Backend {
       phases: batchRecords.phases(),
       events: batchRecords.events(),
       packMs: packer.packMs,
+      calls: batchRecords.calls.records().map((call) => ({ ...call, by: this.name })),
     };
   }
 

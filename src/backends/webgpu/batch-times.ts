@@ -4,6 +4,7 @@
 // Passes cost time, so not every batch is recorded: all of a prompt; of generation, the first ones and some of the others. The
 // recorded ones stand for all. A GPU without timestamp queries only has the times of whole batches.
 
+import { CallTable } from "../../base/call-table.ts";
 import type { Batch, RowCounts } from "../../graph/batch.ts";
 import {
   type BackendProfile,
@@ -15,6 +16,7 @@ import {
 import { BatchSums } from "../batch-sums.ts";
 import type { GpuDevice } from "./device.ts";
 import { encodePart, type Program, type ProgramPart } from "./program.ts";
+import { PROFILER_LABEL } from "./record-calls.ts";
 import { MAP_READ, usage } from "./usage.ts";
 
 /** The most parts of a query set, with two queries each. */
@@ -35,6 +37,7 @@ interface Queries {
 
 export class BatchTimes {
   readonly #gpu: GpuDevice;
+  readonly #calls: CallTable;
   #program: Program;
   readonly #parts: readonly ProfiledPart[];
   readonly #queries: Queries | undefined;
@@ -46,8 +49,9 @@ export class BatchTimes {
   /** The parts of the running batch that are timed, in the order of their queries. */
   #asked: readonly number[] = [];
 
-  constructor(gpu: GpuDevice, program: Program) {
+  constructor(gpu: GpuDevice, program: Program, calls: CallTable = new CallTable()) {
     this.#gpu = gpu;
+    this.#calls = calls;
     this.#program = program;
     const hasQueries = gpu.facts.timestampQueries && program.parts.length <= MOST_PARTS;
     this.#queries = hasQueries ? makeQueries(gpu.device, program.parts.length) : undefined;
@@ -63,6 +67,7 @@ export class BatchTimes {
   /** Begins a batch; true: it is recorded. */
   begin(batch: Batch, phase: BatchPhase): boolean {
     this.#phase = phase;
+    this.#calls.startRun();
     const { sums } = this.#phases[phase];
     sums.begin(batch);
     this.#asked = [];
@@ -112,6 +117,7 @@ export class BatchTimes {
   }
 
   reset(): void {
+    this.#calls.reset();
     this.#phases = this.#empty();
     this.#eventCount = 0;
   }
@@ -124,6 +130,7 @@ export class BatchTimes {
       events: this.#queries ? [this.#lastEvents()] : [],
       packMs: 0,
       worker: "GPU",
+      calls: this.#calls.records().map((call) => ({ ...call, by: "webgpu" })),
       notes: this.#notes(),
     };
   }
@@ -184,8 +191,16 @@ function makeQueries(device: GPUDevice, parts: number): Queries {
   const size = parts * 16;
   return {
     set: device.createQuerySet({ type: "timestamp", count: parts * 2 }),
-    resolved: device.createBuffer({ size, usage: usage.queryResolve | usage.copySource }),
-    read: device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget }),
+    resolved: device.createBuffer({
+      label: PROFILER_LABEL,
+      size,
+      usage: usage.queryResolve | usage.copySource,
+    }),
+    read: device.createBuffer({
+      label: PROFILER_LABEL,
+      size,
+      usage: usage.mapRead | usage.copyTarget,
+    }),
   };
 }
 

@@ -4,6 +4,7 @@
 // A batch writes the batch area, runs all kernels and copies the logits out. Activations are rounded to DType.activation, as in
 // the reference; products and sums are float32 where docs/gpu.md says nothing else.
 
+import { CallTable } from "../../base/call-table.ts";
 import { AbortedError, DisposedError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
 import {
@@ -46,6 +47,7 @@ import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
+import { recordCalls } from "./record-calls.ts";
 import { type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
 import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
@@ -90,7 +92,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly batchTokens: number;
   readonly #gpu: GpuDevice;
   #tuning: Tuning;
-  readonly #profile: boolean;
+  /** The recorded calls of the API; undefined: no profile is wanted. */
+  readonly #calls: CallTable | undefined;
   readonly #exact: Arithmetic | undefined;
   readonly #notes: readonly string[];
   readonly #pipelines: Pipelines;
@@ -108,7 +111,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.adapter = gpuIdentity(gpu.facts);
     this.#tuning = tuning ?? tuningFor(gpu.facts);
     this.#notes = notes;
-    this.#profile = profile ?? false;
+    this.#calls = profile ? new CallTable() : undefined;
+    if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
   }
 
@@ -416,7 +420,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   #batchTimes(program: Program): BatchTimes | undefined {
-    return this.#profile ? new BatchTimes(this.#gpu, program) : undefined;
+    return this.#calls && new BatchTimes(this.#gpu, program, this.#calls);
   }
 
   #alive(): void {

@@ -7,6 +7,7 @@ import { RequestError } from "../api.ts";
 import type { ProfileReport } from "../api-types.ts";
 import { client } from "../state/connection.ts";
 import { digits, msText, rateText } from "../state/format.ts";
+import { CallTables } from "./call-tables.tsx";
 import { ScrollX } from "./scroll-x.tsx";
 
 type Phase = ProfileReport["phases"][number];
@@ -41,6 +42,7 @@ export function ProfileView({ model }: { model: string }): JSX.Element {
       {phases.map((phase) => (
         <PhaseTable key={phase.phase} phase={phase} />
       ))}
+      <CallTables report={report} />
     </div>
   );
 }

@@ -7,6 +7,7 @@
 // To the team (team.ts) this is a program like any other: one instruction per matrix, of which only that of the current piece
 // has chunks, a row panel each. Helpers run this program first, and the model's after it.
 
+import type { CallTable } from "../../../base/call-table.ts";
 import { WorkerError } from "../../../base/errors.ts";
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
@@ -148,13 +149,21 @@ export class Packer {
   readonly #isLost: () => boolean;
   /** Read, but not packed yet. */
   #pending: Piece | undefined;
+  readonly #calls: CallTable | undefined;
   /** Time spent packing so far. */
   packMs = 0;
 
-  /** `isLost`: whether a helper has died. */
-  constructor(program: PackProgram, memories: Memories, kernels: Kernels, isLost: () => boolean) {
+  /** `isLost`: whether a helper has died; `calls`: where to record the pieces, if anywhere. */
+  constructor(
+    program: PackProgram,
+    memories: Memories,
+    kernels: Kernels,
+    isLost: () => boolean,
+    calls?: CallTable | undefined,
+  ) {
     const { views } = memories.place(0);
     this.#isLost = isLost;
+    this.#calls = calls;
     this.#program = program;
     this.#views = views;
     const executors = packExecutors(program, memories, kernels, 0);
@@ -212,7 +221,9 @@ export class Packer {
     try {
       const end = this.#team.runBatch();
       if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
-      this.packMs += performance.now() - started;
+      const ms = performance.now() - started;
+      this.packMs += ms;
+      this.#calls?.add("pack weights", ms, rows * this.#program.instructions[index]!.rowBytes);
     } catch (cause) {
       throw new WorkerError("packing the weights failed. Open the model again", { cause });
     }

@@ -3,6 +3,7 @@
 // Records are summed at the beginning of the next batch, not at the end of their own: a thread writes its last record after
 // it has left the instruction, when the batch may be over already.
 
+import { CallTable } from "../../../base/call-table.ts";
 import type { Batch } from "../../../graph/batch.ts";
 import type { GraphNode } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
@@ -22,6 +23,8 @@ export class BatchRecords {
   readonly #readers: readonly RecordReader[];
   readonly #phases: Readonly<Record<BatchPhase, PhaseSums>>;
   readonly #flag: Int32Array;
+  /** Waits and wakes of the threads, and pieces that were packed. */
+  readonly calls: CallTable = new CallTable();
   #started = 0;
   #current: PhaseSums;
   #isOn = true;
@@ -39,6 +42,7 @@ export class BatchRecords {
 
   begin(batch: Batch, phase: BatchPhase): void {
     this.#addRecords();
+    this.calls.startRun();
     this.#current = this.#phases[phase];
     const { sums } = this.#current;
     sums.begin(batch);
@@ -58,6 +62,7 @@ export class BatchRecords {
       sums.reset();
       for (const times of busyMs) times.fill(0);
     }
+    this.calls.reset();
     for (const reader of this.#readers) reader.forget();
   }
 
@@ -77,7 +82,9 @@ export class BatchRecords {
 
   #addRecords(): void {
     const { busyMs } = this.#current;
-    for (let i = 0; i < this.#readers.length; i++) this.#readers[i]!.addTo(busyMs[i]!);
+    for (let i = 0; i < this.#readers.length; i++) {
+      this.#readers[i]!.addTo(busyMs[i]!, this.#started, this.calls);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 // Times are ms on the leader's clock: in a browser the clock of a worker begins at its start, so a thread adds the difference
 // of the two origins.
 
+import type { CallTable } from "../../../base/call-table.ts";
 import { EVENT_NUMBERS, type RecordedEvents } from "../../backend.ts";
 import type { Arena } from "../memory/arena.ts";
 
@@ -93,12 +94,14 @@ export class RecordWriter {
 /** The reading end of a ring, for the leader. */
 export class RecordReader {
   readonly #ring: Ring;
+  readonly #thread: number;
   #read = 0;
   /** Records before this one are dropped. */
   #first = 0;
 
   constructor(buffer: ArrayBufferLike, area: RecordArea, thread: number) {
     this.#ring = new Ring(buffer, area, thread);
+    this.#thread = thread;
   }
 
   /** Drops what was read until now. */
@@ -106,13 +109,23 @@ export class RecordReader {
     this.#first = this.#read;
   }
 
-  /** Adds the times written since the last call to those of their instructions. */
-  addTo(busyMs: Float64Array): void {
+  /**
+   * Adds the times written since the last call to those of their instructions. The time from one record to the next is a
+   * wait for other threads, that from the batch's start to a helper's first record its waking up.
+   */
+  addTo(busyMs: Float64Array, startedMs: number, calls: CallTable): void {
     const { numbers, mask, count } = this.#ring;
     const written = Atomics.load(count, 0);
+    let lastEnd = this.#thread > 0 ? startedMs : Number.POSITIVE_INFINITY;
+    let name = "wake of a thread";
     for (let i = this.#read; i !== written; i = (i + 1) | 0) {
       const at = (i & mask) * EVENT_NUMBERS;
-      busyMs[numbers[at]!]! += numbers[at + 3]! - numbers[at + 2]!;
+      const [start, end] = [numbers[at + 2]!, numbers[at + 3]!];
+      busyMs[numbers[at]!]! += end - start;
+      if (start < startedMs) continue; // the late last record of the batch before
+      if (start > lastEnd) calls.add(name, start - lastEnd);
+      name = "barrier wait";
+      lastEnd = end;
     }
     this.#read = written;
   }

@@ -1,0 +1,85 @@
+// The tables of calls and copies in a profile: calls of the GPU's API, waits of threads, reads of files, and what was copied
+// between host and device.
+
+import type { JSX } from "preact";
+import type { ProfileReport } from "../api-types.ts";
+import { bytesText, msText, rateText } from "../state/format.ts";
+import { ScrollX } from "./scroll-x.tsx";
+
+/** The longest ones; the command line has all. */
+const shownCalls = 12;
+
+export function CallTables({ report }: { report: ProfileReport }): JSX.Element | null {
+  const { calls, copies } = report;
+  if (calls.length === 0) return null;
+  const longest = [...calls].sort((a, b) => b.ms - a.ms).slice(0, shownCalls);
+  return (
+    <div>
+      <h3>Calls</h3>
+      <p class="hint">
+        Below the ops: calls of the GPU's API, threads that wake up or wait for each other, reads of
+        the file. Times of several threads add up.
+      </p>
+      <Table
+        label="Calls"
+        head={["call", "count", "total", "average", "least", "most", "std. deviation", "rate"]}
+        rows={longest.map((call) => [
+          `${call.by}: ${call.name}${call.when === "load" ? " (loading)" : ""}`,
+          call.count.toLocaleString("en"),
+          msText(call.ms),
+          ...[call.averageMs, call.minMs, call.maxMs, Math.sqrt(call.varianceMs2)].map(msText),
+          speedText(call.bytesPerSecond),
+        ])}
+      />
+      {copies.length > 0 && (
+        <Table
+          label="Copies"
+          head={["copies", "count", "bytes", "time", "rate"]}
+          rows={copies.map((copy) => [
+            `${copy.direction}${copy.when === "load" ? " (loading)" : ""}`,
+            copy.count.toLocaleString("en"),
+            bytesText(copy.bytes),
+            copy.ms === undefined ? "" : msText(copy.ms),
+            speedText(copy.bytesPerSecond),
+          ])}
+        />
+      )}
+    </div>
+  );
+}
+
+function speedText(bytesPerSecond: number | null | undefined): string {
+  return bytesPerSecond ? rateText(bytesPerSecond, "B/s") : "";
+}
+
+/** A table whose first column has names, the others numbers. */
+function Table(props: { label: string; head: string[]; rows: string[][] }): JSX.Element {
+  const { label, head, rows } = props;
+  return (
+    <ScrollX label={label}>
+      <table>
+        <thead>
+          <tr>
+            {head.map((name, i) => (
+              <th key={name} scope="col" class={i > 0 ? "number" : ""}>
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(([name, ...cells]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              {cells.map((cell, i) => (
+                <td key={head[i + 1]} class="number">
+                  {cell}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </ScrollX>
+  );
+}
