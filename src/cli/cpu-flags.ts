@@ -20,7 +20,7 @@ export function addCpuFlags(command: Command): Command {
     )
     .option(
       "--cpu-strict <0|1>",
-      "1: bind each thread to one CPU of its own (default: 0)",
+      "whether each thread is bound to one CPU of its own (default: 0)",
       zeroOrOne,
     )
     .addOption(
