@@ -214,6 +214,8 @@ export interface EngineStatus {
   stateBytesHeld: number;
   /** What the backend has allocated for this model. */
   memory: MemoryHeld;
+  /** Time that the threads (on average) or the GPU computed; only where the model was opened with a profile. */
+  busyMs?: number | undefined;
   /** Cached sequences: a prompt that starts like one of them reuses its state. */
   cachedSequences: number;
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */

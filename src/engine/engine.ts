@@ -25,7 +25,7 @@ import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
 import type { Laps } from "../profile/laps.ts";
-import { profileReport } from "../profile/report.ts";
+import { busyMs, profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
@@ -221,6 +221,7 @@ export class Engine {
       stateBytes: bytes.most,
       stateBytesHeld: bytes.held,
       memory: this.#memoryHeld(),
+      ...(this.laps && { busyMs: busyMs(this.#backend.profile?.()) }),
       cachedSequences: prefixes.sequences,
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,

@@ -59,6 +59,16 @@ export function profileReport(input: ProfileInput): ProfileReport {
   };
 }
 
+/** Time that was computed in all phases, averaged over the threads; undefined: nothing was recorded. */
+export function busyMs(recorded: BackendProfile | undefined): number | undefined {
+  return (
+    recorded &&
+    sum(Object.values(recorded.phases), (times) =>
+      average(threadTimes(times).map((thread) => thread.busyMs)),
+    )
+  );
+}
+
 /** The report's names for laps between batches. "batch" is the time that the backend takes beyond its ops. */
 const betweenKinds: readonly (readonly [LapKind, keyof PhaseProfile["between"]])[] = [
   ["request", "requestMs"],

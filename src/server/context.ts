@@ -9,6 +9,7 @@ import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
+import { type SystemReading, UsageHistory } from "./usage.ts";
 
 export interface ServerSettings {
   version: string;
@@ -203,6 +204,7 @@ export interface ServerContext {
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
+  readonly usage: UsageHistory;
   /** Logs an answered request; undefined: nobody wants to know. */
   readonly logRequest: LogRequest | undefined;
   /** Seconds since 1970. */
@@ -220,6 +222,8 @@ export interface ContextOptions {
   library?: ModelLibrary | undefined;
   log(line: string): void;
   logRequest?: LogRequest | undefined;
+  /** Reads what the system says of memory and processors; undefined: only the models are known. */
+  readSystem?: (() => SystemReading) | undefined;
   stopSignal: AbortSignal;
 }
 
@@ -229,17 +233,18 @@ export function createContext(options: ContextOptions): ServerContext {
   for (const served of options.models) models.add(served);
   const queue = new AdmissionQueue(settings.parallel, settings.queue);
   const jobs = new Set<Job>();
+  const clock = { now: () => performance.now(), time: () => Date.now() };
   return {
     models,
     queue,
+    usage: new UsageHistory({ models, ...clock }, options.readSystem),
     large: new AdmissionQueue(largeBodies, settings.queue),
     jobs,
     copies: new Map(),
     library: options.library,
     metrics: createMetrics(),
     settings,
-    now: () => performance.now(),
-    time: () => Date.now(),
+    ...clock,
     log,
     logRequest: options.logRequest,
     started: Math.floor(Date.now() / 1000),

@@ -13,10 +13,12 @@ import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
+import type { SystemReading } from "./usage.ts";
 
 export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
 export type { LoadPlan, ModelLibrary } from "./library.ts";
 export type { ServerStatus } from "./routes/lantern-status.ts";
+export type { SystemReading } from "./usage.ts";
 
 export interface StartOptions {
   /** By the names that clients use; the first is the default. */
@@ -80,6 +82,8 @@ export interface StartOptions {
   log?: (line: string) => void;
   /** Called with a line for every answered request (default: nothing). */
   logRequest?: LogRequest;
+  /** Reads what the system says of memory and processors (default: only the models' memory is known). */
+  readSystem?: () => SystemReading;
 }
 
 export interface RunningServer {
@@ -142,6 +146,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     library: options.library,
     log: options.log ?? (() => {}),
     logRequest: options.logRequest,
+    readSystem: options.readSystem,
     stopSignal: end.signal,
   });
   // The port first: if another program has it, that is reported before conversations are opened. Requests wait until
@@ -162,6 +167,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     },
   );
   beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
+  context.usage.start();
   const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
   const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
   return {
@@ -172,6 +178,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     context,
     families,
     async stop() {
+      context.usage.stop();
       listener.stopAccepting();
       context.queue.close();
       await settled(listener.closed, graceMs);

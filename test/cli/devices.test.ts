@@ -63,11 +63,15 @@ describeGpu("LANTERN_GPU", () => {
 
 test("without a GPU: said plainly, and no failure", () => {
   const { status, stdout } = withoutGpu("devices");
-  expect(stdout).toBe("No GPU: LANTERN_GPU=off says to use none.\n");
+  expect(stdout).toMatch(
+    /^No GPU: LANTERN_GPU=off says to use none\.\n\nthe machine's memory: .+ of .+ in use\n/,
+  );
   expect(status).toBe(0);
   expect(JSON.parse(withoutGpu("devices", "--json").stdout)).toEqual({
     devices: [],
     reason: "LANTERN_GPU=off says to use none",
+    machine: { memory_bytes: expect.any(Number), available_bytes: expect.any(Number) },
+    models: expect.any(Array),
   });
 });
 

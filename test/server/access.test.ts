@@ -87,6 +87,7 @@ describe("classes", () => {
       "DELETE /lantern/v1/set-aside",
       "GET /lantern/v1/limits",
       "GET /lantern/v1/machine",
+      "GET /lantern/v1/machine/usage",
       "GET /lantern/v1/models",
       "GET /lantern/v1/models/folder",
       "GET /lantern/v1/models/search",

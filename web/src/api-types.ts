@@ -19,6 +19,7 @@ import type {
 } from "../../src/server/library.ts";
 import type { ModelTask } from "../../src/server/model-service.ts";
 import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
+import type { UsageSample } from "../../src/server/usage.ts";
 import type { Preset } from "../../src/sessions/presets.ts";
 import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
 import type { SearchHit } from "../../src/sessions/search.ts";
@@ -172,6 +173,13 @@ export interface QuantizeJob {
 export interface QuantizeView {
   types: string[];
   job: QuantizeJob | null;
+}
+
+export type { UsageSample };
+
+/** How memory and processors were used in the last minutes, oldest first. */
+export interface UsageView {
+  samples: UsageSample[];
 }
 
 export interface MachineView {

@@ -28,6 +28,7 @@ import type {
   SessionList,
   SessionTree,
   Started,
+  UsageView,
 } from "./api-types.ts";
 import { readEvents } from "./event-stream.ts";
 
@@ -72,6 +73,7 @@ export interface LanternClient {
   findFile(name: string, bytes: number): Promise<string[]>;
   linkModel(path: string): Promise<{ name: string; list: ModelList }>;
   machine(): Promise<MachineView>;
+  usage(): Promise<UsageView>;
   measure(): Promise<void>;
   profile(model: string): Promise<ProfileReport>;
   /** For the device it runs on, or a device of the table. */
@@ -223,6 +225,7 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     },
     linkModel: (path) => post(`${models}/link`, { path }),
     machine: () => json("/lantern/v1/machine"),
+    usage: () => json("/lantern/v1/machine/usage"),
     async measure() {
       await post("/lantern/v1/machine/measure", {});
     },

@@ -1,5 +1,5 @@
-// lantern devices: the GPU that --backend webgpu would use, its features and, once measured, its speed; or why there
-// is none.
+// lantern devices: the GPU that --backend webgpu would use, its features and, once measured, its speed, or why there is
+// none; the machine's memory; and what the models of running servers use of both.
 
 import {
   type GpuInfo,
@@ -8,11 +8,13 @@ import {
   gpuMeasurementJson,
   rememberedGpu,
 } from "../../index.ts";
+import type { MachineFacts } from "../../platform/node-cli.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureGpuWatched, noteTo } from "../machine-limits.ts";
 import { bytesText, tableText } from "../text.ts";
+import { type Asked, askServers } from "./ps.ts";
 
 interface DevicesFlags {
   measure?: boolean;
@@ -21,7 +23,7 @@ interface DevicesFlags {
 
 export const devicesCommand: CliCommand = {
   name: "devices",
-  summary: "show the GPU that --backend webgpu would use",
+  summary: "show the GPU that --backend webgpu would use, and the memory in use",
   examples: ["lantern devices", "lantern devices --measure", "lantern devices --json"],
   define(command, context) {
     command
@@ -40,9 +42,51 @@ async function devices({ json, measure }: DevicesFlags, context: CliContext): Pr
     measure && hasGpu
       ? await measureGpuWatched(context, { anew: true, onNote })
       : await rememberedGpu({ onNote });
-  if (json) terminal.out(`${JSON.stringify(devicesJson(found, measured))}\n`);
-  else if (hasGpu) terminal.out(deviceText(found) + measuredText(measured));
-  else terminal.out(`No GPU: ${found}.\n`);
+  const asked = await askServers({}, context);
+  const machine = terminal.machine();
+  if (json) {
+    const gpu = devicesJson(found, measured);
+    terminal.out(`${JSON.stringify({ ...gpu, ...memoryJson(machine, asked) })}\n`);
+    return;
+  }
+  terminal.out(hasGpu ? deviceText(found) + measuredText(measured) : `No GPU: ${found}.\n`);
+  terminal.out(memoryInUse(machine, asked));
+}
+
+/** The machine's memory, and the memory of every loaded model that a server here reports. */
+function memoryInUse({ memoryBytes, freeBytes }: MachineFacts, asked: readonly Asked[]): string {
+  const used = `${bytesText(memoryBytes - freeBytes)} of ${bytesText(memoryBytes)}`;
+  const models = asked.flatMap(({ url, status }) =>
+    (status?.models ?? []).map((model) => [
+      model.id,
+      bytesText(model.weightBytes),
+      bytesText(model.cacheBytes),
+      bytesText(model.scratchBytes),
+      model.device ?? "the machine's",
+      url,
+    ]),
+  );
+  const silent = asked.flatMap(({ url, error }) => (error === null ? [] : [`${url}: ${error}\n`]));
+  const header = ["MODEL", "WEIGHTS", "KV CACHE", "SCRATCH", "MEMORY", "SERVER"];
+  const table = models.length > 0 ? `\n${tableText([header, ...models], [1, 2, 3])}` : "";
+  return `\nthe machine's memory: ${used} in use\n${table}${silent.join("")}`;
+}
+
+function memoryJson({ memoryBytes, freeBytes }: MachineFacts, asked: readonly Asked[]): object {
+  return {
+    machine: { memory_bytes: memoryBytes, available_bytes: freeBytes },
+    models: asked.flatMap(({ url, status }) =>
+      (status?.models ?? []).map((model) => ({
+        server: url,
+        id: model.id,
+        weight_bytes: model.weightBytes,
+        kv_bytes: model.cacheBytes,
+        kv_bytes_at_most: model.cacheBytesAtMost,
+        scratch_bytes: model.scratchBytes,
+        device: model.device,
+      })),
+    ),
+  };
 }
 
 function measuredText(measured: GpuMeasurement | undefined): string {

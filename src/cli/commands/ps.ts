@@ -29,7 +29,7 @@ export const psCommand: CliCommand = {
 };
 
 /** A server with its response, or why there is none. */
-interface Asked {
+export interface Asked {
   url: string;
   processId: number | null;
   since: string | null;
@@ -38,10 +38,10 @@ interface Asked {
 }
 
 async function ps(flags: PsFlags, context: CliContext): Promise<void> {
-  const { terminal, downloads } = context;
+  const { terminal } = context;
   const asked = flags.url
     ? [await ask({ url: flags.url.replace(/\/+$/, "") }, flags, context)]
-    : await Promise.all((await runningServers(downloads)).map((one) => ask(one, flags, context)));
+    : await askServers(flags, context);
   const [only] = asked;
   if (flags.url && only?.error) throw new SourceError(`ps: ${only.url}: ${only.error}`);
   if (flags.json) {
@@ -55,6 +55,15 @@ async function ps(flags: PsFlags, context: CliContext): Promise<void> {
   const header = ["MODEL", "MEMORY", "CONTEXT", "ANSWERING", "WAITING", "ADDRESS", "PROCESS"];
   terminal.out(tableText([header, ...asked.flatMap(rowsOf)], [1, 2, 3, 4]));
   for (const { url, error } of asked) if (error) terminal.err(`${url}: ${error}\n`);
+}
+
+/** Asks all servers that run on this machine. */
+export async function askServers(
+  flags: Pick<PsFlags, "apiKey">,
+  context: CliContext,
+): Promise<Asked[]> {
+  const servers = await runningServers(context.downloads);
+  return await Promise.all(servers.map((one) => ask(one, flags, context)));
 }
 
 function rowsOf({ url, processId, status }: Asked): string[][] {
@@ -73,7 +82,7 @@ function rowsOf({ url, processId, status }: Asked): string[][] {
 
 async function ask(
   server: Pick<ServerRecord, "url"> & Partial<ServerRecord>,
-  flags: PsFlags,
+  flags: Pick<PsFlags, "apiKey">,
   { downloads, terminal }: CliContext,
 ): Promise<Asked> {
   const { url, processId = null, since = null } = server;

@@ -8,7 +8,12 @@ import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
-import type { ModelLibrary, RunningServer, StartOptions } from "../../server/serve.ts";
+import type {
+  ModelLibrary,
+  RunningServer,
+  StartOptions,
+  SystemReading,
+} from "../../server/serve.ts";
 import {
   type AccessFlags,
   type AccessOptions,
@@ -298,7 +303,7 @@ function served({
 function startOptions(
   flags: ServeFlags,
   models: Record<string, Model>,
-  { log }: CliContext,
+  { log, terminal }: CliContext,
 ): StartOptions {
   return {
     models,
@@ -322,9 +327,18 @@ function startOptions(
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),
+    readSystem: () => systemReading(terminal),
     log: (line) => log.error(`lantern: ${line}\n`),
     ...(log.has("info") && { logRequest: (line, level) => log[level](`${line}\n`) }),
   };
+}
+
+/** What the system says of memory and processors, for the server's history. */
+function systemReading(terminal: CliContext["terminal"]): SystemReading {
+  const { cores, memoryBytes, freeBytes } = terminal.machine();
+  const { atMs, busySeconds, ownSeconds, residentBytes = 0 } = terminal.load();
+  const memory = { memoryBytes, availableBytes: freeBytes, residentBytes };
+  return { atMs, cores, ...memory, busySeconds, ownSeconds };
 }
 
 function warnings({ host }: ServeFlags, access: AccessOptions, isLocal: boolean): string {

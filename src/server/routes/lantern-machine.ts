@@ -63,6 +63,15 @@ export function machineRoutes(server: ServerContext, library: ModelLibrary): Rou
         },
       },
       {
+        method: "GET",
+        path: "/lantern/v1/machine/usage",
+        access: "admin",
+        handle: async () => {
+          await server.usage.latest();
+          return json({ samples: server.usage.samples });
+        },
+      },
+      {
         method: "POST",
         path: "/lantern/v1/machine/measure",
         access: "admin",

@@ -3,6 +3,7 @@
 import type { ServedModel, ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { json, type RouteFamily } from "../route.ts";
+import { deviceOf } from "../usage.ts";
 
 export interface ServerStatus {
   version: string;
@@ -21,6 +22,10 @@ export interface ModelStatus {
   /** Current size of the KV cache, and its limit. */
   cacheBytes: number;
   cacheBytesAtMost: number;
+  /** Everything that batches compute in. */
+  scratchBytes: number;
+  /** The GPU that holds it, or a part of it; null: all of it is in the machine's memory. */
+  device: string | null;
   contextSize: number;
   backend: string;
   threads: number;
@@ -54,7 +59,7 @@ async function serverStatus(server: ServerContext): Promise<ServerStatus> {
 
 async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
   const { architecture, parameters, weightType, weightBytes, contextSize, backend } = model.info;
-  const { running, waiting, stateBytes, stateBytesHeld } = await model.status();
+  const { running, waiting, stateBytes, stateBytesHeld, memory } = await model.status();
   return {
     id,
     architecture,
@@ -63,6 +68,8 @@ async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
     weightBytes,
     cacheBytes: stateBytesHeld,
     cacheBytesAtMost: stateBytes,
+    scratchBytes: memory.workBytes,
+    device: deviceOf(model.info),
     contextSize,
     backend: backend.name,
     threads: backend.threads,

@@ -5,6 +5,7 @@ import type { ServerContext } from "../context.ts";
 import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
+import type { UsageSample } from "../usage.ts";
 
 /** The status of each model; skips one that is being closed or whose engine does not answer. */
 async function statuses({ models }: ServerContext): Promise<[string, EngineStatus][]> {
@@ -81,6 +82,45 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
   ];
 }
 
+/** Memory by purpose, and how busy processors and devices are: from the last sample (usage.ts). */
+function usage({ models, machine }: UsageSample): GaugeReading[] {
+  const memory = models.flatMap(({ id: model, weightBytes, kvBytes, scratchBytes }) => [
+    { labels: { model, kind: "weights" }, value: weightBytes },
+    { labels: { model, kind: "kv" }, value: kvBytes },
+    { labels: { model, kind: "scratch" }, value: scratchBytes },
+  ]);
+  const gauge = (name: string, help: string, value: number | null): GaugeReading[] =>
+    value === null ? [] : [{ name, help, values: [{ value }] }];
+  const busy = models.flatMap(({ id: model, busy: value }) =>
+    value === null ? [] : [{ labels: { model }, value }],
+  );
+  return [
+    { name: "lantern_memory_bytes", help: "Memory of a model, by purpose.", values: memory },
+    {
+      name: "lantern_model_busy_ratio",
+      help: "Share of the time in which a model's threads or GPU computed; with --profile only.",
+      values: busy,
+    },
+    ...(machine
+      ? [
+          ...gauge("lantern_machine_memory_bytes", "Memory of the machine.", machine.memoryBytes),
+          ...gauge(
+            "lantern_machine_memory_available_bytes",
+            "Memory that programs can still take.",
+            machine.availableBytes,
+          ),
+          ...gauge("lantern_resident_bytes", "Memory of this process.", machine.residentBytes),
+          ...gauge(
+            "lantern_cpu_ratio",
+            "Share of all cores that this process used.",
+            machine.ownCpu,
+          ),
+          ...gauge("lantern_machine_cpu_ratio", "Share of all cores in use.", machine.cpu),
+        ]
+      : []),
+  ];
+}
+
 export const metricsRoutes: RouteFamily = {
   name: "metrics",
   errors: openaiErrors,
@@ -93,8 +133,12 @@ export const metricsRoutes: RouteFamily = {
         if (!server.settings.metrics) {
           throw notSupported("the server was started with --no-metrics, so it has no metrics");
         }
-        const [all, lives] = await Promise.all([statuses(server), engines(server)]);
-        const readings = [...gauges(server, all), ...lives];
+        const [all, lives, sample] = await Promise.all([
+          statuses(server),
+          engines(server),
+          server.usage.latest(),
+        ]);
+        const readings = [...gauges(server, all), ...usage(sample), ...lives];
         const own = metricsText(server.metrics, readings, server.models.hadSeveral);
         const theirs = server.metrics.llamacpp.read(
           server.queue,

@@ -9,6 +9,7 @@ import { Icon } from "../components/icon.tsx";
 import { MemoryMap } from "../components/memory-map.tsx";
 import { ProfileView } from "../components/profile-view.tsx";
 import { Progress } from "../components/progress.tsx";
+import { UsageView } from "../components/usage-view.tsx";
 import { client } from "../state/connection.ts";
 import { bytesText, digits, rateText, resourceText } from "../state/format.ts";
 import { forgetLimits } from "../state/model-limits.ts";
@@ -78,6 +79,7 @@ export function MachinePage(): JSX.Element {
       </section>
       <section class="card">
         <h2>Memory of the loaded models</h2>
+        <UsageView />
         {view.models.length === 0 && (
           <p>
             No model is loaded. <a href={hrefOf("models")}>Load one</a>.
