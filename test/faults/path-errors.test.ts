@@ -102,7 +102,7 @@ for (const [kind, all] of [
   }
 }
 for (const args of inputs.slice(0, 4)) {
-  expectRun("input a folder", args, at("empty"), { says: /got a folder, expected a file/ });
+  expectRun("input a folder", args, at("empty"), { says: /it is a folder, expected a file/ });
 }
 for (const args of outputs) {
   const says = (text: string) => ({ says: new RegExp(`"[^"]+".*${text}`) });
