@@ -26,6 +26,10 @@ const few = ["-N", "256", "-K", "256", "-M", "4", "-r", "1", "--seconds", "0.001
 
 const rows: Readonly<Record<string, () => Shown>> = {
   L1: () => ({ quick: ["run", "-m", file.path, "-n", "4"], prints: [/^generation +4 +tokens/m] }),
+  L2: () => ({
+    quick: ["bench", "matmul", "--seed-table", "-t", "1", ...few],
+    prints: [/f32/i, /q4_1/i, /35x|35 x|>= 35/],
+  }),
   L3: () => ({
     quick: ["bench", "matmul", "--type", "f32,q4_1", "-t", "1", ...few],
     prints: [/f32/, /q4_1/, /GFLOPS/],
@@ -43,6 +47,7 @@ const rows: Readonly<Record<string, () => Shown>> = {
     prints: [/q8_0/i],
   }),
   R1: () => ({ test: "test/models/golden.test.ts" }),
+  R3: () => ({ test: "test/cli/serve-models.test.ts" }),
   R4: () => ({ test: "test/server/lantern-sessions.test.ts" }),
   R5: () => ({ test: "test/server/lantern-sessions.test.ts" }),
   R6: () => ({
@@ -77,6 +82,11 @@ const rows: Readonly<Record<string, () => Shown>> = {
     quick: ["verify", "-m", file.path, "--backends", "cpu", "--tokens", "4"],
     prints: [/0\.0001|within/],
   }),
+  N4: () => ({
+    quick: ["run", "-m", file.path, "-n", "2", "--profile"],
+    prints: [/variance/i, /barrier|wake|read/i],
+  }),
+  N5: () => ({ quick: ["devices"], prints: [/memory/i] }),
   N6: () => ({ test: "test/models/webgpu-golden.test.ts" }),
   M1: () => ({ test: "test/tune/run-tune.test.ts" }),
   M2: () => ({ test: "test/tune/tune-file.test.ts" }),

@@ -29,8 +29,10 @@ export const slow: readonly string[] = [
   "test/browser/{machine,profile}.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
   "test/cli/first-tune.test.ts",
+  "test/dtypes/real-files.test.ts",
+  "test/engine/lifetime.test.ts",
   "test/tokenizers/oracle.test.ts",
-  "test/tools/quantize-codebooks.test.ts",
+  "test/tools/{convert-real,quantize-codebooks}.test.ts",
   "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 
@@ -40,26 +42,25 @@ export const rest: readonly string[] = [
   "test/browser/!(webgpu|machine|profile).test.ts",
   "test/web/**",
   // Real models and files.
-  "test/dtypes/real-files.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
-  "test/tokenizers/{regex,vectors}.test.ts",
-  "test/tools/{commands,convert-real,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
+  "test/tokenizers/{bounds,regex,vectors}.test.ts",
+  "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bin,commands,machine,make-model,profile,serve-models,signals,verify}.test.ts",
-  "test/engine/{lifetime,profile,watchdog}.test.ts",
+  "test/cli/{bench,bench-serve,bin,commands,log-level,machine,make-model,profile,serve-access,serve-models,signals,verify}.test.ts",
+  "test/engine/{profile,watchdog}.test.ts",
   "test/faults/**",
   "test/package/{package,sea}.test.ts",
-  "test/platform/native-teardown.test.ts",
-  "test/server/{lantern-kill,lantern-sessions,stop,watchdog}.test.ts",
-  "test/sessions/crash.test.ts",
+  "test/platform/{binding,native-teardown}.test.ts",
+  "test/server/{lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
+  "test/sessions/{crash,exchange}.test.ts",
   "test/tune/run-tune.test.ts",
   // Kernels.
-  "test/backends/{exact-splits,guard}.test.ts",
+  "test/backends/{exact-splits,guard,pack-kernels}.test.ts",
   "test/fuzz/shapes.test.ts",
-  "test/kernels/{arm64-pairs,kernel-hashes,matmul}.test.ts",
+  "test/kernels/{arm64-pairs,attention,kernel-hashes,matmul}.test.ts",
 ];
 
 /** Half a minute and more. One that begins last would run alone at the end; where nothing ran before, vitest knows no times. */

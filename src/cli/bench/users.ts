@@ -2,7 +2,7 @@
 // it, and counts what comes back. Measures what N users get who all ask at the same moment. Prompts are random words,
 // different for every request, so that no server can reuse what it has computed.
 
-import { AbortedError, SourceError } from "../../base/errors.ts";
+import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { summarize } from "./measure.ts";
 
 /** A server, and how to ask it. */
@@ -259,7 +259,7 @@ function lost(error: unknown, url: string, signal: AbortSignal): Error {
   if (signal.aborted) return new AbortedError("the benchmark", { cause: error });
   if (error instanceof SourceError) return error;
   return new SourceError(
-    `bench serve: ${url} did not answer (${error instanceof Error ? error.message : String(error)}), expected an OpenAI-compatible server there. Is it running?`,
+    `bench serve: ${url} did not answer (${messageOf(error)}), expected an OpenAI-compatible server there. Is it running?`,
     { cause: error },
   );
 }
