@@ -92,9 +92,11 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
     const { code, out, err } = await lantern(["run", "-n", "9", "--temp", "0"]);
     expect(code).toBe(0);
     expect(out).toBe("Once upon a time, there was a little girl named Lily\n");
-    expect(err).toMatch(/^load .* ms$/m);
-    expect(err).toMatch(/^prompt +5 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
-    expect(err).toMatch(/^generation +9 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
+    expect(err).toMatch(/^load time .* ms$/m);
+    expect(err).toMatch(/^sample time +\d+ /m);
+    expect(err).toMatch(/^prompt time +5 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
+    expect(err).toMatch(/^generation time +9 +tokens +[\d.]+ ms +[\d.]+ tokens\/s$/m);
+    expect(err).toMatch(/^total time +/m);
   });
 
   test("run --json prints one object and nothing else", async () => {
@@ -116,6 +118,9 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
         predicted_ms: expect.any(Number),
         predicted_per_second: expect.any(Number),
         predicted_limit: null,
+        sample_n: 4,
+        sample_ms: expect.any(Number),
+        total_ms: expect.any(Number),
       },
     });
   });

@@ -113,7 +113,7 @@ function UsersTable({ view }: { view: LimitsView }): JSX.Element {
   return (
     <Table
       label="What users get at most"
-      header={["users", "first token", "tokens/s each", "all", "memory", "limited by", ""]}
+      header={["users", "first token", "tokens/s each", "all", "memory", "limited by", "SLA"]}
       rows={rows.map((row) => [
         grouped(row.users),
         msText(row.firstTokenMs),
@@ -161,7 +161,7 @@ function Measured({ view }: { view: LimitsView }): JSX.Element {
         "slowest",
         "all",
         "of limit",
-        "",
+        "SLA",
       ]}
       rows={measured.map((load) => [
         grouped(load.users),
