@@ -25,7 +25,10 @@ const article = ["limits", "qwen1.5-7b", "--device", "rtx4090-article", "--artic
 const few = ["-N", "256", "-K", "256", "-M", "4", "-r", "1", "--seconds", "0.001"];
 
 const rows: Readonly<Record<string, () => Shown>> = {
-  L1: () => ({ quick: ["run", "-m", file.path, "-n", "4"], prints: [/^generation time +4 +tokens/m] }),
+  L1: () => ({
+    quick: ["run", "-m", file.path, "-n", "4"],
+    prints: [/^generation time +4 +tokens/m],
+  }),
   L2: () => ({
     quick: ["bench", "matmul", "--seed-table", "-t", "1", ...few],
     prints: [/f32/i, /q4_1/i, /35x|35 x|>= 35/],
