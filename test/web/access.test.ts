@@ -121,6 +121,10 @@ describeBrowser("every page", () => {
     await page.getByRole("button", { name: "Go on with 1" }).click();
     await page.locator(".piece").last().click();
     await check("a story");
+    await page.locator(".piece.user").first().hover();
+    await check("a story, the pointer on what the user wrote");
+    await page.locator(".piece.user").first().click();
+    await check("a story, what the user wrote is picked");
     for (const name of ["machine", "limits", "quantize", "models"]) {
       await page.goto(`${url}/#/${name}`);
       await page.locator("main h1:visible").waitFor();
