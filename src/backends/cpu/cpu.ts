@@ -1,8 +1,8 @@
 // The CPU backend: kernels generated at run time (src/kernels), as WebAssembly SIMD or machine code, on as many threads as it
 // is given, over one shared memory. A batch allocates nothing and sends no messages between threads.
 //
-// Opt level 1 computes in plain TypeScript, matmuls on all threads. Opt level 2 multiplies row by row (any type). Opt level 3 packs weights into row panels where their type has a tiled
-// kernel. Machine code (native/) makes opt level 4 of it.
+// Opt level 1 computes in plain TypeScript, matmuls on all threads. Opt level 2 multiplies row by row (any type). Opt level 3
+// packs weights into row panels where their type has a tiled kernel. Machine code (native/) makes opt level 4 of it.
 
 import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";

@@ -32,7 +32,7 @@ import {
 import { joinProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
 import { divideBatch, onlySide, type SideChoice } from "./divide-batch.ts";
-import { Newest, type Side } from "./newest.ts";
+import { type Missing, Newest, type Side } from "./newest.ts";
 
 export interface SwitchOptions {
   readonly host: Backend;
@@ -57,6 +57,8 @@ interface Prepared {
   /** What the next batch lacks: group and block; slots. Filled anew for each batch. */
   readonly missingBlocks: { group: number; block: number }[];
   readonly missingSlots: number[];
+  /** Fills the two above. */
+  readonly missing: Missing;
 }
 
 export class SwitchBackend implements Backend {
@@ -132,6 +134,8 @@ export class SwitchBackend implements Backend {
     }
     const groups = kvGroups(plan.graph);
     const bytes = groups.map((_, group) => kvBlockBytes(plan.graph, group, kv.dtype));
+    const missingBlocks: Prepared["missingBlocks"] = [];
+    const missingSlots: number[] = [];
     this.#prepared = {
       plan,
       newest: new Newest({
@@ -144,8 +148,12 @@ export class SwitchBackend implements Backend {
       blockBytes: bytes,
       block: new Uint8Array(Math.max(0, ...bytes)),
       slot: new Float32Array(slotFloats(plan.graph)),
-      missingBlocks: [],
-      missingSlots: [],
+      missingBlocks,
+      missingSlots,
+      missing: {
+        block: (group, block) => missingBlocks.push({ group, block }),
+        slot: (slot) => missingSlots.push(slot),
+      },
     };
   }
 
@@ -176,20 +184,17 @@ export class SwitchBackend implements Backend {
 
   /** Copies what the batch reads and this side has not got. */
   async #bring(side: Side, batch: Batch): Promise<void> {
-    const { newest, missingBlocks, missingSlots, block, blockBytes, slot } = this.#ready();
+    const { newest, missing, missingBlocks, missingSlots, block, blockBytes, slot } = this.#ready();
     missingBlocks.length = 0;
     missingSlots.length = 0;
-    newest.bring(batch, side, {
-      block: (group, index) => missingBlocks.push({ group, block: index }),
-      slot: (index) => missingSlots.push(index),
-    });
+    newest.bring(batch, side, missing);
     if (missingBlocks.length === 0 && missingSlots.length === 0) return;
     const from = transferOf(this.#sides[side === 0 ? 1 : 0]);
     const to = transferOf(this.#sides[side]);
-    for (const missing of missingBlocks) {
-      const bytes = block.subarray(0, blockBytes[missing.group]!);
-      await from.readBlock(missing.group, missing.block, bytes);
-      to.writeBlock(missing.group, missing.block, bytes);
+    for (const { group, block: index } of missingBlocks) {
+      const bytes = block.subarray(0, blockBytes[group]!);
+      await from.readBlock(group, index, bytes);
+      to.writeBlock(group, index, bytes);
     }
     for (const index of missingSlots) {
       await from.readSlot(index, slot);

@@ -52,9 +52,8 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
       let at = 0;
       for (const { buffer, bytes, ownBytes } of piecesOf(group)) {
         const own = source.subarray(at, at + ownBytes);
-        const here = new Uint8Array(bytes);
-        if (rows) rows.fromOwn(own, here);
-        else here.set(own);
+        const here = rows ? new Uint8Array(bytes) : (own as Uint8Array<ArrayBuffer>);
+        rows?.fromOwn(own, here);
         queue.writeBuffer(buffer, block * bytes, here);
         at += ownBytes;
       }

@@ -3,7 +3,7 @@
 import type { OptLevel, RegisterTile } from "../../index.ts";
 import type { MachineFacts, MachineLoad } from "../../platform/node-cli.ts";
 import { rateText, summarize } from "./measure.ts";
-import { type BenchOutputFlags, machineText } from "./options.ts";
+import { type BenchOutputFlags, machineJson, machineText } from "./options.ts";
 import { renderTable } from "./render.ts";
 
 export interface MatmulFlags extends BenchOutputFlags {
@@ -74,12 +74,7 @@ export function reportJson({ flags, machine, entrants, before, after }: MatmulRe
     n: flags.rows,
     k: flags.columns,
     m: flags.tokens,
-    machine: {
-      cpu: machine.cpu,
-      cores: machine.cores,
-      memory_bytes: machine.memoryBytes,
-      system: machine.system,
-    },
+    machine: machineJson(machine),
     load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
     results: entrants.map((one) => ({
       level: one.level,

@@ -57,3 +57,8 @@ export function disturbedNote(results: readonly { othersCores: number }[]): stri
   if (worst <= quietCores) return undefined;
   return `Other programs used up to ${worst.toFixed(1)} cores during the measurement: this machine can be faster.`;
 }
+
+/** As all benchmarks print it with --json. */
+export function machineJson({ cpu, cores, memoryBytes, system }: MachineFacts): object {
+  return { cpu, cores, memory_bytes: memoryBytes, system };
+}

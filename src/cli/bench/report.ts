@@ -7,7 +7,7 @@ import { percentText } from "../machine-limits.ts";
 import { profileJson, profileText } from "../profile.ts";
 import { bytesText, countText } from "../text.ts";
 import { rateText, summarize } from "./measure.ts";
-import { type BenchOutputFlags, machineText } from "./options.ts";
+import { type BenchOutputFlags, machineJson, machineText } from "./options.ts";
 import { renderTable } from "./render.ts";
 import { type BenchOutcome, type BenchPlan, type BenchResult, testName } from "./rounds.ts";
 
@@ -34,12 +34,7 @@ export function reportJson(bench: BenchReport): object {
       type: info.weightType,
       bytes: info.weightBytes,
     },
-    machine: {
-      cpu: machine.cpu,
-      cores: machine.cores,
-      memory_bytes: machine.memoryBytes,
-      system: machine.system,
-    },
+    machine: machineJson(machine),
     load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
     repetitions: plan.repetitions,
     warmup: plan.warmup,

@@ -24,6 +24,7 @@ import {
   type BenchOutputFlags,
   disturbedNote,
   jsonOption,
+  machineJson,
   machineText,
   markdownOption,
   statusLine,
@@ -339,7 +340,7 @@ function reportJson(
   return {
     model: what,
     url: flags.url ?? null,
-    machine: { cpu: machine.cpu, cores: machine.cores, memory_bytes: machine.memoryBytes },
+    machine: machineJson(machine),
     load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
     prompt_tokens: flags.prompt,
     answer_tokens: flags.predict,

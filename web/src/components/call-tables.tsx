@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import type { ProfileReport } from "../api-types.ts";
 import { bytesText, msText, rateText } from "../state/format.ts";
-import { ScrollX } from "./scroll-x.tsx";
+import { NumberTable } from "./number-table.tsx";
 
 /** The longest ones; the command line has all. */
 const shownCalls = 12;
@@ -20,7 +20,7 @@ export function CallTables({ report }: { report: ProfileReport }): JSX.Element |
         Below the ops: calls of the GPU's API, threads that wake up or wait for each other, reads of
         the file. Times of several threads add up.
       </p>
-      <Table
+      <NumberTable
         label="Calls"
         head={["call", "count", "total", "average", "least", "most", "std. deviation", "rate"]}
         rows={longest.map((call) => [
@@ -32,7 +32,7 @@ export function CallTables({ report }: { report: ProfileReport }): JSX.Element |
         ])}
       />
       {copies.length > 0 && (
-        <Table
+        <NumberTable
           label="Copies"
           head={["copies", "count", "bytes", "time", "rate"]}
           rows={copies.map((copy) => [
@@ -50,36 +50,4 @@ export function CallTables({ report }: { report: ProfileReport }): JSX.Element |
 
 function speedText(bytesPerSecond: number | null | undefined): string {
   return bytesPerSecond ? rateText(bytesPerSecond, "B/s") : "";
-}
-
-/** A table whose first column has names, the others numbers. */
-function Table(props: { label: string; head: string[]; rows: string[][] }): JSX.Element {
-  const { label, head, rows } = props;
-  return (
-    <ScrollX label={label}>
-      <table>
-        <thead>
-          <tr>
-            {head.map((name, i) => (
-              <th key={name} scope="col" class={i > 0 ? "number" : ""}>
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(([name, ...cells]) => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              {cells.map((cell, i) => (
-                <td key={head[i + 1]} class="number">
-                  {cell}
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </ScrollX>
-  );
 }

@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import { bytesText, digits, grouped, msText, resourceText } from "../state/format.ts";
 import type { LimitsChoice, LimitsView } from "../state/limits-choice.ts";
-import { ScrollX } from "./scroll-x.tsx";
+import { NumberTable } from "./number-table.tsx";
 import { Stops, withStop } from "./stops.tsx";
 
 const userStops = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -111,9 +111,9 @@ function Verdict({ view }: { view: LimitsView }): JSX.Element {
 function UsersTable({ view }: { view: LimitsView }): JSX.Element {
   const { rows } = view.report.serving;
   return (
-    <Table
+    <NumberTable
       label="What users get at most"
-      header={["users", "first token", "tokens/s each", "all", "memory", "limited by", "SLA"]}
+      head={["users", "first token", "tokens/s each", "all", "memory", "limited by", "SLA"]}
       rows={rows.map((row) => [
         grouped(row.users),
         msText(row.firstTokenMs),
@@ -151,9 +151,9 @@ function Measured({ view }: { view: LimitsView }): JSX.Element {
     );
   }
   return (
-    <Table
+    <NumberTable
       label="Measured here"
-      header={[
+      head={[
         "measured: users",
         "prompt",
         "answer",
@@ -174,39 +174,5 @@ function Measured({ view }: { view: LimitsView }): JSX.Element {
         load.meetsSla ? "served" : "not",
       ])}
     />
-  );
-}
-
-function Table(props: {
-  label: string;
-  header: readonly string[];
-  rows: readonly (readonly string[])[];
-}): JSX.Element {
-  const { label, header, rows } = props;
-  return (
-    <ScrollX label={label}>
-      <table>
-        <thead>
-          <tr>
-            {header.map((name) => (
-              <th key={name} scope="col" class="number">
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={row.slice(0, 3).join()}>
-              {row.map((cell, at) => (
-                <td key={header[at]} class="number">
-                  {cell}
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </ScrollX>
   );
 }

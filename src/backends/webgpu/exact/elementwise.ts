@@ -2,7 +2,9 @@
 // they are added.
 
 import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
+import { itemBody } from "../wgsl/elementwise.ts";
 import { float, type Kernel, perItem } from "../wgsl/kernel.ts";
+import { ropeBody } from "../wgsl/rope.ts";
 import { divideText, exponentialText, multiplyAddText, tangentText } from "./arithmetic.ts";
 import { exactKernel, read, write, zero } from "./kernel.ts";
 import type { ExactContext, ExactLower } from "./op.ts";
@@ -58,48 +60,20 @@ function elementwise(
     declarations: `${multiplyAddText(arithmetic, zero)}${divideText(zero)}${functions}`,
     rows: out.rows,
     grid: perItem(cols),
-    body: `
-  let i = group.x * 64u + lane;
-  if (i >= ${cols}u) { return; }
-  let at = group.y * ${cols}u + i;
-  ${inputs.map((_, n) => `let v${n} = in${n}[at];`).join(" ")}
-  result[at] = ${expression(...inputs.map((_, n) => `v${n}`))};`,
+    body: itemBody(inputs.length, cols, expression),
   });
 }
 
 export const rope: ExactLower<"rope"> = (node, { batch, arithmetic }) => {
-  const { x, out, headDim, rope } = node;
-  const { cols } = x;
-  const pairs = rope.dims / 2;
-  const halves = headDim / 2;
-  const [stride, distance] = rope.layout === "interleaved" ? [2, 1] : [1, pairs];
-  const angles = batch.angles.find((area) => area.rope === rope && area.factors === node.factors)!;
+  const { x, out, rope } = node;
   return [
     exactKernel({
-      name: `rope ${rope.layout} [${cols}]`,
+      name: `rope ${rope.layout} [${x.cols}]`,
       bindings: [read("x", x), write(out)],
       declarations: multiplyAddText(arithmetic, zero),
       rows: out.rows,
-      grid: perItem(cols / 2),
-      body: `
-  let item = group.x * 64u + lane;
-  if (item >= ${cols / 2}u) { return; }
-  let head = group.y * ${cols}u + (item / ${halves}u) * ${headDim}u;
-  let pair = item % ${halves}u;
-  if (pair >= ${pairs}u) {
-    let at = head + pair * 2u;
-    result[at] = x[at];
-    result[at + 1u] = x[at + 1u];
-    return;
-  }
-  let angle = ${angles.at}u + (group.y * ${pairs}u + pair) * 2u;
-  let cosine = bitcast<f32>(batch[angle]);
-  let sine = bitcast<f32>(batch[angle + 1u]);
-  let at = head + pair * ${stride}u;
-  let a = x[at];
-  let b = x[at + ${distance}u];
-  result[at] = rounded(a * cosine) - rounded(b * sine);
-  result[at + ${distance}u] = rounded(a * sine) + rounded(b * cosine);`,
+      grid: perItem(x.cols / 2),
+      body: ropeBody(node, batch, (product) => `rounded(${product})`),
     }),
   ];
 };

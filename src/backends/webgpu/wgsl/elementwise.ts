@@ -107,11 +107,21 @@ function elementwise(
     ],
     rows: out.rows,
     grid: perItem(cols),
-    body: `
+    body: itemBody(inputs.length, cols, expression),
+  });
+}
+
+/** A thread computes one value of a row from the same place of `in0`, `in1`, ... */
+export function itemBody(
+  inputs: number,
+  cols: number,
+  expression: (...operands: string[]) => string,
+): string {
+  const operands = Array.from({ length: inputs }, (_, n) => `v${n}`);
+  return `
   let i = group.x * 64u + lane;
   if (i >= ${cols}u) { return; }
   let at = group.y * ${cols}u + i;
-  ${inputs.map((_, n) => `let v${n} = in${n}[at];`).join(" ")}
-  result[at] = ${expression(...inputs.map((_, n) => `v${n}`))};`,
-  });
+  ${operands.map((operand, n) => `let ${operand} = in${n}[at];`).join(" ")}
+  result[at] = ${expression(...operands)};`;
 }
