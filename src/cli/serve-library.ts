@@ -75,11 +75,14 @@ export function catalogLibrary(
       const path = listed ?? atStart(name)?.location ?? known;
       if (path === undefined) throw unknownModel(name);
       elsewhere.set(name, path);
-      const { contextSize, ...options } = openOptions(flags);
+      const { contextSize, gpuLayers, gpuFor, ...options } = openOptions(flags);
+      // One of them decides what is on the GPU: asking for the other replaces what the command line says.
+      const isGpuAsked = asked.gpuLayers !== undefined || asked.gpuFor !== undefined;
       // The template and context of the command line do not apply to other models.
       const first = atStart(name);
       const given = {
         ...options,
+        ...(!isGpuAsked && { gpuLayers, gpuFor }),
         ...(first && { chatTemplate: first.chatTemplate, contextSize }),
         ...defined(asked),
       };

@@ -40,6 +40,7 @@ export interface LibraryOpenOptions extends TaskOptions {
   contextSize?: number | undefined;
   threads?: number | undefined;
   gpuLayers?: number | "all" | "auto" | undefined;
+  gpuFor?: OpenOptions["gpuFor"] | undefined;
   kvType?: OpenOptions["kvType"] | undefined;
   /** Where it was when a conversation used it, for a name that is not in the list. Never from a request. */
   path?: string | undefined;

@@ -19,6 +19,7 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/ \(kvType\)/g, ""],
   [/\bkvType\b/g, "type of the KV cache"],
   [/\bgpuLayers\b/g, "GPU layers"],
+  [/\bgpuFor\b/g, "what the GPU computes"],
   [/\bchatTemplate\b/g, "chat template"],
   [/\bmemoryBytes\b/g, "memory"],
   [/\bdraftTokens\b/g, "drafted tokens"],

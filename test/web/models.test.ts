@@ -188,6 +188,15 @@ describeBrowser("the Models page", () => {
     await row("it is mine")
       .getByText(/Memory: 4 B for the weights, up to 200 kB/)
       .waitFor();
+    // The same again, with prompts on the GPU: then no layers are asked for.
+    await row("it is mine").getByRole("button", { name: "Options" }).click();
+    await dialog.getByLabel("The GPU computes").selectOption("prompts");
+    expect(await dialog.getByLabel("Layers on the GPU").count()).toBe(0);
+    await dialog.getByRole("button", { name: "Load again" }).click();
+    await expect.poll(() => seen.opened.length).toBe(2);
+    expect(seen.opened[1]![1]).toMatchObject({ gpuFor: "prompt" });
+    expect(seen.opened[1]![1].gpuLayers).toBe(undefined);
+    await row("it is mine").getByRole("button", { name: "Unload" }).waitFor();
     // Nobody chose it in Chat: it was loaded, and it chats.
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await say(page, "Who are you?");

@@ -85,6 +85,10 @@ test("axes have round ticks and keep their ends", () => {
   const exact = linearAxis([8192], 0, 100, 5, true);
   expect(exact.at(8192)).toBe(100);
   expect(exact.ticks.every((tick) => tick <= 8192)).toBe(true);
+  // Minutes before now: everything lies between the ends, too.
+  const past = linearAxis([-4.2, -0.1, 0], 10, 110, 5, true);
+  expect(past.ticks).toEqual([-4, -3, -2, -1, 0]);
+  expect([past.at(-4.2), past.at(-2.1), past.at(0)]).toEqual([10, 60, 110]);
 });
 
 test("events are read whole, wherever the network cuts them", async () => {

@@ -137,6 +137,7 @@ export interface LoadOptions {
   contextSize?: number;
   threads?: number;
   gpuLayers?: number | "all" | "auto";
+  gpuFor?: "prompt" | "generation" | "auto";
   kvType?: KvType;
 }
 

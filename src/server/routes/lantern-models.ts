@@ -26,6 +26,7 @@ const loading = z.strictObject({
   chatTemplate: z.enum(["chatml", "llama2", "zephyr"]).exactOptional(),
   threads: z.int().min(1).max(1024).exactOptional(),
   gpuLayers: z.union([z.int().min(0).max(10_000), z.enum(["all", "auto"])]).exactOptional(),
+  gpuFor: z.enum(["prompt", "generation", "auto"]).exactOptional(),
 });
 const planning = z.strictObject({ name, ...loadOptions });
 const path = z.string().min(1).max(4096);

@@ -26,7 +26,10 @@ export function logAxis(values: readonly number[], start: number, end: number, m
   };
 }
 
-/** Starts at 0. `exact`: ends at the largest value, not at the next round number. */
+/**
+ * Starts at 0, or at the smallest value if that is below 0. `exact`: ends at the largest value, not at the next round
+ * number.
+ */
 export function linearAxis(
   values: readonly number[],
   start: number,
@@ -34,11 +37,22 @@ export function linearAxis(
   most: number,
   exact: boolean = false,
 ): Axis {
-  const top = Math.max(...values.filter(Number.isFinite), 1e-9);
-  const step = niceStep(top / Math.max(2, most));
+  const finite = values.filter(Number.isFinite);
+  const from = Math.min(...finite, 0);
+  const top = Math.max(...finite, from < 0 ? 0 : 1e-9);
+  const step = niceStep((top - from) / Math.max(2, most));
   const to = exact ? top : Math.ceil(top / step - 1e-9) * step;
-  const ticks = Array.from({ length: Math.floor(to / step + 1e-9) + 1 }, (_, at) => at * step);
-  return { from: 0, to, ticks, at: (value) => start + (value / to) * (end - start) };
+  const first = Math.ceil(from / step - 1e-9);
+  const ticks = Array.from(
+    { length: Math.floor(to / step + 1e-9) - first + 1 },
+    (_, at) => (first + at) * step,
+  );
+  return {
+    from,
+    to,
+    ticks,
+    at: (value) => start + ((value - from) / (to - from)) * (end - start),
+  };
 }
 
 /** 1, 2 or 5 times a power of ten, at least `rough`. */

@@ -8,7 +8,7 @@ import { type Axis, linearAxis, logAxis } from "./axis.ts";
 export interface Line {
   name: string;
   /** A CSS class: which colour. */
-  look: "read" | "compute" | "accent";
+  look: "read" | "compute" | "accent" | "third";
   points: readonly (readonly [x: number, y: number])[];
 }
 
@@ -24,6 +24,8 @@ interface Props {
   scale: "log" | "linear";
   lines: readonly Line[];
   marks?: readonly ChartMark[];
+  /** Values that the axes reach in any case. */
+  reach?: { readonly x: number; readonly y: number };
   formatX(value: number): string;
   formatY(value: number): string;
 }
@@ -32,12 +34,12 @@ const height = 280;
 const margin = { left: 58, right: 14, top: 26, bottom: 40 };
 
 export function Chart(props: Props): JSX.Element {
-  const { title, lines, marks = [], scale, xLabel, yLabel, formatX, formatY } = props;
+  const { title, lines, marks = [], scale, reach, xLabel, yLabel, formatX, formatY } = props;
   const [width, box] = useWidth();
   const all = lines.flatMap(({ points }) => points);
   const make = scale === "log" ? logAxis : linearAxis;
-  const along = all.map(([value]) => value);
-  const up = all.map(([, value]) => value);
+  const along = [...all.map(([value]) => value), ...(reach ? [reach.x] : [])];
+  const up = [...all.map(([, value]) => value), ...(reach ? [reach.y] : [])];
   const x = make(along, margin.left, width - margin.right, width / 90, true);
   const y = make(up, height - margin.bottom, margin.top, 6);
   return (

@@ -17,6 +17,15 @@ const kvTypeTexts: Readonly<Record<KvType, string>> = {
   f32: "32 bits (twice the memory)",
 };
 
+const gpuTexts = {
+  layers: "some layers, or none",
+  prompt: "prompts",
+  generation: "answers, word by word",
+  auto: "whichever it is faster at",
+} as const;
+
+type GpuChoice = keyof typeof gpuTexts;
+
 type KvType = NonNullable<LoadOptions["kvType"]>;
 
 interface Props {
@@ -29,6 +38,7 @@ interface Props {
 export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element {
   const [context, setContext] = useState("");
   const [threads, setThreads] = useState("");
+  const [gpu, setGpu] = useState<GpuChoice>("layers");
   const [layers, setLayers] = useState("");
   const [kvType, setKvType] = useState<KvType>("f16");
   const contextSize = wholeNumber(context, 32);
@@ -40,7 +50,8 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
       kvType,
       ...(contextSize !== undefined && { contextSize }),
       ...(threadCount !== undefined && { threads: threadCount }),
-      ...(gpuLayers !== undefined && { gpuLayers }),
+      ...(gpu !== "layers" && { gpuFor: gpu }),
+      ...(gpu === "layers" && gpuLayers !== undefined && { gpuLayers }),
     };
     void attempt(() => loadModel(name, options));
     onClose();
@@ -60,32 +71,34 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
           value={context}
           onInput={setContext}
         />
-        <label class="field">
-          <span class="field-label">KV cache</span>
-          <select
-            value={kvType}
-            onChange={(event) => setKvType(event.currentTarget.value as KvType)}
-          >
-            {Object.entries(kvTypeTexts).map(([type, text]) => (
-              <option key={type} value={type}>
-                {text}
-              </option>
-            ))}
-          </select>
-          <span class="hint">Bits per value of what the model keeps of the text.</span>
-        </label>
+        <Choice
+          label="KV cache"
+          hint="Bits per value of what the model keeps of the text."
+          texts={kvTypeTexts}
+          value={kvType}
+          onChange={(value) => setKvType(value)}
+        />
         <Field
           label="Threads"
           hint="CPU cores that compute. Empty: all of them."
           value={threads}
           onInput={setThreads}
         />
-        <Field
-          label="Layers on the GPU"
-          hint={`A number${plan ? ` up to ${plan.layers + 1}` : ""}, “all”, or “auto” for as many as fit. Empty: as the server was started.`}
-          value={layers}
-          onInput={setLayers}
+        <Choice
+          label="The GPU computes"
+          hint="Prompts or answers alone need the memory of all layers on both sides."
+          texts={gpuTexts}
+          value={gpu}
+          onChange={(value) => setGpu(value)}
         />
+        {gpu === "layers" && (
+          <Field
+            label="Layers on the GPU"
+            hint={`A number${plan ? ` up to ${plan.layers + 1}` : ""}, “all”, or “auto” for as many as fit. Empty: as the server was started.`}
+            value={layers}
+            onInput={setLayers}
+          />
+        )}
         <Memory plan={plan} problem={problem} loadedBytes={loadedBytes} />
         <div class="row end">
           <button type="button" onClick={onClose}>
@@ -117,6 +130,31 @@ function Field({ label, hint, value, onInput }: FieldProps): JSX.Element {
         autoComplete="off"
         onInput={(event) => onInput(event.currentTarget.value.trim())}
       />
+      <span class="hint">{hint}</span>
+    </label>
+  );
+}
+
+interface ChoiceProps<K extends string> {
+  label: string;
+  hint: string;
+  texts: Readonly<Record<K, string>>;
+  value: K;
+  onChange(value: K): void;
+}
+
+function Choice<K extends string>(props: ChoiceProps<K>): JSX.Element {
+  const { label, hint, texts, value, onChange } = props;
+  return (
+    <label class="field">
+      <span class="field-label">{label}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value as K)}>
+        {Object.entries<string>(texts).map(([key, text]) => (
+          <option key={key} value={key}>
+            {text}
+          </option>
+        ))}
+      </select>
       <span class="hint">{hint}</span>
     </label>
   );

@@ -73,17 +73,18 @@ function History({ samples }: { samples: readonly UsageSample[] }): JSX.Element 
     { name: "memory", look: "read", points: points(memory) },
     { name: "processor", look: "compute", points: points(({ machine }) => machine?.cpu ?? null) },
     ...(isProfiled
-      ? [{ name: "busiest model", look: "accent", points: points(busy) } as const]
+      ? [{ name: "busiest model", look: "third", points: points(busy) } as const]
       : []),
   ];
   return (
     <Chart
       title="The last minutes"
-      xLabel="minutes"
+      xLabel="minutes ago"
       yLabel="in use"
       scale="linear"
       lines={lines}
-      formatX={(value) => digits(value)}
+      reach={{ x: -1, y: 100 }}
+      formatX={(value) => digits(-value)}
       formatY={(value) => `${digits(value)}%`}
     />
   );
