@@ -6,12 +6,14 @@ import { afterEach, describe, expect, test } from "vitest";
 import { type BackendProfile, EVENT_NUMBERS } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { Arena } from "../../src/backends/cpu/memory/arena.ts";
+import { BatchRecords } from "../../src/backends/cpu/threads/batch-records.ts";
 import {
   placeRecords,
   RecordReader,
   RecordWriter,
 } from "../../src/backends/cpu/threads/records.ts";
 import { CallTable } from "../../src/base/call-table.ts";
+import { Batch } from "../../src/graph/batch.ts";
 import { buildModel } from "../../src/models/build.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { type TinyOptions, tinyModel } from "../support/tiny-engine.ts";
@@ -144,6 +146,26 @@ test("a helper's first record of a batch is its waking up; a late one of the bat
   expect(calls.records()).toMatchObject([
     { name: "barrier wait", count: 2, ms: 8 },
     { name: "wake of a thread", count: 1, ms: 3 },
+  ]);
+});
+
+test("says of how many batches the waits and wakes are, where some were not recorded", () => {
+  const arena = new Arena({ shared: false, memory64: false, start: 0 });
+  const area = placeRecords(arena, 1, 2);
+  arena.commit();
+  const records = new BatchRecords(arena.memory.buffer, area, 1, 1);
+  const batch = new Batch({ maxTokens: 1, maxOutputs: 1 });
+  const run = (count: number): void => {
+    for (let i = 0; i < count; i++) {
+      records.begin(batch, "generation");
+      records.end();
+    }
+  };
+  run(16);
+  expect(records.notes()).toEqual([]);
+  run(3); // 16 is sampled, 17 and 18 are not
+  expect(records.notes()).toEqual([
+    "waits and wakes of threads are those of 17 of 19 batches, which were recorded",
   ]);
 });
 

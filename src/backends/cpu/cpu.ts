@@ -332,6 +332,7 @@ export class CpuBackend implements Backend {
       events: batchRecords.events(),
       packMs: packer.packMs,
       calls: batchRecords.calls.records().map((call) => ({ ...call, by: this.name })),
+      notes: batchRecords.notes(),
     };
   }
 

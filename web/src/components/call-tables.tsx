@@ -10,7 +10,7 @@ import { NumberTable } from "./number-table.tsx";
 const shownCalls = 12;
 
 export function CallTables({ report }: { report: ProfileReport }): JSX.Element | null {
-  const { calls, copies } = report;
+  const { calls, copies, notes } = report;
   if (calls.length === 0) return null;
   const longest = [...calls].sort((a, b) => b.ms - a.ms).slice(0, shownCalls);
   return (
@@ -19,6 +19,7 @@ export function CallTables({ report }: { report: ProfileReport }): JSX.Element |
       <p class="hint">
         Below the ops: calls of the GPU's API, threads that wake up or wait for each other, reads of
         the file. Times of several threads add up.
+        {(notes ?? []).map((note) => ` Note: ${note}.`)}
       </p>
       <NumberTable
         label="Calls"

@@ -75,6 +75,18 @@ export class BatchRecords {
     };
   }
 
+  /** Of how many batches `calls` are; sentences without a full stop. */
+  notes(): string[] {
+    const { prompt, generation } = this.#phases;
+    const recorded = prompt.sums.recordedBatches + generation.sums.recordedBatches;
+    const all = prompt.sums.batches + generation.sums.batches;
+    return recorded < all
+      ? [
+          `waits and wakes of threads are those of ${recorded} of ${all} batches, which were recorded`,
+        ]
+      : [];
+  }
+
   /** The last events of each thread. */
   events(): RecordedEvents[] {
     return this.#readers.map((reader) => reader.last());
