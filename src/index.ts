@@ -16,6 +16,7 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
+export { type HeldType, heldTypes } from "./dtypes/held-types.ts";
 export { defaultKvType, type KvType, kvTypes } from "./dtypes/kv-types.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";

@@ -12,6 +12,7 @@ import type {
 } from "./api/api.ts";
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import type { OptionNames } from "./base/options.ts";
+import { heldTypesText, isHeldType } from "./dtypes/held-types.ts";
 import { defaultKvType, isKvType, kvTypesText } from "./dtypes/kv-types.ts";
 import { dtypeByName } from "./dtypes/table.ts";
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
@@ -21,6 +22,7 @@ import { checkKvType, chooseContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
+import { halfCandidates, tensorsAsHalves } from "./formats/half-weights.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { tokenizerOf } from "./load/compose.ts";
 import { locate, withModelFile } from "./load/model-file.ts";
@@ -33,6 +35,7 @@ import type { Platform } from "./platform/platform.ts";
 const openOptions: OptionNames<OpenOptions> = {
   contextSize: true,
   kvType: true,
+  weights: true,
   threads: true,
   binding: true,
   level: true,
@@ -59,7 +62,11 @@ const bindingOptions: OptionNames<CpuBinding> = {
   numa: true,
 };
 
-const inspectOptions: OptionNames<InspectOptions> = { contextSize: true, kvType: true };
+const inspectOptions: OptionNames<InspectOptions> = {
+  contextSize: true,
+  kvType: true,
+  weights: true,
+};
 
 /** Opens a model. Its weights are read on a separate thread; dispose() the model to free them. */
 export async function open(location: ModelLocation, options: OpenOptions = {}): Promise<Model> {
@@ -72,6 +79,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     spec,
     contextSize: options.contextSize,
     kvType: options.kvType ?? defaultKvType,
+    weights: options.weights,
     threads: options.threads,
     binding: options.binding,
     level: options.level,
@@ -154,7 +162,7 @@ function checkOpenOptions(options: OpenOptions): void {
     throw wrongArgument("threads", threads, "an integer above 0");
   }
   checkBinding(options.binding);
-  checkCacheOptions(options);
+  checkMemoryOptions(options);
   checkTuneFile(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
   if (options.backend !== undefined) checkText(options.backend, "backend");
@@ -186,7 +194,10 @@ function checkBinding(binding: CpuBinding | undefined): void {
     throw wrongArgument("numa", numa, `one of ${numaKinds.join(", ")}`);
 }
 
-function checkCacheOptions({ kvType, contextSize }: InspectOptions): void {
+function checkMemoryOptions({ kvType, contextSize, weights }: InspectOptions): void {
+  if (weights !== undefined && !isHeldType(weights)) {
+    throw wrongArgument("weights", weights, heldTypesText);
+  }
   if (kvType !== undefined && !isKvType(kvType)) {
     throw wrongArgument("kvType", kvType, kvTypesText);
   }
@@ -215,7 +226,7 @@ export async function inspect(
   options: InspectOptions = {},
 ): Promise<ModelInspection> {
   checkOptions("inspect()", options, inspectOptions);
-  checkCacheOptions(options);
+  checkMemoryOptions(options);
   return await withModelFile(location, (file) => {
     const tensors = [...file.tensors.values()];
     const bytesByType = Map.groupBy(tensors, (tensor) => tensor.dtype.name);
@@ -252,9 +263,12 @@ export async function openTokenizer(location: ModelLocation): Promise<TextTokeni
 
 /** undefined for a file without a model that this build can run (a vocabulary, an unknown architecture). */
 function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection["memory"] {
-  const { contextSize, kvType = defaultKvType } = options;
+  const { contextSize, kvType = defaultKvType, weights } = options;
   try {
-    const { config, graph } = buildModel(file);
+    const { config, graph } = buildModel({
+      metadata: file.metadata,
+      tensors: weights ? tensorsAsHalves(file, halfCandidates(file)) : file.tensors,
+    });
     const dtype = dtypeByName(kvType)!;
     checkKvType(dtype, graph);
     return estimateMemory(graph, chooseContext(config, contextSize), dtype);

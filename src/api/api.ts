@@ -4,6 +4,7 @@
 // for each use of a model. Everybody else imports all of these types from here.
 
 import type { MetadataPreview } from "../base/metadata.ts";
+import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType } from "../dtypes/kv-types.ts";
 import type { Chat, ChatMessage, ChatOptions, GenerateOptions, Generation } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
@@ -42,6 +43,12 @@ export interface OpenOptions {
   parallel?: number;
   /** Type of the KV cache (default "f16"). */
   kvType?: KvType;
+  /**
+   * "f16": F32 and BF16 matrices are held as F16, as in a file that quantize() wrote as F16 (default: as in the file).
+   * Those whose values F16 cannot hold keep their type; ModelInfo.heldAs names them, and a warning says so. The
+   * matrices are read twice.
+   */
+  weights?: HeldType;
   /** Compute threads; default: the machine's cores. */
   threads?: number;
   /** Binds the compute threads to CPUs (default: the system places them). Linux only, with node:ffi. */
@@ -126,6 +133,8 @@ export interface ModelInfo {
   /** The weight type that takes the most bytes, for display: "q4_0". */
   weightType: string;
   weightBytes: number;
+  /** Where the option `weights` was given: what it has changed. */
+  heldAs?: HeldWeights;
   /** The type of the KV cache: "f16". */
   kvType: string;
   /** Bytes that a token adds to the KV cache while no window of a layer is full. */
@@ -162,6 +171,15 @@ export interface ModelInfo {
   backend: BackendInfo;
   /** Requests that were only partly honoured, one sentence each: for example, a context above the trained one. */
   warnings?: string[];
+}
+
+/** Matrices that are held in another type than the file's. */
+export interface HeldWeights {
+  type: HeldType;
+  /** How many have that type instead of their own. */
+  matrices: number;
+  /** Those that the type cannot hold, which keep their own. */
+  kept: { name: string; dtype: string; problem: string }[];
 }
 
 /** Layers firstLayer ... firstLayer + layers - 1, their weights and their cache. */
@@ -310,6 +328,8 @@ export interface InspectOptions {
   contextSize?: number | undefined;
   /** Default: f16. */
   kvType?: KvType | undefined;
+  /** As the option of open(), for a model whose values F16 can hold: only open() reads them. */
+  weights?: HeldType | undefined;
 }
 
 /** `inspect()`: what a model file contains, without loading weights. */

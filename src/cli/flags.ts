@@ -4,8 +4,8 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { byName } from "../base/by-name.ts";
 import { defaultModel } from "../catalog/catalog.ts";
-import type { GenerateOptions, KvType, OpenOptions, OptLevel } from "../index.ts";
-import { defaultKvType, kvTypes, UsageError } from "../index.ts";
+import type { GenerateOptions, HeldType, KvType, OpenOptions, OptLevel } from "../index.ts";
+import { defaultKvType, heldTypes, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
@@ -43,6 +43,7 @@ export interface ModelFlags extends CpuFlags {
   explain?: boolean;
   tuneFile?: string;
   cacheType?: KvType;
+  weights?: HeldType;
   template?: string;
   /** --parallel, if a command has it. */
   parallel?: number;
@@ -118,7 +119,7 @@ export function modelOption(help: string): Option {
   return new Option("-m, --model <model>", help).argParser(onceFlag);
 }
 
-/** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --explain, --cache-type */
+/** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --explain, --cache-type, --weights */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -154,12 +155,21 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .addOption(gpuForOption())
     .addOption(exactOption())
     .option("--explain", "show which kernels compute each part of the model, and why")
-    .addOption(cacheTypeOption().default(cacheType));
+    .addOption(cacheTypeOption().default(cacheType))
+    .addOption(weightsOption());
   return addCpuFlags(command);
 }
 
 export function cacheTypeOption(): Option {
   return new Option("--cache-type <type>", "type of the KV cache").choices([...kvTypes]);
+}
+
+/** --weights */
+export function weightsOption(): Option {
+  return new Option(
+    "--weights <type>",
+    "hold F32 and BF16 matrices as F16, in half of F32's memory; those that F16 cannot hold keep their type",
+  ).choices([...heldTypes]);
 }
 
 export function openOptions(flags: ModelFlags): OpenOptions {
@@ -176,6 +186,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.exact && { exact: true }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(flags.weights && { weights: flags.weights }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),
     ...(flags.profile && { profile: true }),

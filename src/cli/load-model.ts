@@ -6,7 +6,7 @@ import type { CliContext } from "./command.ts";
 import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
-import { bytesText } from "./text.ts";
+import { bytesText, plural } from "./text.ts";
 
 /** The path (or URL) of a model's name; downloads a catalog model that is not here yet. */
 export async function locateModel(
@@ -50,15 +50,31 @@ export async function openModel(
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
     bar.done();
-    for (const warning of model.info.warnings ?? []) {
-      context.log.warn(`Warning: ${inFlags(warning)}\n`);
-    }
+    sayWarnings(model.info, context);
     if (flags.explain) context.asked(explanation(model.info));
     else if (context.log.has("debug")) context.log.debug(explanation(model.info));
     return model;
   } finally {
     bar.done();
   }
+}
+
+/** Requests that were only partly honoured. */
+export function sayWarnings(
+  { warnings = [] }: Pick<ModelInfo, "warnings">,
+  { log }: CliContext,
+): void {
+  for (const warning of warnings) log.warn(`Warning: ${inFlags(warning)}\n`);
+}
+
+/** Which matrices --weights has changed, and each that it has not. */
+function heldText({ heldAs }: ModelInfo): string[] {
+  if (!heldAs) return [];
+  const { type, matrices, kept } = heldAs;
+  return [
+    `weights: ${plural(matrices, "matrix", "matrices")} held as ${type}, ${kept.length} as in the file`,
+    ...kept.map(({ name, dtype, problem }) => `  ${name} keeps ${dtype}: ${problem}`),
+  ];
 }
 
 /** The backend's notes; notes that are the same for several layers are printed once. */
@@ -73,6 +89,6 @@ export function explanation(info: ModelInfo): string {
   }
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
   const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType}) up to ${bytesText(info.stateBytes)}`;
-  const all = new Set([memory, ...parts]);
+  const all = new Set([memory, ...heldText(info), ...parts]);
   return `backend ${backend.name}, ${threads}\n  ${[...all].join("\n  ")}\n\n`;
 }

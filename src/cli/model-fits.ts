@@ -87,8 +87,9 @@ export async function loadPlan(
   path: string,
   wanted: number | undefined,
   kvType: OpenOptions["kvType"],
+  weights?: OpenOptions["weights"],
 ): Promise<Omit<LoadPlan, "memoryBytes" | "freeMemoryBytes">> {
-  const options = { contextSize: wanted, kvType };
+  const options = { contextSize: wanted, kvType, weights };
   const { memory, metadata, architecture, tensors } = await inspect(path, options);
   if (!memory) {
     throw new ModelError(

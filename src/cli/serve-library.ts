@@ -118,10 +118,10 @@ export function catalogLibrary(
         ...memory(),
       };
     },
-    async plan(name, { contextSize, kvType }) {
+    async plan(name, { contextSize, kvType, weights = flags.weights }) {
       const { path } = await find(name);
       if (path === undefined) throw unknownModel(name);
-      return { ...(await loadPlan(path, contextSize, kvType)), ...memory() };
+      return { ...(await loadPlan(path, contextSize, kvType, weights)), ...memory() };
     },
     async variants(repository, signal) {
       const {

@@ -184,7 +184,7 @@ export async function closeServed(opened: Readonly<Record<string, Model>>): Prom
  */
 async function checkMemoryOfAll(
   models: readonly WantedModel[],
-  { ctxSize, cacheType, backend, gpuLayers }: ModelFlags,
+  { ctxSize, cacheType, weights, backend, gpuLayers }: ModelFlags,
   { downloads }: CliContext,
 ): Promise<void> {
   const isOnCpu = (backend === undefined || backend === "cpu") && !gpuLayers;
@@ -194,6 +194,7 @@ async function checkMemoryOfAll(
       const { memory } = await inspect(location, {
         ...(ctxSize !== undefined && { contextSize: ctxSize }),
         ...(cacheType !== undefined && { kvType: cacheType }),
+        weights,
       });
       return { id, bytes: memory?.totalBytes ?? 0 }; // a file without a model is refused when it is opened
     }),

@@ -7,6 +7,7 @@
 import type {
   BackendInfo,
   EngineStatus,
+  HeldWeights,
   MemoryHeld,
   ModelInfo,
   ProfileReport,
@@ -62,6 +63,8 @@ export interface EngineOptions {
   cores?: CorePlace | undefined;
   /** Requests that were only partly honoured before: part of ModelInfo.warnings. */
   warnings?: readonly string[] | undefined;
+  /** For ModelInfo.heldAs. */
+  heldAs?: HeldWeights | undefined;
 }
 
 export interface LoadWatch {
@@ -157,6 +160,7 @@ export class Engine {
     options.laps?.lap("load", "weights");
     const info = {
       ...describeModel(parts, config, plan, contextSize, kv),
+      ...(options.heldAs && { heldAs: options.heldAs }),
       warnings: warningsOf(config, options),
     };
     return new Engine(parts, options, info, plan, kv);

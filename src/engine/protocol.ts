@@ -33,6 +33,7 @@ import {
   UsageError,
   WorkerError,
 } from "../base/errors.ts";
+import type { HeldType } from "../dtypes/held-types.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
 import type { CorePlace } from "./core-turns.ts";
@@ -49,6 +50,7 @@ export interface OpenRequest {
   spec: SourceSpec;
   contextSize: number | undefined;
   kvType: string;
+  weights?: HeldType | undefined;
   threads: number | undefined;
   binding?: CpuBinding | undefined;
   level: OptLevel | undefined;

@@ -42,6 +42,7 @@ export interface LibraryOpenOptions extends TaskOptions {
   gpuLayers?: number | "all" | "auto" | undefined;
   gpuFor?: OpenOptions["gpuFor"] | undefined;
   kvType?: OpenOptions["kvType"] | undefined;
+  weights?: OpenOptions["weights"] | undefined;
   /** Where it was when a conversation used it, for a name that is not in the list. Never from a request. */
   path?: string | undefined;
 }
@@ -120,7 +121,7 @@ export interface ModelLibrary {
   /** The memory that loading it with these options would take. */
   plan(
     name: string,
-    options: Pick<LibraryOpenOptions, "contextSize" | "kvType">,
+    options: Pick<LibraryOpenOptions, "contextSize" | "kvType" | "weights">,
   ): Promise<LoadPlan>;
   /** The models of a hub repository. */
   variants(repository: string, signal: AbortSignal): Promise<LibraryVariant[]>;

@@ -7,9 +7,11 @@ import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { kvTypesText } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
-import { Engine, type LoadWatch } from "../engine/engine.ts";
+import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
+import { asHalves, halfWarnings } from "../formats/half-weights.ts";
+import type { ModelFile } from "../formats/model-file.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
@@ -33,9 +35,10 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume();
   const bound = await bind(request);
-  const file = await openModelFile(await platform.openModelSource(request.spec));
+  const stored = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   try {
+    const { file, heldAs, warnings, progress } = await held(stored, request, watch);
     const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
     const given = request.tuneFile && (await givenTune(request.tuneFile));
@@ -87,19 +90,48 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
         promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
         laps,
         cores: request.cores,
-        warnings: bound?.warnings(backend.threads),
+        warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
+        heldAs,
       },
-      watch,
+      { ...watch, progress },
     );
   } catch (error) {
     backend?.dispose();
     await backend?.ended?.();
     throw error;
   } finally {
-    await file.close(); // the weights are in memory now
+    await stored.close(); // the weights are in memory now
     laps?.lap("load", "open");
     laps?.pause();
   }
+}
+
+/** The file with its weights in the wanted type, and what is to be said of that. */
+async function held(
+  stored: ModelFile,
+  { weights }: OpenRequest,
+  watch: LoadWatch,
+): Promise<{
+  file: ModelFile;
+  heldAs?: EngineOptions["heldAs"];
+  warnings: readonly string[];
+  progress: LoadWatch["progress"];
+}> {
+  if (weights === undefined) return { file: stored, warnings: [], progress: watch.progress };
+  let scanned = 0;
+  // At most so many bytes are loaded afterwards.
+  const most = [...stored.tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const progress = (done: number, total: number) => {
+    scanned = total;
+    watch.progress(done, total + most);
+  };
+  const found = await asHalves(stored, { progress, check: watch.check });
+  return {
+    file: found.file,
+    heldAs: { type: weights, matrices: found.changed, kept: [...found.kept] },
+    warnings: halfWarnings(found),
+    progress: (done, total) => watch.progress(scanned + done, scanned + total),
+  };
 }
 
 /** The tune file that the user named. */

@@ -27,6 +27,7 @@ const ownMeaning = [
   "--type",
   "--url", // of a server that is running, or one to measure
   "--users", // one number, or several
+  "--weights", // bits to compute with, or how a model is held
 ];
 
 /** Each flag's sentences without their defaults, by its long name. */

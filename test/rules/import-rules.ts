@@ -141,7 +141,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "api",
-    may: types("base", "dtypes/kv-types.ts", "limits"),
+    may: types("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "limits"),
     npm: [],
     why: "the public types are types",
   },
@@ -190,6 +190,7 @@ export const rules: readonly Rule[] = [
     of: "open.ts",
     may: [
       ...all("base", "platform", "dtypes", "models", "engine", "load", "machine"),
+      ...all("formats/half-weights.ts"),
       ...types("api/api.ts", "formats/model-file.ts"),
     ],
     npm: [],
@@ -312,7 +313,8 @@ export const rules: readonly Rule[] = [
   {
     of: "index.ts",
     may: [
-      ...all("base", "dtypes/kv-types.ts", "open.ts", "machine", "tune/api.ts"),
+      ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "open.ts"),
+      ...all("machine", "tune/api.ts"),
       ...all(
         "tools/bench/api.ts",
         "tools/convert/api.ts",

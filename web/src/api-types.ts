@@ -139,6 +139,7 @@ export interface LoadOptions {
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   kvType?: KvType;
+  weights?: "f16";
 }
 
 export interface TuneView {

@@ -65,7 +65,10 @@ export interface LanternClient {
   unload(name: string): Promise<ModelList>;
   deleteModel(name: string): Promise<ModelList>;
   /** The memory that loading it would take. */
-  plan(name: string, options: Pick<LoadOptions, "contextSize" | "kvType">): Promise<LoadPlan>;
+  plan(
+    name: string,
+    options: Pick<LoadOptions, "contextSize" | "kvType" | "weights">,
+  ): Promise<LoadPlan>;
   searchHub(words: string): Promise<LibraryFinding[]>;
   variants(repository: string): Promise<LibraryVariant[]>;
   folder(path?: string): Promise<LibraryFolder>;

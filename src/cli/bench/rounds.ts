@@ -26,7 +26,7 @@ export interface BenchPlan {
   levels: readonly OptLevel[];
   threads: readonly number[];
   /** What computes, and how much of it on the GPU: options of open(). */
-  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact" | "tuneFile">;
+  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact" | "tuneFile" | "weights">;
   /** Lengths of prompts. */
   promptTokens: readonly number[];
   /** Numbers of generated tokens. */

@@ -277,7 +277,8 @@ async function limitsOf(
   // A GPU serves other numbers of users, and the stored ones are the processor's.
   if (info.backend.placement.some(({ isDevice }) => isDevice)) return {};
   const machine = wantsLimits(flags, context) ? await rememberedMachine() : undefined;
-  const options = { kv: info.kvType, ...servingOf(flags, loads) };
+  const held = info.heldAs && info.heldAs.matrices > 0 ? { weights: info.heldAs.type } : {};
+  const options = { kv: info.kvType, ...held, ...servingOf(flags, loads) };
   const report = await limits(path, {
     ...options,
     // The model's name and size are the same on any device.

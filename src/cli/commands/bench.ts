@@ -4,7 +4,7 @@
 
 import { type Command, Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
-import { ContextError, inspect, type OptLevel, UsageError } from "../../index.ts";
+import { ContextError, type HeldType, inspect, type OptLevel, UsageError } from "../../index.ts";
 import { contextFor } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
@@ -30,9 +30,10 @@ import {
   modelOption,
   openOptions,
   tuneFileOption,
+  weightsOption,
 } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { locateModel } from "../load-model.ts";
+import { locateModel, sayWarnings } from "../load-model.ts";
 import { addLogLevel } from "../logging.ts";
 import { type LimitFlags, limitOption, measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type ProfileFlags, profileOption, takeProfile } from "../profile.ts";
@@ -48,6 +49,7 @@ interface BenchFlags extends BenchOutputFlags, CpuFlags, LimitFlags, ProfileFlag
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
   tuneFile?: string;
+  weights?: HeldType;
   prompt: number[];
   predict: number[];
   depth: number[];
@@ -81,6 +83,7 @@ export const benchCommand: CliCommand = {
       .addOption(tuneFileOption())
       .addOption(gpuForOption())
       .addOption(exactOption())
+      .addOption(weightsOption())
       .addOption(
         tokensOption(
           "-p, --prompt <n,...>",
@@ -150,6 +153,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     path,
     contextFor(longest, written),
     Math.max(longest, written + 1),
+    flags.weights,
   );
   const machine = terminal.machine();
   const limits = wantsLimits(flags, context);
@@ -166,6 +170,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
       ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
       ...(flags.exact && { exact: true }),
+      ...(flags.weights && { weights: flags.weights }),
     }),
     promptTokens,
     generatedTokens,
@@ -186,6 +191,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     status: statusLine(terminal),
   });
   const after = terminal.load();
+  sayWarnings(outcome.info, context);
   const report: BenchReport = { ...outcome, machine, plan, computed, before, after };
   terminal.out(flags.json ? `${JSON.stringify(reportJson(report))}\n` : reportText(report, flags));
   if (flags.plot !== undefined) {
@@ -206,8 +212,9 @@ async function memoryAt(
   path: string,
   contextSize: number,
   needed: number,
+  weights: HeldType | undefined,
 ): Promise<ComputedMemory> {
-  const { memory, totalBytes } = await inspect(path, { contextSize });
+  const { memory, totalBytes } = await inspect(path, { contextSize, weights });
   if (!memory) return { weightBytes: totalBytes, kvBytes: 0, workBytes: 0, contextSize };
   if (memory.contextSize < needed) {
     throw new ContextError(

@@ -8,7 +8,7 @@ import { forceHelp, textFileHelp, windowHelp, windowsHelp } from "../flag-help.t
 import { numberFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { locateModel } from "../load-model.ts";
+import { explanation, locateModel, sayWarnings } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
 import { durationText, plural } from "../text.ts";
 
@@ -59,6 +59,10 @@ async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
       open,
       replace: flags.force ?? false,
       signal,
+      onOpen: (info) => {
+        sayWarnings(info, context);
+        if (flags.explain) context.asked(explanation(info));
+      },
       onProgress: ({ window, windows }) =>
         bar.update(window / windows, `${window} of ${windows} windows`),
     });

@@ -26,7 +26,7 @@ import {
 import { numberFlag, svgFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, openOptions } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { explanation, locateModel } from "../load-model.ts";
+import { explanation, locateModel, sayWarnings } from "../load-model.ts";
 import { type MeasuredModel, qualityPoint, sizeJson, sizesText } from "../perplexity-sizes.ts";
 import { ShareBar } from "../progress.ts";
 import { durationText, plural, tableText } from "../text.ts";
@@ -157,6 +157,7 @@ async function measure(
       signal,
       onOpen: (opened) => {
         info = opened;
+        sayWarnings(opened, context);
         if (flags.explain) context.asked(explanation(opened));
       },
       onProgress: progress.update,

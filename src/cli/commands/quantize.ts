@@ -139,6 +139,9 @@ async function run(files: Files, flags: QuantizeFlags, context: CliContext): Pro
   }
   terminal.out(outputText(result, more, flags));
   if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
+  for (const { name, note } of result.tensors) {
+    if (note?.startsWith("it keeps")) terminal.err(`Note: ${note.replace("it", name)}.\n`);
+  }
   if (!flags.json && !flags.dryRun) terminal.err(`${writtenText(files.output, result)}\n`);
 }
 

@@ -6,6 +6,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import {
   type BackendVerification,
   type Difference,
+  type HeldType,
   type LogitsDifference,
   UsageError,
   type Verification,
@@ -15,7 +16,7 @@ import {
 import type { CliCommand, CliContext } from "../command.ts";
 import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { cacheTypeOption, gpuLayersOption, modelOf, modelOption } from "../flags.ts";
+import { cacheTypeOption, gpuLayersOption, modelOf, modelOption, weightsOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { tableText } from "../text.ts";
@@ -28,6 +29,7 @@ interface VerifyFlags {
   prompt?: string;
   tokens: number;
   cacheType?: NonNullable<VerifyOptions["kvType"]>;
+  weights?: HeldType;
   tolerance: number;
   threads?: number;
   json?: boolean;
@@ -64,6 +66,7 @@ export const verifyCommand: CliCommand = {
         12,
       )
       .addOption(cacheTypeOption())
+      .addOption(weightsOption())
       .option(
         "--tolerance <x>",
         "largest allowed difference of an op, relative to the largest value of its row",
@@ -103,6 +106,7 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
     tokens,
     tolerance,
     ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(flags.weights && { weights: flags.weights }),
     ...(backends && { backends }),
     ...(layers && { layers }),
     ...(prompt !== undefined && { prompt }),

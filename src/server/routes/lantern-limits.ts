@@ -38,12 +38,13 @@ export function limitRoutes(server: ServerContext, library: ModelLibrary): Route
           if (location === undefined) {
             throw notFound(`the file of ${id} is not known here`, "model", "no_file");
           }
-          const { backend, contextSize, kvType } = served.info;
+          const { backend, contextSize, kvType, heldAs } = served.info;
           return json(
             await limits(location, {
               ...(device === undefined ? whereItRuns(backend) : { device }),
               context: context ?? contextSize,
               kv: kvType,
+              ...(heldAs && heldAs.matrices > 0 && { weights: heldAs.type }),
               serving: {}, // with what was measured, which the page compares with its own choices
               machine: measuredMachine,
               gpu: measuredGpu,

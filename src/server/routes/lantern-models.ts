@@ -5,7 +5,7 @@
 // alone, and only for the app itself, whatever other origins --cors allows.
 
 import * as z from "zod";
-import { kvTypes, LanternError, UsageError } from "../../index.ts";
+import { heldTypes, kvTypes, LanternError, UsageError } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { ApiError, openaiErrors } from "../errors.ts";
 import type { ModelLibrary } from "../library.ts";
@@ -19,6 +19,7 @@ const named = z.strictObject({ name });
 const loadOptions = {
   contextSize: z.int().min(32).max(1_048_576).exactOptional(),
   kvType: z.enum(kvTypes).exactOptional(),
+  weights: z.enum(heldTypes).exactOptional(),
 };
 const loading = z.strictObject({
   name,

@@ -2,10 +2,11 @@
 // the other.
 //
 // A tensor's type is in the header, before the data. A tensor that the requested type cannot hold stays F32, so all
-// weights are scanned before anything is written (range.ts). Only a piece of one tensor is in memory at a time.
+// weights are scanned before anything is written (src/dtypes/half-range.ts, range.ts). Only a piece of one tensor is in memory at a time.
 
 import { ModelError } from "../../base/errors.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import { HalfRange, type RangeCheck } from "../../dtypes/half-range.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { type ByteSink, type GgufTensor, writeGguf } from "../../formats/gguf/writer.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
@@ -13,7 +14,7 @@ import { buildModel } from "../../models/build.ts";
 import type { Tokenizer } from "../../tokenizers/tokenizer.ts";
 import { asMetadata, type Entries } from "./entries.ts";
 import { type ModelEntries, modelEntries, parameters } from "./metadata.ts";
-import { BlockRange, HalfRange, type RangeCheck } from "./range.ts";
+import { BlockRange } from "./range.ts";
 import { floatPieces, ggufTensor, type OnPiece, type PlannedTensor } from "./tensors.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { type ConvertType, exactType, fileTypeOf, halfType } from "./types.ts";

@@ -1,7 +1,7 @@
 // The public API of quantization: opens the model and the importance matrix, starts threads, calls src/tools/quantize/
 // to plan and compute, and makes the output atomic. The tool is loaded when it is called.
 
-import type { LoadProgress, ModelLocation, OpenOptions } from "../../api/api.ts";
+import type { LoadProgress, ModelInfo, ModelLocation, OpenOptions } from "../../api/api.ts";
 import { AbortedError, ModelError, UsageError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
@@ -82,6 +82,8 @@ export interface ImatrixOptions {
   dataset?: string;
   /** How the model is opened. */
   open?: Omit<OpenOptions, "contextSize" | "parallel" | "signal">;
+  /** Called when the model is open. */
+  onOpen?: (info: ModelInfo) => void;
   replace?: boolean;
   signal?: AbortSignal;
   onProgress?: (progress: { window: number; windows: number }) => void;
@@ -101,6 +103,7 @@ const imatrixOptions: OptionNames<ImatrixOptions> = {
   chunks: true,
   dataset: true,
   open: true,
+  onOpen: true,
   replace: true,
   signal: true,
   onProgress: true,
@@ -129,6 +132,7 @@ export async function imatrix(
       contextSize,
       ...(signal && { signal }),
     });
+    options.onOpen?.(opened.info);
     const collected = await collectInputs({
       model: opened,
       text,
@@ -172,7 +176,7 @@ export async function quantize(
   try {
     await checkComplete(file);
     const importance = await importanceOf(options, platform);
-    const plan = planTensors(file, {
+    const wanted = planTensors(file, {
       type: fileType,
       patterns,
       pure: options.pure ?? false,
@@ -180,9 +184,12 @@ export async function quantize(
       allowRequantize: options.allowRequantize ?? false,
       hasImportance: importance !== undefined,
     });
-    const lacking = lackImportance(plan, fileType, importance);
+    const lacking = lackImportance(wanted, fileType, importance);
     if (lacking.length > 0 && !options.dryRun) throw lacksImportance(lacking, fileType, options);
     const threads = options.threads ?? platform.cores;
+    const { plan, scannedBytes } = options.dryRun
+      ? { plan: wanted, scannedBytes: 0 }
+      : await fittingPlan(file, wanted, options);
     const tensors = options.dryRun
       ? dryRun(plan, lacking)
       : await withOutput(output, platform, outputOptions(options, plan, spec), async (sink) => {
@@ -199,8 +206,12 @@ export async function quantize(
               threads,
               measure: options.measure ?? false,
               signal: options.signal,
-              onProgress: (loadedBytes, totalBytes, tensor) =>
-                options.onProgress?.({ loadedBytes, totalBytes, tensor }),
+              onProgress: (done, total, tensor) =>
+                options.onProgress?.({
+                  loadedBytes: scannedBytes + done,
+                  totalBytes: scannedBytes + total,
+                  tensor,
+                }),
             });
           } finally {
             await pool.dispose();
@@ -218,6 +229,20 @@ export async function quantize(
   } finally {
     await file.close();
   }
+}
+
+/** The plan without tensors that F16 cannot hold, and the bytes that were read to find them. */
+async function fittingPlan(
+  file: ModelFile,
+  wanted: readonly PlannedTensor[],
+  { signal, onProgress }: QuantizeOptions,
+): Promise<{ plan: PlannedTensor[]; scannedBytes: number }> {
+  const { withoutOverflow } = await import("./half-plan.ts");
+  const written = wanted.reduce((sum, { tensor }) => sum + tensor.byteLength, 0);
+  return await withoutOverflow(file, wanted, (loadedBytes, scanned, tensor) => {
+    if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
+    onProgress?.({ loadedBytes, totalBytes: scanned + written, tensor });
+  });
 }
 
 function checkOptions(options: QuantizeOptions): void {

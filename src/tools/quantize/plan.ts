@@ -6,6 +6,7 @@ import type { Metadata } from "../../base/metadata.ts";
 import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
+import { isQuantizable } from "../../formats/quantizable.ts";
 import { type FileType, fallbacks, type MixFacts, type Role, special } from "./file-types.ts";
 import type { Importance } from "./importance.ts";
 
@@ -44,45 +45,6 @@ interface ModelFacts {
   readonly hasImportance: boolean;
 }
 
-/** Names of matrices that are never quantized: small, or too sensitive. */
-const keptNames: readonly string[] = [
-  "_norm.weight",
-  "ffn_gate_inp.weight",
-  "ffn_gate_tid2eid.weight",
-  "altup",
-  "laurel",
-  "per_layer_model_proj",
-  "ssm_conv1d",
-  "shortconv.conv.weight",
-  "indexer.k_proj.weight",
-  "indexer.q_proj.weight",
-  "time_mix_first.weight",
-  "time_mix_w0.weight",
-  "time_mix_w1.weight",
-  "time_mix_w2.weight",
-  "time_mix_v0.weight",
-  "time_mix_v1.weight",
-  "time_mix_v2.weight",
-  "time_mix_a0.weight",
-  "time_mix_a1.weight",
-  "time_mix_a2.weight",
-  "time_mix_g1.weight",
-  "time_mix_g2.weight",
-  "time_mix_decay_w1.weight",
-  "time_mix_decay_w2.weight",
-  "time_mix_lerp_fused.weight",
-  "attn_rel_b.weight",
-  ".position_embd",
-  "sam.pos_embd",
-  "sam.neck.",
-  "sam.net_",
-  ".rel_pos",
-  ".patch_embd",
-  ".patch_merger",
-  "a.rvq.codebook",
-  "mm.a.code_embd",
-];
-const keptExactly: readonly string[] = ["position_embd.weight", "token_types.weight"];
 const outputName = "output.weight";
 const embeddingNames: readonly string[] = ["token_embd.weight", "per_layer_token_embd.weight"];
 const valueParts: readonly string[] = ["attn_qkv.weight", "attn_kv_b.weight", "attn_v.weight"];
@@ -210,12 +172,9 @@ class TypeChooser {
     );
   }
 
-  #isQuantized({ name, shape }: TensorInfo): boolean {
-    const dimensions =
-      shape.length - shape.findIndex((dim, i) => dim > 1 || i === shape.length - 1);
-    if (dimensions < 2 || !name.endsWith("weight")) return false;
-    if (this.#options.leaveOutput && name === outputName) return false;
-    return !keptExactly.includes(name) && !keptNames.some((part) => name.includes(part));
+  #isQuantized(tensor: TensorInfo): boolean {
+    if (this.#options.leaveOutput && tensor.name === outputName) return false;
+    return isQuantizable(tensor);
   }
 
   /** The type's name, by role and layer. */

@@ -7,9 +7,12 @@ import { allBackends, type BackendRequest } from "../../backends/table.ts";
 import { findGpu } from "../../backends/webgpu/device.ts";
 import { UsageError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
+import { show } from "../../base/show.ts";
 import type { DType } from "../../dtypes/dtype.ts";
+import { heldTypesText, isHeldType } from "../../dtypes/held-types.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { checkKvType, checkMemory } from "../../engine/memory.ts";
+import { asHalves } from "../../formats/half-weights.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
@@ -42,6 +45,7 @@ const knownOptions: OptionNames<VerifyOptions> = {
   prompt: true,
   tokens: true,
   kvType: true,
+  weights: true,
   tolerance: true,
   threads: true,
   level: true,
@@ -58,10 +62,20 @@ export async function verifyModel(
   const spec = platform.describeSource(await locate(model, platform));
   const file = await openModelFile(await platform.openModelSource(spec));
   try {
-    return await verifyFile(file, options, platform);
+    return await verifyFile(await held(file, options), options, platform);
   } finally {
     await file.close();
   }
+}
+
+async function held(file: ModelFile, options: VerifyOptions): Promise<ModelFile> {
+  const { weights, signal, onProgress } = options;
+  if (weights === undefined) return file;
+  const halves = await asHalves(file, {
+    progress: (done, total) => onProgress?.("weights as f16", done, total),
+    check: () => checkSignal(signal),
+  });
+  return halves.file;
 }
 
 async function verifyFile(
@@ -156,6 +170,9 @@ function checkOptions(options: VerifyOptions): void {
   for (const name of options.backends ?? []) {
     if (names.includes(name)) continue;
     throw new UsageError(`backends: got ${name}, expected some of ${names.join(", ")}`);
+  }
+  if (options.weights !== undefined && !isHeldType(options.weights)) {
+    throw new UsageError(`weights: got ${show(options.weights)}, expected ${heldTypesText}`);
   }
   const { tolerance = DEFAULT_TOLERANCE, tokens = DEFAULT_TOKENS } = options;
   if (!(tolerance > 0)) {

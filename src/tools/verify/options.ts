@@ -15,6 +15,8 @@ export interface VerifyOptions {
   tokens?: number;
   /** Type of the KV cache. Default: the one that does not round. */
   kvType?: NonNullable<OpenOptions["kvType"]>;
+  /** As the option of open(). */
+  weights?: NonNullable<OpenOptions["weights"]>;
   /** The largest relative difference that an op may make (default 1e-4). */
   tolerance?: number;
   threads?: number;

@@ -17,6 +17,11 @@ const kvTypeTexts: Readonly<Record<KvType, string>> = {
   f32: "32 bits (twice the memory)",
 };
 
+const weightsTexts: Readonly<Record<Weights, string>> = {
+  "": "as the server was started",
+  f16: "F32 and BF16 as F16",
+};
+
 const gpuTexts = {
   layers: "some layers, or none",
   prompt: "prompts",
@@ -27,6 +32,8 @@ const gpuTexts = {
 type GpuChoice = keyof typeof gpuTexts;
 
 type KvType = NonNullable<LoadOptions["kvType"]>;
+/** "": the server's choice. */
+type Weights = NonNullable<LoadOptions["weights"]> | "";
 
 interface Props {
   name: string;
@@ -41,13 +48,15 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
   const [gpu, setGpu] = useState<GpuChoice>("layers");
   const [layers, setLayers] = useState("");
   const [kvType, setKvType] = useState<KvType>("f16");
+  const [weights, setWeights] = useState<Weights>("");
   const contextSize = wholeNumber(context, 32);
-  const [plan, problem] = usePlan(name, contextSize, kvType);
+  const [plan, problem] = usePlan(name, contextSize, kvType, weights);
   const load = (): void => {
     const threadCount = wholeNumber(threads, 1);
     const gpuLayers = layers === "all" || layers === "auto" ? layers : wholeNumber(layers, 0);
     const options: LoadOptions = {
       kvType,
+      ...(weights !== "" && { weights }),
       ...(contextSize !== undefined && { contextSize }),
       ...(threadCount !== undefined && { threads: threadCount }),
       ...(gpu !== "layers" && { gpuFor: gpu }),
@@ -77,6 +86,13 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
           texts={kvTypeTexts}
           value={kvType}
           onChange={(value) => setKvType(value)}
+        />
+        <Choice
+          label="Weights"
+          hint="F16 takes half of F32’s memory. Matrices that it cannot hold keep their type."
+          texts={weightsTexts}
+          value={weights}
+          onChange={(value) => setWeights(value)}
         />
         <Field
           label="Threads"
@@ -173,6 +189,7 @@ function usePlan(
   name: string,
   contextSize: number | undefined,
   kvType: KvType,
+  weights: Weights,
 ): [LoadPlan | null, string | null] {
   const [plan, setPlan] = useState<LoadPlan | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
@@ -180,7 +197,11 @@ function usePlan(
     let isWanted = true;
     const ask = async (): Promise<void> => {
       try {
-        const options = { kvType, ...(contextSize !== undefined && { contextSize }) };
+        const options = {
+          kvType,
+          ...(weights !== "" && { weights }),
+          ...(contextSize !== undefined && { contextSize }),
+        };
         const answer = await client.plan(name, options);
         if (!isWanted) return;
         setPlan(answer);
@@ -194,7 +215,7 @@ function usePlan(
       isWanted = false;
       clearTimeout(timer);
     };
-  }, [name, contextSize, kvType]);
+  }, [name, contextSize, kvType, weights]);
   return [plan, problem];
 }
 
