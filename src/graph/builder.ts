@@ -210,6 +210,93 @@ export class GraphBuilder {
     return this.#push("short_conv", { x, weight, bias, state }, name, x.rows, x.cols);
   }
 
+  /** x: [tokens, heads * headDim]; a: [heads, N] or [heads]; b, c: [tokens, groups * N]. */
+  ssmScan(operands: OpTable["ssm_scan"], name: string): Value {
+    const { x, dt, b, c, a, skip, states, state } = operands;
+    const heads = dt.cols;
+    const isMatrix = a.shape.length === 2;
+    const kept = this.#recurrentFloats(state, name);
+    const [headDim, groups] = [x.cols / heads, b.cols / states];
+    const fits =
+      [x, dt, b, c].every(({ rows }) => rows === "tokens") &&
+      a.shape[0] === heads &&
+      (!isMatrix || a.shape[1] === states) &&
+      vectorSize(skip) === heads &&
+      (isMatrix ? headDim === 1 : Number.isInteger(headDim)) &&
+      b.cols === c.cols &&
+      Number.isInteger(groups) &&
+      heads % groups === 0 &&
+      kept === x.cols * states;
+    if (!fits) {
+      const sizes = `x ${x.cols}, dt ${heads}, b ${b.cols}, c ${c.cols}, a [${a.shape}], skip [${skip.shape}], ${kept} floats`;
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: a scan of ${sizes} of state does not fit together`,
+      );
+    }
+    return this.#push("ssm_scan", operands, name, x.rows, x.cols);
+  }
+
+  /** q, k: [tokens, keyHeads * keyDim]; v: [tokens, heads * vDim]; beta: [tokens, heads]. */
+  deltaNet(operands: OpTable["delta_net"], name: string): Value {
+    const { q, k, v, dt, beta, a, keyHeads, state } = operands;
+    const heads = beta.cols;
+    const [keyDim, vDim] = [k.cols / keyHeads, v.cols / heads];
+    const kept = this.#recurrentFloats(state, name);
+    const fits =
+      [q, k, v, dt, beta].every(({ rows }) => rows === "tokens") &&
+      q.cols === k.cols &&
+      Number.isInteger(keyDim) &&
+      Number.isInteger(vDim) &&
+      (dt.cols === heads || dt.cols === heads * keyDim) &&
+      vectorSize(a) === heads &&
+      heads % keyHeads === 0 &&
+      kept === heads * keyDim * vDim;
+    if (!fits) {
+      const sizes = `q ${q.cols}, k ${k.cols}, v ${v.cols}, dt ${dt.cols}, beta ${heads}, a [${a.shape}], ${keyHeads} key heads, ${kept} floats`;
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: a delta rule of ${sizes} of state does not fit together`,
+      );
+    }
+    return this.#push("delta_net", operands, name, v.rows, v.cols);
+  }
+
+  /** All operands: [tokens, heads * n]. Either a bonus (RWKV 6), or a and b (RWKV 7). */
+  wkv(operands: OpTable["wkv"], name: string): Value {
+    const { r, w, k, v, a, b, bonus, heads, state } = operands;
+    const size = v.cols / heads;
+    const kept = this.#recurrentFloats(state, name);
+    const values = [r, w, k, v, ...(a ? [a] : []), ...(b ? [b] : [])];
+    const fits =
+      values.every(({ rows, cols }) => rows === "tokens" && cols === v.cols) &&
+      Number.isInteger(size) &&
+      kept === heads * size * size &&
+      (bonus ? !a && !b && vectorSize(bonus) === v.cols : a !== undefined && b !== undefined);
+    if (!fits) {
+      const sizes = values.map(({ cols }) => cols).join(", ");
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: a time mix of ${sizes} columns, ${heads} heads and ${kept} floats of state does not fit together`,
+      );
+    }
+    return this.#push("wkv", operands, name, v.rows, v.cols);
+  }
+
+  /** `count` columns from `from` on of each of `groups` equal groups of columns: [n, cols] -> [n, groups * count]. */
+  slice(x: Value, from: number, count: number, name: string, groups = 1): Value {
+    const size = x.cols / groups;
+    if (!Number.isInteger(size) || from < 0 || count < 1 || from + count > size) {
+      this.#mismatch(name, `columns ${from} to ${from + count - 1} of ${groups} groups`, x);
+    }
+    return this.#push("slice", { x, groups, from }, name, x.rows, groups * count);
+  }
+
+  #recurrentFloats(state: number, name: string): number {
+    const kept = this.#states[state];
+    if (kept?.kind === "recurrent") return kept.floats;
+    throw new ModelError(
+      `graph: ${this.#prefix}${name}: state ${state} is ${kept?.kind ?? "not there"}, expected recurrent state`,
+    );
+  }
+
   #kvState(index: number): KvState {
     const state = this.#states[index];
     if (state?.kind === "kv") return state;

@@ -106,6 +106,26 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     // The state is read and written once.
     kvBytes: 2 * (n.weight.shape[1]! - 1) * n.x.cols * 4,
   }),
+  // The update and the result; with a matrix, the decay of every float, too.
+  ssm_scan: (n, s) => {
+    const ops = n.a.shape.length === 2 ? 7 : 5;
+    return scanCost(ops, n.x.cols * n.states, [n.x, n.dt, n.b, n.c], n.out, s, [n.a, n.skip]);
+  },
+  delta_net: (n, s) => {
+    const floats = (n.k.cols / n.keyHeads) * n.v.cols;
+    return scanCost(7, floats, [n.q, n.k, n.v, n.dt, n.beta], n.out, s, [n.a]);
+  },
+  wkv: (n, s) => {
+    const floats = (n.v.cols / n.heads) * n.v.cols;
+    const inputs = [n.r, n.w, n.k, n.v, ...(n.a && n.b ? [n.a, n.b] : [])];
+    return scanCost(n.bonus ? 5 : 9, floats, inputs, n.out, s, n.bonus ? [n.bonus] : []);
+  },
+  slice: (n, s) => ({
+    ...noOps,
+    weightBytes: 0,
+    kvBytes: 0,
+    valueBytes: 2 * valueBytes(n.out, s),
+  }),
   gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
   activate: (n, s) => elementwise(4, [n.x], n.out, s),
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
@@ -186,6 +206,21 @@ function rowBytes(weight: Weight): number {
 
 function valueBytes(value: Value, batch: BatchSize): number {
   return rowsOf(value, batch) * value.cols * 4;
+}
+
+/** An op that goes over `floats` of recurrent state for each token; the state is read and written once per batch. */
+function scanCost(
+  opsPerFloat: number,
+  floats: number,
+  inputs: readonly Value[],
+  out: Value,
+  batch: BatchSize,
+  weights: readonly Weight[],
+): Cost {
+  return {
+    ...elementwise((opsPerFloat * floats) / out.cols, inputs, out, batch, weights),
+    kvBytes: 2 * floats * 4,
+  };
 }
 
 type Ops = Pick<Cost, "floatOps" | "halfOps" | "int8Ops">;

@@ -42,8 +42,8 @@ export interface Rope {
   readonly magnitude: number;
 }
 
-/** silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; sigmoid(x) = 1 / (1 + e^-x). */
-export type Activation = "silu" | "gelu" | "relu" | "sigmoid";
+/** silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; sigmoid(x) = 1 / (1 + e^-x); softplus(x) = ln(1 + e^x). */
+export type Activation = "silu" | "gelu" | "relu" | "sigmoid" | "softplus" | "exp";
 
 /**
  * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits, or
@@ -122,6 +122,67 @@ export interface OpTable {
    * them, [K - 1, cols]; before the first token they are 0.
    */
   short_conv: { x: Value; weight: Weight; bias: Weight | undefined; state: number };
+  /**
+   * Selective scan (Mamba). A sequence keeps a matrix S [headDim, N] for each head: S = e^(dt a) S + dt x b^T, and
+   * out = S c + skip x. With a of [heads, N] (Mamba 1), a head is one column of x, and each column of S has its own decay; the
+   * state is [heads, N]. With a of [heads] (Mamba 2), the state is [heads, N, headDim].
+   */
+  ssm_scan: {
+    /** [tokens, heads * headDim] */
+    x: Value;
+    /** [tokens, heads] */
+    dt: Value;
+    /** [tokens, groups * N] each: neighbouring heads share a group. */
+    b: Value;
+    c: Value;
+    a: Weight;
+    /** [heads] */
+    skip: Weight;
+    /** N. */
+    states: number;
+    state: number;
+  };
+  /**
+   * Gated delta rule. A sequence keeps a matrix S [keyDim, vDim] for each head: S = diag(e^(a dt)) S, then
+   * S = S + k (beta (v - k^T S))^T, and out = q^T S. The state is [heads, keyDim, vDim].
+   */
+  delta_net: {
+    /** [tokens, keyHeads * keyDim] each. */
+    q: Value;
+    k: Value;
+    /** [tokens, heads * vDim] */
+    v: Value;
+    /** [tokens, heads], or [tokens, heads * keyDim]: a decay for each key channel (KDA). */
+    dt: Value;
+    /** [tokens, heads] */
+    beta: Value;
+    /** [heads] */
+    a: Weight;
+    keyHeads: number;
+    /** The key head of head h: h % keyHeads; otherwise neighbouring heads share one. */
+    tiled: boolean;
+    state: number;
+  };
+  /**
+   * Time mix of RWKV. A sequence keeps a matrix S [n, n] for each head, as [heads, n (of keys), n (of values)].
+   * RWKV 6, with a bonus: out = r^T (S + diag(bonus) k v^T), then S = diag(w) S + k v^T.
+   * RWKV 7, with a and b: S = diag(w) S + k v^T + b (a^T S), then out = r^T S.
+   */
+  wkv: {
+    /** [tokens, heads * n], as all operands. */
+    r: Value;
+    w: Value;
+    k: Value;
+    v: Value;
+    a: Value | undefined;
+    b: Value | undefined;
+    /** [heads * n] */
+    bonus: Weight | undefined;
+    heads: number;
+    state: number;
+  };
+  /** The same `out.cols / groups` columns, from column `from` on, of each of `groups` equal groups of x's columns. */
+  slice: { x: Value; groups: number; from: number };
   /** out = activation(gate) * up; a gate of one column is for the whole row. */
   gate: { gate: Value; up: Value; activation: Activation };
   /** out = activation(x). */

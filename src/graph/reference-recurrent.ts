@@ -1,8 +1,8 @@
-// The ops of the graph that keep recurrent state, in plain TypeScript (reference.ts has the others). The tokens of a sequence
+// The short convolution of the graph in plain TypeScript; reference-scan.ts has the other ops that keep recurrent state. The tokens of a sequence
 // are next to each other in a batch. An op goes over them from the state in slot `from`, and stores the state after the last
 // of them in slot `to`.
 
-import { type Batch, type BatchSequence, NO_SLOT } from "./batch.ts";
+import { type Batch, type BatchSequence, NO_SLOT, type SlotPair } from "./batch.ts";
 
 /** Recurrent state of one layer: slot s begins at float s * stride. */
 export interface StoredRecurrent {
@@ -52,7 +52,7 @@ export function shortConv(conv: ShortConv, batch: Batch): void {
 }
 
 /** The last row of the sequence that begins in row `first`. */
-function lastOf({ sequences, tokenCount }: Batch, first: number): number {
+export function lastOf({ sequences, tokenCount }: Batch, first: number): number {
   let last = first;
   while (last + 1 < tokenCount && sequences[last + 1] === sequences[first]) last++;
   return last;
@@ -61,6 +61,6 @@ function lastOf({ sequences, tokenCount }: Batch, first: number): number {
 const noSlots = { from: NO_SLOT, to: NO_SLOT };
 
 /** A sequence without slots begins with zeros, and its state is not stored. */
-function slotsOf({ slots = noSlots }: BatchSequence) {
+export function slotsOf({ slots = noSlots }: BatchSequence): SlotPair {
   return slots;
 }

@@ -22,6 +22,7 @@ import {
   vector,
 } from "./reference-memory.ts";
 import { shortConv } from "./reference-recurrent.ts";
+import { deltaNet, ssmScan, wkv } from "./reference-scan.ts";
 import { softmaxInPlace } from "./route.ts";
 
 const f32 = Math.fround;
@@ -139,6 +140,21 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     );
   },
 
+  ssm_scan: ssmScan,
+  delta_net: deltaNet,
+  wkv,
+
+  slice(node, batch, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const rows = rowCount(node.x, batch) * node.groups;
+    const [size, count] = [node.x.cols / node.groups, node.out.cols / node.groups];
+    for (let row = 0; row < rows; row++) {
+      const from = row * size + node.from;
+      out.set(x.subarray(from, from + count), row * count);
+    }
+  },
+
   gate(node, batch, memory) {
     const gate = memory.value(node.gate);
     const up = memory.value(node.up);
@@ -204,6 +220,8 @@ export const activations: { readonly [A in Activation]: (x: number) => number } 
   gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x))),
   relu: (x) => Math.max(x, 0),
   sigmoid: (x) => f32(1 / f32(1 + f32(Math.exp(-x)))),
+  softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
+  exp: Math.exp,
 };
 
 function rotateHead(

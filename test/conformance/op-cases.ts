@@ -128,6 +128,76 @@ const shortConv = (name: string, taps: number, hasBias: boolean): OpCase =>
     g.shortConv(x, weight("taps", [cols, taps]), state, out, bias);
   });
 
+/** Steps by which a state decays, with weights around 1. */
+function scanSteps({ g, name, input }: CaseGraph, cols: number): Value {
+  const steps = g.activate(input("dt", cols), "softplus", name("dt activated"));
+  return g.scale(steps, -0.2, name("dt scaled"));
+}
+
+const ssmScan = (name: string, groups: number): OpCase => ({
+  name,
+  columns: [64, 300],
+  build: (graph) => {
+    const { g, cols, name: named, weight, input } = graph;
+    const [states, { heads }] = [12, headsOf(cols)];
+    const state = g.state({ kind: "recurrent", layer: 0, floats: cols * states });
+    const skip = weight("skip", [heads]);
+    const [dt, a] = [scanSteps(graph, heads), weight("a", [heads])];
+    const [x, b, c] = [input("x", cols), input("b", groups * states), input("c", groups * states)];
+    g.ssmScan({ x, dt, b, c, a, skip, states, state }, named("out"));
+  },
+});
+
+const channelScan = (name: string, states: number, columns: readonly number[]): OpCase => ({
+  name,
+  columns,
+  build: (graph) => {
+    const { g, cols, name: named, weight, input } = graph;
+    const state = g.state({ kind: "recurrent", layer: 0, floats: cols * states });
+    const skip = weight("skip", [cols]);
+    const dt = g.scale(scanSteps(graph, cols), 0.02, named("small steps")); // a has both signs
+    const a = weight("decays", [cols, states]);
+    const [x, b, c] = [input("x", cols), input("b", states), input("c", states)];
+    g.ssmScan({ x, dt, b, c, a, skip, states, state }, named("out"));
+  },
+});
+
+/** Keys have length 1, or a state grows without limit. */
+const deltaNet = (name: string, perKey: boolean, tiled: boolean): OpCase => ({
+  name,
+  columns: [64, 300],
+  build: (graph) => {
+    const { g, cols, name: named, weight, input } = graph;
+    const [keyHeads, keyDim] = [2, 20];
+    const { heads, headDim } = headsOf(cols);
+    const state = g.state({ kind: "recurrent", layer: 0, floats: heads * keyDim * headDim });
+    const unit = (x: string) => {
+      const one = input(x, keyHeads * keyDim);
+      const normed = g.rmsNorm(one, weight(`${x} norm`, [keyDim]), 1e-6, named(`${x} normed`));
+      return g.scale(normed, keyDim ** -0.5, named(`${x} scaled`));
+    };
+    const [q, k, v] = [unit("q"), unit("k"), input("v", cols)];
+    const beta = g.activate(input("beta", heads), "sigmoid", named("beta activated"));
+    const [dt, a] = [scanSteps(graph, perKey ? heads * keyDim : heads), weight("a", [heads])];
+    g.deltaNet({ q, k, v, dt, beta, a, keyHeads, tiled, state }, named("out"));
+  },
+});
+
+const wkv = (name: string, isSeven: boolean): OpCase => ({
+  name,
+  columns: [64, 300],
+  build: ({ g, cols, name: named, weight, input }) => {
+    const { heads, headDim } = headsOf(cols);
+    const state = g.state({ kind: "recurrent", layer: 0, floats: heads * headDim * headDim });
+    const share = (x: string) => g.activate(input(x, cols), "sigmoid", named(`${x} activated`));
+    const small = (x: string) => g.scale(input(x, cols), 0.02, named(`${x} scaled`));
+    const [r, w, k, v] = [input("r", cols), share("w"), input("k", cols), input("v", cols)];
+    const [a, b] = isSeven ? [small("a"), small("b")] : [undefined, undefined];
+    const bonus = isSeven ? undefined : weight("bonus", [cols]);
+    g.wkv({ r, w, k, v, a, b, bonus, heads, state }, named("out"));
+  },
+});
+
 const matmul = (name: string, hasBias: boolean): OpCase =>
   unary(name, ({ g, cols, weight }, x, out) => {
     const rows = cols === benchColumns ? cols : 35; // fills no tile
@@ -234,17 +304,40 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     shortConv("of 3 taps, with bias", 3, true),
     shortConv("of 6 taps", 6, false),
   ],
+  ssm_scan: [
+    ssmScan("of heads", 2),
+    ssmScan("of one group", 1),
+    channelScan("of channels", 8, [64, 45]),
+    channelScan("of channels with 6 states", 6, [45]),
+  ],
+  delta_net: [
+    deltaNet("of neighbours", false, false),
+    deltaNet("of tiled heads", false, true),
+    deltaNet("with decays of keys", true, false),
+  ],
+  wkv: [wkv("with bonus", false), wkv("with removal", true)],
+  slice: [
+    unary("of a row", ({ g, cols }, x, out) => void g.slice(x, 4, cols - 12, out)),
+    unary("of three groups", ({ g, input }, _, out) => {
+      g.slice(input("groups", 60), 3, 8, out, 3);
+    }),
+  ],
   gate: [
-    ...(["silu", "gelu", "relu", "sigmoid"] as const).map((activation) =>
+    ...(["silu", "gelu", "relu", "sigmoid", "softplus"] as const).map((activation) =>
       binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
     ),
     unary("sigmoid, one for a row", ({ g, input }, x, out) => {
       g.gate(input("gate", 1), x, "sigmoid", out);
     }),
   ],
-  activate: (["silu", "gelu", "relu", "sigmoid"] as const).map((activation) =>
-    unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
-  ),
+  activate: [
+    ...(["silu", "gelu", "relu", "sigmoid", "softplus"] as const).map((activation) =>
+      unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
+    ),
+    unary("exp", ({ g, name }, x, out) => {
+      g.activate(g.scale(x, 0.1, name("scaled")), "exp", out); // inputs have a few large values
+    }),
+  ],
   add: [binary("two values", ({ g }, a, b, out) => void g.add(a, b, out))],
   mul: [binary("two values", ({ g }, a, b, out) => void g.mul(a, b, out))],
   scale: [unary("by 0.37", ({ g }, x, out) => void g.scale(x, 0.37, out))],

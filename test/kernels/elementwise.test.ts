@@ -6,10 +6,15 @@ import { describe, expect, it } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
-import { gelu, relu, silu } from "../../src/kernels/ops/elementwise/activate.ts";
+import { gelu, relu, silu, softplus } from "../../src/kernels/ops/elementwise/activate.ts";
 import { add, mul } from "../../src/kernels/ops/elementwise/binary.ts";
 import { copy } from "../../src/kernels/ops/elementwise/copy.ts";
-import { geluGate, reluGate, siluGate } from "../../src/kernels/ops/elementwise/gate.ts";
+import {
+  geluGate,
+  reluGate,
+  siluGate,
+  softplusGate,
+} from "../../src/kernels/ops/elementwise/gate.ts";
 import { layerNorm, layerNormBias } from "../../src/kernels/ops/elementwise/layer-norm.ts";
 import { rmsNorm } from "../../src/kernels/ops/elementwise/rms-norm.ts";
 import {
@@ -168,6 +173,12 @@ for (const target of targets) {
         (x: number) => x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
       ],
       ["relu", reluGate, relu, (x: number) => Math.max(x, 0)],
+      [
+        "softplus",
+        softplusGate,
+        softplus,
+        (x: number) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
+      ],
     ] as const)("%s and its gate: 1e-6, and its limits", (_, gateKernel, kernel, activation) => {
       const gated = lowered(gateKernel);
       const plain = lowered(kernel);

@@ -58,6 +58,8 @@ class Compiler implements MatmulCompiler {
   readonly #tables: readonly ScaledTable[];
   readonly #explain: string[] = [];
   #lengths: number | undefined;
+  /** Memory of all threads, by the bytes of each. */
+  readonly #scratch = new Map<number, number>();
 
   constructor(options: CompileOptions) {
     this.options = options;
@@ -195,6 +197,14 @@ class Compiler implements MatmulCompiler {
   recurrent(state: number): { state: number; slotBytes: number } {
     const { places, slotBytes } = this.#cache.recurrent;
     return { state: places[state]!, slotBytes };
+  }
+
+  scratch(bytes: number): { scratch: number; scratchBytes: number } {
+    const { arena, threads } = this.options;
+    const known = this.#scratch.get(bytes);
+    const scratch = known ?? arena.allocate(threads * bytes, "work", "scratch of a scan", threads);
+    this.#scratch.set(bytes, scratch);
+    return { scratch, scratchBytes: bytes };
   }
 
   get kvDType(): KvCacheOptions["dtype"] {

@@ -1,14 +1,21 @@
-// The table of the kernels that are not matmuls, those of elementwise/ and attention/. The CPU backend lowers them all. A new
+// The table of the kernels that are not matmuls, those of elementwise/, attention/ and scan/. The CPU backend lowers them all. A new
 // kernel is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
-import { gelu, relu, sigmoid, silu } from "./elementwise/activate.ts";
+import { exp, gelu, relu, sigmoid, silu, softplus } from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
 import { copy } from "./elementwise/copy.ts";
-import { geluGate, reluGate, sigmoidGate, siluGate } from "./elementwise/gate.ts";
+import {
+  expGate,
+  geluGate,
+  reluGate,
+  sigmoidGate,
+  siluGate,
+  softplusGate,
+} from "./elementwise/gate.ts";
 import { layerNorm, layerNormBias } from "./elementwise/layer-norm.ts";
 import { rmsNorm } from "./elementwise/rms-norm.ts";
 import { ropeHalf, ropeInterleaved } from "./elementwise/rope.ts";
@@ -17,6 +24,8 @@ import { scale, scaleAdd } from "./elementwise/scale.ts";
 import { softcap } from "./elementwise/softcap.ts";
 import { softmax } from "./elementwise/softmax.ts";
 import { widenBf16, widenF16, widenPanelF16 } from "./elementwise/widen.ts";
+import { channelScan } from "./scan/channel-scan.ts";
+import { headScans } from "./scan/head-scan.ts";
 
 /** Each takes the bytes of a vector register and, if its register tile depends on it, how many of them there are. */
 export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [
@@ -33,6 +42,10 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   geluGate,
   reluGate,
   sigmoidGate,
+  softplus,
+  softplusGate,
+  exp,
+  expGate,
   add,
   mul,
   scale,
@@ -49,6 +62,8 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   ...attentionMix,
   storeF16,
   quantizeKvQ8_0,
+  ...headScans,
+  channelScan,
 ];
 
 /** Kernels that are not written for every width: the most bytes of a vector. */

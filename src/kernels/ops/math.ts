@@ -1,4 +1,4 @@
-// Functions without an instruction, as sequences of IR: e^x, 1 / (1 + e^-x), tanh x.
+// Functions without an instruction, as sequences of IR: e^x, 1 / (1 + e^-x), tanh x, ln(1 + e^x).
 //
 // e^x = 2^n * e^r with n = round(x / ln 2) and |r| <= ln 2 / 2, where e^r is a polynomial of degree 6 (its own error is
 // 3e-9; with the roundings of float32 the result is within 1.5e-7). Holds whether fma rounds once or twice.
@@ -62,6 +62,21 @@ export function tanh(k: KernelBuilder, x: Vector): Vector {
     k.op("f32v.sub", [scale, k.op("f32v.const", [], 1)]),
   ]);
   return k.op("f32v.div", [m, k.op("f32v.add", [m, k.op("f32v.const", [], 2)])]);
+}
+
+/**
+ * ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^-|x|, where ln(1 + y) = 2 atanh t with t = y / (2 + y), at most 1/3: eight terms
+ * of its series leave 3e-9.
+ */
+export function softplus(k: KernelBuilder, x: Vector): Vector {
+  const y = exp(k, k.op("f32v.neg", [k.op("f32v.abs", [x])]));
+  const t = k.op("f32v.div", [y, k.op("f32v.add", [y, k.op("f32v.const", [], 2)])]);
+  const square = k.op("f32v.mul", [t, t]);
+  let series = k.op("f32v.const", [], 2 / 15);
+  for (const power of [13, 11, 9, 7, 5, 3, 1]) {
+    series = k.op("f32v.fma", [square, series, k.op("f32v.const", [], 2 / power)]);
+  }
+  return k.op("f32v.fma", [t, series, k.op("f32v.max", [x, k.op("f32v.const", [], 0)])]);
 }
 
 function clamp(k: KernelBuilder, x: Vector, low: number, high: number): Vector {

@@ -59,6 +59,8 @@ export interface NodeCompiler {
   cache(state: number): { keys: number; values: number; rowBytes: number; tables: number };
   /** The address of a RecurrentState in slot 0, and the bytes from a slot to the next. */
   recurrent(state: number): { state: number; slotBytes: number };
+  /** Memory of so many bytes for each thread; instructions of the same size share it. */
+  scratch(bytes: number): { scratch: number; scratchBytes: number };
   readonly kvDType: KvCacheOptions["dtype"];
   /** Address of i32 [maxTokens]: the tokens of each token's sequence after the batch. */
   lengths(): number;

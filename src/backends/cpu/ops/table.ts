@@ -61,8 +61,18 @@ import type {
 } from "./op.ts";
 import { lowerRope, type RopeTable, type Rotate, rope, ropeTable } from "./rope.ts";
 import { type Combine, combine, lowerCombine, lowerRoute, type Route, route } from "./route.ts";
+import {
+  type ChannelScan,
+  channelScan,
+  type HeadScan,
+  headScan,
+  lowerDeltaNet,
+  lowerSsmScan,
+  lowerWkv,
+} from "./scan.ts";
 import { lowerSelect, type Select, select } from "./select.ts";
 import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
+import { lowerSlice, type Slice, slice } from "./slice.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
 
 const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
@@ -85,6 +95,10 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   kv_write: lowerKvWrite,
   attention: lowerAttention,
   short_conv: lowerShortConv,
+  ssm_scan: lowerSsmScan,
+  delta_net: lowerDeltaNet,
+  wkv: lowerWkv,
+  slice: lowerSlice,
 };
 
 export type Instruction =
@@ -101,6 +115,9 @@ export type Instruction =
   | KvWrite
   | Attention
   | ShortConv
+  | HeadScan
+  | ChannelScan
+  | Slice
   | Quantize
   | Round
   | MatmulBlocks
@@ -131,6 +148,9 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     kv_write: kvWrite,
     attention,
     short_conv: shortConv,
+    head_scan: headScan,
+    channel_scan: channelScan,
+    slice,
     quantize,
     round,
     matmul_blocks: matmulBlocks,

@@ -86,6 +86,17 @@ fn exponential(value: f32) -> f32 {
 }
 fn sigmoidTimes(x: f32, factor: f32) -> f32 { return divide(factor, exponential(-x) + 1.0); }`;
 
+/** `fn softplus(x)`, after exponentialText. */
+export const softplusText: string = `
+fn softplus(x: f32) -> f32 {
+  let y = exponential(-abs(x));
+  let t = divide(y, y + 2.0);
+  let square = t * t;
+  var series = ${float(2 / 15)};
+  ${[13, 11, 9, 7, 5, 3, 1].map((power) => `series = multiplyAdd(square, series, ${float(2 / power)});`).join(" ")}
+  return multiplyAdd(t, series, max(x, 0.0));
+}`;
+
 export const tangentText: string = `
 fn hyperbolicTangent(value: f32) -> f32 {
   let x = min(max(value, -10.0), 10.0) * 2.0;${reduceText(127)}

@@ -5,7 +5,13 @@ import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
 import { itemBody } from "../wgsl/elementwise.ts";
 import { float, type Kernel, perItem } from "../wgsl/kernel.ts";
 import { ropeBody } from "../wgsl/rope.ts";
-import { divideText, exponentialText, multiplyAddText, tangentText } from "./arithmetic.ts";
+import {
+  divideText,
+  exponentialText,
+  multiplyAddText,
+  softplusText,
+  tangentText,
+} from "./arithmetic.ts";
 import { exactKernel, read, write, zero } from "./kernel.ts";
 import type { ExactContext, ExactLower } from "./op.ts";
 
@@ -18,10 +24,12 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
     `sigmoidTimes(${x} * multiplyAdd(${x} * ${x}, ${float(0.044715 * GELU)}, ${float(GELU)}), ${x})`,
   relu: (x) => `max(${x}, 0.0)`,
   sigmoid: (x) => `sigmoidTimes(${x}, 1.0)`,
+  softplus: (x) => `softplus(${x})`,
+  exp: (x) => `exponential(${x})`,
 };
 
 export const gate: ExactLower<"gate"> = ({ gate, up, out, activation }, context) => [
-  elementwise(`gate ${activation}`, [gate, up], out, context, exponentialText, (a, b) => {
+  elementwise(`gate ${activation}`, [gate, up], out, context, functionsOf(activation), (a, b) => {
     return `(${activations[activation](a!)}) * ${b}`;
   }),
 ];
@@ -33,8 +41,14 @@ export function gateReason({ gate, out }: NodeOf<"gate">): true | string {
 }
 
 export const activate: ExactLower<"activate"> = ({ x, out, activation }, context) => [
-  elementwise(activation, [x], out, context, exponentialText, (a) => activations[activation](a!)),
+  elementwise(activation, [x], out, context, functionsOf(activation), (a) =>
+    activations[activation](a!),
+  ),
 ];
+
+function functionsOf(activation: Activation): string {
+  return activation === "softplus" ? exponentialText + softplusText : exponentialText;
+}
 
 export const softcap: ExactLower<"softcap"> = ({ x, out, cap }, context) => [
   elementwise("softcap", [x], out, context, tangentText, (a) => cappedText(a!, float(cap))),

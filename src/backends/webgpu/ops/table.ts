@@ -9,6 +9,7 @@ import {
   mulKernel,
   scaleKernel,
   selectKernel,
+  sliceKernel,
   softcapKernel,
 } from "../wgsl/elementwise.ts";
 import { combineKernel } from "../wgsl/experts.ts";
@@ -19,6 +20,7 @@ import { embed } from "./embed.ts";
 import { matmulId, route } from "./experts.ts";
 import { matmul } from "./matmul.ts";
 import { always, type GpuOp, type LowerContext } from "./op.ts";
+import { deltaNet, ssmScan, wkv } from "./scan.ts";
 import { shortConv } from "./short-conv.ts";
 
 const ops: { readonly [K in OpKind]: GpuOp<K> } = {
@@ -33,6 +35,10 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   kv_write: kvWrite,
   attention,
   short_conv: shortConv,
+  ssm_scan: ssmScan,
+  delta_net: deltaNet,
+  wkv,
+  slice: always(sliceKernel),
   gate: always(gateKernel),
   activate: always(activateKernel),
   add: always(addKernel),

@@ -1,4 +1,4 @@
-// The elementwise ops: gate, activate, add, mul, scale, softcap; and select, which copies rows.
+// The elementwise ops: gate, activate, add, mul, scale, softcap; and select and slice, which copy rows and columns.
 
 import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -11,6 +11,8 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
     `0.5 * ${x} * (1.0 + tanh(clamp(0.7978845608028654 * ${x} * (1.0 + 0.044715 * ${x} * ${x}), -15.0, 15.0)))`,
   relu: (x) => `max(${x}, 0.0)`,
   sigmoid: (x) => `1.0 / (1.0 + exp(min(-${x}, 80.0)))`,
+  softplus: (x) => `max(${x}, 0.0) + log(1.0 + exp(max(-abs(${x}), -80.0)))`,
+  exp: (x) => `exp(clamp(${x}, -80.0, 88.0))`,
 };
 
 /** WGSL of an activation of `x`, a name. */
@@ -85,6 +87,24 @@ export function selectKernel({ x, out }: NodeOf<"select">, batch: BatchLayout): 
   let i = group.x * 64u + lane;
   if (i >= ${cols}u) { return; }
   result[group.y * ${cols}u + i] = x[batch[${batch.outputRows}u + group.y] * ${cols}u + i];`,
+  });
+}
+
+export function sliceKernel({ x, out, groups, from }: NodeOf<"slice">): Kernel {
+  const { cols } = out;
+  const count = cols / groups;
+  return makeKernel({
+    name: `slice [${cols} of ${x.cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  result[group.y * ${cols}u + i] = x[group.y * ${x.cols}u + i / ${count}u * ${x.cols / groups}u + ${from}u + i % ${count}u];`,
   });
 }
 

@@ -1,4 +1,4 @@
-// silu, gelu, relu, sigmoid: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
+// silu, gelu, relu, sigmoid, softplus, exp: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
 //
 // gelu is the tanh approximation. x/2 * (1 + tanh u) is computed as x / (1 + e^-2u), which keeps its digits where tanh is
 // near -1.
@@ -6,7 +6,7 @@
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { forEachVector, load, store, stream } from "../loops.ts";
-import { sigmoidTimes } from "../math.ts";
+import { exp as expOf, sigmoidTimes, softplus as softplusOf } from "../math.ts";
 
 export type Activate = (k: KernelBuilder, x: Reg<"f32v">) => Reg<"f32v">;
 
@@ -28,10 +28,15 @@ export const activateRelu: Activate = (k, x) => k.op("f32v.max", [x, k.op("f32v.
 
 export const activateSigmoid: Activate = (k, x) => sigmoidTimes(k, x, k.op("f32v.const", [], 1));
 
+export const activateSoftplus: Activate = softplusOf;
+export const activateExp: Activate = expOf;
+
 export const silu: (width: number) => Kernel = activateKernel("silu", activateSilu);
 export const gelu: (width: number) => Kernel = activateKernel("gelu", activateGelu);
 export const relu: (width: number) => Kernel = activateKernel("relu", activateRelu);
 export const sigmoid: (width: number) => Kernel = activateKernel("sigmoid", activateSigmoid);
+export const softplus: (width: number) => Kernel = activateKernel("softplus", activateSoftplus);
+export const exp: (width: number) => Kernel = activateKernel("exp", activateExp);
 
 function activateKernel(name: string, activate: Activate): (width: number) => Kernel {
   return (width) => {

@@ -1,20 +1,27 @@
-// silu_gate, gelu_gate, relu_gate, sigmoid_gate: out = activation(gate) * up over n values. In place (out = gate or up) allowed.
+// silu_gate, gelu_gate, relu_gate, sigmoid_gate, softplus_gate, exp_gate: out = activation(gate) * up over n values. In place (out = gate or up) allowed.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";
 import { forEachVector, load, store, stream } from "../loops.ts";
 import {
   type Activate,
+  activateExp,
   activateGelu,
   activateRelu,
   activateSigmoid,
   activateSilu,
+  activateSoftplus,
 } from "./activate.ts";
 
 export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", activateSilu);
 export const geluGate: (width: number) => Kernel = gateKernel("gelu_gate", activateGelu);
 export const reluGate: (width: number) => Kernel = gateKernel("relu_gate", activateRelu);
 export const sigmoidGate: (width: number) => Kernel = gateKernel("sigmoid_gate", activateSigmoid);
+export const softplusGate: (width: number) => Kernel = gateKernel(
+  "softplus_gate",
+  activateSoftplus,
+);
+export const expGate: (width: number) => Kernel = gateKernel("exp_gate", activateExp);
 
 function gateKernel(name: string, activate: Activate): (width: number) => Kernel {
   return (width) => {

@@ -1,0 +1,30 @@
+// The scans on the GPU: what they refuse, and their kernels (../wgsl/scan.ts).
+
+import type { Weight } from "../../../graph/graph.ts";
+import { deltaNetKernel, MOST_KEYS, ssmScanKernel, wkvKernel } from "../wgsl/scan.ts";
+import type { GpuOp } from "./op.ts";
+
+export const ssmScan: GpuOp<"ssm_scan"> = {
+  supports: ({ a, states }) => fits(states) ?? isFloat(a) ?? true,
+  lower: (node, { batch }) => [ssmScanKernel(node, batch)],
+};
+
+export const deltaNet: GpuOp<"delta_net"> = {
+  supports: ({ k, keyHeads }) => fits(k.cols / keyHeads) ?? true,
+  lower: (node, { batch }) => [deltaNetKernel(node, batch)],
+};
+
+export const wkv: GpuOp<"wkv"> = {
+  supports: ({ v, heads }) => fits(v.cols / heads) ?? true,
+  lower: (node, { batch }) => [wkvKernel(node, batch)],
+};
+
+function fits(keys: number): string | undefined {
+  if (keys <= MOST_KEYS) return undefined;
+  return `the GPU scans states of at most ${MOST_KEYS} keys, got ${keys}`;
+}
+
+function isFloat({ dtype, shape }: Weight): string | undefined {
+  if (shape.length === 1 || dtype.asFloat32) return undefined;
+  return `the GPU does not read decays of ${dtype.name}`;
+}

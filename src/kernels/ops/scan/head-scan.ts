@@ -1,0 +1,254 @@
+// scan_decay, scan_delta, scan_delta_keys, scan_wkv6, scan_wkv7: one token of one head of a scan, whose state is a matrix of
+// [keys][values] floats. Reads the state at `from` and writes it at `to`, which may be the same place.
+//
+// Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, whatever the width of a
+// vector. A piece of the values goes through all keys before the next: its sums stay in registers. `values` is a multiple of
+// the lanes.
+//
+//   scan_decay       S = decay S + key (gain v), out = query S + skip v
+//   scan_delta       S = decay S, then S += key (gain (v - key S)), out = query S
+//   scan_delta_keys  the same with a decay for each key
+//   scan_wkv6        out = query (S + bonus key v), then S = decay S + key v
+//   scan_wkv7        S = decay S + key v + b (a S), then out = query S
+
+import { KernelBuilder } from "../../ir/builder.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { manyRegisters, remainder } from "../loops.ts";
+
+type Vector = Reg<"f32v">;
+type Pointer = Reg<"ptr">;
+
+/** What a scan reads besides state, keys, queries and values. */
+interface Operands {
+  readonly key: Pointer;
+  readonly query: Pointer;
+  readonly decay: Pointer | Vector;
+  /** scan_decay, scan_delta. */
+  readonly gain?: Vector;
+  readonly skip?: Vector;
+  readonly bonus?: Pointer;
+  readonly a?: Pointer;
+  readonly b?: Pointer;
+}
+
+interface Shape {
+  readonly from: Pointer;
+  readonly to: Pointer;
+  readonly v: Pointer;
+  readonly out: Pointer;
+  readonly keys: Reg<"i32">;
+  /** Bytes from a key of the state to the next. */
+  readonly rowBytes: Reg<"i32">;
+}
+
+/** What a piece computes for each of its vectors. */
+type Piece = (k: KernelBuilder, shape: Shape, operands: Operands, vectors: number) => void;
+type Params = (k: KernelBuilder) => Omit<Operands, "key" | "query">;
+
+/** Each takes the bytes of a vector register and how many of them there are. */
+export const headScans: readonly ((width: number, registers?: number) => Kernel)[] = [
+  headScan("scan_decay", decayPiece, (k) => ({
+    decay: splat(k, "decay"),
+    gain: splat(k, "gain"),
+    skip: splat(k, "skip"),
+  })),
+  headScan("scan_delta", deltaPiece, (k) => ({
+    decay: splat(k, "decay"),
+    gain: splat(k, "gain"),
+  })),
+  headScan("scan_delta_keys", deltaPiece, (k) => ({
+    decay: k.param("ptr", "decay"),
+    gain: splat(k, "gain"),
+  })),
+  headScan("scan_wkv6", bonusPiece, (k) => ({
+    decay: k.param("ptr", "decay"),
+    bonus: k.param("ptr", "bonus"),
+  })),
+  headScan("scan_wkv7", removalPiece, (k) => ({
+    decay: k.param("ptr", "decay"),
+    a: k.param("ptr", "a"),
+    b: k.param("ptr", "b"),
+  })),
+];
+
+function headScan(
+  name: string,
+  piece: Piece,
+  params: Params,
+): (width: number, registers?: number) => Kernel {
+  return (width, registers = manyRegisters) => {
+    const k = new KernelBuilder(name, width);
+    const from = k.variable(k.param("ptr", "from"));
+    const to = k.variable(k.param("ptr", "to"));
+    const v = k.variable(k.param("ptr", "v"));
+    const out = k.variable(k.param("ptr", "out"));
+    const key = k.param("ptr", "key");
+    const query = k.param("ptr", "query");
+    const keys = k.param("i32", "keys");
+    const values = k.param("i32", "values");
+    const operands = { key, query, ...params(k) };
+    const rowBytes = k.op("i32.mul", [values, k.i32(4)]);
+    const shape = { from, to, v, out, keys, rowBytes };
+    let left = values;
+    for (const vectors of registers < manyRegisters ? [2, 1] : [4, 1]) {
+      const count = vectors * k.lanes;
+      const rounds = k.op("i32.shr_u", [left], Math.log2(count));
+      k.loop(rounds, () => {
+        piece(k, shape, operands, vectors);
+        for (const pointer of [from, to, v, out]) k.advance(pointer, count * 4);
+      });
+      left = remainder(k, left, rounds, count);
+    }
+    return k.finish();
+  };
+}
+
+function splat(k: KernelBuilder, name: string): Vector {
+  return k.op("f32v.splat", [k.param("f32", name)]);
+}
+
+function decayPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
+  const { gain, skip } = operands;
+  const v = loadAll(k, shape.v, vectors);
+  const inputs = v.map((each) => k.op("f32v.mul", [each, gain!]));
+  const sums = zeros(k, vectors);
+  walkKeys(k, shape, operands, vectors, ({ state, key, decay, query, write }) => {
+    state.forEach((old, i) => {
+      const added = k.op("f32v.mul", [inputs[i]!, key]);
+      const kept = k.op("f32v.fma", [old, decay, added]);
+      write(i, kept);
+      k.update(sums[i]!, "f32v.fma", [kept, query, sums[i]!]);
+    });
+  });
+  sums.forEach((sum, i) => {
+    k.op("f32v.store", [shape.out, k.op("f32v.fma", [v[i]!, skip!, sum])], i * k.width);
+  });
+}
+
+function deltaPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
+  // The decay of a whole head is a factor of the sum.
+  const isWhole = operands.decay.type === "f32v";
+  const known = sumOver(k, shape, operands.key, isWhole ? undefined : operands.decay, vectors);
+  const deltas = loadAll(k, shape.v, vectors).map((v, i) => {
+    const seen = isWhole ? k.op("f32v.mul", [known[i]!, operands.decay as Vector]) : known[i]!;
+    return k.op("f32v.mul", [k.op("f32v.sub", [v, seen]), operands.gain!]);
+  });
+  const sums = zeros(k, vectors);
+  walkKeys(k, shape, operands, vectors, ({ state, key, decay, query, write }) => {
+    state.forEach((old, i) => {
+      const decayed = k.op("f32v.mul", [old, decay]);
+      const kept = k.op("f32v.fma", [deltas[i]!, key, decayed]);
+      write(i, kept);
+      k.update(sums[i]!, "f32v.fma", [kept, query, sums[i]!]);
+    });
+  });
+  storeAll(k, shape.out, sums);
+}
+
+function bonusPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
+  const v = loadAll(k, shape.v, vectors);
+  const sums = zeros(k, vectors);
+  const bonuses = k.variable(operands.bonus!);
+  walkKeys(k, shape, operands, vectors, ({ state, key, decay, query, write }) => {
+    const bonus = k.op("f32v.load_splat", [bonuses]);
+    k.advance(bonuses, 4);
+    state.forEach((old, i) => {
+      const added = k.op("f32v.mul", [v[i]!, key]);
+      write(i, k.op("f32v.fma", [old, decay, added]));
+      const seen = k.op("f32v.fma", [added, bonus, old]);
+      k.update(sums[i]!, "f32v.fma", [seen, query, sums[i]!]);
+    });
+  });
+  storeAll(k, shape.out, sums);
+}
+
+function removalPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
+  const removed = sumOver(k, shape, operands.a!, undefined, vectors);
+  const v = loadAll(k, shape.v, vectors);
+  const sums = zeros(k, vectors);
+  const factors = k.variable(operands.b!);
+  walkKeys(k, shape, operands, vectors, ({ state, key, decay, query, write }) => {
+    const factor = k.op("f32v.load_splat", [factors]);
+    k.advance(factors, 4);
+    state.forEach((old, i) => {
+      const added = k.op("f32v.fma", [removed[i]!, factor, k.op("f32v.mul", [v[i]!, key])]);
+      const kept = k.op("f32v.fma", [old, decay, added]);
+      write(i, kept);
+      k.update(sums[i]!, "f32v.fma", [kept, query, sums[i]!]);
+    });
+  });
+  storeAll(k, shape.out, sums);
+}
+
+/** The sum of S times a factor for each key (times its decay), for each vector of the piece. */
+function sumOver(
+  k: KernelBuilder,
+  { from, keys, rowBytes }: Shape,
+  factors: Pointer,
+  decays: Pointer | Vector | undefined,
+  vectors: number,
+): Vector[] {
+  const row = k.variable(from);
+  const factor = k.variable(factors);
+  const decay = decays === undefined ? undefined : k.variable(decays as Pointer);
+  const sums = zeros(k, vectors);
+  k.loop(keys, () => {
+    const own = k.op("f32v.load_splat", [factor]);
+    const times = decay ? k.op("f32v.mul", [own, k.op("f32v.load_splat", [decay])]) : own;
+    for (let i = 0; i < vectors; i++) {
+      const state = k.op("f32v.load", [row], i * k.width);
+      k.update(sums[i]!, "f32v.fma", [state, times, sums[i]!]);
+    }
+    k.update(row, "ptr.add", [row, rowBytes]);
+    k.advance(factor, 4);
+    if (decay) k.advance(decay, 4);
+  });
+  return sums;
+}
+
+/** A key of the state, as a loop over all keys sees it. */
+interface Row {
+  /** The vectors of the piece. */
+  readonly state: readonly Vector[];
+  readonly key: Vector;
+  readonly query: Vector;
+  readonly decay: Vector;
+  write(i: number, value: Vector): void;
+}
+
+function walkKeys(
+  k: KernelBuilder,
+  { from, to, keys, rowBytes }: Shape,
+  { key, query, decay }: Operands,
+  vectors: number,
+  body: (row: Row) => void,
+): void {
+  const [source, target] = [k.variable(from), k.variable(to)];
+  const [keyAt, queryAt] = [k.variable(key), k.variable(query)];
+  const decayAt = decay.type === "ptr" ? k.variable(decay) : undefined;
+  k.loop(keys, () => {
+    body({
+      state: loadAll(k, source, vectors),
+      key: k.op("f32v.load_splat", [keyAt]),
+      query: k.op("f32v.load_splat", [queryAt]),
+      decay: decayAt ? k.op("f32v.load_splat", [decayAt]) : (decay as Vector),
+      write: (i, value) => k.op("f32v.store", [target, value], i * k.width),
+    });
+    for (const pointer of [source, target]) k.update(pointer, "ptr.add", [pointer, rowBytes]);
+    for (const pointer of [keyAt, queryAt]) k.advance(pointer, 4);
+    if (decayAt) k.advance(decayAt, 4);
+  });
+}
+
+function zeros(k: KernelBuilder, vectors: number): Vector[] {
+  const zero = k.op("f32v.const", [], 0);
+  return Array.from({ length: vectors }, () => k.variable(zero));
+}
+
+function loadAll(k: KernelBuilder, from: Pointer, vectors: number): Vector[] {
+  return Array.from({ length: vectors }, (_, i) => k.op("f32v.load", [from], i * k.width));
+}
+
+function storeAll(k: KernelBuilder, to: Pointer, values: readonly Vector[]): void {
+  for (const [i, value] of values.entries()) k.op("f32v.store", [to, value], i * k.width);
+}
