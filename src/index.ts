@@ -39,6 +39,7 @@ export {
 export { machineCodeInfo } from "./machine/native.ts";
 export { type ServedModel, storeServedLoads } from "./machine/served-loads.ts";
 export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
+export { type ArchitectureInfo, architectures } from "./models/table.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export { benchMatmul, matmulBenchShape, matmulTiles } from "./tools/bench/api.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";

@@ -21,6 +21,7 @@ import { weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
+import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
 import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -332,14 +333,14 @@ function warningsOf(
 }
 
 async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch): Promise<void> {
+  const { backend } = parts;
+  const readTensor: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
   const total = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   let loaded = 0;
   watch.progress(0, total);
   for (const weight of graph.weights) {
     await watch.check();
-    await parts.backend.upload(weight, (target, byteOffset) =>
-      parts.readTensor(weight.name, target, byteOffset),
-    );
+    await backend.upload(weight, weightReader(weight, readTensor));
     loaded += weightBytes(weight);
     watch.progress(loaded, total);
   }

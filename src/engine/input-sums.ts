@@ -7,6 +7,7 @@ import type { InputSums } from "../api/api.ts";
 import type { Tap } from "../backends/backend.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
 import type { NodeOf } from "../graph/graph.ts";
+import { tensorOf } from "../graph/weight-source.ts";
 import type { Engine } from "./engine.ts";
 import { checkPrompt, type RunControl } from "./generator.ts";
 
@@ -83,9 +84,11 @@ function newSums({ graph }: Engine): { tap: Tap; result(): InputSums[] } {
     sums.tokens += data.length / cols;
   };
   const result = () => [
-    ...[...readers].flatMap(([id, nodes]) =>
-      nodes.map(({ weight }) => ({ name: weight.name, ...found.get(id)! })),
-    ),
+    ...[...readers].flatMap(([id, nodes]) => {
+      // The parts of a fused tensor have one input, and one name in the file.
+      const names = new Set(nodes.map(({ weight }) => tensorOf(weight) ?? weight.name));
+      return [...names].map((name) => ({ name, ...found.get(id)! }));
+    }),
     ...experts.result(),
   ];
   return { tap, result };

@@ -6,6 +6,7 @@ import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, layerCount } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
+import { tensorOf } from "../graph/weight-source.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
@@ -28,7 +29,9 @@ export function describeModel(
     name: parts.metadata.string("general.name") ?? parts.name,
     format: parts.format,
     architecture: config.architecture,
-    parameters: graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0),
+    parameters: graph.weights
+      .filter((weight) => tensorOf(weight) !== undefined)
+      .reduce((sum, weight) => sum + weightElements(weight), 0),
     weightType: byBytes[0]![0],
     weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
     kvType: kv.dtype.name,

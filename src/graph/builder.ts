@@ -3,6 +3,7 @@
 //   const q = g.matmul(a, w.get("blk.0.attn_q.weight"), "attn_q"); // [tokens, heads * headDim]
 
 import { ModelError } from "../base/errors.ts";
+import { dtypeByName } from "../dtypes/table.ts";
 import {
   type Activation,
   type DeclaredState,
@@ -38,6 +39,7 @@ export interface AttentionOptions {
 export class GraphBuilder {
   readonly #nodes: GraphNode[] = [];
   readonly #weights = new Map<string, Weight>();
+  readonly #constants = new Map<string, Weight>();
   readonly #states: LayerState[] = [];
   /** The window of each group of KV states. */
   readonly #windows: (number | undefined)[] = [];
@@ -49,6 +51,16 @@ export class GraphBuilder {
   layer(index: number | undefined): void {
     this.#layerStarts.push(this.#nodes.length);
     this.#prefix = index === undefined ? "" : `blk.${index}.`;
+  }
+
+  /** A vector of numbers that are not in the file; the same name is the same vector. */
+  constant(name: string, values: Float32Array): Weight {
+    const known = this.#constants.get(name);
+    if (known) return known;
+    const shape = [values.length];
+    const weight = { name, shape, dtype: dtypeByName("f32")!, source: { values } };
+    this.#constants.set(name, weight);
+    return weight;
   }
 
   embed(table: Weight, name: string): Value {

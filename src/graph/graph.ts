@@ -24,7 +24,14 @@ export interface Weight {
   readonly name: string;
   readonly shape: readonly number[];
   readonly dtype: DType;
+  /** Default: the tensor of that name (weight-source.ts). */
+  readonly source?: WeightSource;
 }
+
+/** Rows of a tensor from `row` on, or numbers that the architecture computes. */
+export type WeightSource =
+  | { readonly tensor: string; readonly row: number }
+  | { readonly values: Float32Array };
 
 /**
  * How the pairs of a rotary embedding lie in a head of n values: "interleaved" rotates (0,1), (2,3), ...;

@@ -24,6 +24,8 @@ export interface ModelConfig {
   headDim: number;
   normEps: number;
   rope: Rope;
+  /** The matrices of q, k and v are one tensor of the file, attn_qkv. */
+  fusedQkv: boolean;
   /** undefined: the model has no mixture of experts. */
   experts?: ExpertConfig;
 }
@@ -59,11 +61,14 @@ export interface WeightLookup {
   maybe(name: string): Weight | undefined;
 }
 
-export interface Arch {
+/** `C`: the architecture's own configuration. */
+export interface Arch<C extends ModelConfig = ModelConfig> {
   /** The values of general.architecture that this file serves. */
   readonly names: readonly string[];
-  config(header: ModelHeader): ModelConfig;
-  weights(config: ModelConfig): WeightSpec[];
+  /** The models that have it, for people: "Qwen 1.5, 2 and 2.5". */
+  readonly about: string;
+  config(header: ModelHeader): C;
+  weights(config: C): WeightSpec[];
   /** Builds the graph of a batch: tokens in, logits out. Declares what layers keep from batch to batch (GraphBuilder.state). */
-  forward(g: GraphBuilder, config: ModelConfig, w: WeightLookup): Outputs;
+  forward(g: GraphBuilder, config: C, w: WeightLookup): Outputs;
 }

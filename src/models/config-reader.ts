@@ -37,8 +37,22 @@ export class ConfigReader {
     return value;
   }
 
+  boolean(key: string): boolean | undefined {
+    return this.metadata.boolean(`${this.architecture}.${key}`);
+  }
+
   positiveOr(key: string, fallback: number): number {
     return this.number(key) === undefined ? fallback : this.positive(key);
+  }
+
+  /** An array of `count` integers from 0 to `max`; undefined: the file has no such key. */
+  integers(key: string, count: number, max: number): number[] | undefined {
+    const full = `${this.architecture}.${key}`;
+    if (!this.metadata.has(full)) return undefined;
+    const length = this.metadata.arrayLength(full);
+    if (length !== count) this.fail(key, `${length ?? "no"} values`, `${count} integers`);
+    const values = this.metadata.numbers(full)!;
+    return values.map((value, i) => this.#checkInteger(`${key}[${i}]`, value, max, 0));
   }
 
   /** One integer for each layer: the file has an array, or one number for all layers. */
@@ -64,14 +78,24 @@ export class ConfigReader {
       }
       return this.integersPerLayer(key, layers, 1, 0).map((flag) => flag === 1);
     }
-    const every = this.#checkInteger(key, this.number(key) ?? period, layers + 1, 0);
+    const found = this.number(key);
+    const every = found === undefined ? period : this.#checkInteger(key, found, layers + 1, 0);
     return Array.from({ length: layers }, (_, i) => every === 0 || i % every < every - 1);
   }
 
-  /** Tokens of each layer's window; undefined: the layer has none. `period` as in flagsPerLayer(). */
-  windowsPerLayer(layers: number, period: number, max: number): (number | undefined)[] {
+  /**
+   * Tokens of each layer's window; undefined: the layer has none. `period` as in flagsPerLayer(). `fallback`: the window where
+   * the file has none, of a family whose layers always have windows.
+   */
+  windowsPerLayer(
+    layers: number,
+    period: number,
+    max: number,
+    fallback = 0,
+  ): (number | undefined)[] {
     const key = "attention.sliding_window";
-    const window = this.#checkInteger(key, this.number(key) ?? 0, max, 0);
+    const min = fallback > 0 ? 1 : 0;
+    const window = this.#checkInteger(key, this.number(key) ?? fallback, max, min);
     if (window === 0) return new Array<undefined>(layers).fill(undefined);
     return this.flagsPerLayer(`${key}_pattern`, layers, period).map((has) =>
       has ? window : undefined,

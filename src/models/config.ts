@@ -8,11 +8,19 @@ import { ConfigReader } from "./config-reader.ts";
 import { ropeFromMetadata } from "./rope.ts";
 
 /** Largest values that a real model could have; anything above is a damaged file, not a model. */
-const LIMITS = { layers: 1024, size: 1 << 20, heads: 1 << 14, context: 1 << 28, experts: 1 << 12 };
+export const LIMITS: Readonly<Record<"layers" | "size" | "heads" | "context" | "experts", number>> =
+  { layers: 1024, size: 1 << 20, heads: 1 << 14, context: 1 << 28, experts: 1 << 12 };
 
 export interface ConfigOptions {
-  /** "required": a model without experts is refused; default: one with experts is. */
-  readonly experts?: "required";
+  /** "required": a model without experts is refused. "optional": it is dense. Default: one with experts is refused. */
+  readonly experts?: "required" | "optional";
+  /** Which epsilon the norms have. Default: "rms". */
+  readonly norm?: "rms" | "layer";
+  /**
+   * "own": the architecture reads attention.sliding_window itself. "none": it ignores the window, as llama.cpp does.
+   * Default: the context ends at the window, up to which full attention is the same.
+   */
+  readonly window?: "own" | "none";
 }
 
 export function readConfig(
@@ -20,9 +28,7 @@ export function readConfig(
   defaultLayout: RopeLayout,
   options: ConfigOptions = {},
 ): ModelConfig {
-  const { metadata } = header;
-  const architecture = metadata.string("general.architecture")!;
-  const read = new ConfigReader(metadata, architecture);
+  const read = readerOf(header);
   const embed = read.integer("embedding_length", LIMITS.size);
   const heads = read.integer("attention.head_count", LIMITS.heads);
   const headDim = read.integerOr("attention.key_length", embed / heads, LIMITS.size);
@@ -34,26 +40,56 @@ export function readConfig(
   if (valueDim !== headDim) {
     read.fail("attention.value_length", valueDim, `${headDim} (as attention.key_length)`);
   }
-  if (options.experts === undefined) refuseExperts(read);
   const feedForward = read.integer("feed_forward_length", LIMITS.size);
+  const experts = readExperts(read, feedForward, options.experts);
   return {
-    architecture,
-    trainedContext: trainedContext(read),
-    vocabSize: vocabSize(header),
-    layers: read.integer("block_count", LIMITS.layers),
-    embed,
+    ...readCommon(header, options),
     feedForward,
     heads,
     kvHeads,
     headDim,
-    normEps: read.positive("attention.layer_norm_rms_epsilon"),
     rope: ropeFromMetadata(read, headDim, defaultLayout),
-    ...(options.experts && { experts: readExperts(read, feedForward) }),
+    ...(experts && { experts }),
   };
 }
 
+/** What is the same in models whose layers differ in heads and sizes. */
+export type CommonConfig = Omit<
+  ModelConfig,
+  "feedForward" | "heads" | "kvHeads" | "headDim" | "rope" | "experts"
+>;
+
+export function readCommon(header: ModelHeader, options: ConfigOptions = {}): CommonConfig {
+  const read = readerOf(header);
+  const epsilon = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
+  return {
+    architecture: read.architecture,
+    trainedContext: trainedContext(read, options),
+    vocabSize: vocabSize(header),
+    layers: read.integer("block_count", LIMITS.layers),
+    embed: read.integer("embedding_length", LIMITS.size),
+    normEps: read.positive(`attention.${epsilon}`),
+    fusedQkv: header.tensors.has("blk.0.attn_qkv.weight"),
+  };
+}
+
+/** Reads the keys of the file's architecture. */
+export function readerOf({ metadata }: ModelHeader): ConfigReader {
+  return new ConfigReader(metadata, metadata.string("general.architecture")!);
+}
+
 /** Experts without a size of their own are as large as `feedForward`. */
-function readExperts(read: ConfigReader, feedForward: number): ExpertConfig {
+function readExperts(
+  read: ConfigReader,
+  feedForward: number,
+  expected: ConfigOptions["experts"],
+): ExpertConfig | undefined {
+  const found = read.number("expert_count") ?? 0;
+  if (expected === undefined && found > 0) {
+    // A mixture of experts under a dense architecture's name would load and talk nonsense.
+    read.fail("expert_count", found, "0: experts are not supported in this architecture");
+  }
+  if (expected !== "required" && found === 0) return undefined;
   const count = read.integer("expert_count", LIMITS.experts);
   const sharedKey = "expert_shared_feed_forward_length";
   return {
@@ -64,29 +100,18 @@ function readExperts(read: ConfigReader, feedForward: number): ExpertConfig {
   };
 }
 
-/**
- * Tokens that the model can attend to. These architectures have no windowed attention, so a model with a sliding window
- * ends there: up to its size, full attention is the same.
- */
-function trainedContext(read: ConfigReader): number {
+/** Tokens that the model can attend to. */
+function trainedContext(read: ConfigReader, { window: handling }: ConfigOptions): number {
   const context = read.integerOr("context_length", 2048, LIMITS.context);
-  const window = read.number("attention.sliding_window") ?? 0;
+  const window = handling === undefined ? (read.number("attention.sliding_window") ?? 0) : 0;
   return window > 0
     ? Math.min(context, read.integer("attention.sliding_window", LIMITS.context))
     : context;
 }
 
 /** The rows of the embedding table: metadata may claim another size. */
-function vocabSize(header: ModelHeader): number {
-  const table = header.tensors.get("token_embd.weight");
+function vocabSize({ tensors }: ModelHeader): number {
+  const table = tensors.get("token_embd.weight") ?? tensors.get("output.weight");
   if (!table) throw new ModelError('model: tensor "token_embd.weight" is missing');
   return table.shape[0]!;
-}
-
-/** A mixture of experts under a dense architecture's name would load and talk nonsense. */
-function refuseExperts(read: ConfigReader): void {
-  const experts = read.number("expert_count") ?? 0;
-  if (experts > 0) {
-    read.fail("expert_count", experts, "0: experts are not supported in this architecture");
-  }
 }

@@ -1,28 +1,44 @@
-// Llama 1, 2 and 3, Mistral, TinyLlama, SmolLM and everything else that calls itself "llama": RMS norm, rotary
-// positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, SiLU-gated feed-forward.
+// Llama 1, 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM and everything else that calls itself "llama" or computes the same:
+// RMS norm, rotary positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, and a SiLU-gated
+// feed-forward network or a mixture of such.
 
 import type { Arch } from "./arch.ts";
 import { readConfig } from "./config.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { swiglu } from "./parts/feed-forward.ts";
+import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { moe, moeWeights } from "./parts/moe.ts";
+import { rmsNorms } from "./parts/norms.ts";
 
 export const llama: Arch = {
-  names: ["llama"],
-  config: (header) => readConfig(header, "interleaved"),
+  names: ["llama", "internlm2", "xverse", "ernie4_5"],
+  about:
+    "Llama 1 to 3, Mistral, Mixtral, TinyLlama, SmolLM 1 and 2, InternLM 2 and 3, XVERSE, ERNIE 4.5 (dense)",
+  config: (header) => readConfig(header, "interleaved", { experts: "optional" }),
 
-  weights: (c) => decoderWeights(c, { qkvBias: "optional", headNorms: false }),
+  weights: (c) =>
+    decoderWeights(c, {
+      feedForward: (layer) =>
+        c.experts
+          ? moeWeights(c.embed, c.experts, layer)
+          : gatedWeights(c.embed, c.feedForward, layer, "optional"),
+    }),
 
   forward(g, c, w) {
+    const { experts } = c;
+    const routing = { gating: "softmax", normalise: true, scale: 1 } as const;
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
-      const norm = (name: string) => w.get(`blk.${layer}.${name}.weight`);
-      const a = g.rmsNorm(x, norm("attn_norm"), c.normEps, "attn_norm"); // [tokens, embed]
+      const norm = rmsNorms(g, w, c, layer);
+      const a = norm(x, "attn_norm"); // [tokens, embed]
       x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
-      const f = g.rmsNorm(x, norm("ffn_norm"), c.normEps, "ffn_norm"); // [tokens, embed]
-      x = g.add(x, swiglu(g, w, f, layer), "ffn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      const out = experts
+        ? moe(g, w, f, { layer, routing: { ...routing, used: experts.used } })
+        : swiglu(g, w, f, layer);
+      x = g.add(x, out, "ffn_residual"); // [tokens, embed]
     }
     return decoderOutputs(g, c, w, x);
   },

@@ -6,21 +6,23 @@ import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
 import { swiglu } from "./parts/feed-forward.ts";
+import { rmsNorms } from "./parts/norms.ts";
 
 export const qwen3: Arch = {
   names: ["qwen3"],
+  about: "Qwen 3 (dense)",
   config: (header) => readConfig(header, "half"),
 
-  weights: (c) => decoderWeights(c, { qkvBias: "optional", headNorms: true }),
+  weights: (c) => decoderWeights(c, { headNorms: true }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
-      const norm = (name: string) => w.get(`blk.${layer}.${name}.weight`);
-      const a = g.rmsNorm(x, norm("attn_norm"), c.normEps, "attn_norm"); // [tokens, embed]
+      const norm = rmsNorms(g, w, c, layer);
+      const a = norm(x, "attn_norm"); // [tokens, embed]
       x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
-      const f = g.rmsNorm(x, norm("ffn_norm"), c.normEps, "ffn_norm"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
       x = g.add(x, swiglu(g, w, f, layer), "ffn_residual"); // [tokens, embed]
     }
     return decoderOutputs(g, c, w, x);

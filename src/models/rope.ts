@@ -21,14 +21,15 @@ const methods: Readonly<Record<string, ScalingMethod>> = byName({
   yarn: scaleYarn,
 });
 
+/** `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. */
 export function ropeFromMetadata(
   read: ConfigReader,
   headDim: number,
   defaultLayout: RopeLayout,
+  freqBase: number = read.positiveOr("rope.freq_base", 10000),
 ): Rope {
   const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
-  const freqBase = read.positiveOr("rope.freq_base", 10000);
   const base = baseFrequencies(dims, freqBase);
   // A factor without a type means linear, and no factor means 1: llama.cpp reads its older files in this way.
   const type = read.string("rope.scaling.type") ?? "linear";
@@ -54,6 +55,20 @@ export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Ro
     frequencies: Float32Array.from(baseFrequencies(full.dims, own)),
     magnitude: 1,
   };
+}
+
+/**
+ * Positions in several dimensions (M-RoPE), for text: rope.dimension_sections has the pairs of time, height, width and one more
+ * dimension, over and over. A text's positions are the same in the first three and 0 in the last, whose pairs do not turn.
+ */
+export function textSections(read: ConfigReader, rope: Rope): Rope {
+  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
+  if (!sections) return rope;
+  const pairs = sections.reduce((sum, count) => sum + count, 0);
+  if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
+  const turned = pairs - sections[3]!;
+  const frequencies = rope.frequencies.map((f, pair) => (pair % pairs < turned ? f : 0));
+  return { ...rope, frequencies };
 }
 
 /** Each pair turns slower than the one before by the same factor, multiplied up in float32 as in ggml. */

@@ -1,12 +1,71 @@
 // The table of architectures: one line for each. Nothing else in the project lists them.
 
 import { ModelError } from "../base/errors.ts";
+import { nearest } from "../base/nearest.ts";
 import type { Arch } from "./arch.ts";
+import { chatglm } from "./chatglm.ts";
+import { cohere2 } from "./cohere2.ts";
+import { deci } from "./deci.ts";
+import { exaone } from "./exaone.ts";
+import { exaone4 } from "./exaone4.ts";
+import { falcon } from "./falcon.ts";
+import { gemma } from "./gemma.ts";
+import { gemma2 } from "./gemma2.ts";
+import { gemma3 } from "./gemma3.ts";
+import { glm4 } from "./glm4.ts";
+import { gptneox } from "./gptneox.ts";
+import { granite } from "./granite.ts";
+import { graniteSwa } from "./granite_swa.ts";
+import { hunyuanDense } from "./hunyuan-dense.ts";
 import { llama } from "./llama.ts";
+import { minicpm } from "./minicpm.ts";
+import { minimaxM2 } from "./minimax-m2.ts";
+import { olmo2 } from "./olmo2.ts";
+import { olmoe } from "./olmoe.ts";
+import { openelm } from "./openelm.ts";
+import { orion } from "./orion.ts";
+import { phi2 } from "./phi2.ts";
+import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
+import { qwen2moe } from "./qwen2moe.ts";
 import { qwen3 } from "./qwen3.ts";
+import { qwen3moe } from "./qwen3moe.ts";
+import { seedOss } from "./seed_oss.ts";
+import { smollm3 } from "./smollm3.ts";
+import { starcoder2 } from "./starcoder2.ts";
 
-const builtIn: readonly Arch[] = [llama, qwen2, qwen3];
+const builtIn: readonly Arch[] = [
+  chatglm,
+  cohere2,
+  deci,
+  exaone,
+  exaone4,
+  falcon,
+  gemma,
+  gemma2,
+  gemma3,
+  glm4,
+  gptneox,
+  granite,
+  graniteSwa,
+  hunyuanDense,
+  llama,
+  minicpm,
+  minimaxM2,
+  olmo2,
+  olmoe,
+  openelm,
+  orion,
+  phi2,
+  qwen,
+  qwen2,
+  qwen2moe,
+  qwen3,
+  qwen3moe,
+  seedOss,
+  smollm3,
+  starcoder2,
+];
 
 const byName = new Map<string, Arch>();
 for (const arch of builtIn) registerArch(arch);
@@ -22,9 +81,30 @@ export function registerArch(arch: Arch): void {
 export function archNamed(name: string | undefined): Arch {
   const arch = byName.get(name ?? "");
   if (arch) return arch;
+  const known = [...byName.keys()];
+  const similar = name === undefined ? [] : nearest(name, known);
+  const hint = similar.length > 0 ? ` Similar names that it does: ${similar.join(", ")}.` : "";
   throw new ModelError(
-    `model: general.architecture is ${name === undefined ? "missing" : `"${name}"`}, which Lantern does not support. Supported: ${[...byName.keys()].join(", ")}`,
+    `model: general.architecture is ${name === undefined ? "missing" : `"${name}"`}, which Lantern does not support.${hint} "lantern models --architectures" lists the ${known.length} that it does`,
   );
+}
+
+/** An architecture that Lantern supports. */
+export interface ArchitectureInfo {
+  /** The value of general.architecture. */
+  name: string;
+  /** The models that have it. */
+  models: string;
+  /** What its results were compared with. */
+  heldAgainst: string;
+}
+
+/** Every architecture that Lantern supports, by name. */
+export function architectures(): ArchitectureInfo[] {
+  const heldAgainst = "llama.cpp: logits of every position and greedy text of a tiny random model";
+  return [...byName]
+    .map(([name, { about }]) => ({ name, models: about, heldAgainst }))
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 export function allArchs(): readonly Arch[] {

@@ -13,7 +13,7 @@ import { allArchs } from "../../src/models/table.ts";
 import { matmulBenchShape } from "../../src/tools/bench/api.ts";
 import { leftOut } from "../support/exhaustive.ts";
 import { Random } from "../support/random.ts";
-import { type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import { bytesOfWeight, type TinyOptions, tinyModel, tinyShape } from "../support/tiny-engine.ts";
 import { benchColumns, caseVocab, type OpCase, opCases, opColumns } from "./op-cases.ts";
 import type { Batches, Case, CaseModel } from "./run-case.ts";
 import type { TargetName } from "./targets.ts";
@@ -183,7 +183,7 @@ export function modelOf(options: TinyOptions): CaseModel {
   const model = tinyModel(options);
   const { graph } = buildModel(model);
   const { vocab = tinyShape.vocab, kvType = "f32" } = options;
-  return { graph, bytesOf: ({ name }) => model.bytes.get(name)!, vocab, kvType };
+  return { graph, bytesOf: (weight) => bytesOfWeight(weight, model.bytes), vocab, kvType };
 }
 
 const weightTypes = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"];
@@ -224,6 +224,11 @@ const isRareType = (each: TableCase): boolean =>
 const isRareModel = (each: TableCase): boolean =>
   "options" in each && !["f16", "q4_1", undefined].includes(each.options.weightType);
 
+/** Architectures whose cases run everywhere, with the example of docs/add-a-model.md; others are held by test/models/archs-golden.ts. */
+const usualArchs = ["llama", "qwen2", "qwen3", "plamo"];
+const isRareArch = (each: TableCase): boolean =>
+  "options" in each && !usualArchs.includes(each.options.architecture ?? "llama");
+
 /** All ops; what differs in layouts and in how a matmul ends. */
 const isInterpretedCase = (each: TableCase): boolean =>
   "op" in each ||
@@ -243,12 +248,15 @@ export const skips: readonly Skip[] = [
   { targets: (name) => isGpu(name) && isGuarded(name), cases: isRareOnGpu, reason: leftOut },
   { targets: isGpu, cases: isRareType, reason: leftOut },
   { targets: isGpu, cases: isRareModel, reason: leftOut },
+  { targets: isGpu, cases: isRareArch, reason: leftOut },
   // What differs there is addressing.
   { targets: isWide, cases: isRareType, reason: leftOut },
   { targets: isWide, cases: isRareModel, reason: leftOut },
+  { targets: isWide, cases: isRareArch, reason: leftOut },
   // The interpreter takes a second for what machine code does in milliseconds.
   { targets: isInterpreted, cases: (each) => !isInterpretedCase(each), reason: leftOut },
   { targets: isGuarded, cases: isRareType, reason: leftOut },
+  { targets: isGuarded, cases: isRareArch, reason: leftOut },
 ];
 
 /** Why a target leaves a case out; undefined: it does not. */

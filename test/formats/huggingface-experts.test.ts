@@ -6,7 +6,6 @@ import { bytesFor } from "../../src/dtypes/dtype.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { filesModelSource } from "../../src/platform/sources/blob.ts";
-import { registerMoeArchs } from "../models/moe-archs.ts";
 import { convertInMemory, referenceLogits } from "../tools/conversion.ts";
 import {
   asFiles,
@@ -16,8 +15,6 @@ import {
   tinyFolder,
   tinyPrompt,
 } from "../tools/tiny-folder.ts";
-
-registerMoeArchs();
 
 const [hidden, { experts, feedForward }] = [64, mixture];
 

@@ -6,11 +6,11 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { graphCost, nodeCost, weightBytes, weightElements } from "../../src/graph/cost.ts";
-import type { Graph } from "../../src/graph/graph.ts";
+import { type Graph, kvGroups } from "../../src/graph/graph.ts";
 import { makePlan, type Plan, planBytes } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
-import { tinyModel, tinyShape } from "../support/tiny-engine.ts";
+import { bytesOfWeight, tinyModel, tinyShape } from "../support/tiny-engine.ts";
 
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 4, maxOutputs: 4 };
@@ -43,9 +43,11 @@ describe.each(architectures)("%s", (architecture) => {
 
   async function finalLogits(plan: Plan): Promise<number[]> {
     const backend = new ReferenceBackend();
-    backend.prepare(plan, evenRoom(1, f32));
+    backend.prepare(plan, evenRoom(1, f32, kvGroups(graph).length));
     for (const weight of graph.weights) {
-      await backend.upload(weight, async (target) => target.set(model.bytes.get(weight.name)!));
+      await backend.upload(weight, async (target) =>
+        target.set(bytesOfWeight(weight, model.bytes).subarray(0, target.length)),
+      );
     }
     const batch = new Batch(limits);
     const table = { blocks: Int32Array.of(0) };

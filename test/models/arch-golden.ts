@@ -10,6 +10,7 @@ import type { ModelFile } from "../../src/formats/model-file.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { type Graph, kvGroups } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { weightReader } from "../../src/graph/weight-source.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { buildGraph, checkWeights } from "../../src/models/build.ts";
 import { memorySource } from "../formats/support.ts";
@@ -59,8 +60,10 @@ export async function loadArch(name: string, arch: Arch, backend: Backend): Prom
   const kv = evenRoom(blocks, dtypeByName("f32")!, kvGroups(graph).length);
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
-    const tensor = file.tensors.get(weight.name)!;
-    await backend.upload(weight, (target, at) => file.readTensor(tensor, target, at));
+    const read = weightReader(weight, (tensor, target, at) =>
+      file.readTensor(file.tensors.get(tensor)!, target, at),
+    );
+    await backend.upload(weight, read);
   }
   const output = graph.outputs.logits ? "logits" : "hidden";
   const { cols } = graph.outputs[output]!;

@@ -33,6 +33,7 @@ const parts = ["b", "c", "x"] as const;
 
 const lfm2: Arch = {
   names: ["lfm2"],
+  about: "a test",
   config: (header) => readConfig({ ...header, metadata: withKvHeads(header.metadata) }, "half"),
 
   weights: (c) => [

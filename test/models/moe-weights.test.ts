@@ -5,10 +5,10 @@ import { expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { Weight } from "../../src/graph/graph.ts";
 import { buildGraph, checkWeights } from "../../src/models/build.ts";
+import { archNamed } from "../../src/models/table.ts";
 import { plainMetadata, tinyMetadata } from "../support/tiny-engine.ts";
-import { moeArchs } from "./moe-archs.ts";
 
-const arch = moeArchs.find(({ names }) => names[0] === "qwen2moe")!;
+const arch = archNamed("qwen2moe");
 const counts = {
   expert_count: 8,
   expert_used_count: 2,

@@ -1,6 +1,6 @@
-// The options of attention against llama.cpp: tiny models of architectures that use them (option-archs.ts), with its logits for
-// every position of two prompts and what follows them. One batch, and token by token; on the reference, WebAssembly, and the
-// machine code that runs here, and split between two backends. On the GPU: webgpu-options-golden.test.ts.
+// Attention without a causal mask against llama.cpp: tiny models of architectures that have none (option-archs.ts), on the
+// reference, WebAssembly, and the machine code that runs here, and split between two backends. On the GPU:
+// webgpu-options-golden.test.ts. The other options of attention: archs.test.ts.
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";

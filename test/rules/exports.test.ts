@@ -46,8 +46,6 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/machine/measure.ts": ["readRatesOf", "threadCounts"],
   "src/models/build.ts": ["buildGraph", "checkWeights"],
-  // For architectures to come: held against llama.cpp in test/models/option-archs.ts.
-  "src/models/rope.ts": ["windowRope"],
   "src/models/table.ts": ["registerArch"],
   "src/open.ts": ["openWith"],
   "src/platform/node-assets.ts": ["readAssets"],

@@ -37,6 +37,7 @@ export const fakeDType: DType = {
 /** No attention and no norms: x + down(relu(up(x))) / 2, then the output matrix. */
 export const fakeArch: Arch = {
   names: ["testnet"],
+  about: "a test",
 
   config({ metadata, tensors }): ModelConfig {
     const size = (key: string) => {
@@ -56,6 +57,7 @@ export const fakeArch: Arch = {
       kvHeads: 1,
       headDim: embed,
       normEps: 1e-5,
+      fusedQkv: false,
       rope: { layout: "half", dims: 0, frequencies: new Float32Array(0), magnitude: 1 },
     };
   },

@@ -26,6 +26,7 @@ const allKinds: readonly Layer[] = [
 
 const archOf = (name: string, layers: readonly Layer[]): Arch => ({
   names: [name],
+  about: "a test",
   config: (header) => ({ ...readConfig(header, "interleaved"), layers: layers.length }),
 
   weights: (c) => [...endWeights(c), ...layers.flatMap((kind, layer) => weightsOf(c, kind, layer))],

@@ -58,6 +58,15 @@ export function tinyModel(options: TinyOptions = {}): TinyModel {
   return { metadata, tensors, bytes };
 }
 
+/** The bytes of a weight, of which `bytes` has the tensors. */
+export function bytesOfWeight(weight: Weight, bytes: ReadonlyMap<string, Uint8Array>): Uint8Array {
+  const { source, dtype, shape } = weight;
+  if (source === undefined) return bytes.get(weight.name)!;
+  if ("values" in source) return new Uint8Array(source.values.buffer);
+  const row = shape.slice(1).reduce((a, b) => a * b, 1);
+  return bytes.get(source.tensor)!.subarray(bytesFor(dtype, source.row * row));
+}
+
 export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
   const model = tinyModel(options);
   return await Engine.load(
@@ -100,7 +109,7 @@ function randomBytes(
 export function tinyMetadata(
   architecture: string,
   feedForward: number = tinyShape.feedForward,
-): Record<string, string | number> {
+): Record<string, MetadataValue> {
   const { embed, heads, kvHeads, layers } = tinyShape;
   return {
     "general.architecture": architecture,
@@ -108,26 +117,54 @@ export function tinyMetadata(
     [`${architecture}.attention.head_count`]: heads,
     [`${architecture}.attention.head_count_kv`]: kvHeads,
     [`${architecture}.attention.layer_norm_rms_epsilon`]: 1e-5,
+    [`${architecture}.attention.layer_norm_epsilon`]: 1e-5,
     [`${architecture}.attention.key_length`]: 16,
     [`${architecture}.attention.value_length`]: 16,
     [`${architecture}.block_count`]: layers,
     [`${architecture}.feed_forward_length`]: feedForward,
     [`${architecture}.context_length`]: 512,
+    ...Object.fromEntries(
+      Object.entries(ownKeys[architecture] ?? {}).map(([key, value]) => [
+        key.startsWith("+") ? key.slice(1) : `${architecture}.${key}`,
+        value,
+      ]),
+    ),
   };
 }
 
+const mixture = { expert_count: 4, expert_used_count: 2 };
+
+/** Keys that an architecture requires besides those that all have; "+": not under its name. */
+const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>> = {
+  cohere2: { "attention.sliding_window": 8, logit_scale: 0.5 },
+  gptneox: { use_parallel_residual: true },
+  granite: { logit_scale: 2 },
+  granitemoe: { logit_scale: 2, ...mixture },
+  granite_swa: { logit_scale: 2, "attention.sliding_window": 8 },
+  "minimax-m2": mixture,
+  olmoe: mixture,
+  qwen2moe: mixture,
+  qwen3moe: mixture,
+};
+
+export type MetadataValue = string | number | boolean | readonly number[];
+
 /** Metadata from a plain object. */
-export function plainMetadata(values: Readonly<Record<string, string | number>>): Metadata {
+export function plainMetadata(values: Readonly<Record<string, MetadataValue>>): Metadata {
   const get = (key: string) => values[key];
+  const arrayOf = (key: string): readonly number[] | undefined => {
+    const value = get(key);
+    return typeof value === "object" ? value : undefined;
+  };
   return {
     keys: () => Object.keys(values).values(),
     has: (key) => key in values,
     string: (key) => get(key) as string | undefined,
     number: (key) => get(key) as number | undefined,
-    boolean: () => undefined,
-    arrayLength: () => undefined,
+    boolean: (key) => get(key) as boolean | undefined,
+    arrayLength: (key) => arrayOf(key)?.length,
     strings: () => undefined,
-    numbers: () => undefined,
+    numbers: (key) => arrayOf(key) && [...arrayOf(key)!],
     booleans: () => undefined,
     preview: () => undefined,
   };

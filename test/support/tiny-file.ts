@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type GgufValue, writeGguf } from "../../src/formats/gguf/writer.ts";
-import { type TinyOptions, tinyMetadata, tinyModel } from "./tiny-engine.ts";
+import { type MetadataValue, type TinyOptions, tinyMetadata, tinyModel } from "./tiny-engine.ts";
 
 const controls = ["<unk>", "<s>", "</s>"];
 const bytes = Array.from({ length: 256 }, (_, i) => byteToken(i));
@@ -78,7 +78,9 @@ function byteToken(byte: number): string {
   return `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 }
 
-function typeOf(value: string | number): string {
+function typeOf(value: MetadataValue): string {
   if (typeof value === "string") return "string";
+  if (typeof value === "boolean") return "bool";
+  if (typeof value === "object") return "array<f32>";
   return Number.isInteger(value) ? "u32" : "f32";
 }

@@ -15,7 +15,7 @@ export const gpu: readonly string[] = [
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/state/mixed-state-webgpu.test.ts",
-  "test/models/webgpu-{golden,lfm2,moe-golden,options-golden,tiny-golden}.test.ts",
+  "test/models/webgpu-{archs,golden,lfm2,options-golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
 
@@ -31,6 +31,7 @@ export const slow: readonly string[] = [
   "test/cli/first-tune.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
+  "test/models/archs-levels.test.ts",
   "test/tokenizers/oracle.test.ts",
   "test/tools/{convert-real,quantize-codebooks}.test.ts",
   "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
@@ -43,7 +44,7 @@ export const rest: readonly string[] = [
   "test/web/**",
   // Real models and files.
   "test/formats/gguf-real.test.ts",
-  "test/models/{golden,moe-golden,options-golden,tiny-golden}.test.ts",
+  "test/models/{archs,golden,options-golden,tiny-golden}.test.ts",
   "test/tokenizers/{bounds,regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.

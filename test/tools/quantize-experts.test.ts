@@ -12,13 +12,11 @@ import { quantize } from "../../src/index.ts";
 import { readImportance, writeImportance } from "../../src/tools/quantize/importance.ts";
 import { countedProblems } from "../../src/tune/space.ts";
 import { memorySink, memorySource } from "../formats/support.ts";
-import { registerMoeArchs } from "../models/moe-archs.ts";
-import { loadMoe } from "../models/moe-golden.ts";
+import { loadArch } from "../models/archs-golden.ts";
 import { describeShared } from "../support/shared.ts";
 import { convertInMemory } from "./conversion.ts";
 import { asFiles, mixture, tinyFolder } from "./tiny-folder.ts";
 
-registerMoeArchs();
 const [hidden, { experts, feedForward }] = [64, mixture];
 const name = "blk.1.ffn_gate_exps.weight";
 
@@ -67,7 +65,7 @@ test("a matmul of experts is tuned as one of their matrices", () => {
 
 describeShared("what comes into the matrices of experts", "archs/qwen3moe.gguf", () => {
   test("is what came to the router, once for each expert of a token", async () => {
-    const engine = await loadMoe("qwen3moe", new ReferenceBackend());
+    const engine = await loadArch("qwen3moe", new ReferenceBackend());
     const control = { aborted: false, breathe: async () => {}, now: () => 0 };
     const tokens = Array.from({ length: 40 }, (_, i) => 3 + ((i * 37) % 500));
     const sums = await sumInputs(engine, { tokens, firstIsBos: false }, control);

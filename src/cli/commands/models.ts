@@ -2,7 +2,7 @@
 // tokens per second to expect.
 
 import { diskUse, type ModelListing } from "../../catalog/list.ts";
-import type { ModelFit } from "../../index.ts";
+import { architectures, type ModelFit } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type FittedModel, listWithFits } from "../model-fits.ts";
@@ -10,14 +10,19 @@ import { bytesText, tableText } from "../text.ts";
 
 interface ModelsFlags {
   json?: boolean;
+  architectures?: boolean;
 }
 
 export const modelsCommand: CliCommand = {
   name: "models",
   summary: "list models: those on this machine, those it could run, and how fast",
-  examples: ["lantern models", "lantern models --json"],
+  examples: ["lantern models", "lantern models --architectures", "lantern models --json"],
   define(command, context) {
     command
+      .option(
+        "--architectures",
+        "list the architectures that are supported, and what each was held against",
+      )
       .option("--json", "print one JSON array")
       .action((flags: ModelsFlags) => models(flags, context));
   },
@@ -43,6 +48,10 @@ const fitTexts: Record<ModelFit["fits"], string> = {
 
 async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
   const { terminal, downloads } = context;
+  if (flags.architectures) {
+    listArchitectures(flags, context);
+    return;
+  }
   if (!flags.json && terminal.errIsTerminal && wantsLimits({ limit: true }, context)) {
     await measureOnce(context, { seconds: quickSeconds });
   }
@@ -62,6 +71,23 @@ async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
   terminal.out(tableText([header, ...rows], [1, 4, 5]));
   const notes = [...speedNotes(listings), ...(await placeNotes(listings, context))];
   terminal.out(`\n${context.color().out.dim(notes.join("\n"))}\n`);
+}
+
+function listArchitectures({ json }: ModelsFlags, { terminal, color }: CliContext): void {
+  const known = architectures();
+  if (json) {
+    terminal.out(`${JSON.stringify(known)}\n`);
+    return;
+  }
+  terminal.out(
+    tableText([["ARCHITECTURE", "MODELS"], ...known.map(({ name, models }) => [name, models])], []),
+  );
+  const against = [...new Set(known.map(({ heldAgainst }) => heldAgainst))];
+  const notes = [
+    `${known.length} architectures (general.architecture of a GGUF file). Held against ${against.join("; ")}.`,
+    '"lantern inspect -m FILE" shows the architecture of a file.',
+  ];
+  terminal.out(`\n${color().out.dim(notes.join("\n"))}\n`);
 }
 
 function speedText(tokensPerSecond: number | undefined): string {

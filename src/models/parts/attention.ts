@@ -4,6 +4,7 @@
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
+import { linear, linearRows, linearWeights, type Presence, present } from "./linear.ts";
 
 export interface AttentionShape {
   readonly layer: number;
@@ -13,10 +14,16 @@ export interface AttentionShape {
   readonly headDim: number;
   /** Values of a head of values. Default: headDim. */
   readonly vHeadDim?: number;
+  /** q, k and v are one tensor of the file. Default: false. */
+  readonly fusedQkv?: boolean;
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
+  /** What divides the frequencies of rope. Default: rope_freqs.weight, where the file has it. */
+  readonly ropeFactors?: Weight | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
+  /** The norms of q and k come after the rotation. Default: false. */
+  readonly normsAfterRope?: boolean;
   /** Tokens that a token attends to, itself included. Default: all. */
   readonly window?: number | undefined;
   /** Factor on the scores. Default: 1 / sqrt(headDim). */
@@ -36,70 +43,95 @@ export function attention(
   x: Value,
   shape: AttentionShape,
 ): Value {
+  const attended = attend(g, w, x, shape); // [tokens, heads * vHeadDim]
+  return linear(g, w, attended, shape.layer, "attn_output"); // [tokens, embed]
+}
+
+/** The same without the output matrix: [tokens, embed] -> [tokens, heads * vHeadDim]. */
+export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: AttentionShape): Value {
   const { layer, heads, kvHeads, headDim, vHeadDim = headDim, rope, normEps, window } = shape;
   const { scale = 1 / Math.sqrt(headDim), softcap, causal = true, sinks } = shape;
-  const project = (input: Value, name: string) =>
-    g.matmul(
-      input,
-      w.get(`blk.${layer}.${name}.weight`),
-      name,
-      w.maybe(`blk.${layer}.${name}.bias`),
-    );
   const normed = (value: Value, name: string) => {
     const weight = w.maybe(`blk.${layer}.${name}.weight`);
     return weight ? g.rmsNorm(value, weight, normEps, name) : value;
   };
-  const factors = w.maybe("rope_freqs.weight");
+  const factors = shape.ropeFactors ?? w.maybe("rope_freqs.weight");
   const roped = (value: Value, name: string) =>
     rope ? g.rope(value, headDim, rope, name, factors) : value;
+  const turned = (value: Value, name: string) =>
+    shape.normsAfterRope
+      ? normed(roped(value, `${name}_rope`), `${name}_norm`)
+      : roped(normed(value, `${name}_norm`), `${name}_rope`);
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
   const state = g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
   const options = { state, heads, kvHeads, headDim, vHeadDim, scale, softcap, causal, sinks };
 
-  const q = normed(project(x, "attn_q"), "attn_q_norm"); // [tokens, heads * headDim]
-  const k = normed(project(x, "attn_k"), "attn_k_norm"); // [tokens, kvHeads * headDim]
-  const v = project(x, "attn_v"); // [tokens, kvHeads * vHeadDim]
-  const qRoped = roped(q, "attn_q_rope"); // [tokens, heads * headDim]
-  const kRoped = roped(k, "attn_k_rope"); // [tokens, kvHeads * headDim]
-  g.kvWrite(kRoped, v, state);
-  const attended = g.attention(qRoped, options, "attn"); // [tokens, heads * vHeadDim]
-  return project(attended, "attn_output"); // [tokens, embed]
+  const { q, k, v } = projectQkv(g, w, x, shape);
+  const qTurned = turned(q, "attn_q"); // [tokens, heads * headDim]
+  const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
+  g.kvWrite(kTurned, v, state);
+  return g.attention(qTurned, options, "attn"); // [tokens, heads * vHeadDim]
+}
+
+/** q: [tokens, heads * headDim], k: [tokens, kvHeads * headDim], v: [tokens, kvHeads * vHeadDim]. */
+export function projectQkv(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false }: AttentionShape,
+): { q: Value; k: Value; v: Value } {
+  const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
+  const project = (name: string, from: number, count: number) =>
+    fusedQkv
+      ? linearRows(g, w, x, { layer, fused: "attn_qkv", name, from, count })
+      : linear(g, w, x, layer, name);
+  return {
+    q: project("attn_q", 0, qCols),
+    k: project("attn_k", qCols, kCols),
+    v: project("attn_v", qCols + kCols, vCols),
+  };
 }
 
 /** Which optional weights of attention a family has. */
 export interface AttentionExtras {
-  readonly qkvBias: "required" | "optional" | "none";
-  /** Norms of each head of q and k. */
-  readonly headNorms: boolean;
+  readonly qkvBias: Presence;
+  /** Default: "optional". */
+  readonly outputBias?: Presence;
+  /** Norms of q and k: of each head, all with one weight, or of the whole row. */
+  readonly headNorms: boolean | "rows";
+}
+
+interface AttentionSizes {
+  readonly embed: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vHeadDim?: number;
+  readonly fusedQkv?: boolean;
 }
 
 /** The weights that attention() reads. */
 export function attentionWeights(
-  {
-    embed,
-    heads,
-    kvHeads,
-    headDim,
-    vHeadDim = headDim,
-  }: { embed: number; heads: number; kvHeads: number; headDim: number; vHeadDim?: number },
+  sizes: AttentionSizes,
   layer: number,
-  { qkvBias, headNorms }: AttentionExtras,
+  { qkvBias, outputBias = "optional", headNorms }: AttentionExtras,
 ): WeightSpec[] {
+  const { embed, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false } = sizes;
   const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
-  const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
-  const bias = (name: string, size: number): WeightSpec[] =>
-    qkvBias === "none" ? [] : [{ ...named(name, size), optional: qkvBias === "optional" }];
+  const norm = (name: string, cols: number) => ({
+    name: `blk.${layer}.${name}.weight`,
+    shape: [headNorms === "rows" ? cols : headDim],
+  });
   return [
-    named("attn_q.weight", qCols, embed),
-    named("attn_k.weight", kCols, embed),
-    named("attn_v.weight", vCols, embed),
-    ...bias("attn_q.bias", qCols),
-    ...bias("attn_k.bias", kCols),
-    ...bias("attn_v.bias", vCols),
-    named("attn_output.weight", embed, heads * vHeadDim),
-    { ...named("attn_output.bias", embed), optional: true },
-    ...(headNorms
-      ? [named("attn_q_norm.weight", headDim), named("attn_k_norm.weight", headDim)]
-      : []),
+    ...(fusedQkv
+      ? linearWeights(layer, "attn_qkv", [qCols + kCols + vCols, embed], qkvBias)
+      : [
+          ...linearWeights(layer, "attn_q", [qCols, embed], qkvBias),
+          ...linearWeights(layer, "attn_k", [kCols, embed], qkvBias),
+          ...linearWeights(layer, "attn_v", [vCols, embed], qkvBias),
+        ]),
+    { name: `blk.${layer}.attn_output.weight`, shape: [embed, heads * vHeadDim] },
+    ...present({ name: `blk.${layer}.attn_output.bias`, shape: [embed] }, outputBias),
+    ...(headNorms ? [norm("attn_q_norm", qCols), norm("attn_k_norm", kCols)] : []),
   ];
 }

@@ -3,6 +3,7 @@
 import type { GraphBuilder } from "../../graph/builder.ts";
 import type { Activation, Value } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
+import { linear, linearRows, linearWeights, type Presence } from "./linear.ts";
 
 /** down(silu(gate(x)) * up(x)): [tokens, embed] -> [tokens, embed]. */
 export function swiglu(g: GraphBuilder, w: WeightLookup, x: Value, layer: number): Value {
@@ -21,18 +22,72 @@ function gated(
   layer: number,
   activation: Activation,
 ): Value {
-  const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
-  const gate = g.matmul(x, weight("ffn_gate"), "ffn_gate"); // [tokens, feedForward]
-  const up = g.matmul(x, weight("ffn_up"), "ffn_up"); // [tokens, feedForward]
+  const gate = linear(g, w, x, layer, "ffn_gate"); // [tokens, feedForward]
+  const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
   const inner = g.gate(gate, up, activation, `ffn_${activation}`); // [tokens, feedForward]
-  return g.matmul(inner, weight("ffn_down"), "ffn_down"); // [tokens, embed]
+  return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
+}
+
+/** swiglu() whose gate and up are one tensor, ffn_up: the gate is its first half. */
+export function fusedSwiglu(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  feedForward: number,
+): Value {
+  const half = (name: string, from: number) =>
+    linearRows(g, w, x, { layer, fused: "ffn_up", name, from, count: feedForward });
+  const gate = half("ffn_gate", 0); // [tokens, feedForward]
+  const up = half("ffn_up", feedForward); // [tokens, feedForward]
+  const inner = g.gate(gate, up, "silu", "ffn_silu"); // [tokens, feedForward]
+  return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
+}
+
+/** down(activation(up(x))): [tokens, embed] -> [tokens, embed]. */
+export function mlp(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  activation: Activation,
+): Value {
+  const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
+  const inner = g.activate(up, activation, `ffn_${activation}`); // [tokens, feedForward]
+  return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
 }
 
 /** The weights that swiglu() and geglu() read. */
-export function gatedWeights(embed: number, feedForward: number, layer: number): WeightSpec[] {
+export function gatedWeights(
+  embed: number,
+  feedForward: number,
+  layer: number,
+  bias: Presence = "none",
+): WeightSpec[] {
   return [
-    { name: `blk.${layer}.ffn_gate.weight`, shape: [feedForward, embed] },
-    { name: `blk.${layer}.ffn_up.weight`, shape: [feedForward, embed] },
-    { name: `blk.${layer}.ffn_down.weight`, shape: [embed, feedForward] },
+    ...linearWeights(layer, "ffn_gate", [feedForward, embed], bias),
+    ...linearWeights(layer, "ffn_up", [feedForward, embed], bias),
+    ...linearWeights(layer, "ffn_down", [embed, feedForward], bias),
+  ];
+}
+
+/** The weights that fusedSwiglu() reads. */
+export function fusedGatedWeights(embed: number, feedForward: number, layer: number): WeightSpec[] {
+  return [
+    ...linearWeights(layer, "ffn_up", [2 * feedForward, embed]),
+    ...linearWeights(layer, "ffn_down", [embed, feedForward]),
+  ];
+}
+
+/** The weights that mlp() reads. */
+export function mlpWeights(
+  embed: number,
+  feedForward: number,
+  layer: number,
+  bias: Presence = "none",
+): WeightSpec[] {
+  return [
+    ...linearWeights(layer, "ffn_up", [feedForward, embed], bias),
+    ...linearWeights(layer, "ffn_down", [embed, feedForward], bias),
   ];
 }

@@ -19,6 +19,7 @@ import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvTokenBytes } from "../../graph/cost.ts";
 import { type Graph, kvGroups } from "../../graph/graph.ts";
 import { makePlan } from "../../graph/plan.ts";
+import { weightReader } from "../../graph/weight-source.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
 import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
@@ -117,10 +118,10 @@ async function verifyFile(
     batches,
     tolerance: options.tolerance ?? DEFAULT_TOLERANCE,
     layers: options.layers && new Set(options.layers),
-    readWeight:
-      ({ name }) =>
-      (target, at) =>
+    readWeight: (weight) =>
+      weightReader(weight, (name, target, at) =>
         file.readTensor(file.tensors.get(name)!, target, at),
+      ),
     reference: () => make({ backend: oracle(), gpuLayers: 0 }),
     backends: names.map((name) => ({
       name,

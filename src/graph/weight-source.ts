@@ -1,0 +1,48 @@
+// Where the values of a weight come from: a tensor of the file, a range of its rows (fused tensors are read as several
+// weights, without a copy), or numbers that the architecture computes.
+
+import { ModelError } from "../base/errors.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import type { Weight } from "./graph.ts";
+
+/** Reads bytes of a tensor of the file from `byteOffset` on. */
+export type ReadTensor = (name: string, target: Uint8Array, byteOffset: number) => Promise<void>;
+
+/** Reads bytes of a weight from `byteOffset` on. */
+export type ReadWeight = (target: Uint8Array, byteOffset: number) => Promise<void>;
+
+export function weightReader(weight: Weight, read: ReadTensor): ReadWeight {
+  const { source, dtype, shape } = weight;
+  if (source === undefined) return (target, at) => read(weight.name, target, at);
+  if ("values" in source) {
+    const { buffer, byteOffset, byteLength } = source.values;
+    const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+    return async (target, at) => target.set(bytes.subarray(at, at + target.length));
+  }
+  const rowElements = shape.slice(1).reduce((product, dim) => product * dim, 1);
+  const start = bytesFor(dtype, source.row * rowElements);
+  return (target, at) => read(source.tensor, target, start + at);
+}
+
+/** The tensor of the file that has the weight's values; undefined: they are not in the file. */
+export function tensorOf({ name, source }: Weight): string | undefined {
+  if (source === undefined) return name;
+  return "tensor" in source ? source.tensor : undefined;
+}
+
+/** `count` rows of a matrix from row `from` on, or values of a vector, as a weight of its own. */
+export function rowsOf(weight: Weight, from: number, count: number): Weight {
+  const { name, shape, dtype } = weight;
+  const rows = shape[0]!;
+  if (from < 0 || count < 1 || from + count > rows) {
+    throw new ModelError(
+      `model: ${name} has ${rows} rows, expected ${from + count}: rows ${from} to ${from + count - 1} are read`,
+    );
+  }
+  return {
+    name: `${name}[${from}:${from + count}]`,
+    shape: [count, ...shape.slice(1)],
+    dtype,
+    source: { tensor: name, row: from },
+  };
+}

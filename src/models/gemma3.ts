@@ -1,0 +1,67 @@
+// Gemma 3 (text): as Gemma 2 with norms of q and k in place of softcaps, and a window with a rope of its own in five of six layers.
+
+import type { Rope } from "../graph/graph.ts";
+import type { Arch, ModelConfig } from "./arch.ts";
+import { LIMITS, readConfig, readerOf } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { geglu } from "./parts/feed-forward.ts";
+import { rmsNorms } from "./parts/norms.ts";
+import { windowRope } from "./rope.ts";
+
+interface Gemma3Config extends ModelConfig {
+  /** Of each layer. */
+  windows: (number | undefined)[];
+  /** Of the layers with a window. */
+  windowRope: Rope;
+  /** Factor on the scores. */
+  scale: number;
+  /** Of the logits; undefined: they are not capped. */
+  logitSoftcap: number | undefined;
+}
+
+export const gemma3: Arch<Gemma3Config> = {
+  names: ["gemma3"],
+  about: "Gemma 3 (text)",
+
+  config(header) {
+    const c = readConfig(header, "half", { window: "own" });
+    const read = readerOf(header);
+    // The 27B model, which has 62 layers, scales by the size that heads would have if they made up the embedding.
+    const scaled = c.layers === 62 ? c.embed / c.heads : c.headDim;
+    return {
+      ...c,
+      windows: read.windowsPerLayer(c.layers, 6, LIMITS.context),
+      windowRope: windowRope(read, c.rope, 10000),
+      scale: 1 / Math.sqrt(scaled),
+      logitSoftcap: read.number("final_logit_softcapping")
+        ? read.positive("final_logit_softcapping")
+        : undefined,
+    };
+  },
+
+  weights: (c) =>
+    decoderWeights(c, {
+      norms: ["attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"],
+      headNorms: true,
+    }),
+
+  forward(g, c, w) {
+    const embedded = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    let x = g.scale(embedded, Math.sqrt(c.embed), "embed_scaled"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = rmsNorms(g, w, c, layer);
+      const window = c.windows[layer];
+      const rope = window ? c.windowRope : c.rope;
+      const a = attention(g, w, norm(x, "attn_norm"), { ...c, layer, window, rope }); // [tokens, embed]
+      x = g.add(x, norm(a, "post_attention_norm"), "attn_residual"); // [tokens, embed]
+      const f = geglu(g, w, norm(x, "ffn_norm"), layer); // [tokens, embed]
+      x = g.add(x, norm(f, "post_ffw_norm"), "ffn_residual"); // [tokens, embed]
+    }
+    const outputs = decoderOutputs(g, c, w, x);
+    if (c.logitSoftcap === undefined) return outputs;
+    return { ...outputs, logits: g.softcap(outputs.logits, c.logitSoftcap, "logits_capped") }; // [logits, vocab]
+  },
+};

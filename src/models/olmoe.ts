@@ -1,0 +1,40 @@
+// OLMoE: norms of whole rows of q and k, and a mixture of experts.
+
+import type { Arch } from "./arch.ts";
+import { readConfig } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { moe, moeWeights } from "./parts/moe.ts";
+import { rmsNorms } from "./parts/norms.ts";
+
+export const olmoe: Arch = {
+  names: ["olmoe"],
+  about: "OLMoE",
+  config: (header) => readConfig(header, "half", { experts: "required" }),
+
+  weights: (c) =>
+    decoderWeights(c, {
+      headNorms: "rows",
+      feedForward: (layer) => moeWeights(c.embed, c.experts!, layer),
+    }),
+
+  forward(g, c, w) {
+    const routing = {
+      used: c.experts!.used,
+      gating: "softmax",
+      normalise: false,
+      scale: 1,
+    } as const;
+    let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = rmsNorms(g, w, c, layer);
+      const a = norm(x, "attn_norm"); // [tokens, embed]
+      x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      x = g.add(x, moe(g, w, f, { layer, routing }), "ffn_residual"); // [tokens, embed]
+    }
+    return decoderOutputs(g, c, w, x);
+  },
+};

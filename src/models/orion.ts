@@ -1,0 +1,30 @@
+// Orion: as Llama, with LayerNorm and rotary pairs half a head apart.
+
+import type { Arch } from "./arch.ts";
+import { readConfig } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
+import { layerNorms } from "./parts/norms.ts";
+
+export const orion: Arch = {
+  names: ["orion"],
+  about: "Orion 14B",
+  config: (header) => readConfig(header, "half", { norm: "layer" }),
+
+  weights: (c) => decoderWeights(c, { normBias: "required" }),
+
+  forward(g, c, w) {
+    let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = layerNorms(g, w, c, layer);
+      const a = norm(x, "attn_norm"); // [tokens, embed]
+      x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      x = g.add(x, swiglu(g, w, f, layer), "ffn_residual"); // [tokens, embed]
+    }
+    return decoderOutputs(g, c, w, x, layerNorms(g, w, c, undefined));
+  },
+};

@@ -1,0 +1,34 @@
+// Qwen 1: as Llama, with q, k and v in one tensor, rotary pairs half a head apart, and a feed-forward network of half the size
+// that its configuration names.
+
+import type { Arch } from "./arch.ts";
+import { readConfig } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
+import { rmsNorms } from "./parts/norms.ts";
+
+export const qwen: Arch = {
+  names: ["qwen"],
+  about: "Qwen 1",
+  config(header) {
+    const c = readConfig(header, "half");
+    return { ...c, feedForward: c.feedForward / 2 };
+  },
+
+  weights: (c) => decoderWeights(c, { qkvBias: "required" }),
+
+  forward(g, c, w) {
+    let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = rmsNorms(g, w, c, layer);
+      const a = norm(x, "attn_norm"); // [tokens, embed]
+      x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      x = g.add(x, swiglu(g, w, f, layer), "ffn_residual"); // [tokens, embed]
+    }
+    return decoderOutputs(g, c, w, x);
+  },
+};

@@ -1,0 +1,80 @@
+// What is refused of an architecture's own keys before anything is allocated for them, and names that are not in the table.
+
+import { describe, expect, test } from "vitest";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { rowsOf, tensorOf, weightReader } from "../../src/graph/weight-source.ts";
+import { architectures, archNamed } from "../../src/models/table.ts";
+import { type MetadataValue, plainMetadata, tinyMetadata } from "../support/tiny-engine.ts";
+
+const f32 = dtypeByName("f32")!;
+
+function config(architecture: string, change: Record<string, MetadataValue>) {
+  const own = Object.entries(change).map(([key, value]) => [`${architecture}.${key}`, value]);
+  const metadata = plainMetadata({ ...tinyMetadata(architecture), ...Object.fromEntries(own) });
+  const table = { name: "token_embd.weight", shape: [48, 32], dtype: f32 };
+  return archNamed(architecture).config({ metadata, tensors: new Map([[table.name, table]]) });
+}
+
+test.each<[string, string, MetadataValue, RegExp]>([
+  ["gemma2", "attention.head_count", 0, /head_count: got 0, expected an integer from 1/],
+  ["gemma2", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
+  ["gemma2", "attn_logit_softcapping", 0, /softcapping: got 0, expected a number above 0/],
+  ["gemma3", "attention.sliding_window", -1, /sliding_window: got -1, expected an integer from 0/],
+  ["cohere2", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
+  ["cohere2", "logit_scale", 0, /logit_scale: got 0, expected a number above 0/],
+  ["granite", "logit_scale", -2, /logit_scale: got -2, expected a number above 0/],
+  ["openelm", "attention.head_count_kv", 0, /head_count_kv: got 0, expected an integer from 1/],
+  ["openelm", "attention.head_count_kv", 3, /head_count_kv\[0\]: got 3, expected a divisor of 4/],
+  ["deci", "attention.head_count", 0, /head_count: got 0, expected a layer with heads/],
+  ["deci", "feed_forward_length", 0, /feed_forward_length\[0\]: got 0, expected an integer from 1/],
+  ["llama", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
+  ["qwen", "feed_forward_length", 0, /feed_forward_length: got 0, expected an integer from 1/],
+  ["hunyuan-dense", "rope.dimension_sections", [2, 2], /2 values, expected 4 integers/],
+  ["glm4", "rope.dimension_sections", [0, 0, 0, 0], /got 0,0,0,0, expected the pairs/],
+])("%s: %s %s", (architecture, key, value, message) => {
+  expect(() => config(architecture, { [key]: value })).toThrow(message);
+});
+
+describe("names", () => {
+  test("an unknown one comes with those that are similar", () => {
+    expect(() => archNamed("gema2")).toThrow(/"gema2".*Similar names that it does: gemma2/);
+    expect(() => archNamed("zzz")).toThrow(/does not support. "lantern models --architectures"/);
+  });
+
+  test("all are listed, with the models that have them", () => {
+    const known = architectures();
+    expect(known.map(({ name }) => name)).toContain("gemma3");
+    expect(known.every(({ name, models }) => archNamed(name).about === models)).toBe(true);
+  });
+});
+
+describe("weights that are part of a tensor, or of none", () => {
+  const fused = { name: "qkv", shape: [6, 4], dtype: f32 };
+  const bytes = new Uint8Array(Float32Array.from({ length: 24 }, (_, i) => i).buffer);
+  const read = async (name: string, target: Uint8Array, at: number) => {
+    expect(name).toBe("qkv");
+    target.set(bytes.subarray(at, at + target.length));
+  };
+
+  test("rows of a matrix are read where they lie", async () => {
+    const rows = rowsOf(fused, 2, 3);
+    expect(rows).toMatchObject({ name: "qkv[2:5]", shape: [3, 4] });
+    expect(tensorOf(rows)).toBe("qkv");
+    const target = new Float32Array(4);
+    await weightReader(rows, read)(new Uint8Array(target.buffer), 16);
+    expect([...target]).toEqual([12, 13, 14, 15]);
+  });
+
+  test("rows beyond the last are refused", () => {
+    expect(() => rowsOf(fused, 4, 3)).toThrow(/qkv has 6 rows, expected 7: rows 4 to 6 are read/);
+  });
+
+  test("numbers of the architecture are not in the file", async () => {
+    const values = Float32Array.of(1, 2, 3);
+    const weight = { name: "ones", shape: [3], dtype: f32, source: { values } };
+    expect(tensorOf(weight)).toBeUndefined();
+    const target = new Float32Array(2);
+    await weightReader(weight, read)(new Uint8Array(target.buffer), 4);
+    expect([...target]).toEqual([2, 3]);
+  });
+});

@@ -1,0 +1,207 @@
+// The tiny files of ../shared/archs whose architecture is in the table, loaded as any model is, and held against llama.cpp's logits
+// for every position of two prompts and the 24 tokens that follow: prompts in large batches and token by token, three sequences
+// at once, and after a fork and a rollback in the middle.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { expect } from "vitest";
+import type { Backend } from "../../src/backends/backend.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Engine, type RunningSequence } from "../../src/engine/engine.ts";
+import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
+import type { ModelFile } from "../../src/formats/model-file.ts";
+import { allArchs } from "../../src/models/table.ts";
+import { tokenizerFromMetadata } from "../../src/tokenizers/from-metadata.ts";
+import { memorySource } from "../formats/support.ts";
+import { hasShared, sharedPath } from "../support/shared.ts";
+
+interface GoldenCase {
+  readonly tokens: readonly number[];
+  readonly positions: readonly { readonly top: readonly (readonly [number, number])[] }[];
+  readonly greedy: readonly number[];
+}
+
+interface Golden {
+  readonly kind: string;
+  readonly cases: readonly GoldenCase[];
+}
+
+/** Within this, logits are llama.cpp's (../shared/archs/README.md). */
+const TOLERANCE = 2e-3;
+
+function readGolden(name: string): Golden {
+  return JSON.parse(readFileSync(sharedPath(`archs/${name}.json`), "utf8")) as Golden;
+}
+
+async function openArch(name: string): Promise<ModelFile> {
+  const bytes = new Uint8Array(readFileSync(sharedPath(`archs/${name}.gguf`)));
+  return await openGguf(memorySource({ "tiny.gguf": bytes }), "tiny.gguf");
+}
+
+/** The general.architecture of a file, from the list of its keys. */
+function architectureOf(name: string): string {
+  const text = readFileSync(sharedPath(`archs/${name}.txt`), "utf8");
+  return /^general\.architecture str (\S+)$/m.exec(text)![1]!;
+}
+
+/** All decoders of ../shared/archs: those whose architecture is in the table, and the others. */
+export function archFiles(): { supported: string[]; others: string[] } {
+  if (!hasShared("archs")) return { supported: [], others: [] };
+  const names = readdirSync(sharedPath("archs"))
+    .filter((file) => file.endsWith(".gguf"))
+    .map((file) => file.slice(0, -".gguf".length));
+  const known = new Set(allArchs().flatMap((arch) => arch.names));
+  const isSupported = (name: string) =>
+    known.has(architectureOf(name)) && !exceptions.has(name) && readGolden(name).kind === "decoder";
+  return {
+    supported: names.filter(isSupported),
+    others: names.filter((name) => !isSupported(name)),
+  };
+}
+
+/** Files of a supported architecture that need what Lantern does not have yet. */
+const exceptions: ReadonlySet<string> = new Set(["granite_swa-moe"]);
+
+export async function loadArch(name: string, backend: Backend): Promise<Engine> {
+  const file = await openArch(name);
+  return await Engine.load(
+    {
+      name,
+      format: file.format,
+      metadata: file.metadata,
+      tensors: file.tensors,
+      readTensor: (tensor, target, offset) =>
+        file.readTensor(file.tensors.get(tensor)!, target, offset),
+      tokenizer: tokenizerFromMetadata(file.metadata),
+      template: undefined,
+      backend,
+    },
+    { contextSize: 128, kvType: dtypeByName("f32")!, parallel: 4 },
+    { progress: () => {}, check: () => {} },
+  );
+}
+
+/** How much is held against llama.cpp: both prompts in all ways, or the long one in one batch and what follows it. */
+export type Extent = "all" | "brief";
+
+/** Everything that a backend computes of a file is llama.cpp's. */
+export async function expectArch(
+  name: string,
+  backend: Backend,
+  extent: Extent = "all",
+): Promise<void> {
+  const { cases } = readGolden(name);
+  const engine = await loadArch(name, backend);
+  try {
+    const [short, long] = cases as [GoldenCase, GoldenCase];
+    await expectPrompt(engine, long, { perBatch: 40, what: `${name}, a prompt and what follows` });
+    if (extent === "brief") return;
+    await expectPrompt(engine, short, { perBatch: 1, what: `${name}, token by token` });
+    await expectPrompt(engine, long, { perBatch: 1, greedy: 0, what: `${name}, token by token` });
+    await Promise.all(
+      [long, short, long].map((one, i) => {
+        const what = `${name}, sequence ${i} of three`;
+        return expectPrompt(engine, one, { perBatch: 5 + i, greedy: 4, what });
+      }),
+    );
+    await expectForked(engine, long, name);
+  } finally {
+    engine.dispose();
+  }
+}
+
+interface PromptOptions {
+  readonly perBatch: number;
+  /** Tokens that follow. Default: all. */
+  readonly greedy?: number;
+  readonly what: string;
+}
+
+/** The logits of every position, and the tokens that follow. */
+async function expectPrompt(
+  engine: Engine,
+  { tokens, positions, greedy }: GoldenCase,
+  { perBatch, greedy: count = greedy.length, what }: PromptOptions,
+): Promise<void> {
+  const running = await newSequence(engine, tokens.length + count);
+  try {
+    let last: Float32Array = new Float32Array();
+    for (let at = 0; at < tokens.length; at += perBatch) {
+      const rows = await advance(engine, running, tokens.slice(at, at + perBatch));
+      rows.forEach((row, i) => {
+        expect(furthest(row, positions[at + i]!.top), `${what}, position ${at + i}`).toBeLessThan(
+          TOLERANCE,
+        );
+      });
+      last = rows.at(-1)!;
+    }
+    const found: number[] = [];
+    while (found.length < count) {
+      found.push(last.reduce((best, logit, id) => (logit > last[best]! ? id : best), 0));
+      if (found.length < count) last = (await advance(engine, running, [found.at(-1)!]))[0]!;
+    }
+    expect(found, what).toEqual(greedy.slice(0, count));
+  } finally {
+    engine.close(running);
+  }
+}
+
+/** A fork in the middle goes on with the prompt, while the other goes astray, is rolled back, and then goes on, too. */
+async function expectForked(
+  engine: Engine,
+  { tokens, positions }: GoldenCase,
+  name: string,
+): Promise<void> {
+  const middle = 25;
+  const astray = tokens.slice(3, 10);
+  const one = await newSequence(engine, tokens.length);
+  const room = await newSequence(engine, tokens.length);
+  const expectRest = async (running: RunningSequence, from: number, what: string) => {
+    const rows = await advance(engine, running, tokens.slice(from));
+    rows.forEach((row, i) => {
+      const top = positions[from + i]!.top;
+      expect(furthest(row, top), `${name}, ${what}, position ${from + i}`).toBeLessThan(TOLERANCE);
+    });
+  };
+  await advance(engine, one, tokens.slice(0, middle));
+  const fork = { sequence: one.sequence.fork(), promised: room.promised };
+  room.sequence.release();
+  await advance(engine, one, astray);
+  await expectRest(fork, middle, "forked");
+  const back = one.sequence.restorable(middle - 2);
+  one.sequence.restore(back);
+  await expectRest(one, back, "rolled back");
+  for (const running of [one, fork]) engine.close(running);
+}
+
+async function newSequence(engine: Engine, mayAdd: number): Promise<RunningSequence> {
+  return await engine.open({ tokens: [], mayAdd, isAborted: () => false });
+}
+
+/** Computes tokens, and returns the logits of each. */
+async function advance(
+  engine: Engine,
+  running: RunningSequence,
+  tokens: readonly number[],
+): Promise<Float32Array[]> {
+  const rows: Float32Array[] = [];
+  for (let done = 0; done < tokens.length; ) {
+    done += await engine.advance(running, tokens, done, {
+      wants: () => true,
+      onOutput: async (_, read) => {
+        const row = new Float32Array(engine.vocabSize);
+        await read("logits", row);
+        rows.push(row);
+      },
+      stop: () => false,
+    });
+  }
+  return rows;
+}
+
+/** How far logits are from the ten that llama.cpp gives. */
+function furthest(row: Float32Array, top: readonly (readonly [number, number])[]): number {
+  return top.reduce((most, [id, logit]) => {
+    const apart = Math.abs(row[id]! - logit);
+    return apart >= most || Number.isNaN(apart) ? apart : most;
+  }, 0);
+}

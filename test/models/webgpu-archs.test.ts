@@ -1,0 +1,20 @@
+// Architectures on the GPU against llama.cpp (archs-golden.ts): those that differ in what the GPU computes. All of them with
+// LANTERN_TEST_ALL=1: a software adapter, which is what most machines have for this, takes seconds for each.
+
+import { expect, test } from "vitest";
+import { leftOut } from "../support/exhaustive.ts";
+import { describeGpu, gpuBackend } from "../support/gpu.ts";
+import { describeShared } from "../support/shared.ts";
+import { archFiles, expectArch } from "./archs-golden.ts";
+
+const { supported } = archFiles();
+const some = ["gemma2", "granite_swa", "qwen2moe", "minimax-m2", "chatglm", "phi2"];
+
+describeShared("llama.cpp's logits on webgpu", "archs", () => {
+  describeGpu("webgpu", () => {
+    test.each(leftOut === undefined ? supported : some)("%s", async (file) => {
+      await expectArch(file, await gpuBackend(), "brief");
+      expect.hasAssertions();
+    });
+  });
+});
