@@ -313,7 +313,7 @@ export const rules: readonly Rule[] = [
   {
     of: "index.ts",
     may: [
-      ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "open.ts"),
+      ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "models/table.ts", "open.ts"),
       ...all("machine", "tune/api.ts"),
       ...all(
         "tools/bench/api.ts",
