@@ -53,6 +53,7 @@ const openOptions: OptionNames<OpenOptions> = {
   hangSeconds: true,
   signal: true,
   onProgress: true,
+  onWarning: true,
 };
 
 const bindingOptions: OptionNames<CpuBinding> = {
@@ -106,18 +107,23 @@ let turns: CoreTurns | undefined;
 export async function openWith(
   platform: Pick<Platform, "startThread">,
   request: OpenRequest,
-  options: Pick<OpenOptions, "signal" | "onProgress" | "restart" | "hangSeconds"> & {
+  options: Pick<OpenOptions, "signal" | "onProgress" | "onWarning" | "restart" | "hangSeconds"> & {
     turns?: CoreTurns;
   } = {},
 ): Promise<Model> {
   const { hangSeconds, restart = false, turns: shared } = options;
   const advice = restart ? "It is started again" : "Open the model again";
   let { signal, onProgress } = options;
+  let connection: Connection | undefined;
   const connect: Connect = async (onDeath) => {
     const thread = platform.startThread("engine");
     const cores = shared?.enter();
     const onEnd = () => cores && shared?.leave(cores);
-    const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath, onEnd });
+    const onWarning = (warning: string) => {
+      connection?.warn(warning);
+      options.onWarning?.(warning);
+    };
+    const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath, onEnd, onWarning });
     try {
       const wanted: OpenRequest = { ...request, cores };
       const opening = line.call("open", wanted, onProgress ? { onEvent: onProgress } : {});
@@ -127,11 +133,12 @@ export async function openWith(
       throw error;
     }
   };
-  const connection = await Connection.open(connect, restart);
+  connection = await Connection.open(connect, restart);
   signal = onProgress = undefined; // they apply to the first open only, not to a restart
   const { spec, chatTemplate } = request;
   const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
-  return new EngineModel(connection, () => measuredDevices(connection.info), {
+  const opened = connection;
+  return new EngineModel(opened, () => measuredDevices(opened.info), {
     ...text,
     hangSeconds,
   });
@@ -171,6 +178,9 @@ function checkOpenOptions(options: OpenOptions): void {
   }
   if (onProgress !== undefined && typeof onProgress !== "function") {
     throw wrongArgument("onProgress", onProgress, "a function");
+  }
+  if (options.onWarning !== undefined && typeof options.onWarning !== "function") {
+    throw wrongArgument("onWarning", options.onWarning, "a function");
   }
 }
 

@@ -103,6 +103,11 @@ export interface OpenOptions {
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
+  /**
+   * Called with what shows only while the model computes, each sentence once: values that leave the range of F16.
+   * ModelInfo.warnings has it from then on.
+   */
+  onWarning?: (warning: string) => void;
 }
 
 /** Which CPUs compute threads are bound to, as llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. */

@@ -9,6 +9,9 @@ import type { DType } from "../dtypes/dtype.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
+import type { Widened } from "../graph/reference-memory.ts";
+
+export type { Widened } from "../graph/reference-memory.ts";
 
 /** What a backend keeps of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
 export interface KvCacheOptions {
@@ -227,6 +230,12 @@ export interface Backend {
    * changed. Optional: where the system gives memory when it is first written to.
    */
   growKv?(blocks: readonly number[]): Promise<void>;
+
+  /**
+   * Activations that stayed float32 in some batch, because the type beside their weight cannot hold them: the first of them.
+   * Asked after every batch. Optional: a backend may have none.
+   */
+  widened?(): Widened | undefined;
 
   memory(): MemoryUse;
   /** Where each layer is computed, in order. Optional: where all layers are computed here. */

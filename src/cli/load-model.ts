@@ -48,6 +48,7 @@ export async function openModel(
       ...openOptions(flags),
       ...(signal && { signal }),
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
+      onWarning: (warning) => sayWarnings({ warnings: [warning] }, context),
     });
     bar.done();
     sayWarnings(model.info, context);

@@ -53,6 +53,11 @@ export class Connection {
     return this.#info;
   }
 
+  /** Something that showed while the model computed: it is part of its facts from now on. */
+  warn(warning: string): void {
+    this.#info = { ...this.#info, warnings: [...(this.#info.warnings ?? []), warning] };
+  }
+
   call: EngineLine["call"] = async (method, params, options) => {
     this.#check();
     return await this.#line.call(method, params, options);

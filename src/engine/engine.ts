@@ -12,7 +12,7 @@ import type {
   ModelInfo,
   ProfileReport,
 } from "../api/api.ts";
-import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
+import type { Backend, KvCacheOptions, LayerPlace, Widened } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
@@ -111,6 +111,9 @@ export class Engine {
   readonly #backend: Backend;
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
+  /** Called with what shows only while it computes. */
+  onWarning: ((warning: string) => void) | undefined;
+  #isWidened = false;
   #disposed = false;
 
   private constructor(
@@ -142,6 +145,7 @@ export class Engine {
       promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
+      onBatch: () => this.#checkWidened(),
       laps: options.laps,
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
     });
@@ -233,6 +237,15 @@ export class Engine {
     };
   }
 
+  /** Says once that activations stayed float32. */
+  #checkWidened(): void {
+    if (this.#isWidened) return;
+    const widened = this.#backend.widened?.();
+    if (!widened) return;
+    this.#isWidened = true;
+    this.onWarning?.(widenedText(widened));
+  }
+
   /** Without what only some backends say of it. */
   #memoryHeld(): MemoryHeld {
     const { weightBytes, kvBytes, workBytes } = this.#backend.memory();
@@ -273,6 +286,11 @@ export class Engine {
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the engine");
   }
+}
+
+/** Which value left the range of which type beside which weight, and what was done. */
+function widenedText({ value, weight, dtype, largest }: Widened): string {
+  return `"${value}" reaches ${largest.toPrecision(4)}, which ${dtype} cannot hold: beside ${weight} it is not rounded to ${dtype}, as in llama.cpp, but stays f32 where it leaves the range`;
 }
 
 /** Prompt tokens in a batch while others decode, on a machine that was not measured. */

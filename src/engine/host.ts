@@ -132,6 +132,7 @@ class Host {
       const progress = (loadedBytes: number, totalBytes: number) =>
         emit({ loadedBytes, totalBytes });
       this.#engine = await this.#environment.load(request, { progress, check });
+      this.#engine.onWarning = (warning) => this.#post({ id: 0, kind: "warning", warning });
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },

@@ -1,7 +1,7 @@
 // Finds out why a model computed NaN or infinite logits, by computing the same tokens again and checking every value.
 // It runs only after such logits were found, so ordinary batches pay nothing.
 //
-// The usual reason: with F16 weights, activations are rounded to F16 as in llama.cpp, and overflow beyond 65504.
+// Activations beyond 65504 beside F16 weights are no reason: they stay float32 (Backend.widened), within what kernels can hold.
 
 import type { Tap } from "../backends/backend.ts";
 import { ModelError } from "../base/errors.ts";
@@ -125,7 +125,7 @@ function sentence(
   const read = overflows.find((overflow) => overflow.value.id === matmul?.x.id);
   if (read && matmul) {
     const { weight } = matmul;
-    return `the model's values leave what ${read.dtype.name} can hold: "${read.value.name}" reaches ${read.largest}, and beside ${weight.name} (${weight.dtype.name}) it is rounded to ${read.dtype.name}, as in llama.cpp; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`;
+    return `the model's values leave what kernels for ${weight.dtype.name} weights can hold: "${read.value.name}" reaches ${read.largest} beside ${weight.name}; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`;
   }
   const kept = overflows.at(-1);
   if (kept && node?.op === "attention") {

@@ -193,6 +193,7 @@ export const SHARED_WORDS: number = ABORT_FLAGS + 1;
 
 export type FromEngine =
   | { id: 0; kind: "pong" }
+  | { id: 0; kind: "warning"; warning: string }
   | { id: number; kind: "event"; event: unknown }
   | { id: number; kind: "result"; result: unknown }
   | { id: number; kind: "error"; error: ErrorFacts };

@@ -56,6 +56,8 @@ export interface LineOptions {
   onDeath?: (error: WorkerError) => void;
   /** Called when the thread takes no more requests: it died, or was disposed of. */
   onEnd?: () => void;
+  /** Called with what the thread says without having been asked. */
+  onWarning?: (warning: string) => void;
 }
 
 /** How often isAlive() checks for a sign of life. */
@@ -74,6 +76,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
   readonly #onEnd: (() => void) | undefined;
+  readonly #onWarning: ((warning: string) => void) | undefined;
 
   constructor(thread: EngineThread, options: LineOptions = {}) {
     const { what = "the engine's thread", advice = "Open the model again" } = options;
@@ -81,6 +84,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     const flags = this.#flags;
     this.#thread = thread;
     this.#onEnd = options.onEnd;
+    this.#onWarning = options.onWarning;
     const die = (error: WorkerError): void => {
       if (this.#closed) return;
       onDeath(error); // first, so that a retry finds another thread
@@ -193,6 +197,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
   #receive(message: FromEngine): void {
     this.#watch.hear();
     if (message.kind === "pong") return;
+    if (message.kind === "warning") {
+      this.#onWarning?.(message.warning);
+      return;
+    }
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     if (message.kind === "event") {

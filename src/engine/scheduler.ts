@@ -41,6 +41,8 @@ export interface SchedulerParts {
   readonly tokenTile: number;
   /** Makes room for the state of `count` more tokens of a sequence, or throws. */
   makeRoom(sequence: Sequence, count: number): void;
+  /** Called after each batch. */
+  onBatch?(): void;
   readonly laps: Laps | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
   readonly turn?: CoreTurn | undefined;
@@ -210,6 +212,7 @@ export class Scheduler {
     } finally {
       turn?.release();
     }
+    this.#parts.onBatch?.();
     this.batches++;
     this.batchSequences += entries.length;
     laps?.lap(phase, "batch");

@@ -33,7 +33,7 @@ export function matmulId(node: NodeOf<"matmul_id">, batch: Batch, memory: Refere
   const slots = node.routes.cols / 2;
   const perToken = node.x.cols / k; // rows of x for each token: 1, or one for each slot
   const rows = rowCount(node.out, batch);
-  const x = roundActivations(memory.value(node.x), rows * perToken, k, weight.activation, memory);
+  const x = roundActivations(node, rows * perToken, k, memory);
   const source = weight.floats ?? memory.row;
   for (let pair = 0; pair < rows * slots; pair++) {
     const [t, slot] = [Math.floor(pair / slots), pair % slots];

@@ -35,6 +35,17 @@ export function widestActivations({ nodes }: Graph): number {
   return Math.max(0, ...multiplied);
 }
 
+/** The first row of activations that stayed float32, because the type beside the weight cannot hold it. */
+export interface Widened {
+  /** The name of the value, and of the weight that it was multiplied with. */
+  readonly value: string;
+  readonly weight: string;
+  /** The type that it would have been rounded to. */
+  readonly dtype: string;
+  /** The value of the largest magnitude. */
+  readonly largest: number;
+}
+
 /** The KV cache, in blocks of 32 tokens. */
 export interface KvStore {
   readonly dtype: DType;
@@ -75,6 +86,8 @@ export interface ReferenceMemory {
   readonly values: Float32Array;
   /** [longest context] */
   readonly scores: Float32Array;
+  /** Set by the first op whose activations stayed float32. */
+  widened?: Widened | undefined;
 }
 
 export function rowCount(value: Value, batch: Batch): number {
@@ -101,22 +114,46 @@ export function vector(memory: ReferenceMemory, weight: Weight): Float32Array {
   return memory.row;
 }
 
-/** x itself, or each row quantized to `dtype` and back, in scratch memory: [rows, cols]. */
+/**
+ * x itself, or each row quantized to the weight's activation type and back, in scratch memory: [rows, cols]. A row that
+ * leaves the range of a float type stays as it is, whatever the other rows are: a text must not depend on its batch.
+ */
 export function roundActivations(
-  x: Float32Array,
+  node: { readonly x: Value; readonly weight: Weight },
   rows: number,
   cols: number,
-  dtype: DType | undefined,
   memory: ReferenceMemory,
 ): Float32Array {
+  const x = memory.value(node.x);
+  const dtype = memory.weight(node.weight).activation;
   if (!dtype) return x;
   const { packed, rounded } = memory;
   const blocks = cols / dtype.blockElems;
   for (let t = 0; t < rows; t++) {
     dtype.quantize!(x, t * cols, packed, 0, blocks);
     dtype.dequantize(packed, 0, rounded, t * cols, blocks);
+    if (dtype.blockElems > 1 || !hasInfinity(rounded, t * cols, cols)) continue;
+    rounded.set(x.subarray(t * cols, (t + 1) * cols), t * cols);
+    const largest = largestOf(x, t * cols, cols);
+    if (!Number.isFinite(largest)) continue; // it was infinite before
+    const { name: value } = node.x;
+    memory.widened ??= { value, weight: node.weight.name, dtype: dtype.name, largest };
   }
   return rounded;
+}
+
+function hasInfinity(x: Float32Array, at: number, n: number): boolean {
+  for (let i = at; i < at + n; i++) if (Math.abs(x[i]!) === Number.POSITIVE_INFINITY) return true;
+  return false;
+}
+
+/** The value of the largest magnitude; NaN if there is one. */
+export function largestOf(x: Float32Array, at: number, n: number): number {
+  let largest = 0;
+  for (let i = at; i < at + n; i++) {
+    if (Math.abs(x[i]!) > Math.abs(largest) || Number.isNaN(x[i]!)) largest = x[i]!;
+  }
+  return largest;
 }
 
 /** Sum of a[i] * b[i], in four partial sums, since a single one would wait for each addition. */

@@ -253,14 +253,25 @@ for (const target of targets) {
       const arena = lowered(kernel);
       const x = arena.f32(values);
       const out = arena.f32(x.length);
-      arena.call(x.byteOffset, out.byteOffset, x.length);
+      const largest = arena.f32(1);
+      arena.call(x.byteOffset, out.byteOffset, x.length, largest.byteOffset);
       const bytes = new Uint8Array(2 * x.length);
       const want = new Float32Array(x.length);
       dtype.quantize!(x, 0, bytes, 0, x.length);
       dtype.dequantize(bytes, 0, want, 0, x.length);
       expect(out).toEqual(want);
-      arena.call(x.byteOffset, x.byteOffset, x.length);
+      arena.call(x.byteOffset, x.byteOffset, x.length, largest.byteOffset);
       expect(x).toEqual(want); // in place
+      // The largest magnitude, once rounded.
+      const finite = values.filter((value) => Math.abs(value) < 65520);
+      for (const [beyond, most] of [
+        [[], 65504],
+        [[-65520], name === "f16" ? Number.POSITIVE_INFINITY : 65536],
+      ] as const) {
+        const some = arena.f32([...beyond, ...finite].slice(0, 2032));
+        arena.call(some.byteOffset, some.byteOffset, some.length, largest.byteOffset);
+        expect(largest[0]).toBe(name === "f16" ? most : 65536);
+      }
       arena.checkGuards();
     });
 

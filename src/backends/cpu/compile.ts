@@ -11,6 +11,7 @@ import type { CompileOptions } from "./compile-options.ts";
 import { type CachePlace, placeCache } from "./memory/cache-place.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
 import { WIDE_QUERIES } from "./ops/attention-passes.ts";
+import type { Roundings } from "./ops/matmul-activations.ts";
 import { MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import { type Chosen, isMatmul, type MatmulCompiler } from "./ops/matmul-node.ts";
 import type { InstructionLike } from "./ops/op.ts";
@@ -33,6 +34,8 @@ export interface Compiled {
   readonly slots: readonly number[];
   readonly cache: CachePlace;
   readonly choices: readonly Chosen[];
+  /** undefined: no activations are rounded as floats. */
+  readonly roundings: Roundings | undefined;
   /** What computes each node, and why, for --explain. */
   readonly explain: readonly string[];
 }
@@ -100,6 +103,7 @@ class Compiler implements MatmulCompiler {
       slots: this.#slots,
       cache: this.#cache,
       choices: this.#matmuls.choices,
+      roundings: this.#matmuls.roundings,
       explain: this.#explain,
     };
   }

@@ -29,6 +29,7 @@ import {
   type Tap,
   type TuningControls,
   type WeightReader,
+  type Widened,
 } from "../backend.ts";
 import { hostTransfer } from "../host-transfer.ts";
 import type { Compiled } from "./compile.ts";
@@ -289,6 +290,17 @@ export class CpuBackend implements Backend {
     const { plan, reference } = this.#ready();
     const value = outputNamed(plan.graph, output);
     target.set(reference.value(value).subarray(row * value.cols, (row + 1) * value.cols));
+  }
+
+  widened(): Widened | undefined {
+    const { compiled, arena, reference } = this.#ready();
+    const { roundings } = compiled;
+    if (!roundings) return reference.widened;
+    const { i32, f32 } = arena.views;
+    const { record, rounded } = roundings;
+    const number = i32[record / 4]!;
+    if (number === 0) return reference.widened;
+    return { ...rounded[number - 1]!, largest: f32[record / 4 + 1]! };
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

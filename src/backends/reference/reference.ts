@@ -34,6 +34,7 @@ import {
   type RunOptions,
   type StateTransfer,
   type WeightReader,
+  type Widened,
 } from "../backend.ts";
 import { hostTransfer } from "../host-transfer.ts";
 
@@ -120,6 +121,10 @@ export class ReferenceBackend implements Backend {
     const memory = this.#ready();
     const value = outputNamed(memory.plan.graph, output);
     target.set(memory.value(value).subarray(row * value.cols, (row + 1) * value.cols));
+  }
+
+  widened(): Widened | undefined {
+    return this.#ready().widened;
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

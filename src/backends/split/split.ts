@@ -27,6 +27,7 @@ import type {
   StateTransfer,
   TuningControls,
   WeightReader,
+  Widened,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
@@ -155,6 +156,14 @@ export class SplitBackend implements Backend {
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
     return this.#last.read(output, row, target);
+  }
+
+  widened(): Widened | undefined {
+    for (const backend of this.#inUse) {
+      const widened = backend.widened?.();
+      if (widened) return widened;
+    }
+    return undefined;
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

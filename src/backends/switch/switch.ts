@@ -28,6 +28,7 @@ import {
   type RunOptions,
   type StateTransfer,
   type WeightReader,
+  type Widened,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
@@ -206,6 +207,14 @@ export class SwitchBackend implements Backend {
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
     const place = this.#ready().outputs[row]!;
     return this.#sides[(place & 1) as Side].read(output, place >> 1, target);
+  }
+
+  widened(): Widened | undefined {
+    for (const backend of this.#sides) {
+      const widened = backend.widened?.();
+      if (widened) return widened;
+    }
+    return undefined;
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

@@ -3,7 +3,8 @@
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import type { Rows } from "../../../graph/graph.ts";
-import { perRow, rowCount } from "../executor.ts";
+import { largestOf } from "../../../graph/reference-memory.ts";
+import { type ExecutorContext, perRow, rowCount } from "../executor.ts";
 import type { ActivationVariant, ChoiceTable } from "./matmul-data.ts";
 import { chosen } from "./matmul-run.ts";
 import { area, type InstructionDef, mappedRows } from "./op.ts";
@@ -44,34 +45,78 @@ export const quantize: InstructionDef<Quantize> = {
   },
 };
 
+/**
+ * Rounds rows to a type and back. A row that leaves the range of the type stays float32, whatever the other rows are, and
+ * the first such row is recorded.
+ */
 export interface Round {
   readonly op: "round";
   readonly rows: Rows;
+  /** kernel(x, out, n, largest); undefined: plain TypeScript. */
+  readonly kernel: string | undefined;
   readonly dtype: string;
   readonly x: number;
   readonly out: number;
+  /** Columns of a row, and of a row of a matrix: a row may have several, one for each expert. */
   readonly cols: number;
-  /** One row of `dtype` for each thread. */
+  readonly part: number;
+  /** Room for a row of `dtype`, or for what the kernel reports, for each thread. */
   readonly scratch: number;
   readonly scratchBytes: number;
+  /** i32: the number of the first instruction that kept a row; f32: the largest value of that row. */
+  readonly record: number;
+  readonly number: number;
 }
 
 export const round: InstructionDef<Round> = {
   access: mappedRows(),
-  kernels: () => [],
-  code: "wasm",
+  kernels: ({ kernel }) => (kernel === undefined ? [] : [kernel]),
+  code: ({ part }) => [part],
 
   execute(i, c) {
-    const dtype = dtypeByName(i.dtype)!;
-    const blocks = i.cols / dtype.blockElems;
-    const { u8, f32 } = c.views;
-    const at = i.scratch + c.thread * i.scratchBytes;
-    const scratch = u8.subarray(at, at + i.scratchBytes);
-    const rowAt = (base: number, row: number) =>
-      f32.subarray(base / 4 + row * i.cols, base / 4 + (row + 1) * i.cols);
+    const roundPart = i.kernel === undefined ? roundPlainly(i, c) : roundByKernel(i, c);
     return perRow(c, i.rows, (row) => {
-      dtype.quantize!(rowAt(i.x, row), 0, scratch, 0, blocks);
-      dtype.dequantize(scratch, 0, rowAt(i.out, row), 0, blocks);
+      for (let at = row * i.cols; at < (row + 1) * i.cols; at += i.part) {
+        if (roundPart(at) === Number.POSITIVE_INFINITY) keepPart(i, c, at);
+      }
     });
   },
 };
+
+/** Rounds the part that begins with value `at`, and returns the largest magnitude of the result. */
+type RoundPart = (at: number) => number;
+
+function roundByKernel(i: Round, c: ExecutorContext): RoundPart {
+  const kernel = c.kernels[i.kernel!]!;
+  const { f32 } = c.views;
+  const largest = i.scratch + c.thread * i.scratchBytes;
+  return (at) => {
+    kernel(i.x + at * 4, i.out + at * 4, i.part, largest);
+    return f32[largest / 4]!;
+  };
+}
+
+function roundPlainly(i: Round, c: ExecutorContext): RoundPart {
+  const dtype = dtypeByName(i.dtype)!;
+  const blocks = i.part / dtype.blockElems;
+  const { u8, f32 } = c.views;
+  const first = i.scratch + c.thread * i.scratchBytes;
+  const scratch = u8.subarray(first, first + i.scratchBytes);
+  const isFloat = dtype.blockElems === 1;
+  return (at) => {
+    dtype.quantize!(f32, i.x / 4 + at, scratch, 0, blocks);
+    dtype.dequantize(scratch, 0, f32, i.out / 4 + at, blocks);
+    return isFloat ? Math.abs(largestOf(f32, i.out / 4 + at, i.part)) : 0;
+  };
+}
+
+/** Leaves a part as it was. */
+function keepPart(i: Round, { views: { f32, i32 } }: ExecutorContext, at: number): void {
+  const [from, to] = [i.x / 4 + at, i.out / 4 + at];
+  f32.copyWithin(to, from, from + i.part);
+  const record = i.record / 4;
+  if (i32[record] !== 0) return;
+  const largest = largestOf(f32, from, i.part);
+  if (!Number.isFinite(largest)) return; // it was infinite before
+  if (Atomics.compareExchange(i32, record, 0, i.number) === 0) f32[record + 1] = largest;
+}

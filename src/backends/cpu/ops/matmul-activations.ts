@@ -9,8 +9,8 @@ import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import { type MatmulChoice, matmulVariants } from "../../../kernels/matmul-variants.ts";
 import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
 import { activationBlockBytes } from "../../../kernels/ops/packed/packed.ts";
+import type { Widened } from "../../backend.ts";
 import type { Quantize, Round } from "./activations.ts";
-import type { Unary } from "./elementwise.ts";
 import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
 import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
 import type { ExpertMatmul } from "./matmul-data.ts";
@@ -30,6 +30,14 @@ interface ExpertActivations {
   readonly of: Pick<ExpertMatmul, "groups" | "perToken" | "pairBytes" | "direct">;
 }
 
+type RoundedValue = Pick<Widened, "value" | "weight" | "dtype">;
+
+/** What `round` instructions round, and where the first that keeps a row is recorded (activations.ts). */
+export interface Roundings {
+  readonly record: number;
+  readonly rounded: readonly RoundedValue[];
+}
+
 export class MatmulActivations {
   readonly #c: MatmulCompiler;
   /** By the kind of their contents: all layers share them. */
@@ -37,8 +45,20 @@ export class MatmulActivations {
   /** Areas that all matmuls share, with a part for each thread. */
   readonly #scratch = new Map<string, number>();
 
+  /** What `round` instructions round, by their number - 1. */
+  readonly #rounded: RoundedValue[] = [];
+  /** Where the first of them that keeps a row is recorded. */
+  #record: number | undefined;
+
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
+  }
+
+  /** undefined: nothing is rounded. */
+  get roundings(): Roundings | undefined {
+    return this.#record === undefined
+      ? undefined
+      : { record: this.#record, rounded: this.#rounded };
   }
 
   /** Forgets what was prepared from a slot, whose value is overwritten. */
@@ -67,13 +87,25 @@ export class MatmulActivations {
       throw new ModelError(`${weight.name}: no type "${activation}" to round to`);
     const rowBytes = this.longestRow() * 4;
     const bytes = this.#c.rows * rowBytes;
-    return this.#once(`floats as ${activation}`, bytes, x, undefined, (out): Unary | Round => {
-      const from = { rows: x.rows, x: this.#c.address(x), out, cols: x.cols };
+    return this.#once(`floats as ${activation}`, bytes, x, undefined, (out): Round => {
       const kernel = `round_${activation}`;
-      if (this.#c.hasKernel(kernel)) return { op: "unary", ...from, kernel, argument: 0 };
       const scratchBytes = rowBytes + 64;
-      const scratch = this.perThread("rounding", scratchBytes);
-      return { op: "round", ...from, dtype: activation, scratch, scratchBytes };
+      this.#rounded.push({ value: x.name, weight: weight.name, dtype: activation });
+      this.#record ??= this.#c.options.arena.allocate(8, "work", "activations that stayed floats");
+      return {
+        op: "round",
+        rows: x.rows,
+        kernel: this.#c.hasKernel(kernel) ? kernel : undefined,
+        dtype: activation,
+        x: this.#c.address(x),
+        out,
+        cols: x.cols,
+        part: weight.shape.at(-1)!,
+        scratch: this.perThread("rounding", scratchBytes),
+        scratchBytes,
+        record: this.#record,
+        number: this.#rounded.length,
+      };
     });
   }
 
@@ -149,9 +181,7 @@ export class MatmulActivations {
     bytes: number,
     holds: Value,
     routes: Value | undefined,
-    prepare: (
-      out: number,
-    ) => Quantize | Unary | Round | QuantizeExperts | GatherExperts | GroupExperts,
+    prepare: (out: number) => Quantize | Round | QuantizeExperts | GatherExperts | GroupExperts,
   ): number {
     let prepared = this.#prepared.get(key);
     if (!prepared) {

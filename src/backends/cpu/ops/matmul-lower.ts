@@ -17,7 +17,7 @@ import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { floatPanelsFor } from "../memory/float-panels.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
 import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
-import { MatmulActivations } from "./matmul-activations.ts";
+import { MatmulActivations, type Roundings } from "./matmul-activations.ts";
 import {
   type ExpertMatmul,
   GROUP_PANELS,
@@ -185,6 +185,10 @@ export class MatmulLowering {
     const chosen = { choice, table };
     this.#chosen.set(key, chosen);
     return chosen;
+  }
+
+  get roundings(): Roundings | undefined {
+    return this.#activations.roundings;
   }
 
   /** The choices to write into their tables, once there is memory. */

@@ -1,5 +1,6 @@
 // round_f16, round_bf16: n float32 values rounded to the nearest f16 or bf16 (ties to even), stored as float32. Activations
-// are rounded in this way for matmuls with weights of these types. In place allowed.
+// are rounded in this way for matmuls with weights of these types. In place allowed. The largest magnitude among the results is
+// stored, too: where it is infinite, the type cannot hold the values.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
@@ -35,6 +36,13 @@ function roundKernel(name: string, width: number, round: Round): Kernel {
   const x = stream(k, k.param("ptr", "x"));
   const out = stream(k, k.param("ptr", "out"));
   const n = k.param("i32", "n");
-  forEachVector(k, n, 2, [x, out], (i) => store(k, out, i, round(k, load(k, x, i), out, i)));
+  const largestAt = k.param("ptr", "largest");
+  const largest = k.variable(k.op("f32v.const", [], 0), "largest");
+  forEachVector(k, n, 2, [x, out], (i) => {
+    const rounded = round(k, load(k, x, i), out, i);
+    store(k, out, i, rounded);
+    k.update(largest, "f32v.max", [largest, k.op("f32v.abs", [rounded])]);
+  });
+  k.op("f32.store", [largestAt, k.op("f32v.hmax", [largest])]);
   return k.finish();
 }
