@@ -237,6 +237,13 @@ export interface Backend {
    */
   widened?(): Widened | undefined;
 
+  /**
+   * From the next batch on, activations that the type beside their weight cannot hold stay float32, as `widened` says; false: that
+   * is so already, or would change nothing. Called when logits are not finite; what was computed before is to be computed again.
+   * Optional: where batches do it by themselves.
+   */
+  widen?(): Promise<boolean>;
+
   memory(): MemoryUse;
   /** Where each layer is computed, in order. Optional: where all layers are computed here. */
   placement?(): readonly LayerPlace[];

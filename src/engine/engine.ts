@@ -113,6 +113,8 @@ export class Engine {
   readonly #scheduler: Scheduler;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
+  /** How often widen() has changed something: state from before may hold values that are not finite. */
+  widenings = 0;
   #isWidened = false;
   #disposed = false;
 
@@ -241,9 +243,27 @@ export class Engine {
   #checkWidened(): void {
     if (this.#isWidened) return;
     const widened = this.#backend.widened?.();
-    if (!widened) return;
+    if (widened) this.#sayWidened(widened);
+  }
+
+  #sayWidened(widened: Widened): void {
+    if (this.#isWidened) return;
     this.#isWidened = true;
     this.onWarning?.(widenedText(widened));
+  }
+
+  /** Computes with float32 activations where they leave a type's range, from now on; false: nothing changed. */
+  async widen(widened: Widened): Promise<boolean> {
+    this.#alive();
+    if (!(await this.#backend.widen?.())) return false;
+    this.widenings++;
+    this.#sayWidened(widened);
+    return true;
+  }
+
+  /** Drops the state of ended sequences: it may hold values that are not finite. */
+  forgetPrefixes(): void {
+    this.#room.prefixes.clear();
   }
 
   /** Without what only some backends say of it. */

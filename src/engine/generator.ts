@@ -14,7 +14,7 @@ import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "./engine.ts";
-import { explained, NonsenseError } from "./nonsense.ts";
+import { NonsenseError, overcome } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
@@ -64,11 +64,26 @@ export async function generate(
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
 
-  const running = await openSequence(engine, request, maxTokens, control);
+  let running = await openSequence(engine, request, maxTokens, control);
   if (!running) return nothingGenerated(engine, tokens, control.now() - arrived);
-  const { sequence } = running;
+  let { sequence } = running;
+  let { widenings } = engine;
   const started = control.now();
-  let nonsense: NonsenseError;
+  /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
+  const recover = async (error: unknown): Promise<boolean> => {
+    if (!(error instanceof NonsenseError)) throw error;
+    const all = [...tokens, ...tokenIds];
+    if (running) engine.close(running);
+    running = undefined;
+    await overcome(error, engine, { tokens: all, widenings }, control);
+    widenings = engine.widenings;
+    const left = maxTokens - tokenIds.length;
+    running = await openSequence(engine, { tokens: all, options }, left, control);
+    if (!running) return false;
+    sequence = running.sequence;
+    reuse(sequence, all);
+    return await prefill(engine, running, all, { control, logits, onBatch: undefined });
+  };
   try {
     const cachedTokens = reuse(sequence, tokens);
     let stopReason: StopReason | undefined;
@@ -100,7 +115,13 @@ export async function generate(
         break;
       }
       const sampling = control.now();
-      const sampled = sampler.sample(logits);
+      let sampled: SampledToken;
+      try {
+        sampled = sampler.sample(logits);
+      } catch (error) {
+        if (!(await recover(error))) stopReason = "aborted";
+        continue;
+      }
       sampler.accept(sampled.id);
       sampleMs += control.now() - sampling;
       sampledTokens++;
@@ -120,7 +141,7 @@ export async function generate(
       else if (sequence.length >= sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens) {
         next[0] = sampled.id;
-        await engine.advance(running, next, 0, oneToken).catch((error: unknown) => {
+        await engine.advance(running!, next, 0, oneToken).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
           stopReason = "aborted";
         });
@@ -152,13 +173,9 @@ export async function generate(
         }),
       },
     };
-  } catch (error) {
-    if (!(error instanceof NonsenseError)) throw error;
-    nonsense = error;
   } finally {
-    engine.close(running);
+    if (running) engine.close(running);
   }
-  throw await explained(nonsense, engine, [...tokens, ...tokenIds], control);
 }
 
 /** undefined if it was aborted while it waited for room. */
@@ -214,6 +231,8 @@ export async function computeLogits(
   }
   const logits = new Float32Array(engine.vocabSize);
   const positions: LogitsResult["positions"] = [];
+  const { widenings } = engine;
+  let isNonsense = false;
   const greedy: number[] = [];
   const best = bestOf(engine.vocabSize);
   const running = await engine.open({
@@ -226,7 +245,9 @@ export async function computeLogits(
   try {
     const note = async (_: number, read: ReadOutput) => {
       await read("logits", logits);
-      positions.push({ norm: norm(logits), top: best(logits, options.top) });
+      const size = norm(logits);
+      if (!Number.isFinite(size)) isNonsense = true;
+      positions.push({ norm: size, top: best(logits, options.top) });
     };
     for (let done = 0; done < tokens.length; ) {
       done += await engine.advance(running, tokens, done, { wants: always, onOutput: note, stop });
@@ -243,10 +264,30 @@ export async function computeLogits(
   } finally {
     engine.close(running);
   }
+  if (isNonsense && (await mayHelp(engine, [...tokens, ...greedy], widenings, control))) {
+    return await computeLogits(engine, tokens, options, control);
+  }
   const text = new TextOutput(engine, []);
   for (const id of greedy) text.push(id);
   text.end();
   return { tokens: [...tokens], positions, greedy, text: text.all };
+}
+
+/** Whether computing these tokens again may give finite logits. */
+async function mayHelp(
+  engine: Engine,
+  tokens: readonly number[],
+  widenings: number,
+  control: RunControl,
+): Promise<boolean> {
+  const error = new NonsenseError("logits that are not finite");
+  try {
+    await overcome(error, engine, { tokens, widenings }, control);
+    return true;
+  } catch (reason) {
+    if (reason === error || (reason as Error).cause === error) return false; // they are shown as they are
+    throw reason;
+  }
 }
 
 const always = () => true;

@@ -1,9 +1,10 @@
 // Finds out why a model computed NaN or infinite logits, by computing the same tokens again and checking every value.
 // It runs only after such logits were found, so ordinary batches pay nothing.
 //
-// Activations beyond 65504 beside F16 weights are no reason: they stay float32 (Backend.widened), within what kernels can hold.
+// Activations beyond 65504 beside F16 weights are no reason on the CPU, where such rows stay float32 at once (Backend.widened). A GPU
+// looks for them only when asked to, after they were found here (Backend.widen).
 
-import type { Tap } from "../backends/backend.ts";
+import type { Tap, Widened } from "../backends/backend.ts";
 import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -19,18 +20,41 @@ interface Control {
   breathe(): Promise<void>;
 }
 
+/** The tokens of a request whose logits were not finite, and when it began to compute them. */
+interface Computed {
+  readonly tokens: readonly number[];
+  /** Engine.widenings at that time. */
+  readonly widenings: number;
+}
+
 /**
- * The error with its reason, if one is found. The caller must have closed its own sequence, because this needs room,
- * too.
+ * Resolves if computing the tokens once more may help, because activations that a type cannot hold stay float32 from now on
+ * (Engine.widen); otherwise throws the error, with its reason if one is found. The caller must have closed its own sequence,
+ * because this needs room, too.
  */
-export async function explained(
+export async function overcome(
   error: NonsenseError,
+  engine: Engine,
+  { tokens, widenings }: Computed,
+  control: Control,
+): Promise<void> {
+  engine.forgetPrefixes();
+  if (engine.widenings > widenings) return; // another request did it meanwhile
+  const found = await findReason(engine, tokens, control);
+  if (found?.widened && (await engine.widen(found.widened))) {
+    engine.forgetPrefixes(); // the search left its own
+    return;
+  }
+  throw found ? new ModelError(found.reason, { cause: error }) : error;
+}
+
+async function findReason(
   engine: Engine,
   tokens: readonly number[],
   control: Control,
-): Promise<Error> {
-  const { tap, reason } = search(engine);
-  const isDone = () => control.aborted || reason() !== undefined;
+): Promise<Reason | undefined> {
+  const { tap, found } = search(engine);
+  const isDone = () => control.aborted || found() !== undefined;
   const running = await engine.open({
     tokens: [], // reused tokens would not be checked
     mayAdd: tokens.length,
@@ -49,8 +73,13 @@ export async function explained(
   } finally {
     engine.close(running);
   }
-  const found = reason();
-  return found === undefined ? error : new ModelError(found, { cause: error });
+  return found();
+}
+
+interface Reason {
+  readonly reason: string;
+  /** The activations that left their type's range, if that is the reason. */
+  readonly widened?: Widened | undefined;
 }
 
 /** A value that overflows in the type it is rounded to: results computed from it may be infinite. */
@@ -61,13 +90,13 @@ interface Overflow {
 }
 
 /** A tap that looks for the first value that is not finite, and its result. */
-function search({ graph, kvType }: Engine): { tap: Tap; reason(): string | undefined } {
+function search({ graph, kvType }: Engine): { tap: Tap; found(): Reason | undefined } {
   const nodeOf = new Map(graph.nodes.map((node) => [node.out?.id, node]));
   const roundings = roundingsOf(graph.nodes, kvType);
   const overflows: Overflow[] = [];
-  let reason: string | undefined;
+  let reason: Reason | undefined;
   const tap: Tap = (value, data) => {
-    if (reason !== undefined) return;
+    if (reason) return;
     const at = data.findIndex((each) => !Number.isFinite(each));
     if (at >= 0) {
       reason = sentence(nodeOf.get(value.id), value, data[at]!, overflows);
@@ -82,7 +111,7 @@ function search({ graph, kvType }: Engine): { tap: Tap; reason(): string | undef
       overflows.push({ value, largest, dtype });
     }
   };
-  return { tap, reason: () => reason };
+  return { tap, found: () => reason };
 }
 
 /** For each value, the types it is rounded to before it is used. */
@@ -119,19 +148,27 @@ function sentence(
   value: Value,
   found: number,
   overflows: readonly Overflow[],
-): string {
+): Reason {
   const name = `"${value.name}" holds ${found}`;
   const matmul = node?.op === "matmul" || node?.op === "matmul_id" ? node : undefined;
   const read = overflows.find((overflow) => overflow.value.id === matmul?.x.id);
   if (read && matmul) {
     const { weight } = matmul;
-    return `the model's values leave what kernels for ${weight.dtype.name} weights can hold: "${read.value.name}" reaches ${read.largest} beside ${weight.name}; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`;
+    const { value: x, largest, dtype } = read;
+    return {
+      reason: `the model's values leave what kernels for ${weight.dtype.name} weights can hold: "${x.name}" reaches ${largest} beside ${weight.name}; then ${name}. Use the model in another type: "lantern quantize" makes BF16, F32 and Q8_0`,
+      widened: { value: x.name, weight: weight.name, dtype: dtype.name, largest },
+    };
   }
   const kept = overflows.at(-1);
   if (kept && node?.op === "attention") {
-    return `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with kvType f32`;
+    return {
+      reason: `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with kvType f32`,
+    };
   }
   const weights = node ? weightsOf(node).map((weight) => weight.name) : [];
   const of = weights.length > 0 ? `, computed with ${weights.join(" and ")}` : "";
-  return `the model computed nonsense: ${name}${of}, and everything before it was finite. The weights are damaged, or a sum is beyond what a float holds`;
+  return {
+    reason: `the model computed nonsense: ${name}${of}, and everything before it was finite. The weights are damaged, or a sum is beyond what a float holds`,
+  };
 }

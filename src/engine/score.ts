@@ -14,7 +14,7 @@ import {
   summarizeLogits,
   writeLogprobRow,
 } from "./logprob-rows.ts";
-import { explained, NonsenseError } from "./nonsense.ts";
+import { NonsenseError, overcome } from "./nonsense.ts";
 
 export interface ScoreRequest {
   /** A window of text. */
@@ -41,6 +41,7 @@ export async function score(
   if (request.firstIsBos && addBos && bos !== undefined) read[0] = bos;
   const scores = new Scores(engine.vocabSize, request);
   let nonsense: NonsenseError | undefined;
+  const { widenings } = engine;
   const running = await engine.open({
     tokens: [], // logits of many positions are needed, so nothing is reused
     mayAdd: read.length,
@@ -62,8 +63,9 @@ export async function score(
   } finally {
     engine.close(running);
   }
-  if (nonsense) throw await explained(nonsense, engine, read, control);
-  return scores.result;
+  if (!nonsense) return scores.result;
+  await overcome(nonsense, engine, { tokens: read, widenings }, control);
+  return await score(engine, request, control);
 }
 
 /** Takes logits position by position and keeps the requested values. */

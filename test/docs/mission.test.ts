@@ -52,6 +52,10 @@ const rows: Readonly<Record<string, () => Shown>> = {
     prints: [/q8_0/i],
   }),
   R1: () => ({ test: "test/models/golden.test.ts", title: '"$prompt"' }),
+  R2: () => ({
+    quick: ["run", "-m", file.path, "-n", "1", "--weights", "f16", "--explain"],
+    prints: [/weights: 15 matrices held as f16, 0 as in the file/],
+  }),
   R3: () => ({ test: "test/cli/serve-models.test.ts", title: "-m twice serves both" }),
   R4: () => ({ test: "test/server/lantern-sessions.test.ts", title: "and kept over a restart" }),
   R5: () => ({

@@ -166,6 +166,11 @@ export class SplitBackend implements Backend {
     return undefined;
   }
 
+  async widen(): Promise<boolean> {
+    const done = await Promise.all(this.#inUse.map((backend) => backend.widen?.() ?? false));
+    return done.includes(true);
+  }
+
   copyKvBlock(from: number, to: number, group?: number): void {
     for (const { backend } of this.#ready().parts) backend.copyKvBlock(from, to, group);
   }

@@ -217,6 +217,11 @@ export class SwitchBackend implements Backend {
     return undefined;
   }
 
+  async widen(): Promise<boolean> {
+    const done = await Promise.all(this.#sides.map((backend) => backend.widen?.() ?? false));
+    return done.includes(true);
+  }
+
   copyKvBlock(from: number, to: number, group?: number): void {
     const { newest, plan } = this.#ready();
     for (const side of this.#sides) side.copyKvBlock(from, to, group);

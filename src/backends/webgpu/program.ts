@@ -48,6 +48,13 @@ export interface Program {
 /** By their text. Layers differ in their bindings, not in their text: each text is compiled once, all in parallel. */
 export type Pipelines = Map<string, Promise<GPUComputePipeline>>;
 
+export interface ProgramOptions {
+  /** Compute with the bits of this arithmetic; undefined: as fast as the GPU can. */
+  readonly exact: Arithmetic | undefined;
+  /** Rows of activations that half floats cannot hold stay as they are. No ops are fused then. */
+  readonly wide: boolean;
+}
+
 /** The groups of the layout, or each node alone. */
 export async function makeProgram(
   gpu: GpuDevice,
@@ -56,7 +63,7 @@ export async function makeProgram(
   tuning: Tuning,
   by: "groups" | "nodes",
   pipelines: Pipelines,
-  exact?: Arithmetic,
+  { exact, wide }: ProgramOptions,
 ): Promise<Program> {
   const { device } = gpu;
   const tables = new Map<Uint32Array, GPUBuffer>();
@@ -81,8 +88,8 @@ export async function makeProgram(
   };
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
   const lowered = exact
-    ? lowerPlanExactly(gpu.facts, layout, exact)
-    : lowerPlan(gpu.facts, layout, tuning, calls, by);
+    ? lowerPlanExactly(gpu.facts, layout, exact, wide)
+    : lowerPlan(gpu.facts, layout, tuning, calls, by, wide);
   const parts = await gpu.wait(
     Promise.all(
       lowered.map(async ({ nodes, kernels }) => ({
@@ -101,6 +108,7 @@ export function lowerPlan(
   tuning: Tuning,
   calls: MatrixCalls | undefined,
   by: "groups" | "nodes",
+  wide = false,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
   const shapes = tuning.matrices
     .map((shape) => fittingMatrices(shape, facts.workgroupStorageBytes))
@@ -117,9 +125,10 @@ export function lowerPlan(
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
     matrices: calls && shapes.length > 0 ? { shapes, calls } : undefined,
+    wide,
     rounded: {},
   };
-  return by === "groups"
+  return by === "groups" && !wide
     ? layout.groups.map((group) => ({ nodes: group.nodes, kernels: lowerGroup(group, context) }))
     : layout.plan.graph.nodes.map((node) => {
         return { nodes: [node], kernels: lowerNode(node, context) };
@@ -131,6 +140,7 @@ export function lowerPlanExactly(
   { packedDots, isSoftware }: GpuFacts,
   { plan, weights, batch, kv, kvFormat, context }: Layout,
   arithmetic: Arithmetic,
+  wide = false,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
   const { graph } = plan;
   return lowerExactly(graph, {
@@ -143,6 +153,7 @@ export function lowerPlanExactly(
     context,
     // A processor that plays a GPU takes them apart, and long to compile.
     packedDots: packedDots && !isSoftware,
+    wide,
     rounded: {},
   });
 }

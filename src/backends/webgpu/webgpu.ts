@@ -53,6 +53,7 @@ import { gpuTransfer } from "./transfer.ts";
 import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
+import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
 const HARDWARE_BATCH = 512;
@@ -101,6 +102,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #prepared: Prepared | undefined;
   /** The program that runs node by node, made by the first tap or batch without logits. */
   #byNodes: Promise<Program> | undefined;
+  /** Rows of activations that half floats cannot hold stay as they are; see widen(). */
+  #isWide = false;
   #disposed = false;
 
   /** Owns the GPU from now on: dispose() disposes of it. */
@@ -282,6 +285,23 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     prepared.times = this.#batchTimes(prepared.program);
   }
 
+  async widen(): Promise<boolean> {
+    const prepared = this.#ready();
+    const { layout, buffers } = prepared;
+    const rounds = layout.plan.graph.nodes.some(
+      (node) => (node.op === "matmul" || node.op === "matmul_id") && roundsToHalves(node.weight),
+    );
+    if (this.#isWide || !rounds) return false;
+    this.#isWide = true;
+    const program = await this.#makeProgram(layout, buffers, "groups");
+    this.#alive();
+    this.#byNodes = undefined;
+    prepared.program = program;
+    prepared.commands = this.#batchCommands(layout, buffers);
+    prepared.times = this.#batchTimes(program);
+    return true;
+  }
+
   profile(): BackendProfile | undefined {
     return this.#prepared?.times?.profile();
   }
@@ -412,7 +432,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   #makeProgram(layout: Layout, buffers: Buffers, by: "groups" | "nodes"): Promise<Program> {
-    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines, this.#exact);
+    const options = { exact: this.#exact, wide: this.#isWide };
+    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines, options);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {

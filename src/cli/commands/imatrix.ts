@@ -56,7 +56,7 @@ async function run(flags: ImatrixFlags, context: CliContext): Promise<void> {
       ...(contextSize !== undefined && { contextSize }),
       ...(flags.chunks !== undefined && { chunks: flags.chunks }),
       dataset: flags.file,
-      open,
+      open: { ...open, onWarning: (warning) => sayWarnings({ warnings: [warning] }, context) },
       replace: flags.force ?? false,
       signal,
       onOpen: (info) => {

@@ -153,7 +153,7 @@ async function measure(
       ...(flags.saveBase !== undefined && { saveBase: flags.saveBase }),
       parseSpecial: flags.special ?? false,
       replace: flags.force ?? false,
-      open,
+      open: { ...open, onWarning: (warning) => sayWarnings({ warnings: [warning] }, context) },
       signal,
       onOpen: (opened) => {
         info = opened;

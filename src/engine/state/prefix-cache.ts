@@ -71,6 +71,11 @@ export class PrefixCache {
     while (this.#kept.length > this.#most) this.evict();
   }
 
+  /** Drops all. */
+  clear(): void {
+    while (this.evict());
+  }
+
   /** Drops the least recently used sequence; false if there is none. */
   evict(): boolean {
     const oldest = this.#kept.shift();

@@ -7,7 +7,7 @@
 import type { NodeOf } from "../../../graph/graph.ts";
 import { nearestHalfText } from "../wgsl/halves.ts";
 import { float, type Kernel, LANES } from "../wgsl/kernel.ts";
-import { roundKernel, roundsActivations } from "../wgsl/round-activations.ts";
+import { roundKernel, roundsActivations, roundsToHalves } from "../wgsl/round-activations.ts";
 import { divideText } from "./arithmetic.ts";
 import { exactKernel, read, zero } from "./kernel.ts";
 import type { ExactContext } from "./op.ts";
@@ -21,14 +21,15 @@ export function activationPlaces(cols: number): { scales: number; sums: number }
 /** Matmuls of the same activations share the rounding of the first. */
 export function roundOnce(
   { x, weight }: Pick<NodeOf<"matmul">, "x" | "weight">,
-  { rounded }: ExactContext,
+  { rounded, wide }: ExactContext,
 ): Kernel[] {
   if (!roundsActivations(weight)) return [];
   const span = exactFormatOf(weight.dtype)?.packing.activationSpan;
   const activation = span === undefined ? weight.dtype.activation : `blocks of ${32 * span}`;
   if (rounded.value === x && rounded.activation === activation) return [];
   Object.assign(rounded, { value: x, activation });
-  return [span === undefined ? roundKernel(x, weight) : quantizeKernel(x, span)];
+  if (span !== undefined) return [quantizeKernel(x, span)];
+  return [roundKernel(x, weight, false, wide && roundsToHalves(weight))];
 }
 
 /** A lane rounds a block of 32; eight of them share a scale, or none. */

@@ -21,6 +21,8 @@ export interface ExactContext {
   readonly context: number;
   /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
+  /** Rows of activations that half floats cannot hold stay as they are. */
+  readonly wide: boolean;
   /** What the kernels of the nodes until now leave in the buffer of rounded activations. */
   readonly rounded: Rounded;
 }

@@ -15,9 +15,9 @@ export const route: GpuOp<"route"> = {
 export const matmulId: GpuOp<"matmul_id"> = {
   supports: ({ weight }) => readable(weight.dtype),
 
-  lower(node, { weights, rounded }) {
-    const own = weights.parts.get(node.weight.name)!;
+  lower(node, context) {
+    const own = context.weights.parts.get(node.weight.name)!;
     const kernels = own.map((_, part) => matmulIdKernel(node, own, part));
-    return [...roundOnce(node, 1, false, rounded), ...kernels];
+    return [...roundOnce(node, 1, false, context), ...kernels];
   },
 };

@@ -6,7 +6,12 @@ import { matmulKernel } from "../wgsl/matmul.ts";
 import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
 import { hasMatrices, matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
-import { fitsHalves, roundKernel, roundsActivations } from "../wgsl/round-activations.ts";
+import {
+  fitsHalves,
+  roundKernel,
+  roundsActivations,
+  roundsToHalves,
+} from "../wgsl/round-activations.ts";
 import type { GpuOp, LowerContext } from "./op.ts";
 import { readable } from "./readable.ts";
 
@@ -16,8 +21,10 @@ export const matmul: GpuOp<"matmul"> = {
   lower(node, context) {
     const { weight, x } = node;
     const own = context.weights.parts.get(weight.name)!;
-    const isTuned = laneDotOf(weight, context.workgroupBytes) !== undefined;
-    const { matrices } = context;
+    // The kernels for half floats stage them as such; the others read floats.
+    const isWide = context.wide && roundsToHalves(weight);
+    const isTuned = !isWide && laneDotOf(weight, context.workgroupBytes) !== undefined;
+    const matrices = isWide ? undefined : context.matrices;
     const onMatrices = matrices && hasMatrices(node, matrices) && fitsHalves(weight);
     const few = isTuned
       ? fusedMatmulKernels({ x, matmuls: [node] }, context)
@@ -27,12 +34,11 @@ export const matmul: GpuOp<"matmul"> = {
         ? matmulMatricesKernels(node, own, part, matrices)
         : [matmulKernel(node, own, part)],
     );
-    const { rounded } = context;
     if (!onMatrices) {
-      return [...roundOnce(node, isTuned ? MATVEC_TOKENS + 1 : 1, false, rounded), ...few, ...many];
+      return [...roundOnce(node, isTuned ? MATVEC_TOKENS + 1 : 1, false, context), ...few, ...many];
     }
-    const once = isTuned ? [] : roundOnce(node, 1, false, rounded);
-    return [...once, ...few, ...roundOnce(node, MATVEC_TOKENS + 1, true, rounded), ...many];
+    const once = isTuned ? [] : roundOnce(node, 1, false, context);
+    return [...once, ...few, ...roundOnce(node, MATVEC_TOKENS + 1, true, context), ...many];
   },
 };
 
@@ -41,14 +47,14 @@ export function roundOnce(
   { x, weight }: Pick<NodeOf<"matmul">, "x" | "weight">,
   minRows: number,
   halves: boolean,
-  rounded: LowerContext["rounded"],
+  { rounded, wide }: Pick<LowerContext, "rounded" | "wide">,
 ): Kernel[] {
   const { activation } = weight.dtype;
   if (!roundsActivations(weight)) return [];
   const isThere = rounded.value === x && rounded.activation === activation;
   if (isThere && rounded.minRows! <= minRows && rounded.halves === halves) return [];
   Object.assign(rounded, { value: x, activation, minRows, halves });
-  return [{ ...roundKernel(x, weight, halves), minRows }];
+  return [{ ...roundKernel(x, weight, halves, wide && roundsToHalves(weight)), minRows }];
 }
 
 /** The kernels of a fused matmul, one for each part of the weights. */

@@ -25,6 +25,8 @@ export interface LowerContext extends MatmulContext {
   readonly promptAttentionSize: number;
   /** The use of matrix units; undefined: there are none. */
   readonly matrices: Matrices | undefined;
+  /** Rows of activations that half floats cannot hold stay as they are. */
+  readonly wide: boolean;
   /** What is in the buffer of rounded activations after the nodes so far. */
   readonly rounded: Rounded;
 }

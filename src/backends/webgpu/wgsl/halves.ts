@@ -12,6 +12,22 @@ fn packHalves(values: vec2f) -> u32 {
   return pack2x16float(vec2f(nearestHalf(values.x), nearestHalf(values.y)));
 }`;
 
+/**
+ * With nearestHalfText: the same for activations, which become NaN where F16 cannot hold them. So do the logits then, and the
+ * batch is computed again by kernels that leave such rows as they are (Backend.widen).
+ */
+export const activationHalfText = `
+const LARGEST_HALF = 65504.0;
+fn activationHalf(value: f32) -> f32 {
+  let nearest = nearestHalf(value);
+  return bitcast<f32>(bitcast<u32>(nearest) | select(0u, 0x7fc00000u, abs(nearest) > LARGEST_HALF));
+}
+fn packActivations(values: vec2f) -> u32 {
+  let nearest = vec2f(nearestHalf(values.x), nearestHalf(values.y));
+  let beyond = select(vec2u(0u), vec2u(0x7e00u, 0x7e000000u), abs(nearest) > vec2f(LARGEST_HALF));
+  return pack2x16float(nearest) | beyond.x | beyond.y;
+}`;
+
 /** `fn half(bits: u32) -> f32`: what 16 bits stand for. */
 export const halfText = `fn half(bits: u32) -> f32 {
   let sign = (bits & 0x8000u) << 16u;

@@ -5,15 +5,16 @@
 
 import type { Value, Weight } from "../../../graph/graph.ts";
 import { activationText } from "./activations.ts";
-import { nearestHalfText } from "./halves.ts";
+import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 
 /** Single values, without a scale. */
 interface Rounding {
   /** The results are half floats. */
   readonly isHalf?: boolean;
-  /** WGSL of `fn rounded(values: vec4f) -> vec4f`. */
+  /** WGSL of `fn rounded(values: vec4f) -> vec4f`, and what it calls. */
   readonly body: string;
+  readonly declarations?: string;
 }
 
 /** Blocks of 8-bit quants with a scale. */
@@ -54,7 +55,8 @@ export function blockQuantsOf(activation: string): BlockQuants | undefined {
 const roundings: Readonly<Record<string, Rounding>> = {
   f16: {
     isHalf: true,
-    body: "return vec4f(nearestHalf(values.x), nearestHalf(values.y), nearestHalf(values.z), nearestHalf(values.w));",
+    body: "return vec4f(activationHalf(values.x), activationHalf(values.y), activationHalf(values.z), activationHalf(values.w));",
+    declarations: activationHalfText,
   },
   bf16: {
     body: `
@@ -72,19 +74,27 @@ export function fitsHalves({ dtype }: Weight): boolean {
   return dtype.activation in blockQuants || (roundings[dtype.activation]?.isHalf ?? false);
 }
 
-/** `halves`: the result is stored as half floats, two in a word, in the order of matrix-tiles.ts. */
-export function roundKernel(x: Value, weight: Weight, halves = false): Kernel {
+/** Whether activations become half floats beside this weight, which may not hold them. */
+export function roundsToHalves({ dtype }: Weight): boolean {
+  return roundings[dtype.activation]?.isHalf ?? false;
+}
+
+/**
+ * `halves`: the result is stored as half floats, two in a word, in the order of matrix-tiles.ts. `wide`: rows that half floats
+ * cannot hold stay as they are.
+ */
+export function roundKernel(x: Value, weight: Weight, halves = false, wide = false): Kernel {
   const { activation } = weight.dtype;
   const { cols } = x;
   const text = blockQuants[activation]
     ? quantText(blockQuants[activation])
-    : valueText(roundings[activation]!);
+    : valueText(roundings[activation]!, wide ? { cols, part: weight.shape.at(-1)! } : undefined);
   const stored = halves
     ? `let at = (group.y * ${cols}u + i) / 2u;
   if (i < ${cols}u) { result[at] = packHalves(values.xz); result[at + 1u] = packHalves(values.yw); }`
     : `for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`;
   return makeKernel({
-    name: `round to ${activation}${halves ? " in halves" : ""} [${cols}]`,
+    name: `round to ${activation}${halves ? " in halves" : ""}${wide ? ", or not" : ""} [${cols}]`,
     bindings: [
       { name: "x", type: cols % 4 === 0 ? "vec4f" : "f32", source: { kind: "value", value: x } },
       { name: "result", type: halves ? "u32" : "f32", source: { kind: "rounded" }, writes: true },
@@ -106,11 +116,40 @@ interface RoundText {
   readonly body: string;
 }
 
-function valueText({ body }: Rounding): RoundText {
+/** Columns of a row, and of a row of a matrix: a row may have several, one for each expert. */
+interface RowParts {
+  readonly cols: number;
+  readonly part: number;
+}
+
+/** `parts`: those with a value that is too large are not rounded. */
+function valueText({ body, declarations = "" }: Rounding, parts?: RowParts): RoundText {
+  const rounded = `${declarations}
+fn rounded(values: vec4f) -> vec4f { ${body} }`;
+  if (!parts) return { declarations: rounded, body: "values = rounded(values);" };
+  const { cols, part } = parts;
+  // The lanes of a workgroup look at a row together; where it has several parts, each lane at its own.
+  const isShared = part === cols;
+  const [first, from, step] = isShared
+    ? ["0u", "lane * 4u", LANES * 4]
+    : [`(min(i, ${cols - 1}u) / ${part}u) * ${part}u`, "0u", 4];
   return {
-    declarations: `
-fn rounded(values: vec4f) -> vec4f { ${body} }`,
-    body: "values = rounded(values);",
+    declarations: `${rounded}
+var<workgroup> magnitudes: array<f32, ${LANES}>;
+fn largestOf(values: vec4f) -> f32 {
+  let sizes = abs(values);
+  return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+}`,
+    body: `
+  let first = ${first};
+  var largest = 0.0;
+  for (var j = ${from}; j < ${part}u; j += ${step}u) {
+    largest = max(largest, largestOf(activation4(group.y, first + j)));
+  }
+  magnitudes[lane] = largest;
+  workgroupBarrier();
+  ${isShared ? `for (var j = 0u; j < ${LANES}u; j++) { largest = max(largest, magnitudes[j]); }` : ""}
+  if (nearestHalf(largest) <= LARGEST_HALF) { values = rounded(values); }`,
   };
 }
 

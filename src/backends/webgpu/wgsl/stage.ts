@@ -4,7 +4,7 @@
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type AttentionSplit, mergeText, partsText, splitBindings } from "./attention-split.ts";
-import { nearestHalfText } from "./halves.ts";
+import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
 import { type BlockQuants, blockQuantsOf } from "./round-activations.ts";
 import { type Exchange, TEAM } from "./teams.ts";
@@ -140,14 +140,14 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
 
 function halfText(quads: number, size: number): Stored {
   return {
-    declarations: `${nearestHalfText}
+    declarations: `${nearestHalfText}${activationHalfText}
 var<workgroup> staged: array<vec4u, ${quads / 2}>;`,
     body: (value) => `
   for (var quad = lane; quad < ${quads}u; quad += ${size}u) {
     let v = ${value("quad")};
     let at = (quad & 1u) * 2u;
-    staged[quad >> 1u][at] = packHalves(v.xy);
-    staged[quad >> 1u][at + 1u] = packHalves(v.zw);
+    staged[quad >> 1u][at] = packActivations(v.xy);
+    staged[quad >> 1u][at + 1u] = packActivations(v.zw);
   }`,
   };
 }
