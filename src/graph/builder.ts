@@ -34,6 +34,7 @@ export interface AttentionOptions {
   /** Default: true. */
   readonly causal?: boolean;
   readonly sinks?: Weight | undefined;
+  readonly alibi?: Weight | undefined;
 }
 
 export class GraphBuilder {
@@ -64,7 +65,12 @@ export class GraphBuilder {
   }
 
   embed(table: Weight, name: string): Value {
-    return this.#push("embed", { table }, name, "tokens", matrixCols(table));
+    return this.#push("embed", { table, by: "token" }, name, "tokens", matrixCols(table));
+  }
+
+  /** Learned positions: a row of the table for each. */
+  embedPositions(table: Weight, name: string): Value {
+    return this.#push("embed", { table, by: "position" }, name, "tokens", matrixCols(table));
   }
 
   rmsNorm(x: Value, weight: Weight, eps: number, name: string): Value {
@@ -74,7 +80,9 @@ export class GraphBuilder {
   }
 
   layerNorm(x: Value, weight: Weight, bias: Weight | undefined, eps: number, name: string): Value {
-    if (vectorSize(weight) !== x.cols) this.#mismatch(name, `norm of ${vectorSize(weight)}`, x);
+    const size = vectorSize(weight);
+    if (x.cols % size !== 0) this.#mismatch(name, `norm of ${size} values`, x);
+    if (bias && vectorSize(bias) !== size) throw notA(`vector of ${size}`, bias);
     return this.#push("layer_norm", { x, weight, bias, eps }, name, x.rows, x.cols);
   }
 
@@ -178,7 +186,7 @@ export class GraphBuilder {
   /** [tokens, heads * headDim] -> [tokens, heads * vHeadDim] */
   attention(q: Value, options: AttentionOptions, name: string): Value {
     const { state, heads, kvHeads, headDim, vHeadDim = headDim, scale, softcap } = options;
-    const { causal = true, sinks } = options;
+    const { causal = true, sinks, alibi } = options;
     if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
     const { kCols, vCols, window } = this.#kvState(state);
     const isFitting = kvHeads * headDim === kCols && kvHeads * vHeadDim === vCols;
@@ -189,13 +197,14 @@ export class GraphBuilder {
     }
     this.#checkPositive(name, "scale", scale);
     if (softcap !== undefined) this.#checkPositive(name, "softcap", softcap);
-    if (sinks && vectorSize(sinks) !== heads) {
+    for (const perHead of [sinks, alibi]) {
+      if (!perHead || vectorSize(perHead) === heads) continue;
       throw new ModelError(
-        `graph: ${this.#prefix}${name}: ${sinks.name} has ${vectorSize(sinks)} values, expected one for each of ${heads} heads`,
+        `graph: ${this.#prefix}${name}: ${perHead.name} has ${vectorSize(perHead)} values, expected one for each of ${heads} heads`,
       );
     }
     const shape = { q, state, heads, kvHeads, headDim, vHeadDim, scale };
-    const operands = { ...shape, window, softcap, causal, sinks };
+    const operands = { ...shape, window, softcap, causal, sinks, alibi };
     return this.#push("attention", operands, name, q.rows, heads * vHeadDim);
   }
 
@@ -339,6 +348,28 @@ export class GraphBuilder {
 
   scale(x: Value, factor: number, name: string): Value {
     return this.#push("scale", { x, factor }, name, x.rows, x.cols);
+  }
+
+  /** weight: as long as a row, as a part of it that repeats, or one value. */
+  mulWeight(x: Value, weight: Weight, name: string): Value {
+    const size = vectorSize(weight);
+    if (x.cols % size !== 0) this.#mismatch(name, `a weight of ${size} values`, x);
+    return this.#push("mul_weight", { x, weight }, name, x.rows, x.cols);
+  }
+
+  clamp(x: Value, limit: number, name: string): Value {
+    this.#checkPositive(name, "limit", limit);
+    return this.#push("clamp", { x, limit }, name, x.rows, x.cols);
+  }
+
+  xielu(x: Value, parameters: Omit<OpTable["xielu"], "x">, name: string): Value {
+    return this.#push("xielu", { x, ...parameters }, name, x.rows, x.cols);
+  }
+
+  temperature(x: Value, parameters: Omit<OpTable["temperature"], "x">, name: string): Value {
+    if (x.rows !== "tokens") this.#mismatch(name, "[tokens, n]", x);
+    this.#checkPositive(name, "span", parameters.span);
+    return this.#push("temperature", { x, ...parameters }, name, x.rows, x.cols);
   }
 
   softcap(x: Value, cap: number, name: string): Value {

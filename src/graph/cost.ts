@@ -88,8 +88,12 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     const pairs = s.tokens * context * n.heads;
     return {
       // Matmuls of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
-      ...opsOf(s.kv, pairs * 2 * (n.headDim + n.vHeadDim), pairs * (n.softcap ? 6 : 3)),
-      weightBytes: n.sinks ? weightBytes(n.sinks) : 0,
+      ...opsOf(
+        s.kv,
+        pairs * 2 * (n.headDim + n.vHeadDim),
+        pairs * ((n.softcap ? 6 : 3) + (n.alibi ? 2 : 0)),
+      ),
+      weightBytes: (n.sinks ? weightBytes(n.sinks) : 0) + (n.alibi ? weightBytes(n.alibi) : 0),
       kvBytes:
         context * (bytesFor(s.kv, n.kvHeads * n.headDim) + bytesFor(s.kv, n.kvHeads * n.vHeadDim)),
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
@@ -131,6 +135,10 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
   mul: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
   scale: (n, s) => elementwise(1, [n.x], n.out, s),
+  mul_weight: (n, s) => elementwise(1, [n.x], n.out, s, [n.weight]),
+  clamp: (n, s) => elementwise(2, [n.x], n.out, s),
+  xielu: (n, s) => elementwise(6, [n.x], n.out, s),
+  temperature: (n, s) => elementwise(1, [n.x], n.out, s),
   softcap: (n, s) => elementwise(3, [n.x], n.out, s),
   softmax: (n, s) => elementwise(5, [n.x], n.out, s),
   select: (n, s) => ({

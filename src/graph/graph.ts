@@ -49,8 +49,11 @@ export interface Rope {
   readonly magnitude: number;
 }
 
-/** silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; sigmoid(x) = 1 / (1 + e^-x); softplus(x) = ln(1 + e^x). */
-export type Activation = "silu" | "gelu" | "relu" | "sigmoid" | "softplus" | "exp";
+/**
+ * silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; relu_squared(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x);
+ * softplus(x) = ln(1 + e^x).
+ */
+export type Activation = "silu" | "gelu" | "relu" | "relu_squared" | "sigmoid" | "softplus" | "exp";
 
 /**
  * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits, or
@@ -71,11 +74,11 @@ export interface Routing {
 
 /** Attributes and operands of each op. The comments give the mathematics; T = rows. */
 export interface OpTable {
-  /** out[t] = table[token[t]]. */
-  embed: { table: Weight };
+  /** out[t] = table[token[t]], or table[position[t]]: learned positions. */
+  embed: { table: Weight; by: "token" | "position" };
   /** out = x / sqrt(mean(x^2) + eps) * weight, over each group of weight.length values (a row, or a head). */
   rms_norm: { x: Value; weight: Weight; eps: number };
-  /** out = (x - mean) / sqrt(var + eps) * weight + bias, over a row. */
+  /** out = (x - mean) / sqrt(var + eps) * weight + bias, over each group of weight.length values (a row, or a head). */
   layer_norm: { x: Value; weight: Weight; bias: Weight | undefined; eps: number };
   /**
    * out[t][n] = sum_k x[t][k] * weight[n][k] + bias[n], where x is first rounded to the type that activations have
@@ -122,6 +125,8 @@ export interface OpTable {
     causal: boolean;
     /** [heads]: one more score in each head's softmax, without a value (gpt-oss). */
     sinks: Weight | undefined;
+    /** [heads]: slopes of ALiBi; after capping, a score falls by its head's slope times the distance of the positions. */
+    alibi: Weight | undefined;
   };
   /**
    * Causal convolution of each column over its sequence: out[t][c] = sum_k weight[c][k] * x[t - K + 1 + k][c] + bias[c], for
@@ -200,6 +205,14 @@ export interface OpTable {
   mul: { a: Value; b: Value };
   /** out = x * factor. */
   scale: { x: Value; factor: number };
+  /** out = x * weight, elementwise; a weight shorter than a row repeats along it. */
+  mul_weight: { x: Value; weight: Weight };
+  /** out = x, but at least -limit and at most limit. */
+  clamp: { x: Value; limit: number };
+  /** out = x > 0 ? alphaP * x^2 + beta * x : alphaN * (e^min(x, eps) - 1 - x) + beta * x. */
+  xielu: { x: Value; alphaN: number; alphaP: number; beta: number; eps: number };
+  /** out = x * (1 + scale * ln(1 + floor((position + offset) / span))): queries grow with the length of the text. */
+  temperature: { x: Value; scale: number; span: number; offset: number };
   /** out = cap * tanh(x / cap). */
   softcap: { x: Value; cap: number };
   /** out = softmax of each row. */

@@ -30,7 +30,8 @@ export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: Referenc
 export function attend(node: NodeOf<"attention">, batch: Batch, memory: ReferenceMemory): void {
   const q = memory.value(node.q);
   const out = memory.value(node.out);
-  const sinks = node.sinks ? vector(memory, node.sinks) : undefined;
+  const sinks = node.sinks ? Float32Array.from(vector(memory, node.sinks)) : undefined;
+  const slopes = node.alibi ? Float32Array.from(vector(memory, node.alibi)) : undefined;
   let length = 0;
   for (let t = 0; t < batch.tokenCount; t++) {
     const startsSequence = t === 0 || batch.sequences[t] !== batch.sequences[t - 1];
@@ -41,7 +42,8 @@ export function attend(node: NodeOf<"attention">, batch: Batch, memory: Referenc
     const from = attendedFrom(node, batch.positions[t]!);
     const to = attendedTo(node, batch.positions[t]!, length);
     for (let head = 0; head < node.heads; head++) {
-      attendHead(node, head, q, out, t, from, to, sinks, memory);
+      const range = { t, from, to, position: batch.positions[t]! };
+      attendHead(node, head, q, out, range, { sink: sinks?.[head], slope: slopes?.[head] }, memory);
     }
   }
 }
@@ -77,16 +79,14 @@ function loadContext(
   }
 }
 
-/** One head of one token over positions `from` to `to` of the loaded context. */
+/** One head of token `t`, which is at `position`, over positions `from` to `to` of the loaded context. */
 function attendHead(
   node: NodeOf<"attention">,
   head: number,
   q: Float32Array,
   out: Float32Array,
-  t: number,
-  from: number,
-  to: number,
-  sinks: Float32Array | undefined,
+  { t, from, to, position }: { t: number; from: number; to: number; position: number },
+  { sink, slope }: { sink: number | undefined; slope: number | undefined },
   memory: ReferenceMemory,
 ): void {
   const { headDim, vHeadDim, kvHeads, softcap } = node;
@@ -98,8 +98,9 @@ function attendHead(
     const keyAt = (p * kvHeads + kvHead) * headDim;
     const score = f32(f32(dot(q, queryAt, keys, keyAt, headDim)) * f32(node.scale));
     scores[p] = softcap === undefined ? score : softcap * Math.tanh(score / softcap);
+    if (slope !== undefined) scores[p]! -= slope * Math.abs(position - p);
   }
-  softmaxInPlace(scores, from, to - from, sinks?.[head]);
+  softmaxInPlace(scores, from, to - from, sink);
   for (let i = 0; i < vHeadDim; i++) {
     let sum = 0;
     for (let p = from; p < to; p++) {

@@ -10,7 +10,7 @@
 // reference-recurrent.ts); what all of them work on is in reference-memory.ts.
 
 import type { Batch } from "./batch.ts";
-import type { Activation, GraphNode, NodeOf, OpKind, Rope, Value } from "./graph.ts";
+import type { Activation, GraphNode, NodeOf, OpKind, OpTable, Rope, Value } from "./graph.ts";
 import { attend, writeKv } from "./reference-attention.ts";
 import { combine, matmulId, route } from "./reference-experts.ts";
 import {
@@ -43,9 +43,8 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const out = memory.value(node.out);
     const table = memory.weight(node.table);
     const cols = node.out.cols;
-    for (let t = 0; t < batch.tokenCount; t++) {
-      readRow(table, batch.tokens[t]!, cols, out, t * cols);
-    }
+    const rows = node.by === "token" ? batch.tokens : batch.positions;
+    for (let t = 0; t < batch.tokenCount; t++) readRow(table, rows[t]!, cols, out, t * cols);
   },
 
   rms_norm(node, batch, memory) {
@@ -65,8 +64,8 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
   layer_norm(node, batch, memory) {
     const x = memory.value(node.x);
     const out = memory.value(node.out);
-    const size = node.x.cols;
-    const total = rowCount(node.x, batch) * size;
+    const size = node.weight.shape[0]!;
+    const total = rowCount(node.x, batch) * node.x.cols;
     for (let at = 0; at < total; at += size) {
       let sum = 0;
       for (let i = 0; i < size; i++) sum += x[at + i]!;
@@ -190,6 +189,34 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     mapElements(node.x, node.out, batch, memory, (x) => x * node.factor);
   },
 
+  mul_weight(node, batch, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const weight = vector(memory, node.weight);
+    const size = node.weight.shape[0]!;
+    const total = rowCount(node.out, batch) * node.out.cols;
+    for (let i = 0; i < total; i++) out[i] = x[i]! * weight[i % size]!;
+  },
+
+  clamp(node, batch, memory) {
+    const limit = f32(node.limit);
+    mapElements(node.x, node.out, batch, memory, (x) => Math.max(-limit, Math.min(limit, x)));
+  },
+
+  xielu(node, batch, memory) {
+    mapElements(node.x, node.out, batch, memory, xieluOf(node));
+  },
+
+  temperature(node, batch, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const { cols } = node.out;
+    for (let t = 0; t < batch.tokenCount; t++) {
+      const factor = temperatureAt(node, batch.positions[t]!);
+      for (let i = t * cols; i < (t + 1) * cols; i++) out[i] = x[i]! * factor;
+    }
+  },
+
   softcap(node, batch, memory) {
     mapElements(node.x, node.out, batch, memory, (x) => node.cap * Math.tanh(x / node.cap));
   },
@@ -219,10 +246,30 @@ export const activations: { readonly [A in Activation]: (x: number) => number } 
   silu: (x) => f32(x / f32(1 + f32(Math.exp(-x)))),
   gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * x * (1 + 0.044715 * x * x))),
   relu: (x) => Math.max(x, 0),
+  relu_squared: (x) => Math.max(x, 0) ** 2,
   sigmoid: (x) => f32(1 / f32(1 + f32(Math.exp(-x)))),
   softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
   exp: Math.exp,
 };
+
+/** What the CPU's instruction computes, too. */
+export function xieluOf({
+  alphaN,
+  alphaP,
+  beta,
+  eps,
+}: Omit<OpTable["xielu"], "x">): (x: number) => number {
+  return (x) =>
+    x > 0 ? alphaP * x * x + beta * x : (Math.expm1(Math.min(x, eps)) - x) * alphaN + beta * x;
+}
+
+/** The factor at a position. */
+export function temperatureAt(
+  { scale, span, offset }: Omit<OpTable["temperature"], "x">,
+  position: number,
+): number {
+  return f32(1 + scale * Math.log(1 + Math.floor((position + offset) / span)));
+}
 
 function rotateHead(
   x: Float32Array,

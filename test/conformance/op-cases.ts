@@ -94,12 +94,14 @@ const attention = (
     softcap,
     causal = true,
     hasSinks = false,
+    hasSlopes = false,
     isWider = false,
   }: {
     readonly window?: number;
     readonly softcap?: number;
     readonly causal?: boolean;
     readonly hasSinks?: boolean;
+    readonly hasSlopes?: boolean;
     /** Heads of values are twice as wide as those of keys. */
     readonly isWider?: boolean;
   } = {},
@@ -116,7 +118,8 @@ const attention = (
     const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
     const sinks = hasSinks ? weight("sinks", [heads]) : undefined;
     const shape = { state, heads, kvHeads, headDim, vHeadDim, scale };
-    g.attention(input("q", cols), { ...shape, softcap, causal, sinks }, named("out"));
+    const alibi = hasSlopes ? weight("slopes", [heads]) : undefined;
+    g.attention(input("q", cols), { ...shape, softcap, causal, sinks, alibi }, named("out"));
   },
 });
 
@@ -236,7 +239,12 @@ const matmulId = (name: string, slots: 1 | 2, hasBias: boolean): OpCase => ({
 
 export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
   // Every type's tables are among the dtype cases.
-  embed: [unary("rows", () => {})],
+  embed: [
+    unary("rows", () => {}),
+    unary("by position", ({ g, cols, weight }, _, out) => {
+      g.embedPositions(weight("positions", [64, cols], f32), out);
+    }),
+  ],
   rms_norm: [
     unary("of a row", ({ g, cols, weight }, x, out) => {
       g.rmsNorm(x, weight("norm", [cols]), 1e-5, out);
@@ -251,6 +259,30 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
     unary("with bias", ({ g, cols, weight }, x, out) => {
       g.layerNorm(x, weight("norm", [cols]), weight("bias", [cols]), 1e-5, out);
+    }),
+    unary("of each head", ({ g, cols, weight }, x, out) => {
+      g.layerNorm(x, weight("norm", [headsOf(cols).headDim]), undefined, 1e-5, out);
+    }),
+  ],
+  mul_weight: [
+    unary("as long as a row", ({ g, cols, weight }, x, out) => {
+      g.mulWeight(x, weight("factors", [cols]), out);
+    }),
+    unary("as long as a head", ({ g, cols, weight }, x, out) => {
+      g.mulWeight(x, weight("factors", [headsOf(cols).headDim]), out);
+    }),
+    unary("one value", ({ g, weight }, x, out) => void g.mulWeight(x, weight("factor", [1]), out)),
+  ],
+  clamp: [unary("to 1.5", ({ g }, x, out) => void g.clamp(x, 1.5, out))],
+  xielu: [
+    unary("plain", ({ g, name }, x, out) => {
+      const small = g.scale(x, 0.2, name("small")); // inputs have a few large values
+      g.xielu(small, { alphaN: 1.3, alphaP: 0.8, beta: 0.5, eps: -1e-6 }, out);
+    }),
+  ],
+  temperature: [
+    unary("by position", ({ g }, x, out) => {
+      g.temperature(x, { scale: 0.3, span: 4, offset: 0 }, out);
     }),
   ],
   // Every type's matrices are among the dtype cases.
@@ -295,9 +327,17 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("a window of 5", 2, { window: 5 }),
     attention("a softcap", 2, { softcap: 4 }),
     attention("sinks", 4, { hasSinks: true }),
+    attention("slopes", 2, { hasSlopes: true }),
+    attention("slopes, not causal", 1, { hasSlopes: true, causal: false }),
     attention("not causal", 1, { causal: false }),
     attention("wider values", 2, { isWider: true }),
-    attention("all options", 1, { window: 6, softcap: 4, hasSinks: true, isWider: true }),
+    attention("all options", 1, {
+      window: 6,
+      softcap: 4,
+      hasSinks: true,
+      hasSlopes: true,
+      isWider: true,
+    }),
   ],
   short_conv: [
     shortConv("of 2 taps", 2, false),
@@ -323,16 +363,16 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   gate: [
-    ...(["silu", "gelu", "relu", "sigmoid", "softplus"] as const).map((activation) =>
-      binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
+    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus"] as const).map(
+      (activation) => binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
     ),
     unary("sigmoid, one for a row", ({ g, input }, x, out) => {
       g.gate(input("gate", 1), x, "sigmoid", out);
     }),
   ],
   activate: [
-    ...(["silu", "gelu", "relu", "sigmoid", "softplus"] as const).map((activation) =>
-      unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
+    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus"] as const).map(
+      (activation) => unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
     ),
     unary("exp", ({ g, name }, x, out) => {
       g.activate(g.scale(x, 0.1, name("scaled")), "exp", out); // inputs have a few large values

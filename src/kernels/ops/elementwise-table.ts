@@ -5,13 +5,14 @@ import type { Kernel } from "../ir/kernel.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
-import { exp, gelu, relu, sigmoid, silu, softplus } from "./elementwise/activate.ts";
+import { exp, gelu, relu, reluSquared, sigmoid, silu, softplus } from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
 import { copy } from "./elementwise/copy.ts";
 import {
   expGate,
   geluGate,
   reluGate,
+  reluSquaredGate,
   sigmoidGate,
   siluGate,
   softplusGate,
@@ -37,10 +38,12 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   silu,
   gelu,
   relu,
+  reluSquared,
   sigmoid,
   siluGate,
   geluGate,
   reluGate,
+  reluSquaredGate,
   sigmoidGate,
   softplus,
   softplusGate,

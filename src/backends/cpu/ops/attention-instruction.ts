@@ -25,4 +25,6 @@ export interface Attention {
   readonly softcap: number | undefined;
   /** f32 [heads]. */
   readonly sinks: number | undefined;
+  /** f32 [heads]: slopes. */
+  readonly alibi: number | undefined;
 }

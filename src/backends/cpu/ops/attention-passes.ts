@@ -125,7 +125,7 @@ export function makePasses(
       const weights = scores + (from - base) * 4;
       scoreRange(by, query, table, base, to, kvHead);
       for (let row = 0; row < count; row++) {
-        weigh(weights + row * scoreStride, to - from, query + row);
+        weigh(weights + row * scoreStride, from, to, query + row);
       }
       mixRange(by, weights, table, query, from, to, kvHead, 1);
     };
@@ -146,7 +146,7 @@ export function makePasses(
         const own = fromOf(token + row);
         const weights = scores + row * scoreStride + (own - base) * 4;
         const rowQuery = query + row * i.heads;
-        weigh(weights, toOf(token + row) - own, rowQuery);
+        weigh(weights, own, toOf(token + row), rowQuery);
         if (first < from) mixRange(one, weights, table, rowQuery, own, from, kvHead, 1);
       }
       const common = scores + (from - base) * 4;
@@ -159,24 +159,33 @@ export function makePasses(
   };
 }
 
-/** Turns `count` scores at `row` into softmax weights, for query number `query`. */
-type Weigh = (row: number, count: number, query: number) => void;
+/** Turns the scores at `row`, of positions `from` to `to`, into softmax weights, for query number `query`. */
+type Weigh = (row: number, from: number, to: number, query: number) => void;
 
 function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
-  const { scale, softcap, sinks, heads } = i;
+  const { scale, softcap, sinks, alibi, heads } = i;
   const softmax = c.kernels.softmax!;
-  if (softcap === undefined && sinks === undefined) {
-    return (row, count) => softmax(row, row, count, scale);
+  if (softcap === undefined && sinks === undefined && alibi === undefined) {
+    return (row, from, to) => softmax(row, row, to - from, scale);
   }
   const cap = c.kernels.softcap;
-  return (row, count, query) => {
+  const { f32, i32 } = c.views;
+  const positions = c.program.batch.positions / 4;
+  return (row, from, to, query) => {
+    const count = to - from;
     // The softmax multiplies by the scale later, so the cap is divided by it. The floats after the scores are unused.
     if (softcap !== undefined)
       cap!(row, row, Math.ceil(count / MOST_LANES) * MOST_LANES, softcap / scale);
+    if (alibi !== undefined) {
+      const slope = f32[alibi / 4 + (query % heads)]! / scale;
+      const position = i32[positions + Math.floor(query / heads)]!;
+      for (let p = from, at = row / 4; p < to; p++, at++)
+        f32[at]! -= slope * Math.abs(position - p);
+    }
     if (sinks === undefined) softmax(row, row, count, scale);
     else {
       // A sink is one more score after those of positions, without a value.
-      c.views.f32[row / 4 + count] = c.views.f32[sinks / 4 + (query % heads)]! / scale;
+      f32[row / 4 + count] = f32[sinks / 4 + (query % heads)]! / scale;
       softmax(row, row, count + 1, scale);
     }
   };

@@ -45,6 +45,7 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     lengths: n.causal ? undefined : c.lengths(),
     softcap: n.softcap,
     sinks: n.sinks && c.vector(n.sinks),
+    alibi: n.alibi && c.vector(n.alibi),
   };
 };
 

@@ -1,4 +1,4 @@
-// embed: the token embeddings, rows of a table as floats.
+// embed: the token embeddings or learned positions, rows of a table as floats.
 
 import { perRow } from "../executor.ts";
 import { makeRowReader } from "../memory/table-rows.ts";
@@ -9,6 +9,7 @@ export interface Embed {
   readonly op: "embed";
   readonly table: TableRows;
   readonly out: number;
+  readonly by: "token" | "position";
   /** kernel(row, out, cols) for raw rows; undefined: rows are unpacked by TypeScript. */
   readonly kernel: string | undefined;
 }
@@ -27,7 +28,7 @@ export const lowerEmbed: LowerNode<"embed"> = (c, n): Embed => {
   const table = c.rowsOf(n.table);
   const reader = table.layout === "raw" ? rowKernels[table.dtype] : undefined;
   const kernel = reader && table.cols % reader.unit === 0 ? reader.kernel : undefined;
-  return { op: "embed", table, out: c.address(n.out), kernel };
+  return { op: "embed", table, out: c.address(n.out), by: n.by, kernel };
 };
 
 export const embed: InstructionDef<Embed> = {
@@ -40,17 +41,19 @@ export const embed: InstructionDef<Embed> = {
 
   execute(i, c) {
     const { table } = i;
-    const token = (row: number) => c.views.i32[c.program.batch.tokens / 4 + row]!;
+    const { tokens, positions } = c.program.batch;
+    const rows = (i.by === "token" ? tokens : positions) / 4;
+    const indexOf = (row: number) => c.views.i32[rows + row]!;
     if (i.kernel !== undefined && table.layout === "raw") {
       const kernel = c.kernels[i.kernel]!;
       const { at, rowBytes, cols } = table;
       return perRow(c, "tokens", (row) =>
-        kernel(at + token(row) * rowBytes, i.out + row * cols * 4, cols),
+        kernel(at + indexOf(row) * rowBytes, i.out + row * cols * 4, cols),
       );
     }
     const { views, at } = c.memories.place(table.at);
     const read = makeRowReader({ ...table, at }, views);
     const { f32 } = c.views;
-    return perRow(c, "tokens", (row) => read(token(row), f32, i.out / 4 + row * table.cols));
+    return perRow(c, "tokens", (row) => read(indexOf(row), f32, i.out / 4 + row * table.cols));
   },
 };

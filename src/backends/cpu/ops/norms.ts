@@ -1,4 +1,4 @@
-// rms_norm, over each row or each head of a row, and layer_norm, over each row.
+// rms_norm and layer_norm, over each row or each head of a row.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { perRow } from "../executor.ts";
@@ -45,7 +45,7 @@ export const rmsNorm: InstructionDef<RmsNorm> = {
   },
 };
 
-/** kernel(x, weight, out, cols, eps, bias); the kernel without a bias does not read the last. */
+/** kernel(x, weight, out, size, eps, bias); the kernel without a bias does not read the last. */
 export interface LayerNorm {
   readonly op: "layer_norm";
   readonly rows: Rows;
@@ -55,12 +55,13 @@ export interface LayerNorm {
   readonly weight: number;
   readonly bias: number;
   readonly cols: number;
+  readonly size: number;
   readonly eps: number;
 }
 
 export const lowerLayerNorm: LowerNode<"layer_norm"> = (c, n) =>
   ifWhole(
-    n.x.cols,
+    n.weight.shape[0]!,
     (): LayerNorm => ({
       op: "layer_norm",
       rows: n.x.rows,
@@ -70,6 +71,7 @@ export const lowerLayerNorm: LowerNode<"layer_norm"> = (c, n) =>
       weight: c.vector(n.weight),
       bias: n.bias ? c.vector(n.bias) : 0,
       cols: n.x.cols,
+      size: n.weight.shape[0]!,
       eps: n.eps,
     }),
   );
@@ -77,13 +79,16 @@ export const lowerLayerNorm: LowerNode<"layer_norm"> = (c, n) =>
 export const layerNorm: InstructionDef<LayerNorm> = {
   access: mappedRows(),
   kernels: ({ kernel }) => [kernel],
-  code: ({ cols }) => [cols],
+  code: ({ size }) => [size],
 
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
+    const [rowBytes, groupBytes] = [i.cols * 4, i.size * 4];
     return perRow(c, i.rows, (row) => {
-      const at = row * i.cols * 4;
-      kernel(i.x + at, i.weight, i.out + at, i.cols, i.eps, i.bias);
+      const end = (row + 1) * rowBytes;
+      for (let at = row * rowBytes; at < end; at += groupBytes) {
+        kernel(i.x + at, i.weight, i.out + at, i.size, i.eps, i.bias);
+      }
     });
   },
 };

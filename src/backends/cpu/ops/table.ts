@@ -7,6 +7,7 @@ import type { ProgramFrame, Stage } from "../program.ts";
 import { type Quantize, quantize, type Round, round } from "./activations.ts";
 import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
+import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
 import {
   type Binary,
   binary,
@@ -42,6 +43,7 @@ import {
 } from "./matmul.ts";
 import type { MatmulRows } from "./matmul-data.ts";
 import { type MatmulRowTiles, matmulRowTiles } from "./matmul-row-tiles.ts";
+import { lowerMulWeight, type MulWeight, mulWeight } from "./mul-weight.ts";
 import {
   type LayerNorm,
   layerNorm,
@@ -74,6 +76,8 @@ import { lowerSelect, type Select, select } from "./select.ts";
 import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
 import { lowerSlice, type Slice, slice } from "./slice.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
+import { lowerTemperature, type Temperature, temperature } from "./temperature.ts";
+import { lowerXielu, type Xielu, xielu } from "./xielu.ts";
 
 const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   embed: lowerEmbed,
@@ -83,6 +87,10 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   softmax: lowerSoftmax,
   activate: lowerActivate,
   scale: lowerScale,
+  mul_weight: lowerMulWeight,
+  clamp: lowerClamp,
+  xielu: lowerXielu,
+  temperature: lowerTemperature,
   softcap: lowerSoftcap,
   add: lowerAdd,
   mul: lowerMul,
@@ -108,6 +116,10 @@ export type Instruction =
   | RmsNorm
   | LayerNorm
   | Softmax
+  | MulWeight
+  | Clamp
+  | Xielu
+  | Temperature
   | Unary
   | Binary
   | RopeTable
@@ -141,6 +153,10 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     rms_norm: rmsNorm,
     layer_norm: layerNorm,
     softmax,
+    mul_weight: mulWeight,
+    clamp,
+    xielu,
+    temperature,
     unary,
     binary,
     rope_table: ropeTable,

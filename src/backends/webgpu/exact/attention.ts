@@ -106,7 +106,8 @@ function exactQ8(format: KvFormat): KvFormat {
 }
 
 export const attention: ExactOp<"attention"> = {
-  supports: ({ headDim, vHeadDim, sinks }) => {
+  supports: ({ headDim, vHeadDim, sinks, alibi }) => {
+    if (alibi) return "attention with ALiBi, which the CPU subtracts with more digits";
     if (sinks) return "attention with sinks, which the CPU divides with more digits";
     for (const size of [headDim, vHeadDim]) {
       if (size % 4 !== 0) return `heads of ${size} values; they must be a multiple of 4`;

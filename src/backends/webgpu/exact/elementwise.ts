@@ -23,6 +23,7 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   gelu: (x) =>
     `sigmoidTimes(${x} * multiplyAdd(${x} * ${x}, ${float(0.044715 * GELU)}, ${float(GELU)}), ${x})`,
   relu: (x) => `max(${x}, 0.0)`,
+  relu_squared: (x) => `max(${x}, 0.0) * max(${x}, 0.0)`,
   sigmoid: (x) => `sigmoidTimes(${x}, 1.0)`,
   softplus: (x) => `softplus(${x})`,
   exp: (x) => `exponential(${x})`,

@@ -81,7 +81,8 @@ export const rmsNorm: ExactLower<"rms_norm"> = (node, { arithmetic, lanes: lanes
 
 export const layerNorm: ExactLower<"layer_norm"> = (node, { arithmetic, lanes: lanesOf }) => {
   const { x, weight, bias, out, eps } = node;
-  const size = x.cols;
+  const size = weight.shape[0]!;
+  const perRow = x.cols / size;
   const lanes = lanesOf(bias ? "layer_norm_bias" : "layer_norm");
   return [
     exactKernel({
@@ -95,9 +96,9 @@ export const layerNorm: ExactLower<"layer_norm"> = (node, { arithmetic, lanes: l
       declarations: `${partialText}${multiplyAddText(arithmetic, zero)}${divideText(zero)}${squareRootText}
 fn square(v: f32) -> f32 { return rounded(v * v); }`,
       rows: out.rows,
-      grid: (rows) => [1, rows, 1],
+      grid: (rows) => [perRow, rows, 1],
       body: `
-  let first = group.y * ${size}u;
+  let first = ${perRow === 1 ? "group.y" : `(group.y * ${perRow}u + group.x)`} * ${size}u;
   ${laneSumText(`${size}u`, lanes, NORM_UNROLL, (sum, i) => `${sum} + x[first + ${i}]`)}
   let mean = divide(partial[0], ${float(size)});
   workgroupBarrier();

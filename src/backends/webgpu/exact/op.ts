@@ -50,7 +50,8 @@ export function lanesIn(
   };
   for (const node of graph.nodes) {
     if (node.op === "rms_norm") add("rms_norm", node.weight.shape[0]!);
-    if (node.op === "layer_norm") add(node.bias ? "layer_norm_bias" : "layer_norm", node.x.cols);
+    if (node.op === "layer_norm")
+      add(node.bias ? "layer_norm_bias" : "layer_norm", node.weight.shape[0]!);
     if (node.op === "softmax") add("softmax", node.x.cols);
     if (node.op !== "attention") continue;
     for (const kernel of ["softmax", `attn_scores_${kvType}`]) {

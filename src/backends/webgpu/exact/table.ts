@@ -2,7 +2,15 @@
 // model is opened with `exact`.
 
 import type { Graph, GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
-import { addKernel, mulKernel, scaleKernel, selectKernel } from "../wgsl/elementwise.ts";
+import {
+  addKernel,
+  clampKernel,
+  mulKernel,
+  mulWeightKernel,
+  scaleKernel,
+  selectKernel,
+  sliceKernel,
+} from "../wgsl/elementwise.ts";
 import { embedKernel } from "../wgsl/embed.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { attention, kvWrite } from "./attention.ts";
@@ -33,7 +41,7 @@ const ops: { readonly [K in OpKind]?: ExactOp<K> } = {
     return own.map((_, part) => embedKernel(node, own, part, context.batch));
   }),
   rms_norm: whole(({ weight }) => weight.shape[0]!, rmsNorm),
-  layer_norm: whole(({ x }) => x.cols, layerNorm),
+  layer_norm: whole(({ weight }) => weight.shape[0]!, layerNorm),
   matmul,
   rope: whole(({ rope: { dims, layout } }) => (layout === "half" ? dims / 2 : dims), rope),
   kv_write: always(kvWrite),
@@ -43,6 +51,9 @@ const ops: { readonly [K in OpKind]?: ExactOp<K> } = {
   add: always((node) => [addKernel(node)]),
   mul: always((node) => [mulKernel(node)]),
   scale: always((node) => [scaleKernel(node)]),
+  mul_weight: always((node) => [mulWeightKernel(node)]),
+  clamp: always((node) => [clampKernel(node)]),
+  slice: always((node) => [sliceKernel(node)]),
   softcap: whole(({ x }) => x.cols, softcap),
   softmax: whole(({ x }) => x.cols, softmax),
   select: always((node, { batch }) => [selectKernel(node, batch)]),

@@ -5,12 +5,16 @@ import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
 import {
   activateKernel,
   addKernel,
+  clampKernel,
   gateKernel,
   mulKernel,
+  mulWeightKernel,
   scaleKernel,
   selectKernel,
   sliceKernel,
   softcapKernel,
+  temperatureKernel,
+  xieluKernel,
 } from "../wgsl/elementwise.ts";
 import { combineKernel } from "../wgsl/experts.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
@@ -44,6 +48,10 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   add: always(addKernel),
   mul: always(mulKernel),
   scale: always(scaleKernel),
+  mul_weight: always(mulWeightKernel),
+  clamp: always(clampKernel),
+  xielu: always(xieluKernel),
+  temperature: always((node, { batch }) => temperatureKernel(node, batch)),
   softcap: always(softcapKernel),
   softmax: always(softmaxKernel),
   select: always((node, { batch }) => selectKernel(node, batch)),

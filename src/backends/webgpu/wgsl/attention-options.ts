@@ -1,8 +1,8 @@
-// The options of attention in WGSL: the positions that a token attends to, capped scores, sinks. Attention kernels include
+// The options of attention in WGSL: the positions that a token attends to, capped scores, sinks, slopes. Attention kernels include
 // these texts; without options they are those of plain attention.
 
 import { halfWindow } from "../../../graph/attended.ts";
-import type { NodeOf } from "../../../graph/graph.ts";
+import type { NodeOf, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Binding, float } from "./kernel.ts";
 
@@ -24,13 +24,24 @@ export function beginText({ causal, window }: Attention, batch: BatchLayout): st
   return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;
 }
 
-/** A score from the dot product of a query and a key. */
-export function scoreText({ scale, softcap }: Attention, dot: string): string {
+/** A score from the dot product of a query and a key. `distance`: WGSL of how far apart their positions are, if not 0. */
+export function scoreText(
+  { scale, softcap, alibi }: Attention,
+  dot: string,
+  head: string,
+  distance?: string,
+): string {
   const scaled = `${dot} * ${float(scale)}`;
-  if (softcap === undefined) return scaled;
+  const fallen = alibi && distance ? ` - slopes[${head}] * ${distance}` : "";
+  if (softcap === undefined) return `${scaled}${fallen}`;
   // tanh of large numbers may be NaN on a device, so the argument is clamped where tanh is 1.
   const cap = float(softcap);
-  return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))`;
+  return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))${fallen}`;
+}
+
+/** How far `position` is from the token. */
+export function distanceText(position: string, batch: BatchLayout): string {
+  return `abs(f32(${position}) - f32(batch[${batch.positions}u + token]))`;
 }
 
 /** The largest score and the sum that a softmax begins with. A sink is one more score, without a value. */
@@ -39,7 +50,12 @@ export function startOf({ sinks }: Attention, head: string): { top: string; tota
   return { top: `sinks[${head}]`, total: "1.0" };
 }
 
-export function sinkBindings({ sinks }: Attention): Binding[] {
-  if (!sinks) return [];
-  return [{ name: "sinks", type: "f32", source: { kind: "weight", weight: sinks, part: 0 } }];
+/** The vectors with a value for each head. */
+export function headBindings({ sinks, alibi }: Attention): Binding[] {
+  const vector = (name: string, weight: Weight): Binding => ({
+    name,
+    type: "f32",
+    source: { kind: "weight", weight, part: 0 },
+  });
+  return [...(sinks ? [vector("sinks", sinks)] : []), ...(alibi ? [vector("slopes", alibi)] : [])];
 }

@@ -57,7 +57,7 @@ ${eights.store("keys")}${eights.store("values")}`,
   let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;
   let key = kept8(mat2x4f(k4(kvHead, part * 8u), k4(kvHead, part * 8u + 4u)));
   let value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));
-  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)")};
+  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
   length -= 1u;
   if (crew == 0u${split ? " && group.z == 0u" : ""}) {
     top = score;

@@ -6,7 +6,14 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
-import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
+import {
+  beginText,
+  distanceText,
+  endText,
+  headBindings,
+  scoreText,
+  startOf,
+} from "./attention-options.ts";
 import {
   type AttentionSplit,
   mostParts,
@@ -88,7 +95,7 @@ export function composeAttention(parts: AttentionParts): Kernel {
       { name: "keys", type: "vec4u", source: { kind: "keys", state }, writes },
       { name: "values", type: "vec4u", source: { kind: "values", state }, writes },
       { name: "batch", type: "u32", source: { kind: "batch" } },
-      ...sinkBindings(node),
+      ...headBindings(node),
       ...(parts.split ? splitBindings(true) : [resultOf(out)]),
     ],
     enables: exchange.enables,
@@ -116,7 +123,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   ${parts.query}
   ${parts.own ?? ""}
   let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
-  ${positionsText(node, crews, kvRowWords(format, kvHeads * headDim))}
+  ${positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim))}
   ${mergeText(headDim / 4, crews)}
   ${parts.split ? splitStoreText(node) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
   });
@@ -157,7 +164,12 @@ function resultOf(value: Value): Binding {
 }
 
 /** Positions `begin` to `end` of the cache. */
-function positionsText(node: NodeOf<"attention">, crews: number, rowWords: number): string {
+function positionsText(
+  node: NodeOf<"attention">,
+  batch: BatchLayout,
+  crews: number,
+  rowWords: number,
+): string {
   const each = (text: (u: number) => string): string =>
     Array.from({ length: AHEAD }, (_, u) => text(u)).join("\n    ");
   const largest = Array.from({ length: AHEAD }, (_, u) => `score${u}`).reduce(
@@ -169,7 +181,7 @@ function positionsText(node: NodeOf<"attention">, crews: number, rowWords: numbe
     ${each((u) => `let at${u} = cacheRow(token, min(position${u}, end - 1u)) * ${rowWords}u;`)}
     ${each((u) => `let key${u} = keys8(at${u}, kvColumn);`)}
     ${each((u) => `let value${u} = values8(at${u}, kvColumn);`)}
-    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`)};`)}
+    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`, "head", distanceText(`position${u}`, batch))};`)}
     ${each((u) => `score${u} = select(-3.0e38, score${u}, position${u} < end);`)}
     let newTop = max(top, ${largest});
     let shrink = exp(max(top - newTop, -100.0));

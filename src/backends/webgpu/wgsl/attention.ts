@@ -3,7 +3,14 @@
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
-import { beginText, endText, scoreText, sinkBindings, startOf } from "./attention-options.ts";
+import {
+  beginText,
+  distanceText,
+  endText,
+  headBindings,
+  scoreText,
+  startOf,
+} from "./attention-options.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 import { type KvFormat, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
@@ -29,7 +36,7 @@ export function attentionKernel(
       { name: "keys", type: "u32", source: { kind: "keys", state } },
       { name: "values", type: "u32", source: { kind: "values", state } },
       { name: "batch", type: "u32", source: { kind: "batch" } },
-      ...sinkBindings(node),
+      ...headBindings(node),
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
     declarations: `${cacheRowText(batch, state)}${format.load4("keys")}${format.load4("values")}
@@ -56,7 +63,7 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
       rows[lane] = ${own.row};
       var sum = 0.0;
       for (var i = 0u; i < ${quads}u; i++) { sum += dot(query[i], keys4(at, kvColumn + i * 4u)); }
-      score = ${scoreText(node, "sum")};
+      score = ${scoreText(node, "sum", "group.x", distanceText("position", batch))};
     }
     scores[lane] = score;
     workgroupBarrier();

@@ -1,4 +1,5 @@
-// The elementwise ops: gate, activate, add, mul, scale, softcap; and select and slice, which copy rows and columns.
+// The elementwise ops: gate, activate, add, mul, scale, mul_weight, clamp, xielu, temperature, softcap; and select and slice, which
+// copy rows and columns.
 
 import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -10,6 +11,7 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   gelu: (x) =>
     `0.5 * ${x} * (1.0 + tanh(clamp(0.7978845608028654 * ${x} * (1.0 + 0.044715 * ${x} * ${x}), -15.0, 15.0)))`,
   relu: (x) => `max(${x}, 0.0)`,
+  relu_squared: (x) => `max(${x}, 0.0) * max(${x}, 0.0)`,
   sigmoid: (x) => `1.0 / (1.0 + exp(min(-${x}, 80.0)))`,
   softplus: (x) => `max(${x}, 0.0) + log(1.0 + exp(max(-abs(${x}), -80.0)))`,
   exp: (x) => `exp(clamp(${x}, -80.0, 88.0))`,
@@ -69,6 +71,65 @@ export function softcapKernel({ x, out, cap }: NodeOf<"softcap">): Kernel {
   const limit = float(cap);
   return elementwise("softcap", [x], out, (a) => {
     return `${limit} * tanh(clamp(${a} / ${limit}, -15.0, 15.0))`;
+  });
+}
+
+export function clampKernel({ x, out, limit }: NodeOf<"clamp">): Kernel {
+  const most = float(limit);
+  return elementwise("clamp", [x], out, (a) => `clamp(${a}, -${most}, ${most})`);
+}
+
+export function xieluKernel({ x, out, alphaN, alphaP, beta, eps }: NodeOf<"xielu">): Kernel {
+  return elementwise("xielu", [x], out, (a) => {
+    const above = `${float(alphaP)} * ${a} * ${a} + ${float(beta)} * ${a}`;
+    // Near 0, e^m - 1 loses digits: the first terms of its series do not.
+    const m = `min(${a}, ${float(eps)})`;
+    const small = `${m} * (1.0 + ${m} * (0.5 + ${m} * (0.16666667 + ${m} * 0.041666668)))`;
+    const below = `(select(exp(max(${m}, -80.0)) - 1.0, ${small}, ${m} > -0.05) - ${a}) * ${float(alphaN)} + ${float(beta)} * ${a}`;
+    return `select(${below}, ${above}, ${a} > 0.0)`;
+  });
+}
+
+export function mulWeightKernel({ x, weight, out }: NodeOf<"mul_weight">): Kernel {
+  const { cols } = out;
+  const size = weight.shape[0]!;
+  return makeKernel({
+    name: `mul_weight ${size} [${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "factors", type: "f32", source: { kind: "weight", weight, part: 0 } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let at = group.y * ${cols}u + i;
+  result[at] = x[at] * factors[i % ${size}u];`,
+  });
+}
+
+export function temperatureKernel(
+  { x, out, scale, span, offset }: NodeOf<"temperature">,
+  batch: BatchLayout,
+): Kernel {
+  const { cols } = out;
+  return makeKernel({
+    name: `temperature [${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let at = group.y * ${cols}u + i;
+  let spans = floor((f32(batch[${batch.positions}u + group.y]) + ${float(offset)}) / ${float(span)});
+  result[at] = x[at] * (1.0 + ${float(scale)} * log(1.0 + spans));`,
   });
 }
 

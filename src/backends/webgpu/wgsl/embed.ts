@@ -1,4 +1,4 @@
-// embed: each token's row of the table, unpacked. A table in parts has a kernel for each, which skips rows of other parts.
+// embed: the row of the table for each token, or its position, unpacked. A table in parts has a kernel for each, which skips rows of other parts.
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -28,7 +28,7 @@ export function embedKernel(
     grid: perItem(Math.ceil(cols / 4)),
     body: `
   let i = (group.x * 64u + lane) * 4u;
-  let row = batch[${batch.tokens}u + group.y] - ${rowStart}u; // wraps around below rowStart
+  let row = batch[${node.by === "token" ? batch.tokens : batch.positions}u + group.y] - ${rowStart}u; // wraps around below rowStart
   if (i >= ${cols}u || row >= ${rows}u) { return; }
   let values = weight4(row, i);
   for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`,

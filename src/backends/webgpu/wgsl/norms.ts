@@ -1,4 +1,4 @@
-// rms_norm, layer_norm and softmax: a workgroup computes a row, or for rms_norm a head of a row. The sums of 64 lanes are added
+// rms_norm, layer_norm and softmax: a workgroup computes a row, or for norms a head of a row. The sums of 64 lanes are added
 // pairwise.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
@@ -34,7 +34,8 @@ export function rmsNormKernel(node: NodeOf<"rms_norm">): Kernel {
 
 export function layerNormKernel(node: NodeOf<"layer_norm">): Kernel {
   const { x, weight, bias, out, eps } = node;
-  const size = x.cols;
+  const size = weight.shape[0]!;
+  const perRow = x.cols / size;
   return makeKernel({
     name: `layer_norm [${size}]`,
     bindings: [
@@ -45,9 +46,9 @@ export function layerNormKernel(node: NodeOf<"layer_norm">): Kernel {
     ],
     declarations: partialText,
     rows: out.rows,
-    grid: (rows) => [1, rows, 1],
+    grid: (rows) => [perRow, rows, 1],
     body: `
-  let first = group.y * ${size}u;
+  let first = ${perRow === 1 ? "group.y" : `(group.y * ${perRow}u + group.x)`} * ${size}u;
   var sum = 0.0;
   for (var i = lane; i < ${size}u; i += ${LANES}u) { sum += x[first + i]; }
   partial[lane] = sum;${sumText(LANES)}

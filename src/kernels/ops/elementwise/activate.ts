@@ -1,4 +1,4 @@
-// silu, gelu, relu, sigmoid, softplus, exp: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
+// silu, gelu, relu, relu_squared, sigmoid, softplus, exp: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
 //
 // gelu is the tanh approximation. x/2 * (1 + tanh u) is computed as x / (1 + e^-2u), which keeps its digits where tanh is
 // near -1.
@@ -26,6 +26,11 @@ export const activateGelu: Activate = (k, x) => {
 
 export const activateRelu: Activate = (k, x) => k.op("f32v.max", [x, k.op("f32v.const", [], 0)]);
 
+export const activateReluSquared: Activate = (k, x) => {
+  const positive = activateRelu(k, x);
+  return k.op("f32v.mul", [positive, positive]);
+};
+
 export const activateSigmoid: Activate = (k, x) => sigmoidTimes(k, x, k.op("f32v.const", [], 1));
 
 export const activateSoftplus: Activate = softplusOf;
@@ -34,6 +39,10 @@ export const activateExp: Activate = expOf;
 export const silu: (width: number) => Kernel = activateKernel("silu", activateSilu);
 export const gelu: (width: number) => Kernel = activateKernel("gelu", activateGelu);
 export const relu: (width: number) => Kernel = activateKernel("relu", activateRelu);
+export const reluSquared: (width: number) => Kernel = activateKernel(
+  "relu_squared",
+  activateReluSquared,
+);
 export const sigmoid: (width: number) => Kernel = activateKernel("sigmoid", activateSigmoid);
 export const softplus: (width: number) => Kernel = activateKernel("softplus", activateSoftplus);
 export const exp: (width: number) => Kernel = activateKernel("exp", activateExp);

@@ -8,6 +8,7 @@ import {
   activateExp,
   activateGelu,
   activateRelu,
+  activateReluSquared,
   activateSigmoid,
   activateSilu,
   activateSoftplus,
@@ -16,6 +17,10 @@ import {
 export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", activateSilu);
 export const geluGate: (width: number) => Kernel = gateKernel("gelu_gate", activateGelu);
 export const reluGate: (width: number) => Kernel = gateKernel("relu_gate", activateRelu);
+export const reluSquaredGate: (width: number) => Kernel = gateKernel(
+  "relu_squared_gate",
+  activateReluSquared,
+);
 export const sigmoidGate: (width: number) => Kernel = gateKernel("sigmoid_gate", activateSigmoid);
 export const softplusGate: (width: number) => Kernel = gateKernel(
   "softplus_gate",
