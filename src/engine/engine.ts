@@ -154,7 +154,7 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const { config, graph } = buildModel(parts);
+    const { config, graph } = buildModel(parts, options.contextSize);
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);

@@ -12,13 +12,11 @@ import { type Graph, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import { type StateSize, stateBytes, tokensThatFit } from "../limits/memory.ts";
 import type { ModelConfig } from "../models/arch.ts";
+import { DEFAULT_CONTEXT } from "../models/build.ts";
 import { stateSize } from "./state/state-kinds.ts";
 
 /** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
-
-/** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
-const DEFAULT_CONTEXT = 4096;
 
 /** Smaller contexts are never suggested. */
 const SMALLEST_CONTEXT = 128;

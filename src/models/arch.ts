@@ -13,6 +13,8 @@ export interface ModelConfig {
   architecture: string;
   /** Tokens of the context that it was trained with. */
   trainedContext: number;
+  /** Tokens of the context that it is loaded with: some scale their positions by it. undefined: not known yet. */
+  context?: number;
   vocabSize: number;
   layers: number;
   /** Values per token between layers. */

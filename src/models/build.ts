@@ -12,9 +12,14 @@ export interface BuiltModel {
   graph: Graph;
 }
 
-export function buildModel(header: ModelHeader): BuiltModel {
+/** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
+export const DEFAULT_CONTEXT = 4096;
+
+/** `context`: the tokens that will be asked for. Default: DEFAULT_CONTEXT. */
+export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEXT): BuiltModel {
   const arch = archNamed(header.metadata.string("general.architecture"));
-  const config = arch.config(header);
+  const found = arch.config(header);
+  const config = { ...found, context: Math.min(context, found.trainedContext) };
   const specs = arch.weights(config);
   checkWeights(specs, header.tensors);
   return { config, graph: buildGraph(arch, config, lookup(specs, header.tensors)) };

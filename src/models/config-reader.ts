@@ -65,6 +65,27 @@ export class ConfigReader {
     return values.map((value, layer) => this.#checkInteger(`${key}[${layer}]`, value, max, min));
   }
 
+  /** A number for each layer, under a key without the architecture's name: an array, or one number for all layers. */
+  generalNumbersPerLayer(key: string, layers: number): number[] {
+    const length = this.metadata.arrayLength(key);
+    const one = length === undefined ? this.metadata.number(key) : undefined;
+    if (length !== undefined && length !== layers) {
+      throw new ModelError(
+        `model: ${key}: got ${length} values, expected one for each of ${layers} layers`,
+      );
+    }
+    const values =
+      length === undefined
+        ? new Array<number | undefined>(layers).fill(one)
+        : this.metadata.numbers(key)!;
+    return values.map((value, layer) => {
+      if (value !== undefined && Number.isFinite(value)) return value;
+      throw new ModelError(
+        `model: ${key}: got ${value ?? "nothing"} for layer ${layer}, expected a finite number`,
+      );
+    });
+  }
+
   /**
    * A flag for each layer: the file has an array of bools, or of 0 and 1, or a number p. With p, the flag is set for all but
    * the last of every p layers (0: for all layers). `period` is p where the file has no such key.

@@ -1,7 +1,7 @@
 // Rotary position embeddings: from metadata to one frequency per pair.
 //
 // All scaling methods change only the frequencies (and, for YaRN, a factor on the result). They are computed once, here, and
-// backends see plain numbers. Methods: none, linear, llama3 (by frequency band), yarn.
+// backends see plain numbers. Methods: none, linear, longrope, llama3 (by frequency band), yarn.
 
 import { byName } from "../base/by-name.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
@@ -16,7 +16,9 @@ type ScalingMethod = (base: Float64Array, read: ConfigReader, freqBase: number) 
 
 const methods: Readonly<Record<string, ScalingMethod>> = byName({
   none: (base) => ({ frequencies: base, magnitude: 1 }),
-  linear: (base, read) => ({ frequencies: base.map((f) => f / factorOf(read)), magnitude: 1 }),
+  linear: scaleLinear,
+  // Its factors are tensors of the file (rope_factors_long, rope_factors_short).
+  longrope: scaleLinear,
   llama3: scaleLlama3,
   yarn: scaleYarn,
 });
@@ -95,6 +97,10 @@ function factorOf(read: ConfigReader): number {
   return read.number(key) ? read.positive(key) : 1;
 }
 
+function scaleLinear(base: Float64Array, read: ConfigReader): Scaling {
+  return { frequencies: base.map((f) => f / factorOf(read)), magnitude: 1 };
+}
+
 /** Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended. */
 function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   const factor = factorOf(read);
@@ -132,8 +138,9 @@ function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Sc
     const kept = (1 - ramp) * extrapolation;
     return (frequency / factor) * (1 - kept) + frequency * kept;
   });
-  const sharpening = extrapolation !== 0 && factor > 1 ? 1 + 0.1 * Math.log(factor) : 1;
-  return { frequencies, magnitude: sharpening };
+  const sharpen = (by: number) => (factor > 1 ? 1 + 0.1 * by * Math.log(factor) : 1);
+  const undone = read.number("rope.scaling.yarn_log_multiplier") ?? 0;
+  return { frequencies, magnitude: extrapolation === 0 ? 1 : sharpen(1) / sharpen(undone) };
 }
 
 function clamp01(x: number): number {

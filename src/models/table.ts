@@ -2,9 +2,15 @@
 
 import { ModelError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
+import { apertus } from "./apertus.ts";
+import { arcee } from "./arcee.ts";
 import type { Arch } from "./arch.ts";
+import { baichuan } from "./baichuan.ts";
+import { bitnet } from "./bitnet.ts";
+import { bloom } from "./bloom.ts";
 import { chatglm } from "./chatglm.ts";
 import { cohere2 } from "./cohere2.ts";
+import { commandR } from "./command-r.ts";
 import { deci } from "./deci.ts";
 import { exaone } from "./exaone.ts";
 import { exaone4 } from "./exaone4.ts";
@@ -13,30 +19,45 @@ import { gemma } from "./gemma.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
 import { glm4 } from "./glm4.ts";
+import { gpt2 } from "./gpt2.ts";
 import { gptneox } from "./gptneox.ts";
 import { granite } from "./granite.ts";
 import { graniteSwa } from "./granite_swa.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
+import { jais } from "./jais.ts";
 import { llama } from "./llama.ts";
 import { minicpm } from "./minicpm.ts";
 import { minimaxM2 } from "./minimax-m2.ts";
+import { mistral3 } from "./mistral3.ts";
+import { mpt } from "./mpt.ts";
+import { nemotron } from "./nemotron.ts";
+import { olmo } from "./olmo.ts";
 import { olmo2 } from "./olmo2.ts";
 import { olmoe } from "./olmoe.ts";
 import { openelm } from "./openelm.ts";
 import { orion } from "./orion.ts";
 import { phi2 } from "./phi2.ts";
+import { phi3 } from "./phi3.ts";
 import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen2moe } from "./qwen2moe.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3moe } from "./qwen3moe.ts";
+import { refact } from "./refact.ts";
 import { seedOss } from "./seed_oss.ts";
 import { smollm3 } from "./smollm3.ts";
+import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
 
 const builtIn: readonly Arch[] = [
+  apertus,
+  arcee,
+  baichuan,
+  bitnet,
+  bloom,
   chatglm,
   cohere2,
+  commandR,
   deci,
   exaone,
   exaone4,
@@ -45,25 +66,34 @@ const builtIn: readonly Arch[] = [
   gemma2,
   gemma3,
   glm4,
+  gpt2,
   gptneox,
   granite,
   graniteSwa,
   hunyuanDense,
+  jais,
   llama,
   minicpm,
   minimaxM2,
+  mistral3,
+  mpt,
+  nemotron,
+  olmo,
   olmo2,
   olmoe,
   openelm,
   orion,
   phi2,
+  phi3,
   qwen,
   qwen2,
   qwen2moe,
   qwen3,
   qwen3moe,
+  refact,
   seedOss,
   smollm3,
+  stablelm,
   starcoder2,
 ];
 

@@ -3,8 +3,14 @@
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { rowsOf, tensorOf, weightReader } from "../../src/graph/weight-source.ts";
+import { buildModel } from "../../src/models/build.ts";
 import { architectures, archNamed } from "../../src/models/table.ts";
-import { type MetadataValue, plainMetadata, tinyMetadata } from "../support/tiny-engine.ts";
+import {
+  type MetadataValue,
+  plainMetadata,
+  tinyMetadata,
+  tinyModel,
+} from "../support/tiny-engine.ts";
 
 const f32 = dtypeByName("f32")!;
 
@@ -27,12 +33,38 @@ test.each<[string, string, MetadataValue, RegExp]>([
   ["openelm", "attention.head_count_kv", 3, /head_count_kv\[0\]: got 3, expected a divisor of 4/],
   ["deci", "attention.head_count", 0, /head_count: got 0, expected a layer with heads/],
   ["deci", "feed_forward_length", 0, /feed_forward_length\[0\]: got 0, expected an integer from 1/],
+  ["olmo", "attention.clamp_kqv", -1, /clamp_kqv: got -1, expected a number above 0/],
+  ["mpt", "attention.max_alibi_bias", -8, /max_alibi_bias: got -8, expected a number above 0/],
+  ["phi3", "rope.scaling.original_context_length", 0, /original_context_length: got 0, expected/],
   ["llama", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
   ["qwen", "feed_forward_length", 0, /feed_forward_length: got 0, expected an integer from 1/],
   ["hunyuan-dense", "rope.dimension_sections", [2, 2], /2 values, expected 4 integers/],
   ["glm4", "rope.dimension_sections", [0, 0, 0, 0], /got 0,0,0,0, expected the pairs/],
 ])("%s: %s %s", (architecture, key, value, message) => {
   expect(() => config(architecture, { [key]: value })).toThrow(message);
+});
+
+test("a parameter of each layer: an array of another length is refused", () => {
+  const metadata = plainMetadata({ ...tinyMetadata("apertus"), "xielu.beta": [0.5] });
+  const table = { name: "token_embd.weight", shape: [48, 32], dtype: f32 };
+  const header = { metadata, tensors: new Map([[table.name, table]]) };
+  expect(() => archNamed("apertus").config(header)).toThrow(
+    "xielu.beta: got 1 values, expected one for each of 2 layers",
+  );
+});
+
+describe("positions by the context that a model is loaded with", () => {
+  const model = tinyModel({ architecture: "phi3" });
+  const original = { "phi3.rope.scaling.original_context_length": 64 };
+  const metadata = plainMetadata({ ...tinyMetadata("phi3"), ...original });
+  test.each([
+    [64, "rope_factors_short.weight"],
+    [65, "rope_factors_long.weight"],
+  ])("%d tokens: %s", (context, expected) => {
+    const { graph } = buildModel({ ...model, metadata }, context);
+    const names = graph.weights.map(({ name }) => name);
+    expect(names.filter((name) => name.startsWith("rope_factors"))).toEqual([expected]);
+  });
 });
 
 describe("names", () => {

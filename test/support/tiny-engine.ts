@@ -53,7 +53,7 @@ export function tinyModel(options: TinyOptions = {}): TinyModel {
     if (name === "output.weight" || name === "rope_freqs.weight") continue;
     const dtype = dtypeByName(shape.length === 2 ? weightType : "f32")!;
     tensors.set(name, { name, shape, dtype });
-    bytes.set(name, randomBytes(random, shape, dtype, name.includes("norm") ? 1 : 0));
+    bytes.set(name, randomBytes(random, shape, dtype, /norm|factors|scale/.test(name) ? 1 : 0));
   }
   return { metadata, tensors, bytes };
 }
@@ -136,6 +136,12 @@ const mixture = { expert_count: 4, expert_used_count: 2 };
 
 /** Keys that an architecture requires besides those that all have; "+": not under its name. */
 const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>> = {
+  apertus: {
+    "+xielu.alpha_n": 0.8,
+    "+xielu.alpha_p": 0.6,
+    "+xielu.beta": 0.5,
+    "+xielu.eps": -1e-6,
+  },
   cohere2: { "attention.sliding_window": 8, logit_scale: 0.5 },
   gptneox: { use_parallel_residual: true },
   granite: { logit_scale: 2 },

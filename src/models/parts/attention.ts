@@ -1,10 +1,12 @@
 // Attention over the KV cache, without the norm before it and the residual after it: an architecture's forward() writes
 // those itself. What a file does not have (biases, norms of heads) is not computed.
 
+import { ModelError } from "../../base/errors.ts";
 import type { GraphBuilder } from "../../graph/builder.ts";
-import type { Rope, Value, Weight } from "../../graph/graph.ts";
+import type { OpTable, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import { linear, linearRows, linearWeights, type Presence, present } from "./linear.ts";
+import { ones } from "./norms.ts";
 
 export interface AttentionShape {
   readonly layer: number;
@@ -22,8 +24,14 @@ export interface AttentionShape {
   readonly ropeFactors?: Weight | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
+  /** Which norms q and k have, where the file has them. Default: "rms". */
+  readonly headNorm?: "rms" | "layer";
   /** The norms of q and k come after the rotation. Default: false. */
   readonly normsAfterRope?: boolean;
+  /** q, k and v are kept between -clamp and clamp. */
+  readonly clamp?: number | undefined;
+  /** Queries grow with the length of the text. */
+  readonly temperature?: Temperature | undefined;
   /** Tokens that a token attends to, itself included. Default: all. */
   readonly window?: number | undefined;
   /** Factor on the scores. Default: 1 / sqrt(headDim). */
@@ -34,7 +42,11 @@ export interface AttentionShape {
   readonly causal?: boolean;
   /** [heads]: one more score in each head's softmax, without a value. */
   readonly sinks?: Weight | undefined;
+  /** ALiBi: the first head's slope is 2^(-alibi / heads) for a power of two of heads. */
+  readonly alibi?: number | undefined;
 }
+
+export type Temperature = Omit<OpTable["temperature"], "x">;
 
 /** output(attention(q(x), k(x), v(x))): [tokens, embed] -> [tokens, embed]. */
 export function attention(
@@ -53,7 +65,10 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
   const { scale = 1 / Math.sqrt(headDim), softcap, causal = true, sinks } = shape;
   const normed = (value: Value, name: string) => {
     const weight = w.maybe(`blk.${layer}.${name}.weight`);
-    return weight ? g.rmsNorm(value, weight, normEps, name) : value;
+    if (!weight) return value;
+    if (shape.headNorm !== "layer") return g.rmsNorm(value, weight, normEps, name);
+    const bias = w.maybe(`blk.${layer}.${name}.bias`);
+    return headLayerNorm(g, value, headDim, { weight, bias, eps: normEps, name });
   };
   const factors = shape.ropeFactors ?? w.maybe("rope_freqs.weight");
   const roped = (value: Value, name: string) =>
@@ -64,10 +79,15 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
       : roped(normed(value, `${name}_norm`), `${name}_rope`);
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
   const state = g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
-  const options = { state, heads, kvHeads, headDim, vHeadDim, scale, softcap, causal, sinks };
+  const alibi = shape.alibi === undefined ? undefined : alibiSlopes(g, heads, shape.alibi); // [heads]
+  const scores = { scale, softcap, causal, sinks, alibi };
+  const options = { state, heads, kvHeads, headDim, vHeadDim, ...scores };
 
   const { q, k, v } = projectQkv(g, w, x, shape);
-  const qTurned = turned(q, "attn_q"); // [tokens, heads * headDim]
+  const turnedQ = turned(q, "attn_q"); // [tokens, heads * headDim]
+  const qTurned = shape.temperature
+    ? g.temperature(turnedQ, shape.temperature, "attn_q_temperature")
+    : turnedQ; // [tokens, heads * headDim]
   const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
   g.kvWrite(kTurned, v, state);
   return g.attention(qTurned, options, "attn"); // [tokens, heads * vHeadDim]
@@ -78,13 +98,15 @@ export function projectQkv(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
-  { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false }: AttentionShape,
+  { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false, clamp }: AttentionShape,
 ): { q: Value; k: Value; v: Value } {
   const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
-  const project = (name: string, from: number, count: number) =>
-    fusedQkv
+  const project = (name: string, from: number, count: number) => {
+    const out = fusedQkv
       ? linearRows(g, w, x, { layer, fused: "attn_qkv", name, from, count })
       : linear(g, w, x, layer, name);
+    return clamp === undefined ? out : g.clamp(out, clamp, `${name}_clamped`);
+  };
   return {
     q: project("attn_q", 0, qCols),
     k: project("attn_k", qCols, kCols),
@@ -92,13 +114,47 @@ export function projectQkv(
   };
 }
 
+/** LayerNorm of a row, or of each head with weights of its own: [heads, headDim]. */
+function headLayerNorm(
+  g: GraphBuilder,
+  x: Value,
+  headDim: number,
+  {
+    weight,
+    bias,
+    eps,
+    name,
+  }: { weight: Weight; bias: Weight | undefined; eps: number; name: string },
+): Value {
+  if (weight.shape.length === 1) return g.layerNorm(x, weight, bias, eps, name);
+  const { dtype } = weight;
+  if (dtype.blockElems > 1) {
+    throw new ModelError(`model: ${weight.name} is ${dtype.name}, expected floats: it is a norm`);
+  }
+  const plain = g.layerNorm(x, ones(g, headDim), undefined, eps, `${name}_plain`); // [tokens, heads * headDim]
+  return g.mulWeight(plain, { ...weight, shape: [x.cols] }, name); // [tokens, heads * headDim]
+}
+
+/** ALiBi's slopes: a geometric series over the heads; heads beyond a power of two lie between. */
+function alibiSlopes(g: GraphBuilder, heads: number, most: number): Weight {
+  const whole = 2 ** Math.floor(Math.log2(heads));
+  const slopes = Float32Array.from({ length: heads }, (_, head) =>
+    head < whole
+      ? 2 ** ((-most / whole) * (head + 1))
+      : 2 ** ((-most / 2 / whole) * (2 * (head - whole) + 1)),
+  );
+  return g.constant(`alibi[${heads}]`, slopes);
+}
+
 /** Which optional weights of attention a family has. */
 export interface AttentionExtras {
   readonly qkvBias: Presence;
   /** Default: "optional". */
   readonly outputBias?: Presence;
-  /** Norms of q and k: of each head, all with one weight, or of the whole row. */
-  readonly headNorms: boolean | "rows";
+  /** Norms of q and k: of each head, all with one weight (true) or each with its own, or of the whole row. */
+  readonly headNorms: boolean | "own" | "rows";
+  /** Whether files have these norms. Default: "required". */
+  readonly headNormPresence?: Presence;
 }
 
 interface AttentionSizes {
@@ -114,14 +170,15 @@ interface AttentionSizes {
 export function attentionWeights(
   sizes: AttentionSizes,
   layer: number,
-  { qkvBias, outputBias = "optional", headNorms }: AttentionExtras,
+  { qkvBias, outputBias = "optional", headNorms, headNormPresence = "required" }: AttentionExtras,
 ): WeightSpec[] {
   const { embed, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false } = sizes;
   const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
-  const norm = (name: string, cols: number) => ({
-    name: `blk.${layer}.${name}.weight`,
-    shape: [headNorms === "rows" ? cols : headDim],
-  });
+  const norm = (name: string, cols: number) => {
+    const shape =
+      headNorms === "rows" ? [cols] : headNorms === "own" ? [cols / headDim, headDim] : [headDim];
+    return present({ name: `blk.${layer}.${name}.weight`, shape }, headNormPresence);
+  };
   return [
     ...(fusedQkv
       ? linearWeights(layer, "attn_qkv", [qCols + kCols + vCols, embed], qkvBias)
@@ -132,6 +189,6 @@ export function attentionWeights(
         ]),
     { name: `blk.${layer}.attn_output.weight`, shape: [embed, heads * vHeadDim] },
     ...present({ name: `blk.${layer}.attn_output.bias`, shape: [embed] }, outputBias),
-    ...(headNorms ? [norm("attn_q_norm", qCols), norm("attn_k_norm", kCols)] : []),
+    ...(headNorms ? [...norm("attn_q_norm", qCols), ...norm("attn_k_norm", kCols)] : []),
   ];
 }

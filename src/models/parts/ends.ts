@@ -30,6 +30,8 @@ export function decoderOutputs(
 
 /** Which optional weights the ends of a family have. */
 export interface EndExtras {
+  /** The weight of the last norm. Default: "required". */
+  readonly outputNorm?: Presence;
   readonly outputNormBias?: Presence;
   /** The output matrix. Default: "optional"; without it, the embedding table is used. */
   readonly output?: Presence;
@@ -39,11 +41,16 @@ export interface EndExtras {
 /** The weights of both ends, and of rope where the file has factors for it. */
 export function endWeights(
   { vocabSize, embed, rope }: Pick<ModelConfig, "vocabSize" | "embed" | "rope">,
-  { outputNormBias = "none", output = "optional", logitsBias = "none" }: EndExtras = {},
+  {
+    outputNorm = "required",
+    outputNormBias = "none",
+    output = "optional",
+    logitsBias = "none",
+  }: EndExtras = {},
 ): WeightSpec[] {
   return [
     { name: "token_embd.weight", shape: [vocabSize, embed] },
-    { name: "output_norm.weight", shape: [embed] },
+    ...present({ name: "output_norm.weight", shape: [embed] }, outputNorm),
     ...present({ name: "output_norm.bias", shape: [embed] }, outputNormBias),
     ...present({ name: "output.weight", shape: [vocabSize, embed] }, output),
     ...present({ name: "output.bias", shape: [vocabSize] }, logitsBias),
