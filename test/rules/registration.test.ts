@@ -85,6 +85,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     names: ["f32"],
     why: "the KV type that golden logits are compared with",
   },
+  { file: "src/chat/built-in.ts", names: ["command-r"], why: "the name of a chat template" },
   {
     file: "src/graph/builder.ts",
     names: ["f32"],
@@ -166,8 +167,8 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   },
   {
     file: "src/tools/convert/vocabulary.ts",
-    names: ["llama"],
-    why: "a value of tokenizer.ggml.model",
+    names: ["llama", "gpt2"],
+    why: "values of tokenizer.ggml.model",
   },
   {
     file: "src/formats/safetensors.ts",
@@ -193,12 +194,26 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   { file: "src/formats/gguf/value-types.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   {
     file: "src/tokenizers/from-metadata.ts",
-    names: ["llama"],
-    why: "a value of tokenizer.ggml.model",
+    names: ["llama", "gpt2", "phi3"],
+    why: "values of tokenizer.ggml.model, and of the name of a model whose control tokens are known",
   },
   {
     file: "src/tokenizers/pretokenize.ts",
-    names: ["qwen2", "glm4", "exaone", "exaone4", "falcon", "codeshell"],
+    names: [
+      ...[
+        "qwen2",
+        "glm4",
+        "exaone",
+        "exaone4",
+        "falcon",
+        "codeshell",
+        "olmo",
+        "jais",
+        "mpt",
+        "starcoder",
+      ],
+      ...["refact", "command-r"],
+    ],
     why: "values of tokenizer.ggml.pre",
   },
 ];
