@@ -91,9 +91,10 @@ export {
   rememberTune,
   testTune,
   tune,
+  tuneDeviceProfiles,
   tuneSvg,
   tuneText,
   untunedTypes,
 } from "./tune/api.ts";
 export type { BackendCrossing } from "./tune/cross-backends.ts";
-export type { TuneFile } from "./tune/tune-file.ts";
+export type { TuneFile, TuneProblem } from "./tune/tune-file.ts";

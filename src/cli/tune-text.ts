@@ -1,6 +1,13 @@
 // A tune file as tables for a terminal.
 
-import type { BackendCrossing, TuneAnalysis, TuneFile, TuneTestPoint } from "../index.ts";
+import {
+  type BackendCrossing,
+  type TuneAnalysis,
+  type TuneFile,
+  type TuneProblem,
+  type TuneTestPoint,
+  tuneDeviceProfiles,
+} from "../index.ts";
 import { plural, tableText } from "./text.ts";
 
 /** Gains smaller than this are noise. */
@@ -23,7 +30,7 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
     const header = ["tokens", "fastest", "time", "GOPS", "default", "gain"];
     const crossing = crossovers.map(({ m, to }) => `${name(to)} from ${m} tokens`).join(", ");
     const noisy = group.noise === undefined ? "" : `, noise ${percent(group.noise)}`;
-    const title = `${group.dtype}  ${group.n} x ${group.k}, ${plural(group.threads, "thread")}${noisy}`;
+    const title = `${problemText(group)}, ${plural(group.threads, "thread")}${noisy}`;
     const table = tableText([header, ...rows], [0, 2, 3, 4, 5]);
     return `${title}\n${table}${crossing ? `  crossovers: ${crossing}\n` : ""}`;
   });
@@ -40,29 +47,52 @@ function notifyText({ notify }: TuneAnalysis): string {
   return `Waking a thread (wait/notify) takes ${timeText(us)}; 8 of 10 times ${low.toFixed(1)} to ${high.toFixed(1)} us.`;
 }
 
-/** Which backend is faster from how many tokens on; empty if only one was measured. */
+/** The profiles over CPU and GPU, and which is faster from how many tokens on; empty if only one was measured. */
 export function crossingsText(crossings: readonly BackendCrossing[]): string {
   if (crossings.length === 0) return "";
-  const rows = crossings.flatMap(({ dtype, n, k, threads, points, turns }) => [
-    ...points.map(({ m, first, second }, i) => [
-      i === 0 ? `${dtype}  ${n} x ${k}, ${threads} thread${threads === 1 ? "" : "s"}` : "",
-      String(m),
-      timeText(first),
-      timeText(second),
-      turns.findLast((turn) => turn.m <= m)!.faster,
-    ]),
-  ]);
-  const header = ["shape", "tokens", "processor", "GPU", "faster"];
-  return `\nCPU and GPU\n${tableText([header, ...rows], [1, 2, 3])}`;
+  const shapes = crossings.map((crossing) => {
+    const { threads, points, crossovers } = crossing;
+    const rows = points.map(({ m, profiles }) => {
+      const best = Object.entries(profiles).reduce((a, b) => (sum(b[1]) < sum(a[1]) ? b : a));
+      const times = tuneDeviceProfiles.map(({ name }) => stagesText(profiles[name]));
+      return [String(m), ...times, best[0]];
+    });
+    const header = ["tokens", ...tuneDeviceProfiles.map(({ name }) => name), "fastest"];
+    const table = tableText([header, ...rows], [0, 1, 2, 3, 4, 5]);
+    const faster = crossovers.flatMap(({ profile, m }) =>
+      m === undefined ? [] : [`${profile} from ${plural(m, "token")}`],
+    );
+    const which = faster.length > 0 ? faster.join(", ") : "none at any number of tokens";
+    const title = `${problemText(crossing)}, ${plural(threads, "thread")}`;
+    return `${title}\n${table}  faster than cpu: ${which}\n`;
+  });
+  const legend = tuneDeviceProfiles.map(({ name, about }) => `  ${name}: ${about}`).join("\n");
+  return `\nCPU and GPU: microseconds of init + compute (+ finish: results to the host)\n${legend}\n\n${shapes.join("\n")}`;
+}
+
+function sum({ init, compute, finish }: { init: number; compute: number; finish: number }): number {
+  return init + compute + finish;
+}
+
+function stagesText(stages: { init: number; compute: number; finish: number } | undefined): string {
+  if (!stages) return "-";
+  const { init, compute, finish } = stages;
+  const parts = finish > 0 ? [init, compute, finish] : [init, compute];
+  return parts.map((us) => us.toFixed(1)).join(" + ");
+}
+
+function problemText({ dtype, n, k, experts }: TuneProblem): string {
+  const of = experts ? `, ${experts.used} of ${experts.count} experts` : "";
+  return `${dtype}  ${n} x ${k}${of}`;
 }
 
 /** The effect of more threads, for one token and for the most. */
 function threadsText({ threads }: TuneAnalysis): string {
   if (threads.length === 0) return "";
-  const rows = threads.map(({ dtype, n, k, m, counts }) => [
-    `${dtype}  ${n} x ${k}`,
-    String(m),
-    ...counts.map(({ gain }) => `${gain.toFixed(2)}x`),
+  const rows = threads.map((effect) => [
+    problemText(effect),
+    String(effect.m),
+    ...effect.counts.map(({ gain }) => `${gain.toFixed(2)}x`),
   ]);
   const counts = threads[0]!.counts.map(({ threads: count }) => `t=${count}`);
   return `Effect of threads (times as fast as t=${threads[0]!.counts[0]!.threads})\n${tableText(

@@ -53,7 +53,7 @@ async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
     const { threads } = wanted;
     const sides: MeasuredSides = async (facts, promptTokens) => {
       const { measuredSides } = await import("../tune/measured-choices.ts");
-      const on = { threads, native };
+      const on = { threads, native, given };
       return await measuredSides(platform, file, kvType, on, facts, promptTokens);
     };
     const tunedGpu: TunedGpuLookup = (facts) => gpuTuning(facts, given);

@@ -2,8 +2,15 @@
 // the gain over the default, and the effect of more threads.
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
-import { DEFAULT_VARIANT, type TuneFile, type TuneGroup, type TuneProfile } from "./tune-file.ts";
-import { targetOfFeatures } from "./tune-target.ts";
+import {
+  DEFAULT_VARIANT,
+  problemText,
+  type TuneFile,
+  type TuneGroup,
+  type TuneProblem,
+  type TuneProfile,
+} from "./tune-file.ts";
+import { isGpuFile, targetOfFeatures } from "./tune-target.ts";
 
 export interface TunePoint {
   readonly m: number;
@@ -29,10 +36,7 @@ export interface GroupAnalysis {
 }
 
 /** The same shape with several thread counts. */
-export interface ThreadsEffect {
-  readonly dtype: string;
-  readonly n: number;
-  readonly k: number;
+export interface ThreadsEffect extends TuneProblem {
   readonly m: number;
   /** Ascending; speed-up over the first. */
   readonly counts: readonly {
@@ -73,12 +77,13 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
 function usualProfile(
   profiles: readonly TuneProfile[],
   features: string,
-): (dtype: string, m: number) => number {
+): (group: TuneGroup, m: number) => number {
   const target = targetOfFeatures(features);
-  // In a GPU's file, the backend's own choice is a profile.
+  // In a GPU's file, and for experts, the backend's own choice is a profile.
   const own = profiles.findIndex(({ variant }) => variant === DEFAULT_VARIANT);
-  if (own >= 0) return () => own;
-  return (dtype, m) => {
+  const isGpu = isGpuFile({ features });
+  return ({ dtype, experts }, m) => {
+    if (isGpu || experts) return own;
     const { id } = defaultVariant(dtype, m, target);
     return profiles.findIndex(({ variant, idle }) => variant === id && idle === "spin");
   };
@@ -87,7 +92,7 @@ function usualProfile(
 function pointOf(
   group: TuneGroup,
   line: number,
-  usual: (dtype: string, m: number) => number,
+  usual: (group: TuneGroup, m: number) => number,
 ): TunePoint[] {
   const { m, times } = group.lines[line]!;
   const timed = times.flatMap((time, profile) =>
@@ -95,8 +100,9 @@ function pointOf(
   );
   if (timed.length === 0) return [];
   const best = timed.reduce((a, b) => (b.us < a.us ? b : a));
-  const standard = timed.find(({ profile }) => profile === usual(group.dtype, m));
-  const opsPerSecond = (2 * group.n * group.k * m) / (best.us / 1e6);
+  const standard = timed.find(({ profile }) => profile === usual(group, m));
+  const used = group.experts?.used ?? 1;
+  const opsPerSecond = (2 * group.n * group.k * m * used) / (best.us / 1e6);
   // Variants that do the same for this number of tokens have the same time: then the default is the best.
   const isSame = standard?.us === best.us;
   return [{ m, best: isSame ? standard! : best, usual: standard, opsPerSecond }];
@@ -112,20 +118,19 @@ function crossoversOf(points: readonly TunePoint[]): Crossover[] {
 function threadsEffects(groups: readonly GroupAnalysis[]): ThreadsEffect[] {
   const shapes = new Map<string, GroupAnalysis[]>();
   for (const one of groups) {
-    const { dtype, n, k } = one.group;
-    const key = `${dtype} ${n} ${k}`;
+    const key = problemText(one.group);
     shapes.set(key, [...(shapes.get(key) ?? []), one]);
   }
   return [...shapes.values()].flatMap((same) => {
     if (same.length < 2) return [];
     const sorted = same.toSorted((a, b) => a.group.threads - b.group.threads);
-    const { dtype, n, k } = sorted[0]!.group;
+    const { dtype, n, k, experts } = sorted[0]!.group;
     return sorted[0]!.points.flatMap(({ m, best }) => {
       const counts = sorted.flatMap(({ group, points }) => {
         const us = points.find((point) => point.m === m)?.best.us;
         return us === undefined ? [] : [{ threads: group.threads, us, gain: best.us / us }];
       });
-      return counts.length < 2 ? [] : [{ dtype, n, k, m, counts }];
+      return counts.length < 2 ? [] : [{ dtype, n, k, ...(experts && { experts }), m, counts }];
     });
   });
 }

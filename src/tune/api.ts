@@ -9,6 +9,7 @@ import { currentPlatform } from "../platform/current.ts";
 import { analyzeTuneFile, type TuneAnalysis } from "./analyze.ts";
 import { withoutContradicted } from "./contradict.ts";
 import { type BackendCrossing, crossBackends } from "./cross-backends.ts";
+import { deviceProfiles } from "./device-profiles.ts";
 import {
   checkTuneOptions,
   type TuneOptions,
@@ -18,7 +19,7 @@ import {
 } from "./options.ts";
 import { tunePicture } from "./picture.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "./tune-file.ts";
-import { targetOfFeatures } from "./tune-target.ts";
+import { isGpuFile, targetOfFeatures } from "./tune-target.ts";
 
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
 
@@ -33,6 +34,7 @@ const tuneOptions: OptionNames<TuneOptions> = {
   threads: true,
   mStep: true,
   mNum: true,
+  tokens: true,
   mode: true,
   native: true,
   remember: true,
@@ -96,8 +98,20 @@ export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   return await load.rememberedGpuTune();
 }
 
-/** Which of two backends computes a matmul faster, by number of tokens. */
+/** The ways to compute a matmul with a CPU and a GPU, which compareTunes() gives the times of. */
+export const tuneDeviceProfiles: readonly { readonly name: string; readonly about: string }[] =
+  deviceProfiles;
+
+/** Which of two backends computes a matmul faster, by number of tokens: the CPU's times, then a GPU's. */
 export function compareTunes(first: TuneFile, second: TuneFile): BackendCrossing[] {
+  if (isGpuFile(first) || !isGpuFile(second)) {
+    const got = [first, second]
+      .map((file) => (isGpuFile(file) ? "a GPU" : "the CPU"))
+      .join(", then ");
+    throw new UsageError(
+      `tune: got times of ${got}, expected those of the CPU, then those of a GPU`,
+    );
+  }
   return crossBackends(first, second);
 }
 

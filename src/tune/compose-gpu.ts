@@ -9,7 +9,7 @@ import { problemsToTune } from "./compose-matmul.ts";
 import { gpuTuneIdentity, gpuTuneProfiles } from "./gpu-profiles.ts";
 import { runGpuTune } from "./gpu-tune.ts";
 import type { TuneOptions, TuneResult } from "./options.ts";
-import { STREAM_BYTES, tokenCounts } from "./space.ts";
+import { STREAM_BYTES, tokensToTune } from "./space.ts";
 import { measureInto, rememberedGpuTuning, rememberGpuTuning } from "./store.ts";
 import type { TuneFile } from "./tune-file.ts";
 
@@ -28,7 +28,7 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
       runGpuTune(
         {
           problems,
-          tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+          tokens: tokensToTune(options),
           rounds: rounds[mode],
           streamBytes: STREAM_BYTES[mode],
         },

@@ -3,7 +3,8 @@
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { UsageError } from "../base/errors.ts";
-import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import type { ModelFile } from "../formats/model-file.ts";
+import { modelMatmuls } from "../limits/model-matmuls.ts";
 import { withModelFile } from "../load/model-file.ts";
 import { nativeHere } from "../machine/native.ts";
 import { measureNotify } from "../machine/notify.ts";
@@ -23,11 +24,11 @@ import {
   roundsOf,
   STREAM_BYTES,
   shapeByName,
-  tokenCounts,
+  tokensToTune,
   withoutRareTypes,
 } from "./space.ts";
 import { measureInto, rememberedTuning, rememberTuning } from "./store.ts";
-import type { TuneFile } from "./tune-file.ts";
+import { problemText, type TuneFile, type TuneProblem } from "./tune-file.ts";
 import { isGpuFile, targetFor, targetOfFeatures } from "./tune-target.ts";
 
 /** A quick tune skips types with less than this fraction of the weights. */
@@ -58,7 +59,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
         {
           problems,
           threads: threads ?? (isQuick ? [platform.cores] : [...new Set([1, platform.cores])]),
-          tokens: tokenCounts(mode, options.mStep ?? 8, options.mNum ?? 16),
+          tokens: tokensToTune(options),
           rounds: roundsOf(mode),
           full: mode === "full",
           streamBytes: STREAM_BYTES[mode],
@@ -87,10 +88,28 @@ async function knownNotify(
   return typeof stored === "object" ? stored.notify : undefined;
 }
 
-/** The matmuls of a model or of shapes; quick: the largest of each type. */
-export async function problemsToTune(options: TuneOptions): Promise<MatmulProblem[]> {
+/** The matmuls of a model or of shapes; quick: the largest of each type. Experts decide devices, not kernels: not quick. */
+export async function problemsToTune(options: TuneOptions): Promise<TuneProblem[]> {
   const all = await problemsOf(options);
-  return options.mode === "quick" ? largestOfEachType(withoutRareTypes(all, rareShare)) : all;
+  if (options.mode === "quick") return largestOfEachType(withoutRareTypes(all, rareShare));
+  const { model } = options;
+  const experts =
+    model === undefined
+      ? []
+      : await withModelFile(model, (file) => expertProblems(file)).then((found) =>
+          found.filter(({ dtype }) => isTunable(dtype)),
+        );
+  return [...all, ...experts];
+}
+
+/** The distinct matmuls over experts of a model. */
+function expertProblems(file: Pick<ModelFile, "tensors" | "metadata">): TuneProblem[] {
+  const hasExperts = [...file.tensors.values()].some(({ shape }) => shape.length > 2);
+  const all = hasExperts ? modelMatmuls(file).flatMap(({ matmuls }) => matmuls) : [];
+  const byText = new Map(
+    all.filter(({ experts }) => experts).map((one) => [problemText(one), one]),
+  );
+  return [...byText.values()];
 }
 
 export async function typesWithoutTimes(model: string | URL): Promise<string[]> {

@@ -5,11 +5,10 @@
 import { plural } from "../base/plural.ts";
 import { bitsPerWeight, bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
-import type { MatmulProblem } from "../kernels/matmul-variants.ts";
 import type { Device } from "../limits/device.ts";
 import { opsAt } from "../limits/model-cost.ts";
 import { limitOf, noOps } from "../limits/roofline.ts";
-import type { StageTimes, TuneFile, TuneGroup } from "./tune-file.ts";
+import type { Experts, StageTimes, TuneFile, TuneGroup, TuneProblem } from "./tune-file.ts";
 
 export interface Estimate extends StageTimes {
   /** Why it is a guess rather than an interpolation; empty if it is not. */
@@ -31,24 +30,28 @@ export type DeviceAt = (threads: number) => Pick<Device, "bytesPerSecond" | "ops
 
 /** The roofline of a matmul: its weights are read once, and every weight is a multiply and an add per token. */
 function leastMicroseconds(
-  { dtype: name, n, k }: MatmulProblem,
+  { dtype: name, n, k, experts }: TuneProblem,
   m: number,
   device: ReturnType<DeviceAt>,
 ): number {
   const dtype = dtypeByName(name)!;
   const ops = opsAt(bitsPerWeight(dtype), "best");
-  const work = { bytes: bytesFor(dtype, n * k), ...noOps, [ops]: 2 * n * k * m };
+  // Of experts, at least those of one token are read.
+  const used = experts?.used ?? 1;
+  const work = { bytes: used * bytesFor(dtype, n * k), ...noOps, [ops]: 2 * n * k * m * used };
   return 1e6 * limitOf(work, device).seconds;
 }
 
 /** The closest group to a problem: same type; then the nearest thread count, then the nearest shape. */
 export function basisFor(
   file: TuneFile,
-  problem: MatmulProblem,
+  problem: TuneProblem,
   threads: number,
   deviceAt?: DeviceAt,
 ): Basis | undefined {
-  const sameType = file.groups.filter((group) => group.dtype === problem.dtype);
+  const sameType = file.groups.filter(
+    (group) => group.dtype === problem.dtype && isSimilar(group.experts, problem.experts),
+  );
   if (sameType.length === 0) return undefined;
   const apart = (a: number, b: number) => Math.abs(Math.log(a / b));
   const distance = (group: TuneGroup) =>
@@ -58,6 +61,7 @@ export function basisFor(
   const cores = (count: number) => Math.min(count, file.cores);
   const byThreads = cores(group.threads) / cores(threads);
   const isShape = group.n === problem.n && group.k === problem.k;
+  const byExperts = (problem.experts?.used ?? 1) / (group.experts?.used ?? 1);
   const reasons = [
     ...(isShape ? [] : [`from ${group.n} x ${group.k}`]),
     ...(group.threads === threads ? [] : [`from ${plural(group.threads, "thread")}`]),
@@ -65,10 +69,16 @@ export function basisFor(
   return {
     group,
     initFactor: problem.k / group.k,
-    computeFactor: ((problem.n * problem.k) / (group.n * group.k)) * byThreads,
+    computeFactor: ((problem.n * problem.k) / (group.n * group.k)) * byThreads * byExperts,
     stretched: reasons.join(", "),
     leastUs: deviceAt && ((m) => leastMicroseconds(problem, m, deviceAt(threads))),
   };
+}
+
+/** Experts stand for experts of which a token uses the same fraction, and a matrix for a matrix. */
+function isSimilar(a: Experts | undefined, b: Experts | undefined): boolean {
+  if (!a || !b) return a === b;
+  return a.used * b.count === b.used * a.count;
 }
 
 /** Times of a profile for m tokens; undefined if it was not measured on both sides of m. */

@@ -4,7 +4,7 @@
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import { matmulShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
-import { CLEARLY_FASTER } from "./choose.ts";
+import { clearlyFaster } from "./choose.ts";
 import { basisFor, estimate } from "./estimate.ts";
 import { DEFAULT_VARIANT, type TuneFile } from "./tune-file.ts";
 
@@ -28,11 +28,13 @@ export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFact
     const variant = fastestVariant(file, rows, cols, dtype);
     return matmulShapes.get(variant) ?? usual.shapeFor(rows, cols, dtype);
   };
-  const lines = file.groups.map(({ dtype, n, k }) => {
+  const dense = file.groups.filter(({ experts }) => experts === undefined);
+  const lines = dense.map(({ dtype, n, k, noise }) => {
     const times = timesOf(file, n, k, dtype)
       .map(({ variant, us }) => `${variant} ${us.toFixed(1)} us`)
       .join(", ");
-    return `  ${dtype} ${n} x ${k}: ${fastestVariant(file, n, k, dtype)} (1 token: ${times})`;
+    const noisy = noise === undefined ? "" : `, noise ${(100 * noise).toFixed(1)} %`;
+    return `  ${dtype} ${n} x ${k}: ${fastestVariant(file, n, k, dtype)} (1 token: ${times}${noisy})`;
   });
   return {
     tuning: { ...usual, shapeFor },
@@ -40,12 +42,13 @@ export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFact
   };
 }
 
-/** The default's name if nothing is clearly faster. */
+/** The default's name if nothing is clearly faster, beyond the noise. */
 export function fastestVariant(file: TuneFile, rows: number, cols: number, dtype: string): string {
   const timed = timesOf(file, rows, cols, dtype);
   const usual = timed.find(({ variant }) => variant === DEFAULT_VARIANT);
   const best = timed.toSorted((a, b) => a.us - b.us)[0];
-  const isFaster = usual && best && best.us <= usual.us * CLEARLY_FASTER;
+  const noise = basisFor(file, { dtype, n: rows, k: cols }, 1)?.group.noise;
+  const isFaster = usual && best && best.us <= usual.us * clearlyFaster(noise);
   return isFaster ? best.variant : DEFAULT_VARIANT;
 }
 

@@ -3,13 +3,17 @@
 // in a file of the same format whose header names the adapter.
 //
 // A time is measured over many matmuls in one submission, each with its own weights, by the host's clock, so the cost
-// of the host and of a submission does not count. Rounds go through all profiles in turn; the fastest round counts.
+// of the host and of a submission does not count. Rounds go through all profiles in turn; the fastest round counts, and
+// what seems faster than the default is measured again in turns with it (confirm.ts). Preparing activations (init) is
+// timed apart from the matmul, and so are the ways of activations and results between the host and the GPU
+// (gpu-transfers.ts).
 
 import { type Backend, evenRoom } from "../backends/backend.ts";
 import { backendByName } from "../backends/table.ts";
 import type { GpuDevice, GpuFacts } from "../backends/webgpu/device.ts";
 import {
   type GpuTuningControls,
+  type KernelFilter,
   matmulShapes,
   type Tuning,
   tuningFor,
@@ -19,16 +23,26 @@ import { MATVEC_TOKENS } from "../backends/webgpu/wgsl/matvec.ts";
 import { AbortedError } from "../base/errors.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import type { Batch } from "../graph/batch.ts";
 import type { Weight } from "../graph/graph.ts";
 import { makePlan } from "../graph/plan.ts";
-import type { MatmulProblem } from "../kernels/matmul-variants.ts";
+import { challengeDefault } from "./challenge.ts";
+import { median, total } from "./confirm.ts";
 import { gpuTuneProfiles } from "./gpu-profiles.ts";
-import { floats, matmulBatch, matmulGraph, uploadSample } from "./matmul-graph.ts";
+import { measureTransfers } from "./gpu-transfers.ts";
+import {
+  expertsGraph,
+  floats,
+  matmulBatch,
+  matmulGraph,
+  matmulName,
+  uploadSample,
+} from "./matmul-graph.ts";
 import type { TuneWatch } from "./run-tune.ts";
-import type { StageTimes, TuneGroup } from "./tune-file.ts";
+import { problemText, type StageTimes, type TuneGroup, type TuneProblem } from "./tune-file.ts";
 
 export interface GpuTunePlan {
-  readonly problems: readonly MatmulProblem[];
+  readonly problems: readonly TuneProblem[];
   /** Numbers of tokens, ascending. */
   readonly tokens: readonly number[];
   readonly rounds: number;
@@ -39,6 +53,12 @@ export interface GpuTunePlan {
 const MOST_COPIES = 64;
 /** A software adapter is too slow for more. */
 const SOFTWARE_BYTES = 1 << 20;
+/** Of experts, which are there once: with more than this, some of their rows stand for all. */
+const EXPERTS_BYTES: number = 1 << 30;
+/** Rounds of a confirmation, besides those of the plan. */
+const MORE_ROUNDS = 4;
+/** The fraction of the time for all profiles; the rest is for confirmations and transfers. */
+const ROUNDS_SHARE = 0.7;
 
 /** `openGpu` opens a device for each problem, because a backend owns its device. */
 export async function runGpuTune(
@@ -49,12 +69,11 @@ export async function runGpuTune(
 ): Promise<TuneGroup[]> {
   const groups: TuneGroup[] = [];
   for (const problem of plan.problems) {
-    const { dtype, n, k } = problem;
     const done = groups.length;
     const report = async (share: number): Promise<void> => {
       await breathe();
       if (watch.signal?.aborted) throw new AbortedError("tuning");
-      watch.onProgress?.((done + share) / plan.problems.length, `${dtype} ${n} x ${k}, GPU`);
+      watch.onProgress?.((done + share) / plan.problems.length, `${problemText(problem)}, GPU`);
     };
     const group = await tuneGroup(plan, problem, await openGpu(), report);
     groups.push(group);
@@ -64,38 +83,60 @@ export async function runGpuTune(
 }
 
 async function tuneGroup(
-  { tokens, rounds, streamBytes }: GpuTunePlan,
-  problem: MatmulProblem,
+  plan: GpuTunePlan,
+  problem: TuneProblem,
   gpu: GpuDevice,
   report: (share: number) => Promise<void>,
 ): Promise<TuneGroup> {
+  const { tokens, rounds, streamBytes } = plan;
   const { facts } = gpu;
   const bytes = facts.isSoftware ? Math.min(streamBytes, SOFTWARE_BYTES) : streamBytes;
   const bench = await GpuMatmulBench.open(gpu, problem, Math.max(...tokens), bytes);
   const profiles = gpuTuneProfiles();
-  const best = tokens.map(() => profiles.map((): number | undefined => undefined));
-  // A type without such kernels has only one way.
-  const hasShapes = laneDotOf(weightOf(problem), facts.workgroupStorageBytes) !== undefined;
+  const best = tokens.map(() => new Map<number, StageTimes>());
+  // A type without such kernels, and experts, have only one way.
+  const hasShapes =
+    !problem.experts && laneDotOf(weightOf(problem), facts.workgroupStorageBytes) !== undefined;
   const refused = new Set(hasShapes ? [] : profiles.map((_, index) => index).slice(1));
+  const take = (profile: number) => bench.take(variantTuning(profiles[profile]!.variant, facts));
   try {
     for (let round = 0; round < rounds; round++) {
-      for (const [index, { variant }] of profiles.entries()) {
+      for (const index of profiles.keys()) {
         if (refused.has(index)) continue;
-        await report((round + index / profiles.length) / rounds);
-        if (!(await bench.take(variantTuning(variant, facts)))) refused.add(index);
+        await report((ROUNDS_SHARE * (round + index / profiles.length)) / rounds);
+        if (!(await take(index))) refused.add(index);
         else await timeAll(bench, tokens, index, best);
       }
     }
+    const noises: number[] = [];
+    const lines: TuneGroup["lines"][number][] = [];
+    for (const [line, m] of tokens.entries()) {
+      await report(ROUNDS_SHARE + ((1 - ROUNDS_SHARE) * line) / tokens.length);
+      const { spinning, noise } = await challengeDefault({
+        known: best[line]!,
+        usual: 0,
+        rounds: rounds + MORE_ROUNDS,
+        canSleep: () => false,
+        notifyUs: 0,
+        measure: async (profile) => {
+          await take(profile);
+          return await bench.measure(m);
+        },
+      });
+      if (noise !== undefined) noises.push(noise);
+      lines.push({ m, times: profiles.map((_, profile) => spinning.get(profile)) });
+    }
+    await take(0);
+    const prepared = tokens.map((m) => bench.preparedBytes(m));
+    const transfers = await measureTransfers(gpu, problem, tokens, prepared);
+    const noise = median(noises);
+    return { ...problem, threads: 1, ...(noise > 0 && { noise }), lines, transfers };
   } finally {
     bench.dispose();
   }
-  const timesOf = (us: number | undefined): StageTimes | undefined =>
-    us === undefined ? undefined : { init: 0, compute: us };
-  const lines = tokens.map((m, line) => ({ m, times: best[line]!.map(timesOf) }));
-  return { ...problem, threads: 1, lines };
 }
 
-function weightOf({ dtype, n, k }: MatmulProblem): Weight {
+function weightOf({ dtype, n, k }: TuneProblem): Weight {
   return { name: "weight", shape: [n, k], dtype: dtypeByName(dtype)! };
 }
 
@@ -104,12 +145,13 @@ async function timeAll(
   bench: GpuMatmulBench,
   tokens: readonly number[],
   profile: number,
-  best: readonly (number | undefined)[][],
+  best: readonly Map<number, StageTimes>[],
 ): Promise<void> {
   for (const [line, m] of tokens.entries()) {
     if (profile > 0 && m > MATVEC_TOKENS) continue;
-    const us = await bench.measure(m);
-    best[line]![profile] = Math.min(best[line]![profile] ?? us, us);
+    const times = await bench.measure(m);
+    const known = best[line]!.get(profile);
+    if (!known || total(times) < total(known)) best[line]!.set(profile, times);
   }
 }
 
@@ -120,36 +162,59 @@ function variantTuning(variant: string, facts: GpuFacts): Tuning {
   return shape ? { ...usual, shapeFor: () => shape } : usual;
 }
 
+/** Prepares activations. */
+const isInit: KernelFilter = ({ preparedBytes }) => preparedBytes !== undefined;
+/** Is a matmul that is measured, not the embedding or the router before it. */
+const isCompute: KernelFilter = (kernel, nodes) =>
+  kernel.preparedBytes === undefined && nodes.some(({ name }) => name.startsWith(matmulName));
+
 /** Copies of a matmul, one after the other, as a backend runs them. */
 class GpuMatmulBench {
   readonly #gpu: GpuDevice;
   readonly #backend: Backend & GpuTuningControls;
   readonly #copies: number;
+  /** What the time of the measured rows is multiplied with, for that of all. */
+  readonly #factor: number;
+  readonly #isRouted: boolean;
   readonly #limits: { maxTokens: number; maxOutputs: number };
 
-  private constructor(gpu: GpuDevice, copies: number, maxTokens: number) {
+  private constructor(
+    gpu: GpuDevice,
+    copies: number,
+    maxTokens: number,
+    { factor, isRouted }: { factor: number; isRouted: boolean },
+  ) {
     this.#gpu = gpu;
     const request = { level: 3, threads: 1, startThread: undefined, gpu } as const;
     this.#backend = backendByName("webgpu")!.create(request) as Backend & GpuTuningControls;
     this.#copies = copies;
+    this.#factor = factor;
+    this.#isRouted = isRouted;
     this.#limits = { maxTokens, maxOutputs: maxTokens };
   }
 
   static async open(
     gpu: GpuDevice,
-    { dtype, n, k }: MatmulProblem,
+    { dtype, n, k, experts }: TuneProblem,
     maxTokens: number,
     bytes: number,
   ): Promise<GpuMatmulBench> {
     const type = dtypeByName(dtype)!;
-    const size = n * bytesFor(type, k);
-    const copies = Math.min(MOST_COPIES, Math.max(1, Math.ceil(bytes / size)));
-    const bench = new GpuMatmulBench(gpu, copies, maxTokens);
+    const rowBytes = bytesFor(type, k) * (experts?.count ?? 1);
+    const most = gpu.facts.isSoftware ? bytes : EXPERTS_BYTES;
+    const rows = experts ? Math.min(n, Math.max(16, Math.floor(most / rowBytes))) : n;
+    const copies = Math.min(MOST_COPIES, Math.max(1, Math.ceil(bytes / (rows * rowBytes))));
+    const how = { factor: n / rows, isRouted: experts !== undefined };
+    const bench = new GpuMatmulBench(gpu, copies, maxTokens, how);
     try {
-      const graph = matmulGraph(type, n, k, copies);
+      const graph = experts
+        ? expertsGraph(type, rows, k, experts, copies)
+        : matmulGraph(type, rows, k, copies);
       const plan = makePlan(graph, bench.#limits);
       await bench.#backend.prepare(plan, evenRoom(1, floats));
       for (const weight of graph.weights) await uploadSample(bench.#backend, weight);
+      // The routes of experts come from the router, which is not measured.
+      await bench.#backend.run(bench.#batch(maxTokens));
       return bench;
     } catch (error) {
       bench.dispose();
@@ -168,10 +233,24 @@ class GpuMatmulBench {
     return (await device.popErrorScope()) === null && taken;
   }
 
-  /** Microseconds of one matmul. */
-  async measure(m: number): Promise<number> {
-    const ms = await this.#backend.timeBatch(matmulBatch(m, this.#limits));
-    return (Math.max(0, ms) * 1000) / this.#copies;
+  /** Microseconds: of preparing activations, once for all matmuls that read them, and of one matmul. */
+  async measure(m: number): Promise<StageTimes> {
+    const batch = this.#batch(m);
+    const init = await this.#backend.timeBatch(batch, isInit);
+    const compute = await this.#backend.timeBatch(batch, isCompute);
+    return {
+      init: Math.max(0, init) * 1000,
+      compute: (Math.max(0, compute) * 1000 * this.#factor) / this.#copies,
+    };
+  }
+
+  /** The bytes of a prepared activation; undefined: kernels prepare activations as they read them. */
+  preparedBytes(m: number): number | undefined {
+    return this.#backend.kernelsOf(this.#batch(m), isInit)[0]?.preparedBytes;
+  }
+
+  #batch(m: number): Batch {
+    return matmulBatch(m, this.#limits, this.#isRouted);
   }
 
   dispose(): void {

@@ -11,15 +11,15 @@ import { bytesFor } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { Batch } from "../graph/batch.ts";
 import { makePlan } from "../graph/plan.ts";
-import type { MatmulProblem, MatmulVariant } from "../kernels/matmul-variants.ts";
+import type { MatmulVariant } from "../kernels/matmul-variants.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import { floats, matmulBatch, matmulGraph, uploadSample } from "./matmul-graph.ts";
-import type { StageTimes } from "./tune-file.ts";
+import { expertsGraph, floats, matmulBatch, matmulGraph, uploadSample } from "./matmul-graph.ts";
+import type { StageTimes, TuneProblem } from "./tune-file.ts";
 
 export interface MatmulTimesOptions {
-  readonly problem: MatmulProblem;
-  /** Empty: opt level 2, row by row. */
-  readonly variants: readonly MatmulVariant[];
+  readonly problem: TuneProblem;
+  /** Empty: opt level 2, row by row; undefined: the backend's own choice by number of tokens. */
+  readonly variants: readonly MatmulVariant[] | undefined;
   /** Numbers of tokens to measure, ascending. */
   readonly tokens: readonly number[];
   readonly threads: number;
@@ -51,13 +51,13 @@ const MOST_COPIES = 256;
 
 /** Measures a matmul with few tokens at the speed of memory, and with many at the speed of arithmetic. */
 export class MatmulTimes {
-  readonly #problem: MatmulProblem;
+  readonly #problem: TuneProblem;
   /** Each exists if some number of tokens is measured with it. */
   readonly #streaming: RowsBench | undefined;
   readonly #computing: RowsBench | undefined;
 
   private constructor(
-    problem: MatmulProblem,
+    problem: TuneProblem,
     streaming: RowsBench | undefined,
     computing: RowsBench | undefined,
   ) {
@@ -79,7 +79,7 @@ export class MatmulTimes {
     }
   }
 
-  /** One batch of m tokens with variant `index`. All rows take the same time, so the time of some is scaled to all. */
+  /** One batch of m tokens with variant `index`, -1: what the bench was opened with. All rows take the same time, so the time of some is scaled to all. */
   async measure(index: number, m: number, idle: "spin" | "sleep"): Promise<StageTimes> {
     const bench = (m <= STREAMING_TOKENS ? this.#streaming : this.#computing)!;
     const { init, compute } = await bench.measure(index, m, idle);
@@ -110,6 +110,8 @@ async function openComputing(options: MatmulTimesOptions): Promise<RowsBench> {
   return await RowsBench.open(options, rows, copies, Math.max(...tokens));
 }
 
+/** What prepares activations. */
+const initOps: readonly string[] = ["quantize", "quantize_experts", "round"];
 /** Batches to run until one has all its records; more than one is rarely needed. */
 const MOST_TRIES = 20;
 
@@ -120,11 +122,20 @@ class RowsBench {
   readonly #backend: Backend;
   readonly #limits: { maxTokens: number; maxOutputs: number };
   readonly #batches = new Map<number, Batch>();
+  /** Over experts: a router comes before it, which does not count. */
+  readonly #isRouted: boolean;
   #init = -1;
   readonly #compute = new Set<number>();
 
-  private constructor(backend: Backend, rows: number, copies: number, maxTokens: number) {
+  private constructor(
+    backend: Backend,
+    rows: number,
+    copies: number,
+    maxTokens: number,
+    isRouted: boolean,
+  ) {
     this.rows = rows;
+    this.#isRouted = isRouted;
     this.#copies = copies;
     this.#backend = backend;
     this.#limits = { maxTokens, maxOutputs: maxTokens };
@@ -137,23 +148,28 @@ class RowsBench {
     maxTokens: number,
   ): Promise<RowsBench> {
     const byTokens = new Array<number>(maxTokens + 1).fill(0);
-    const choose = () => ({ variants, byTokens, notes: [] });
+    const isByRows = variants?.length === 0;
     const backend = backendByName("cpu")!.create({
-      level: variants.length === 0 ? 2 : native ? 4 : 3,
+      level: isByRows ? 2 : native ? 4 : 3,
       native,
       threads,
       startThread,
       profile: true,
-      ...(variants.length === 0 ? {} : { choose }),
+      ...(variants && !isByRows && { choose: () => ({ variants, byTokens, notes: [] }) }),
     });
-    const bench = new RowsBench(backend, rows, copies, maxTokens);
+    const { k, experts } = problem;
+    const bench = new RowsBench(backend, rows, copies, maxTokens, experts !== undefined);
     try {
-      const graph = matmulGraph(dtypeByName(problem.dtype)!, rows, problem.k, copies);
+      const dtype = dtypeByName(problem.dtype)!;
+      const graph = experts
+        ? expertsGraph(dtype, rows, k, experts, copies)
+        : matmulGraph(dtype, rows, k, copies);
       await backend.prepare(makePlan(graph, bench.#limits), evenRoom(1, floats));
       for (const weight of graph.weights) await uploadSample(backend, weight);
       const { parts } = backend.profile!()!;
-      for (const [part, { op }] of parts.entries()) if (op === "matmul") bench.#compute.add(part);
-      bench.#init = parts.findIndex(({ op }) => op === "quantize" || op === "round");
+      const measured = experts ? "matmul_id" : "matmul";
+      for (const [part, { op }] of parts.entries()) if (op === measured) bench.#compute.add(part);
+      bench.#init = parts.findIndex(({ op }) => initOps.includes(op));
       return bench;
     } catch (error) {
       backend.dispose();
@@ -183,7 +199,7 @@ class RowsBench {
   }
 
   #batch(m: number): Batch {
-    const batch = this.#batches.get(m) ?? matmulBatch(m, this.#limits);
+    const batch = this.#batches.get(m) ?? matmulBatch(m, this.#limits, this.#isRouted);
     this.#batches.set(m, batch);
     return batch;
   }
@@ -211,8 +227,8 @@ class RowsBench {
 }
 
 /** The number of rows that take about so many bytes, in whole row panels. */
-function rowsOfBytes({ dtype, k }: MatmulProblem, bytes: number): number {
-  const rowBytes = bytesFor(dtypeByName(dtype)!, k);
+function rowsOfBytes({ dtype, k, experts }: TuneProblem, bytes: number): number {
+  const rowBytes = bytesFor(dtypeByName(dtype)!, k) * (experts?.count ?? 1);
   return Math.max(16, Math.ceil(bytes / rowBytes / 16) * 16);
 }
 
@@ -227,7 +243,7 @@ export function untilCompiled(): Promise<void> {
 }
 
 /** How many copies of a matrix take about so many bytes. */
-function copiesOf({ dtype, n, k }: MatmulProblem, bytes: number, most: number): number {
-  const size = n * bytesFor(dtypeByName(dtype)!, k);
+function copiesOf({ dtype, n, k, experts }: TuneProblem, bytes: number, most: number): number {
+  const size = n * bytesFor(dtypeByName(dtype)!, k) * (experts?.count ?? 1);
   return Math.min(most, Math.max(1, Math.ceil(bytes / size)));
 }

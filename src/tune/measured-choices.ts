@@ -9,8 +9,10 @@ import { dtypeByName } from "../dtypes/table.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { deviceAt } from "../limits/device.ts";
+import { gpuDevice } from "../limits/gpu-device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
 import { modelKvBytes } from "../limits/model-kv.ts";
+import { modelMatmuls } from "../limits/model-matmuls.ts";
 import { turningPoints } from "../limits/prefill.ts";
 import { rememberedGpu } from "../machine/gpu.ts";
 import { rememberedMachine } from "../machine/machine.ts";
@@ -21,10 +23,12 @@ import type { DeviceAt } from "./estimate.ts";
 import { checkGivenTune, type GivenTune } from "./given.ts";
 import { type GpuTunedUse, useGpuTuning } from "./gpu-choose.ts";
 import { gpuTuneIdentity } from "./gpu-profiles.ts";
+import { linkTimes, transferTimes } from "./gpu-transfers.ts";
 import { identityOf } from "./identity.ts";
 import { estimateSides, explainSides } from "./sides.ts";
 import { type CountedProblem, countedProblems } from "./space.ts";
 import { rememberedGpuTuning, rememberedTuning } from "./store.ts";
+import type { TuneFile } from "./tune-file.ts";
 import { isGpuFile, targetFor } from "./tune-target.ts";
 import { type TunedUse, useTuning } from "./use.ts";
 
@@ -37,11 +41,7 @@ export async function measuredTuning(
   given?: GivenTune,
 ): Promise<TunedUse> {
   const problems = countedProblems(file.tensors.values());
-  const machine = { cpu: platform.cpu(), cores: platform.cores };
-  const known =
-    given && !isGpuFile(given.file)
-      ? checkGivenTune(given, identityOf(machine, native))
-      : await rememberedTuning(platform, native);
+  const known = await cpuTuning(platform, native, given);
   const limits = await machineLimits(problems);
   return useTuning(known, problems, targetFor(native), threads, limits);
 }
@@ -71,11 +71,37 @@ export async function measuredGpuTuning(
   facts: GpuFacts,
   given?: GivenTune,
 ): Promise<GpuTunedUse> {
-  const known =
-    given && isGpuFile(given.file)
-      ? checkGivenTune(given, gpuTuneIdentity(facts))
-      : await rememberedGpuTuning(platform, facts);
-  return useGpuTuning(known, facts);
+  return useGpuTuning(await gpuTuning(platform, facts, given), facts);
+}
+
+interface SidesOptions {
+  readonly threads: number;
+  readonly native: NativeKernels | undefined;
+  /** The file that the user named, in place of the stored one of its device. */
+  readonly given: GivenTune | undefined;
+}
+
+/** The CPU's times: those that were given, or the stored ones. */
+async function cpuTuning(
+  platform: Platform,
+  native: NativeKernels | undefined,
+  given: GivenTune | undefined,
+): Promise<TuneFile | string | undefined> {
+  const machine = { cpu: platform.cpu(), cores: platform.cores };
+  return given && !isGpuFile(given.file)
+    ? checkGivenTune(given, identityOf(machine, native))
+    : await rememberedTuning(platform, native);
+}
+
+/** The same of the GPU. */
+async function gpuTuning(
+  platform: Platform,
+  facts: GpuFacts,
+  given: GivenTune | undefined,
+): Promise<TuneFile | string | undefined> {
+  return given && isGpuFile(given.file)
+    ? checkGivenTune(given, gpuTuneIdentity(facts))
+    : await rememberedGpuTuning(platform, facts);
 }
 
 /** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */
@@ -83,13 +109,13 @@ export async function measuredSides(
   platform: Platform,
   file: Pick<ModelFile, "tensors" | "metadata">,
   kvType: DType,
-  { threads, native }: { threads: number; native: NativeKernels | undefined },
+  { threads, native, given }: SidesOptions,
   facts: GpuFacts,
   promptTokens: number,
 ): Promise<{ choice: SideChoice; notes: string[] } | string> {
   const [cpu, gpu] = [
-    await rememberedTuning(platform, native),
-    await rememberedGpuTuning(platform, facts),
+    await cpuTuning(platform, native, given),
+    await gpuTuning(platform, facts, given),
   ];
   if (cpu === undefined || gpu === undefined) {
     return 'nothing was measured here ("lantern tune -m MODEL --backend cpu,webgpu")';
@@ -97,17 +123,18 @@ export async function measuredSides(
   if (typeof cpu === "string") return cpu;
   if (typeof gpu === "string") return gpu;
   const measured = await rememberedGpu({ adapter: gpuIdentity(facts) });
-  if (!measured?.link) return 'the way to the GPU was not measured ("lantern devices --measure")';
-  const tensors = [...file.tensors.values()];
-  if (tensors.some(({ shape }) => shape.length > 2)) {
-    return "times of experts are not estimated";
+  const transfers = transferTimes(gpu) ?? (measured?.link && linkTimes(measured.link));
+  if (!transfers) {
+    return 'the way to the GPU was not measured ("lantern tune -m MODEL --backend webgpu")';
   }
   const found = estimateSides({
     cpu,
     gpu,
-    problems: countedProblems(tensors),
+    stages: modelMatmuls(file),
     threads,
-    link: measured.link,
+    cpuLimits: await machineLimits(countedProblems(file.tensors.values())),
+    gpuLimits: measured && (() => gpuDevice(measured)),
+    transfers,
     kvTokenBytes: modelKvBytes(file, kvType),
     promptTokens,
   });

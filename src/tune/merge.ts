@@ -1,7 +1,13 @@
 // Merges two measurements of the same machine into one file: a group that was measured again replaces the old one.
 // Profiles are matched by content, not by number.
 
-import type { StageTimes, TuneFile, TuneGroup, TuneProfile } from "./tune-file.ts";
+import {
+  isSameProblem,
+  type StageTimes,
+  type TuneFile,
+  type TuneGroup,
+  type TuneProfile,
+} from "./tune-file.ts";
 
 /** `newer` over `older`; a profile that only one of them has gets undefined times in the other's groups. */
 export function mergeTuneFiles(older: TuneFile, newer: TuneFile): TuneFile {
@@ -26,7 +32,7 @@ function keyOf({ backend, level, variant, idle }: TuneProfile): string {
 }
 
 function isSame(a: TuneGroup, b: TuneGroup): boolean {
-  return a.dtype === b.dtype && a.n === b.n && a.k === b.k && a.threads === b.threads;
+  return isSameProblem(a, b) && a.threads === b.threads;
 }
 
 function renumber(

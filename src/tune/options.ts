@@ -19,6 +19,8 @@ export interface TuneOptions {
   /** Numbers of tokens: some small ones, and mStep, 2 mStep, ... up to mStep x mNum. Default 8 and 16. */
   mStep?: number;
   mNum?: number;
+  /** Exactly these numbers of tokens instead. */
+  tokens?: readonly number[];
   /** quick: seconds; normal: minutes; full: every matrix completely. Default: normal. */
   mode?: TuneMode;
   /** false: WebAssembly kernels, even if this machine can run machine code (default true). */
@@ -36,7 +38,7 @@ const modes: readonly TuneMode[] = ["quick", "normal", "full"];
 
 /** Checks all options that need no model and no device. */
 export function checkTuneOptions(options: TuneOptions): void {
-  const { model, shapes, types, threads, mode = "normal", mStep, mNum } = options;
+  const { model, shapes, types, threads, mode = "normal", mStep, mNum, tokens } = options;
   if (model !== undefined && shapes !== undefined) {
     throw new UsageError("tune: got both a model and shapes, expected one of them. Drop one");
   }
@@ -48,6 +50,13 @@ export function checkTuneOptions(options: TuneOptions): void {
   if (types?.length === 0) throw new UsageError("tune: types: got none, expected at least one");
   if (threads?.length === 0) throw new UsageError("tune: threads: got none, expected at least one");
   for (const count of threads ?? []) checkCount("threads", count, MOST_THREADS);
+  if (tokens?.length === 0) throw new UsageError("tune: tokens: got none, expected at least one");
+  for (const count of tokens ?? []) checkCount("tokens", count, MOST_TOKENS);
+  if (tokens && (mStep !== undefined || mNum !== undefined)) {
+    throw new UsageError(
+      "tune: got tokens beside mStep or mNum, which are another way to say them. Drop one",
+    );
+  }
   if (!modes.includes(mode)) {
     throw new UsageError(`tune: mode: got ${show(mode)}, expected one of ${modes.join(", ")}`);
   }

@@ -8,6 +8,7 @@
 import { refusals } from "../backends/cpu/native/choice.ts";
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { AbortedError } from "../base/errors.ts";
+import { plural } from "../base/plural.ts";
 import {
   acceptsProblem,
   defaultVariant,
@@ -23,11 +24,19 @@ import { challengeDefault } from "./challenge.ts";
 import { median, total, typical } from "./confirm.ts";
 import { type KnobSearch, searchKnobs } from "./knobs.ts";
 import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
-import type { StageTimes, TuneGroup, TuneLine, TuneProfile } from "./tune-file.ts";
+import { tuneExperts } from "./tune-experts.ts";
+import {
+  problemText,
+  type StageTimes,
+  type TuneGroup,
+  type TuneLine,
+  type TuneProblem,
+  type TuneProfile,
+} from "./tune-file.ts";
 import { targetFor } from "./tune-target.ts";
 
 export interface TunePlan {
-  readonly problems: readonly MatmulProblem[];
+  readonly problems: readonly TuneProblem[];
   readonly threads: readonly number[];
   /** Numbers of tokens, ascending. */
   readonly tokens: readonly number[];
@@ -104,16 +113,45 @@ export async function runTune(
   for (const threads of plan.threads) {
     for (const problem of plan.problems) {
       const done = groups.length;
-      const { dtype, n, k } = problem;
-      const now = `${dtype} ${n} x ${k}, ${threads} thread${threads === 1 ? "" : "s"}`;
+      const now = `${problemText(problem)}, ${plural(threads, "thread")}`;
       const report = (share: number) => watch.onProgress?.((done + share) / total, now);
-      const tuner = new GroupTuner(plan, profiles, problem, threads, environment);
-      const group = await tuner.run(report, watch.signal);
+      const group = problem.experts
+        ? await tuneExperts(
+            {
+              ...benchOptions(plan, problem, threads, environment),
+              tokens: plan.tokens,
+              rounds: plan.rounds,
+              breathe: () => environment.breathe(),
+            },
+            profiles,
+            report,
+            watch.signal,
+          )
+        : await new GroupTuner(plan, profiles, problem, threads, environment).run(
+            report,
+            watch.signal,
+          );
       groups.push(group);
       watch.onGroup?.(group);
     }
   }
   return groups;
+}
+
+function benchOptions(
+  { full, streamBytes }: TunePlan,
+  problem: TuneProblem,
+  threads: number,
+  environment: TuneEnvironment,
+): Omit<MatmulTimesOptions, "variants" | "tokens"> {
+  return {
+    problem,
+    threads,
+    whole: full,
+    streamBytes,
+    startThread: () => environment.startThread(),
+    native: environment.native,
+  };
 }
 
 /** A line to which times of knobs are added. */
@@ -372,15 +410,7 @@ class GroupTuner {
   }
 
   #benchOptions(): Omit<MatmulTimesOptions, "variants" | "tokens"> {
-    const { full, streamBytes } = this.#plan;
-    return {
-      problem: this.#problem,
-      threads: this.#threads,
-      whole: full,
-      streamBytes,
-      startThread: () => this.#environment.startThread(),
-      native: this.#environment.native,
-    };
+    return benchOptions(this.#plan, this.#problem, this.#threads, this.#environment);
   }
 
   /** Drops profiles that are too far from the best, but never the default. */

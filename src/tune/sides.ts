@@ -1,23 +1,34 @@
 // Which of two backends computes prompts and which generated tokens, from measured times: those of all matmuls of the model on
-// either side by number of tokens (two tune files), what a batch costs on a GPU by itself, and what it takes to move the cache
-// from one to the other. Arithmetic only; src/load/choose-backend.ts makes the backend.
+// either side by number of tokens (two tune files), what moving activations and results takes, and what it takes to move the
+// cache from one to the other. Arithmetic only; src/load/choose-backend.ts makes the backend.
 //
 // A text must not depend on who else is served, and the two sides round sums in another order. So it is the phase of a token
-// that decides where it is computed, not how many others are in its batch.
+// that decides where it is computed, not how many others are in its batch. Whether single matmuls would gain on the other
+// side is computed as well (mix.ts), and said.
 
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import type { Side } from "../backends/switch/newest.ts";
-import type { GpuLink } from "../limits/gpu-device.ts";
-import { basisFor, estimate } from "./estimate.ts";
-import type { CountedProblem } from "./space.ts";
-import type { TuneFile } from "./tune-file.ts";
+import { plural } from "../base/plural.ts";
+import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
+import type { MatmulStage } from "../limits/model-matmuls.ts";
+import { crossover } from "./cross-backends.ts";
+import {
+  type DeviceFiles,
+  type DeviceStages,
+  deviceProfiles,
+  type MatmulTimesOf,
+  matmulTimesOf,
+  stagesTotal,
+} from "./device-profiles.ts";
+import { basisFor } from "./estimate.ts";
+import type { TransferTimes } from "./gpu-transfers.ts";
+import { bestMix, type Mix, type StageCost, sumOn } from "./mix.ts";
+import { problemText, type StageTimes, type TuneProblem } from "./tune-file.ts";
 
-export interface SidesRequest {
-  readonly cpu: TuneFile;
-  readonly gpu: TuneFile;
-  readonly problems: readonly CountedProblem[];
-  readonly threads: number;
-  readonly link: GpuLink;
+export interface SidesRequest extends DeviceFiles {
+  /** The model's matmuls, in their order. */
+  readonly stages: readonly MatmulStage[];
+  readonly transfers: TransferTimes;
   /** Of the cache, all layers. */
   readonly kvTokenBytes: number;
   /** Tokens of a batch of a prompt. */
@@ -31,6 +42,18 @@ export interface SideTimes {
   readonly gpuMs: number;
 }
 
+/** A kind of matmul with its profiles over both devices. */
+interface MatmulRow {
+  readonly problem: TuneProblem;
+  readonly count: number;
+  readonly points: readonly {
+    readonly tokens: number;
+    readonly stages: readonly (DeviceStages | undefined)[];
+  }[];
+  /** For each profile after the first: from how many tokens on it is faster than the first; undefined: never. */
+  readonly crossovers: readonly (number | undefined)[];
+}
+
 export interface SidesEstimate {
   readonly choice: SideChoice;
   /** For one prompt token and one generated token, by pair of sides, moving the cache included. */
@@ -40,6 +63,9 @@ export interface SidesEstimate {
   readonly moveMs: number;
   /** From how many tokens on another side is faster; the first entry says who is for one token. */
   readonly crossovers: readonly { readonly tokens: number; readonly faster: "cpu" | "webgpu" }[];
+  readonly matmuls: readonly MatmulRow[];
+  /** With every matmul on the side of its own choice: for one token, and for a batch of a prompt. */
+  readonly mixes: readonly (Mix & { readonly tokens: number; readonly pays: boolean })[];
 }
 
 /** Taking turns must gain clearly: it holds the weights twice. */
@@ -48,35 +74,61 @@ const names = ["cpu", "webgpu"] as const;
 
 /** A sentence where a type was not measured on one of the sides. */
 export function estimateSides(request: SidesRequest): SidesEstimate | string {
-  const { cpu, gpu, problems, link, kvTokenBytes } = request;
-  for (const [file, name] of [
-    [cpu, "cpu"],
-    [gpu, "webgpu"],
-  ] as const) {
-    const lacking = problems.find((problem) => totalMs(file, [problem], 1, 1) === undefined);
-    if (lacking) {
-      return `${lacking.dtype} was not measured on ${name}: "lantern tune -m MODEL --backend cpu,webgpu" does`;
-    }
+  const { stages, transfers, kvTokenBytes } = request;
+  const known = new Map<string, MatmulTimesOf>();
+  for (const problem of stages.flatMap(({ matmuls }) => matmuls)) {
+    const text = problemText(problem);
+    if (known.has(text)) continue;
+    const times = matmulTimesOf(request, problem);
+    if (!times?.cpu(1) || !times.gpu(1)) return lackingText(request, problem);
+    known.set(text, times);
   }
-  const measured = [...cpu.groups, ...gpu.groups].flatMap(({ lines }) => lines.map(({ m }) => m));
+  if (known.size === 0) return "the model has no matmuls";
+  const measured = [...known.values()].flatMap((times) => times.measured);
   const largest = Math.min(request.promptTokens, Math.max(...measured));
-  const counts = [...new Set([...measured, largest])].filter((m) => m <= largest);
-  const times = counts.sort((a, b) => a - b).map((tokens) => timesFor(request, tokens));
+  const counts = [...new Set([1, ...measured, largest])].filter((m) => m <= largest);
+  counts.sort((a, b) => a - b);
+  const costsAt = (tokens: number) => stages.map((stage) => stageCost(stage, tokens, known));
+  const times = counts.map((tokens): SideTimes => {
+    const [cpuMs, gpuMs] = ([0, 1] as const).map(
+      (side) => sumOn(costsAt(tokens), transfers, side) / 1000,
+    );
+    return { tokens, cpuMs: cpuMs!, gpuMs: gpuMs! };
+  });
   const msOf = (side: Side, tokens: number) => {
     const { cpuMs, gpuMs } = times.find((one) => one.tokens === tokens)!;
     return (side === 0 ? cpuMs : gpuMs) / tokens;
   };
-  const moveMs =
-    1000 * kvTokenBytes * (1 / link.uploadBytesPerSecond + 1 / link.downloadBytesPerSecond);
+  // Blocks of the cache are moved one by one.
+  const block = KV_BLOCK_TOKENS * kvTokenBytes;
+  const moveMs = (transfers.there(block) + transfers.back(block)) / KV_BLOCK_TOKENS / 1000;
   const pairs = ([0, 1] as const).flatMap((prompt) =>
     ([0, 1] as const).map((generation): SideChoice => ({ prompt, generation })),
   );
   const costs = pairs.map((choice) => {
     const { prompt, generation } = choice;
     const move = prompt === generation ? 0 : moveMs;
-    return { choice, ms: msOf(prompt, largest) + msOf(generation, counts[0]!) + move };
+    return { choice, ms: msOf(prompt, largest) + msOf(generation, 1) + move };
   });
-  return { choice: bestOf(costs), costs, times, moveMs, crossovers: crossoversOf(times) };
+  const mixes = [...new Set([1, largest])].map((tokens) => {
+    const mix = bestMix(costsAt(tokens), transfers);
+    return { ...mix, tokens, pays: mix.us <= mix.aloneUs * CLEAR_GAIN };
+  });
+  return {
+    choice: bestOf(costs),
+    costs,
+    times,
+    moveMs,
+    crossovers: crossoversOf(times),
+    matmuls: rowsOf(stages, known, counts),
+    mixes,
+  };
+}
+
+function lackingText({ cpu }: SidesRequest, problem: TuneProblem): string {
+  const missing = basisFor(cpu, problem, 1) ? "webgpu" : "cpu";
+  const what = problem.experts ? problemText(problem) : problem.dtype;
+  return `${what} was not measured on ${missing}: "lantern tune -m MODEL --backend cpu,webgpu" does`;
 }
 
 /** One side, unless two gain clearly. */
@@ -87,32 +139,44 @@ function bestOf(costs: SidesEstimate["costs"]): SideChoice {
   return best.ms <= alone.ms * CLEAR_GAIN ? best.choice : alone.choice;
 }
 
-function timesFor({ cpu, gpu, problems, threads, link }: SidesRequest, tokens: number): SideTimes {
-  return {
-    tokens,
-    cpuMs: totalMs(cpu, problems, threads, tokens)!,
-    gpuMs: totalMs(gpu, problems, 1, tokens)! + 1000 * link.roundTripSeconds,
+/** Matmuls that read the same activations prepare them once. */
+function stageCost(
+  stage: MatmulStage,
+  tokens: number,
+  known: ReadonlyMap<string, MatmulTimesOf>,
+): StageCost {
+  // Only the last token of a prompt has logits.
+  const rows = stage.rows === "tokens" ? tokens : 1;
+  const on = (side: "cpu" | "gpu"): number => {
+    const times = stage.matmuls.map((one) => known.get(problemText(one))![side](rows)!);
+    const init = Math.max(...times.map((one: StageTimes) => one.init));
+    return times.reduce((sum, { compute }) => sum + compute, init);
   };
+  return { stage, rows, us: [on("cpu"), on("gpu")] };
 }
 
-/** Of all matmuls, each by its fastest profile; undefined: one of them was not measured. */
-function totalMs(
-  file: TuneFile,
-  problems: readonly CountedProblem[],
-  threads: number,
-  tokens: number,
-): number | undefined {
-  let us = 0;
-  for (const problem of problems) {
-    const basis = basisFor(file, problem, threads);
-    const known = file.profiles.flatMap((_, profile) => {
-      const times = basis && estimate(basis, profile, tokens);
-      return times ? [times.init + times.compute] : [];
-    });
-    if (known.length === 0) return undefined;
-    us += problem.count * Math.min(...known);
-  }
-  return us / 1000;
+function rowsOf(
+  stages: readonly MatmulStage[],
+  known: ReadonlyMap<string, MatmulTimesOf>,
+  counts: readonly number[],
+): MatmulRow[] {
+  const all = stages.flatMap(({ matmuls }) => matmuls);
+  return [...known].map(([text, times]) => {
+    const same = all.filter((one) => problemText(one) === text);
+    const isFaster = (profile: number) => (m: number) => {
+      const [cpu, other] = [times.stages(m)[0], times.stages(m)[profile]];
+      return cpu !== undefined && other !== undefined && stagesTotal(other) < stagesTotal(cpu);
+    };
+    return {
+      problem: same[0]!,
+      count: same.length,
+      points: [...new Set([counts[0]!, counts.at(-1)!])].map((tokens) => ({
+        tokens,
+        stages: times.stages(tokens),
+      })),
+      crossovers: deviceProfiles.slice(1).map((_, i) => crossover(counts, isFaster(i + 1))),
+    };
+  });
 }
 
 function crossoversOf(times: readonly SideTimes[]): SidesEstimate["crossovers"] {
@@ -123,8 +187,8 @@ function crossoversOf(times: readonly SideTimes[]): SidesEstimate["crossovers"] 
 }
 
 /** For --explain. */
-export function explainSides({ costs, times, moveMs, crossovers }: SidesEstimate): string[] {
-  const ms = (value: number) => `${value.toPrecision(3)} ms`;
+export function explainSides(found: SidesEstimate): string[] {
+  const { costs, times, moveMs, crossovers, matmuls, mixes } = found;
   return [
     "all matmuls of a batch, estimated from measured times:",
     ...times.map(
@@ -133,11 +197,67 @@ export function explainSides({ costs, times, moveMs, crossovers }: SidesEstimate
     ),
     crossovers.length === 1
       ? `  ${crossovers[0]!.faster} is faster at every number of tokens`
-      : `  crossover: ${crossovers.map(({ tokens, faster }) => `${faster} from ${tokens} tokens on`).join(", ")}`,
+      : `  crossover: ${crossovers.map(({ tokens, faster }) => `${faster} from ${plural(tokens, "token")} on`).join(", ")}`,
     `  moving a token's keys and values, there and back: ${ms(moveMs)}`,
     ...costs.map(
       ({ choice, ms: cost }) =>
         `  prompts on ${names[choice.prompt]}, generated tokens on ${names[choice.generation]}: ${ms(cost)} for one of each`,
     ),
+    "each matmul by itself, init + compute (+ finish: results to the host):",
+    ...deviceProfiles.map(({ name, about }) => `  ${name}: ${about}`),
+    ...matmuls.flatMap(matmulLines),
+    "every matmul on the device of its own choice, with only activations to move (docs/tune.md):",
+    ...mixes.flatMap(mixLines),
   ];
+}
+
+function matmulLines({ problem, count, points, crossovers }: MatmulRow): string[] {
+  const faster = crossovers.flatMap((m, i) =>
+    m === undefined ? [] : [`${deviceProfiles[i + 1]!.name} from ${plural(m, "token")}`],
+  );
+  return [
+    `  ${problemText(problem)}, ${plural(count, "time")}:`,
+    ...points.map(({ tokens, stages }) => {
+      const all = deviceProfiles.map(({ name }, i) => `${name} ${stagesText(stages[i])}`);
+      return `    ${plural(tokens, "token")}: ${all.join("; ")}`;
+    }),
+    `    faster than cpu: ${faster.length > 0 ? faster.join(", ") : "none at any number of tokens"}`,
+  ];
+}
+
+function stagesText(stages: DeviceStages | undefined): string {
+  if (!stages) return "-";
+  const { init, compute, finish } = stages;
+  const parts = finish > 0 ? [init, compute, finish] : [init, compute];
+  return `${parts.map((us) => us.toFixed(1)).join(" + ")} us`;
+}
+
+/** The inequality: what the best single matmul gains on the other device, and what moving its activations takes. */
+function mixLines(mix: SidesEstimate["mixes"][number]): string[] {
+  const { tokens, us, alone, aloneUs, moved, single, pays } = mix;
+  const other = names[alone === 0 ? 1 : 0];
+  const { name, gainUs, transferUs } = single;
+  const most =
+    gainUs > 0
+      ? `${name} gains most on ${other}: ${us1(gainUs)}, and its transfers take ${us1(transferUs)}`
+      : `no matmul is faster on ${other}`;
+  const verdict = pays
+    ? `it would take at least ${ms(us / 1000)} with ${plural(moved.length, "stage")} on ${other} (${some(moved)}). Only whole layers can be moved (-ngl): a text must not depend on its neighbours`
+    : `it would take at least ${ms(us / 1000)}: not worth it`;
+  return [
+    `  ${plural(tokens, "token")}: ${names[alone]} alone takes ${ms(aloneUs / 1000)}, ${verdict}`,
+    `    ${most}`,
+  ];
+}
+
+function some(stages: readonly string[]): string {
+  return stages.length > 4 ? `${stages.slice(0, 4).join(", ")}, ...` : stages.join(", ");
+}
+
+function ms(value: number): string {
+  return `${value.toPrecision(3)} ms`;
+}
+
+function us1(value: number): string {
+  return `${value.toFixed(1)} us`;
 }

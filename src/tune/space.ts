@@ -111,6 +111,17 @@ export function checkedProblem<P extends MatmulProblem>(problem: P): P {
   return problem;
 }
 
+/** The numbers of tokens that were asked for, ascending, or those of the mode. */
+export function tokensToTune(options: {
+  readonly mode?: TuneMode | undefined;
+  readonly mStep?: number | undefined;
+  readonly mNum?: number | undefined;
+  readonly tokens?: readonly number[] | undefined;
+}): number[] {
+  const { mode = "normal", mStep = 8, mNum = 16, tokens } = options;
+  return tokens ? [...new Set(tokens)].sort((a, b) => a - b) : tokenCounts(mode, mStep, mNum);
+}
+
 /** Numbers of tokens to measure: small ones, where variants differ most, then regular steps. */
 export function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
   const steps = Array.from({ length: count }, (_, i) => (i + 1) * step);

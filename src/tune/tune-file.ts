@@ -11,9 +11,13 @@
 //   profile 0 backend=cpu level=3 variant=8x4.compact idle=spin
 //   group q4_0 4096 2048 threads=2 noise=0.021
 //   1  12.1 340.9  - -
-// A group is one type and shape of weights (rows, columns) at one number of threads. Each of its lines is a number of
-// tokens, then for each profile the microseconds of init (preparing activations) and compute, or "- -" if the profile
-// cannot compute it, was given up, or seemed faster than the default and could not be confirmed.
+//   transfer 1  4.1 - 29.0
+// A group is one type and shape of weights (rows, columns) at one number of threads; with experts=8/128 it is the matmul
+// of tokens that use 8 of 128 experts each. Each of its lines is a number of tokens, then for each profile the
+// microseconds of init (preparing activations) and compute, or "- -" if the profile cannot compute it, was given up, or
+// seemed faster than the default and could not be confirmed. On a GPU, "transfer" lines follow: a number of tokens, then
+// what it takes to send their activations as floats, to send them prepared ("-": kernels prepare them as they read), and
+// to wait for the results and bring them back.
 
 import { FormatError } from "../base/errors.ts";
 import type { NotifyCost } from "../machine/notify.ts";
@@ -41,6 +45,30 @@ export interface TuneProfile {
 /** The first profile of a GPU's file: what the backend does without times. */
 export const DEFAULT_VARIANT = "default";
 
+/** Matrices of which each token uses some. */
+export interface Experts {
+  readonly count: number;
+  readonly used: number;
+}
+
+/** A matmul that is measured: a matrix of n rows and k columns, or experts of that shape. */
+export interface TuneProblem {
+  readonly dtype: string;
+  readonly n: number;
+  readonly k: number;
+  readonly experts?: Experts;
+}
+
+/** "q4_0 4096 x 2048", "q4_0 768 x 2048, 8 of 128 experts". */
+export function problemText({ dtype, n, k, experts }: TuneProblem): string {
+  const of = experts ? `, ${experts.used} of ${experts.count} experts` : "";
+  return `${dtype} ${n} x ${k}${of}`;
+}
+
+export function isSameProblem(a: TuneProblem, b: TuneProblem): boolean {
+  return problemText(a) === problemText(b);
+}
+
 /** Microseconds. */
 export interface StageTimes {
   readonly init: number;
@@ -53,15 +81,25 @@ export interface TuneLine {
   readonly times: readonly (StageTimes | undefined)[];
 }
 
-export interface TuneGroup {
-  readonly dtype: string;
-  readonly n: number;
-  readonly k: number;
+/** Microseconds between the host and a GPU, for the activations and results of m tokens. */
+export interface TransferLine {
+  readonly m: number;
+  /** Activations as floats. */
+  readonly there: number;
+  /** Activations as the kernels read them; undefined: the kernels prepare them as they read. */
+  readonly prepared: number | undefined;
+  /** Waiting for the GPU, and the results. */
+  readonly back: number;
+}
+
+export interface TuneGroup extends TuneProblem {
   readonly threads: number;
   /** By what fraction the default's times differed when it was measured twice; absent: not measured. */
   readonly noise?: number;
   /** Ascending by m. */
   readonly lines: readonly TuneLine[];
+  /** On a GPU, ascending by m; absent: not measured. */
+  readonly transfers?: readonly TransferLine[];
 }
 
 export interface TuneFile extends TuneIdentity {
@@ -93,6 +131,7 @@ export function printTuneFile(file: TuneFile): string {
     ...file.groups.flatMap((group) => [
       groupText(group),
       ...group.lines.map((line) => lineText(line, file.profiles.length)),
+      ...(group.transfers ?? []).map(transferText),
     ]),
   ];
   return `${lines.join("\n")}\n`;
@@ -102,9 +141,15 @@ function notifyLine({ us, low, high }: NotifyCost): string {
   return `notify ${[us, low, high].map((time) => time.toFixed(1)).join(" ")}`;
 }
 
-function groupText({ dtype, n, k, threads, noise }: TuneGroup): string {
+function groupText({ dtype, n, k, experts, threads, noise }: TuneGroup): string {
+  const of = experts ? ` experts=${experts.used}/${experts.count}` : "";
   const measured = noise === undefined ? "" : ` noise=${noise.toFixed(3)}`;
-  return `group ${dtype} ${n} ${k} threads=${threads}${measured}`;
+  return `group ${dtype} ${n} ${k} threads=${threads}${of}${measured}`;
+}
+
+function transferText({ m, there, prepared, back }: TransferLine): string {
+  const times = [there, prepared, back].map((us) => us?.toFixed(1) ?? "-");
+  return `transfer ${[m, ...times].join("  ")}`;
 }
 
 /** Profiles that were added after the line was measured have no times in it. */
@@ -123,7 +168,11 @@ export function parseTuneFile(text: string, name: string): TuneFile {
 
 interface OpenGroup extends Omit<TuneGroup, "lines"> {
   lines: TuneLine[];
+  transfers?: TransferLine[];
 }
+
+const GROUP =
+  /^group (\S+) (\d+) (\d+) threads=(\d+)(?: experts=(\d+)\/(\d+))?(?: noise=(\d+(?:\.\d+)?))?$/;
 
 class TuneParser {
   readonly #lines: string[];
@@ -154,6 +203,7 @@ class TuneParser {
       if (line.startsWith("profile ")) this.#profile(line);
       else if (line.startsWith("group ")) this.#group(line);
       else if (line.startsWith("notify ")) this.#notify = this.#cost(line);
+      else if (line.startsWith("transfer ")) this.#transfer(line);
       else this.#times(line);
     }
     return {
@@ -193,16 +243,45 @@ class TuneParser {
   }
 
   #group(line: string): void {
-    const match = /^group (\S+) (\d+) (\d+) threads=(\d+)(?: noise=(\d+(?:\.\d+)?))?$/.exec(line);
+    const match = GROUP.exec(line);
     if (!match)
-      throw this.#wrong(`"${shorten(line)}"`, '"group TYPE N K threads=T", and noise=X if known');
+      throw this.#wrong(
+        `"${shorten(line)}"`,
+        '"group TYPE N K threads=T", then experts=USED/COUNT and noise=X if there are any',
+      );
     const [n, k, threads] = match.slice(2, 5).map((text) => this.#count(text)) as [
       number,
       number,
       number,
     ];
-    const noise = match[5] === undefined ? {} : { noise: Number(match[5]) };
-    this.#groups.push({ dtype: match[1]!, n, k, threads, ...noise, lines: [] });
+    const noise = match[7] === undefined ? {} : { noise: Number(match[7]) };
+    const of = match[5] === undefined ? {} : { experts: this.#experts(match[5], match[6]!) };
+    this.#groups.push({ dtype: match[1]!, n, k, ...of, threads, ...noise, lines: [] });
+  }
+
+  #experts(usedText: string, countText: string): Experts {
+    const [used, count] = [this.#count(usedText), this.#count(countText)];
+    if (used <= count) return { count, used };
+    throw this.#wrong(`experts=${used}/${count}`, "at most as many used as there are");
+  }
+
+  #transfer(line: string): void {
+    const [, m, ...fields] = line.split(/\s+/);
+    const group = this.#groups.at(-1);
+    if (!group) throw this.#wrong(`"${shorten(line)}"`, "a group before its transfers");
+    const [there, prepared, back] = fields.map((text) => (text === "-" ? undefined : Number(text)));
+    const isWhole = fields.length === 3 && isTime(there) && isTime(back);
+    if (!isWhole || !(prepared === undefined || isTime(prepared))) {
+      throw this.#wrong(
+        `"${shorten(line)}"`,
+        '"transfer M THERE PREPARED BACK" in microseconds, PREPARED may be -',
+      );
+    }
+    group.transfers ??= [];
+    const tokens = this.#count(m!);
+    if (tokens <= (group.transfers.at(-1)?.m ?? 0))
+      throw this.#wrong(`M = ${m}`, "ascending numbers");
+    group.transfers.push({ m: tokens, there: there!, prepared, back: back! });
   }
 
   #times(line: string): void {

@@ -3,6 +3,8 @@
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { MatmulStage } from "../../src/limits/model-matmuls.ts";
+import { linkTimes } from "../../src/tune/gpu-transfers.ts";
 import { estimateSides, explainSides, type SidesRequest } from "../../src/tune/sides.ts";
 import { countedProblems } from "../../src/tune/space.ts";
 import type { TuneFile } from "../../src/tune/tune-file.ts";
@@ -21,12 +23,30 @@ function file(backend: string, us: (m: number) => number, dtype = "q4_0"): TuneF
   };
 }
 
+/** A matmul that the next one reads. */
+function stage(name: string, more: Partial<MatmulStage> = {}): MatmulStage {
+  const matmuls = [{ dtype: "q4_0", n: 1024, k: 1024 }];
+  return { name, rows: "tokens", inCols: 1024, outCols: 1024, matmuls, ...more };
+}
+
+function link(roundTripSeconds: number) {
+  const rates = { uploadBytesPerSecond: 1e12, downloadBytesPerSecond: 1e12 };
+  return linkTimes({ ...rates, roundTripSeconds });
+}
+
+/** A link that moves a byte in a nanosecond and answers at once. */
+const slow = linkTimes({
+  uploadBytesPerSecond: 1e9,
+  downloadBytesPerSecond: 1e9,
+  roundTripSeconds: 0,
+});
+
 const request: SidesRequest = {
   cpu: file("cpu", (m) => 100 * m),
   gpu: file("webgpu", (m) => 10 + m),
-  problems: [{ dtype: "q4_0", n: 1024, k: 1024, count: 10 }],
+  stages: Array.from({ length: 10 }, (_, i) => stage(`blk.${i}`)),
   threads: 2,
-  link: { uploadBytesPerSecond: 1e9, downloadBytesPerSecond: 1e9, roundTripSeconds: 0.002 },
+  transfers: link(0.002),
   kvTokenBytes: 1000,
   promptTokens: 64,
 };
@@ -53,13 +73,15 @@ describe("which side", () => {
   });
 
   test("a cache that is slow to move keeps both on one side", () => {
-    expect(found({ kvTokenBytes: 1e6 }).choice).toEqual({ prompt: 0, generation: 0 });
-    expect(found({ kvTokenBytes: 1e6 }).moveMs).toBeCloseTo(2);
+    const gpu = file("webgpu", (m) => 130 + m);
+    const much = found({ gpu, transfers: slow, kvTokenBytes: 1e6 });
+    expect(much.moveMs).toBeCloseTo(2);
+    expect(much.choice).toEqual({ prompt: 1, generation: 1 });
+    expect(found({ gpu, transfers: slow }).choice).toEqual({ prompt: 1, generation: 0 });
   });
 
   test("a GPU that is faster at everything computes everything, and so does a processor", () => {
-    const link = { ...request.link, roundTripSeconds: 1e-5 };
-    expect(found({ link }).choice).toEqual({ prompt: 1, generation: 1 });
+    expect(found({ transfers: link(1e-5) }).choice).toEqual({ prompt: 1, generation: 1 });
     const gpu = file("webgpu", (m) => 1000 * m);
     expect(found({ gpu }).choice).toEqual({ prompt: 0, generation: 0 });
   });
@@ -68,14 +90,15 @@ describe("which side", () => {
     // Alone 1 + 1 ms; in turns 1 + 0.95.
     const cpu = file("cpu", (m) => 100 * m);
     const gpu = file("webgpu", (m) => (m === 1 ? 120 : 95 * m));
-    const link = { ...request.link, roundTripSeconds: 0 };
-    expect(found({ cpu, gpu, link, kvTokenBytes: 0 }).choice).toEqual({ prompt: 0, generation: 0 });
+    expect(found({ cpu, gpu, transfers: link(0), kvTokenBytes: 0 }).choice).toEqual({
+      prompt: 0,
+      generation: 0,
+    });
   });
 
   test("the reverse: prompts on the processor, tokens on the GPU", () => {
     const gpu = file("webgpu", (m) => 10 * m * m);
-    const link = { ...request.link, roundTripSeconds: 1e-6 };
-    expect(found({ gpu, link }).choice).toEqual({ prompt: 0, generation: 1 });
+    expect(found({ gpu, transfers: link(1e-6) }).choice).toEqual({ prompt: 0, generation: 1 });
   });
 
   test("a type that was not measured is named, with what to do", () => {
@@ -88,8 +111,9 @@ describe("which side", () => {
   test("--explain has the table, the crossover and the price of moving the cache", () => {
     const lines = explainSides(found());
     expect(lines).toContain("     1 tokens: cpu 1.00 ms, webgpu 2.11 ms");
-    expect(lines).toContain("  crossover: cpu from 1 tokens on, webgpu from 8 tokens on");
-    expect(lines).toContain("  moving a token's keys and values, there and back: 0.00200 ms");
+    expect(lines).toContain("  crossover: cpu from 1 token on, webgpu from 8 tokens on");
+    // A block of 32 tokens waits for one round trip.
+    expect(lines).toContain("  moving a token's keys and values, there and back: 0.0625 ms");
   });
 });
 

@@ -3,7 +3,8 @@
 
 import type { RowCounts } from "../../graph/batch.ts";
 import type { GpuDevice } from "./device.ts";
-import { encodePart, type Program } from "./program.ts";
+import { type Dispatch, encodePart, type Program } from "./program.ts";
+import type { KernelFilter } from "./tuning.ts";
 import { MAP_READ, usage } from "./usage.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 
@@ -21,13 +22,7 @@ export async function timeKernels(
   counts: RowCounts,
 ): Promise<KernelTime[]> {
   const { device } = gpu;
-  const run = program.parts
-    .flatMap(({ dispatches }) => dispatches)
-    .filter(({ kernel }) => {
-      const rows = counts[kernel.rows];
-      return rows >= kernel.minRows && rows <= kernel.maxRows;
-    })
-    .slice(0, MOST_QUERIES / 2);
+  const run = dispatchesOf(program, counts, () => true).slice(0, MOST_QUERIES / 2);
   const bytes = run.length * 16;
   const querySet = device.createQuerySet({ type: "timestamp", count: run.length * 2 });
   const resolved = device.createBuffer({
@@ -77,20 +72,41 @@ export async function timePass(
   return performance.now() - before;
 }
 
+/** The dispatches of a batch of this size that are wanted. */
+export function dispatchesOf(program: Program, counts: RowCounts, wants: KernelFilter): Dispatch[] {
+  return program.parts.flatMap(({ nodes, dispatches }) =>
+    dispatches.filter(({ kernel }) => {
+      const rows = counts[kernel.rows];
+      return rows >= kernel.minRows && rows <= kernel.maxRows && wants(kernel, nodes);
+    }),
+  );
+}
+
+/** Batches of the two submissions that are compared, and how often. */
+const repeats = { few: 2, many: 10, differences: 5 } as const;
+/** Of an adapter that computes on the CPU a batch takes long, and a submission no time to speak of. */
+const softwareRepeats = { few: 1, many: 3, differences: 1 } as const;
+
 /** Milliseconds of a batch: the difference between few and many batches in one submission, by the host's clock. */
 export async function timeBatch(
-  { device }: GpuDevice,
+  { device, facts }: GpuDevice,
   program: Program,
   counts: RowCounts,
+  wants: KernelFilter = () => true,
 ): Promise<number> {
+  const dispatches = dispatchesOf(program, counts, wants);
+  if (dispatches.length === 0) return 0;
   const run = (repeats: number): Promise<number> =>
     timePass(device, (pass) => {
       for (let i = 0; i < repeats; i++) {
-        for (const { dispatches } of program.parts) encodePart(pass, dispatches, counts);
+        encodePart(pass, dispatches, counts);
       }
     });
-  await run(2);
+  const { few, many, differences: count } = facts.isSoftware ? softwareRepeats : repeats;
+  await run(few);
   const differences: number[] = [];
-  for (let i = 0; i < 5; i++) differences.push(((await run(10)) - (await run(2))) / 8);
-  return differences.sort((a, b) => a - b)[2]!;
+  for (let i = 0; i < count; i++) {
+    differences.push(((await run(many)) - (await run(few))) / (many - few));
+  }
+  return differences.sort((a, b) => a - b)[count >> 1]!;
 }

@@ -2,7 +2,9 @@
 // (docs/gpu.md).
 
 import type { Batch } from "../../graph/batch.ts";
+import type { GraphNode } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
+import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatmulShape } from "./wgsl/matmul-few.ts";
 import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
 import { TEAM } from "./wgsl/teams.ts";
@@ -51,9 +53,14 @@ const plainTuning: Tuning = {
 export interface GpuTuningControls {
   /** The next batches are computed by other kernels, over the same memory. */
   retune(tuning: Tuning): Promise<void>;
-  /** Milliseconds of GPU time of a batch, from several in one submission. */
-  timeBatch(batch: Batch): Promise<number>;
+  /** Milliseconds of GPU time of a batch, from several in one submission: of all kernels, or of those that are wanted. */
+  timeBatch(batch: Batch, wants?: KernelFilter): Promise<number>;
+  /** The kernels of a batch of this size that are wanted. */
+  kernelsOf(batch: Batch, wants: KernelFilter): Kernel[];
 }
+
+/** Chooses kernels by what they are and by the nodes that they compute. */
+export type KernelFilter = (kernel: Kernel, nodes: readonly GraphNode[]) => boolean;
 
 /** The shapes that tuning chooses from, by name. */
 export const matmulShapes: ReadonlyMap<string, MatmulShape> = new Map(

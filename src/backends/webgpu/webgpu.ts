@@ -48,11 +48,12 @@ import { supportsExactly } from "./exact/table.ts";
 import { supportsNode } from "./ops/table.ts";
 import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
 import { recordCalls } from "./record-calls.ts";
-import { type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
+import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
-import { type GpuTuningControls, type Tuning, tuningFor } from "./tuning.ts";
+import { type GpuTuningControls, type KernelFilter, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
+import type { Kernel } from "./wgsl/kernel.ts";
 import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
@@ -319,11 +320,17 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   /** For measuring: milliseconds of GPU time of a batch, from several in one submission. */
-  async timeBatch(batch: Batch): Promise<number> {
+  async timeBatch(batch: Batch, wants?: KernelFilter): Promise<number> {
     const prepared = this.#ready();
     this.#writeBatch(batch, prepared);
     const counts = batch.counts();
-    return await timeBatch(this.#gpu, prepared.program, counts);
+    return await timeBatch(this.#gpu, prepared.program, counts, wants);
+  }
+
+  /** For measuring: the kernels of a batch of this size that are wanted. */
+  kernelsOf(batch: Batch, wants: KernelFilter): Kernel[] {
+    const { program } = this.#ready();
+    return dispatchesOf(program, batch.counts(), wants).map(({ kernel }) => kernel);
   }
 
   memory(): MemoryUse {

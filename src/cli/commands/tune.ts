@@ -23,7 +23,7 @@ import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
-import { numberFlag, svgFlag } from "../flag-values.ts";
+import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import { modelOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
@@ -38,6 +38,7 @@ interface TuneFlags {
   threads?: number[];
   mStep?: number;
   mNum?: number;
+  tokens?: number[];
   /** false: --no-native. */
   native: boolean;
   quick?: boolean;
@@ -57,6 +58,7 @@ export const tuneCommand: CliCommand = {
     "lantern tune --shapes 7b --type q4_0,q4_1 -t 1,2",
     "lantern tune -m model.gguf --backend cpu,webgpu",
     "lantern tune analyze --svg tune.svg",
+    "lantern tune analyze cpu.txt gpu.txt",
     "lantern tune test",
   ],
   define(command, context) {
@@ -87,6 +89,11 @@ export const tuneCommand: CliCommand = {
       )
       .option("--m-num <n>", "measure up to --m-step times this many tokens (default: 16)", count)
       .addOption(
+        new Option("--tokens <n,...>", "measure exactly these numbers of tokens instead")
+          .argParser(numberListFlag({ integer: true, min: 1, max: 4096 }))
+          .conflicts(["mStep", "mNum"]),
+      )
+      .addOption(
         new Option(
           "--quick",
           "measure only the shape with the most weights of each type, on all cores (a few seconds)",
@@ -103,19 +110,30 @@ export const tuneCommand: CliCommand = {
   },
 };
 
+interface AnalyzeFlags {
+  svg?: string;
+  json?: boolean;
+}
+
 function defineAnalyze(command: Command, context: CliContext): void {
   command
     .description("show what was measured: the effect of tokens and threads, crossovers, speedup")
     .argument("[file]", 'file from "lantern tune --file" (default: the times in use)')
+    .argument("[gpu-file]", "the GPU's file, to compare it with the CPU's")
     .option("--svg <file.svg>", "also write a chart", svgFlag)
     .option("--json", jsonHelp)
-    .action(async (name: string | undefined, flags: { svg?: string; json?: boolean }) => {
+    .action(async (name: string | undefined, gpuName: string | undefined, flags: AnalyzeFlags) => {
       const { terminal } = context;
       const file = await fileOf(name, context);
       const analysis = analyzeTune(file);
       if (flags.svg !== undefined) await terminal.writeText(flags.svg, tuneSvg(file));
       // Beside the processor's own times: the GPU's for the same matmuls.
-      const gpu = name === undefined ? await rememberedGpuTune() : undefined;
+      const gpu =
+        gpuName === undefined
+          ? name === undefined
+            ? await rememberedGpuTune()
+            : undefined
+          : await fileOf(gpuName, context);
       const backends = gpu ? compareTunes(file, gpu) : [];
       terminal.out(
         flags.json
@@ -178,6 +196,7 @@ function optionsOf(flags: TuneFlags): TuneOptions {
     ...(flags.threads && { threads: flags.threads }),
     ...(flags.mStep !== undefined && { mStep: flags.mStep }),
     ...(flags.mNum !== undefined && { mNum: flags.mNum }),
+    ...(flags.tokens && { tokens: flags.tokens }),
     native: flags.native,
     mode: flags.full ? "full" : flags.quick ? "quick" : "normal",
   };

@@ -54,7 +54,8 @@ export function roundOnce(
   const isThere = rounded.value === x && rounded.activation === activation;
   if (isThere && rounded.minRows! <= minRows && rounded.halves === halves) return [];
   Object.assign(rounded, { value: x, activation, minRows, halves });
-  return [{ ...roundKernel(x, weight, halves, wide && roundsToHalves(weight)), minRows }];
+  const kernel = roundKernel(x, weight, halves, wide && roundsToHalves(weight));
+  return [{ ...kernel, minRows, preparedBytes: halves ? 2 : 4 }];
 }
 
 /** The kernels of a fused matmul, one for each part of the weights. */

@@ -50,6 +50,8 @@ export interface Kernel {
   /** It runs in batches of minRows to maxRows rows; other kernels run in others. */
   readonly minRows: number;
   readonly maxRows: number;
+  /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
+  readonly preparedBytes?: 2 | 4;
 }
 
 export interface KernelSpec {

@@ -1,0 +1,62 @@
+// Measures a matmul over experts on the CPU, as the backend computes it by default: the pairs of an expert are the tokens of
+// a dense matmul, whose variants are tuned by themselves. The times tell which device is faster, not which variant. Part of
+// run-tune.ts.
+
+import { AbortedError } from "../base/errors.ts";
+import { typical } from "./confirm.ts";
+import { MatmulTimes, type MatmulTimesOptions, untilCompiled } from "./measure.ts";
+import {
+  DEFAULT_VARIANT,
+  type StageTimes,
+  type TuneGroup,
+  type TuneProblem,
+  type TuneProfile,
+} from "./tune-file.ts";
+
+export interface ExpertsPlan extends Omit<MatmulTimesOptions, "variants"> {
+  readonly problem: TuneProblem;
+  readonly rounds: number;
+  breathe(): Promise<void>;
+}
+
+const WARM_UPS = 3;
+
+/** `profiles` grows by the backend's own choice. */
+export async function tuneExperts(
+  plan: ExpertsPlan,
+  profiles: TuneProfile[],
+  report: (share: number) => void,
+  signal: AbortSignal | undefined,
+): Promise<TuneGroup> {
+  const { problem, tokens, threads, rounds } = plan;
+  const samples = tokens.map((): StageTimes[] => []);
+  const bench = await MatmulTimes.open({ ...plan, variants: undefined });
+  try {
+    for (let round = 0; round < WARM_UPS + rounds; round++) {
+      report(round / (WARM_UPS + rounds));
+      for (const [line, m] of tokens.entries()) {
+        await plan.breathe();
+        if (signal?.aborted) throw new AbortedError("tuning");
+        const times = await bench.measure(-1, m, "spin");
+        if (round >= WARM_UPS) samples[line]!.push(times);
+      }
+      if (round === WARM_UPS - 1) await untilCompiled();
+    }
+  } finally {
+    bench.dispose();
+  }
+  const own = defaultProfile(profiles);
+  const lines = tokens.map((m, line) => {
+    const times: (StageTimes | undefined)[] = profiles.map(() => undefined);
+    times[own] = typical(samples[line]!);
+    return { m, times };
+  });
+  return { ...problem, threads, lines };
+}
+
+/** The number of the profile for the backend's own choice, which is added if it is missing. */
+function defaultProfile(profiles: TuneProfile[]): number {
+  const known = profiles.findIndex(({ variant }) => variant === DEFAULT_VARIANT);
+  if (known >= 0) return known;
+  return profiles.push({ backend: "cpu", level: 3, variant: DEFAULT_VARIANT, idle: "spin" }) - 1;
+}
