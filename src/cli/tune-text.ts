@@ -40,11 +40,19 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
   return `${[about, ...sections, threadsText(analysis), notifyText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
 }
 
-/** What it takes to wake a thread, and how much it varies. */
-function notifyText({ notify }: TuneAnalysis): string {
-  if (!notify) return "";
-  const { us, low, high } = notify;
-  return `Waking a thread (wait/notify) takes ${timeText(us)}; 8 of 10 times ${low.toFixed(1)} to ${high.toFixed(1)} us.`;
+/** What it takes to wake a thread, how much it varies, and what that means for every variant. */
+function notifyText({ notify, sleeping }: TuneAnalysis): string {
+  const cost = notify
+    ? [
+        `Waking a thread (wait/notify) takes ${timeText(notify.us)}; 8 of 10 times ${notify.low.toFixed(1)} to ${notify.high.toFixed(1)} us.`,
+      ]
+    : [];
+  const measured = sleeping.map(({ threads, us, low, high, pairs }) => {
+    const longer = us < 0 ? `${timeText(-us)} less` : `${timeText(us)} longer`;
+    const others = us > 0 ? "with that" : "with a wake-up more";
+    return `With ${plural(threads, "thread")} that sleep instead of spinning, a matmul takes ${longer} (${pairs} measured both ways; 8 of 10 times ${low.toFixed(1)} to ${high.toFixed(1)} us). All other variants are estimated ${others}.`;
+  });
+  return [...cost, ...measured].join("\n");
 }
 
 /** The profiles over CPU and GPU, and which is faster from how many tokens on; empty if only one was measured. */

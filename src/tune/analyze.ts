@@ -2,6 +2,7 @@
 // the gain over the default, and the effect of more threads.
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
+import { type SleepCost, sleepCosts } from "./sleep-cost.ts";
 import {
   DEFAULT_VARIANT,
   problemText,
@@ -53,6 +54,8 @@ export interface TuneAnalysis {
   readonly gain: { readonly median: number; readonly most: number };
   /** What it takes to wake a thread; absent: not measured. */
   readonly notify?: TuneFile["notify"];
+  /** What a matmul takes longer with sleeping threads, by number of threads. */
+  readonly sleeping: readonly SleepCost[];
 }
 
 export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
@@ -70,6 +73,7 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
     threads: threadsEffects(groups),
     gain: { median: gains[gains.length >> 1] ?? 1, most: gains.at(-1) ?? 1 },
     ...(file.notify && { notify: file.notify }),
+    sleeping: sleepCosts(file),
   };
 }
 

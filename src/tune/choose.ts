@@ -18,6 +18,7 @@ import {
   variantById,
 } from "../kernels/matmul-variants.ts";
 import { type Basis, basisFor, type DeviceAt, estimate } from "./estimate.ts";
+import { sleepCosts } from "./sleep-cost.ts";
 import type { TuneFile, TuneIdentity } from "./tune-file.ts";
 
 /** A candidate replaces the default if it takes at most this fraction of its time. */
@@ -239,6 +240,9 @@ function isMeasuredAt(file: TuneFile, problem: MatmulProblem, threads: number): 
 /** Whether idle threads should spin or sleep immediately. */
 export function tunedIdle(file: TuneFile, groups: Groups, threads: number): "spin" | "sleep" {
   let [spin, sleep, noise] = [0, 0, 0];
+  const cost = sleepCosts(file).find((one) => one.threads === threads)?.us ?? 0;
+  // A gain is of that matrix alone (others left it more of the machine), a cost is that of every barrier.
+  const wakeUs = cost > 0 ? cost : (file.notify?.us ?? Number.POSITIVE_INFINITY);
   for (const problems of groups) {
     const bases = basesFor(file, problems, threads);
     noise = Math.max(noise, 1 - clearlyFasterThan(bases));
@@ -251,10 +255,10 @@ export function tunedIdle(file: TuneFile, groups: Groups, threads: number): "spi
         );
       const spinning = least("spin");
       const measured = least("sleep");
-      // Where sleeping was not measured, every matmul takes a wake-up longer.
-      const awake = spinning + problems.length * (file.notify?.us ?? Number.POSITIVE_INFINITY);
+      // Where sleeping was not measured, every matmul takes longer by what it took where it was.
+      const estimated = spinning + problems.length * wakeUs;
       spin += spinning * times;
-      sleep += (Number.isFinite(measured) ? measured : awake) * times;
+      sleep += (Number.isFinite(measured) ? Math.min(measured, estimated) : estimated) * times;
     }
   }
   return Number.isFinite(sleep) && sleep <= spin * (1 - noise) ? "sleep" : "spin";

@@ -156,19 +156,17 @@ function fastestStages(file: TuneFile, basis: Basis, m: number): StageTimes | un
   return best && { init: best.init, compute: best.compute };
 }
 
-/** Activations as kernels read them are sent in the measured fraction of the time that floats take. */
 function transferAt(
   times: TransferTimes,
   { transfers = [] }: TuneGroup,
   { n, k, experts }: TuneProblem,
   m: number,
 ): Transfer {
-  const there = times.there(4 * m * k);
+  // Whether kernels read prepared activations depends on the number of tokens.
   const near = transfers.findLast((line) => line.m <= m) ?? transfers[0];
-  const share = near?.prepared === undefined ? undefined : near.prepared / (near.there || 1);
   return {
-    there,
-    prepared: share === undefined ? undefined : share * there,
+    there: times.there(4 * m * k),
+    prepared: near?.prepared === undefined ? undefined : times.prepared?.(4 * m * k),
     back: times.back(4 * m * n * (experts?.used ?? 1)),
   };
 }

@@ -64,22 +64,30 @@ function outBytes({ n, experts }: TuneProblem, m: number): number {
 /** Microseconds of so many bytes: to the GPU, and from it, waiting for it included. */
 export interface TransferTimes {
   there(bytes: number): number;
+  /** Of activations that are so many bytes as floats, but sent as kernels read them; undefined: not measured. */
+  readonly prepared?: ((bytes: number) => number) | undefined;
   back(bytes: number): number;
 }
 
 /** From the transfers of a file; undefined: it has none, and is older than they are. */
 export function transferTimes({ groups }: TuneFile): TransferTimes | undefined {
   const there: Point[] = [];
+  const prepared: Point[] = [];
   const back: Point[] = [];
   for (const group of groups) {
     for (const line of group.transfers ?? []) {
       there.push({ bytes: inBytes(group, line.m), us: line.there });
       back.push({ bytes: outBytes(group, line.m), us: line.back });
+      if (line.prepared === undefined) continue;
+      prepared.push({ bytes: inBytes(group, line.m), us: line.prepared });
     }
   }
   if (there.length === 0) return undefined;
-  const [send, bring] = [lineThrough(there), lineThrough(back)];
-  return { there: send, back: bring };
+  return {
+    there: lineThrough(there),
+    prepared: prepared.length > 0 ? lineThrough(prepared) : undefined,
+    back: lineThrough(back),
+  };
 }
 
 /** The same from a link's rates. */

@@ -8,6 +8,7 @@ import { staleReason, tunedChoice, tunedIdle, tunedThreads } from "../../src/tun
 import { explainedDefault } from "../../src/tune/default-notes.ts";
 import { basisFor, estimate } from "../../src/tune/estimate.ts";
 import { tunePicture } from "../../src/tune/picture.ts";
+import { sleepCosts } from "../../src/tune/sleep-cost.ts";
 import { printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile, useTuning } from "../../src/tune/use.ts";
 import { sampleFile } from "./sample.ts";
@@ -190,9 +191,34 @@ describe("a choice", () => {
     };
     const groups = [[problem], [{ ...problem, n: 16 }]];
     const notify = (us: number) => ({ ...file, notify: { us, low: us, high: us } });
+    // What sleeping gained in one matrix is not expected of others.
+    expect(sleepCosts(file)[0]!.us).toBeLessThan(0);
     expect(tunedIdle(file, groups, 2)).toBe("spin");
     expect(tunedIdle(notify(10), groups, 2)).toBe("sleep");
     expect(tunedIdle(notify(200), groups, 2)).toBe("spin");
+  });
+
+  test("of waiting: measured differences, by number of threads, stand for all variants", () => {
+    const sleepers = [
+      { backend: "cpu", level: 3, variant: "8x4.compact", idle: "sleep" },
+      { backend: "cpu", level: 3, variant: "4s.compact", idle: "sleep" },
+    ] as const;
+    const [one, two] = sampleFile.groups as [TuneFile["groups"][0], TuneFile["groups"][0]];
+    const lines = two.lines.map(({ m, times }) => ({
+      m,
+      // Of the first variant 6 us more, of the third 8; the second was not measured asleep.
+      times: [...times, { init: times[0]!.init, compute: times[0]!.compute + 6 }].concat(
+        times[2] ? [{ init: times[2].init + 8, compute: times[2].compute }] : [],
+      ),
+    }));
+    const file = {
+      ...sampleFile,
+      profiles: [...sampleFile.profiles, ...sleepers],
+      groups: [one, { ...two, lines }],
+    };
+    expect(sleepCosts(file)).toEqual([{ threads: 2, us: 6, low: 6, high: 8, pairs: 5 }]);
+    expect(analyzeTuneFile(file).sleeping).toEqual(sleepCosts(file));
+    expect(tunedIdle(file, [[problem]], 2)).toBe("spin");
   });
 
   test("of waiting: idle threads sleep only where that was measured to be faster", () => {

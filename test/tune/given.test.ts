@@ -8,15 +8,18 @@ import { SourceError, UsageError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { open } from "../../src/index.ts";
+import { withModelFile } from "../../src/load/model-file.ts";
 import { nativeHere } from "../../src/machine/native.ts";
 import { measureNotify } from "../../src/machine/notify.ts";
 import { currentPlatform } from "../../src/platform/current.ts";
 import { checkGivenTune, readGivenTune } from "../../src/tune/given.ts";
+import { gpuTuneIdentity } from "../../src/tune/gpu-profiles.ts";
 import { identityOf } from "../../src/tune/identity.ts";
-import { measuredTuning } from "../../src/tune/measured-choices.ts";
-import { printTuneFile } from "../../src/tune/tune-file.ts";
+import { measuredSides, measuredTuning } from "../../src/tune/measured-choices.ts";
+import { rememberGpuTuning } from "../../src/tune/store.ts";
+import { printTuneFile, type TuneFile, type TuneIdentity } from "../../src/tune/tune-file.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { sampleFile } from "./sample.ts";
+import { gpuFacts as facts, sampleFile } from "./sample.ts";
 
 const platform = await currentPlatform();
 const folder = mkdtempSync(join(tmpdir(), "lantern-given-tune-"));
@@ -81,6 +84,38 @@ describe("when a model is loaded", () => {
     expect(use.notes).toContain("kernels: tuned 2026-11-15");
     const without = await measuredTuning(platform, { tensors }, 1, native);
     expect(without.notes[0]).toContain("nothing was tuned here");
+  });
+
+  test("it decides beside the stored one of the other device which side computes what", async () => {
+    const native = await nativeHere(platform);
+    const types = await withModelFile(model.path, ({ tensors }) => [
+      ...new Set([...tensors.values()].map(({ dtype }) => dtype.name)),
+    ]);
+    const timed = (identity: TuneIdentity, backend: string, us: number): TuneFile => ({
+      ...identity,
+      date: "2026-11-16T00:00:00.000Z",
+      profiles: [{ backend, level: 3, variant: "default", idle: "spin" }],
+      groups: types.map((dtype) => ({
+        ...{ dtype, n: 64, k: 64, threads: 1 },
+        lines: [{ m: 1, times: [{ init: 0, compute: us }] }],
+        transfers: [{ m: 1, there: 1, prepared: undefined, back: 1 }],
+      })),
+    });
+    const machine = { cpu: platform.cpu(), cores: platform.cores };
+    const gpu = timed(gpuTuneIdentity(facts), "webgpu", 10);
+    const cpu = timed(identityOf(machine, native), "cpu", 1000);
+    await rememberGpuTuning(platform, gpu, facts);
+    const sides = (given: TuneFile | undefined) =>
+      withModelFile(model.path, (file) => {
+        const on = { threads: 1, native, given: given && { name: "given.txt", file: given } };
+        return measuredSides(platform, file, dtypeByName("f32")!, on, facts, 1);
+      });
+    expect(await sides(undefined)).toContain("nothing was measured here");
+    expect(await sides(cpu)).toMatchObject({ choice: { prompt: 1, generation: 1 } });
+    expect(await sides(timed(cpu, "cpu", 0.1))).toMatchObject({
+      choice: { prompt: 0, generation: 0 },
+    });
+    await expect(sides({ ...cpu, cores: 999 })).rejects.toThrow(/given\.txt was made with another/);
   });
 
   test("open() refuses one of another machine, and one beside tuned: false", async () => {

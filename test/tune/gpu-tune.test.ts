@@ -3,7 +3,6 @@
 
 import { describe, expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
-import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { matmulShapes, tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -17,24 +16,7 @@ import { floats, matmulBatch, matmulGraph, uploadSample } from "../../src/tune/m
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 import { usableFile } from "../../src/tune/use.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
-
-const facts: GpuFacts = {
-  name: "Some GPU",
-  vendor: "vendor",
-  architecture: "",
-  driver: "driver 1",
-  isSoftware: false,
-  maxBufferBytes: 2 ** 30,
-  maxBindingBytes: 2 ** 30,
-  memoryBytes: undefined,
-  workgroupStorageBytes: 32768,
-  storageBuffers: 10,
-  f16: true,
-  subgroups: { min: 32, max: 32 },
-  subgroupMatrix: false,
-  timestampQueries: true,
-  packedDots: true,
-};
+import { gpuFacts as facts } from "./sample.ts";
 
 /** Microseconds by profile: the default first. */
 function tuned(one: number[], eight: number): TuneFile {
@@ -59,6 +41,14 @@ describe("with times", () => {
     expect(tuning!.shapeFor(512, 256, "q4_0")).toEqual(matmulShapes.get(first!));
     expect(tuning!.shapeFor(512, 256, "q8_0")).toEqual(tuningFor(facts).shapeFor(512, 256, "q8_0"));
     expect(notes.join("\n")).toContain(`q4_0 512 x 256: ${first} (1 token: default 10.0 us`);
+  });
+
+  test("what is faster by less than the noise is not chosen", () => {
+    const [first] = [...matmulShapes.keys()];
+    const { groups, ...head } = tuned([10, 8], 50);
+    const noisy = (noise: number) => ({ ...head, groups: groups.map((g) => ({ ...g, noise })) });
+    expect(fastestVariant(noisy(0.1), 512, 256, "q4_0")).toBe(first);
+    expect(fastestVariant(noisy(0.3), 512, 256, "q4_0")).toBe("default");
   });
 
   test("a file of another GPU or driver is not used, and says so", () => {
@@ -93,7 +83,7 @@ describe("with times", () => {
     expect(others).toEqual([]);
     expect(crossing).toMatchObject({ ...group, threads: 2 });
     // The GPU's time of 4 tokens lies between those of 1 and 8; beyond 8 it was not measured.
-    expect(crossing!.points).toEqual([
+    expect(crossing!.points).toMatchObject([
       { m: 1, first: 6, second: 9 },
       { m: 4, first: 24, second: 10 + (3 / 7) * 6 },
       { m: 8, first: 48, second: 16 },
@@ -108,7 +98,7 @@ describe("with times", () => {
 describeGpu("on a GPU", () => {
   const problem = { dtype: "q4_0", n: 64, k: 64 };
 
-  test("measures the default for all tokens, the shapes for few", {
+  test("measures the default for all tokens, the shapes for few, and stages and transfers apart", {
     timeout: 120_000,
   }, async () => {
     const plan = { problems: [problem], tokens: [1, 6], rounds: 1, streamBytes: 1 };
@@ -118,6 +108,22 @@ describeGpu("on a GPU", () => {
     expect(one!.length).toBeGreaterThan(1);
     expect(six).toHaveLength(1);
     for (const { compute } of [...one!, ...six!]) expect(compute).toBeGreaterThan(0);
+    // Kernels for few tokens round activations as they read them; those for many read rounded ones.
+    expect(one!.map(({ init }) => init)).toEqual(one!.map(() => 0));
+    expect(group!.transfers!.map(({ m, prepared }) => [m, prepared !== undefined])).toEqual([
+      [1, false],
+      [6, true],
+    ]);
+    for (const { back } of group!.transfers!) expect(back).toBeGreaterThan(0);
+  });
+
+  test("measures experts, without the router before them", { timeout: 120_000 }, async () => {
+    const experts = { ...problem, experts: { count: 4, used: 2 } };
+    const plan = { problems: [experts], tokens: [3], rounds: 1, streamBytes: 1 };
+    const [group] = await runGpuTune(plan, openGpu, async () => {});
+    expect(group).toMatchObject(experts);
+    expect(group!.lines[0]!.times.filter((time) => time !== undefined)).toHaveLength(1);
+    expect(group!.lines[0]!.times[0]!.compute).toBeGreaterThan(0);
   });
 
   test("every shape gives what the default gives", async () => {

@@ -3,8 +3,10 @@
 import { expect, test } from "vitest";
 import { AbortedError } from "../../src/base/errors.ts";
 import { currentPlatform } from "../../src/platform/current.ts";
+import { analyzeTuneFile } from "../../src/tune/analyze.ts";
 import { checkPoints } from "../../src/tune/check.ts";
 import { tunedChoice } from "../../src/tune/choose.ts";
+import { basisFor } from "../../src/tune/estimate.ts";
 import { identityOf } from "../../src/tune/identity.ts";
 import { runTune, tuneProfiles } from "../../src/tune/run-tune.ts";
 
@@ -55,6 +57,29 @@ test("measures every profile that accepts the problem, in groups", async () => {
   };
   const { byTokens } = tunedChoice(file, { vectorRegisters: 16 })(plan.problems, 8, 2);
   expect(byTokens).toHaveLength(9);
+});
+
+test("measures experts as the backend computes them, apart from matrices of their shape", async () => {
+  const [matrix] = plan.problems as [(typeof plan.problems)[0]];
+  const experts = { ...matrix, experts: { count: 4, used: 2 } };
+  const profiles = tuneProfiles(false);
+  const listed = profiles.length;
+  const tokens = [1, 8];
+  const [group] = await runTune({ ...plan, problems: [experts], tokens }, profiles, environment);
+  expect(group).toMatchObject({ ...experts, threads: 2 });
+  expect(profiles.slice(listed).map(({ variant }) => variant)).toEqual(["default"]);
+  for (const { times } of group!.lines) {
+    expect(times.slice(0, listed).every((time) => time === undefined)).toBe(true);
+    expect(times[listed]!.compute).toBeGreaterThan(0);
+  }
+  const identity = identityOf({ cpu: platform.cpu(), cores: platform.cores });
+  const file = { ...identity, date: "2026-11-16", profiles, groups: [group!] };
+  expect(basisFor(file, matrix, 2)).toBeUndefined();
+  expect(basisFor(file, experts, 2)?.stretched).toBe("");
+  // Twice as many of twice as many experts: twice the work.
+  const more = { ...matrix, experts: { count: 8, used: 4 } };
+  expect(basisFor(file, more, 2)?.computeFactor).toBe(2);
+  expect(analyzeTuneFile(file).gain.most).toBe(1);
 });
 
 test("stops when it is told to", async () => {

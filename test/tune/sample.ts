@@ -1,5 +1,6 @@
-// A small tune file with round numbers, made up.
+// A small tune file with round numbers, and a GPU, made up.
 
+import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import type { StageTimes, TuneFile } from "../../src/tune/tune-file.ts";
 
 const t = (init: number, compute: number): StageTimes => ({ init, compute });
@@ -40,4 +41,22 @@ export const sampleFile: TuneFile = {
       ],
     },
   ],
+};
+
+export const gpuFacts: GpuFacts = {
+  name: "Some GPU",
+  vendor: "vendor",
+  architecture: "",
+  driver: "driver 1",
+  isSoftware: false,
+  maxBufferBytes: 2 ** 30,
+  maxBindingBytes: 2 ** 30,
+  memoryBytes: undefined,
+  workgroupStorageBytes: 32768,
+  storageBuffers: 10,
+  f16: true,
+  subgroups: { min: 32, max: 32 },
+  subgroupMatrix: false,
+  timestampQueries: true,
+  packedDots: true,
 };

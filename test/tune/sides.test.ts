@@ -101,6 +101,21 @@ describe("which side", () => {
     expect(found({ gpu, transfers: link(1e-6) }).choice).toEqual({ prompt: 0, generation: 1 });
   });
 
+  test("beyond the numbers of tokens that a side was measured at, its roofline bounds it", () => {
+    // The GPU was measured at 64 tokens, the processor at 8 only, where its times still fell.
+    const some = file("cpu", (m) => 1000 / m);
+    const cpu = {
+      ...some,
+      groups: some.groups.map((group) => ({ ...group, lines: group.lines.slice(0, 2) })),
+    };
+    expect(found({ cpu }).times.at(-1)!.cpuMs).toBeCloseTo(0);
+    const device = { bytesPerSecond: 1e15, opsPerSecond: { f32: 1e12 } };
+    const bounded = found({ cpu, cpuLimits: () => device }).times.at(-1)!;
+    // Ten matmuls of 2 * 64 * 2^20 operations.
+    expect(bounded.cpuMs).toBeCloseTo((10 * 2 * 64 * 2 ** 20) / 1e9);
+    expect(found({ cpu, gpuLimits: () => device }).times.at(-1)!.cpuMs).toBeCloseTo(0);
+  });
+
   test("a type that was not measured is named, with what to do", () => {
     const gpu = file("webgpu", (m) => m, "q8_0");
     expect(estimateSides({ ...request, gpu })).toBe(

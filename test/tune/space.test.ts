@@ -2,11 +2,13 @@
 
 import { expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { checkTuneOptions } from "../../src/tune/options.ts";
 import {
   countedProblems,
   largestOfEachType,
   problemsOfShape,
   shapeByName,
+  tokensToTune,
   withoutRareTypes,
 } from "../../src/tune/space.ts";
 
@@ -57,4 +59,13 @@ test.each([
 
 test("another name is refused, with those that there are", () => {
   expect(() => shapeByName("8b")).toThrow(/expected 7b, 13b, 30b, 65b, 70b or a name such as .*8b/);
+});
+
+test("the numbers of tokens are those that were asked for, or those of the mode", () => {
+  expect(tokensToTune({ tokens: [512, 1, 8, 8] })).toEqual([1, 8, 512]);
+  expect(tokensToTune({ mode: "quick" })).toEqual([1, 2, 4, 8, 32]);
+  expect(tokensToTune({ mStep: 16, mNum: 2 })).toEqual([1, 2, 3, 4, 6, 8, 16, 32]);
+  expect(() => checkTuneOptions({ tokens: [] })).toThrow("got none");
+  expect(() => checkTuneOptions({ tokens: [0] })).toThrow("whole number from 1 to 4096");
+  expect(() => checkTuneOptions({ tokens: [1], mNum: 2 })).toThrow("Drop one");
 });

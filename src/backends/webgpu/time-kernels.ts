@@ -85,7 +85,7 @@ export function dispatchesOf(program: Program, counts: RowCounts, wants: KernelF
 /** Batches of the two submissions that are compared, and how often. */
 const repeats = { few: 2, many: 10, differences: 5 } as const;
 /** Of an adapter that computes on the CPU a batch takes long, and a submission no time to speak of. */
-const softwareRepeats = { few: 1, many: 3, differences: 1 } as const;
+const softwareRepeats = { few: 1, many: 4, differences: 3 } as const;
 
 /** Milliseconds of a batch: the difference between few and many batches in one submission, by the host's clock. */
 export async function timeBatch(
