@@ -1,5 +1,5 @@
 // The matmuls of a model in the order in which a token goes through them, from the model's header alone. Matmuls that read
-// the same activations (q, k and v; gate and up) are one stage: their activations are prepared, or moved, once.
+// the same activations (q, k and v; gate and up) are one group: their activations are prepared, or moved, once.
 
 import type { Graph, GraphNode, NodeOf, Rows } from "../graph/graph.ts";
 import type { ModelHeader } from "../models/arch.ts";
@@ -13,7 +13,7 @@ export interface ModelMatmul {
   readonly experts?: { readonly count: number; readonly used: number };
 }
 
-export interface MatmulStage {
+export interface MatmulGroup {
   /** Of its first matmul: "blk.0.attn_q". */
   readonly name: string;
   /** What its rows are: the output matrix is computed for fewer tokens than the layers. */
@@ -25,11 +25,11 @@ export interface MatmulStage {
 }
 
 /** Throws what opening the model would throw. */
-export function modelMatmuls(header: ModelHeader): MatmulStage[] {
+export function modelMatmuls(header: ModelHeader): MatmulGroup[] {
   return graphMatmuls(buildModel(header).graph);
 }
 
-export function graphMatmuls({ nodes }: Graph): MatmulStage[] {
+export function graphMatmuls({ nodes }: Graph): MatmulGroup[] {
   const byInput = new Map<number, MatmulNode[]>();
   for (const node of nodes) {
     if (!isMatmul(node)) continue;

@@ -130,7 +130,7 @@ export async function measuredSides(
   const found = estimateSides({
     cpu,
     gpu,
-    stages: modelMatmuls(file),
+    groups: modelMatmuls(file),
     threads,
     cpuLimits: await machineLimits(countedProblems(file.tensors.values())),
     gpuLimits: measured && (() => gpuDevice(measured)),

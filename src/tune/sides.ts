@@ -10,7 +10,7 @@ import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import type { Side } from "../backends/switch/newest.ts";
 import { plural } from "../base/plural.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
-import type { MatmulStage } from "../limits/model-matmuls.ts";
+import type { MatmulGroup } from "../limits/model-matmuls.ts";
 import { crossover } from "./cross-backends.ts";
 import {
   type DeviceFiles,
@@ -22,12 +22,12 @@ import {
 } from "./device-profiles.ts";
 import { basisFor } from "./estimate.ts";
 import type { TransferTimes } from "./gpu-transfers.ts";
-import { bestMix, type Mix, type StageCost, sumOn } from "./mix.ts";
+import { bestMix, type GroupCost, type Mix, sumOn } from "./mix.ts";
 import { problemText, type StageTimes, type TuneProblem } from "./tune-file.ts";
 
 export interface SidesRequest extends DeviceFiles {
   /** The model's matmuls, in their order. */
-  readonly stages: readonly MatmulStage[];
+  readonly groups: readonly MatmulGroup[];
   readonly transfers: TransferTimes;
   /** Of the cache, all layers. */
   readonly kvTokenBytes: number;
@@ -74,9 +74,9 @@ const names = ["cpu", "webgpu"] as const;
 
 /** A sentence where a type was not measured on one of the sides. */
 export function estimateSides(request: SidesRequest): SidesEstimate | string {
-  const { stages, transfers, kvTokenBytes } = request;
+  const { groups, transfers, kvTokenBytes } = request;
   const known = new Map<string, MatmulTimesOf>();
-  for (const problem of stages.flatMap(({ matmuls }) => matmuls)) {
+  for (const problem of groups.flatMap(({ matmuls }) => matmuls)) {
     const text = problemText(problem);
     if (known.has(text)) continue;
     const times = matmulTimesOf(request, problem);
@@ -88,7 +88,7 @@ export function estimateSides(request: SidesRequest): SidesEstimate | string {
   const largest = Math.min(request.promptTokens, Math.max(...measured));
   const counts = [...new Set([1, ...measured, largest])].filter((m) => m <= largest);
   counts.sort((a, b) => a - b);
-  const costsAt = (tokens: number) => stages.map((stage) => stageCost(stage, tokens, known));
+  const costsAt = (tokens: number) => groups.map((group) => groupCost(group, tokens, known));
   const times = counts.map((tokens): SideTimes => {
     const [cpuMs, gpuMs] = ([0, 1] as const).map(
       (side) => sumOn(costsAt(tokens), transfers, side) / 1000,
@@ -120,7 +120,7 @@ export function estimateSides(request: SidesRequest): SidesEstimate | string {
     times,
     moveMs,
     crossovers: crossoversOf(times),
-    matmuls: rowsOf(stages, known, counts),
+    matmuls: rowsOf(groups, known, counts),
     mixes,
   };
 }
@@ -140,27 +140,27 @@ function bestOf(costs: SidesEstimate["costs"]): SideChoice {
 }
 
 /** Matmuls that read the same activations prepare them once. */
-function stageCost(
-  stage: MatmulStage,
+function groupCost(
+  group: MatmulGroup,
   tokens: number,
   known: ReadonlyMap<string, MatmulTimesOf>,
-): StageCost {
+): GroupCost {
   // Only the last token of a prompt has logits.
-  const rows = stage.rows === "tokens" ? tokens : 1;
+  const rows = group.rows === "tokens" ? tokens : 1;
   const on = (side: "cpu" | "gpu"): number => {
-    const times = stage.matmuls.map((one) => known.get(problemText(one))![side](rows)!);
+    const times = group.matmuls.map((one) => known.get(problemText(one))![side](rows)!);
     const init = Math.max(...times.map((one: StageTimes) => one.init));
     return times.reduce((sum, { compute }) => sum + compute, init);
   };
-  return { stage, rows, us: [on("cpu"), on("gpu")] };
+  return { group, rows, us: [on("cpu"), on("gpu")] };
 }
 
 function rowsOf(
-  stages: readonly MatmulStage[],
+  groups: readonly MatmulGroup[],
   known: ReadonlyMap<string, MatmulTimesOf>,
   counts: readonly number[],
 ): MatmulRow[] {
-  const all = stages.flatMap(({ matmuls }) => matmuls);
+  const all = groups.flatMap(({ matmuls }) => matmuls);
   return [...known].map(([text, times]) => {
     const same = all.filter((one) => problemText(one) === text);
     const isFaster = (profile: number) => (m: number) => {
@@ -242,7 +242,7 @@ function mixLines(mix: SidesEstimate["mixes"][number]): string[] {
       ? `${name} gains most on ${other}: ${us1(gainUs)}, and its transfers take ${us1(transferUs)}`
       : `no matmul is faster on ${other}`;
   const verdict = pays
-    ? `it would take at least ${ms(us / 1000)} with ${plural(moved.length, "stage")} on ${other} (${some(moved)}). Only whole layers can be moved (-ngl): a text must not depend on its neighbours`
+    ? `it would take at least ${ms(us / 1000)} with ${plural(moved.length, "matmul")} on ${other} (${some(moved)}). Only whole layers can be moved (-ngl): a text must not depend on its neighbours`
     : `it would take at least ${ms(us / 1000)}: not worth it`;
   return [
     `  ${plural(tokens, "token")}: ${names[alone]} alone takes ${ms(aloneUs / 1000)}, ${verdict}`,
@@ -250,8 +250,8 @@ function mixLines(mix: SidesEstimate["mixes"][number]): string[] {
   ];
 }
 
-function some(stages: readonly string[]): string {
-  return stages.length > 4 ? `${stages.slice(0, 4).join(", ")}, ...` : stages.join(", ");
+function some(names: readonly string[]): string {
+  return names.length > 4 ? `${names.slice(0, 4).join(", ")}, ...` : names.join(", ");
 }
 
 function ms(value: number): string {

@@ -9,7 +9,7 @@ import { compareTunes } from "../../src/index.ts";
 import { graphMatmuls } from "../../src/limits/model-matmuls.ts";
 import { crossBackends } from "../../src/tune/cross-backends.ts";
 import { linkTimes, transferTimes } from "../../src/tune/gpu-transfers.ts";
-import { bestMix, type StageCost } from "../../src/tune/mix.ts";
+import { bestMix, type GroupCost } from "../../src/tune/mix.ts";
 import { estimateSides, explainSides } from "../../src/tune/sides.ts";
 import { parseTuneFile, printTuneFile, type TuneFile } from "../../src/tune/tune-file.ts";
 
@@ -21,8 +21,8 @@ const transfers = linkTimes({
 });
 
 /** 1000 bytes of activations and of results. */
-function cost(name: string, cpu: number, gpu: number): StageCost {
-  return { stage: { name, inCols: 250, outCols: 250 }, rows: 1, us: [cpu, gpu] };
+function cost(name: string, cpu: number, gpu: number): GroupCost {
+  return { group: { name, inCols: 250, outCols: 250 }, rows: 1, us: [cpu, gpu] };
 }
 
 describe("the best mix", () => {
@@ -157,7 +157,7 @@ function layers() {
 }
 
 describe("of a model with experts", () => {
-  test("stages are its matmuls in order; those that read the same activations are one", () => {
+  test("groups are its matmuls in order; those that read the same activations are one", () => {
     expect(
       layers().map(({ name, inCols, outCols, matmuls }) => [name, inCols, outCols, matmuls.length]),
     ).toEqual([
@@ -172,7 +172,7 @@ describe("of a model with experts", () => {
     const both = files(gpuExpertsUs);
     const sides = estimateSides({
       ...both,
-      stages: layers(),
+      groups: layers(),
       threads: 2,
       transfers: transferTimes(both.gpu)!,
       kvTokenBytes: 256,
@@ -190,7 +190,7 @@ describe("of a model with experts", () => {
       [8, true, ["attn_q", "output"]],
     ]);
     const text = explainSides(found(2000)).join("\n");
-    expect(text).toContain("2 stages on webgpu (attn_q, output)");
+    expect(text).toContain("2 matmuls on webgpu (attn_q, output)");
     expect(text).toContain("q4_0 64 x 64, 2 of 8 experts, 1 time:");
   });
 
@@ -208,7 +208,7 @@ describe("of a model with experts", () => {
     const without = { ...both.gpu, groups: both.gpu.groups.filter(({ experts }) => !experts) };
     const answer = estimateSides({
       ...{ ...both, gpu: without },
-      stages: layers(),
+      groups: layers(),
       threads: 2,
       transfers: transferTimes(both.gpu)!,
       kvTokenBytes: 256,

@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import type { MatmulStage } from "../../src/limits/model-matmuls.ts";
+import type { MatmulGroup } from "../../src/limits/model-matmuls.ts";
 import { linkTimes } from "../../src/tune/gpu-transfers.ts";
 import { estimateSides, explainSides, type SidesRequest } from "../../src/tune/sides.ts";
 import { countedProblems } from "../../src/tune/space.ts";
@@ -24,7 +24,7 @@ function file(backend: string, us: (m: number) => number, dtype = "q4_0"): TuneF
 }
 
 /** A matmul that the next one reads. */
-function stage(name: string, more: Partial<MatmulStage> = {}): MatmulStage {
+function matmul(name: string, more: Partial<MatmulGroup> = {}): MatmulGroup {
   const matmuls = [{ dtype: "q4_0", n: 1024, k: 1024 }];
   return { name, rows: "tokens", inCols: 1024, outCols: 1024, matmuls, ...more };
 }
@@ -44,7 +44,7 @@ const slow = linkTimes({
 const request: SidesRequest = {
   cpu: file("cpu", (m) => 100 * m),
   gpu: file("webgpu", (m) => 10 + m),
-  stages: Array.from({ length: 10 }, (_, i) => stage(`blk.${i}`)),
+  groups: Array.from({ length: 10 }, (_, i) => matmul(`blk.${i}`)),
   threads: 2,
   transfers: link(0.002),
   kvTokenBytes: 1000,
