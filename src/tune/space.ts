@@ -123,7 +123,7 @@ export function tokensToTune(options: {
 }
 
 /** Numbers of tokens to measure: small ones, where variants differ most, then regular steps. */
-export function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
+function tokenCounts(mode: TuneMode, step: number, count: number): number[] {
   const steps = Array.from({ length: count }, (_, i) => (i + 1) * step);
   const few = mode === "quick" ? [1, 2, 4, 8, 32] : [1, 2, 3, 4, 6, 8, ...steps];
   return [...new Set(few)].sort((a, b) => a - b);
