@@ -54,11 +54,10 @@ export class GraphBuilder {
     this.#prefix = index === undefined ? "" : `blk.${index}.`;
   }
 
-  /** A vector of numbers that are not in the file; the same name is the same vector. */
-  constant(name: string, values: Float32Array): Weight {
+  /** Numbers that are not in the file, as a vector or in another shape; the same name is the same weight. */
+  constant(name: string, values: Float32Array, shape: readonly number[] = [values.length]): Weight {
     const known = this.#constants.get(name);
     if (known) return known;
-    const shape = [values.length];
     const weight = { name, shape, dtype: dtypeByName("f32")!, source: { values } };
     this.#constants.set(name, weight);
     return weight;
@@ -344,6 +343,12 @@ export class GraphBuilder {
   mul(a: Value, b: Value, name: string): Value {
     if (a.cols !== b.cols || a.rows !== b.rows) this.#mismatch(name, `[${a.rows}, ${a.cols}]`, b);
     return this.#push("mul", { a, b }, name, a.rows, a.cols);
+  }
+
+  /** weight: [cols]. */
+  addWeight(x: Value, weight: Weight, name: string): Value {
+    if (vectorSize(weight) !== x.cols) this.#mismatch(name, `${weight.name} [${weight.shape}]`, x);
+    return this.#push("add_weight", { x, weight }, name, x.rows, x.cols);
   }
 
   scale(x: Value, factor: number, name: string): Value {

@@ -134,6 +134,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   activate: (n, s) => elementwise(4, [n.x], n.out, s),
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
   mul: (n, s) => elementwise(1, [n.a, n.b], n.out, s),
+  add_weight: (n, s) => elementwise(1, [n.x], n.out, s, [n.weight]),
   scale: (n, s) => elementwise(1, [n.x], n.out, s),
   mul_weight: (n, s) => elementwise(1, [n.x], n.out, s, [n.weight]),
   clamp: (n, s) => elementwise(2, [n.x], n.out, s),

@@ -203,6 +203,8 @@ export interface OpTable {
   add: { a: Value; b: Value };
   /** out = a * b, elementwise. */
   mul: { a: Value; b: Value };
+  /** out = x + weight, with one for each column: [cols]. */
+  add_weight: { x: Value; weight: Weight };
   /** out = x * factor. */
   scale: { x: Value; factor: number };
   /** out = x * weight, elementwise; a weight shorter than a row repeats along it. */

@@ -185,6 +185,15 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     for (let i = 0; i < total; i++) out[i] = a[i]! * b[i]!;
   },
 
+  add_weight(node, batch, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const { cols } = node.out;
+    const weight = vector(memory, node.weight);
+    const total = rowCount(node.out, batch) * cols;
+    for (let i = 0; i < total; i++) out[i] = x[i]! + weight[i % cols]!;
+  },
+
   scale(node, batch, memory) {
     mapElements(node.x, node.out, batch, memory, (x) => x * node.factor);
   },

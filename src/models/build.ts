@@ -92,13 +92,12 @@ function lookup(specs: readonly WeightSpec[], tensors: ReadonlyMap<string, Weigh
   return { get, maybe };
 }
 
-/** Outer dimensions of 1 do not count: some files leave them out. */
+/** Dimensions of 1 do not count: some files leave them out. */
 function sameShape(a: readonly number[], b: readonly number[]): boolean {
-  const [one, other] = [withoutOuterOnes(a), withoutOuterOnes(b)];
+  const [one, other] = [withoutOnes(a), withoutOnes(b)];
   return one.length === other.length && one.every((dim, i) => dim === other[i]);
 }
 
-function withoutOuterOnes(shape: readonly number[]): readonly number[] {
-  const first = shape.findIndex((dim) => dim !== 1);
-  return first < 0 ? [] : shape.slice(first);
+function withoutOnes(shape: readonly number[]): readonly number[] {
+  return shape.filter((dim) => dim !== 1);
 }

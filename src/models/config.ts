@@ -40,7 +40,11 @@ export function readConfig(
   if (valueDim !== headDim) {
     read.fail("attention.value_length", valueDim, `${headDim} (as attention.key_length)`);
   }
-  const feedForward = read.integer("feed_forward_length", LIMITS.size);
+  // Files whose layers all have experts may leave out the size of dense ones.
+  const isMixture =
+    options.experts === "required" && read.number("feed_forward_length") === undefined;
+  const sizeKey = isMixture ? "expert_feed_forward_length" : "feed_forward_length";
+  const feedForward = read.integer(sizeKey, LIMITS.size);
   const experts = readExperts(read, feedForward, options.experts);
   return {
     ...readCommon(header, options),
@@ -79,7 +83,7 @@ export function readerOf({ metadata }: ModelHeader): ConfigReader {
 }
 
 /** Experts without a size of their own are as large as `feedForward`. */
-function readExperts(
+export function readExperts(
   read: ConfigReader,
   feedForward: number,
   expected: ConfigOptions["experts"],

@@ -73,6 +73,22 @@ export function textSections(read: ConfigReader, rope: Rope): Rope {
   return { ...rope, frequencies };
 }
 
+/**
+ * The same where pairs of time, height and width take turns (Qwen 3.5): pair 3i is of time, 3i + 1 of height, 3i + 2 of width,
+ * while the dimension has pairs left. Those of none do not turn.
+ */
+export function interleavedSections(read: ConfigReader, rope: Rope): Rope {
+  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
+  if (!sections) return rope;
+  const pairs = sections.reduce((sum, count) => sum + count, 0);
+  if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
+  const frequencies = rope.frequencies.map((f, pair) => {
+    const place = pair % pairs;
+    return place < 3 * sections[place % 3]! ? f : 0;
+  });
+  return { ...rope, frequencies };
+}
+
 /** Each pair turns slower than the one before by the same factor, multiplied up in float32 as in ggml. */
 function baseFrequencies(dims: number, freqBase: number): Float64Array {
   const base = new Float64Array(dims / 2);

@@ -15,6 +15,7 @@ import { deci } from "./deci.ts";
 import { exaone } from "./exaone.ts";
 import { exaone4 } from "./exaone4.ts";
 import { falcon } from "./falcon.ts";
+import { falconH1 } from "./falcon-h1.ts";
 import { gemma } from "./gemma.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
@@ -23,14 +24,20 @@ import { gpt2 } from "./gpt2.ts";
 import { gptneox } from "./gptneox.ts";
 import { granite } from "./granite.ts";
 import { graniteSwa } from "./granite_swa.ts";
+import { graniteHybrid } from "./granitehybrid.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
 import { jais } from "./jais.ts";
+import { jamba } from "./jamba.ts";
+import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { mamba } from "./mamba.ts";
+import { mamba2 } from "./mamba2.ts";
 import { minicpm } from "./minicpm.ts";
 import { minimaxM2 } from "./minimax-m2.ts";
 import { mistral3 } from "./mistral3.ts";
 import { mpt } from "./mpt.ts";
 import { nemotron } from "./nemotron.ts";
+import { nemotronH } from "./nemotron_h.ts";
 import { olmo } from "./olmo.ts";
 import { olmo2 } from "./olmo2.ts";
 import { olmoe } from "./olmoe.ts";
@@ -38,12 +45,16 @@ import { openelm } from "./openelm.ts";
 import { orion } from "./orion.ts";
 import { phi2 } from "./phi2.ts";
 import { phi3 } from "./phi3.ts";
+import { plamo2 } from "./plamo2.ts";
 import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen2moe } from "./qwen2moe.ts";
 import { qwen3 } from "./qwen3.ts";
 import { qwen3moe } from "./qwen3moe.ts";
+import { qwen35 } from "./qwen35.ts";
 import { refact } from "./refact.ts";
+import { rwkv6 } from "./rwkv6.ts";
+import { rwkv7 } from "./rwkv7.ts";
 import { seedOss } from "./seed_oss.ts";
 import { smollm3 } from "./smollm3.ts";
 import { stablelm } from "./stablelm.ts";
@@ -62,6 +73,7 @@ const builtIn: readonly Arch[] = [
   exaone,
   exaone4,
   falcon,
+  falconH1,
   gemma,
   gemma2,
   gemma3,
@@ -69,15 +81,21 @@ const builtIn: readonly Arch[] = [
   gpt2,
   gptneox,
   granite,
+  graniteHybrid,
   graniteSwa,
   hunyuanDense,
   jais,
+  jamba,
+  lfm2,
   llama,
+  mamba,
+  mamba2,
   minicpm,
   minimaxM2,
   mistral3,
   mpt,
   nemotron,
+  nemotronH,
   olmo,
   olmo2,
   olmoe,
@@ -85,12 +103,16 @@ const builtIn: readonly Arch[] = [
   orion,
   phi2,
   phi3,
+  plamo2,
   qwen,
   qwen2,
   qwen2moe,
   qwen3,
+  qwen35,
   qwen3moe,
   refact,
+  rwkv6,
+  rwkv7,
   seedOss,
   smollm3,
   stablelm,

@@ -90,11 +90,22 @@ async function loaded(backend: Backend): Promise<Backend> {
 }
 
 describe("a split model computes what the whole computes", () => {
-  const architectures = allArchs().flatMap((arch) => arch.names);
+  // Layers of RWKV 7 also read the values of the first.
+  const architectures = allArchs()
+    .flatMap((arch) => arch.names)
+    .filter((name) => name !== "rwkv7");
   test.each(architectures)("%s, every value, at every cut", async (architecture) => {
     for (let layers = 0; layers <= everything; layers++) {
       await expectSameValues(split({ layers }), { architecture }, 1e-5);
     }
+  });
+
+  test("rwkv7 is refused, except whole", async () => {
+    const whole = split({ layers: everything });
+    await expectSameValues(whole, { architecture: "rwkv7" }, 1e-5);
+    await expect(
+      expectSameValues(split({ layers: 2 }), { architecture: "rwkv7" }, 1e-5),
+    ).rejects.toThrow(/cannot be split before layer 1.*time_mix_value.*Put all layers on one/);
   });
 
   test("either one may be the host", async () => {

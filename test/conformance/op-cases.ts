@@ -380,6 +380,11 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
   ],
   add: [binary("two values", ({ g }, a, b, out) => void g.add(a, b, out))],
   mul: [binary("two values", ({ g }, a, b, out) => void g.mul(a, b, out))],
+  add_weight: [
+    unary("plain", ({ g, cols, weight }, x, out) => {
+      g.addWeight(x, weight("bias", [cols]), out);
+    }),
+  ],
   scale: [unary("by 0.37", ({ g }, x, out) => void g.scale(x, 0.37, out))],
   softcap: [
     unary("of 30", ({ g }, x, out) => void g.softcap(x, 30, out)),

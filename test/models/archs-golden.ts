@@ -173,12 +173,12 @@ async function expectForked(
   for (const running of [one, fork]) engine.close(running);
 }
 
-async function newSequence(engine: Engine, mayAdd: number): Promise<RunningSequence> {
+export async function newSequence(engine: Engine, mayAdd: number): Promise<RunningSequence> {
   return await engine.open({ tokens: [], mayAdd, isAborted: () => false });
 }
 
 /** Computes tokens, and returns the logits of each. */
-async function advance(
+export async function advance(
   engine: Engine,
   running: RunningSequence,
   tokens: readonly number[],

@@ -8,7 +8,16 @@ import { describeShared } from "../support/shared.ts";
 import { archFiles, expectArch } from "./archs-golden.ts";
 
 const { supported } = archFiles();
-const some = ["gemma2", "granite_swa", "qwen2moe", "minimax-m2", "chatglm", "phi2"];
+const some = [
+  "gemma2",
+  "granite_swa",
+  "qwen2moe",
+  "minimax-m2",
+  "chatglm",
+  "phi2",
+  "jamba",
+  "qwen35",
+];
 
 describeShared("llama.cpp's logits on webgpu", "archs", () => {
   describeGpu("webgpu", () => {

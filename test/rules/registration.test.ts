@@ -212,7 +212,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
         "mpt",
         "starcoder",
       ],
-      ...["refact", "command-r"],
+      ...["refact", "command-r", "falcon-h1", "lfm2"],
     ],
     why: "values of tokenizer.ggml.pre",
   },

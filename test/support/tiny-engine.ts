@@ -133,6 +133,18 @@ export function tinyMetadata(
 }
 
 const mixture = { expert_count: 4, expert_used_count: 2 };
+const scan = {
+  "ssm.conv_kernel": 4,
+  "ssm.inner_size": 64,
+  "ssm.state_size": 8,
+  "ssm.time_step_rank": 8,
+  "ssm.group_count": 2,
+};
+/** The first of two layers is recurrent, the second attends. */
+const hybrid = { ...scan, "attention.head_count_kv": [0, 2] };
+const ranks = ["decay", "iclr", "value_residual_mix", "gate"].map((name) => {
+  return [`attention.${name}_lora_rank`, 8] as const;
+});
 
 /** Keys that an architecture requires besides those that all have; "+": not under its name. */
 const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>> = {
@@ -142,6 +154,26 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
     "+xielu.beta": 0.5,
     "+xielu.eps": -1e-6,
   },
+  "falcon-h1": scan,
+  granitehybrid: hybrid,
+  jamba: hybrid,
+  lfm2: { "attention.head_count_kv": [0, 2], "shortconv.l_cache": 3 },
+  lfm2moe: {
+    ...mixture,
+    "attention.head_count_kv": [0, 2],
+    "shortconv.l_cache": 3,
+    expert_gating_func: 2,
+  },
+  mamba: scan,
+  mamba2: scan,
+  nemotron_h: { ...scan, "attention.head_count_kv": [0, 0], feed_forward_length: [0, 64] },
+  nemotron_h_moe: { ...hybrid, feed_forward_length: [64, 0] },
+  plamo2: { ...hybrid, "ssm.group_count": 0 },
+  qwen35: { ...scan, full_attention_interval: 2 },
+  qwen35moe: { ...scan, ...mixture, full_attention_interval: 2 },
+  qwen3next: { ...scan, ...mixture, full_attention_interval: 2 },
+  rwkv6: { "wkv.head_size": 8, time_mix_extra_dim: 8, time_decay_extra_dim: 8 },
+  rwkv7: { "wkv.head_size": 8, ...Object.fromEntries(ranks) },
   cohere2: { "attention.sliding_window": 8, logit_scale: 0.5 },
   gptneox: { use_parallel_residual: true },
   granite: { logit_scale: 2 },
@@ -172,7 +204,10 @@ export function plainMetadata(values: Readonly<Record<string, MetadataValue>>): 
     strings: () => undefined,
     numbers: (key) => arrayOf(key) && [...arrayOf(key)!],
     booleans: () => undefined,
-    preview: () => undefined,
+    preview: (key) => {
+      const array = arrayOf(key);
+      return array && { type: "array<i32>", value: [], length: array.length };
+    },
   };
 }
 

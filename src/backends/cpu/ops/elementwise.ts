@@ -49,6 +49,17 @@ export interface RowGate {
   readonly cols: number;
 }
 
+/** out = x + weight, with one for each column. */
+export interface AddWeight {
+  readonly op: "add_weight";
+  readonly rows: Rows;
+  readonly x: number;
+  readonly out: number;
+  readonly cols: number;
+  /** f32 [cols]. */
+  readonly weight: number;
+}
+
 const toUnary = (
   kernel: string,
   { x, out }: { x: Value; out: Value },
@@ -106,6 +117,33 @@ export const lowerGate: LowerNode<"gate"> = (c, { activation, gate, up, out }) =
           cols: out.cols,
         }),
       );
+
+export const lowerAddWeight: LowerNode<"add_weight"> = (c, { x, weight, out }) =>
+  ifWhole(
+    out.cols,
+    (): AddWeight => ({
+      op: "add_weight",
+      rows: out.rows,
+      x: c.address(x),
+      out: c.address(out),
+      cols: out.cols,
+      weight: c.vector(weight),
+    }),
+  );
+
+export const addWeight: InstructionDef<AddWeight> = {
+  access: mappedRows(),
+  kernels: () => ["add"],
+  code: ({ cols }) => [cols],
+
+  execute(i, c) {
+    const { add } = c.kernels;
+    return perRow(c, i.rows, (row) => {
+      const at = row * i.cols * 4;
+      add!(i.x + at, i.weight, i.out + at, i.cols);
+    });
+  },
+};
 
 export const unary: InstructionDef<Unary> = {
   access: mappedRows(),

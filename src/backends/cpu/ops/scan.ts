@@ -155,7 +155,7 @@ type Token = (from: number, to: number, row: number, head: number) => void;
 /** How each kernel is called. */
 const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorContext) => Token>> = {
   scan_decay: (i, c) => {
-    const kernel = c.kernels["scan_decay"]!;
+    const kernel = c.kernels.scan_decay!;
     const { f32 } = c.views;
     const [dt, a, skip] = [i.values[0]! / 4, i.weights[0]! / 4, i.weights[1]! / 4];
     return (from, to, row, head) => {
@@ -180,7 +180,7 @@ const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorConte
     };
   },
   scan_delta: (i, c) => {
-    const kernel = c.kernels["scan_delta"]!;
+    const kernel = c.kernels.scan_delta!;
     const { f32 } = c.views;
     const [dt, beta, a] = [i.values[0]! / 4, i.values[1]! / 4, i.weights[0]! / 4];
     return (from, to, row, head) => {
@@ -228,7 +228,7 @@ const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorConte
     };
   },
   scan_wkv6: (i, c) => {
-    const kernel = c.kernels["scan_wkv6"]!;
+    const kernel = c.kernels.scan_wkv6!;
     return (from, to, row, head) => {
       const at = valueAt(i, row, head);
       const bonus = i.weights[0]! + head * i.keyDim * 4;
@@ -237,7 +237,7 @@ const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorConte
     };
   },
   scan_wkv7: (i, c) => {
-    const kernel = c.kernels["scan_wkv7"]!;
+    const kernel = c.kernels.scan_wkv7!;
     return (from, to, row, head) => {
       const at = valueAt(i, row, head);
       const [keys, queries] = [i.key + at, i.query + at];
@@ -274,7 +274,7 @@ export const channelScan: InstructionDef<ChannelScan> = {
   code: ({ states }) => [states],
 
   execute(i, c) {
-    const kernel = c.kernels["scan_channels"]!;
+    const kernel = c.kernels.scan_channels!;
     const { channels, states } = i;
     const size = { bytes: CHANNELS * states * 4, total: channels * states * 4 };
     return scanned(i, c, size, (from, to, row, chunk) => {

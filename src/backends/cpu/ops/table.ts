@@ -9,10 +9,13 @@ import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
 import {
+  type AddWeight,
+  addWeight,
   type Binary,
   binary,
   lowerActivate,
   lowerAdd,
+  lowerAddWeight,
   lowerGate,
   lowerMul,
   lowerScale,
@@ -91,6 +94,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   clamp: lowerClamp,
   xielu: lowerXielu,
   temperature: lowerTemperature,
+  add_weight: lowerAddWeight,
   softcap: lowerSoftcap,
   add: lowerAdd,
   mul: lowerMul,
@@ -121,6 +125,7 @@ export type Instruction =
   | Xielu
   | Temperature
   | Unary
+  | AddWeight
   | Binary
   | RopeTable
   | Rotate
@@ -158,6 +163,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     xielu,
     temperature,
     unary,
+    add_weight: addWeight,
     binary,
     rope_table: ropeTable,
     rope,

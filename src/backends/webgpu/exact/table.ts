@@ -4,6 +4,7 @@
 import type { Graph, GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
 import {
   addKernel,
+  addWeightKernel,
   clampKernel,
   mulKernel,
   mulWeightKernel,
@@ -52,6 +53,7 @@ const ops: { readonly [K in OpKind]?: ExactOp<K> } = {
   mul: always((node) => [mulKernel(node)]),
   scale: always((node) => [scaleKernel(node)]),
   mul_weight: always((node) => [mulWeightKernel(node)]),
+  add_weight: always((node) => [addWeightKernel(node)]),
   clamp: always((node) => [clampKernel(node)]),
   slice: always((node) => [sliceKernel(node)]),
   softcap: whole(({ x }) => x.cols, softcap),

@@ -5,6 +5,7 @@ import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
 import {
   activateKernel,
   addKernel,
+  addWeightKernel,
   clampKernel,
   gateKernel,
   mulKernel,
@@ -52,6 +53,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   clamp: always(clampKernel),
   xielu: always(xieluKernel),
   temperature: always((node, { batch }) => temperatureKernel(node, batch)),
+  add_weight: always(addWeightKernel),
   softcap: always(softcapKernel),
   softmax: always(softmaxKernel),
   select: always((node, { batch }) => selectKernel(node, batch)),

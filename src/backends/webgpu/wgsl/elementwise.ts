@@ -67,6 +67,25 @@ export function scaleKernel({ x, out, factor }: NodeOf<"scale">): Kernel {
   return elementwise("scale", [x], out, (a) => `${a} * ${float(factor)}`);
 }
 
+export function addWeightKernel({ x, weight, out }: NodeOf<"add_weight">): Kernel {
+  const { cols } = out;
+  return makeKernel({
+    name: `add_weight [${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "bias", type: "f32", source: { kind: "weight", weight, part: 0 } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let at = group.y * ${cols}u + i;
+  result[at] = x[at] + bias[i];`,
+  });
+}
+
 export function softcapKernel({ x, out, cap }: NodeOf<"softcap">): Kernel {
   const limit = float(cap);
   return elementwise("softcap", [x], out, (a) => {
