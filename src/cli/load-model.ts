@@ -62,7 +62,7 @@ export async function openModel(
 
 /** Requests that were only partly honoured. */
 export function sayWarnings(
-  { warnings = [] }: Pick<ModelInfo, "warnings">,
+  { warnings = [] }: { readonly warnings?: readonly string[] },
   { log }: CliContext,
 ): void {
   for (const warning of warnings) log.warn(`Warning: ${inFlags(warning)}\n`);

@@ -151,7 +151,10 @@ test("many tensors: the warning names some and counts the others", async () => {
 test("verify() compares the F16 weights", async () => {
   const options = { backends: ["cpu"], threads: 1, tokens: 4, weights: "f16" } as const;
   const result = await verify(asFile(await tiny()), options);
-  expect(result.passed).toBe(true);
+  expect(result).toMatchObject({ passed: true });
+  expect(result.warnings).toBeUndefined();
+  const kept = await verify(asFile(await tiny("f32", large)), { ...options, tokens: 1 });
+  expect(kept.warnings![0]).toContain(`${down} (f32: ${largeText})`);
 });
 
 test("inspect() has the memory of F16, before anything is read", async () => {

@@ -18,7 +18,7 @@ import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { cacheTypeOption, gpuLayersOption, modelOf, modelOption, weightsOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
-import { locateModel } from "../load-model.ts";
+import { locateModel, sayWarnings } from "../load-model.ts";
 import { tableText } from "../text.ts";
 
 interface VerifyFlags {
@@ -121,6 +121,7 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
   const result = await verify(path, options).finally(() => {
     if (terminal.errIsTerminal) terminal.err("\r\x1b[K");
   });
+  sayWarnings(result, context);
   terminal.out(flags.json ? `${JSON.stringify(resultJson(result))}\n` : resultText(result));
   if (!result.passed) context.exitCode = differentExitCode;
 }

@@ -12,7 +12,7 @@ import type { DType } from "../../dtypes/dtype.ts";
 import { heldTypesText, isHeldType } from "../../dtypes/held-types.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
 import { checkKvType, checkMemory } from "../../engine/memory.ts";
-import { asHalves } from "../../formats/half-weights.ts";
+import { asHalves, halfWarnings } from "../../formats/half-weights.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
@@ -63,20 +63,25 @@ export async function verifyModel(
   const spec = platform.describeSource(await locate(model, platform));
   const file = await openModelFile(await platform.openModelSource(spec));
   try {
-    return await verifyFile(await held(file, options), options, platform);
+    const { file: wanted, warnings } = await held(file, options);
+    const result = await verifyFile(wanted, options, platform);
+    return warnings.length > 0 ? { ...result, warnings } : result;
   } finally {
     await file.close();
   }
 }
 
-async function held(file: ModelFile, options: VerifyOptions): Promise<ModelFile> {
-  const { weights, signal, onProgress } = options;
-  if (weights === undefined) return file;
+/** The file with its weights in the wanted type, and what is to be said of that. */
+async function held(
+  file: ModelFile,
+  { weights, signal, onProgress }: VerifyOptions,
+): Promise<{ file: ModelFile; warnings: string[] }> {
+  if (weights === undefined) return { file, warnings: [] };
   const halves = await asHalves(file, {
     progress: (done, total) => onProgress?.("weights as f16", done, total),
     check: () => checkSignal(signal),
   });
-  return halves.file;
+  return { file: halves.file, warnings: halfWarnings(halves) };
 }
 
 async function verifyFile(

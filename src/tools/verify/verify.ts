@@ -63,6 +63,8 @@ export interface Verification {
   readonly rounding: LogitsDifference;
   readonly backends: readonly BackendVerification[];
   readonly passed: boolean;
+  /** Requests that were only partly honoured, one sentence each. */
+  readonly warnings?: readonly string[];
 }
 
 /** The model to verify, in any form that its composition root has. */

@@ -131,6 +131,7 @@ export class MatmulLowering {
       wide: widen ? this.#activations.perThread("wide tiles", wideBytes) : -1,
       wideBytes,
       ...this.#rounded(node, place.rowPanelBytes),
+      record: this.roundings?.record ?? -1,
       w: place.at,
       rowPanelBytes: place.rowPanelBytes,
       scratch: this.#tailTiles(),

@@ -32,6 +32,8 @@ export interface TileKernels {
     tokenTiles: number,
     outStride: number,
   ): void;
+  /** Called after `vector` has computed so many row panels for one token: computes them again where its results are useless. */
+  readonly check?: ((w: number, x: number, out: number, tiles: number) => void) | undefined;
   /** All rows of `tiles` row panels in each stream for one token tile; where the layout has such kernels. */
   streams?(
     kernel: KernelCall,
@@ -91,6 +93,7 @@ export function runVariant(
       kernels.vector(run, w, x, out + done * PANEL_ROWS * 4, share, apart, outApart);
       done += share * count;
     }
+    kernels.check?.(weights + from * i.rowPanelBytes, x, out, tiles);
   };
   const tokenTile = (
     base: number,

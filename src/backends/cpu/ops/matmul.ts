@@ -3,11 +3,11 @@
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
-import { chunkBounds, rowCount } from "../executor.ts";
+import { chunkBounds, type ExecutorContext, rowCount } from "../executor.ts";
 import { dotRowsFor } from "./dot-rows.ts";
 import { expertMatmul, expertRows } from "./expert-matmul.ts";
 import type { Matmul, MatmulRows, TiledMatmul, TiledVariant } from "./matmul-data.ts";
-import { addBias, tiledMatmul } from "./matmul-run.ts";
+import { addBias, type TileKernels, tiledMatmul } from "./matmul-run.ts";
 import { area, type InstructionDef, type LowerNode, type StageAccess } from "./op.ts";
 
 export interface MatmulBlocks extends TiledMatmul {
@@ -28,6 +28,8 @@ export interface MatmulFloats extends TiledMatmul {
   readonly wide: number;
   /** Bytes of `wide` for each thread: a panel of the longest rows of all matmuls, which share it. */
   readonly wideBytes: number;
+  /** Where rows that stay float32 are recorded (activations.ts); -1: there are none. */
+  readonly record: number;
 }
 
 export const lowerMatmul: LowerNode<"matmul"> = (c, n) =>
@@ -98,12 +100,14 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
     const quads = i.k / 4;
     const stride = i.k * 4;
     const compute = i.experts ? expertMatmul : tiledMatmul;
+    const tile = (at: number) => {
+      if (!widen) return at;
+      widen(at, wide, PANEL_ROWS * i.k);
+      return wide;
+    };
     return compute(i, c, {
-      tile: (at) => {
-        if (!widen) return at;
-        widen(at, wide, PANEL_ROWS * i.k);
-        return wide;
-      },
+      tile,
+      ...(widen && i.record >= 0 && { check: afterOverflow(i, c, tile) }),
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, quads, tiles, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
@@ -111,6 +115,39 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
     });
   },
 };
+
+/**
+ * Kernels for coded half floats multiply activations by 2^102 (half-panels.ts), and so take none beyond 2^25. Rows that stay float32
+ * may have such values: their results are not finite then, and are computed again by a matrix kernel, from widened panels, as two
+ * tokens that are the same one.
+ */
+function afterOverflow(
+  i: MatmulFloats,
+  { kernels, views: { i32 } }: ExecutorContext,
+  tile: (at: number) => number,
+): TileKernels["check"] {
+  const pair = i.variants.find(({ matrix }) => matrix.length > 0)?.matrix[0];
+  if (!pair) return undefined;
+  const kernel = kernels[pair.kernel]!;
+  return (w, x, out, tiles) => {
+    if (i32[i.record / 4] === 0 || areFinite(i32, out / 4, tiles * PANEL_ROWS)) return;
+    for (let t = 0; t < tiles; t++) {
+      const base = tile(w + t * i.rowPanelBytes);
+      const target = out + t * PANEL_ROWS * 4;
+      for (let g = 0; g * i.width < PANEL_ROWS * 4; g += pair.groups) {
+        kernel(base + g * i.groupBytes, x, target + g * i.width, i.k / 4, 1, 0, 0);
+      }
+    }
+  };
+}
+
+/** Whether no float is infinite or NaN, by its bits. */
+function areFinite(bits: Int32Array, at: number, n: number): boolean {
+  for (let i = at; i < at + n; i++) {
+    if ((bits[i]! & 0x7f800000) === 0x7f800000) return false;
+  }
+  return true;
+}
 
 export const matmulRows: InstructionDef<MatmulRows> = {
   access: asOne(),
