@@ -6,7 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { main } from "../../src/cli/main.ts";
+import { loadPlan } from "../../src/cli/model-fits.ts";
+import { catalogLibrary } from "../../src/cli/serve-library.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { memorySource } from "../formats/support.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
@@ -43,6 +46,16 @@ test("quantize F16 writes it as F32, and says so", async () => {
   const terminal = new FakeTerminal();
   expect(await main(["quantize", path, join(folder, "out.gguf"), "F16"], terminal)).toBe(0);
   expect(terminal.stderr).toContain(`Note: blk.1.ffn_down.weight keeps f32: ${problem}.\n`);
+});
+
+test("the web app's form: a model is opened and planned with the option of its request", async () => {
+  const platform = nodeDownloadPlatform({ LANTERN_CACHE: join(folder, "cache") });
+  const library = catalogLibrary(platform, { level: 1, threads: 1 }, { tiny: { location: path } });
+  const task = { signal: new AbortController().signal, onProgress: () => {} };
+  await using model = await library.open("tiny", { ...task, weights: "f16" });
+  expect(model.info.heldAs).toMatchObject({ type: "f16", matrices: 14 });
+  const [stored, held] = [await loadPlan(path, 64, "f16"), await loadPlan(path, 64, "f16", "f16")];
+  expect(held.weightBytes).toBeLessThan(0.52 * stored.weightBytes);
 });
 
 test("another type is refused, with exit code 2", async () => {
