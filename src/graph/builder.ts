@@ -341,7 +341,8 @@ export class GraphBuilder {
   }
 
   mul(a: Value, b: Value, name: string): Value {
-    if (a.cols !== b.cols || a.rows !== b.rows) this.#mismatch(name, `[${a.rows}, ${a.cols}]`, b);
+    const fits = a.rows === b.rows && (a.cols === b.cols || b.cols === 1);
+    if (!fits) this.#mismatch(name, `[${a.rows}, ${a.cols}]`, b);
     return this.#push("mul", { a, b }, name, a.rows, a.cols);
   }
 

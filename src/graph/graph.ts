@@ -201,7 +201,7 @@ export interface OpTable {
   activate: { x: Value; activation: Activation };
   /** out = a + b. */
   add: { a: Value; b: Value };
-  /** out = a * b, elementwise. */
+  /** out = a * b, elementwise; a b of one column is for the whole row. */
   mul: { a: Value; b: Value };
   /** out = x + weight, with one for each column: [cols]. */
   add_weight: { x: Value; weight: Weight };

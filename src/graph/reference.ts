@@ -182,7 +182,8 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const b = memory.value(node.b);
     const out = memory.value(node.out);
     const total = rowCount(node.out, batch) * node.out.cols;
-    for (let i = 0; i < total; i++) out[i] = a[i]! * b[i]!;
+    const repeats = node.out.cols / node.b.cols; // above 1: one factor for the whole row
+    for (let i = 0; i < total; i++) out[i] = a[i]! * b[Math.floor(i / repeats)]!;
   },
 
   add_weight(node, batch, memory) {

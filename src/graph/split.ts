@@ -34,6 +34,12 @@ export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
   const [first, second] = [graph.nodes.slice(0, at), graph.nodes.slice(at)];
   const between = crossing(first, second, firstLayer);
   const ownStates = states.filter(({ layer }) => layer < firstLayer);
+  const shared = second.find((node) => "state" in node && node.state < ownStates.length);
+  if (shared) {
+    throw new ModelError(
+      `this model cannot be split before layer ${firstLayer}: ${shared.name} reads the KV cache of a layer before it. Put all layers on one device`,
+    );
+  }
   const front: Graph = {
     nodes: first,
     weights: weightsIn(graph, first),

@@ -89,10 +89,7 @@ export function readExperts(
   expected: ConfigOptions["experts"],
 ): ExpertConfig | undefined {
   const found = read.number("expert_count") ?? 0;
-  if (expected === undefined && found > 0) {
-    // A mixture of experts under a dense architecture's name would load and talk nonsense.
-    read.fail("expert_count", found, "0: experts are not supported in this architecture");
-  }
+  if (expected === undefined) refuseExperts(read);
   if (expected !== "required" && found === 0) return undefined;
   const count = read.integer("expert_count", LIMITS.experts);
   const sharedKey = "expert_shared_feed_forward_length";
@@ -102,6 +99,14 @@ export function readExperts(
     feedForward: read.integerOr("expert_feed_forward_length", feedForward, LIMITS.size),
     shared: (read.number(sharedKey) ?? 0) === 0 ? 0 : read.integer(sharedKey, LIMITS.size),
   };
+}
+
+/** A mixture of experts under a dense architecture's name would load and talk nonsense. */
+export function refuseExperts(read: ConfigReader): void {
+  const found = read.number("expert_count") ?? 0;
+  if (found > 0) {
+    read.fail("expert_count", found, "0: experts are not supported in this architecture");
+  }
 }
 
 /** Tokens that the model can attend to. */

@@ -50,13 +50,13 @@ export function ropeFromMetadata(
 
 /** The rotation of layers with a window, which in many models has a base of its own and no scaling. */
 export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Rope {
-  const own = read.positiveOr("rope.freq_base_swa", freqBase);
-  return {
-    layout: full.layout,
-    dims: full.dims,
-    frequencies: Float32Array.from(baseFrequencies(full.dims, own)),
-    magnitude: 1,
-  };
+  return ropeOfBase(full.dims, read.positiveOr("rope.freq_base_swa", freqBase), full.layout);
+}
+
+/** Without scaling. */
+export function ropeOfBase(dims: number, freqBase: number, layout: RopeLayout): Rope {
+  const frequencies = Float32Array.from(baseFrequencies(dims, freqBase));
+  return { layout, dims, frequencies, magnitude: 1 };
 }
 
 /**

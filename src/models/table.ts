@@ -19,6 +19,8 @@ import { falconH1 } from "./falcon-h1.ts";
 import { gemma } from "./gemma.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
+import { gemma3n } from "./gemma3n.ts";
+import { gemma4 } from "./gemma4.ts";
 import { glm4 } from "./glm4.ts";
 import { gpt2 } from "./gpt2.ts";
 import { gptneox } from "./gptneox.ts";
@@ -77,6 +79,8 @@ const builtIn: readonly Arch[] = [
   gemma,
   gemma2,
   gemma3,
+  gemma3n,
+  gemma4,
   glm4,
   gpt2,
   gptneox,

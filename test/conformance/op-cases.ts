@@ -379,7 +379,12 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   add: [binary("two values", ({ g }, a, b, out) => void g.add(a, b, out))],
-  mul: [binary("two values", ({ g }, a, b, out) => void g.mul(a, b, out))],
+  mul: [
+    binary("two values", ({ g }, a, b, out) => void g.mul(a, b, out)),
+    unary("one factor for a row", ({ g, input }, x, out) => {
+      g.mul(x, input("factor", 1), out);
+    }),
+  ],
   add_weight: [
     unary("plain", ({ g, cols, weight }, x, out) => {
       g.addWeight(x, weight("bias", [cols]), out);

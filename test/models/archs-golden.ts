@@ -59,7 +59,7 @@ export function archFiles(): { supported: string[]; others: string[] } {
 }
 
 /** Files of a supported architecture that need what Lantern does not have yet. */
-const exceptions: ReadonlySet<string> = new Set(["granite_swa-moe"]);
+const exceptions: ReadonlySet<string> = new Set(["granite_swa-moe", "gemma4-moe"]);
 
 export async function loadArch(name: string, backend: Backend): Promise<Engine> {
   const file = await openArch(name);

@@ -29,10 +29,17 @@ const backends: readonly { name: string; make: () => Backend }[] = [
   },
 ];
 
+/** Layers read the KV cache of others, or more than one value passes from layer to layer. */
+const unsplit = ["gemma3n", "gemma4-e2b"];
+
 describeShared("llama.cpp's logits", "archs", () => {
   const { supported } = archFiles();
   const cases = supported.flatMap((file) => backends.map((backend) => ({ file, ...backend })));
-  test.each(cases)("$file, $name", async ({ file, make }) => {
+  test.each(cases)("$file, $name", async ({ file, name, make }) => {
+    if (name === "two backends" && unsplit.includes(file)) {
+      await expect(expectArch(file, make())).rejects.toThrow(/cannot be split before layer/);
+      return;
+    }
     await expectArch(file, make());
     expect.hasAssertions();
   });

@@ -9,14 +9,17 @@ import { archFiles, expectArch } from "./archs-golden.ts";
 
 const { supported } = archFiles();
 const some = [
-  "gemma2",
-  "granite_swa",
-  "qwen2moe",
-  "minimax-m2",
-  "chatglm",
-  "phi2",
-  "jamba",
-  "qwen35",
+  ...[
+    "gemma2",
+    "granite_swa",
+    "qwen2moe",
+    "minimax-m2",
+    "chatglm",
+    "stablelm-12b",
+    "bloom",
+    "gpt2",
+  ],
+  ...["mistral3-yarn", "apertus", "gemma4-e2b", "jamba", "qwen35"],
 ];
 
 describeShared("llama.cpp's logits on webgpu", "archs", () => {

@@ -175,6 +175,13 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   rwkv6: { "wkv.head_size": 8, time_mix_extra_dim: 8, time_decay_extra_dim: 8 },
   rwkv7: { "wkv.head_size": 8, ...Object.fromEntries(ranks) },
   cohere2: { "attention.sliding_window": 8, logit_scale: 0.5 },
+  gemma3n: { "attention.sliding_window": 8 },
+  gemma4: {
+    "attention.sliding_window": 8,
+    "attention.key_length_swa": 8,
+    "attention.value_length_swa": 8,
+    embedding_length_per_layer_input: 8,
+  },
   gptneox: { use_parallel_residual: true },
   granite: { logit_scale: 2 },
   granitemoe: { logit_scale: 2, ...mixture },

@@ -21,13 +21,19 @@ export interface AttentionShape {
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
   /** What divides the frequencies of rope. Default: rope_freqs.weight, where the file has it. */
-  readonly ropeFactors?: Weight | undefined;
+  readonly ropeFactors?: Weight | "none" | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
   /** Which norms q and k have, where the file has them. Default: "rms". */
   readonly headNorm?: "rms" | "layer";
   /** The norms of q and k come after the rotation. Default: false. */
   readonly normsAfterRope?: boolean;
+  /** Values are normed, without a weight. Default: false. */
+  readonly valueNorm?: boolean;
+  /** The KV cache that the architecture declared, where it does. Default: this layer's own. */
+  readonly state?: number | undefined;
+  /** An earlier layer writes that cache: this one has only queries. Default: false. */
+  readonly sharesKv?: boolean;
   /** q, k and v are kept between -clamp and clamp. */
   readonly clamp?: number | undefined;
   /** Queries grow with the length of the text. */
@@ -70,7 +76,8 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
     const bias = w.maybe(`blk.${layer}.${name}.bias`);
     return headLayerNorm(g, value, headDim, { weight, bias, eps: normEps, name });
   };
-  const factors = shape.ropeFactors ?? w.maybe("rope_freqs.weight");
+  const { ropeFactors = w.maybe("rope_freqs.weight") } = shape;
+  const factors = ropeFactors === "none" ? undefined : ropeFactors;
   const roped = (value: Value, name: string) =>
     rope ? g.rope(value, headDim, rope, name, factors) : value;
   const turned = (value: Value, name: string) =>
@@ -78,28 +85,35 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
       ? normed(roped(value, `${name}_rope`), `${name}_norm`)
       : roped(normed(value, `${name}_norm`), `${name}_rope`);
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
-  const state = g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
+  const state = shape.state ?? g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
   const alibi = shape.alibi === undefined ? undefined : alibiSlopes(g, heads, shape.alibi); // [heads]
   const scores = { scale, softcap, causal, sinks, alibi };
   const options = { state, heads, kvHeads, headDim, vHeadDim, ...scores };
 
   const { q, k, v } = projectQkv(g, w, x, shape);
+  if (k && v) {
+    const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
+    const plain = () => g.rmsNorm(v, ones(g, vHeadDim), normEps, "attn_v_norm");
+    g.kvWrite(kTurned, shape.valueNorm ? plain() : v, state);
+  }
   const turnedQ = turned(q, "attn_q"); // [tokens, heads * headDim]
   const qTurned = shape.temperature
     ? g.temperature(turnedQ, shape.temperature, "attn_q_temperature")
     : turnedQ; // [tokens, heads * headDim]
-  const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
-  g.kvWrite(kTurned, v, state);
   return g.attention(qTurned, options, "attn"); // [tokens, heads * vHeadDim]
 }
 
-/** q: [tokens, heads * headDim], k: [tokens, kvHeads * headDim], v: [tokens, kvHeads * vHeadDim]. */
-export function projectQkv(
+/**
+ * q: [tokens, heads * headDim], k: [tokens, kvHeads * headDim], v: [tokens, kvHeads * vHeadDim]. Without attn_v, values are the
+ * keys. A layer that shares the cache of another has only queries.
+ */
+function projectQkv(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
-  { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false, clamp }: AttentionShape,
-): { q: Value; k: Value; v: Value } {
+  shape: AttentionShape,
+): { q: Value; k?: Value; v?: Value } {
+  const { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false, clamp } = shape;
   const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
   const project = (name: string, from: number, count: number) => {
     const out = fusedQkv
@@ -107,11 +121,11 @@ export function projectQkv(
       : linear(g, w, x, layer, name);
     return clamp === undefined ? out : g.clamp(out, clamp, `${name}_clamped`);
   };
-  return {
-    q: project("attn_q", 0, qCols),
-    k: project("attn_k", qCols, kCols),
-    v: project("attn_v", qCols + kCols, vCols),
-  };
+  const q = project("attn_q", 0, qCols);
+  if (shape.sharesKv) return { q };
+  const k = project("attn_k", qCols, kCols);
+  const hasValues = fusedQkv || w.maybe(`blk.${layer}.attn_v.weight`) !== undefined;
+  return { q, k, v: hasValues ? project("attn_v", qCols + kCols, vCols) : k };
 }
 
 /** LayerNorm of a row, or of each head with weights of its own: [heads, headDim]. */

@@ -37,11 +37,11 @@ export interface Binary {
   readonly cols: number;
 }
 
-/** out = x * activation(gate), with one gate for a row. */
+/** out = x * activation(gate), or x * gate, with one gate for a row. */
 export interface RowGate {
   readonly op: "row_gate";
   readonly rows: Rows;
-  readonly activation: Activation;
+  readonly activation: Activation | undefined;
   /** f32 [rows]. */
   readonly gate: number;
   readonly x: number;
@@ -101,22 +101,36 @@ export const lowerActivate: LowerNode<"activate"> = (c, n) => toUnary(n.activati
 export const lowerScale: LowerNode<"scale"> = (c, n) => toUnary("scale", n, c, n.factor);
 export const lowerSoftcap: LowerNode<"softcap"> = (c, n) => toUnary("softcap", n, c, n.cap);
 export const lowerAdd: LowerNode<"add"> = (c, n) => toBinary("add", n, c);
-export const lowerMul: LowerNode<"mul"> = (c, n) => toBinary("mul", n, c);
+export const lowerMul: LowerNode<"mul"> = (c, { a, b, out }) =>
+  b.cols === out.cols
+    ? toBinary("mul", { a, b, out }, c)
+    : toRowGate({ gate: b, x: a, out, activation: undefined }, c);
 export const lowerGate: LowerNode<"gate"> = (c, { activation, gate, up, out }) =>
   gate.cols === out.cols
     ? toBinary(`${activation}_gate`, { a: gate, b: up, out }, c)
-    : ifWhole(
-        out.cols,
-        (): RowGate => ({
-          op: "row_gate",
-          rows: out.rows,
-          activation,
-          gate: c.address(gate),
-          x: c.address(up),
-          out: c.address(out),
-          cols: out.cols,
-        }),
-      );
+    : toRowGate({ gate, x: up, out, activation }, c);
+
+const toRowGate = (
+  {
+    gate,
+    x,
+    out,
+    activation,
+  }: { gate: Value; x: Value; out: Value; activation: Activation | undefined },
+  c: NodeCompiler,
+): RowGate | string =>
+  ifWhole(
+    out.cols,
+    (): RowGate => ({
+      op: "row_gate",
+      rows: out.rows,
+      activation,
+      gate: c.address(gate),
+      x: c.address(x),
+      out: c.address(out),
+      cols: out.cols,
+    }),
+  );
 
 export const lowerAddWeight: LowerNode<"add_weight"> = (c, { x, weight, out }) =>
   ifWhole(
@@ -189,7 +203,7 @@ export const rowGate: InstructionDef<RowGate> = {
   execute(i, c) {
     const { scale } = c.kernels;
     const { f32 } = c.views;
-    const activate = activations[i.activation];
+    const activate = i.activation ? activations[i.activation] : (x: number) => x;
     return perRow(c, i.rows, (row) => {
       const at = row * i.cols * 4;
       scale!(i.x + at, i.out + at, i.cols, activate(f32[i.gate / 4 + row]!));

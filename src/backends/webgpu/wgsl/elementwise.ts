@@ -30,11 +30,13 @@ export function gateKernel(node: NodeOf<"gate">): Kernel {
   });
 }
 
-/** One gate for a row. */
-function rowGateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
+type RowGate = Pick<NodeOf<"gate">, "gate" | "up" | "out"> & { readonly activation?: Activation };
+
+/** One gate for a row, or one factor. */
+function rowGateKernel({ gate, up, out, activation }: RowGate): Kernel {
   const { cols } = out;
   return makeKernel({
-    name: `gate ${activation} of rows [${cols}]`,
+    name: `${activation ? `gate ${activation}` : "mul"} of rows [${cols}]`,
     bindings: [
       { name: "gate", type: "f32", source: { kind: "value", value: gate } },
       { name: "up", type: "f32", source: { kind: "value", value: up } },
@@ -47,7 +49,7 @@ function rowGateKernel({ gate, up, out, activation }: NodeOf<"gate">): Kernel {
   if (i >= ${cols}u) { return; }
   let v = gate[group.y];
   let at = group.y * ${cols}u + i;
-  result[at] = (${activations[activation]("v")}) * up[at];`,
+  result[at] = (${activation ? activations[activation]("v") : "v"}) * up[at];`,
   });
 }
 
@@ -60,6 +62,7 @@ export function addKernel({ a, b, out }: NodeOf<"add">): Kernel {
 }
 
 export function mulKernel({ a, b, out }: NodeOf<"mul">): Kernel {
+  if (b.cols !== out.cols) return rowGateKernel({ gate: b, up: a, out });
   return elementwise("mul", [a, b], out, (left, right) => `${left} * ${right}`);
 }
 
