@@ -90,7 +90,9 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
   const scores = { scale, softcap, causal, sinks, alibi };
   const options = { state, heads, kvHeads, headDim, vHeadDim, ...scores };
 
-  const { q, k, v } = projectQkv(g, w, x, shape);
+  const { q, k, v }: { q: Value; k?: Value; v?: Value } = shape.sharesKv
+    ? { q: projectOne(g, w, x, shape, "attn_q", 0, heads * headDim) }
+    : projectQkv(g, w, x, shape);
   if (k && v) {
     const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
     const plain = () => g.rmsNorm(v, ones(g, vHeadDim), normEps, "attn_v_norm");
@@ -105,27 +107,36 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
 
 /**
  * q: [tokens, heads * headDim], k: [tokens, kvHeads * headDim], v: [tokens, kvHeads * vHeadDim]. Without attn_v, values are the
- * keys. A layer that shares the cache of another has only queries.
+ * keys.
  */
-function projectQkv(
+export function projectQkv(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
   shape: AttentionShape,
-): { q: Value; k?: Value; v?: Value } {
-  const { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false, clamp } = shape;
+): { q: Value; k: Value; v: Value } {
+  const { layer, heads, kvHeads, headDim, vHeadDim = headDim, fusedQkv = false } = shape;
   const [qCols, kCols, vCols] = [heads * headDim, kvHeads * headDim, kvHeads * vHeadDim];
-  const project = (name: string, from: number, count: number) => {
-    const out = fusedQkv
-      ? linearRows(g, w, x, { layer, fused: "attn_qkv", name, from, count })
-      : linear(g, w, x, layer, name);
-    return clamp === undefined ? out : g.clamp(out, clamp, `${name}_clamped`);
-  };
-  const q = project("attn_q", 0, qCols);
-  if (shape.sharesKv) return { q };
-  const k = project("attn_k", qCols, kCols);
+  const q = projectOne(g, w, x, shape, "attn_q", 0, qCols);
+  const k = projectOne(g, w, x, shape, "attn_k", qCols, kCols);
   const hasValues = fusedQkv || w.maybe(`blk.${layer}.attn_v.weight`) !== undefined;
-  return { q, k, v: hasValues ? project("attn_v", qCols + kCols, vCols) : k };
+  return { q, k, v: hasValues ? projectOne(g, w, x, shape, "attn_v", qCols + kCols, vCols) : k };
+}
+
+/** One of q, k and v: `count` rows from `from` on, where they are one tensor. */
+function projectOne(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  { layer, fusedQkv = false, clamp }: AttentionShape,
+  name: string,
+  from: number,
+  count: number,
+): Value {
+  const out = fusedQkv
+    ? linearRows(g, w, x, { layer, fused: "attn_qkv", name, from, count })
+    : linear(g, w, x, layer, name);
+  return clamp === undefined ? out : g.clamp(out, clamp, `${name}_clamped`);
 }
 
 /** LayerNorm of a row, or of each head with weights of its own: [heads, headDim]. */
