@@ -116,6 +116,7 @@ export async function openWith(
   let { signal, onProgress } = options;
   let connection: Connection | undefined;
   const connect: Connect = async (onDeath) => {
+    const sentAt = Date.now();
     const thread = platform.startThread("engine");
     const cores = shared?.enter();
     const onEnd = () => cores && shared?.leave(cores);
@@ -125,7 +126,7 @@ export async function openWith(
     };
     const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath, onEnd, onWarning });
     try {
-      const wanted: OpenRequest = { ...request, cores };
+      const wanted: OpenRequest = { ...request, cores, sentAt };
       const opening = line.call("open", wanted, onProgress ? { onEvent: onProgress } : {});
       return { line, info: await unlessAborted(opening, signal) };
     } catch (error) {

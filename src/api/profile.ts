@@ -12,8 +12,19 @@ export interface ProfileOptions {
 /** Where the time went: loading, then everything run since, or since the last reset. */
 export interface ProfileReport {
   threads: number;
-  /** `readMs` is waiting for the file, `packMs` converting weights to the layout that kernels read. */
-  load: { ms: number; openMs: number; prepareMs: number; readMs: number; packMs: number };
+  /**
+   * `startMs` is starting the engine's thread and loading its code, `openMs` the header, the tokenizer and what was
+   * tuned, `prepareMs` compiling kernels and allocating memory, `readMs` reading weights, `packMs` converting them to
+   * the layout that kernels read.
+   */
+  load: {
+    ms: number;
+    startMs: number;
+    openMs: number;
+    prepareMs: number;
+    readMs: number;
+    packMs: number;
+  };
   phases: PhaseProfile[];
   /**
    * Description of the device that limits are computed for: "measured 2026-11-15, 2 threads"; undefined if it was

@@ -10,6 +10,7 @@ import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Widened } from "../graph/reference-memory.ts";
+import type { FilePart, ReadAt } from "../platform/platform.ts";
 
 export type { Widened } from "../graph/reference-memory.ts";
 
@@ -99,6 +100,21 @@ export interface RunOptions {
 
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
 export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
+
+/** Weights that lie in local files, for a backend whose threads read by themselves. */
+export interface WeightFiles {
+  /** The parts of a tensor, all of the same size, in order; undefined: it is not in a file. */
+  partsOf(tensor: string): readonly FilePart[] | undefined;
+  readonly readAt: ReadAt;
+}
+
+/** What an engine hears while weights are read. */
+export interface UploadWatch {
+  /** So many bytes more are there; reading took each thread so many ms. */
+  progress(bytes: number, readMs: number): void;
+  /** Throws if the load was aborted. */
+  check(): void | Promise<void>;
+}
 
 /** A piece of a batch's work that has a recorded time. Parts are in the order in which they run. */
 export interface ProfiledPart {
@@ -216,8 +232,20 @@ export interface Backend {
   /** Reads one weight of the plan into the backend's memory, straight from the file. All of them must be there before run(). */
   upload(weight: Weight, read: WeightReader): Promise<void>;
 
+  /**
+   * Reads the weights that lie in local files, as all threads can. Returns the names of those that are there now: none where
+   * there are no such files, or one could not be read. Optional; before any upload().
+   */
+  uploadFiles?(watch: UploadWatch): Promise<ReadonlySet<string>>;
+
   /** Computes one batch; throws an AbortedError when `stop` returned true, and the batch has no results then. */
   run(batch: Batch, options?: RunOptions): Promise<void> | void;
+
+  /**
+   * Whether idle threads leave the cores at once between two batches, from now on: another engine computes there. Optional: a
+   * backend may have no threads.
+   */
+  rest?(isOn: boolean): void;
 
   /** Copies row `row` of an output of the last batch into `target`: [cols]. */
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;

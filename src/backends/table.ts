@@ -4,7 +4,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { RowTile } from "../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import type { Backend } from "./backend.ts";
+import type { Backend, WeightFiles } from "./backend.ts";
 import { cpuArithmetic } from "./cpu/arithmetic.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
 import type { GuardMode } from "./cpu/guard/guard.ts";
@@ -12,7 +12,6 @@ import type { NativeKernels } from "./cpu/native/native.ts";
 import { ReferenceBackend } from "./reference/reference.ts";
 import type { GpuDevice } from "./webgpu/device.ts";
 import type { Tuning } from "./webgpu/tuning.ts";
-import { WebGpuBackend } from "./webgpu/webgpu.ts";
 
 /** What the user asked for, and what of this machine a backend may use. */
 export interface BackendRequest {
@@ -24,6 +23,8 @@ export interface BackendRequest {
   /** The CPUs that each thread but the leader binds itself to; undefined: the system places threads. */
   readonly cpusOf?: ((thread: number) => readonly number[]) | undefined;
   readonly startThread: (() => EngineThread) | undefined;
+  /** The model's weights in local files, for a backend whose threads read them. */
+  readonly files?: WeightFiles | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
   /** The register tile of opt level 2, where it is not the default. */
@@ -50,6 +51,8 @@ export interface BackendEntry {
   readonly usesGpu?: boolean;
   /** True where this machine can run it as asked, otherwise the reason. */
   available(request: BackendRequest): true | string;
+  /** Loads the code of create(), and must be awaited before it. Optional: the code is there. */
+  ready?(): Promise<void>;
   create(request: BackendRequest): Backend;
 }
 
@@ -61,6 +64,9 @@ function codeOf(
   if (level === 4) return native ?? "machine code is switched off";
   return typeof native === "string" ? native : `opt level ${level} was asked for`;
 }
+
+/** Seventy files, which a model on the processor does not wait for. */
+let webGpu: typeof import("./webgpu/webgpu.ts") | undefined;
 
 const entries: BackendEntry[] = [
   {
@@ -82,8 +88,11 @@ const entries: BackendEntry[] = [
     name: "webgpu",
     usesGpu: true,
     available: ({ gpu }) => (gpu ? true : "is used when it is asked for by name"),
+    ready: async () => {
+      webGpu ??= await import("./webgpu/webgpu.ts");
+    },
     create: ({ gpu, profile, tunedGpu, exact, level, native }) =>
-      new WebGpuBackend(gpu!, {
+      new webGpu!.WebGpuBackend(gpu!, {
         profile,
         ...tunedGpu,
         exact: exact ? cpuArithmetic(codeOf(level, native)) : undefined,

@@ -54,6 +54,7 @@ function snakeCase(value: unknown): unknown {
 export function profileText(report: ProfileReport, markdown = false): string {
   const { load, phases, device } = report;
   const parts = [
+    ["starting threads", load.startMs],
     ["opening the file", load.openMs],
     ["preparing kernels and memory", load.prepareMs],
     ["reading weights", load.readMs],

@@ -1,5 +1,5 @@
 // The parts of an engine: a model's header, its tokenizer and template, and a backend. The composition root
-// (src/threads/engine.ts) puts them together.
+// (src/threads/serve-engine.ts) puts them together.
 
 import type { Backend } from "../backends/backend.ts";
 import type { Metadata } from "../base/metadata.ts";
@@ -14,6 +14,7 @@ export interface EngineParts {
   readonly tensors: ReadonlyMap<string, Weight>;
   /** Reads bytes of a tensor directly into the backend's memory. */
   readTensor(name: string, target: Uint8Array, byteOffset: number): Promise<void>;
+  /** Both may be made when they are first read: after prepare(), while the backend's threads read weights. */
   readonly tokenizer: Tokenizer;
   /** undefined if the model has none. */
   readonly template: ChatTemplate | undefined;

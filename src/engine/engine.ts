@@ -18,7 +18,7 @@ import type { ChatTemplate } from "../chat/template.ts";
 import type { DType } from "../dtypes/dtype.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { weightBytes } from "../graph/cost.ts";
-import type { Graph } from "../graph/graph.ts";
+import type { Graph, Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
 import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
@@ -163,10 +163,12 @@ export class Engine {
     const kv = chooseCache(parts, options, plan, contextSize);
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
-    await uploadWeights(parts, graph, watch);
+    const { tokenizer, template } = parts;
+    options.laps?.lap("load", "open");
+    await uploadWeights(parts, graph, watch, options.laps);
     options.laps?.lap("load", "weights");
     const info = {
-      ...describeModel(parts, config, plan, contextSize, kv),
+      ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv),
       ...(options.heldAs && { heldAs: options.heldAs }),
       warnings: warningsOf(config, options),
     };
@@ -370,13 +372,30 @@ function warningsOf(
   ];
 }
 
-async function uploadWeights(parts: EngineParts, graph: Graph, watch: LoadWatch): Promise<void> {
+async function uploadWeights(
+  parts: EngineParts,
+  graph: Graph,
+  watch: LoadWatch,
+  laps: Laps | undefined,
+): Promise<void> {
+  const bytesOf = (weights: readonly Weight[]) =>
+    weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const { backend } = parts;
   const readTensor: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
-  const total = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const total = bytesOf(graph.weights);
   let loaded = 0;
   watch.progress(0, total);
-  for (const weight of graph.weights) {
+  const inFiles = await backend.uploadFiles?.({
+    check: () => watch.check(),
+    progress: (bytes, readMs) => {
+      laps?.calls.add("read file", readMs, bytes);
+      loaded += bytes;
+      watch.progress(loaded, total);
+    },
+  });
+  const rest = graph.weights.filter(({ name }) => !inFiles?.has(name));
+  loaded = total - bytesOf(rest);
+  for (const weight of rest) {
     await watch.check();
     await backend.upload(weight, weightReader(weight, readTensor));
     loaded += weightBytes(weight);

@@ -1,5 +1,5 @@
 // The engine thread's side of the RPC: takes requests from the caller's thread and answers them with one Engine. The
-// composition root (src/threads/engine.ts) passes in the function that makes the engine.
+// composition root (src/threads/serve-engine.ts) passes in the function that makes the engine.
 
 import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
@@ -124,7 +124,7 @@ class Host {
   readonly #handlers: { readonly [M in MethodName]: Handler<M> } = {
     open: async (request, control, emit) => {
       if (this.#engine) throw new UsageError("this engine already has a model");
-      const started = control.now();
+      const started = control.now() - startMs(request);
       const check = async () => {
         await control.breathe();
         if (control.aborted) throw new AbortedError("opening the model");
@@ -219,6 +219,11 @@ class Host {
   #post(message: FromEngine): void {
     this.#port.post(message);
   }
+}
+
+/** What it took to start this thread and to load its code. */
+export function startMs({ sentAt }: OpenRequest): number {
+  return sentAt === undefined ? 0 : Math.max(0, Date.now() - sentAt);
 }
 
 function checkOf(control: RunControl): Check {

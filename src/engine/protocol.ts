@@ -76,6 +76,8 @@ export interface OpenRequest {
   parallel: number;
   /** Its place among the engines of this process; undefined: it shares no cores. */
   cores?: CorePlace | undefined;
+  /** When the caller asked, by the clock that all threads share: ms since 1970. */
+  sentAt?: number | undefined;
 }
 
 /** Tokens in one array, or only their number if there are more than the limit. */

@@ -109,6 +109,7 @@ function withHalves(file: ModelFile, wanted: readonly TensorInfo[]): ModelFile {
   return {
     ...file,
     tensors: tensorsAsHalves(file, wanted),
+    filePartsOf: (tensor) => (stored.has(tensor.name) ? undefined : file.filePartsOf(tensor)),
     async readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset = 0): Promise<void> {
       const source = stored.get(tensor.name);
       if (!source) return await file.readTensor(tensor, target, byteOffset);

@@ -3,6 +3,7 @@
 
 import type { Metadata } from "../base/metadata.ts";
 import type { DType } from "../dtypes/dtype.ts";
+import type { FilePart } from "../platform/platform.ts";
 
 export interface TensorInfo {
   /** GGUF's name ("blk.3.attn_q.weight"), whatever name the file uses. */
@@ -44,5 +45,7 @@ export interface ModelFile {
   readonly totalBytes: number;
   /** Reads part or all of a tensor's bytes into the caller's memory. */
   readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset?: number): Promise<void>;
+  /** Where a tensor lies in local files, until close(); undefined: somewhere else. */
+  filePartsOf(tensor: TensorInfo): readonly FilePart[] | undefined;
   close(): Promise<void>;
 }

@@ -5,7 +5,7 @@
 
 import { DisposedError, UsageError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
-import type { ByteSource } from "../platform/platform.ts";
+import type { ByteSource, FilePart } from "../platform/platform.ts";
 import type { ModelFile, TensorInfo, TokenizerData } from "./model-file.ts";
 
 export interface ModelFileParts {
@@ -46,6 +46,15 @@ export function openedModelFile(parts: ModelFileParts): ModelFile {
         await source.readInto(offset + inPart, target.subarray(done, done + bytes));
         done += bytes;
       }
+    },
+    filePartsOf(tensor: TensorInfo): FilePart[] | undefined {
+      const parts: FilePart[] = [];
+      for (const { file, offset } of tensor.parts ?? [tensor]) {
+        const descriptor = closed ? undefined : sources.get(file)?.descriptor;
+        if (descriptor === undefined) return undefined;
+        parts.push({ descriptor, offset });
+      }
+      return parts;
     },
     async close(): Promise<void> {
       closed = true;

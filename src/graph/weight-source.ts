@@ -12,16 +12,38 @@ export type ReadTensor = (name: string, target: Uint8Array, byteOffset: number) 
 export type ReadWeight = (target: Uint8Array, byteOffset: number) => Promise<void>;
 
 export function weightReader(weight: Weight, read: ReadTensor): ReadWeight {
-  const { source, dtype, shape } = weight;
+  const { source } = weight;
   if (source === undefined) return (target, at) => read(weight.name, target, at);
   if ("values" in source) {
     const { buffer, byteOffset, byteLength } = source.values;
     const bytes = new Uint8Array(buffer, byteOffset, byteLength);
     return async (target, at) => target.set(bytes.subarray(at, at + target.length));
   }
-  const rowElements = shape.slice(1).reduce((product, dim) => product * dim, 1);
-  const start = bytesFor(dtype, source.row * rowElements);
+  const start = firstByte(weight, source.row);
   return (target, at) => read(source.tensor, target, start + at);
+}
+
+/** The first byte of a row of the tensor that the weight is a part of. */
+function firstByte({ dtype, shape }: Weight, row: number): number {
+  const rowElements = shape.slice(1).reduce((product, dim) => product * dim, 1);
+  return bytesFor(dtype, row * rowElements);
+}
+
+/** Where a tensor of the file lies, in parts of the same size; undefined: not in local files. */
+type TensorParts<Part> = (tensor: string) => readonly Part[] | undefined;
+
+/** Where the bytes of a weight lie, in parts of the same size; undefined: not in local files, or not as they are. */
+export function weightParts<Part extends { readonly offset: number }>(
+  weight: Weight,
+  partsOf: TensorParts<Part>,
+): readonly Part[] | undefined {
+  const { source } = weight;
+  if (source === undefined) return partsOf(weight.name);
+  if ("values" in source) return undefined;
+  const parts = partsOf(source.tensor);
+  if (parts?.length !== 1) return undefined; // rows of several parts are read by weightReader()
+  const [part] = parts as [Part];
+  return [{ ...part, offset: part.offset + firstByte(weight, source.row) }];
 }
 
 /** The tensor of the file that has the weight's values; undefined: they are not in the file. */

@@ -1,5 +1,5 @@
 // Chooses the backend for a model: the requested one, or the first of the table that can run here. If layers were
-// requested on a GPU, it makes a split backend of two. For the composition roots that hold backends: threads/engine.ts
+// requested on a GPU, it makes a split backend of two. For the composition roots that hold backends: threads/serve-engine.ts
 // and tools/verify/compose.ts.
 
 import type { Backend } from "../backends/backend.ts";
@@ -70,18 +70,21 @@ export async function chooseBackend(
   const layers = choice.gpuLayers ?? (isAuto ? "auto" : usesAll ? "all" : 0);
   const device = named?.usesGpu ? named : allBackends().find(({ usesGpu }) => usesGpu);
   const hostName = named?.usesGpu ? undefined : named?.name;
-  if (layers === 0 || !device) return { backend: host(hostName, request), usesGpu: false };
+  if (layers === 0 || !device) return { backend: await host(hostName, request), usesGpu: false };
   if (request.exact) checkExact(hostName, request.level);
   const access = await platform.gpu();
   const reason = layers === "auto" ? await whyNot(access) : undefined;
   if (reason !== undefined) {
     const notes = [...(request.notes ?? []), `no layers on a GPU: ${reason}`];
-    return { backend: host(hostName, { ...request, notes }), usesGpu: false };
+    return { backend: await host(hostName, { ...request, notes }), usesGpu: false };
   }
   const gpu = await GpuDevice.open(access);
   const tunedGpu = await measured.tunedGpu?.(gpu.facts);
   const deviceRequest = { ...request, gpu, ...(tunedGpu && { tunedGpu }) };
-  const both = { host: host(hostName, request), device: made(device, deviceRequest) };
+  const both = {
+    host: await host(hostName, { ...request, files: undefined }), // each weight is read once, for both
+    device: await made(device, deviceRequest),
+  };
   if (choice.gpuFor === undefined) {
     return { backend: new SplitBackend({ ...both, layers }), usesGpu: true };
   }
@@ -132,19 +135,24 @@ async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<str
 }
 
 /** The requested backend, or the first of the table that can run on the processor. */
-function host(name: string | undefined, request: BackendRequest): Backend {
+async function host(name: string | undefined, request: BackendRequest): Promise<Backend> {
   const refusals: string[] = [];
   for (const entry of allBackends()) {
     if (name !== undefined && entry.name !== name) continue;
     const answer = entry.available(request);
-    if (answer === true) return entry.create(request);
+    if (answer === true) return await created(entry, request);
     refusals.push(`${entry.name}: ${answer}`);
   }
   throw new ModelError(`no backend can run here:\n  ${refusals.join("\n  ")}`);
 }
 
-function made(entry: BackendEntry, request: BackendRequest): Backend {
+async function made(entry: BackendEntry, request: BackendRequest): Promise<Backend> {
   const answer = entry.available(request);
-  if (answer === true) return entry.create(request);
+  if (answer === true) return await created(entry, request);
   throw new ModelError(`backend "${entry.name}" cannot run here: ${answer}`);
+}
+
+async function created(entry: BackendEntry, request: BackendRequest): Promise<Backend> {
+  await entry.ready?.();
+  return entry.create(request);
 }

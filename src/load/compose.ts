@@ -1,4 +1,4 @@
-// The step that both composition roots share (open.ts on the caller's thread, threads/engine.ts on the engine's):
+// The step that both composition roots share (open.ts on the caller's thread, threads/serve-engine.ts on the engine's):
 // making the tokenizer and the chat template of a model file.
 
 import { UsageError } from "../base/errors.ts";

@@ -28,6 +28,7 @@ export async function withModelFile<T>(
 export async function locate(location: ModelLocation, platform: Platform): Promise<ModelLocation> {
   checkLocation(location);
   if (typeof location !== "string" || !platform.downloads) return location;
+  if (await platform.isPath(location)) return location; // most models are: the catalog need not be loaded
   const { locateModel } = await import("../catalog/resolve.ts"); // a page never loads the catalog
   return await locateModel(location, await platform.downloads());
 }

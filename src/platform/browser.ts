@@ -24,6 +24,8 @@ export const browserPlatform: Platform = {
   smallFiles,
   availableMemory: () => undefined,
   loadAverage: () => undefined,
+  isPath: async () => false,
+  readAt: undefined,
   openModelSource,
   describeSource,
   downloads: undefined,

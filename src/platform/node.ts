@@ -1,6 +1,7 @@
 // The platform in Node.js: files, HTTP, worker threads.
 
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, readSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
@@ -32,6 +33,9 @@ export const nodePlatform: Platform = {
   availableMemory,
   loadAverage: () => (process.platform === "win32" ? undefined : loadavg()[0]),
   openModelSource,
+  isPath: async (name) => name !== "" && (await stat(name).catch(() => undefined)) !== undefined,
+  readAt: (descriptor, target, position) =>
+    readSync(descriptor, target, 0, target.byteLength, position),
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
   createOutputFile: async (...args) =>

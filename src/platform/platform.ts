@@ -14,8 +14,23 @@ export interface ByteSource {
   read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>>;
   /** The same, into the caller's memory (without a copy where the platform allows that). */
   readInto(offset: number, target: Uint8Array): Promise<void>;
+  /** For Platform.readAt, on every thread, until close(). Optional: not every source is a local file. */
+  readonly descriptor?: number;
   close(): Promise<void>;
 }
+
+/** Where bytes lie in an open local file. */
+export interface FilePart {
+  /** For ReadAt, until the source is closed. */
+  readonly descriptor: number;
+  readonly offset: number;
+}
+
+/**
+ * Reads bytes of a file on this thread; returns how many, which may be fewer than the target holds. 0: the file ends
+ * there.
+ */
+export type ReadAt = (descriptor: number, target: Uint8Array, position: number) => number;
 
 /**
  * A model as a set of named files: a GGUF (and its splits), a Hugging Face folder, a llama2.c pair. The same for a
@@ -141,6 +156,10 @@ export interface Platform {
    */
   loadAverage(): number | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
+  /** Whether there is a file or folder of this name. */
+  isPath(name: string): Promise<boolean>;
+  /** undefined where there are no descriptors. */
+  readonly readAt: ReadAt | undefined;
   /** Turns a user's location (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
   /** Folders and downloads, if the platform has them: catalog names are looked up there. */

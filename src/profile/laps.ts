@@ -8,10 +8,11 @@ import { CallTable } from "../base/call-table.ts";
 import { HeapWatch } from "./heap.ts";
 
 /**
- * What the engine spends its time on. "request": template, tokenizing, and other work before a generation starts;
+ * What the engine spends its time on. "start": its thread starts and loads its code; "request": template, tokenizing, and other work before a generation starts;
  * "batch": the backend computes.
  */
 export const lapKinds = [
+  "start",
   "open",
   "prepare",
   "weights",
@@ -56,11 +57,11 @@ export class Laps {
     this.#heap = new HeapWatch(heapBytes);
   }
 
-  /** A request starts: time counts from now, if it did not already. */
-  resume(): void {
+  /** A request starts: time counts from now, or from so many ms ago, if it did not already. */
+  resume(ago: number = 0): void {
     if (this.#active++ > 0) return;
     this.#heap.pause();
-    this.#last = this.#now();
+    this.#last = this.#now() - ago;
   }
 
   pause(): void {

@@ -43,6 +43,7 @@ export function profileReport(input: ProfileInput): ProfileReport {
     threads,
     load: {
       ms: totalMs,
+      startMs: laps.ms("load", "start"),
       openMs: laps.ms("load", "open"),
       prepareMs: laps.ms("load", "prepare"),
       packMs,

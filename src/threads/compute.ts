@@ -23,6 +23,6 @@ async function prepareAndServe(job: ComputeJob): Promise<void> {
 }
 
 function serve(job: ComputeJob, host: NativeAccess, watch?: typeof guardCalls): void {
-  serveCompute(job, host, () => port.post("ready"), watch);
+  serveCompute(job, host, () => port.post("ready"), platform.readAt, watch);
   port.close();
 }

@@ -1,217 +1,26 @@
-// Entry of the engine's thread, and its composition root: opens the model's files, chooses tokenizer, template and
-// backend from their tables, and hands the loaded engine to the host (engine/host.ts).
+// Entry of the engine's thread. It is small, so that it runs at once: when it is asked to open a model, it starts compute
+// threads, and loads the code of the engine (serve-engine.ts) while they start.
 
-import type { Backend } from "../backends/backend.ts";
-import type { BackendRequest } from "../backends/table.ts";
-import { UsageError } from "../base/errors.ts";
-import { show } from "../base/show.ts";
-import { kvTypesText } from "../dtypes/kv-types.ts";
-import { dtypeByName } from "../dtypes/table.ts";
-import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
-import { serveEngine } from "../engine/host.ts";
-import type { OpenRequest } from "../engine/protocol.ts";
-import { asHalves, halfWarnings } from "../formats/half-weights.ts";
-import type { ModelFile } from "../formats/model-file.ts";
-import { openModelFile } from "../formats/open-model-file.ts";
-import type { KernelTarget } from "../kernels/target.ts";
-import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
-import { templateOf, tokenizerOf } from "../load/compose.ts";
-import { bindThread, type ThreadCpus, threadCpus } from "../machine/bind.ts";
-import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
+import type { ToEngine } from "../engine/protocol.ts";
 import { currentPlatform } from "../platform/current.ts";
-import type { SourceSpec } from "../platform/platform.ts";
-import { Laps } from "../profile/laps.ts";
-import { explainedDefault } from "../tune/default-notes.ts";
-import type { GivenTune } from "../tune/given.ts";
-import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
-import type { TunedUse } from "../tune/use.ts";
+import { SpareThreads, sparesFor } from "./spare-threads.ts";
 
 const platform = await currentPlatform();
-serveEngine(platform.enginePort(), { load, breathe: platform.breathe, now: platform.now });
-
-async function load(request: OpenRequest, watch: LoadWatch): Promise<Engine> {
-  const kvType = dtypeByName(request.kvType);
-  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected ${kvTypesText}`);
-  const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
-  laps?.resume();
-  const bound = await bind(request);
-  const stored = await openModelFile(await platform.openModelSource(request.spec));
-  let backend: Backend | undefined;
-  try {
-    const { file, heldAs, warnings, progress } = await held(stored, request, watch);
-    const level = await chooseOptLevel(request, platform);
-    const native = typeof level.native === "string" ? undefined : level.native;
-    const given = request.tuneFile && (await givenTune(request.tuneFile));
-    const choices = await measured(native?.target, given !== undefined);
-    const tuned = request.tuned
-      ? await choices?.measuredTuning(platform, file, request.threads, native, given)
-      : { notes: ["kernels: defaults; tuning is switched off"] };
-    const wanted = {
-      ...backendRequest(request, level, tuned ?? { notes: [untuned] }, bound),
-      guard: await guardMode(),
-    };
-    const { threads } = wanted;
-    const sides: MeasuredSides = async (facts, promptTokens) => {
-      const { measuredSides } = await import("../tune/measured-choices.ts");
-      const on = { threads, native, given };
-      return await measuredSides(platform, file, kvType, on, facts, promptTokens);
-    };
-    const tunedGpu: TunedGpuLookup = (facts) => gpuTuning(facts, given);
-    const lookups = request.tuned ? { tunedGpu, sides } : {};
-    const chosen = await chooseBackend(request, wanted, platform, lookups);
-    backend = chosen.backend;
-    if (given && isGpuFile(given.file) && !chosen.usesGpu) {
-      throw new UsageError(
-        `tuneFile: ${given.name} has times of the GPU ${given.file.cpu}, but the model runs on the CPU. Give a file of the CPU, or use backend "webgpu"`,
-      );
-    }
-    const { metadata } = file;
-    const tokenizer = tokenizerOf(file);
-    laps?.lap("load", "open");
-    return await Engine.load(
-      {
-        name: file.name,
-        format: file.format,
-        metadata,
-        tensors: file.tensors,
-        readTensor: (name, target, byteOffset) => {
-          const read = file.readTensor(file.tensors.get(name)!, target, byteOffset);
-          return laps ? laps.reading(target.length, read) : read;
-        },
-        tokenizer,
-        template: templateOf(request.chatTemplate, metadata, tokenizer),
-        backend,
-      },
-      {
-        contextSize: request.contextSize,
-        kvType,
-        availableBytes: platform.availableMemory(),
-        parallel: request.parallel,
-        promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
-        laps,
-        cores: request.cores,
-        warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
-        heldAs,
-      },
-      { ...watch, progress },
-    );
-  } catch (error) {
-    backend?.dispose();
-    await backend?.ended?.();
-    throw error;
-  } finally {
-    await stored.close(); // the weights are in memory now
-    laps?.lap("load", "open");
-    laps?.pause();
-  }
-}
-
-/** The file with its weights in the wanted type, and what is to be said of that. */
-async function held(
-  stored: ModelFile,
-  { weights }: OpenRequest,
-  watch: LoadWatch,
-): Promise<{
-  file: ModelFile;
-  heldAs?: EngineOptions["heldAs"];
-  warnings: readonly string[];
-  progress: LoadWatch["progress"];
-}> {
-  if (weights === undefined) return { file: stored, warnings: [], progress: watch.progress };
-  let scanned = 0;
-  // At most so many bytes are loaded afterwards.
-  const most = [...stored.tensors.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
-  const progress = (done: number, total: number) => {
-    scanned = total;
-    watch.progress(done, total + most);
-  };
-  const found = await asHalves(stored, { progress, check: watch.check });
-  return {
-    file: found.file,
-    heldAs: { type: weights, matrices: found.changed, kept: [...found.kept] },
-    warnings: halfWarnings(found),
-    progress: (done, total) => watch.progress(scanned + done, scanned + total),
-  };
-}
-
-/** The tune file that the user named. */
-async function givenTune(spec: SourceSpec): Promise<GivenTune> {
-  const { readGivenTune } = await import("../tune/given.ts");
-  return await readGivenTune(platform, spec);
-}
-
-/** Loads the code for measured choices only if there are measurements, or the user gave some. */
-async function measured(
-  target: KernelTarget | undefined,
-  isGiven: boolean,
-): Promise<typeof import("../tune/measured-choices.ts") | undefined> {
-  const files = platform.smallFiles();
-  const found = await Promise.all(
-    ["machine.json", tuneFileOf(target)].map((name) => files.read(name).catch(() => "")),
-  );
-  return isGiven || found.some((text) => text !== undefined)
-    ? await import("../tune/measured-choices.ts")
-    : undefined;
-}
-
-/** The measured GPU kernels; undefined if the GPU was not tuned. */
-async function gpuTuning(
-  facts: Parameters<TunedGpuLookup>[0],
-  given: GivenTune | undefined,
-): ReturnType<TunedGpuLookup> {
-  const stored = await platform
-    .smallFiles()
-    .read(GPU_TUNE_FILE)
-    .catch(() => undefined);
-  if (stored === undefined && !given) return undefined;
-  const { measuredGpuTuning } = await import("../tune/measured-choices.ts");
-  return await measuredGpuTuning(platform, facts, given);
-}
-
-const untuned = 'kernels: defaults, nothing was tuned here ("lantern tune")';
-
-/** Guard mode checks generated code (docs/native.md); it is loaded only when it is on. */
-async function guardMode(): Promise<BackendRequest["guard"]> {
-  if (platform.env("LANTERN_GUARD") !== "1") return undefined;
-  return (await import("../backends/cpu/guard/guard.ts")).guardMode();
-}
-
-/** Binds this thread, which leads the compute threads, before any memory is touched: pages come from its NUMA node. */
-async function bind({ binding }: OpenRequest): Promise<ThreadCpus | undefined> {
-  if (!binding) return undefined;
-  const native = await platform.native();
-  const bound = threadCpus(binding, await platform.cpuTopology(), native);
-  if (bound) bindThread(native, bound.cpusOf(0));
-  return bound;
-}
-
-/** The request for a backend on the processor. */
-function backendRequest(
-  { threads, profile, exact }: OpenRequest,
-  { level, native }: OptLevelChoice,
-  tuned: TunedUse,
-  bound: ThreadCpus | undefined,
-): BackendRequest {
-  const most = bound?.count ?? Number.POSITIVE_INFINITY;
-  const target = typeof native === "string" ? undefined : native.target;
-  return {
-    level,
-    native,
-    threads:
-      threads === undefined
-        ? Math.min(tuned.threads ?? platform.cores, most)
-        : checkThreads(threads),
-    cpusOf: bound?.cpusOf,
-    startThread: () => platform.startThread("compute"),
-    profile,
-    exact,
-    choose: tuned.choose ?? explainedDefault(target),
-    idle: tuned.idle,
-    notes: bound ? [bound.note, ...tuned.notes] : tuned.notes,
-  };
-}
-
-function checkThreads(threads: number): number {
-  if (Number.isInteger(threads) && threads >= 1 && threads <= 256) return threads;
-  throw new UsageError(`threads: got ${show(threads)}, expected a whole number from 1 to 256`);
-}
+const port = platform.enginePort();
+const spares = new SpareThreads(platform);
+/** A page that is not isolated has one thread. */
+const sharesMemory = globalThis.crossOriginIsolated ?? typeof SharedArrayBuffer !== "undefined";
+/** Messages until the engine listens. */
+const early: ToEngine[] = [];
+let receive = (message: ToEngine): void => {
+  if (message.method === "open" && sharesMemory)
+    spares.start(sparesFor(message.params, platform.cores));
+  early.push(message);
+};
+port.onMessage((message) => receive(message as ToEngine));
+const { serve } = await import("./serve-engine.ts");
+const listen = (listener: (message: unknown) => void): void => {
+  receive = listener;
+  for (const message of early.splice(0)) listener(message);
+};
+serve({ ...port, onMessage: listen }, spares);

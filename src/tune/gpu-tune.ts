@@ -180,13 +180,13 @@ class GpuMatmulBench {
 
   private constructor(
     gpu: GpuDevice,
+    backend: Backend,
     copies: number,
     maxTokens: number,
     { factor, isRouted }: { factor: number; isRouted: boolean },
   ) {
     this.#gpu = gpu;
-    const request = { level: 3, threads: 1, startThread: undefined, gpu } as const;
-    this.#backend = backendByName("webgpu")!.create(request) as Backend & GpuTuningControls;
+    this.#backend = backend as Backend & GpuTuningControls;
     this.#copies = copies;
     this.#factor = factor;
     this.#isRouted = isRouted;
@@ -205,7 +205,10 @@ class GpuMatmulBench {
     const rows = experts ? Math.min(n, Math.max(16, Math.floor(most / rowBytes))) : n;
     const copies = Math.min(MOST_COPIES, Math.max(1, Math.ceil(bytes / (rows * rowBytes))));
     const how = { factor: n / rows, isRouted: experts !== undefined };
-    const bench = new GpuMatmulBench(gpu, copies, maxTokens, how);
+    const request = { level: 3, threads: 1, startThread: undefined, gpu } as const;
+    const entry = backendByName("webgpu")!;
+    await entry.ready?.();
+    const bench = new GpuMatmulBench(gpu, entry.create(request), copies, maxTokens, how);
     try {
       const graph = experts
         ? expertsGraph(type, rows, k, experts, copies)

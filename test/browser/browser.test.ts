@@ -207,7 +207,7 @@ describeBrowser("in Chromium", () => {
       }
       for (const path of [`${dist}/threads/engine.js`, `${dist}/engine/host.js`]) {
         expect(await without(path)).toEqual(
-          died(/thread stopped unexpectedly \(.* http.*threads\/engine\.js\)/),
+          died(/thread stopped unexpectedly \(.* http.*threads\/(serve-)?engine\.js\)/),
         );
       }
       if (threads > 1) {

@@ -204,6 +204,16 @@ test("a part of a tensor is converted like all of it, wherever it begins", async
   await expect(read(3, 0)).rejects.toThrow(/whole half floats/);
 });
 
+test("threads read only what stays as it is in the file", async () => {
+  const opened = await openModelFile(memorySource({ "tiny.gguf": await tiny("f32", large) }));
+  const filePartsOf = () => [{ descriptor: 3, offset: 0 }];
+  const silent = { progress: () => {}, check: () => {} };
+  const { file } = await asHalves({ ...opened, filePartsOf }, silent);
+  const own = [...file.tensors.values()].filter((tensor) => file.filePartsOf(tensor));
+  expect(own.map(({ name }) => name)).toContain(down);
+  expect(own.every(({ dtype }) => dtype.name === "f32")).toBe(true);
+});
+
 test("values are rounded as by half.ts, those at the ends of the range, too", async () => {
   const random = new Random(5);
   const ends = [0, -0, 65504, -65504, 2 ** -24, 2 ** -25, 1.5 * 2 ** -25, 0.1];

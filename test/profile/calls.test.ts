@@ -131,7 +131,7 @@ test("the text has the columns of a device's profiler", () => {
   } as const;
   const report: ProfileReport = {
     threads: 1,
-    load: { ms: 0, openMs: 0, prepareMs: 0, readMs: 0, packMs: 0 },
+    load: { ms: 0, startMs: 0, openMs: 0, prepareMs: 0, readMs: 0, packMs: 0 },
     phases: [],
     calls: [{ ...row, varianceMs2: 0.25, bytes: 4e6, bytesPerSecond: 2e9 }],
     copies: [

@@ -77,6 +77,7 @@ function lapsOf(...batches: [number, ...Parameters<Laps["lap"]>][]): Laps {
 
 const laps = (): Laps =>
   lapsOf(
+    [2, "load", "start"],
     [10, "load", "open"],
     [5, "load", "prepare"],
     [7, "load", "weights"],
@@ -128,7 +129,8 @@ describe("times", () => {
   test("load: reading is what is left of the weights beside packing", () => {
     const input = { threads: 2, kvType: f32, laps: laps(), recorded, device: undefined };
     expect(profileReport(input).load).toEqual({
-      ms: 22,
+      ms: 24,
+      startMs: 2,
       openMs: 10,
       prepareMs: 5,
       readMs: 4,

@@ -28,6 +28,8 @@ import {
   type StateTransfer,
   type Tap,
   type TuningControls,
+  type UploadWatch,
+  type WeightFiles,
   type WeightReader,
   type Widened,
 } from "../backend.ts";
@@ -37,6 +39,7 @@ import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
 import type { Guard, GuardMode } from "./guard/guard.ts";
 import { type Arena, type FarLimits, farLimits } from "./memory/arena.ts";
+import type { FileWeight } from "./memory/file-pieces.ts";
 import { type Layout, layOut } from "./memory/layout.ts";
 import { Memories } from "./memory/memories.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
@@ -60,6 +63,8 @@ export interface CpuOptions {
   threads: number;
   /** The CPUs that each thread but the leader binds itself to; undefined: the system places threads. */
   cpusOf?: ((thread: number) => readonly number[]) | undefined;
+  /** Weights in local files, which the threads read by themselves; undefined: upload() reads all. */
+  files?: WeightFiles | undefined;
   /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */
@@ -88,6 +93,8 @@ export interface CpuOptions {
 interface Prepared extends Layout {
   executors: readonly Executor[];
   member: TeamMember;
+  /** Weights that the threads read by themselves. */
+  inFiles: readonly FileWeight[];
   batchRecords: BatchRecords | undefined;
   reference: ReferenceMemory;
   packer: Packer;
@@ -162,7 +169,8 @@ export class CpuBackend implements Backend {
   prepare(plan: Plan, kv: KvCacheOptions): void {
     this.#alive();
     const layout = this.#loadedLayout(plan, kv);
-    const { arena, compiled, native, packing, records } = layout;
+    const { arena, compiled, native, records } = layout;
+    const packing = this.#withFiles(layout);
     const { program } = compiled;
     const { guard: guardMode } = this.#options;
     const module = compileKernels(compiled, arena, this.#wasm, guardMode?.wasm);
@@ -174,6 +182,7 @@ export class CpuBackend implements Backend {
     const memories = new Memories(views, far, host);
     this.#pages = guard?.note ?? largePages(host, [memory, ...far]);
     for (const { table, choice } of compiled.choices) views.i32.set(choice.byTokens, table / 4);
+    layout.weights.writeCodebooks();
     const reference = referenceMemory(layout);
     const inWasm = instantiate(module, memory);
     const inNative = () => (native ? openNativeJob(native, host, memory.buffer, 0) : {});
@@ -205,21 +214,47 @@ export class CpuBackend implements Backend {
       kernels,
       () => helpers.isLost,
       batchRecords?.calls,
+      this.#options.files?.readAt,
     );
     const jobOf = (first: PackProgram | undefined): JobOf => {
       const code = { module, memory, far, native, program };
       const job = { ...code, packing: first, records, guard: guard?.job };
       return (thread) => ({ ...job, thread, cpus: cpusOf?.(thread) });
     };
-    const made = { executors, member, batchRecords, reference, packer, guard, missing, helpers };
+    const inFiles = packing.files ?? [];
+    const made = {
+      executors,
+      member,
+      inFiles,
+      batchRecords,
+      reference,
+      packer,
+      guard,
+      missing,
+      helpers,
+    };
     this.#prepared = { ...layout, ...made, jobOf };
+    packer.beginFiles();
     helpers.begin(jobOf(packing)); // they start while the first weights are read
   }
 
+  async uploadFiles(watch: UploadWatch): Promise<ReadonlySet<string>> {
+    const { packer, inFiles } = this.#ready();
+    if (inFiles.length === 0 || !(await packer.packFiles(watch))) return new Set();
+    const names = inFiles.map(({ name }) => name);
+    await this.#uploaded(names);
+    return new Set(names);
+  }
+
   async upload(weight: Weight, read: WeightReader): Promise<void> {
-    const { weights, packer, missing, helpers } = this.#ready();
+    const { weights, packer } = this.#ready();
     await weights.upload(weight, read, packer);
-    missing.delete(weight.name);
+    await this.#uploaded([weight.name]);
+  }
+
+  async #uploaded(names: readonly string[]): Promise<void> {
+    const { packer, missing, helpers } = this.#ready();
+    for (const name of names) missing.delete(name);
     if (missing.size > 0) return;
     await packer.flush();
     packer.finish();
@@ -276,6 +311,10 @@ export class CpuBackend implements Backend {
     },
     setIdle: (idle) => this.#ready().member.setIdle(idle),
   };
+
+  rest(isOn: boolean): void {
+    this.#ready().member.setRest(isOn);
+  }
 
   async #replaceHelpers(): Promise<void> {
     const { helpers, member, jobOf } = this.#ready();
@@ -365,6 +404,12 @@ export class CpuBackend implements Backend {
 
   async ended(): Promise<void> {
     await this.#ended;
+  }
+
+  /** One thread alone reads ahead while it packs, which it cannot by itself. */
+  #withFiles({ packing, weights }: Layout): PackProgram {
+    const { files } = this.#options;
+    return files && this.threads > 1 ? { ...packing, files: weights.inFiles(files) } : packing;
   }
 
   /** The layout with machine code, where it can be loaded, otherwise with WebAssembly. */

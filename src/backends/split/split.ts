@@ -269,6 +269,10 @@ export class SplitBackend implements Backend {
     for (const backend of this.#inUse) backend.resetProfile?.();
   }
 
+  rest(isOn: boolean): void {
+    for (const backend of this.#inUse) backend.rest?.(isOn);
+  }
+
   get tuning(): TuningControls | undefined {
     return this.#only?.tuning;
   }

@@ -158,6 +158,10 @@ export class SwitchBackend implements Backend {
     };
   }
 
+  rest(isOn: boolean): void {
+    for (const side of this.#sides) side.rest?.(isOn);
+  }
+
   async upload(weight: Weight, read: WeightReader): Promise<void> {
     for (const side of this.#sides) await side.upload(weight, read);
   }

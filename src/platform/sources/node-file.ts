@@ -37,6 +37,10 @@ class NodeFileSource implements ByteSource {
     forgotten.register(this, descriptor, this);
   }
 
+  get descriptor(): number {
+    return this.#descriptor;
+  }
+
   async read(offset: number, length: number): Promise<Uint8Array<ArrayBuffer>> {
     checkRange(this.name, this.size, offset, length);
     const target = new Uint8Array(length);

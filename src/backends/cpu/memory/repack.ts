@@ -2,6 +2,8 @@
 // buffer of the shared memory, leader and helpers pack the piece in the other. That goes on from one matrix to the next: the
 // last piece of a matrix is packed while the first of the next one is read.
 //
+// Where weights lie in local files, the threads read and pack them without that (file-pieces.ts): the program's last instruction.
+//
 // A row panel is packed by a kernel (kernels/ops/packed/pack-kernels.ts), or in TypeScript (pack.ts) where there is none.
 //
 // To the team (team.ts) this is a program like any other: one instruction per matrix, of which only that of the current piece
@@ -20,11 +22,24 @@ import { factorsBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts"
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
-import type { WeightReader } from "../../backend.ts";
+import type { ReadAt } from "../../../platform/platform.ts";
+import type { UploadWatch, WeightReader } from "../../backend.ts";
 import type { Executor, Kernels } from "../executor.ts";
 import { waitForOthers } from "../threads/batch-wait.ts";
-import { controlWords, TeamMember } from "../threads/team.ts";
+import { type BatchEnd, controlWords, TeamMember } from "../threads/team.ts";
 import type { Arena, ArenaViews } from "./arena.ts";
+import {
+  FIRST_PIECE,
+  FilePieces,
+  type FileWeight,
+  GROUP_WORDS,
+  PACK_MS,
+  type PackRows,
+  PIECES,
+  READ_MS,
+  TIME_NUMBERS,
+  UNREADABLE,
+} from "./file-pieces.ts";
 import { floatPanelsFor, floatTypeOf } from "./float-panels.ts";
 import type { Memories } from "./memories.ts";
 
@@ -56,6 +71,11 @@ export interface PackProgram {
   readonly bufferBytes: number;
   /** Scratch memory of kernels, for each thread. */
   readonly scratch: number;
+  /** i32: the group of file pieces that is open; f64 for each thread: see file-pieces.ts. */
+  readonly group: number;
+  readonly times: number;
+  /** The weights that threads read by themselves. Default: none. */
+  readonly files?: readonly FileWeight[] | undefined;
 }
 
 const INSTRUCTION = 0;
@@ -66,6 +86,10 @@ const WORDS = 4;
 
 /** Bytes read from the file at a time, at least one panel. */
 export const PIECE_BYTES: number = 4 << 20;
+/** The most bytes that a thread reads by itself at a time: they should still be in its cache when they are packed. */
+const OWN_PIECE_BYTES = 512 << 10;
+/** File bytes of a group for each thread: the leader receives messages after each. */
+const GROUP_BYTES = 32 << 20;
 
 export function layOutPacking(
   instructions: readonly PackInstruction[],
@@ -74,7 +98,10 @@ export function layOutPacking(
   threads: number,
 ): PackProgram {
   const panels = instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes);
-  const bufferBytes = instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, ...panels);
+  // Threads that read by themselves share the two buffers: each gets a part that holds a panel.
+  const inBuffer = Math.ceil(threads / 2);
+  const bufferBytes =
+    instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, Math.max(...panels) * inBuffer);
   return {
     instructions,
     target,
@@ -87,6 +114,8 @@ export function layOutPacking(
     ],
     bufferBytes,
     scratch: arena.allocate(threads * PACK_SCRATCH_BYTES, "work", "scratch of packing", threads),
+    group: arena.allocate(GROUP_WORDS * 4, "work", "group of file pieces"),
+    times: arena.allocate(threads * TIME_NUMBERS * 8, "work", "times of file pieces"),
   };
 }
 
@@ -106,21 +135,24 @@ const kernelMakers: Readonly<
   floats: (dtype, target) => floatPanelsFor(floatTypeOf(dtype)!, target).packKernel(dtype, target),
 };
 
-/** The executors of the instructions, on thread `thread`. */
+/** The executors of the instructions and, last, of the file pieces, on thread `thread`. */
 export function packExecutors(
   program: PackProgram,
   memories: Memories,
   kernels: Kernels,
   thread: number,
-): Executor[] {
+  readAt?: ReadAt | undefined,
+): { executors: Executor[]; files: FilePieces | undefined } {
   const scratch = program.scratch + thread * PACK_SCRATCH_BYTES;
   const { views } = memories.place(0);
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
-  return program.instructions.map((instruction, index) => {
+  const packs = program.instructions.map((instruction) => {
     const kernel = kernels[`pack_${instruction.dtype}`];
     const context = { memories, target: program.target, kernel, scratch };
-    const pack = packers[instruction.kind](instruction, context);
-    const { rowBytes } = instruction;
+    return packers[instruction.kind](instruction, context);
+  });
+  const executors = program.instructions.map(({ rowBytes }, index): Executor => {
+    const pack = packs[index]!;
     return {
       chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / PANEL_ROWS) : 0),
       run: (chunk) => {
@@ -131,6 +163,28 @@ export function packExecutors(
       },
     };
   });
+  const files = program.files && readAt && filePieces(program, views, packs, thread, readAt);
+  return { executors: files ? [...executors, files] : executors, files };
+}
+
+function filePieces(
+  program: PackProgram,
+  views: ArenaViews,
+  packs: readonly PackRows[],
+  thread: number,
+  readAt: ReadAt,
+): FilePieces {
+  const { instructions, threads, buffers, bufferBytes, group, times } = program;
+  const share = Math.floor(bufferBytes / Math.ceil(threads / 2) / 64) * 64;
+  const panel = Math.max(...instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes));
+  const place = {
+    views,
+    buffer: buffers[thread % 2]! + Math.floor(thread / 2) * share,
+    bufferBytes: Math.min(share, Math.max(OWN_PIECE_BYTES, panel)),
+    group: views.i32.subarray(group / 4, group / 4 + GROUP_WORDS),
+    times: new Float64Array(views.buffer, times + thread * TIME_NUMBERS * 8, TIME_NUMBERS),
+  };
+  return new FilePieces(program.files!, instructions, packs, place, readAt);
 }
 
 /** A piece of a file in one of the buffers. */
@@ -150,6 +204,9 @@ export class Packer {
   /** Read, but not packed yet. */
   #pending: Piece | undefined;
   readonly #calls: CallTable | undefined;
+  readonly #files: FilePieces | undefined;
+  /** The first group of files is open. */
+  #isBegun = false;
   /** Time spent packing so far. */
   packMs = 0;
 
@@ -160,14 +217,80 @@ export class Packer {
     kernels: Kernels,
     isLost: () => boolean,
     calls?: CallTable | undefined,
+    readAt?: ReadAt | undefined,
   ) {
     const { views } = memories.place(0);
     this.#isLost = isLost;
     this.#calls = calls;
     this.#program = program;
     this.#views = views;
-    const executors = packExecutors(program, memories, kernels, 0);
+    const { executors, files } = packExecutors(program, memories, kernels, 0, readAt);
+    this.#files = files;
     this.#team = new TeamMember({ buffer: views.buffer, ...program, thread: 0 }, executors);
+  }
+
+  /** Opens the first group of what lies in files: the helpers read and pack it until packFiles() is called. */
+  beginFiles(): void {
+    if (!this.#files || this.#files.count === 0) return;
+    this.#views.i32[this.#program.piece / 4 + INSTRUCTION] = -1;
+    this.#openGroup(this.#files, 0);
+    this.#team.begin();
+    this.#isBegun = true;
+  }
+
+  /** Reads and packs what lies in files, on all threads. False: something could not be read, and nothing counts as read. */
+  async packFiles(watch: UploadWatch): Promise<boolean> {
+    const files = this.#files;
+    if (!files) return false;
+    this.#views.i32[this.#program.piece / 4 + INSTRUCTION] = -1;
+    let [readMs, packMs] = [0, 0];
+    for (let first = 0; first < files.count; ) {
+      await watch.check();
+      const end = this.#openGroup(files, first);
+      await this.#endGroup();
+      if (this.#group[UNREADABLE] !== 0) return false;
+      const bytes = files.bytesOf(first, end);
+      const now = [this.#threadMs(READ_MS), this.#threadMs(PACK_MS)] as const;
+      this.#calls?.add("pack weights", now[1] - packMs, bytes);
+      this.packMs += now[1] - packMs;
+      watch.progress(bytes, now[0] - readMs);
+      [readMs, packMs] = now;
+      first = end;
+    }
+    return true;
+  }
+
+  /** Works on the open group until all of it is done. */
+  async #endGroup(): Promise<void> {
+    const isBegun = this.#isBegun;
+    this.#isBegun = false;
+    await this.#runBatch(() => (isBegun ? this.#team.goOn() : this.#team.runBatch()));
+    this.#group[PIECES] = 0;
+  }
+
+  /** Tells the threads which pieces come next, from number `first` on; returns the first that does not. */
+  #openGroup(files: FilePieces, first: number): number {
+    const { threads } = this.#program;
+    const bytes = files.bytesOf(0, files.count);
+    const step = Math.max(threads, Math.ceil((files.count * GROUP_BYTES * threads) / bytes));
+    const end = Math.min(files.count, first + step);
+    this.#group[FIRST_PIECE] = first;
+    this.#group[PIECES] = end - first;
+    return end;
+  }
+
+  get #group(): Int32Array {
+    const { group } = this.#program;
+    return this.#views.i32.subarray(group / 4, group / 4 + GROUP_WORDS);
+  }
+
+  /** ms that a thread has spent on reading or on packing files, on average. */
+  #threadMs(kind: typeof READ_MS | typeof PACK_MS): number {
+    const { threads, times } = this.#program;
+    const spent = new Float64Array(this.#views.buffer, times, threads * TIME_NUMBERS);
+    let ms = 0;
+    for (let thread = 0; thread < threads; thread++) ms += spent[thread * TIME_NUMBERS + kind]!;
+    return ms / threads;
   }
 
   /**
@@ -217,21 +340,23 @@ export class Packer {
     i32[piece + FIRST_PANEL] = firstPanel;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
+    if (this.#isBegun) await this.#endGroup();
     const started = performance.now();
+    await this.#runBatch(() => this.#team.runBatch());
+    const ms = performance.now() - started;
+    this.packMs += ms;
+    this.#calls?.add("pack weights", ms, rows * this.#program.instructions[index]!.rowBytes);
+  }
+
+  async #runBatch(run: () => BatchEnd): Promise<void> {
     try {
-      const end = this.#team.runBatch();
+      const end = run();
       if (end === "waits") await waitForOthers(this.#team, { isLost: this.#isLost });
-      const ms = performance.now() - started;
-      this.packMs += ms;
-      this.#calls?.add("pack weights", ms, rows * this.#program.instructions[index]!.rowBytes);
     } catch (cause) {
       throw new WorkerError("packing the weights failed. Open the model again", { cause });
     }
   }
 }
-
-/** Packs up to 16 rows at this address into panel number `panel`. */
-type PackRows = (from: number, rows: number, panel: number) => void;
 
 interface PackContext {
   readonly memories: Memories;

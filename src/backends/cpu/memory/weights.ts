@@ -10,13 +10,15 @@
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import type { OpKind, Weight } from "../../../graph/graph.ts";
+import { weightParts } from "../../../graph/weight-source.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../../kernels/ops/packed/packed.ts";
 import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
-import type { WeightReader } from "../../backend.ts";
+import type { WeightFiles, WeightReader } from "../../backend.ts";
 import type { TableRows } from "../program.ts";
 import type { Arena } from "./arena.ts";
+import type { FileWeight } from "./file-pieces.ts";
 import { type FloatType, floatPanelsFor, floatTypeOf } from "./float-panels.ts";
 import {
   hasFloatPanels,
@@ -60,14 +62,29 @@ export class WeightStore {
     return this.#placed.get(weight.name)!;
   }
 
+  /** The weights that threads read by themselves: those that lie in files, but for vectors, which are few and small. */
+  inFiles({ partsOf }: WeightFiles): FileWeight[] {
+    return [...this.#placed.values()].flatMap(({ weight, raw, packing }) => {
+      if (raw === undefined && packing === undefined) return [];
+      const parts = weightParts(weight, partsOf);
+      return parts ? [{ name: weight.name, bytes: weightBytes(weight), parts, packing, raw }] : [];
+    });
+  }
+
+  /** Writes what kernels read beside row panels; before run(). */
+  writeCodebooks(): void {
+    for (const { weight, blocks } of this.#placed.values()) {
+      const tiled = blocks && packingOf(weight.dtype.name);
+      const codebook = tiled && codebookFor(tiled, this.#target);
+      if (codebook) this.#arena.views.i8.set(codebook, blocks.codebook);
+    }
+  }
+
   /** Reads a weight from the file into its place. */
   async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
-    const { vector, raw, blocks, packing } = this.get(weight);
+    const { vector, raw, packing } = this.get(weight);
     const { views } = this.#arena;
     if (packing !== undefined) {
-      const tiled = packingOf(weight.dtype.name);
-      const codebook = tiled && codebookFor(tiled, this.#target);
-      if (codebook && blocks) views.i8.set(codebook, blocks.codebook);
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
       const bytes = new Uint8Array(weightBytes(weight));

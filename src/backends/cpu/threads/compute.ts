@@ -1,6 +1,6 @@
 // A compute thread of the CPU backend: the job that it is sent once, and its main function.
 
-import type { NativeAccess } from "../../../platform/platform.ts";
+import type { NativeAccess, ReadAt } from "../../../platform/platform.ts";
 import type { Kernels } from "../executor.ts";
 import type { GuardJob, guardCalls } from "../guard/guard-calls.ts";
 import { arenaViews } from "../memory/arena.ts";
@@ -33,12 +33,13 @@ export interface ComputeJob {
 
 /**
  * Calls `onReady`, then works on the programs with the others until the team is stopped. `host` runs machine code, where the
- * job has any; `watch` checks its kernels in guard mode.
+ * job has any; `readAt` reads files; `watch` checks its kernels in guard mode.
  */
 export function serveCompute(
   { module, memory, far, native, packing, program, records, guard, thread }: ComputeJob,
   host: NativeAccess,
   onReady: () => void,
+  readAt?: ReadAt | undefined,
   watch?: typeof guardCalls,
 ): void {
   const { buffer } = memory;
@@ -56,7 +57,7 @@ export function serveCompute(
   );
   onReady();
   if (packing) {
-    const packers = packExecutors(packing, memories, kernels, thread);
+    const { executors: packers } = packExecutors(packing, memories, kernels, thread, readAt);
     new TeamMember({ buffer, ...packing, thread }, packers).serve();
   }
   member.serve();

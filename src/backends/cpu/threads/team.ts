@@ -15,6 +15,7 @@
 //   stopped   the team is over
 //   skip      the batch is aborted: its remaining chunks are counted, but not computed
 //   drowsy    idle threads sleep at once instead of spinning first
+//   rests     the same, but only between two batches
 //   done      in a cache line of its own: finished chunks of the open instruction
 //   then, for each thread: the low half of an instruction's number, and how many chunks of the thread's run are taken. With
 //   the number of an earlier instruction, none is. A chunk is taken by a compare-exchange with a value that was read while
@@ -28,6 +29,7 @@ const FAILED = 2;
 const STOPPED = 3;
 const SKIP = 4;
 const DROWSY = 5;
+const RESTS = 6;
 const LINE = 16;
 const DONE = LINE;
 const RUNS: number = 2 * LINE;
@@ -101,6 +103,12 @@ export class TeamMember {
    * before it continues with goOn().
    */
   runBatch(stop?: () => boolean): BatchEnd {
+    this.begin();
+    return this.goOn(stop);
+  }
+
+  /** For the leader: opens the first instruction; the helpers work on it before the leader does, with goOn(). */
+  begin(): void {
     let idle = Atomics.load(this.#words, READY);
     if (idle > RENUMBER) {
       idle = 0; // a multiple of count + 1: "nothing to do"
@@ -111,10 +119,9 @@ export class TeamMember {
     for (let i = 0; i < this.#threads; i++) Atomics.store(this.#words, RUNS + LINE * i, none);
     this.#publish(idle + 1);
     this.#end = (idle + this.#executors.length + 1) | 0;
-    return this.goOn(stop);
   }
 
-  /** For the leader: continues a batch that "waits". */
+  /** For the leader: continues a batch that was begun, or "waits". */
   goOn(stop?: () => boolean): BatchEnd {
     for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
@@ -151,6 +158,11 @@ export class TeamMember {
   /** Whether idle threads spin for a while before they sleep, from now on. */
   setIdle(idle: Idle): void {
     Atomics.store(this.#words, DROWSY, idle === "sleep" ? 1 : 0);
+  }
+
+  /** Whether threads sleep at once after a batch, from now on: another team has the cores next. */
+  setRest(isOn: boolean): void {
+    Atomics.store(this.#words, RESTS, isOn ? 1 : 0);
   }
 
   /** Ends the helpers' main loops. */
@@ -241,7 +253,7 @@ export class TeamMember {
   /** Returns the number of the open instruction once it is no longer `now`; the leader gets `now` after one sleep. */
   protected waitPast(now: number, isLeader: boolean): number {
     const words = this.#words;
-    const spins = Atomics.load(words, DROWSY) === 0 ? this.#spins : 1;
+    const spins = this.#sleepsAt(now) ? 1 : this.#spins;
     for (let i = 0; i < spins; i++) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) {
@@ -250,7 +262,8 @@ export class TeamMember {
       }
       pause();
     }
-    this.#spins = Math.max(FEWEST_SPINS, this.#spins / 4);
+    // A thread that had no reason to spin has not spun in vain.
+    if (spins > 1) this.#spins = Math.max(FEWEST_SPINS, this.#spins / 4);
     for (let slept = 0; ; slept++) {
       const seen = Atomics.load(words, READY);
       if (seen !== now) return seen;
@@ -260,6 +273,12 @@ export class TeamMember {
       Atomics.wait(words, READY, now, SLEEP_MS);
       Atomics.sub(words, SLEEPERS, 1);
     }
+  }
+
+  /** Whether a thread sleeps at once while this instruction is open. */
+  #sleepsAt(now: number): boolean {
+    if (Atomics.load(this.#words, DROWSY) !== 0) return true;
+    return Atomics.load(this.#words, RESTS) !== 0 && this.indexOf(now) < 0;
   }
 
   /** The number of the open instruction, which changes as the batch runs. */
