@@ -1,8 +1,12 @@
 // The processor's cores, shared by the engines of one process. Each engine has threads of its own, which sleep while it
 // has nothing to compute. Before a batch it takes as many cores as it has threads, and gives them back after it: so two
-// models that generate at once take turns, batch by batch in order of arrival, instead of slowing each other down with
-// more threads than cores. An engine alone never waits. Engines whose threads fit on the cores together run at the same
+// models that generate at once take turns in order of arrival, instead of slowing each other down with more threads than
+// cores. An engine alone never waits. Engines whose threads fit on the cores together run at the same
 // time.
+//
+// A change of turns is not free: the next engine's threads must be woken, and its weights are no longer in the caches. So an
+// engine whose batches are short keeps the cores for TURN_MS though others wait. In the last batch of its turn its threads are
+// told to sleep at once when they are done: they would spin on the cores that the next engine computes on.
 //
 // Shared i32 words:
 //   changes   counts up whenever cores become free or somebody leaves the line; waiting engines sleep on it
@@ -24,6 +28,8 @@ const MOST_PLACES = 64;
 const LOOK_MS = 100;
 /** The same where threads cannot be woken. */
 const POLL_MS = 1;
+/** How long an engine with short batches keeps the cores while others wait. */
+export const TURN_MS = 10;
 
 /** An engine's place, for its thread. */
 export interface CorePlace {
@@ -69,16 +75,35 @@ export class CoreTurn {
   readonly #words: Int32Array;
   readonly #place: number;
   readonly #threads: number;
+  readonly #now: () => number;
+  /** When the turn began, and the batch. */
+  #since = 0;
+  #begun = 0;
+  /** How long the last batch took. */
+  #batchMs = 0;
+  /** Between two batches of one turn. */
+  #isKept = false;
+  /** Ends a turn in which no further batch begins. */
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** `threads`: how many compute; 0 if something other than the processor does. */
-  constructor({ words, place, cores }: CorePlace, threads: number) {
+  constructor(
+    { words, place, cores }: CorePlace,
+    threads: number,
+    now: () => number = () => performance.now(),
+  ) {
     this.#words = words;
     this.#place = place;
     this.#threads = Math.min(threads, cores);
+    this.#now = now;
   }
 
-  /** Takes the cores if enough are free and nobody waits for them. */
+  /** Takes the cores if it has kept them, or if enough are free and nobody waits for them. */
   take(): boolean {
+    if (this.#isKept) {
+      this.#isKept = false;
+      return true;
+    }
     return this.#take(0);
   }
 
@@ -97,9 +122,46 @@ export class CoreTurn {
     wakeOthers(words);
   }
 
-  /** Gives back what was taken, if anything was. */
-  release(): void {
+  /** A batch begins. Whether it is probably the last of this turn: its threads should then leave the cores at once. */
+  begin(): boolean {
+    this.#begun = this.#now();
+    return this.#begun + this.#batchMs - this.#since >= TURN_MS && this.#isWanted();
+  }
+
+  /**
+   * After a batch: gives back what was taken, if anything was. With `isMore`, another batch will follow soon: where others
+   * wait, the cores are kept until the turn is over, or the engine calls end().
+   */
+  release(isMore: boolean = false): void {
+    const now = this.#now();
+    this.#batchMs = now - this.#begun;
+    const isOver = now - this.#since >= TURN_MS;
+    if (!isMore || isOver || this.#threads === 0 || !this.#isWanted()) {
+      this.end();
+      return;
+    }
+    this.#isKept = true;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      if (this.#isKept) this.end();
+    }, TURN_MS);
+  }
+
+  /** No batch follows: gives the cores back. Not during a batch. */
+  end(): void {
+    this.#isKept = false;
     giveBack(this.#words, this.#place);
+  }
+
+  /** Whether another engine waits for cores. */
+  #isWanted(): boolean {
+    const used = Atomics.load(this.#words, USED);
+    for (let place = 0; place < used; place++) {
+      if (place !== this.#place && Atomics.load(this.#words, wordOf(place, TICKET)) !== 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** `ticket`: this engine's place in the line; 0: it is not in it. */
@@ -118,6 +180,7 @@ export class CoreTurn {
       if (free < this.#threads) return false;
       if (Atomics.compareExchange(words, FREE, free, free - this.#threads) !== free) continue;
       Atomics.store(words, wordOf(this.#place, TAKEN), this.#threads);
+      this.#since = this.#now();
       return true;
     }
   }

@@ -45,7 +45,7 @@ export interface SchedulerParts {
   onBatch?(): void;
   readonly laps: Laps | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
-  readonly turn?: CoreTurn | undefined;
+  readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
 }
 
 interface Job {
@@ -74,6 +74,7 @@ export class Scheduler {
   #participants = 0;
   #isRunning = false;
   #isPatient = false;
+  #isResting = false;
 
   constructor(parts: SchedulerParts) {
     this.#parts = parts;
@@ -86,6 +87,8 @@ export class Scheduler {
 
   leave(): void {
     this.#participants--;
+    // Nobody asks for another batch of this turn.
+    if (this.#participants === 0 && !this.#isRunning) this.#parts.turn?.end();
     this.#wake(); // the others may have waited for it
   }
 
@@ -197,6 +200,13 @@ export class Scheduler {
     return count;
   }
 
+  /** Whether threads sleep at once after a batch: another engine computes on the same cores then. */
+  #rest(isOn: boolean): void {
+    if (isOn === this.#isResting) return;
+    this.#isResting = isOn;
+    this.#parts.backend.rest?.(isOn);
+  }
+
   async #compute(entries: readonly Entry[]): Promise<void> {
     const { backend, batch, laps, turn } = this.#parts;
     const decodes = entries.some(({ job }) => job.options.phase === "generation");
@@ -207,10 +217,11 @@ export class Scheduler {
     const tap = entries[0]!.job.options.tap; // a job with a tap is alone
     batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
     if (turn && !turn.take()) await turn.wait(stop);
+    if (turn) this.#rest(turn.begin());
     try {
       await backend.run(batch, { stop, phase, ...(tap && { tap }) });
     } finally {
-      turn?.release();
+      turn?.release(this.#participants > 0);
     }
     this.#parts.onBatch?.();
     this.batches++;

@@ -2,17 +2,20 @@
 // and a lost engine gives back what it had.
 
 import { expect, test } from "vitest";
-import { type CorePlace, CoreTurn, CoreTurns } from "../../src/engine/core-turns.ts";
+import { type CorePlace, CoreTurn, CoreTurns, TURN_MS } from "../../src/engine/core-turns.ts";
 import { open } from "../../src/index.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 
 const never = (): boolean => false;
 
+/** ms, by the clock of all turns here. */
+let now = 0;
+
 function line(cores: number, ...threads: number[]): { turn: CoreTurn; leave(): void }[] {
   const turns = new CoreTurns(cores);
   return threads.map((count) => {
     const place = turns.enter() as CorePlace;
-    return { turn: new CoreTurn(place, count), leave: () => turns.leave(place) };
+    return { turn: new CoreTurn(place, count, () => now), leave: () => turns.leave(place) };
   });
 }
 
@@ -74,6 +77,57 @@ test("an engine that is lost in a batch, or in the line, blocks nobody", async (
   expect(a!.turn.take()).toBe(false); // b is still in the line
   b!.leave();
   await served;
+});
+
+/** A batch of so many ms; whether the threads were told to sleep at once after it. */
+function batch(turn: CoreTurn, ms: number): boolean {
+  const isLast = turn.begin();
+  now += ms;
+  turn.release(true);
+  return isLast;
+}
+
+test("short batches follow each other until the turn is over; threads sleep only after the last", async () => {
+  const [a, b] = line(2, 2, 2).map(({ turn }) => turn) as [CoreTurn, CoreTurn];
+  expect(a.take()).toBe(true);
+  const served = b.wait(never);
+  const ms = TURN_MS / 4;
+  const rests = [batch(a, ms)];
+  while (a.take()) rests.push(batch(a, ms));
+  expect(rests).toEqual([false, false, false, true]);
+  await served; // without it, b would have waited for each of a's batches
+  expect(a.take()).toBe(false);
+});
+
+test("a long batch is a turn of its own", async () => {
+  const [a, b] = line(2, 2, 2).map(({ turn }) => turn) as [CoreTurn, CoreTurn];
+  expect(a.take()).toBe(true);
+  expect(batch(a, 10 * TURN_MS)).toBe(false); // nobody waits
+  expect(a.take()).toBe(true);
+  const served = b.wait(never);
+  expect(batch(a, 10 * TURN_MS)).toBe(true); // as the one before took long, too
+  expect(a.take()).toBe(false);
+  await served;
+});
+
+test("cores are kept only while others wait", () => {
+  const [a, b] = line(2, 2, 2).map(({ turn }) => turn) as [CoreTurn, CoreTurn];
+  expect(a.take()).toBe(true);
+  expect(batch(a, 1)).toBe(false);
+  expect(b.take()).toBe(true); // a's next batch is not there yet
+  expect(a.take()).toBe(false);
+});
+
+test("an engine that kept the cores gives them back when nothing follows", async () => {
+  const [a, b] = line(2, 2, 2).map(({ turn }) => turn) as [CoreTurn, CoreTurn];
+  for (const end of [() => a.end(), () => {}]) {
+    expect(a.take()).toBe(true);
+    const served = b.wait(never);
+    batch(a, 1);
+    end(); // or a timer does
+    await served;
+    b.release();
+  }
 });
 
 test("models that generate at once say what each says alone", async () => {

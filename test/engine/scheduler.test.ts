@@ -3,7 +3,7 @@
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
-import { type AdvanceOptions, Scheduler } from "../../src/engine/scheduler.ts";
+import { type AdvanceOptions, Scheduler, type SchedulerParts } from "../../src/engine/scheduler.ts";
 import { Sequence } from "../../src/engine/state/sequence.ts";
 import { Batch } from "../../src/graph/batch.ts";
 
@@ -13,13 +13,15 @@ const fault = (): never => {
 
 const newSequence = () => new Sequence([], 64);
 
-function setUp() {
+function setUp(turn?: SchedulerParts["turn"]) {
   const batch = new Batch({ maxTokens: 16, maxOutputs: 16 });
   const batches: number[][] = [];
   const run = () => void batches.push([...batch.tokens.subarray(0, batch.tokenCount)]);
-  const backend = { run } as unknown as Backend;
+  const rests: boolean[] = [];
+  const rest = (isOn: boolean) => void rests.push(isOn);
+  const backend = { run, rest } as unknown as Backend;
   const parts = { backend, batch, promptChunk: 16, tokenTile: 1, laps: undefined };
-  const scheduler = new Scheduler({ ...parts, makeRoom: () => undefined });
+  const scheduler = new Scheduler({ ...parts, turn, makeRoom: () => undefined });
   const advance = (
     sequence: Sequence,
     tokens: readonly number[],
@@ -28,7 +30,7 @@ function setUp() {
     const asked = { wants: () => true, onOutput: () => undefined, stop: () => false, ...options };
     return scheduler.advance(sequence, tokens, 0, asked);
   };
-  return { batch, batches, backend, scheduler, advance };
+  return { batch, batches, rests, backend, scheduler, advance };
 }
 
 type Faulty = Pick<ReturnType<typeof setUp>, "batch"> & { sequence: Sequence };
@@ -109,4 +111,23 @@ test("a sequence that cannot be restored after a failed batch keeps nobody waiti
   scheduler.leave();
   expect(await advance(other, [3])).toBe(1);
   expect(batches).toEqual([[3]]);
+});
+
+test("threads rest after the last batch of a turn; the turn ends with the last generation", async () => {
+  const lasts = [false, true, true, false];
+  const calls: string[] = [];
+  const { rests, scheduler, advance } = setUp({
+    take: () => true,
+    wait: async () => {},
+    begin: () => lasts.shift()!,
+    release: (isMore) => void calls.push(isMore ? "keeps" : "gives back"),
+    end: () => void calls.push("ends"),
+  });
+  const sequence = newSequence();
+  scheduler.join();
+  for (let token = 0; token < 4; token++) await advance(sequence, [token]);
+  expect(rests).toEqual([true, false]);
+  await new Promise((resolve) => setTimeout(resolve)); // the last batch has ended
+  scheduler.leave();
+  expect(calls).toEqual(["keeps", "keeps", "keeps", "keeps", "ends"]);
 });

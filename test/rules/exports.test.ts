@@ -24,6 +24,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/cli/perplexity-sizes.ts": ["typeLabel"],
   "src/cli/progress.ts": ["progressFacts"],
   "src/dtypes/table.ts": ["registerDType"],
+  "src/engine/core-turns.ts": ["TURN_MS"],
   "src/engine/rng.ts": ["MersenneTwister"],
   "src/engine/sampling-options.ts": ["samplingOptionNames"],
   "src/formats/gguf/writer.ts": ["modelTensors"],
