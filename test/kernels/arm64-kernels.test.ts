@@ -98,6 +98,7 @@ function productCases(type: string, replicated: boolean): CheckedCall[] {
 const scalars: Readonly<Record<string, number>> = {
   ...{ n: 44, size: 44, groups: 3, eps: 1e-5, factor: 0.37, cap: 30, heads: 3, headDim: 64 },
   ...{ dims: 32, blocks: 1, last: 7, rowBytes: 192, headOffset: 64, scale: 0.125, isNew: 1 },
+  ...{ keys: 11, values: 36, decay: 0.9, gain: 0.6, skip: 0.3, channels: 36, states: 12 },
   ...{ queryStride: 272, scoreStride: 180, outStride: 272 },
 };
 /** Kernels whose parameter means something else, or wants another number. */
