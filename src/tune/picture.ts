@@ -4,7 +4,7 @@
 import { plural } from "../base/plural.ts";
 import { escapeText, pictureColors, px, roundUp, svgLine, svgPath, svgText } from "../base/svg.ts";
 import { analyzeTuneFile, type GroupAnalysis } from "./analyze.ts";
-import type { TuneFile, TuneGroup } from "./tune-file.ts";
+import { problemText, type TuneFile, type TuneGroup } from "./tune-file.ts";
 
 const panelWidth = 470;
 const panelHeight = 300;
@@ -46,8 +46,7 @@ export function tunePicture(file: TuneFile): string {
 function panelsOf(groups: readonly GroupAnalysis[]): Panel[] {
   const byShape = new Map<string, GroupAnalysis[]>();
   for (const one of groups) {
-    const { dtype, n, k } = one.group;
-    const key = `${dtype}  ${n} x ${k}`;
+    const key = problemText(one.group);
     byShape.set(key, [...(byShape.get(key) ?? []), one]);
   }
   return Array.from(byShape, ([title, same]) => {
@@ -65,11 +64,15 @@ function panelsOf(groups: readonly GroupAnalysis[]): Panel[] {
 }
 
 /** Billions of operations per second of a profile, by number of tokens. */
-function speeds({ n, k, lines }: TuneGroup, profile: number): { m: number; gops: number }[] {
+function speeds(
+  { n, k, experts, lines }: TuneGroup,
+  profile: number,
+): { m: number; gops: number }[] {
+  const matrices = experts?.used ?? 1;
   return lines.flatMap(({ m, times }) => {
     const time = times[profile];
     if (!time) return [];
-    return [{ m, gops: (2 * n * k * m) / ((time.init + time.compute) * 1000) }];
+    return [{ m, gops: (2 * n * k * m * matrices) / ((time.init + time.compute) * 1000) }];
   });
 }
 

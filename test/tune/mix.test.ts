@@ -137,6 +137,51 @@ describe("profiles over devices", () => {
   });
 });
 
+/** Measured: two busy cores of a Neoverse-N1, and SwiftShader on the same cores. */
+const measured = {
+  cpu: `lantern-tune 1
+engine kernels 0
+cpu Neoverse-N1 (arm64)
+cores 2
+features wasm relaxed dot4=unsigned
+date 2026-11-16T13:34:00.000Z
+profile 0 backend=cpu level=3 variant=8x4.compact idle=spin
+group q4_0 768 288 threads=2 noise=0.117
+   1  3.3 19.7
+   8  51.3 125.1
+  32  112.5 1326.5
+`,
+  gpu: `lantern-tune 1
+engine kernels webgpu-1
+cpu SwiftShader
+cores 1
+features webgpu subgroups=4-4 dot4
+date 2026-11-16T13:34:00.000Z
+profile 0 backend=webgpu level=3 variant=default idle=spin
+group q4_0 768 288 threads=1 noise=0.207
+   1  0.0 36243.8
+   8  255.0 48637.2
+  32  1712.9 78818.3
+transfer 1  0.0  -  97.5
+transfer 8  0.0  0.0  105.9
+transfer 32  26.6  21.6  121.4
+`,
+};
+
+test("on a software adapter no profile beats the CPU, and one token not even its transfers", () => {
+  const [cpu, gpu] = [parseTuneFile(measured.cpu, "cpu"), parseTuneFile(measured.gpu, "gpu")];
+  const [{ points, crossovers }] = crossBackends(cpu, gpu) as [ReturnType<typeof crossBackends>[0]];
+  expect(crossovers.every(({ m }) => m === undefined)).toBe(true);
+  const { first, profiles } = points[0]!;
+  // A GPU that computes in no time would still lose: 23.0 us against 97.5 of waiting for results.
+  expect(profiles.moved!.finish).toBeGreaterThan(first);
+  const group = { name: "ffn_up", inCols: 288, outCols: 768 };
+  const costs = points.map(({ m, second }) => {
+    return bestMix([{ group, rows: m, us: [first, second] }], transferTimes(gpu)!);
+  });
+  expect(costs.every(({ alone, moved }) => alone === 0 && moved.length === 0)).toBe(true);
+});
+
 /** A layer with attention and experts, then the output matrix. */
 function layers() {
   const dtype = dtypeByName("q4_0")!;

@@ -148,11 +148,13 @@ async function tuneView(): Promise<{ tune: object | null; tuneNote: string | nul
   try {
     const file = await rememberedTune();
     const { groups, gain } = analyzeTune(file);
+    // Experts have one way to be computed, and nothing to compare.
+    const matrices = groups.filter(({ group }) => group.experts === undefined);
     const tune = {
       date: file.date,
       features: file.features,
       profiles: file.profiles,
-      groups: groups.map(({ group: { dtype, n, k, threads }, points, crossovers }) => ({
+      groups: matrices.map(({ group: { dtype, n, k, threads }, points, crossovers }) => ({
         dtype,
         n,
         k,
