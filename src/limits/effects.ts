@@ -54,8 +54,11 @@ export function effectsOf(model: LimitsModel, device: Device, options: EffectOpt
     cost: shapeCost(other, widths, options.counting),
     state: withKvTimes(model.state, (widths.kv / bits.kv) * (other.kvHeads / shape.kvHeads)),
   });
+  const asItIs: Variant = { what: "as it is", cost: model.cost, state: model.state };
+  // Others are counted from the shape, which does not say everything about such a model.
+  if (model.parameters) return [effect(asItIs, device, options)];
   const variants: Variant[] = [
-    { what: "as it is", cost: model.cost, state: model.state },
+    asItIs,
     ...weightWidths
       .filter((weights) => weights !== bits.weights)
       .map((weights) => variant(`weights ${weights} bits`, shape, { ...bits, weights })),

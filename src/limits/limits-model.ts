@@ -2,7 +2,7 @@
 
 import type { StateSize } from "./memory.ts";
 import type { BitWidths, ModelCost } from "./model-cost.ts";
-import type { ModelShape } from "./shape.ts";
+import type { ModelShape, ParameterCounts } from "./shape.ts";
 
 /** A shape, and its cost at the requested bit widths or those of its file. */
 export interface LimitsModel {
@@ -18,4 +18,6 @@ export interface LimitsModel {
   readonly cost: ModelCost;
   /** Bytes of one context, with a KV cache of bits.kv. */
   readonly state: StateSize;
+  /** Where the shape does not give them: counted from the graph. */
+  readonly parameters?: ParameterCounts;
 }

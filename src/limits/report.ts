@@ -152,7 +152,7 @@ export function limitsReport(
     counting,
     context,
     cost,
-    parameters: parameterCounts(model.shape),
+    parameters: model.parameters ?? parameterCounts(model.shape),
     memory: memoryReport(model, memoryBytes, context),
     prefill: prefillReport(cost, rated, context, counting),
     decode: decodeReport(cost, rated, context),

@@ -2,7 +2,7 @@
 // device (from the table, or this machine) and the bit widths, and calls the arithmetic of src/limits.
 
 import type { ModelLocation } from "../../api/api.ts";
-import { SourceError, UsageError } from "../../base/errors.ts";
+import { ModelError, SourceError, UsageError } from "../../base/errors.ts";
 import { suggestion } from "../../base/nearest.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
@@ -10,10 +10,12 @@ import { bitsPerWeight } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import { sequenceState } from "../../engine/memory.ts";
 import { weightBytes, weightElements } from "../../graph/cost.ts";
+import { recurrentStates } from "../../graph/graph.ts";
 import { type NamedShape, namedShapes, shapeNamed } from "../../limits/configs.ts";
 import { type Device, deviceAt } from "../../limits/device.ts";
 import { deviceNamed, devices } from "../../limits/devices.ts";
 import { gpuDevice } from "../../limits/gpu-device.ts";
+import { graphParameters } from "../../limits/graph-parameters.ts";
 import type { LimitsModel } from "../../limits/limits-model.ts";
 import { measuredFromBench } from "../../limits/measured.ts";
 import { shapeState, withKvTimes } from "../../limits/memory.ts";
@@ -253,7 +255,13 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
     headNorms: file.tensors.has("blk.0.attn_q_norm.weight"),
     tied: !file.tensors.has("output.weight"),
   };
-  checkShape(shape);
+  const isRecurrent = recurrentStates(graph).length > 0;
+  if (!isRecurrent) checkShape(shape);
+  else if (widths.weights || widths.counting === "article") {
+    throw new ModelError(
+      `${file.name} has recurrent layers: its limits are counted from its graph, with weights as they are stored. Drop "weights", and count "best"`,
+    );
+  }
   const storedBytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const elements = graph.weights.reduce((sum, weight) => sum + weightElements(weight), 0);
   const storedBits = (storedBytes * 8) / elements;
@@ -273,6 +281,7 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
     ...facts,
     cost: withKvBits(cost, defaultBits, facts.bits.kv),
     state,
+    ...(isRecurrent && { parameters: graphParameters(graph) }),
   };
 }
 
