@@ -309,6 +309,14 @@ export class GraphBuilder {
     return this.#push("slice", { x, groups, from }, name, x.rows, groups * count);
   }
 
+  /** [n, groups * x] and [n, groups * y] -> [n, groups * (x + y)]: of each group, a's columns and then b's. */
+  concat(a: Value, b: Value, name: string, groups = 1): Value {
+    if (a.rows !== b.rows || a.cols % groups !== 0 || b.cols % groups !== 0) {
+      this.#mismatch(name, `[${a.rows}, ${a.cols}] in ${groups} groups`, b);
+    }
+    return this.#push("concat", { a, b, groups }, name, a.rows, a.cols + b.cols);
+  }
+
   #recurrentFloats(state: number, name: string): number {
     const kept = this.#states[state];
     if (kept?.kind === "recurrent") return kept.floats;

@@ -130,6 +130,12 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     kvBytes: 0,
     valueBytes: 2 * valueBytes(n.out, s),
   }),
+  concat: (n, s) => ({
+    ...noOps,
+    weightBytes: 0,
+    kvBytes: 0,
+    valueBytes: 2 * valueBytes(n.out, s),
+  }),
   gate: (n, s) => elementwise(5, [n.gate, n.up], n.out, s),
   activate: (n, s) => elementwise(4, [n.x], n.out, s),
   add: (n, s) => elementwise(1, [n.a, n.b], n.out, s),

@@ -195,6 +195,8 @@ export interface OpTable {
   };
   /** The same `out.cols / groups` columns, from column `from` on, of each of `groups` equal groups of x's columns. */
   slice: { x: Value; groups: number; from: number };
+  /** Each of `groups` equal groups of a's columns, followed by the same group of b's. */
+  concat: { a: Value; b: Value; groups: number };
   /** out = activation(gate) * up; a gate of one column is for the whole row. */
   gate: { gate: Value; up: Value; activation: Activation };
   /** out = activation(x). */

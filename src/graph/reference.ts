@@ -154,6 +154,18 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     }
   },
 
+  concat(node, batch, memory) {
+    const [a, b] = [memory.value(node.a), memory.value(node.b)];
+    const out = memory.value(node.out);
+    const rows = rowCount(node.out, batch) * node.groups;
+    const [first, second] = [node.a.cols / node.groups, node.b.cols / node.groups];
+    for (let row = 0; row < rows; row++) {
+      const at = row * (first + second);
+      out.set(a.subarray(row * first, (row + 1) * first), at);
+      out.set(b.subarray(row * second, (row + 1) * second), at + first);
+    }
+  },
+
   gate(node, batch, memory) {
     const gate = memory.value(node.gate);
     const up = memory.value(node.up);

@@ -30,6 +30,7 @@ import { graniteHybrid } from "./granitehybrid.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
 import { jais } from "./jais.ts";
 import { jamba } from "./jamba.ts";
+import { kimiLinear } from "./kimi-linear.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { mamba } from "./mamba.ts";
@@ -90,6 +91,7 @@ const builtIn: readonly Arch[] = [
   hunyuanDense,
   jais,
   jamba,
+  kimiLinear,
   lfm2,
   llama,
   mamba,

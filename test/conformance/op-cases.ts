@@ -356,6 +356,12 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     deltaNet("with decays of keys", true, false),
   ],
   wkv: [wkv("with bonus", false), wkv("with removal", true)],
+  concat: [
+    binary("of two rows", ({ g }, a, b, out) => void g.concat(a, b, out)),
+    unary("of three groups", ({ g, input }, _, out) => {
+      g.concat(input("first", 24), input("second", 15), out, 3);
+    }),
+  ],
   slice: [
     unary("of a row", ({ g, cols }, x, out) => void g.slice(x, 4, cols - 12, out)),
     unary("of three groups", ({ g, input }, _, out) => {

@@ -157,6 +157,18 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   "falcon-h1": scan,
   granitehybrid: hybrid,
   jamba: hybrid,
+  "kimi-linear": {
+    ...mixture,
+    "attention.head_count_kv": [0, 1],
+    "attention.key_length_mla": 12,
+    "attention.value_length_mla": 8,
+    "attention.kv_lora_rank": 8,
+    "rope.dimension_count": 4,
+    "kda.head_dim": 8,
+    "ssm.conv_kernel": 4,
+    expert_shared_count: 1,
+    expert_gating_func: 2,
+  },
   lfm2: { "attention.head_count_kv": [0, 2], "shortconv.l_cache": 3 },
   lfm2moe: {
     ...mixture,

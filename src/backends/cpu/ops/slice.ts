@@ -1,4 +1,4 @@
-// slice: copies columns of each row.
+// slice: copies columns of each row; concat: joins those of two rows.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { perRow } from "../executor.ts";
@@ -48,6 +48,55 @@ export const slice: InstructionDef<Slice> = {
         const [source, target] = [i.x + (group * size + from) * 4, i.out + group * count * 4];
         if (count % 4 === 0) copy!(source, target, count);
         else f32.copyWithin(target / 4, source / 4, source / 4 + count);
+      }
+    });
+  },
+};
+
+export interface Concat {
+  readonly op: "concat";
+  readonly rows: Rows;
+  readonly a: number;
+  readonly b: number;
+  readonly out: number;
+  readonly groups: number;
+  /** Columns of a group of a, and of b. */
+  readonly first: number;
+  readonly second: number;
+}
+
+export const lowerConcat: LowerNode<"concat"> = (c, { a, b, out, groups }): Concat => ({
+  op: "concat",
+  rows: out.rows,
+  a: c.address(a),
+  b: c.address(b),
+  out: c.address(out),
+  groups,
+  first: a.cols / groups,
+  second: b.cols / groups,
+});
+
+export const concat: InstructionDef<Concat> = {
+  access: {
+    stage: "row by row",
+    of: ({ rows, a, b, out, groups, first, second }) => ({
+      rows,
+      reads: [area(a, groups * first * 4), area(b, groups * second * 4)],
+      writes: [area(out, groups * (first + second) * 4)],
+    }),
+  },
+  kernels: () => [],
+  code: "wasm",
+
+  execute(i, c) {
+    const { f32 } = c.views;
+    const { groups, first, second } = i;
+    const [a, b, out] = [i.a / 4, i.b / 4, i.out / 4];
+    return perRow(c, i.rows, (row) => {
+      for (let group = row * groups; group < (row + 1) * groups; group++) {
+        const target = out + group * (first + second);
+        f32.copyWithin(target, a + group * first, a + (group + 1) * first);
+        f32.copyWithin(target + first, b + group * second, b + (group + 1) * second);
       }
     });
   },

@@ -77,7 +77,7 @@ import {
 } from "./scan.ts";
 import { lowerSelect, type Select, select } from "./select.ts";
 import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
-import { lowerSlice, type Slice, slice } from "./slice.ts";
+import { type Concat, concat, lowerConcat, lowerSlice, type Slice, slice } from "./slice.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
 import { lowerTemperature, type Temperature, temperature } from "./temperature.ts";
 import { lowerXielu, type Xielu, xielu } from "./xielu.ts";
@@ -111,6 +111,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   delta_net: lowerDeltaNet,
   wkv: lowerWkv,
   slice: lowerSlice,
+  concat: lowerConcat,
 };
 
 export type Instruction =
@@ -135,6 +136,7 @@ export type Instruction =
   | HeadScan
   | ChannelScan
   | Slice
+  | Concat
   | Quantize
   | Round
   | MatmulBlocks
@@ -173,6 +175,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     head_scan: headScan,
     channel_scan: channelScan,
     slice,
+    concat,
     quantize,
     round,
     matmul_blocks: matmulBlocks,

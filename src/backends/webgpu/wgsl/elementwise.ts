@@ -173,6 +173,29 @@ export function selectKernel({ x, out }: NodeOf<"select">, batch: BatchLayout): 
   });
 }
 
+export function concatKernel({ a, b, out, groups }: NodeOf<"concat">): Kernel {
+  const { cols } = out;
+  const [first, second] = [a.cols / groups, b.cols / groups];
+  return makeKernel({
+    name: `concat [${a.cols}, ${b.cols}]`,
+    bindings: [
+      { name: "a", type: "f32", source: { kind: "value", value: a } },
+      { name: "b", type: "f32", source: { kind: "value", value: b } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let part = group.y * ${groups}u + i / ${first + second}u;
+  let within = i % ${first + second}u;
+  let at = group.y * ${cols}u + i;
+  if (within < ${first}u) { result[at] = a[part * ${first}u + within]; }
+  else { result[at] = b[part * ${second}u + within - ${first}u]; }`,
+  });
+}
+
 export function sliceKernel({ x, out, groups, from }: NodeOf<"slice">): Kernel {
   const { cols } = out;
   const count = cols / groups;
