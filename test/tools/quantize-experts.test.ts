@@ -85,3 +85,19 @@ describeShared("what comes into the matrices of experts", "archs/qwen3moe.gguf",
     engine.dispose();
   });
 });
+
+describeShared("what comes into a fused tensor", "archs/phi3.gguf", () => {
+  test("has the tensor's name, once", async () => {
+    const engine = await loadArch("phi3", new ReferenceBackend());
+    const control = { aborted: false, breathe: async () => {}, now: () => 0 };
+    const sums = await sumInputs(engine, { tokens: [3, 40, 77], firstIsBos: false }, control);
+    const names = sums.map(({ name }) => name);
+    expect(names.filter((name) => name.startsWith("blk.0.attn_q"))).toEqual([
+      "blk.0.attn_qkv.weight",
+    ]);
+    expect(names.filter((name) => name.startsWith("blk.0.ffn_up"))).toEqual([
+      "blk.0.ffn_up.weight",
+    ]);
+    engine.dispose();
+  });
+});

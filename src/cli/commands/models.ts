@@ -85,7 +85,7 @@ function listArchitectures({ json }: ModelsFlags, { terminal, color }: CliContex
   const against = [...new Set(known.map(({ heldAgainst }) => heldAgainst))];
   const notes = [
     `${known.length} architectures (general.architecture of a GGUF file). Held against ${against.join("; ")}.`,
-    '"lantern inspect -m FILE" shows the architecture of a file.',
+    '"lantern inspect FILE" shows the architecture of a file.',
   ];
   terminal.out(`\n${color().out.dim(notes.join("\n"))}\n`);
 }
