@@ -30,13 +30,13 @@ export const gemma2: Arch<Gemma2Config> = {
   config(header) {
     const c = readConfig(header, "half", { window: "own" });
     const read = readerOf(header);
-    const freqBase = read.positiveOr("rope.freq_base", 10000);
+    const hasOwnBase = read.number("rope.freq_base_swa") !== undefined;
     // The 27B model, which has 46 layers, scales by the size that heads would have if they made up the embedding.
     const scaled = c.layers === 46 ? c.embed / c.heads : c.headDim;
     return {
       ...c,
       windows: read.windowsPerLayer(c.layers, 2, LIMITS.context, 4096),
-      windowRope: windowRope(read, c.rope, freqBase),
+      windowRope: hasOwnBase ? windowRope(read, c.rope, 10000) : c.rope,
       scale: 1 / Math.sqrt(scaled),
       softcap: read.positiveOr("attn_logit_softcapping", 50),
       logitSoftcap: read.positiveOr("final_logit_softcapping", 30),
