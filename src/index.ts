@@ -17,7 +17,7 @@ export {
   WorkerError,
 } from "./base/errors.ts";
 export { type HeldType, heldTypes } from "./dtypes/held-types.ts";
-export { defaultKvType, type KvType, kvTypes } from "./dtypes/kv-types.ts";
+export { defaultKvType, type KvType, type KvTypePair, kvTypes } from "./dtypes/kv-types.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";

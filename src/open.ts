@@ -13,8 +13,13 @@ import type {
 import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
 import type { OptionNames } from "./base/options.ts";
 import { heldTypesText, isHeldType } from "./dtypes/held-types.ts";
-import { defaultKvType, isKvType, kvTypesText } from "./dtypes/kv-types.ts";
-import { dtypeByName } from "./dtypes/table.ts";
+import {
+  defaultKvType,
+  isKvType,
+  isKvTypePair,
+  kvDTypeOf,
+  kvTypesText,
+} from "./dtypes/kv-types.ts";
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
 import { CoreTurns } from "./engine/core-turns.ts";
@@ -209,8 +214,8 @@ function checkMemoryOptions({ kvType, contextSize, weights }: InspectOptions): v
   if (weights !== undefined && !isHeldType(weights)) {
     throw wrongArgument("weights", weights, heldTypesText);
   }
-  if (kvType !== undefined && !isKvType(kvType)) {
-    throw wrongArgument("kvType", kvType, kvTypesText);
+  if (kvType !== undefined && !isKvType(kvType) && !isKvTypePair(kvType)) {
+    throw wrongArgument("kvType", kvType, `${kvTypesText}, or { k, v } with one of them each`);
   }
   if (contextSize !== undefined && !(Number.isSafeInteger(contextSize) && contextSize >= 1)) {
     throw wrongArgument("contextSize", contextSize, "an integer above 0");
@@ -280,7 +285,7 @@ function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection
       metadata: file.metadata,
       tensors: weights ? tensorsAsHalves(file, halfCandidates(file)) : file.tensors,
     });
-    const dtype = dtypeByName(kvType)!;
+    const dtype = kvDTypeOf(kvType);
     checkKvType(dtype, graph);
     return estimateMemory(graph, chooseContext(config, contextSize), dtype);
   } catch (error) {

@@ -5,7 +5,7 @@
 
 import type { MetadataPreview } from "../base/metadata.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
-import type { KvType } from "../dtypes/kv-types.ts";
+import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type { Chat, ChatMessage, ChatOptions, GenerateOptions, Generation } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
 import type { ProfileOptions, ProfileReport } from "./profile.ts";
@@ -41,8 +41,8 @@ export interface OpenOptions {
    * short). Generations that do not fit beside the running ones wait.
    */
   parallel?: number;
-  /** Type of the KV cache (default "f16"). */
-  kvType?: KvType;
+  /** Type of the KV cache (default "f16"): one for keys and values, or one each. */
+  kvType?: KvType | KvTypePair;
   /**
    * "f16": F32 and BF16 matrices are held as F16, as in a file that quantize() wrote as F16 (default: as in the file).
    * Those whose values F16 cannot hold keep their type; ModelInfo.heldAs names them, and a warning says so. The
@@ -140,7 +140,7 @@ export interface ModelInfo {
   weightBytes: number;
   /** Where the option `weights` was given: what it has changed. */
   heldAs?: HeldWeights;
-  /** The type of the KV cache: "f16". */
+  /** The type of the KV cache: "f16"; "q8_0/q4_0" where keys and values have different ones. */
   kvType: string;
   /** Bytes that a token adds to the KV cache while no window of a layer is full. */
   kvBytesPerToken: number;
@@ -332,7 +332,7 @@ export interface InspectOptions {
   /** Default: as trained, at most 4096. A context above the trained one is reduced to it, as by open(). */
   contextSize?: number | undefined;
   /** Default: f16. */
-  kvType?: KvType | undefined;
+  kvType?: KvType | KvTypePair | undefined;
   /** As the option of open(), for a model whose values F16 can hold: only open() reads them. */
   weights?: HeldType | undefined;
 }

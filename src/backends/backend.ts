@@ -5,7 +5,7 @@
 // and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
 import type { CallRecord } from "../base/call-table.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import { type KvDType, kvTypeName } from "../dtypes/kv-types.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
@@ -16,7 +16,7 @@ export type { Widened } from "../graph/reference-memory.ts";
 
 /** What a backend keeps of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
 export interface KvCacheOptions {
-  dtype: DType;
+  dtype: KvDType;
   /** Most blocks in a sequence's block table. */
   tableLength: number;
   /** Blocks of each group of KV states, by KvState.group. */
@@ -34,7 +34,7 @@ export interface GroupRoom {
 }
 
 /** The same number of blocks for all groups, held from the start. */
-export function evenRoom(blocks: number, dtype: DType, groups = 1): KvCacheOptions {
+export function evenRoom(blocks: number, dtype: KvDType, groups = 1): KvCacheOptions {
   const group = { blocks, held: blocks };
   return { dtype, tableLength: blocks, groups: Array.from({ length: groups }, () => group) };
 }
@@ -54,7 +54,7 @@ export function wholeRoom(kv: KvCacheOptions): KvCacheOptions {
 /** Whether both have the same layout. */
 export function isSameRoom(a: KvCacheOptions, b: KvCacheOptions): boolean {
   return (
-    a.dtype === b.dtype &&
+    kvTypeName(a.dtype) === kvTypeName(b.dtype) &&
     a.tableLength === b.tableLength &&
     (a.slots ?? 0) === (b.slots ?? 0) &&
     a.groups.length === b.groups.length &&

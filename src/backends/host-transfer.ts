@@ -1,7 +1,8 @@
 // State of sequences in and out of memory that the host sees: StateTransfer for the reference and the CPU backend, whose caches
 // differ in their strides only.
 
-import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import type { KvPair } from "../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { type Graph, recurrentStates } from "../graph/graph.ts";
 import type { ReferenceMemory, StoredKv } from "../graph/reference-memory.ts";
@@ -11,7 +12,7 @@ export function hostTransfer(
   graph: Graph,
   { kv, recurrent }: Pick<ReferenceMemory, "kv" | "recurrent">,
 ): StateTransfer {
-  const { dtype } = kv;
+  const { dtypes } = kv;
   const slots = recurrentStates(graph).map(({ floats: size }, i) => {
     const { floats, stride } = recurrent.filter((state) => state !== undefined)[i]!;
     return { floats, stride, size };
@@ -22,20 +23,18 @@ export function hostTransfer(
     readBlock(group, block, target) {
       let at = 0;
       for (const state of statesOf(group)) {
-        for (const { from, row, stride } of rowsOf(state, block, dtype)) {
-          for (let i = 0; i < KV_BLOCK_TOKENS; i++, at += row) {
-            target.set(from.subarray(i * stride, i * stride + row), at);
-          }
+        for (const { from, bytes } of rowsOf(state, block, dtypes)) {
+          target.set(from.subarray(0, bytes), at);
+          at += bytes;
         }
       }
     },
     writeBlock(group, block, source) {
       let at = 0;
       for (const state of statesOf(group)) {
-        for (const { from: to, row, stride } of rowsOf(state, block, dtype)) {
-          for (let i = 0; i < KV_BLOCK_TOKENS; i++, at += row) {
-            to.set(source.subarray(at, at + row), i * stride);
-          }
+        for (const { from: to, bytes } of rowsOf(state, block, dtypes)) {
+          to.set(source.subarray(at, at + bytes));
+          at += bytes;
         }
       }
     },
@@ -56,12 +55,11 @@ export function hostTransfer(
   };
 }
 
-/** Keys, then values, of a layer in a block: where they begin, bytes of a row, bytes to the next one. */
-function rowsOf(state: StoredKv, block: number, dtype: DType) {
-  const { keys, values, keyStride, valueStride, kCols, vCols, rowBytes } = state;
-  const part = (bytes: Uint8Array, blockStride: number, cols: number) => {
-    const row = bytesFor(dtype, cols);
-    return { from: bytes.subarray(block * blockStride), row, stride: rowBytes ?? row };
-  };
-  return [part(keys, keyStride, kCols), part(values, valueStride, vCols)];
+/** Keys, then values, of a layer in a block: where they begin, and their bytes. */
+function rowsOf(state: StoredKv, block: number, { k, v }: KvPair) {
+  const { keys, values, keyStride, valueStride, kCols, vCols } = state;
+  return [
+    { from: keys.subarray(block * keyStride), bytes: KV_BLOCK_TOKENS * bytesFor(k, kCols) },
+    { from: values.subarray(block * valueStride), bytes: KV_BLOCK_TOKENS * bytesFor(v, vCols) },
+  ];
 }

@@ -43,6 +43,8 @@ export interface ModelFlags extends CpuFlags {
   explain?: boolean;
   tuneFile?: string;
   cacheType?: KvType;
+  cacheTypeK?: KvType;
+  cacheTypeV?: KvType;
   weights?: HeldType;
   template?: string;
   /** --parallel, if a command has it. */
@@ -59,6 +61,8 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
   "-Cr": "--cpu-range",
+  "-ctk": "--cache-type-k",
+  "-ctv": "--cache-type-v",
 });
 
 /** The arguments with one name per flag. */
@@ -154,14 +158,40 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .addOption(gpuLayersOption())
     .addOption(gpuForOption())
     .addOption(exactOption())
-    .option("--explain", "show which kernels compute each part of the model, and why")
-    .addOption(cacheTypeOption().default(cacheType))
-    .addOption(weightsOption());
-  return addCpuFlags(command);
+    .option("--explain", "show which kernels compute each part of the model, and why");
+  return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
 
-export function cacheTypeOption(): Option {
-  return new Option("--cache-type <type>", "type of the KV cache").choices([...kvTypes]);
+/** --cache-type, --cache-type-k, --cache-type-v */
+export function addCacheTypeFlags(command: Command, cacheType?: KvType): Command {
+  const option = (flag: string, help: string) =>
+    new Option(`${flag} <type>`, help).choices([...kvTypes]);
+  const both = option("--cache-type", "type of the KV cache");
+  return command
+    .addOption(cacheType === undefined ? both : both.default(cacheType))
+    .addOption(option("--cache-type-k", "type of its keys, if another than of values (also: -ctk)"))
+    .addOption(option("--cache-type-v", "type of its values (also: -ctv)"));
+}
+
+type CacheTypeFlags = Pick<ModelFlags, "cacheType" | "cacheTypeK" | "cacheTypeV">;
+
+/** These of a command's flags. */
+export function cacheTypes({ cacheType, cacheTypeK, cacheTypeV }: CacheTypeFlags): CacheTypeFlags {
+  return {
+    ...(cacheType && { cacheType }),
+    ...(cacheTypeK && { cacheTypeK }),
+    ...(cacheTypeV && { cacheTypeV }),
+  };
+}
+
+/** What these flags say; undefined: nothing. */
+export function kvTypeOf({
+  cacheType,
+  cacheTypeK = cacheType,
+  cacheTypeV = cacheType,
+}: CacheTypeFlags): OpenOptions["kvType"] {
+  if (cacheTypeK === cacheTypeV) return cacheTypeK;
+  return { k: cacheTypeK ?? defaultKvType, v: cacheTypeV ?? defaultKvType };
 }
 
 /** --weights */
@@ -174,6 +204,7 @@ export function weightsOption(): Option {
 
 export function openOptions(flags: ModelFlags): OpenOptions {
   const binding = cpuBinding(flags);
+  const kvType = kvTypeOf(flags);
   return {
     ...(binding && { binding }),
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
@@ -185,7 +216,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...(flags.exact && { exact: true }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
-    ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(kvType !== undefined && { kvType }),
     ...(flags.weights && { weights: flags.weights }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

@@ -7,7 +7,7 @@ import { inspect, MemoryError, type Model, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
 import { modelHelp } from "./flag-help.ts";
 import { onceFlag, repeatedFlag } from "./flag-values.ts";
-import type { ModelFlags } from "./flags.ts";
+import { kvTypeOf, type ModelFlags } from "./flags.ts";
 import { locateModel, openModel } from "./load-model.ts";
 import { bytesText } from "./text.ts";
 
@@ -184,16 +184,18 @@ export async function closeServed(opened: Readonly<Record<string, Model>>): Prom
  */
 async function checkMemoryOfAll(
   models: readonly WantedModel[],
-  { ctxSize, cacheType, weights, backend, gpuLayers }: ModelFlags,
+  flags: ModelFlags,
   { downloads }: CliContext,
 ): Promise<void> {
+  const { ctxSize, weights, backend, gpuLayers } = flags;
+  const kvType = kvTypeOf(flags);
   const isOnCpu = (backend === undefined || backend === "cpu") && !gpuLayers;
   if (models.length < 2 || !isOnCpu) return;
   const needs = await Promise.all(
     models.map(async ({ id, location }) => {
       const { memory } = await inspect(location, {
         ...(ctxSize !== undefined && { contextSize: ctxSize }),
-        ...(cacheType !== undefined && { kvType: cacheType }),
+        ...(kvType !== undefined && { kvType }),
         weights,
       });
       return { id, bytes: memory?.totalBytes ?? 0 }; // a file without a model is refused when it is opened

@@ -52,6 +52,18 @@ export interface DType {
   ): void;
 
   /**
+   * Where `quantize` searches for scales, but ggml does not while a model runs (quantize_row_*_ref): that quantizer, for the
+   * KV cache.
+   */
+  quantizeRow?(
+    src: Float32Array,
+    srcOffset: number,
+    dst: Uint8Array,
+    dstOffset: number,
+    blocks: number,
+  ): void;
+
+  /**
    * Where llama.cpp quantizes to this type only with an importance matrix: everywhere ("always": the quantizer throws without
    * one), or for matrices of layers.
    */

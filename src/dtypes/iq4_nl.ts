@@ -2,7 +2,7 @@
 //
 //   block, 18 bytes: scale f16 | 16 bytes of nibbles as in q4_0
 //   value = scale * nonlinearValues[q]
-// The quantizer is ggml's quantize_iq4_nl, which writes its files and searches, not quantize_row_iq4_nl_ref.
+// quantize() is ggml's quantize_iq4_nl, which writes its files and searches; quantizeRow() is quantize_row_iq4_nl_ref.
 
 import { f16ToF32 } from "../base/half.ts";
 import { halfAt, nibblesAt } from "./block.ts";
@@ -10,7 +10,12 @@ import { plainSearch, searchedElems } from "./block-search.ts";
 import { packNibbles } from "./blocks-of-32.ts";
 import type { DType } from "./dtype.ts";
 import { reciprocalOrZero, storeF16, weighBlock } from "./float32-math.ts";
-import { nearestNonlinear, nonlinearCodebook, nonlinearValues } from "./nonlinear-codebook.ts";
+import {
+  fitNonlinearOnce,
+  nearestNonlinear,
+  nonlinearCodebook,
+  nonlinearValues,
+} from "./nonlinear-codebook.ts";
 import { newFits } from "./scale-search.ts";
 
 const f = Math.fround;
@@ -68,6 +73,14 @@ export const iq4_nl: DType = {
         storeF16(dst, to, scale);
         packNibbles(quants, 0, dst, to + 2);
       }
+    }
+  },
+
+  quantizeRow(src, srcOffset, dst, dstOffset, blocks) {
+    for (let block = 0; block < blocks; block++) {
+      const to = dstOffset + 18 * block;
+      storeF16(dst, to, fitNonlinearOnce(src, srcOffset + 32 * block, quants));
+      packNibbles(quants, 0, dst, to + 2);
     }
   },
 };

@@ -80,3 +80,28 @@ export function fitNonlinear(
   }
   return scale;
 }
+
+/**
+ * Maps the largest of 32 values to -127, sets their quants, and returns the scale with the least error for these quants,
+ * weighted by the values' squares.
+ */
+export function fitNonlinearOnce(x: Float32Array, at: number, quants: Uint8Array): number {
+  const largest = largestMagnitude(x, at, 32);
+  if (Math.abs(largest) < zeroBlock) {
+    quants.fill(0);
+    return 0;
+  }
+  const inverse = f(1 / f(largest / -127));
+  let sumQX = 0;
+  let sumQQ = 0;
+  for (let i = 0; i < 32; i++) {
+    const value = x[at + i]!;
+    const quant = nearestNonlinear(f(inverse * value));
+    quants[i] = quant;
+    const q = nonlinearValues[quant]!;
+    const weighted = f(f(value * value) * q);
+    sumQX = f(sumQX + f(weighted * value));
+    sumQQ = f(sumQQ + f(weighted * q));
+  }
+  return sumQQ > 0 ? f(sumQX / sumQQ) : 0;
+}

@@ -15,7 +15,7 @@ import type {
 import type { Backend, KvCacheOptions, LayerPlace, Widened } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { weightBytes } from "../graph/cost.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
@@ -49,7 +49,7 @@ import { StateRoom } from "./state/state-room.ts";
 
 export interface EngineOptions {
   contextSize: number | undefined;
-  kvType: DType;
+  kvType: KvDType;
   /** Memory that is available; undefined where it is not known. */
   availableBytes?: number | undefined;
   /** Contexts that the KV cache should hold; fewer if memory is short. Default 1. */
@@ -57,7 +57,7 @@ export interface EngineOptions {
   /** For tests: the size of the KV cache in tokens, instead of contexts. */
   cacheTokens?: number | undefined;
   /** Prompt tokens in a batch while others decode; undefined: a default. */
-  promptChunk?: ((graph: Graph, kvType: DType) => number | undefined) | undefined;
+  promptChunk?: ((graph: Graph, kvType: KvDType) => number | undefined) | undefined;
   /** Records where the engine's time goes; undefined: not recorded. */
   laps?: Laps | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
@@ -105,7 +105,7 @@ export class Engine {
   /** The stopwatch of a profile; undefined if profiling is off. */
   readonly laps: Laps | undefined;
   readonly graph: Graph;
-  readonly kvType: DType;
+  readonly kvType: KvDType;
   /** The graph's parts: two if two backends compute it. */
   readonly parts: readonly PhaseModel[];
   readonly #backend: Backend;

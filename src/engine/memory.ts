@@ -5,8 +5,8 @@ import type { MemoryEstimate } from "../api/api.ts";
 import type { MemoryNeed } from "../backends/backend.ts";
 import { MemoryError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import type { DType } from "../dtypes/dtype.ts";
-import { isKvType, kvTypesText } from "../dtypes/kv-types.ts";
+import { bitsPerWeight, type DType } from "../dtypes/dtype.ts";
+import { isKvType, type KvDType, kvPair, kvTypeName, kvTypesText } from "../dtypes/kv-types.ts";
 import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
 import { type Graph, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
@@ -17,6 +17,9 @@ import { stateSize } from "./state/state-kinds.ts";
 
 /** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
+
+/** Of the smallest types of a KV cache, per value. */
+const SMALLEST_KV_BITS = 4.5;
 
 /** Smaller contexts are never suggested. */
 const SMALLEST_CONTEXT = 128;
@@ -32,11 +35,11 @@ export function chooseContext(
 }
 
 /** The bytes of one context as a function of its tokens, for batches of the usual size. */
-export function sequenceState(graph: Graph, kvType: DType): StateSize {
+export function sequenceState(graph: Graph, kvType: KvDType): StateSize {
   return stateSize(graph, BATCH_LIMITS, kvType);
 }
 
-export function estimateMemory(graph: Graph, contextSize: number, kvType: DType): MemoryEstimate {
+export function estimateMemory(graph: Graph, contextSize: number, kvType: KvDType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const kvBytes = stateBytes(sequenceState(graph, kvType), contextSize);
   const activationBytes = planBytes(makePlan(graph, BATCH_LIMITS));
@@ -50,15 +53,29 @@ export function estimateMemory(graph: Graph, contextSize: number, kvType: DType)
   };
 }
 
-export function checkKvType(dtype: DType, graph: Graph): void {
+export function checkKvType(kvType: KvDType, graph: Graph): void {
+  const { k, v } = kvPair(kvType);
+  const states = kvStates(graph);
+  checkRows(
+    k,
+    "keys",
+    states.map(({ kCols }) => kCols),
+  );
+  checkRows(
+    v,
+    "values",
+    states.map(({ vCols }) => vCols),
+  );
+}
+
+function checkRows(dtype: DType, what: "keys" | "values", cols: readonly number[]): void {
   if (!isKvType(dtype.name)) {
     throw new UsageError(`kvType: got "${dtype.name}", expected ${kvTypesText}`);
   }
-  const cols = kvStates(graph).flatMap(({ kCols, vCols }) => [kCols, vCols]);
   const uneven = cols.find((count) => count % dtype.blockElems !== 0);
   if (uneven !== undefined) {
     throw new UsageError(
-      `kvType: ${dtype.name} needs multiples of ${dtype.blockElems} values, but this model's keys have ${uneven}. Use f16 or f32`,
+      `kvType: ${dtype.name} needs multiples of ${dtype.blockElems} values, but this model's ${what} have ${uneven}. Use f16 or f32`,
     );
   }
 }
@@ -68,7 +85,7 @@ export interface MemoryFacts {
   model: string;
   backend: string;
   contextSize: number;
-  kvType: DType;
+  kvType: KvDType;
   /** Bytes of one context. */
   state: StateSize;
   /** undefined where it is not known. */
@@ -101,7 +118,7 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
       : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
   throw new MemoryError(
-    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${facts.kvType.name}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
+    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${kvTypeName(facts.kvType)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
   );
 }
 
@@ -115,8 +132,9 @@ function advice(
   const times = kvBytes / stateBytes(facts.state, facts.contextSize);
   const fitting = tokensThatFit(room / times, 0, facts.state) ?? 0;
   if (fitting >= SMALLEST_CONTEXT) {
-    const cacheType =
-      facts.kvType.blockElems > 1 ? "" : ", or a smaller type of the KV cache (kvType)";
+    const { k, v } = kvPair(facts.kvType);
+    const isSmallest = [k, v].every((type) => bitsPerWeight(type) <= SMALLEST_KV_BITS);
+    const cacheType = isSmallest ? "" : ", or a smaller type of the KV cache (kvType)";
     return `Use a contextSize of at most ${fitting}${cacheType}`;
   }
   return "Use the model in a smaller type, or a smaller model";

@@ -2,6 +2,7 @@
 
 import type { ModelInfo } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
+import { kvTypeName } from "../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
 import { type Graph, layerCount } from "../graph/graph.ts";
@@ -34,7 +35,7 @@ export function describeModel(
       .reduce((sum, weight) => sum + weightElements(weight), 0),
     weightType: byBytes[0]![0],
     weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
-    kvType: kv.dtype.name,
+    kvType: kvTypeName(kv.dtype),
     kvBytesPerToken: kvTokenBytes(graph, kv.dtype),
     stateBytes: cacheBytes(stateKinds(graph, limits), kv),
     contextSize,

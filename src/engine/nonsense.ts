@@ -7,6 +7,7 @@
 import type { Tap, Widened } from "../backends/backend.ts";
 import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { type GraphNode, type Value, weightsOf } from "../graph/graph.ts";
 import type { Engine } from "./engine.ts";
@@ -115,19 +116,20 @@ function search({ graph, kvType }: Engine): { tap: Tap; found(): Reason | undefi
 }
 
 /** For each value, the types it is rounded to before it is used. */
-function roundingsOf(nodes: readonly GraphNode[], kvType: DType): Map<number, Set<DType>> {
+function roundingsOf(nodes: readonly GraphNode[], kvType: KvDType): Map<number, Set<DType>> {
   const found = new Map<number, Set<DType>>();
   const note = ({ id }: Value, dtype: DType | undefined) => {
     if (!dtype) return;
     if (!found.has(id)) found.set(id, new Set());
     found.get(id)!.add(dtype);
   };
+  const { k, v } = kvPair(kvType);
   for (const node of nodes) {
     if (node.op === "matmul" || node.op === "matmul_id")
       note(node.x, dtypeByName(node.weight.dtype.activation));
     if (node.op === "kv_write") {
-      note(node.k, kvType);
-      note(node.v, kvType);
+      note(node.k, k);
+      note(node.v, v);
     }
   }
   return found;

@@ -34,6 +34,7 @@ import {
   WorkerError,
 } from "../base/errors.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
+import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
 import type { CorePlace } from "./core-turns.ts";
@@ -49,7 +50,7 @@ export type Prompt =
 export interface OpenRequest {
   spec: SourceSpec;
   contextSize: number | undefined;
-  kvType: string;
+  kvType: KvType | KvTypePair;
   weights?: HeldType | undefined;
   threads: number | undefined;
   binding?: CpuBinding | undefined;

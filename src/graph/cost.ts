@@ -6,6 +6,7 @@
 // per batch, values once when read and once when written.
 
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { KV_BLOCK_TOKENS } from "./batch.ts";
 import {
@@ -27,7 +28,7 @@ export interface BatchSize {
   /** Cached tokens that a token attends to, itself included, averaged over the batch's tokens. */
   context: number;
   /** Type of the KV cache. */
-  kv: DType;
+  kv: KvDType;
 }
 
 export interface Cost {
@@ -80,22 +81,21 @@ const rules: { [K in OpKind]: CostRule<K> } = {
   kv_write: (n, s) => ({
     ...noOps,
     weightBytes: 0,
-    kvBytes: s.tokens * (bytesFor(s.kv, n.k.cols) + bytesFor(s.kv, n.v.cols)),
+    kvBytes: s.tokens * kvRowBytes(n.k.cols, n.v.cols, s.kv),
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
   attention: (n, s) => {
     const context = Math.min(s.context, n.window ?? s.context);
     const pairs = s.tokens * context * n.heads;
+    const { k, v } = kvPair(s.kv);
     return {
       // Matmuls of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
-      ...opsOf(
-        s.kv,
-        pairs * 2 * (n.headDim + n.vHeadDim),
-        pairs * ((n.softcap ? 6 : 3) + (n.alibi ? 2 : 0)),
+      ...sumOfOps(
+        opsOf(k, pairs * 2 * n.headDim, pairs * ((n.softcap ? 6 : 3) + (n.alibi ? 2 : 0))),
+        opsOf(v, pairs * 2 * n.vHeadDim, 0),
       ),
       weightBytes: (n.sinks ? weightBytes(n.sinks) : 0) + (n.alibi ? weightBytes(n.alibi) : 0),
-      kvBytes:
-        context * (bytesFor(s.kv, n.kvHeads * n.headDim) + bytesFor(s.kv, n.kvHeads * n.vHeadDim)),
+      kvBytes: context * kvRowBytes(n.kvHeads * n.headDim, n.kvHeads * n.vHeadDim, s.kv),
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
     };
   },
@@ -183,17 +183,22 @@ export function distinctExperts(experts: number, used: number, tokens: number): 
 }
 
 /** Bytes of a token's keys and values in all layers. */
-export function kvTokenBytes(graph: Graph, kv: DType): number {
+export function kvTokenBytes(graph: Graph, kv: KvDType): number {
   return kvStates(graph).reduce((sum, state) => sum + kvStateBytes(state, kv), 0);
 }
 
 /** Bytes of a token's keys and values in one layer. */
-export function kvStateBytes({ kCols, vCols }: KvState, kv: DType): number {
-  return bytesFor(kv, kCols) + bytesFor(kv, vCols);
+export function kvStateBytes({ kCols, vCols }: KvState, kv: KvDType): number {
+  return kvRowBytes(kCols, vCols, kv);
+}
+
+function kvRowBytes(kCols: number, vCols: number, kv: KvDType): number {
+  const { k, v } = kvPair(kv);
+  return bytesFor(k, kCols) + bytesFor(v, vCols);
 }
 
 /** Of a block of the cache, in all layers of a group. */
-export function kvBlockBytes(graph: Graph, group: number, kv: DType): number {
+export function kvBlockBytes(graph: Graph, group: number, kv: KvDType): number {
   const states = kvStates(graph).filter((state) => state.group === group);
   return states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, kv), 0);
 }
@@ -270,5 +275,13 @@ function elementwise(
       (sum, input) => sum + valueBytes(input, batch),
       valueBytes(out, batch),
     ),
+  };
+}
+
+function sumOfOps(a: Ops, b: Ops): Ops {
+  return {
+    floatOps: a.floatOps + b.floatOps,
+    halfOps: a.halfOps + b.halfOps,
+    int8Ops: a.int8Ops + b.int8Ops,
   };
 }

@@ -1,6 +1,7 @@
 // The ops of the graph that use the KV cache, in plain TypeScript (reference.ts has the others): kv_write and attention.
 
 import { bytesFor } from "../dtypes/dtype.ts";
+import { kvQuantizer } from "../dtypes/kv-types.ts";
 import { attendedFrom, attendedTo } from "./attended.ts";
 import { type Batch, KV_BLOCK_TOKENS, tableOf } from "./batch.ts";
 import type { NodeOf } from "./graph.ts";
@@ -10,20 +11,21 @@ import { softmaxInPlace } from "./route.ts";
 const f32 = Math.fround;
 
 export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: ReferenceMemory): void {
-  const { dtype } = memory.kv;
+  const { k: kType, v: vType } = memory.kv.dtypes;
   const stored = memory.kv.states[node.state]!;
   const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
-  const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
-  const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
+  const keyBytes = bytesFor(kType, kCols);
+  const valueBytes = bytesFor(vType, vCols);
+  const [quantizeKey, quantizeValue] = [kvQuantizer(kType), kvQuantizer(vType)];
   const k = memory.value(node.k);
   const v = memory.value(node.v);
   for (let t = 0; t < batch.tokenCount; t++) {
     const position = batch.positions[t]!;
     const table = tableOf(batch.sequences[t]!, stored.group);
     const keyAt = kvByte(table, position, keyStride, keyBytes);
-    dtype.quantize!(k, t * kCols, keys, keyAt, kCols / dtype.blockElems);
+    quantizeKey(k, t * kCols, keys, keyAt, kCols / kType.blockElems);
     const valueAt = kvByte(table, position, valueStride, valueBytes);
-    dtype.quantize!(v, t * vCols, values, valueAt, vCols / dtype.blockElems);
+    quantizeValue(v, t * vCols, values, valueAt, vCols / vType.blockElems);
   }
 }
 
@@ -65,17 +67,17 @@ function loadContext(
   length: number,
   memory: ReferenceMemory,
 ): void {
-  const { dtype } = memory.kv;
+  const { k: kType, v: vType } = memory.kv.dtypes;
   const stored = memory.kv.states[node.state]!;
   const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
-  const { rowBytes: keyBytes = bytesFor(dtype, kCols) } = stored;
-  const { rowBytes: valueBytes = bytesFor(dtype, vCols) } = stored;
+  const keyBytes = bytesFor(kType, kCols);
+  const valueBytes = bytesFor(vType, vCols);
   const table = tableOf(batch.sequences[t]!, stored.group);
   for (let position = attendedFrom(node, batch.positions[t]!); position < length; position++) {
     const keyAt = kvByte(table, position, keyStride, keyBytes);
-    dtype.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / dtype.blockElems);
+    kType.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / kType.blockElems);
     const valueAt = kvByte(table, position, valueStride, valueBytes);
-    dtype.dequantize(values, valueAt, memory.values, position * vCols, vCols / dtype.blockElems);
+    vType.dequantize(values, valueAt, memory.values, position * vCols, vCols / vType.blockElems);
   }
 }
 

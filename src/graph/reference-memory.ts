@@ -3,6 +3,7 @@
 
 import { ModelError } from "../base/errors.ts";
 import type { DType } from "../dtypes/dtype.ts";
+import type { KvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { Batch } from "./batch.ts";
 import type { Graph, Value, Weight } from "./graph.ts";
@@ -48,12 +49,12 @@ export interface Widened {
 
 /** The KV cache, in blocks of 32 tokens. */
 export interface KvStore {
-  readonly dtype: DType;
+  readonly dtypes: KvPair;
   /** By index in Graph.states; undefined: that state is no KvState. */
   readonly states: readonly (StoredKv | undefined)[];
 }
 
-/** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtype. */
+/** Keys and values of one layer, [block][32][cols] each, encoded as KvStore.dtypes. */
 export interface StoredKv {
   /** The group of its block table (KvState.group). */
   readonly group: number;
@@ -61,8 +62,6 @@ export interface StoredKv {
   readonly vCols: number;
   readonly keys: Uint8Array;
   readonly values: Uint8Array;
-  /** Bytes from a row to the next, where rows are padded. */
-  readonly rowBytes?: number;
   /** Bytes from a block to the next: those of 32 rows, or more where other layers are in between. */
   readonly keyStride: number;
   readonly valueStride: number;

@@ -3,7 +3,7 @@
 // weights have their real types.
 
 import { UsageError } from "../base/errors.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
 import { type Cost, graphCost, nodeCost, weightBytes } from "../graph/cost.ts";
 import type { Graph } from "../graph/graph.ts";
 import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
@@ -92,7 +92,7 @@ function checkBits(what: keyof BitWidths, bits: number): void {
  * The cost of a loaded model. A cost is the sum of a fixed part and parts proportional to tokens, outputs and context;
  * batches that differ in one of these separate the parts.
  */
-export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): ModelCost {
+export function graphModelCost(graph: Graph, kv: KvDType, storedBytes: number): ModelCost {
   const batch = (tokens: number, outputs: number, context: number): Cost =>
     graphCost(graph, { tokens, outputs, context, kv });
   const fixed = batch(0, 0, 0);
@@ -115,7 +115,7 @@ export function graphModelCost(graph: Graph, kv: DType, storedBytes: number): Mo
 }
 
 /** The cost of an attended token: first in layers without a window, then for each window. */
-function attentionCosts({ nodes }: Graph, kv: DType): WindowCost[] {
+function attentionCosts({ nodes }: Graph, kv: KvDType): WindowCost[] {
   const costs = new Map<number, WindowCost>();
   const none = { kvBytes: 0, pair: noOps };
   costs.set(Number.POSITIVE_INFINITY, { window: Number.POSITIVE_INFINITY, ...none });

@@ -5,7 +5,7 @@
 // its limit are the same numbers everywhere. Weights count with the bytes of their file, however a backend packs them.
 // Activations do not count: they are small and stay in caches. Everything is computed once per phase.
 
-import type { DType } from "../dtypes/dtype.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
 import type { Graph } from "../graph/graph.ts";
 import { decodeTotalWork } from "./decode.ts";
 import type { Device } from "./device.ts";
@@ -16,7 +16,7 @@ import { limitOf, noOps, type Work } from "./roofline.ts";
 /** A graph with the type of its KV cache. */
 export interface PhaseModel {
   readonly graph: Graph;
-  readonly kvType: DType;
+  readonly kvType: KvDType;
 }
 
 /** Prefill of `tokens` tokens after `cached` ones, up to the logits of the last: weights and cache are read once. */

@@ -12,7 +12,7 @@ import type {
   ProfiledPart,
   RecordedBatches,
 } from "../backends/backend.ts";
-import type { DType } from "../dtypes/dtype.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
 import { nodeCost } from "../graph/cost.ts";
 import type { GraphNode } from "../graph/graph.ts";
 import type { Device } from "../limits/device.ts";
@@ -23,7 +23,7 @@ import type { LapKind, Laps } from "./laps.ts";
 
 export interface ProfileInput {
   readonly threads: number;
-  readonly kvType: DType;
+  readonly kvType: KvDType;
   readonly laps: Laps;
   /** undefined: the backend records nothing, so a batch is not broken down. */
   readonly recorded: BackendProfile | undefined;
@@ -183,7 +183,7 @@ function hasRows({ rows }: ProfiledPart, size: RecordedBatches): boolean {
 }
 
 /** The bytes and operations of one batch of this size. Values between ops stay in caches and are not counted. */
-function workOf(nodes: readonly GraphNode[], size: RecordedBatches, kv: DType): Work {
+function workOf(nodes: readonly GraphNode[], size: RecordedBatches, kv: KvDType): Work {
   const work = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
   for (const node of nodes) {
     const cost = nodeCost(node, { ...size, kv });

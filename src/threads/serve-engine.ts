@@ -5,8 +5,7 @@ import type { Backend, WeightFiles } from "../backends/backend.ts";
 import type { BackendRequest } from "../backends/table.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import { kvTypesText } from "../dtypes/kv-types.ts";
-import { dtypeByName } from "../dtypes/table.ts";
+import { kvDTypeOf } from "../dtypes/kv-types.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
@@ -39,8 +38,7 @@ export function serve(port: EnginePort, spares: SpareThreads): void {
 }
 
 async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads): Promise<Engine> {
-  const kvType = dtypeByName(request.kvType);
-  if (!kvType) throw new UsageError(`kvType: got "${request.kvType}", expected ${kvTypesText}`);
+  const kvType = kvDTypeOf(request.kvType);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume(startMs(request));
   laps?.lap("load", "start");

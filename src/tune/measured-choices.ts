@@ -4,7 +4,8 @@
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import { type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
-import { bytesFor, type DType } from "../dtypes/dtype.ts";
+import { bytesFor } from "../dtypes/dtype.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { EngineOptions } from "../engine/engine.ts";
 import type { ModelFile } from "../formats/model-file.ts";
@@ -108,7 +109,7 @@ async function gpuTuning(
 export async function measuredSides(
   platform: Platform,
   file: Pick<ModelFile, "tensors" | "metadata">,
-  kvType: DType,
+  kvType: KvDType,
   { threads, native, given }: SidesOptions,
   facts: GpuFacts,
   promptTokens: number,

@@ -15,6 +15,7 @@ import { nativeTargets } from "../../src/kernels/target.ts";
 import { opCases } from "../conformance/op-cases.ts";
 import { type Batches, type CaseModel, runCase } from "../conformance/run-case.ts";
 import { modelOf, opModel } from "../conformance/table.ts";
+import { leftOut } from "../support/exhaustive.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 import { nativeHere } from "../support/native.ts";
@@ -84,6 +85,8 @@ function opModels(gpu: WebGpuBackend, ops: readonly OpKind[], columns: number[])
   );
 }
 
+const moreTypes = ["bf16", "q4_1", "q5_0", "q8_0/q4_0", "q5_1/f16"];
+
 /** Heads of 32 values, which every cache has whole blocks for. */
 function attentionModels(): readonly CaseModel[] {
   const own = opCases.attention.filter(({ name }) => !/sinks|all options/.test(name));
@@ -91,7 +94,8 @@ function attentionModels(): readonly CaseModel[] {
     "attention",
     own.slice(0, 4).map((each) => ({ ...each, columns: [128] })),
   );
-  return ["f16", "q8_0"].map((kvType) => ({ ...model, kvType }));
+  const types = ["f16", "q8_0", "q4_0", "q5_1", ...(leftOut ? [] : moreTypes)];
+  return types.map((kvType) => ({ ...model, kvType }));
 }
 
 /** Sums of several vectors and the rest of one, other caches, and all ops together. */
@@ -126,6 +130,7 @@ describeGpu("exact", () => {
       const models = [
         ...opModels(gpu(), processor.name.includes("interpreted") ? laneOps : allOps, [64]),
         ...(nativeHere.some(({ name }) => name === processor.name) ? wholeModels(gpu()) : []),
+        ...(leftOut ? [] : attentionModels()),
       ];
       for (const model of models) expect(await otherBits(model, processor, gpu())).toEqual([]);
       device.dispose();

@@ -14,6 +14,7 @@ import type { Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
+import { kvOf } from "../support/kv.ts";
 import { letterTokenizer, tinyModel } from "../support/tiny-engine.ts";
 import { load } from "./tiny-backend.ts";
 
@@ -27,20 +28,20 @@ const backends: [string, () => Backend][] = [
 ];
 
 describe.each(backends)("%s", (_, create) => {
-  test("measure() says what prepare() and the uploads take", async () => {
+  test.each(["f16", "q4_0", "q8_0/q5_1"])("measure() says what is taken: %s", async (kvType) => {
     const backend = create();
     const { graph } = buildModel(tinyModel());
-    const kv = evenRoom(4, f16);
+    const kv = evenRoom(4, kvOf(kvType));
     const {
       limitBytes,
       limitReason: _,
       ...need
     } = backend.measure(makePlan(graph, { maxTokens: 12, maxOutputs: 12 }), kv);
-    await load(backend);
+    await load(backend, { kvType });
     expect(need).toEqual(backend.memory());
     const inFile = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
     expect(need.weightBytes).toBeGreaterThanOrEqual(inFile);
-    expect(need.kvBytes).toBe(4 * 32 * kvTokenBytes(graph, f16));
+    expect(need.kvBytes).toBe(4 * 32 * kvTokenBytes(graph, kv.dtype));
     expect(limitBytes).toBeGreaterThanOrEqual(4 * GIB);
     backend.dispose();
   });
@@ -74,6 +75,14 @@ describe("the message", () => {
     expect(() => checkMemory(need, { ...facts, availableBytes: 4.25 * GIB })).toThrow(
       "m does not fit: it needs 5.25 GiB (weights 3.00 GiB, KV cache 2.00 GiB for 4096 tokens of f16, working memory 0.25 GiB), but this machine has 4.25 GiB free. Use a contextSize of at most 2048, or a smaller type of the KV cache (kvType)",
     );
+  });
+  test("names both types, and advises a smaller one where there is one", () => {
+    const messageOf = (kvType: string) => () =>
+      checkMemory(need, { ...facts, kvType: kvOf(kvType), availableBytes: 4.25 * GIB });
+    expect(messageOf("q8_0/q4_0")).toThrow(
+      /for 4096 tokens of q8_0\/q4_0, .* Use a contextSize of at most 2048, or a smaller type/,
+    );
+    expect(messageOf("q4_0")).toThrow(/for 4096 tokens of q4_0, .* of at most 2048$/);
   });
   test("what does not grow with the context is no part of the advice", () => {
     const [kv] = state.kv;

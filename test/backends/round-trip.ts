@@ -2,11 +2,14 @@
 
 import { expect } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
-import { dtypeByName } from "../../src/dtypes/table.ts";
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { kvPair } from "../../src/dtypes/kv-types.ts";
+import { KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
 import { kvBlockBytes, slotFloats } from "../../src/graph/cost.ts";
 import { kvGroups } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
+import { kvOf } from "../support/kv.ts";
 import { mixedName } from "../support/mixed-arch.ts";
 import { Random } from "../support/random.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
@@ -17,16 +20,22 @@ const [blocks, slots] = [6, 4];
 
 /** Values that every type of cache can hold: quantized here, whatever their bits. */
 function someBlock(random: Random, group: number, type: string): Uint8Array {
-  const dtype = dtypeByName(type)!;
-  const bytes = new Uint8Array(kvBlockBytes(graph, group, dtype));
-  const elements = (bytes.length / dtype.blockBytes) * dtype.blockElems;
-  const values = Float32Array.from({ length: elements }, () => random.normal());
-  dtype.quantize!(values, 0, bytes, 0, bytes.length / dtype.blockBytes);
+  const { k, v } = kvPair(kvOf(type));
+  const bytes = new Uint8Array(kvBlockBytes(graph, group, { k, v }));
+  let at = 0;
+  for (const { kCols, vCols } of kvGroups(graph)[group]!.states) {
+    for (const [dtype, cols] of [[k, kCols] as const, [v, vCols] as const]) {
+      const elements = KV_BLOCK_TOKENS * cols;
+      const values = Float32Array.from({ length: elements }, () => random.normal());
+      dtype.quantize!(values, 0, bytes, at, elements / dtype.blockElems);
+      at += bytesFor(dtype, elements);
+    }
+  }
   return bytes;
 }
 
 export async function expectRoundTrip(backend: Backend, type: string): Promise<void> {
-  const room = evenRoom(blocks, dtypeByName(type)!, kvGroups(graph).length);
+  const room = evenRoom(blocks, kvOf(type), kvGroups(graph).length);
   await backend.prepare(plan, { ...room, slots });
   const transfer = backend.transfer!;
   const random = new Random(3);

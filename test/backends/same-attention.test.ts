@@ -54,15 +54,16 @@ const together = [
 
 const kinds = [{ name: "wasm", native: undefined }, ...nativeHere];
 
-test.each(kinds.flatMap((kind) => ["f32", "f16"].map((kvType) => ({ ...kind, kvType }))))(
-  "$name, a cache of $kvType",
-  async ({ name, native, kvType }) => {
-    const backend = () =>
-      new CpuBackend({ level: 3, threads: 1, startThread: undefined, native: native ?? "a test" });
-    const alone = together.flatMap((names) => names.split(" "));
-    const used = backend();
-    const got = await logitsOf(used, kvType, together);
-    expect(used.kernels).toBe(native ? name : "wasm: a test");
-    expect(got).toEqual(await logitsOf(backend(), kvType, alone));
-  },
-);
+test.each(
+  kinds.flatMap((kind) =>
+    ["f32", "f16", "q4_0", "q5_1/iq4_nl"].map((kvType) => ({ ...kind, kvType })),
+  ),
+)("$name, a cache of $kvType", async ({ name, native, kvType }) => {
+  const backend = () =>
+    new CpuBackend({ level: 3, threads: 1, startThread: undefined, native: native ?? "a test" });
+  const alone = together.flatMap((names) => names.split(" "));
+  const used = backend();
+  const got = await logitsOf(used, kvType, together);
+  expect(used.kernels).toBe(native ? name : "wasm: a test");
+  expect(got).toEqual(await logitsOf(backend(), kvType, alone));
+});

@@ -4,14 +4,18 @@ import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import { SwitchBackend } from "../../src/backends/switch/switch.ts";
 import { kvTypes, open } from "../../src/index.ts";
+import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { greedyTokens, tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
 import { expectRoundTrip } from "./round-trip.ts";
 
 const cpu = () => new CpuBackend({ level: 3, threads: 1, startThread: undefined });
 
+const all = [...kvTypes, "q8_0/q4_0", "q5_1/f16"];
+const types = someOf("types of a cache", all, ["f16", "q8_0", "q5_1/f16"]);
+
 describeGpu("cpu|webgpu", () => {
-  test.each(kvTypes)("what is written to the GPU is read again: %s", async (type) => {
+  test.each(types)("what is written to the GPU is read again: %s", async (type) => {
     await expectRoundTrip(await gpuBackend(), type);
   });
 

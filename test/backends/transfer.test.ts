@@ -20,7 +20,10 @@ const hosts: { name: string; make: () => Backend }[] = [
 ];
 
 describe.each(hosts)("$name", ({ make }) => {
-  test.each(kvTypes)("what is written is read again: %s", async (type) => {
-    await expectRoundTrip(make(), type);
-  });
+  test.each([...kvTypes, "q8_0/q4_0", "q5_1/f16"])(
+    "what is written is read again: %s",
+    async (type) => {
+      await expectRoundTrip(make(), type);
+    },
+  );
 });

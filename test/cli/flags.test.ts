@@ -8,6 +8,7 @@ import {
   addSamplingFlags,
   generateOptions,
   openOptions,
+  withOneName,
 } from "../../src/cli/flags.ts";
 
 function parse(args: string[]): Command {
@@ -52,6 +53,15 @@ test("llama.cpp's flags become the engine's options", () => {
     ignoreEos: true,
   });
   expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
+});
+
+test("keys and values of the KV cache may have a type each, by llama.cpp's names", () => {
+  const kvTypeOf = (text: string) => openOptions(parse(withOneName(text.split(" "))).opts()).kvType;
+  expect(kvTypeOf("-m a.gguf")).toBe("f16");
+  expect(kvTypeOf("-ctk q8_0 -ctv q4_0")).toEqual({ k: "q8_0", v: "q4_0" });
+  expect(kvTypeOf("--cache-type-k=q5_1")).toEqual({ k: "q5_1", v: "f16" });
+  expect(kvTypeOf("--cache-type q8_0 -ctv iq4_nl")).toEqual({ k: "q8_0", v: "iq4_nl" });
+  expect(kvTypeOf("-ctk q4_0 -ctv q4_0")).toBe("q4_0");
 });
 
 test("so do those of the other samplers", () => {
@@ -108,7 +118,7 @@ describe("refused values", () => {
     [["-n"], /argument missing/],
     [["-t", "0"], /Expected a whole number from 1 to 1024/],
     [["-c", "1e99"], /Expected a whole number from 1 to/],
-    [["--cache-type", "q4"], /Allowed choices are f32, f16, q8_0/],
+    [["--cache-type", "q4"], /Allowed choices are f32, f16, bf16, q8_0, q4_0/],
     [["--logit-bias", "5"], /Expected a token id, a sign and a number/],
     [["--stop", ""], /at least one character/],
     [["--tmep", "1"], /unknown option '--tmep'\n\(Did you mean --temp\?\)/],

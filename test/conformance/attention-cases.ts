@@ -5,11 +5,14 @@
 // before every window are out of range when a batch runs: whoever reads them is wrong or stopped.
 
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import type { DType } from "../../src/dtypes/dtype.ts";
+import { kvPair, kvQuantizer, kvTypes } from "../../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { kvOf } from "../support/kv.ts";
 import { Random } from "../support/random.ts";
 
 export interface AttentionCase {
@@ -72,11 +75,12 @@ export const attentionCases: readonly AttentionCase[] = [
 ];
 
 /** Of a cache, and how far results may be apart: kernels and the reference round the same values in other orders. */
-export const cacheTypes = [
-  { kvType: "f32", tolerance: 3e-6 },
-  { kvType: "f16", tolerance: 3e-6 },
-  { kvType: "q8_0", tolerance: 3e-6 },
-] as const;
+export const cacheTypes: readonly { readonly kvType: string; readonly tolerance: number }[] = [
+  ...kvTypes,
+  "q8_0/q4_0",
+  "f16/q5_1",
+  "iq4_nl/bf16",
+].map((kvType) => ({ kvType, tolerance: 3e-6 }));
 
 const limits = { maxTokens: 16, maxOutputs: 16 };
 const vocab = 61;
@@ -149,7 +153,7 @@ export async function attended(
   const totals = [0, 1].map((s) => batches.reduce((sum, counts) => sum + counts[s]!, 0));
   const held = totals.map((total) => Math.ceil(total / KV_BLOCK_TOKENS));
   const blocks = held[0]! + held[1]!;
-  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName(kvType)!));
+  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, kvOf(kvType)));
   for (const weight of graph.weights) {
     const bytes = new Uint8Array(floatsOf(weight).buffer);
     await backend.upload(weight, async (target, at) => {
@@ -231,6 +235,7 @@ function attend(
     const token = tokenAt(sequence, at);
     return all.subarray(token * cols, (token + 1) * cols);
   };
+  const types = kvPair(kvOf(kvType));
   const q = row("q", heads * headDim, position);
   const sinks = floatsOf({ name: "sinks", shape: [heads], dtype: f32 });
   const out = new Float64Array(heads * vHeadDim);
@@ -240,7 +245,7 @@ function attend(
   for (let head = 0; head < heads; head++) {
     const kvHead = Math.floor((head * kvHeads) / heads);
     const scores = seen.map((key) => {
-      const k = stored(row("k", kCols, key), kvType);
+      const k = stored(row("k", kCols, key), types.k);
       let sum = 0;
       for (let i = 0; i < headDim; i++) sum += q[head * headDim + i]! * k[kvHead * headDim + i]!;
       const score = sum * scaleOf(one);
@@ -251,7 +256,7 @@ function attend(
     const weights = scores.map((score) => Math.exp(score - top));
     const total = weights.reduce((a, b) => a + b, 0);
     seen.forEach((key, j) => {
-      const v = stored(row("v", vCols, key), kvType);
+      const v = stored(row("v", vCols, key), types.v);
       for (let i = 0; i < vHeadDim; i++) {
         out[head * vHeadDim + i]! += (weights[j]! / total) * v[kvHead * vHeadDim + i]!;
       }
@@ -263,18 +268,17 @@ function attend(
 const storedRows = new Map<string, WeakMap<ArrayBufferLike, Map<number, Float32Array>>>();
 
 /** A row as the cache gives it back. */
-function stored(row: Float32Array, kvType: string): Float32Array {
-  const ofType = storedRows.get(kvType) ?? new WeakMap();
-  storedRows.set(kvType, ofType);
+function stored(row: Float32Array, dtype: DType): Float32Array {
+  const ofType = storedRows.get(dtype.name) ?? new WeakMap();
+  storedRows.set(dtype.name, ofType);
   const ofTable = ofType.get(row.buffer) ?? new Map<number, Float32Array>();
   ofType.set(row.buffer, ofTable);
   const known = ofTable.get(row.byteOffset);
   if (known) return known;
-  const dtype = dtypeByName(kvType)!;
   const units = row.length / dtype.blockElems;
   const bytes = new Uint8Array(units * dtype.blockBytes);
   const back = new Float32Array(row.length);
-  dtype.quantize!(row, 0, bytes, 0, units);
+  kvQuantizer(dtype)(row, 0, bytes, 0, units);
   dtype.dequantize(bytes, 0, back, 0, units);
   ofTable.set(row.byteOffset, back);
   return back;

@@ -6,14 +6,17 @@ import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
-import { attended, attentionCases, expectedOf, firstWrong } from "./attention-cases.ts";
+import { attended, attentionCases, cacheTypes, expectedOf, firstWrong } from "./attention-cases.ts";
 
-/** By the lanes of a workgroup; 0: position by position. q8_0 is not read by teams. */
+/** By the lanes of a workgroup; 0: position by position. Blocks are not read by teams. */
 const kinds = [
   { kvType: "f32", lanes: 0 },
   { kvType: "f16", lanes: 64 },
   { kvType: "q8_0", lanes: 0 },
 ];
+/** Types with formats of their own, and caches of two types: one case of all options each. */
+const others = cacheTypes.filter(({ kvType }) => !kinds.some((kind) => kind.kvType === kvType));
+const someOthers = ["q4_0", "q5_1", "iq4_nl/bf16"];
 /** Fewer than elsewhere: a software adapter takes seconds to compile each of them. */
 const picked = [
   "sinks and a window, no shared heads",
@@ -27,6 +30,13 @@ const cases = someOf(
 );
 
 describeGpu("webgpu: attention", () => {
+  const few = others.filter(({ kvType }) => someOthers.includes(kvType));
+  test.each(someOf("types of a cache", others, few))("a cache of $kvType", async ({ kvType }) => {
+    const one = attentionCases.find(({ name }) => name === "everything")!;
+    const got = await attended(new WebGpuBackend(await openGpu()), one, kvType);
+    expect(firstWrong(got, expectedOf(one, kvType), 1e-5)).toBeUndefined();
+  });
+
   test.each(kinds)("a cache of $kvType, workgroups of $lanes lanes", async ({ kvType, lanes }) => {
     for (const one of cases) {
       const gpu = await openGpu();

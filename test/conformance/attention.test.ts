@@ -30,9 +30,21 @@ const backends: readonly { name: string; make: () => Backend }[] = [
 const picked = ["a window of 40", "a window of 7", "everything"];
 const isPicked = ({ name }: AttentionCase) => picked.some((each) => name.startsWith(each));
 const ofOthers = someOf("attention", attentionCases, attentionCases.filter(isPicked));
+/** Types with a format of their own: one case each, of all options. */
+const ofMore = ofOthers.filter(({ name }) => name === "everything" || ofOthers === attentionCases);
+const casesOf = (kvType: string): readonly AttentionCase[] => {
+  if (kvType === "f32") return attentionCases;
+  return kvType === "f16" || kvType === "q8_0" ? ofOthers : ofMore;
+};
+const quickTypes = ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_1", "iq4_nl", "q8_0/q4_0"];
+const types = someOf(
+  "types of a cache",
+  cacheTypes,
+  cacheTypes.filter(({ kvType }) => quickTypes.includes(kvType)),
+);
 
-describe.each(cacheTypes)("a cache of $kvType", ({ kvType, tolerance }) => {
-  test.each(kvType === "f32" ? attentionCases : ofOthers)("$name", async (one) => {
+describe.each(types)("a cache of $kvType", ({ kvType, tolerance }) => {
+  test.each(casesOf(kvType))("$name", async (one) => {
     const want = expectedOf(one, kvType);
     for (const { name, make } of backends) {
       const backend = make();

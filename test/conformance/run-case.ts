@@ -3,10 +3,11 @@
 
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { dtypeByName } from "../../src/dtypes/table.ts";
+
 import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
 import { type Graph, kvGroups, type Rows, type Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { kvOf } from "../support/kv.ts";
 
 /** Batch by batch: how many tokens of two sequences. */
 export type Batches = readonly (readonly [first: number, second: number])[];
@@ -54,7 +55,7 @@ export async function runCase(
 ): Promise<Seen[]> {
   const most = Math.max(...batches.map(([first, second]) => first + second));
   const limits = { maxTokens: most, maxOutputs: most };
-  const kv = { ...evenRoom(4, dtypeByName(kvType)!, kvGroups(graph).length), slots: 4 };
+  const kv = { ...evenRoom(4, kvOf(kvType), kvGroups(graph).length), slots: 4 };
   await backend.prepare(makePlan(graph, limits), kv);
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);

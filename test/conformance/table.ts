@@ -201,6 +201,8 @@ const models: readonly TableCase[] = [
   // A key that lies between two values of its type may fall either way.
   modelCase("f16 cache", { kvType: "f16" }, 2e-3),
   modelCase("q8_0 cache", { kvType: "q8_0" }, 2e-2),
+  modelCase("q4_0 cache", { kvType: "q4_0" }, 2e-1),
+  modelCase("q5_1 and iq4_nl cache", { kvType: "q5_1/iq4_nl" }, 2e-1),
   modelCase("rows and columns that fill no tile", { feedForward: 36, vocab: 51 }, 1e-5),
   modelCase("columns that fill no vector", { feedForward: 45, vocab: 51 }, 1e-5),
   // Quantized: the first batches agree to rounding; an activation that falls to its other neighbour moves later ones.
@@ -227,7 +229,9 @@ const someTypes = "f32 bf16 q4_0 q5_1 q4_k q6_k iq2_xxs iq4_xs tq1_0 mxfp4".spli
 const isRareType = (each: TableCase): boolean =>
   "dtype" in each && !someTypes.includes(each.dtype.name);
 const isRareModel = (each: TableCase): boolean =>
-  "options" in each && !["f16", "q4_1", undefined].includes(each.options.weightType);
+  "options" in each &&
+  (!["f16", "q4_1", undefined].includes(each.options.weightType) ||
+    !["f32", "f16", "q8_0", undefined].includes(each.options.kvType));
 
 /** Architectures whose cases run everywhere, with the example of docs/add-a-model.md; others are held by test/models/archs-golden.ts. */
 const usualArchs = ["llama", "qwen2", "qwen3", "plamo"];

@@ -108,6 +108,19 @@ describe.each(allDTypes().map((dtype) => [dtype.name, dtype] as const))("%s", (n
     sameAs(input, importanceWeights(2), weighted[input]!);
   });
 
+  const rowOf = golden.quantizeRow?.plain ?? {};
+  test.each(Object.keys(rowOf))("quantizes %s to ggml's bits while a model runs", (input) => {
+    const values = makeInput(input);
+    const units = values.length / dtype.blockElems;
+    const blocks = new Uint8Array(units * dtype.blockBytes);
+    dtype.quantizeRow!(values, 0, blocks, 0, units);
+    expect(sha256(blocks)).toBe(rowOf[input]);
+  });
+
+  test("has golden vectors for a quantizer of its own for a KV cache", () => {
+    expect(Object.keys(rowOf).length > 0).toBe(dtype.quantizeRow !== undefined);
+  });
+
   if (needed) {
     test("quantizes nothing without an importance matrix", () => {
       expect(() => quantize(dtype, makeInput("normal"))).toThrow(/needs an importance matrix/);

@@ -22,6 +22,11 @@ export interface Golden {
     /** The first block of the input "normal"; with importance weights where there is no `plain`. */
     sample: string;
   };
+  /**
+   * Where the type has another quantizer for a KV cache: of the inputs whose bytes ggml defines. It leaves the quants of a block
+   * with scale 0 as they were, and processors differ in the sign of a scale that is NaN.
+   */
+  quantizeRow?: { source: string; function: string; plain: Record<string, string> };
 }
 
 /** One block and its values, both in hex. */

@@ -5,8 +5,9 @@
 import { describe, expect, it } from "vitest";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { f16 } from "../../src/dtypes/f16.ts";
-import { f32 } from "../../src/dtypes/f32.ts";
+import { kvTypes } from "../../src/dtypes/kv-types.ts";
 import { q8_0 } from "../../src/dtypes/q8_0.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
 import { attentionMix } from "../../src/kernels/ops/attention/attention-mix.ts";
 import { attentionScores } from "../../src/kernels/ops/attention/attention-scores.ts";
 import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/attention/kv-write.ts";
@@ -71,15 +72,23 @@ function registersOf({ run }: Target): number | undefined {
   return typeof run === "object" && run.isa !== "avx512" ? 16 : undefined;
 }
 
-const formats = [f32, f16, q8_0];
+const formats = kvTypes.map((name) => dtypeByName(name)!);
 const headDims = [4, 20, 32, 48, 64, 80, 128];
+/** Of types whose kernels differ only in how a block is read: one block, and several. */
+const fewHeadDims = [32, 96];
+const isAlike = ({ name }: DType) => !["f32", "f16", "q8_0"].includes(name);
 const lengths = [1, 7, 31, 32, 33, 76];
+
+function headDimsFor(dtype: DType, { run }: Target): readonly number[] {
+  if (isAlike(dtype)) return run === "interpreted" ? [32] : fewHeadDims;
+  return run === "interpreted" ? [32, 48, 64] : headDims;
+}
 
 describe.each(targets.map((target) => [target.name, target] as const))(
   "attention kernels, %s",
   (_, target) => {
     const shapes = formats.flatMap((dtype) =>
-      (target.run === "interpreted" ? [32, 48, 64] : headDims)
+      headDimsFor(dtype, target)
         .filter((headDim) => headDim % Math.max(dtype.blockElems, target.width / 4) === 0)
         .flatMap((headDim) =>
           [1, 4].map((queries) => [dtype.name, headDim, queries, dtype] as const),
@@ -178,7 +187,8 @@ describe.each(targets.map((target) => [target.name, target] as const))(
     });
 
     // What a step computes together must not show in the results: not in a bit.
-    it.each(formats.map((dtype) => [dtype.name, dtype] as const))(
+    const sameBits = ["f32", "f16", "q8_0", "q4_0", "q5_1"].map((name) => dtypeByName(name)!);
+    it.each(sameBits.map((dtype) => [dtype.name, dtype] as const))(
       "%s: the same bits for one query or four, for fewer positions, and in two parts",
       (name, dtype) => {
         const [headDim, n] = [64, 76];

@@ -134,7 +134,10 @@ type Fill = (random: Random, bytes: Uint8Array<ArrayBuffer>) => void;
 
 /** Operands that an op restricts. */
 const restricted: Readonly<Record<string, (dot4: Dot4) => Fill>> = {
-  "i8v.lookup16 1": () => fillBytes([0, 15], (random) => random.below(16)),
+  "i8v.lookup16 1": () =>
+    fillBytes([0, 15, 128, 255], (random) =>
+      random.pick([random.below(16), 255 - random.below(128)]),
+    ),
   "i32v.dot4 1": (dot4) =>
     dot4 === "i7"
       ? fillBytes([0, 1, 127], (random) => random.below(128))

@@ -108,7 +108,9 @@ describe("the interpreter refuses", () => {
     const lookup = (byte: number) =>
       run((k) => k.op("i8v.lookup16", [k.op("i8v.splat", []), k.op("i8v.splat", [], byte)]));
     expect(lookup(15)).not.toThrow();
+    expect(lookup(128)).not.toThrow();
     expect(lookup(16)).toThrow(/index 16 in byte 0/);
+    expect(lookup(127)).toThrow(/index 127 in byte 0, expected 0..15, or 128 and more/);
     const toInt = (value: number) =>
       run((k) => k.op("i32v.from_f32v", [k.op("f32v.const", [], value)]));
     expect(toInt(-(2 ** 31))).not.toThrow();

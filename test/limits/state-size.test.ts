@@ -65,8 +65,8 @@ describe.each(["llama", mixedName, windowsName, convolutionsName])("%s", (archit
 });
 
 test("what cannot be asked is refused before the file is opened", async () => {
-  await expect(inspect("none.gguf", { kvType: "q4_0" as KvType })).rejects.toThrow(
-    /kvType: got "q4_0", expected f32, f16 or q8_0/,
+  await expect(inspect("none.gguf", { kvType: "q4_k" as KvType })).rejects.toThrow(
+    /kvType: got "q4_k", expected f32, f16, .* or iq4_nl, or \{ k, v \} with one of them each/,
   );
   await expect(inspect("none.gguf", { contextSize: 0 })).rejects.toThrow(
     /contextSize: got 0, expected an integer above 0/,

@@ -94,9 +94,14 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   { file: "src/cli/commands/inspect.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   { file: "src/tools/verify/compose.ts", names: ["f32"], why: "the KV type that rounds nothing" },
   {
-    file: "src/kernels/ops/attention/kv-format.ts",
-    names: ["f16", "q8_0"],
+    file: "src/kernels/ops/attention/kv-formats.ts",
+    names: ["f16", "bf16", "q8_0"],
     why: "how each type of KV cache is read by a kernel",
+  },
+  {
+    file: "src/kernels/ops/attention/kv-nibbles.ts",
+    names: ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"],
+    why: "the same for types with blocks of nibbles",
   },
   {
     file: "src/kernels/ops/matmul/floats.ts",

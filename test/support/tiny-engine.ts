@@ -12,6 +12,7 @@ import type { Weight } from "../../src/graph/graph.ts";
 import type { ModelHeader } from "../../src/models/arch.ts";
 import { archNamed } from "../../src/models/table.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
+import { kvOf } from "./kv.ts";
 import { Random } from "./random.ts";
 
 export const tinyShape = { embed: 32, heads: 4, kvHeads: 2, layers: 2, feedForward: 64, vocab: 48 };
@@ -84,7 +85,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
     },
     {
       contextSize: options.contextSize ?? 256,
-      kvType: dtypeByName(options.kvType ?? "f32")!,
+      kvType: kvOf(options.kvType ?? "f32"),
       cacheTokens: options.cacheTokens,
       parallel: options.parallel,
       promptChunk: () => options.promptChunk,

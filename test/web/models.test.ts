@@ -351,7 +351,7 @@ describe("the routes", () => {
     await request(`${url}/delete`, "POST", { name });
     expect((await settled(url)).models.some((model) => model.name === name)).toBe(false);
     await request(`${url}/delete`, "POST", { name: "/etc/passwd" }, 404);
-    await request(`${url}/load`, "POST", { name, kvType: "q4_0" }, 400);
+    await request(`${url}/load`, "POST", { name, kvType: "q4_k" }, 400);
   });
 
   test("a file elsewhere is linked and loaded; what is no model is not", async () => {

@@ -1,20 +1,21 @@
 // The compiler from a plan to a program: addresses for every value, cache and scratch area, an instruction for every node,
 // and the kernels that they call. ops/ lowers each node; nodes without a kernel are computed by the reference, on the leader.
 
+import type { DType } from "../../dtypes/dtype.ts";
+import { kvPair } from "../../dtypes/kv-types.ts";
 import { countOf, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
-import type { KvCacheOptions } from "../backend.ts";
 import type { CompileOptions } from "./compile-options.ts";
-import { type CachePlace, placeCache } from "./memory/cache-place.ts";
+import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
 import { WIDE_QUERIES } from "./ops/attention-passes.ts";
 import type { Roundings } from "./ops/matmul-activations.ts";
 import { MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import { type Chosen, isMatmul, type MatmulCompiler } from "./ops/matmul-node.ts";
-import type { InstructionLike } from "./ops/op.ts";
+import type { CacheRows, InstructionLike } from "./ops/op.ts";
 import type { RopeTable } from "./ops/rope.ts";
 import { codeOf, type Instruction, kernelsOf, lowerNode, type Program } from "./ops/table.ts";
 import { type BatchArea, type ScaledTable, SEGMENT, type TableRows } from "./program.ts";
@@ -72,8 +73,9 @@ class Compiler implements MatmulCompiler {
       arena.allocate(size * 4, "work", `value slot ${slot}`),
     );
     this.#cache = placeCache(plan, kv, arena);
-    this.#tables = this.#cache.tables.map((table) => ({
-      ...table,
+    this.#tables = this.#cache.areas.map(({ group, stride }) => ({
+      group,
+      stride,
       at: arena.allocate(this.rows * kv.tableLength * 4, "work", "block tables of the batch"),
     }));
     if (!options.plain) for (const make of elementwiseKernels) this.kernel(make(WIDTH));
@@ -193,9 +195,13 @@ class Compiler implements MatmulCompiler {
     return this.options.weights.rowsOf(weight);
   }
 
-  cache(state: number): { keys: number; values: number; rowBytes: number; tables: number } {
-    const { keys, values, rowBytes, table } = this.#cache.places[state]!;
-    return { keys, values, rowBytes, tables: this.#tables[table]!.at };
+  cache(state: number): { readonly keys: CacheRows; readonly values: CacheRows } {
+    const { keys, values } = this.#cache.places[state]!;
+    const { k, v } = kvPair(this.options.kv.dtype);
+    const rows = ({ at, rowBytes, area }: RowsPlace, { name }: DType): CacheRows => {
+      return { type: name, at, rowBytes, tables: this.#tables[area]!.at };
+    };
+    return { keys: rows(keys, k), values: rows(values, v) };
   }
 
   recurrent(state: number): { state: number; slotBytes: number } {
@@ -209,10 +215,6 @@ class Compiler implements MatmulCompiler {
     const scratch = known ?? arena.allocate(threads * bytes, "work", "scratch of a scan", threads);
     this.#scratch.set(bytes, scratch);
     return { scratch, scratchBytes: bytes };
-  }
-
-  get kvDType(): KvCacheOptions["dtype"] {
-    return this.options.kv.dtype;
   }
 
   lengths(): number {

@@ -344,8 +344,8 @@ export class CpuBackend implements Backend {
 
   copyKvBlock(from: number, to: number, group?: number): void {
     const { compiled, arena } = this.#ready();
-    const { groups } = compiled.cache;
-    for (const { at, blockBytes } of group === undefined ? groups : [groups[group]!]) {
+    for (const { group: own, at, blockBytes } of compiled.cache.areas) {
+      if (group !== undefined && own !== group) continue;
       const first = at + from * blockBytes;
       arena.views.u8.copyWithin(at + to * blockBytes, first, first + blockBytes);
     }

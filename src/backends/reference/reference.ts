@@ -3,6 +3,7 @@
 
 import { AbortedError, DisposedError, MemoryError } from "../../base/errors.ts";
 import { bytesFor } from "../../dtypes/dtype.ts";
+import { kvPair } from "../../dtypes/kv-types.ts";
 import { type Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStateBytes, weightBytes } from "../../graph/cost.ts";
 import {
@@ -87,7 +88,7 @@ export class ReferenceBackend implements Backend {
       value: (value) => slots[plan.slotOf[value.id]!]!,
       weight: (weight) => weights.get(weight.name)!,
       kv: {
-        dtype: kv.dtype,
+        dtypes: kvPair(kv.dtype),
         states: graph.states.map((state) => (state.kind === "kv" ? storeKv(state, kv) : undefined)),
       },
       recurrent: graph.states.map((state) =>
@@ -191,10 +192,10 @@ function storeRecurrent({ floats }: RecurrentState, { slots = 0 }: KvCacheOption
 }
 
 function storeKv({ kCols, vCols, group }: KvState, kv: KvCacheOptions): StoredKv {
-  const { dtype } = kv;
+  const { k, v } = kvPair(kv.dtype);
   const { blocks } = groupRoom(kv, group);
-  const keyStride = bytesFor(dtype, KV_BLOCK_TOKENS * kCols);
-  const valueStride = bytesFor(dtype, KV_BLOCK_TOKENS * vCols);
+  const keyStride = bytesFor(k, KV_BLOCK_TOKENS * kCols);
+  const valueStride = bytesFor(v, KV_BLOCK_TOKENS * vCols);
   const what = "the KV cache";
   return {
     group,

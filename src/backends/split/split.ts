@@ -5,7 +5,7 @@
 // model that does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
-import type { DType } from "../../dtypes/dtype.ts";
+import type { KvDType } from "../../dtypes/kv-types.ts";
 import type { Batch } from "../../graph/batch.ts";
 import { kvBlockBytes, slotFloats, weightBytes } from "../../graph/cost.ts";
 import {
@@ -50,7 +50,7 @@ interface Part {
 
 interface Prepared {
   readonly plan: Plan;
-  readonly kvType: DType;
+  readonly kvType: KvDType;
   readonly division: Division;
   /** One or two, in the order in which they compute. */
   readonly parts: readonly Part[];

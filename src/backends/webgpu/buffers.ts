@@ -2,6 +2,8 @@
 // All of it is allocated once; an out-of-memory error says how much was needed and how much was there.
 
 import { MemoryError } from "../../base/errors.ts";
+import type { DType } from "../../dtypes/dtype.ts";
+import { kvPair } from "../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { type Graph, type KvState, kvStates, recurrentStates } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
@@ -15,14 +17,15 @@ import { assignSlots } from "./slots.ts";
 import { usage } from "./usage.ts";
 import { layOutWeights, storedShape, type WeightLayout } from "./weight-layout.ts";
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
-import { type KvFormat, kvFormatOf, kvRowWords } from "./wgsl/kv-format.ts";
+import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
+import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
 /** The sizes of all buffers, before anything is allocated. */
 export interface Layout {
   readonly plan: Plan;
   readonly kv: KvCacheOptions;
-  readonly kvFormat: KvFormat;
+  readonly kvFormats: KvFormats;
   /** Positions of a context, whole blocks. */
   readonly context: number;
   readonly weights: WeightLayout;
@@ -57,18 +60,15 @@ export function layOut(
   exact: boolean = false,
 ): Layout {
   const { graph, limits } = plan;
-  const kvFormat = kvFormatOf(kv.dtype);
-  if (!kvFormat)
-    throw new MemoryError(
-      `webgpu: a KV cache of type ${kv.dtype.name} is not supported on the GPU`,
-    );
-  if (exact) checkHeads(graph, kv.dtype);
+  const kvTypes = kvPair(kv.dtype);
+  const kvFormats = { k: gpuFormatOf(kvTypes.k), v: gpuFormatOf(kvTypes.v) };
+  if (exact) checkHeads(graph, kvTypes);
   const groups = exact ? nodeByNode(graph) : fuse(graph, facts);
   const shapeOf = exact ? exactShape : storedShape;
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);
   const batch = layOutBatch(graph, limits, kv.tableLength);
   const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
-  const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormat));
+  const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormats));
   const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
   const readBytes = Math.max(...slotBytes);
   const roundedBytes = longestActivations(plan);
@@ -96,7 +96,7 @@ export function layOut(
   return {
     plan,
     kv,
-    kvFormat,
+    kvFormats,
     context,
     weights,
     batch,
@@ -124,9 +124,15 @@ export interface KvBlockBytes {
   readonly values: number;
 }
 
-function kvBlockBytesOf({ kCols, vCols }: KvState, format: KvFormat): KvBlockBytes {
-  const bytes = (cols: number) => KV_BLOCK_TOKENS * kvRowWords(format, cols) * 4;
-  return { keys: bytes(kCols), values: bytes(vCols) };
+function gpuFormatOf(dtype: DType): KvFormat {
+  const format = kvFormatOf(dtype);
+  if (format) return format;
+  throw new MemoryError(`webgpu: a KV cache of type ${dtype.name} is not supported on the GPU`);
+}
+
+function kvBlockBytesOf({ kCols, vCols }: KvState, { k, v }: KvFormats): KvBlockBytes {
+  const bytes = (format: KvFormat, cols: number) => KV_BLOCK_TOKENS * kvRowWords(format, cols) * 4;
+  return { keys: bytes(k, kCols), values: bytes(v, vCols) };
 }
 
 /** Bytes of a cache with so many blocks of each group, for each KvState. */

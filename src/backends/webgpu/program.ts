@@ -2,6 +2,7 @@
 // A batch only encodes them and creates nothing but command buffers. Taps use a second program that runs node by node, made
 // when the first tap comes.
 
+import { kvPair } from "../../dtypes/kv-types.ts";
 import type { RowCounts } from "../../graph/batch.ts";
 import {
   type GraphNode,
@@ -117,7 +118,7 @@ export function lowerPlan(
     weights: layout.weights,
     batch: layout.batch,
     split: layout.split,
-    kv: layout.kvFormat,
+    kv: layout.kvFormats,
     workgroupBytes: facts.workgroupStorageBytes,
     exchange: exchangeFor(facts.subgroups),
     shapeFor: tuning.shapeFor,
@@ -138,18 +139,18 @@ export function lowerPlan(
 /** The kernels of a plan that compute with the bits of the CPU. */
 export function lowerPlanExactly(
   { packedDots, isSoftware }: GpuFacts,
-  { plan, weights, batch, kv, kvFormat, context }: Layout,
+  { plan, weights, batch, kv, kvFormats, context }: Layout,
   arithmetic: Arithmetic,
   wide = false,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
   const { graph } = plan;
   return lowerExactly(graph, {
     arithmetic,
-    lanes: lanesIn(graph, kv.dtype.name, arithmetic),
+    lanes: lanesIn(graph, kvPair(kv.dtype).k.name, arithmetic),
     weights,
     batch,
-    kvType: kv.dtype.name,
-    kv: kvFormat,
+    kvTypes: kvPair(kv.dtype),
+    kv: kvFormats,
     context,
     // A processor that plays a GPU takes them apart, and long to compile.
     packedDots: packedDots && !isSoftware,

@@ -1,13 +1,15 @@
 // State of sequences in and out of a GPU: StateTransfer for the WebGPU backend. A block or a slot is copied into one buffer that
 // the host can map, layer behind layer, and comes over at once.
 
-import { bytesFor } from "../../dtypes/dtype.ts";
+import { bytesFor, type DType } from "../../dtypes/dtype.ts";
+import { kvPair } from "../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStates, recurrentStates } from "../../graph/graph.ts";
 import type { StateTransfer } from "../backend.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import type { GpuDevice } from "./device.ts";
 import { MAP_READ, usage } from "./usage.ts";
+import type { KvRows } from "./wgsl/kv-format.ts";
 
 /** Keys or values of one layer. */
 interface Piece {
@@ -15,21 +17,33 @@ interface Piece {
   /** Of a block, here and in the cache type's own form. */
   readonly bytes: number;
   readonly ownBytes: number;
+  readonly rows: KvRows | undefined;
 }
 
 /** For as long as `buffers` are those of the backend: growKv() makes others. */
 export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): StateTransfer {
   const { graph } = layout.plan;
   const { queue } = gpu.device;
-  const { rows } = layout.kvFormat;
+  const { k, v } = kvPair(layout.kv.dtype);
+  const { kvFormats } = layout;
   const piecesOf = (group: number): Piece[] =>
     kvStates(graph).flatMap((state, i) => {
       if (state.group !== group) return [];
       const { keys, values } = layout.kvBlocks[i]!;
-      const own = (cols: number) => KV_BLOCK_TOKENS * bytesFor(layout.kv.dtype, cols);
+      const own = (dtype: DType, cols: number) => KV_BLOCK_TOKENS * bytesFor(dtype, cols);
       return [
-        { buffer: buffers.keys[i]!, bytes: keys, ownBytes: own(state.kCols) },
-        { buffer: buffers.values[i]!, bytes: values, ownBytes: own(state.vCols) },
+        {
+          buffer: buffers.keys[i]!,
+          bytes: keys,
+          ownBytes: own(k, state.kCols),
+          rows: kvFormats.k.rows,
+        },
+        {
+          buffer: buffers.values[i]!,
+          bytes: values,
+          ownBytes: own(v, state.vCols),
+          rows: kvFormats.v.rows,
+        },
       ];
     });
   return {
@@ -38,7 +52,7 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
       const sources = pieces.map(({ buffer, bytes }) => ({ buffer, at: block * bytes, bytes }));
       await bring(gpu, sources, (mapped) => {
         let [from, to] = [0, 0];
-        for (const { bytes, ownBytes } of pieces) {
+        for (const { bytes, ownBytes, rows } of pieces) {
           const here = mapped.subarray(from, from + bytes);
           const own = target.subarray(to, to + ownBytes);
           if (rows) rows.toOwn(here, own);
@@ -50,7 +64,7 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
     },
     writeBlock(group, block, source) {
       let at = 0;
-      for (const { buffer, bytes, ownBytes } of piecesOf(group)) {
+      for (const { buffer, bytes, ownBytes, rows } of piecesOf(group)) {
         const own = source.subarray(at, at + ownBytes);
         const here = rows ? new Uint8Array(bytes) : (own as Uint8Array<ArrayBuffer>);
         rows?.fromOwn(own, here);

@@ -33,6 +33,7 @@ export function reportJson(bench: BenchReport): object {
       parameters: info.parameters,
       type: info.weightType,
       bytes: info.weightBytes,
+      kv_type: info.kvType,
     },
     machine: machineJson(machine),
     load: { before: before.loadAverage ?? null, after: after.loadAverage ?? null },
@@ -110,7 +111,7 @@ export function reportText(report: BenchReport, { markdown = false }: BenchOutpu
   const header = ["level", "threads", "test", "tokens/s", "min", "max", "others"];
   if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "limited by");
   const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
-  const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}`;
+  const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}, KV cache ${info.kvType}`;
   const where = profiles.map(
     ({ level, threads, report: profile }) =>
       `\nopt level ${level}, ${threads} thread${threads === 1 ? "" : "s"}\n\n${profileText(profile, markdown)}`,

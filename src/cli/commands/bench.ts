@@ -4,7 +4,16 @@
 
 import { type Command, Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
-import { ContextError, type HeldType, inspect, type OptLevel, UsageError } from "../../index.ts";
+import {
+  ContextError,
+  defaultKvType,
+  type HeldType,
+  inspect,
+  type KvType,
+  type OpenOptions,
+  type OptLevel,
+  UsageError,
+} from "../../index.ts";
 import { contextFor } from "../bench/measure.ts";
 import {
   type BenchOutputFlags,
@@ -24,9 +33,12 @@ import { addCpuFlags, type CpuFlags, cpuFlags } from "../cpu-flags.ts";
 import { backendHelp, bestLevel, modelHelp, noColorHelp, plotHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import {
+  addCacheTypeFlags,
+  cacheTypes,
   exactOption,
   gpuForOption,
   gpuLayersOption,
+  kvTypeOf,
   modelOption,
   openOptions,
   tuneFileOption,
@@ -50,6 +62,9 @@ interface BenchFlags extends BenchOutputFlags, CpuFlags, LimitFlags, ProfileFlag
   exact?: boolean;
   tuneFile?: string;
   weights?: HeldType;
+  cacheType?: KvType;
+  cacheTypeK?: KvType;
+  cacheTypeV?: KvType;
   prompt: number[];
   predict: number[];
   depth: number[];
@@ -67,6 +82,7 @@ export const benchCommand: CliCommand = {
   examples: [
     "lantern bench -m model.gguf -t 1,2",
     "lantern bench -m model.gguf -p 25,100,500 -n 32 -d 0,2048,16384 --plot bench.svg",
+    "lantern bench -m model.gguf -p 0 -n 32 -d 8192 -ctk q8_0 -ctv q4_0",
     "lantern bench -m model.gguf --level 1,2,3,4 -p 64 -n 16 -r 3 --markdown",
     "lantern bench matmul --type f32,q4_1 -t 1,2 --level 3,4",
     "lantern bench serve -m model.gguf --users 1,2,4,8 --sla 2s,20",
@@ -114,7 +130,7 @@ export const benchCommand: CliCommand = {
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
-    addCpuFlags(command);
+    addCpuFlags(addCacheTypeFlags(command, defaultKvType));
     command.enablePositionalOptions();
     const inner = (name: string, summary: string): Command => {
       const made = command
@@ -154,6 +170,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     contextFor(longest, written),
     Math.max(longest, written + 1),
     flags.weights,
+    kvTypeOf(flags),
   );
   const machine = terminal.machine();
   const limits = wantsLimits(flags, context);
@@ -165,6 +182,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
     threads,
     where: openOptions({
       ...cpuFlags(flags),
+      ...cacheTypes(flags),
       ...(flags.backend !== undefined && { backend: flags.backend }),
       ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
       ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
@@ -213,8 +231,9 @@ async function memoryAt(
   contextSize: number,
   needed: number,
   weights: HeldType | undefined,
+  kvType: OpenOptions["kvType"],
 ): Promise<ComputedMemory> {
-  const { memory, totalBytes } = await inspect(path, { contextSize, weights });
+  const { memory, totalBytes } = await inspect(path, { contextSize, weights, kvType });
   if (!memory) return { weightBytes: totalBytes, kvBytes: 0, workBytes: 0, contextSize };
   if (memory.contextSize < needed) {
     throw new ContextError(

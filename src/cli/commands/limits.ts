@@ -74,7 +74,10 @@ export const limitsCommand: CliCommand = {
         numberFlag({ integer: true, min: 1, max: 1024 }),
       )
       .option("--weights <bits>", "bits per weight, or a type (default: as stored, or 16)")
-      .option("--kv <bits>", "bits per value of the KV cache, or a type (default: 16)")
+      .option(
+        "--kv <bits>",
+        "bits per value of the KV cache, or a type, or types of keys and values, as in q8_0/q4_0 (default: 16)",
+      )
       .option(
         "-c, --context <n>",
         "size of the context, in tokens (default: 4096)",

@@ -7,6 +7,7 @@ import {
   type BackendVerification,
   type Difference,
   type HeldType,
+  type KvType,
   type LogitsDifference,
   UsageError,
   type Verification,
@@ -16,7 +17,14 @@ import {
 import type { CliCommand, CliContext } from "../command.ts";
 import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
-import { cacheTypeOption, gpuLayersOption, modelOf, modelOption, weightsOption } from "../flags.ts";
+import {
+  addCacheTypeFlags,
+  gpuLayersOption,
+  kvTypeOf,
+  modelOf,
+  modelOption,
+  weightsOption,
+} from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel, sayWarnings } from "../load-model.ts";
 import { tableText } from "../text.ts";
@@ -28,7 +36,9 @@ interface VerifyFlags {
   gpuLayers?: number | "all" | "auto";
   prompt?: string;
   tokens: number;
-  cacheType?: NonNullable<VerifyOptions["kvType"]>;
+  cacheType?: KvType;
+  cacheTypeK?: KvType;
+  cacheTypeV?: KvType;
   weights?: HeldType;
   tolerance: number;
   threads?: number;
@@ -45,7 +55,7 @@ export const verifyCommand: CliCommand = {
     "lantern verify -m model.gguf --backends cpu,webgpu --layers 0-3 --json",
   ],
   define(command, context) {
-    command
+    addCacheTypeFlags(command)
       .addOption(modelOption(modelHelp(defaultModel)))
       .option(
         "--backends <names>",
@@ -65,7 +75,6 @@ export const verifyCommand: CliCommand = {
         numberFlag({ integer: true, min: 1, max: 32 }),
         12,
       )
-      .addOption(cacheTypeOption())
       .addOption(weightsOption())
       .option(
         "--tolerance <x>",
@@ -102,10 +111,11 @@ async function run(flags: VerifyFlags, context: CliContext): Promise<void> {
       "--gpu-layers: got auto, which can mean no layer at all, expected a number or all",
     );
   }
+  const kvType = kvTypeOf(flags);
   const options: VerifyOptions = {
     tokens,
     tolerance,
-    ...(flags.cacheType && { kvType: flags.cacheType }),
+    ...(kvType !== undefined && { kvType }),
     ...(flags.weights && { weights: flags.weights }),
     ...(backends && { backends }),
     ...(layers && { layers }),

@@ -3,7 +3,7 @@
 // should be, and makes a sequence's state. cacheOptions() turns the kinds into a backend's KvCacheOptions.
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
-import type { DType } from "../../dtypes/dtype.ts";
+import type { KvDType } from "../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStateBytes } from "../../graph/cost.ts";
 import {
@@ -28,7 +28,7 @@ export interface StateKind {
   /** What a context of `tokens` tokens adds to the pool; `shared`: more than one may run. */
   perContext(tokens: number, shared: boolean): number;
   /** Bytes of a block or a slot, over all layers. */
-  unitBytes(dtype: DType): number;
+  unitBytes(dtype: KvDType): number;
   create(pool: BlockPool, backend: BlockStore, maxTokens: number): SequenceState;
   /** Why nothing more can be computed with a pool of this size: the start of a sentence. */
   full(size: number): string;
@@ -78,7 +78,7 @@ function recurrentKind(states: readonly RecurrentState[]): StateKind {
 }
 
 /** The bytes of one context as a function of its tokens, without padding. */
-export function stateSize(graph: Graph, limits: PlanLimits, dtype: DType): StateSize {
+export function stateSize(graph: Graph, limits: PlanLimits, dtype: KvDType): StateSize {
   const kv: KvSize[] = [];
   let recurrentBytes = 0;
   for (const { group, perContext, unitBytes } of stateKinds(graph, limits)) {
@@ -106,7 +106,7 @@ export function cacheBytes(kinds: readonly StateKind[], kv: KvCacheOptions): num
 export interface CacheShape {
   readonly contextSize: number;
   readonly contexts: number;
-  readonly dtype: DType;
+  readonly dtype: KvDType;
   /** More than one context was requested. */
   readonly shared: boolean;
   /** For tests: the size of the KV cache in tokens, instead of contexts. */

@@ -115,8 +115,10 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
   "i8v.shl": shift("u8", (x, by) => x << by),
   "i8v.lookup16": ([table, index], out, { memory }) =>
     fill(out.u8, (i) => {
-      if (index.u8[i]! > 15) memory.fail(`index ${index.u8[i]} in byte ${i}, expected 0..15`);
-      return table.u8[(i & ~15) + index.u8[i]!]!;
+      const at = index.u8[i]!;
+      if (at > 127) return 0;
+      if (at > 15) memory.fail(`index ${at} in byte ${i}, expected 0..15, or 128 and more`);
+      return table.u8[(i & ~15) + at]!;
     }),
   "i32v.dot4": (args, out, { memory, semantics }) => {
     const wrong = semantics.dot4 === "i7" ? args[1].u8.find((byte) => byte > 127) : undefined;

@@ -90,7 +90,7 @@ export const ops = {
   /** Each byte shifted by itself. */
   "i8v.shr_u": { args: ["i8v"], out: "i8v", imm: "shift" },
   "i8v.shl": { args: ["i8v"], out: "i8v", imm: "shift" },
-  /** Each byte of the second operand (0..15) selects a byte from the same 16-byte group of the first. */
+  /** Each byte of the second operand (0..15) selects a byte from the same 16-byte group of the first; 128 or more gives 0. */
   "i8v.lookup16": { args: ["i8v", "i8v"], out: "i8v" },
   /**
    * acc + the four products of each 32-bit lane's bytes. The first operand is signed; the second must be 0..127, or 0..255

@@ -18,7 +18,9 @@ const name = z.string().min(1).max(500);
 const named = z.strictObject({ name });
 const loadOptions = {
   contextSize: z.int().min(32).max(1_048_576).exactOptional(),
-  kvType: z.enum(kvTypes).exactOptional(),
+  kvType: z
+    .union([z.enum(kvTypes), z.strictObject({ k: z.enum(kvTypes), v: z.enum(kvTypes) })])
+    .exactOptional(),
   weights: z.enum(heldTypes).exactOptional(),
 };
 const loading = z.strictObject({

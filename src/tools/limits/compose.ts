@@ -70,7 +70,7 @@ export async function makeReport(
   const { counting = "best" } = options;
   const widths: Widths = {
     weights: widthOf("weights", options.weights),
-    kv: widthOf("kv", options.kv),
+    kv: kvWidthOf(options.kv),
     counting,
   };
   const measured =
@@ -179,6 +179,15 @@ function widthOf(what: string, asked: number | string | undefined): Width | unde
       .map(({ name }) => name)
       .join(", ")}`,
   );
+}
+
+/** Also "q8_0/q4_0": keys and values, which are as long as each other in all but a few models. */
+function kvWidthOf(asked: number | string | undefined): Width | undefined {
+  const types = typeof asked === "string" ? asked.split("/") : [];
+  if (types.length !== 2) return widthOf("kv", asked);
+  const [k, v] = [widthOf("kv", types[0])!, widthOf("kv", types[1])!];
+  const bits = (k.bits + v.bits) / 2;
+  return { bits, text: `${asked} (${bitsText(bits)})` };
 }
 
 function bitsText(bits: number): string {

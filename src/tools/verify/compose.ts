@@ -8,9 +8,8 @@ import { findGpu } from "../../backends/webgpu/device.ts";
 import { UsageError } from "../../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
-import type { DType } from "../../dtypes/dtype.ts";
 import { heldTypesText, isHeldType } from "../../dtypes/held-types.ts";
-import { dtypeByName } from "../../dtypes/table.ts";
+import { type KvDType, kvDTypeOf } from "../../dtypes/kv-types.ts";
 import { checkKvType, checkMemory } from "../../engine/memory.ts";
 import { asHalves, halfWarnings } from "../../formats/half-weights.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
@@ -90,7 +89,7 @@ async function verifyFile(
   platform: Platform,
 ): Promise<Verification> {
   const { config, graph } = buildModel(file);
-  const kvType = dtypeByName(options.kvType ?? "f32")!;
+  const kvType = kvDTypeOf(options.kvType ?? "f32");
   checkShape(options, config.layers, graph, kvType);
   const tokens = promptTokens(file, options);
   const batches = batchesOf(tokens.length);
@@ -189,7 +188,7 @@ function checkOptions(options: VerifyOptions): void {
   }
 }
 
-function checkShape(options: VerifyOptions, layers: number, graph: Graph, kvType: DType): void {
+function checkShape(options: VerifyOptions, layers: number, graph: Graph, kvType: KvDType): void {
   const unknown = options.layers?.find((layer) => !(layer >= 0 && layer < layers));
   if (unknown !== undefined) {
     throw new UsageError(`layers: got ${unknown}, but this model has layers 0 to ${layers - 1}`);

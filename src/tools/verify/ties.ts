@@ -3,8 +3,9 @@
 // is not an error, so an op that is verified by itself gets inputs that are clearly on one side.
 
 import type { DType } from "../../dtypes/dtype.ts";
+import { type KvDType, kvPair } from "../../dtypes/kv-types.ts";
 import { dtypeByName } from "../../dtypes/table.ts";
-import { type Graph, inputsOf, type Value } from "../../graph/graph.ts";
+import type { Graph, Value } from "../../graph/graph.ts";
 
 /** Relative to a value: some bits more than backends may differ by. */
 const NEAR = 2 ** -20;
@@ -12,18 +13,22 @@ const NEAR = 2 ** -20;
 /** The types that each value is rounded to before it is multiplied or stored, by value id; others are left out. */
 export function roundedTypes(
   { nodes }: Graph,
-  cacheType: DType,
+  cacheType: KvDType,
 ): ReadonlyMap<number, ReadonlySet<DType>> {
   const found = new Map<number, Set<DType>>();
   const add = (value: Value, type: DType | undefined) => {
     if (!type || type.asFloat32) return; // floats are not rounded
     found.set(value.id, (found.get(value.id) ?? new Set()).add(type));
   };
+  const { k, v } = kvPair(cacheType);
   for (const node of nodes) {
     if (node.op === "matmul" || node.op === "matmul_id") {
       add(node.x, dtypeByName(node.weight.dtype.activation));
     }
-    if (node.op === "kv_write") for (const value of inputsOf(node)) add(value, cacheType);
+    if (node.op === "kv_write") {
+      add(node.k, k);
+      add(node.v, v);
+    }
   }
   return found;
 }

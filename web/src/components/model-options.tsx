@@ -13,7 +13,13 @@ import { Dialog } from "./dialog.tsx";
 
 const kvTypeTexts: Readonly<Record<KvType, string>> = {
   f16: "16 bits (default)",
+  bf16: "16 bits, larger range",
   q8_0: "8 bits (half the memory)",
+  q5_1: "6 bits",
+  q5_0: "5.5 bits (a third of the memory)",
+  q4_1: "5 bits",
+  q4_0: "4.5 bits (less than a third of the memory)",
+  iq4_nl: "4.5 bits, uneven steps",
   f32: "32 bits (twice the memory)",
 };
 

@@ -6,10 +6,11 @@
 //   block b:  [keys of layer 0][values of layer 0][keys of layer 1] ...      each a piece of 32 rows
 //
 // Kernels address block b of a layer as `layer's address + entry * piece`, where the entry comes from a block table. A table
-// therefore counts in pieces: block b is entry b * stride. Layers may have rows of different sizes; each size has its own
-// table, and a block is padded to a multiple of the pieces of every size.
+// therefore counts in pieces: block b is entry b * stride. Rows may have different sizes (layers, or types of keys and of
+// values); each size has an area of its own, in which all pieces are alike, and a table.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
+import { kvPair } from "../../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { type KvState, kvGroups, type LayerState, recurrentStates } from "../../../graph/graph.ts";
 import type { Plan } from "../../../graph/plan.ts";
@@ -17,38 +18,39 @@ import { groupRoom, type KvCacheOptions } from "../../backend.ts";
 import type { Arena } from "./arena.ts";
 
 export interface CachePlace {
-  /** By group of KV states. */
-  readonly groups: readonly GroupPlace[];
-  /** One table for each size of rows in each group. */
-  readonly tables: readonly TablePlace[];
+  /** One for each size of rows in each group. */
+  readonly areas: readonly AreaPlace[];
   /** By index in Graph.states; undefined: that state is no KvState. */
   readonly places: readonly (KvPlace | undefined)[];
   readonly recurrent: RecurrentPlace;
 }
 
-export interface GroupPlace {
+/** The rows of one size in the layers of a group. */
+export interface AreaPlace {
+  readonly group: number;
   readonly at: number;
   readonly bytes: number;
-  /** Bytes of a block: all layers, padding included. */
+  /** Bytes of a block: all layers. */
   readonly blockBytes: number;
-}
-
-export interface TablePlace {
-  readonly group: number;
   /** Pieces from a block to the next. */
   readonly stride: number;
 }
 
-/** Keys and values of one layer. */
+/** One layer. */
 export interface KvPlace {
   readonly group: number;
-  /** Byte addresses in block 0. */
-  readonly keys: number;
-  readonly values: number;
-  /** Bytes of the keys, or values, of one token. */
+  readonly keys: RowsPlace;
+  readonly values: RowsPlace;
+}
+
+/** Keys, or values, of one layer. */
+export interface RowsPlace {
+  /** The byte address in block 0. */
+  readonly at: number;
+  /** Bytes of one token. */
   readonly rowBytes: number;
-  /** Index in CachePlace.tables. */
-  readonly table: number;
+  /** Index in CachePlace.areas. */
+  readonly area: number;
 }
 
 export interface RecurrentPlace {
@@ -62,30 +64,33 @@ export interface RecurrentPlace {
 
 export function placeCache({ graph }: Plan, kv: KvCacheOptions, arena: Arena): CachePlace {
   const places: (KvPlace | undefined)[] = graph.states.map(() => undefined);
-  const tables: TablePlace[] = [];
-  const groups = kvGroups(graph).map(({ states }, group): GroupPlace => {
-    const rowBytes = (state: KvState) => rowBytesOf(state, kv);
-    const sizes = [...new Set(states.map(rowBytes))];
-    const pieces = sizes.map((size) => KV_BLOCK_TOKENS * size);
-    const used = states.reduce((sum, state) => sum + 2 * KV_BLOCK_TOKENS * rowBytes(state), 0);
-    const unit = pieces.reduce(leastCommonMultiple, 1);
-    const blockBytes = Math.ceil(used / unit) * unit;
-    const bytes = groupRoom(kv, group).blocks * blockBytes;
-    const at = arena.allocate(bytes, "kv", "KV cache");
-    const firstTable = tables.length;
-    for (const piece of pieces) tables.push({ group, stride: blockBytes / piece });
-    let next = at;
-    for (const state of states) {
-      const size = rowBytes(state);
-      const piece = KV_BLOCK_TOKENS * size;
-      const table = firstTable + sizes.indexOf(size);
-      const place = { group, keys: next, values: next + piece, rowBytes: size, table };
-      places[graph.states.indexOf(state)] = place;
-      next += 2 * piece;
+  const areas: AreaPlace[] = [];
+  const { k, v } = kvPair(kv.dtype);
+  for (const [group, { states }] of kvGroups(graph).entries()) {
+    const sizesOf = ({ kCols, vCols }: KvState) =>
+      [bytesFor(k, kCols), bytesFor(v, vCols)] as const;
+    const rows = states.flatMap(sizesOf);
+    const next = new Map<number, { area: number; at: number }>();
+    for (const rowBytes of new Set(rows)) {
+      const stride = rows.filter((size) => size === rowBytes).length;
+      const blockBytes = stride * KV_BLOCK_TOKENS * rowBytes;
+      const bytes = groupRoom(kv, group).blocks * blockBytes;
+      const at = arena.allocate(bytes, "kv", "KV cache");
+      next.set(rowBytes, { area: areas.length, at });
+      areas.push({ group, at, bytes, blockBytes, stride });
     }
-    return { at, bytes, blockBytes };
-  });
-  return { groups, tables, places, recurrent: placeRecurrent(graph, kv, arena) };
+    const place = (rowBytes: number): RowsPlace => {
+      const { area, at } = next.get(rowBytes)!;
+      next.set(rowBytes, { area, at: at + KV_BLOCK_TOKENS * rowBytes });
+      return { at, rowBytes, area };
+    };
+    for (const state of states) {
+      const [keyBytes, valueBytes] = sizesOf(state);
+      const keys = place(keyBytes);
+      places[graph.states.indexOf(state)] = { group, keys, values: place(valueBytes) };
+    }
+  }
+  return { areas, places, recurrent: placeRecurrent(graph, kv, arena) };
 }
 
 function placeRecurrent(
@@ -105,15 +110,4 @@ function placeRecurrent(
     return state.kind === "recurrent" ? at : undefined;
   });
   return { places, slotBytes, end };
-}
-
-/** Bytes of a row of keys or values, which have the same size on this backend. */
-function rowBytesOf({ kCols, vCols }: KvState, { dtype }: KvCacheOptions): number {
-  return bytesFor(dtype, Math.max(kCols, vCols));
-}
-
-function leastCommonMultiple(a: number, b: number): number {
-  let [x, y] = [a, b];
-  while (y !== 0) [x, y] = [y, x % y];
-  return (a / x) * b;
 }

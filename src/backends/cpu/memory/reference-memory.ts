@@ -1,6 +1,7 @@
 // The arena as the memory of the reference (graph/reference.ts): for nodes without a kernel, and for reading values. It
 // allocates only the scratch memory of such nodes, where there are any.
 
+import { kvPair } from "../../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import { kvStates, type Value, type Weight } from "../../../graph/graph.ts";
@@ -38,21 +39,22 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
       return loaded;
     },
     kv: {
-      dtype: kv.dtype,
+      dtypes: kvPair(kv.dtype),
       states: plan.graph.states.map((state, i) => {
         const place = cache.places[i];
         if (state.kind !== "kv" || !place) return undefined;
-        const { at: first, bytes, blockBytes } = cache.groups[place.group]!;
-        const from = (at: number) => u8.subarray(at, first + bytes);
+        const [keys, values] = [place.keys, place.values].map(({ at, area }) => {
+          const { at: first, bytes, blockBytes } = cache.areas[area]!;
+          return { bytes: u8.subarray(at, first + bytes), stride: blockBytes };
+        }) as [KeptRows, KeptRows];
         return {
           group: place.group,
           kCols: state.kCols,
           vCols: state.vCols,
-          rowBytes: place.rowBytes,
-          keys: from(place.keys),
-          values: from(place.values),
-          keyStride: blockBytes,
-          valueStride: blockBytes,
+          keys: keys.bytes,
+          values: values.bytes,
+          keyStride: keys.stride,
+          valueStride: values.stride,
         };
       }),
     },
@@ -70,6 +72,12 @@ export function referenceMemory({ plan, kv, arena, weights, compiled }: Layout):
     values: new Float32Array(attends ? context * widest : 0),
     scores: new Float32Array(attends ? context : 0),
   };
+}
+
+/** Keys or values of a layer, from its first row on, and the bytes from a block to the next. */
+interface KeptRows {
+  readonly bytes: Uint8Array;
+  readonly stride: number;
 }
 
 /** A weight that is not in row panels. */

@@ -1,12 +1,13 @@
 // The instruction of an attention node: attention.ts makes it, attention-passes.ts runs it.
 
+import type { CacheRows } from "./op.ts";
+
 export interface Attention {
   readonly op: "attention";
-  readonly kvType: string;
   readonly q: number;
   readonly out: number;
-  readonly keys: number;
-  readonly values: number;
+  readonly keys: CacheRows;
+  readonly values: CacheRows;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
@@ -14,9 +15,6 @@ export interface Attention {
   /** Bytes of a head of keys, and of values. */
   readonly headBytes: number;
   readonly vHeadBytes: number;
-  readonly rowBytes: number;
-  /** Address of a ScaledTable. */
-  readonly tables: number;
   readonly scale: number;
   readonly window: number | undefined;
   readonly causal: boolean;

@@ -58,7 +58,7 @@ export function makePasses(
   c: ExecutorContext,
 ): Record<"oneHead" | "fourHeads" | "fourTokens", Pass> {
   const { batch, scoresLength } = c.program;
-  const { keys, values, rowBytes, headBytes, vHeadBytes } = i;
+  const { keys, values, headBytes, vHeadBytes } = i;
   const headStride = i.headDim * 4;
   const outStride = i.vHeadDim * 4;
   const scoreStride = scoresLength * 4;
@@ -75,7 +75,7 @@ export function makePasses(
   const toOf = i.causal
     ? (token: number) => i32[positions + token]! + 1
     : (token: number) => attendedTo(i, i32[positions + token]!, lengthOf(i, c, token));
-  const tableOf = (token: number) => i.tables + token * batch.tableLength * 4;
+  const tableOffset = (token: number) => token * batch.tableLength * 4;
   const firstScored = (from: number) => from - (from % 4);
 
   /** Rows of a range in its first block, where it begins in the middle of one; else 0. */
@@ -83,35 +83,37 @@ export function makePasses(
     lastOf(from) === 0 ? 0 : Math.min(KV_BLOCK_TOKENS - lastOf(from), to - from);
 
   // biome-ignore format: parameters in the kernels' order, on one line
-  const scoreRange = (by: Queries, query: number, table: number, from: number, to: number, kvHead: number): void => {
+  const scoreRange = (by: Queries, query: number, tableAt: number, from: number, to: number, kvHead: number): void => {
+    const table = keys.tables + tableAt;
     const q = i.q + query * headStride;
     const offset = kvHead * headBytes;
     if (from === 0) {
-      by.score(q, keys, table, scores, to, offset);
+      by.score(q, keys.at, table, scores, to, offset);
       return;
     }
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
-    if (before > 0) by.score(q, keys + lastOf(from) * rowBytes, entry, scores, before, offset);
+    if (before > 0) by.score(q, keys.at + lastOf(from) * keys.rowBytes, entry, scores, before, offset);
     const left = to - from - before;
-    if (left > 0) by.score(q, keys, before > 0 ? entry + 4 : entry, scores + before * 4, left, offset);
+    if (left > 0) by.score(q, keys.at, before > 0 ? entry + 4 : entry, scores + before * 4, left, offset);
   };
 
   /** `row` is the address of the weight of the range's first position. */
   // biome-ignore format: parameters in the kernels' order, on one line
-  const mixRange = (by: Queries, row: number, table: number, query: number, from: number, to: number, kvHead: number, isNew: number): void => {
+  const mixRange = (by: Queries, row: number, tableAt: number, query: number, from: number, to: number, kvHead: number, isNew: number): void => {
+    const table = values.tables + tableAt;
     const out = i.out + query * outStride;
     const offset = kvHead * vHeadBytes;
     if (from === 0) {
-      by.mix(row, values, table, out, to, offset, isNew);
+      by.mix(row, values.at, table, out, to, offset, isNew);
       return;
     }
     const before = rowsBefore(from, to);
     const entry = table + blocksOf(from) * 4;
-    if (before > 0) by.mix(row, values + lastOf(from) * rowBytes, entry, out, before, offset, isNew);
+    if (before > 0) by.mix(row, values.at + lastOf(from) * values.rowBytes, entry, out, before, offset, isNew);
     const left = to - from - before;
     const isFirst = before > 0 ? 0 : isNew;
-    if (left + isFirst > 0) by.mix(row + before * 4, values, before > 0 ? entry + 4 : entry, out, left, offset, isFirst);
+    if (left + isFirst > 0) by.mix(row + before * 4, values.at, before > 0 ? entry + 4 : entry, out, left, offset, isFirst);
   };
 
   /** `count` heads of one token that share a KV head. */
@@ -121,7 +123,7 @@ export function makePasses(
       const from = fromOf(token);
       const to = toOf(token);
       const base = firstScored(from);
-      const table = tableOf(token);
+      const table = tableOffset(token);
       const weights = scores + (from - base) * 4;
       scoreRange(by, query, table, base, to, kvHead);
       for (let row = 0; row < count; row++) {
@@ -140,7 +142,7 @@ export function makePasses(
       const from = fromOf(last);
       const to = toOf(token);
       const base = firstScored(first);
-      const table = tableOf(last);
+      const table = tableOffset(last);
       scoreRange(fourTokens, query, table, base, toOf(last), kvHead);
       for (let row = 0; row < WIDE_QUERIES; row++) {
         const own = fromOf(token + row);
@@ -192,25 +194,25 @@ function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
 }
 
 // biome-ignore format: a kernel's parameters in their order, on one line
-function oneQuery({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext): Queries {
-  const [scores, mix] = [kernels[`attn_scores_${kvType}`]!, kernels[`attn_mix_${kvType}`]!];
+function oneQuery({ keys: k, values: v, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext): Queries {
+  const [scores, mix] = [kernels[`attn_scores_${k.type}`]!, kernels[`attn_mix_${v.type}`]!];
   return {
     score: (q, keys, table, to, count, offset) =>
-      scores(q, keys, table, to, blocksOf(count), lastOf(count), rowBytes, offset, headDim),
+      scores(q, keys, table, to, blocksOf(count), lastOf(count), k.rowBytes, offset, headDim),
     mix: (row, values, table, out, count, offset, isNew) =>
-      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, vHeadDim, isNew),
+      mix(row, values, table, out, blocksOf(count), lastOf(count), v.rowBytes, offset, vHeadDim, isNew),
   };
 }
 
 /** Queries and results are `apart` heads apart. */
 // biome-ignore format: a kernel's parameters in their order, on one line
-function fourQueries({ kvType, rowBytes, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext, apart: number, scoreStride: number): Queries {
-  const [scores, mix] = [kernels[`attn_scores4_${kvType}`]!, kernels[`attn_mix4_${kvType}`]!];
+function fourQueries({ keys: k, values: v, headDim, vHeadDim }: Attention, { kernels }: ExecutorContext, apart: number, scoreStride: number): Queries {
+  const [scores, mix] = [kernels[`attn_scores4_${k.type}`]!, kernels[`attn_mix4_${v.type}`]!];
   const [queryStride, outStride] = [apart * headDim * 4, apart * vHeadDim * 4];
   return {
     score: (q, keys, table, to, count, offset) =>
-      scores(q, keys, table, to, blocksOf(count), lastOf(count), rowBytes, offset, headDim, queryStride, scoreStride),
+      scores(q, keys, table, to, blocksOf(count), lastOf(count), k.rowBytes, offset, headDim, queryStride, scoreStride),
     mix: (row, values, table, out, count, offset, isNew) =>
-      mix(row, values, table, out, blocksOf(count), lastOf(count), rowBytes, offset, vHeadDim, isNew, scoreStride, outStride),
+      mix(row, values, table, out, blocksOf(count), lastOf(count), v.rowBytes, offset, vHeadDim, isNew, scoreStride, outStride),
   };
 }

@@ -8,6 +8,7 @@
 // blocks may belong to another sequence by now.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
+import { dtypeByName } from "../../../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
@@ -16,17 +17,18 @@ import { lengthOf, makePasses, WIDE_QUERIES } from "./attention-passes.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
 
 export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string => {
-  const dtype = c.kvDType;
-  const kvType = dtype.name;
-  if (!c.hasKernel(`attn_scores_${kvType}`)) return `no kernel for a ${kvType} cache`;
-  const unit = Math.max(4, dtype.blockElems);
-  for (const size of [n.headDim, n.vHeadDim]) {
+  const { keys, values } = c.cache(n.state);
+  const [kType, vType] = [dtypeByName(keys.type)!, dtypeByName(values.type)!];
+  for (const [kernel, dtype, size] of [
+    ["attn_scores", kType, n.headDim],
+    ["attn_mix", vType, n.vHeadDim],
+  ] as const) {
+    if (!c.hasKernel(`${kernel}_${dtype.name}`)) return `no kernel for a ${dtype.name} cache`;
+    const unit = Math.max(4, dtype.blockElems);
     if (size % unit !== 0) return `heads of ${size}, kernels take multiples of ${unit}`;
   }
-  const { keys, values, rowBytes, tables } = c.cache(n.state);
   return {
     op: "attention",
-    kvType,
     q: c.address(n.q),
     out: c.address(n.out),
     keys,
@@ -35,10 +37,8 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     kvHeads: n.kvHeads,
     headDim: n.headDim,
     vHeadDim: n.vHeadDim,
-    headBytes: bytesFor(dtype, n.headDim),
-    vHeadBytes: bytesFor(dtype, n.vHeadDim),
-    rowBytes,
-    tables,
+    headBytes: bytesFor(kType, n.headDim),
+    vHeadBytes: bytesFor(vType, n.vHeadDim),
     scale: n.scale,
     window: n.window,
     causal: n.causal,
@@ -51,10 +51,10 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
 
 export const attention: InstructionDef<Attention> = {
   access: "barrier",
-  kernels: ({ kvType, softcap }) => {
-    const parts = ["attn_scores", "attn_scores4", "attn_mix", "attn_mix4"];
+  kernels: ({ keys, values, softcap }) => {
     const rows = softcap === undefined ? ["softmax"] : ["softmax", "softcap"];
-    return [...rows, ...parts.map((part) => `${part}_${kvType}`)];
+    const scores = [`attn_scores_${keys.type}`, `attn_scores4_${keys.type}`];
+    return [...rows, ...scores, `attn_mix_${values.type}`, `attn_mix4_${values.type}`];
   },
   code: ({ headDim, vHeadDim }) => [headDim, vHeadDim],
   execute,
@@ -93,7 +93,7 @@ function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   const position = c.views.i32[c.program.batch.positions / 4 + first]!;
   const from = attendedFrom(i, position);
   for (let next = first + 1; next <= last; next++) {
-    if (!follows(c, i.tables, next, from)) return false;
+    if (!follows(c, i.keys.tables, next, from)) return false;
   }
   return (
     attendedFrom(i, position + WIDE_QUERIES - 1) < attendedTo(i, position, lengthOf(i, c, first))

@@ -7,7 +7,6 @@
 
 import type { GraphNode, NodeOf, OpKind, Rope, Rows, Value, Weight } from "../../../graph/graph.ts";
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
-import type { KvCacheOptions } from "../../backend.ts";
 import type { Executor, ExecutorContext } from "../executor.ts";
 import type { TableRows } from "../program.ts";
 
@@ -50,18 +49,27 @@ export interface InstructionDef<I extends InstructionLike> {
   readonly execute: (instruction: I, context: ExecutorContext) => Executor;
 }
 
+/** Keys, or values, of a KvState. */
+export interface CacheRows {
+  /** As in dtypes/. */
+  readonly type: string;
+  /** The address in block 0. */
+  readonly at: number;
+  readonly rowBytes: number;
+  /** Address of a ScaledTable. */
+  readonly tables: number;
+}
+
 /** The compiler (compile.ts), as the lowering of a node sees it. */
 export interface NodeCompiler {
   address(value: Value): number;
   vector(weight: Weight): number;
   rowsOf(weight: Weight): TableRows;
-  /** The addresses of a KvState in block 0, and of its block tables. */
-  cache(state: number): { keys: number; values: number; rowBytes: number; tables: number };
+  cache(state: number): { readonly keys: CacheRows; readonly values: CacheRows };
   /** The address of a RecurrentState in slot 0, and the bytes from a slot to the next. */
   recurrent(state: number): { state: number; slotBytes: number };
   /** Memory of so many bytes for each thread; instructions of the same size share it. */
   scratch(bytes: number): { scratch: number; scratchBytes: number };
-  readonly kvDType: KvCacheOptions["dtype"];
   /** Address of i32 [maxTokens]: the tokens of each token's sequence after the batch. */
   lengths(): number;
   hasKernel(name: string): boolean;

@@ -5,11 +5,13 @@
 
 import { UsageError } from "../../../base/errors.ts";
 import type { DType } from "../../../dtypes/dtype.ts";
+import type { KvPair } from "../../../dtypes/kv-types.ts";
 import type { Graph, NodeOf } from "../../../graph/graph.ts";
 import { beginText, endText } from "../wgsl/attention-options.ts";
 import { halfText } from "../wgsl/halves.ts";
 import { float, type Kernel } from "../wgsl/kernel.ts";
 import { type KvFormat, kvRowWords } from "../wgsl/kv-format.ts";
+import { type EvenNibbles, evenLoad4, evenNibbles, evenStore } from "../wgsl/kv-nibbles.ts";
 import { cacheRowText, kvWriteKernel } from "../wgsl/kv-write.ts";
 import { divideText, exponentialText, multiplyAddText, tangentText } from "./arithmetic.ts";
 import { cappedText } from "./elementwise.ts";
@@ -32,6 +34,12 @@ interface CacheText {
   written?(format: KvFormat): KvFormat;
 }
 
+/** The word of a scale is a float already; half floats are widened without the device's conversion. */
+const heads = {
+  scale: (word: string) => `bitcast<f32>(${word})`,
+  both: (word: string) => `vec2f(half(${word} & 65535u), half(${word} >> 16u))`,
+};
+
 const caches: Readonly<Record<string, CacheText>> = {
   f32: { load4: (name, format) => format.load4(name) },
   f16: {
@@ -42,6 +50,7 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
   return vec4f(half(a & 65535u), half(a >> 16u), half(b & 65535u), half(b >> 16u));
 }`,
   },
+  bf16: { load4: (name, format) => format.load4(name) },
   q8_0: {
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
@@ -52,21 +61,37 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + (i / 32u) * 9u]); }`,
     written: exactQ8,
   },
+  ...Object.fromEntries(
+    Object.entries(evenNibbles).map(([name, type]): [string, CacheText] => [
+      name,
+      {
+        load4: evenLoad4(type, heads),
+        written: (format) => ({ ...format, ...exactStore(type) }),
+      },
+    ]),
+  ),
 };
 
 /** The CPU reads whole blocks of the cache; heads that are none it leaves to the reference. */
-export function checkHeads({ nodes }: Graph, { name, blockElems }: DType): void {
-  if (!Object.hasOwn(caches, name)) {
+export function checkHeads({ nodes }: Graph, { k, v }: KvPair): void {
+  for (const { name } of [k, v]) {
+    if (Object.hasOwn(caches, name)) continue;
     throw new UsageError(
       `exact: a KV cache of ${name}, expected one of ${Object.keys(caches).join(", ")}. Use another kvType, or open the model without exact`,
     );
   }
   for (const node of nodes) {
-    if (node.op !== "attention" || node.headDim % blockElems === 0) continue;
-    throw new UsageError(
-      `exact: heads of ${node.headDim} values in a KV cache of ${name}, whose blocks have ${blockElems}. Use kvType f16 or f32, or open the model without exact`,
-    );
+    if (node.op !== "attention") continue;
+    checkHead(node.headDim, k);
+    checkHead(node.vHeadDim, v);
   }
+}
+
+function checkHead(size: number, { name, blockElems }: DType): void {
+  if (size % blockElems === 0) return;
+  throw new UsageError(
+    `exact: heads of ${size} values in a KV cache of ${name}, whose blocks have ${blockElems}. Use kvType f16 or f32, or open the model without exact`,
+  );
 }
 
 /** Bytes of the scores of all heads and tokens: [tokens][heads][context]. */
@@ -78,15 +103,33 @@ export function scoreBytes(
   return tokens * heads * context * 4;
 }
 
-export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvType, batch }) => [
-  kvWriteKernel(node, caches[kvType]!.written?.(kv) ?? kv, batch),
-];
+export const kvWrite: ExactLower<"kv_write"> = (node, { kv, kvTypes, batch }) => {
+  const k = writtenOf(kvTypes.k, kv.k);
+  return [kvWriteKernel(node, { k, v: kv.k === kv.v ? k : writtenOf(kvTypes.v, kv.v) }, batch)];
+};
+
+function writtenOf({ name }: DType, format: KvFormat): KvFormat {
+  return caches[name]!.written?.(format) ?? format;
+}
+
+/** Quotients and products as the CPU rounds them. */
+function exactStore(type: EvenNibbles): Pick<KvFormat, "functions" | "store"> {
+  const store = evenStore(type, {
+    divide: (a, b) => `divide(${a}, ${b})`,
+    rounded: (product) => `rounded(${product})`,
+  });
+  return { functions: [divideFunction, roundedFunction], store };
+}
+
+const divideFunction = divideText(zero);
+const roundedFunction = `
+fn rounded(value: f32) -> f32 { return bitcast<f32>(bitcast<u32>(value) ^ ${zero}); }`;
 
 /** As quantize_kv_q8_0 rounds. */
 function exactQ8(format: KvFormat): KvFormat {
   return {
     ...format,
-    functions: divideText(zero),
+    functions: [divideFunction],
     store: (from, to) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
@@ -119,9 +162,9 @@ export const attention: ExactOp<"attention"> = {
 
 function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kernel {
   const { q, out, state, heads, kvHeads, headDim, vHeadDim, scale, softcap } = node;
-  const { arithmetic, batch, kv, kvType, lanes: lanesOf } = context;
-  const cache = caches[kvType]!;
-  const lanes = lanesOf(`attn_scores_${kvType}`);
+  const { arithmetic, batch, kv, kvTypes, lanes: lanesOf } = context;
+  const [keys, values] = [caches[kvTypes.k.name]!, caches[kvTypes.v.name]!];
+  const lanes = lanesOf(`attn_scores_${kvTypes.k.name}`);
   const begin = beginText(node, batch) ?? "0u";
   const sharing = heads / kvHeads;
   const capped =
@@ -137,11 +180,11 @@ function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kern
     ],
     size: SIZE,
     declarations: `${cacheRowText(batch, state)}
-${halfText}${cache.load4("keys", kv)}${cache.load4("values", kv)}${cache.scale?.("keys") ?? ""}${cache.scale?.("values") ?? ""}
+${halfText}${keys.load4("keys", kv.k)}${values.load4("values", kv.v)}${keys.scale?.("keys") ?? ""}${values.scale?.("values") ?? ""}
 ${multiplyAddText(arithmetic, zero)}${divideText(zero)}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
 var<workgroup> query: array<vec4f, ${headDim / 4}>;
 var<workgroup> tops: array<f32, ${SIZE}>;
-${scoreFunction(headDim, lanes, cache)}`,
+${scoreFunction(headDim, lanes, keys)}`,
     rows: out.rows,
     grid: (tokens) => [heads, tokens, 1],
     body: `
@@ -159,7 +202,7 @@ ${scoreFunction(headDim, lanes, cache)}`,
   let row = own * ${context.context}u;
   var top = -3.4e38;
   for (var p = lane; p < count; p += ${SIZE}u) {
-    let at = cacheRow(token, first + p) * ${kvRowWords(kv, kvHeads * headDim)}u;
+    let at = cacheRow(token, first + p) * ${kvRowWords(kv.k, kvHeads * headDim)}u;
     let sum = score(at, kvHead * ${headDim}u);
     let bent = ${capped};
     scores[row + p] = bent;
@@ -183,8 +226,8 @@ ${scoreFunction(headDim, lanes, cache)}`,
     let column = kvHead * ${vHeadDim}u + i;
     var sums = vec4f();
     for (var p = 0u; p < count; p++) {
-      let at = cacheRow(token, first + p) * ${kvRowWords(kv, kvHeads * vHeadDim)}u;
-      let weight = scores[row + p]${cache.scale ? " * valuesScale(at, column)" : ""};
+      let at = cacheRow(token, first + p) * ${kvRowWords(kv.v, kvHeads * vHeadDim)}u;
+      let weight = scores[row + p]${values.scale ? " * valuesScale(at, column)" : ""};
       sums = multiplyAdd4(vec4f(weight), values4(at, column), sums);
     }
     for (var j = 0u; j < 4u; j++) { result[own * ${vHeadDim}u + i + j] = sums[j]; }

@@ -1,12 +1,13 @@
 // What lowering a node to exact kernels knows, and how an op is lowered (table.ts lists them).
 
+import type { KvPair } from "../../../dtypes/kv-types.ts";
 import type { Graph, NodeOf, OpKind } from "../../../graph/graph.ts";
 import type { Arithmetic } from "../../../kernels/arithmetic.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import type { Rounded } from "../ops/op.ts";
 import type { WeightLayout } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
-import type { KvFormat } from "../wgsl/kv-format.ts";
+import type { KvFormats } from "../wgsl/kv-format.ts";
 
 export interface ExactContext {
   readonly arithmetic: Pick<Arithmetic, "fused">;
@@ -14,9 +15,9 @@ export interface ExactContext {
   lanes(kernel: string): number;
   readonly weights: WeightLayout;
   readonly batch: BatchLayout;
-  /** The cache's type, and how it lies. */
-  readonly kvType: string;
-  readonly kv: KvFormat;
+  /** The cache's types, and how they lie. */
+  readonly kvTypes: KvPair;
+  readonly kv: KvFormats;
   /** Positions of a context: the length of a row of scores. */
   readonly context: number;
   /** WGSL has dot4I8Packed. */
@@ -41,7 +42,7 @@ export interface ExactOp<K extends OpKind> {
  */
 export function lanesIn(
   graph: Graph,
-  kvType: string,
+  kType: string,
   arithmetic: Arithmetic,
 ): (kernel: string) => number {
   const counts = new Map<string, number[]>();
@@ -54,7 +55,7 @@ export function lanesIn(
       add(node.bias ? "layer_norm_bias" : "layer_norm", node.weight.shape[0]!);
     if (node.op === "softmax") add("softmax", node.x.cols);
     if (node.op !== "attention") continue;
-    for (const kernel of ["softmax", `attn_scores_${kvType}`]) {
+    for (const kernel of ["softmax", `attn_scores_${kType}`]) {
       add(kernel, node.headDim, node.vHeadDim);
     }
   }

@@ -4,7 +4,7 @@
 import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
-import type { KvFormat } from "../wgsl/kv-format.ts";
+import type { KvFormats } from "../wgsl/kv-format.ts";
 import type { MatmulContext } from "../wgsl/matmul-few.ts";
 import type { Matrices } from "../wgsl/matmul-matrices.ts";
 
@@ -17,7 +17,7 @@ export interface GpuOp<K extends OpKind> {
 /** What the lowering of a node depends on. */
 export interface LowerContext extends MatmulContext {
   readonly weights: WeightLayout;
-  readonly kv: KvFormat;
+  readonly kv: KvFormats;
   /** Workgroup memory. */
   readonly workgroupBytes: number;
   /** Lanes of a workgroup that computes attention; 0: position by position. */

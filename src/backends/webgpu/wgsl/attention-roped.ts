@@ -9,7 +9,7 @@ import type { AttentionSplit } from "./attention-split.ts";
 import { composeAttention, hasTeams } from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
 import type { Kernel } from "./kernel.ts";
-import { type KvFormat, kvRowWords } from "./kv-format.ts";
+import { type KvFormats, kvRowWords } from "./kv-format.ts";
 import type { Exchange } from "./teams.ts";
 
 export interface RopedAttention {
@@ -20,15 +20,15 @@ export interface RopedAttention {
 }
 
 /** Whether there is such a kernel: the rotation must not split vectors of 4, and sinks would need one more binding. */
-export function hasRoped({ q, k, attention }: RopedAttention, format: KvFormat): boolean {
+export function hasRoped({ q, k, attention }: RopedAttention, formats: KvFormats): boolean {
   if (!attention.causal || attention.sinks) return false;
   const whole = (rope: NodeOf<"rope">): boolean => rope.rope.dims % 8 === 0;
-  return hasTeams(attention, format) && whole(q) && whole(k);
+  return hasTeams(attention, formats) && whole(q) && whole(k);
 }
 
 export function attentionRopedKernel(
   { q, k, write, attention }: RopedAttention,
-  format: KvFormat,
+  { k: format }: KvFormats,
   batch: BatchLayout,
   exchange: Exchange,
   size: number,

@@ -21,7 +21,7 @@ import {
   splitStoreText,
 } from "./attention-split.ts";
 import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
-import { type KvEights, type KvFormat, kvRowWords } from "./kv-format.ts";
+import { type KvEights, type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
@@ -31,6 +31,7 @@ const AHEAD = 4;
 export interface AttentionParts {
   readonly name: string;
   readonly node: NodeOf<"attention">;
+  /** Of keys and values alike. */
   readonly format: KvFormat;
   readonly batch: BatchLayout;
   readonly exchange: Exchange;
@@ -50,15 +51,15 @@ export interface AttentionParts {
 }
 
 /** Whether there is such a kernel for these heads and this cache. */
-export function hasTeams({ headDim, vHeadDim }: NodeOf<"attention">, format: KvFormat): boolean {
+export function hasTeams({ headDim, vHeadDim }: NodeOf<"attention">, { k, v }: KvFormats): boolean {
   const crew = headDim / 8;
-  if (vHeadDim !== headDim) return false;
-  return format.eights !== undefined && crew <= TEAM && Number.isInteger(Math.log2(crew));
+  if (vHeadDim !== headDim || k !== v) return false;
+  return k.eights !== undefined && crew <= TEAM && Number.isInteger(Math.log2(crew));
 }
 
 export function attentionTeamsKernel(
   node: NodeOf<"attention">,
-  format: KvFormat,
+  { k: format }: KvFormats,
   batch: BatchLayout,
   exchange: Exchange,
   size: number,

@@ -12,12 +12,12 @@ import {
   startOf,
 } from "./attention-options.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
-import { type KvFormat, kvRowWords } from "./kv-format.ts";
+import { type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 
 export function attentionKernel(
   node: NodeOf<"attention">,
-  format: KvFormat,
+  { k: keys, v: values }: KvFormats,
   batch: BatchLayout,
 ): Kernel {
   const { q, out, state, heads, kvHeads, headDim, vHeadDim } = node;
@@ -27,8 +27,9 @@ export function attentionKernel(
   const kept = Math.ceil(vQuads / LANES);
   const begin = beginText(node, batch) ?? "0u";
   const { top, total } = startOf(node, "group.x");
-  const rowWords = kvRowWords(format, kvHeads * headDim);
-  const own = headDim === vHeadDim ? sameRows : ownRows(node, format);
+  const rowWords = kvRowWords(keys, kvHeads * headDim);
+  const isSame = headDim === vHeadDim && keys === values;
+  const own = isSame ? sameRows : ownRows(node, values);
   return makeKernel({
     name: `attention ${heads}/${kvHeads} heads of ${headDim}${headDim === vHeadDim ? "" : ` and ${vHeadDim}`}`,
     bindings: [
@@ -39,7 +40,7 @@ export function attentionKernel(
       ...headBindings(node),
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(batch, state)}${format.load4("keys")}${format.load4("values")}
+    declarations: `${cacheRowText(batch, state)}${keys.load4("keys")}${values.load4("values")}
 var<workgroup> query: array<vec4f, ${quads}>;
 var<workgroup> scores: array<f32, ${LANES}>;
 var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie in the cache`,

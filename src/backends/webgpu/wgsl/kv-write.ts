@@ -5,19 +5,20 @@ import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { nearestHalfText } from "./halves.ts";
 import { type Kernel, makeKernel, perItem } from "./kernel.ts";
-import { type KvFormat, kvRowWords } from "./kv-format.ts";
+import { type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
 
 export function kvWriteKernel(
   node: NodeOf<"kv_write">,
-  format: KvFormat,
+  { k: keyFormat, v: valueFormat }: KvFormats,
   batch: BatchLayout,
 ): Kernel {
   const { k, v, state } = node;
   const { cols } = k;
-  const units = Math.max(k.cols, v.cols) / format.unit;
-  const isSame = k.cols === v.cols;
+  const units = Math.max(k.cols / keyFormat.unit, v.cols / valueFormat.unit);
+  const isSame = k.cols === v.cols && keyFormat === valueFormat;
+  const functions = new Set([keyFormat, valueFormat].flatMap((each) => each.functions ?? []));
   return makeKernel({
-    name: isSame ? `kv_write [${cols}]` : `kv_write [${k.cols}, ${v.cols}]`,
+    name: k.cols === v.cols ? `kv_write [${cols}]` : `kv_write [${k.cols}, ${v.cols}]`,
     bindings: [
       { name: "k", type: "f32", source: { kind: "value", value: k } },
       { name: "v", type: "f32", source: { kind: "value", value: v } },
@@ -25,7 +26,7 @@ export function kvWriteKernel(
       { name: "values", type: "u32", source: { kind: "values", state }, writes: true },
       { name: "batch", type: "u32", source: { kind: "batch" } },
     ],
-    declarations: `${cacheRowText(batch, state)}${nearestHalfText}${format.functions ?? ""}`,
+    declarations: `${cacheRowText(batch, state)}${nearestHalfText}${[...functions].join("")}`,
     rows: k.rows,
     grid: perItem(units),
     body: `
@@ -35,11 +36,11 @@ export function kvWriteKernel(
   let row = cacheRow(token, batch[${batch.positions}u + token]);
   ${
     isSame
-      ? `${unitText(cols, format)}
-  ${format.store("k", "keys")}
-  ${format.store("v", "values")}`
-      : `${apartText(k.cols, format, format.store("k", "keys"))}
-  ${apartText(v.cols, format, format.store("v", "values"))}`
+      ? `${unitText(cols, keyFormat)}
+  ${keyFormat.store("k", "keys")}
+  ${keyFormat.store("v", "values")}`
+      : `${apartText(k.cols, keyFormat, keyFormat.store("k", "keys"))}
+  ${apartText(v.cols, valueFormat, valueFormat.store("v", "values"))}`
   }`,
   });
 }

@@ -5,14 +5,15 @@
 // `isNew` is 1 where the sums begin with 0, and 0 where they begin with what is in out. Every kernel and register tile adds
 // in the order of the positions.
 // `values` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
-// blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
+// blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (types with blocks: of 32).
 // Within a block of positions, the sums of a piece of the head stay in registers over all rows; between blocks, sums are in
 // out. So a block's rows come from memory for the first piece, and from the nearest cache for the others.
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { forEachVector, manyRegisters, remainder, store, stream } from "../loops.ts";
-import { type KvFormat, kvFormats } from "./kv-format.ts";
+import type { KvFormat, KvReader } from "./kv-format.ts";
+import { kvFormats } from "./kv-formats.ts";
 import { blockRows, type RowRange, strided, walkBlocks, walkRows } from "./kv-walk.ts";
 
 export interface MixTile {
@@ -24,19 +25,27 @@ export interface MixTile {
    * uses the first of these numbers.
    */
   readonly pieces: readonly number[];
+  /** Whether scores are in registers, or are read for each vector. */
+  readonly scores: "held" | "read";
 }
 
 /** Each takes the bytes of a vector register and how many of them there are. */
 export const attentionMix: readonly ((width: number, registers?: number) => Kernel)[] =
   kvFormats.flatMap((format) => [
-    (width: number) => mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1] }),
+    (width: number) =>
+      mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1], scores: "held" }),
     (width: number, registers = manyRegisters) => {
       // Eight sums fit sixteen registers. q8_0 on WebAssembly gains more from using a scaled score for more vectors.
-      const isSmall = registers < manyRegisters || (width === 16 && !format.blockValues);
+      const isFew = registers < manyRegisters;
+      const isSmall = isFew || (width === 16 && !format.blockValues);
+      const most = isSmall ? 2 : 4;
       return mixKernel(width, format, {
         queries: 4,
         rows: 4,
-        pieces: isSmall ? [2, 1] : [4, 2, 1],
+        pieces: [4, 2, 1].filter(
+          (vectors) => vectors <= (isFew && format.registers > 3 ? 1 : most),
+        ),
+        scores: format.registers > (isFew ? 1 : 3) ? "read" : "held",
       });
     },
   ]);
@@ -62,9 +71,10 @@ function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   k.loop(isNew, () => {
     for (const row of outRows) clear(k, row, headDim);
   });
+  const reader = format.reader(k);
   const cache = k.op("ptr.add", [values, headOffset]);
   walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
-    mixBlock(k, format, tile, range, headDim, scoreRows, outRows);
+    mixBlock(k, format, reader, tile, range, headDim, scoreRows, outRows);
     for (const pointer of scoreRows) k.advance(pointer, 4 * blockRows);
   });
   return k.finish();
@@ -80,6 +90,7 @@ function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
 function mixBlock(
   k: KernelBuilder,
   format: KvFormat,
+  reader: KvReader,
   tile: MixTile,
   range: RowRange,
   headDim: Reg<"i32">,
@@ -97,7 +108,7 @@ function mixBlock(
     k.loop(rounds, () => {
       for (let from = 0; from < vectors; from += perPiece) {
         const indices = Array.from({ length: perPiece }, (_, i) => from + i);
-        mixPiece(k, format, { indices, rows: tile.rows }, { ...range, first }, scores, outs);
+        mixPiece(k, reader, { ...tile, indices }, { ...range, first }, scores, outs);
       }
       k.advance(first, format.bytes(count));
       for (const out of outs) k.advance(out, count * 4);
@@ -109,8 +120,8 @@ function mixBlock(
 /** One piece: the vectors of the head with these indices. */
 function mixPiece(
   k: KernelBuilder,
-  format: KvFormat,
-  { indices, rows }: { indices: readonly number[]; rows: number },
+  reader: KvReader,
+  { indices, rows, scores: kept }: MixTile & { readonly indices: readonly number[] },
   range: RowRange,
   scores: readonly Reg<"ptr">[],
   outs: readonly Reg<"ptr">[],
@@ -121,14 +132,16 @@ function mixPiece(
   const scoreAt = scores.map((pointer) => k.variable(pointer));
   walkRows(k, range, rows, (pointers) => {
     pointers.forEach((row, r) => {
-      const { load, scale } = format.open(k, row);
-      const weights = scoreAt.map((pointer) => {
+      const { load, scale } = reader(row);
+      const weigh = (pointer: Reg<"ptr">) => {
         const score = k.op("f32v.load_splat", [pointer], 4 * r);
         return scale ? k.op("f32v.mul", [score, scale]) : score;
-      });
+      };
+      const held = kept === "held" ? scoreAt.map(weigh) : [];
       indices.forEach((index, i) => {
         const value = load(index);
-        weights.forEach((weight, j) => {
+        scoreAt.forEach((pointer, j) => {
+          const weight = held[j] ?? weigh(pointer);
           k.update(sums[j]![i]!, "f32v.fma", [weight, value, sums[j]![i]!]);
         });
       });

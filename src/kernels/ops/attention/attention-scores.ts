@@ -3,7 +3,7 @@
 // query j is queryStride bytes after query j - 1, its scores scoreStride bytes after.
 //
 // `keys` is the first row of the layer's first block, `headOffset` where the head starts in a row, in bytes; table,
-// blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (q8_0: of 32).
+// blocks, last, rowBytes as in kv-walk.ts. headDim is a multiple of the lanes (types with blocks: of 32).
 // Four positions are computed at once, so that a vector of the query is loaded once for all of them, and their lanes are
 // reduced together. Scores are therefore written in fours: up to three undefined ones follow the last position.
 //
@@ -13,7 +13,8 @@
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { manyRegisters, remainder } from "../loops.ts";
-import { type KvChunk, type KvFormat, kvFormats } from "./kv-format.ts";
+import type { KvChunk, KvFormat, KvReader } from "./kv-format.ts";
+import { kvFormats } from "./kv-formats.ts";
 import { strided, walkBlocks, walkRowGroups } from "./kv-walk.ts";
 
 type Vector = Reg<"f32v">;
@@ -41,11 +42,15 @@ const rowsAtOnce = 4;
 export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
   kvFormats.flatMap((format) => {
     return [
-      (width: number) => scoresKernel(width, format, { ...wide, queries: 1, atOnce: 1 }),
+      (width: number, registers = manyRegisters) => {
+        const first = registers < manyRegisters && format.registers > 1 ? "keys" : "queries";
+        return scoresKernel(width, format, { ...wide, queries: 1, atOnce: 1, first });
+      },
       (width: number, registers = manyRegisters) => {
         const isSmall = registers < manyRegisters;
-        const first = isSmall && format.blockValues ? "keys" : "queries";
-        return scoresKernel(width, format, { ...wide, atOnce: isSmall ? 2 : 4, first });
+        const first = format.registers > (isSmall ? 0 : 1) ? "keys" : "queries";
+        const some = format.registers > 3 ? 1 : 2;
+        return scoresKernel(width, format, { ...wide, atOnce: isSmall ? some : 4, first });
       },
     ];
   });
@@ -68,13 +73,14 @@ function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel
   const queries = strided(k, q, tile.queries, queryStride);
   const targets = strided(k, scores, tile.queries, scoreStride).map((p) => k.variable(p));
   const cache = k.op("ptr.add", [keys, headOffset]);
+  const reader = format.reader(k);
   const rounds = roundsOver(k, format, tile, headDim);
   const addProducts = tile.first === "keys" ? addKeyByKey : addQueryByQuery;
   walkBlocks(k, { cache, table, blocks, last, rowBytes }, (range) => {
     walkRowGroups(k, range, rowsAtOnce, (rows) => {
       for (let from = 0; from < tile.queries; from += tile.atOnce) {
         const some = queries.slice(from, from + tile.atOnce);
-        dotProducts(k, format, rounds, some, rows, addProducts).forEach((sums, j) => {
+        dotProducts(k, format, reader, rounds, some, rows, addProducts).forEach((sums, j) => {
           k.op("f32v.store_sums", [targets[from + j]!, ...(sums as FourVectors)]);
         });
       }
@@ -111,6 +117,7 @@ function roundsOver(
 function dotProducts(
   k: KernelBuilder,
   format: KvFormat,
+  reader: KvReader,
   rounds: readonly Rounds[],
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
@@ -123,7 +130,7 @@ function dotProducts(
   for (const { vectors, count } of rounds) {
     const values = vectors * k.lanes;
     k.loop(count, () => {
-      addProducts(k, format, vectors, queryAt, rowAt, sums);
+      addProducts(k, reader, vectors, queryAt, rowAt, sums);
       for (const q of queryAt) k.advance(q, values * 4);
       for (const row of rowAt) k.advance(row, format.bytes(values));
     });
@@ -134,15 +141,15 @@ function dotProducts(
 /** sums += query * key over a chunk of the head: [queries][rows]. */
 type AddProducts = (
   k: KernelBuilder,
-  format: KvFormat,
+  reader: KvReader,
   vectors: number,
   queries: readonly Reg<"ptr">[],
   rows: readonly Reg<"ptr">[],
   sums: readonly (readonly Vector[])[],
 ) => void;
 
-const addQueryByQuery: AddProducts = (k, format, vectors, queries, rows, sums) => {
-  const chunks = rows.map((row) => format.open(k, row));
+const addQueryByQuery: AddProducts = (k, reader, vectors, queries, rows, sums) => {
+  const chunks = rows.map(reader);
   for (let i = 0; i < vectors; i++) {
     const keys = chunks.map((chunk) => scaled(k, chunk, i));
     queries.forEach((pointer, j) => {
@@ -155,9 +162,9 @@ const addQueryByQuery: AddProducts = (k, format, vectors, queries, rows, sums) =
   }
 };
 
-const addKeyByKey: AddProducts = (k, format, vectors, queries, rows, sums) => {
+const addKeyByKey: AddProducts = (k, reader, vectors, queries, rows, sums) => {
   rows.forEach((pointer, row) => {
-    const chunk = format.open(k, pointer);
+    const chunk = reader(pointer);
     for (let i = 0; i < vectors; i++) {
       const key = scaled(k, chunk, i);
       queries.forEach((query, j) => {

@@ -1,6 +1,6 @@
-// How values lie in a row of the KV cache, for the attention kernels: float32, half floats, or q8_0 blocks.
+// How values lie in a row of the KV cache, for the attention kernels: the interface. The formats are in kv-formats.ts.
 //
-// A format opens a piece of a row (a pointer to so many vectors of values) and gives its vectors as floats. q8_0 gives them
+// A format opens a piece of a row (a pointer to so many vectors of values) and gives its vectors as floats. Some give them
 // without their scale: the kernel multiplies by it where that costs least.
 
 import type { KernelBuilder } from "../../ir/builder.ts";
@@ -18,52 +18,29 @@ export interface KvFormat {
   readonly name: string;
   /** Values of a block, which are opened together; undefined: any number of vectors. */
   readonly blockValues: number | undefined;
+  /** Registers that an open piece holds, besides the vector that is loaded. Kernels choose their register tiles by it. */
+  readonly registers: number;
   /** Bytes that so many values take. */
   bytes(values: number): number;
-  open(k: KernelBuilder, pointer: Reg<"ptr">): KvChunk;
+  /** Called before a kernel's loops, for constants that all pieces share. */
+  reader(k: KernelBuilder): KvReader;
 }
 
-const f32: KvFormat = {
-  name: "f32",
-  blockValues: undefined,
-  bytes: (values) => 4 * values,
-  open: (k, pointer) => ({
-    load: (i) => k.op("f32v.load", [pointer], i * k.width),
-    scale: undefined,
-  }),
-};
+/** Opens the piece of a row that begins at the pointer. */
+export type KvReader = (pointer: Reg<"ptr">) => KvChunk;
 
-/** Infinities (values beyond 65504) may read as 65536, which does less harm. */
-const f16: KvFormat = {
-  name: "f16",
-  blockValues: undefined,
-  bytes: (values) => 2 * values,
-  open: (k, pointer) => ({
-    load: (i) => k.op("f32v.load_f16_finite", [pointer], i * 2 * k.lanes),
-    scale: undefined,
-  }),
-};
-
-/** ggml's block of 34 bytes: a half float, then 32 signed bytes. */
-const q8_0: KvFormat = {
-  name: "q8_0",
-  blockValues: 32,
-  bytes: (values) => (values / 32) * 34,
-  open: (k, pointer) => ({
-    load: (i) => k.op("f32v.from_i32v", [k.op("i32v.load_i8", [pointer], 2 + i * k.lanes)]),
-    scale: splatHalf(k, pointer),
-  }),
-};
-
-export const kvFormats: readonly KvFormat[] = [f32, f16, q8_0];
+/** The half float at the pointer in every lane, times a power of 2. */
+export function splatHalf(k: KernelBuilder, pointer: Reg<"ptr">, times = 1): Reg<"f32v"> {
+  return upperHalf(k, k.op("i32v.shl", [k.op("i32v.load_splat", [pointer])], 16), times);
+}
 
 /**
- * The half float at the pointer in every lane: sign, exponent and fraction are moved to their places in a float32, then
- * multiplied by 2^112 for the different bias of the exponent. Infinity reads as 65536.
+ * The half float in the upper 16 bits of each lane, times a power of 2: sign, exponent and fraction are moved to their places in
+ * a float32, then multiplied by 2^112 for the different bias of the exponent. Infinity reads as 65536.
  */
-function splatHalf(k: KernelBuilder, pointer: Reg<"ptr">): Reg<"f32v"> {
-  const high = k.op("i32v.shl", [k.op("i32v.load_splat", [pointer])], 16);
+export function upperHalf(k: KernelBuilder, high: Reg<"i32v">, times = 1): Reg<"f32v"> {
   const spread = k.op("i32v.shr_s", [high], 3);
   const bits = k.op("i32v.and", [spread, k.op("i32v.const", [], 0x8fffe000 | 0)]);
-  return k.op("f32v.mul", [k.op("i32v.as_f32v", [bits]), k.op("f32v.const", [], 2 ** 112)]);
+  const exponent = k.op("i32v.as_f32v", [bits]);
+  return k.op("f32v.mul", [exponent, k.op("f32v.const", [], times * 2 ** 112)]);
 }
