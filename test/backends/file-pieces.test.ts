@@ -100,7 +100,7 @@ const folder = mkdtempSync(join(tmpdir(), "lantern-pieces-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** The logits of a tiny model whose weights lie in a file, and how many weights the threads read. */
-async function logitsOf(damage: (part: FilePart) => FilePart) {
+async function logitsOf(damage: (part: FilePart) => FilePart, level: 2 | 3 = 3) {
   const options = { weightType: "q8_0", feedForward: 4096 };
   const model = tinyModel(options);
   const { graph } = buildModel(model);
@@ -114,7 +114,7 @@ async function logitsOf(damage: (part: FilePart) => FilePart) {
   writeFileSync(path, Buffer.concat([...model.bytes.values()]));
   const descriptor = openSync(path, "r");
   const backend = new CpuBackend({
-    level: 3,
+    level,
     threads: 2,
     startThread: () => nodePlatform.startThread("compute"),
     files: {
@@ -147,4 +147,12 @@ test("two threads read a model's matrices; one that cannot be read is read by up
   const damaged = await logitsOf((part) => ({ ...part, offset: part.offset + 1e9 }));
   expect(damaged.read).toBe(0);
   expect(damaged.logits).toEqual(whole.logits);
+});
+
+test("weights that are not packed are read, too", async () => {
+  const whole = await logitsOf((part) => part, 2); // opt level 2 packs nothing
+  expect(whole.read).toBeGreaterThan(10);
+  const other = await logitsOf((part) => ({ ...part, offset: part.offset + 1e9 }), 2);
+  expect(other.read).toBe(0);
+  expect(other.logits).toEqual(whole.logits);
 });

@@ -52,6 +52,9 @@ export interface FilePiecesPlace {
   readonly times: Float64Array;
 }
 
+/** Bytes of a piece that is read into its place, past the buffer: a model may have nothing to pack, and no buffers. */
+const RAW_PIECE_BYTES = 512 << 10;
+
 interface Pieces {
   readonly weight: FileWeight;
   readonly shape: PackedShape | undefined;
@@ -176,8 +179,8 @@ function piecesOf(
   first: number,
 ): Pieces {
   if (!shape) {
-    const count = Math.ceil(weight.bytes / bufferBytes);
-    return { weight, shape, step: bufferBytes, perMatrix: count, first, count };
+    const count = Math.ceil(weight.bytes / RAW_PIECE_BYTES);
+    return { weight, shape, step: RAW_PIECE_BYTES, perMatrix: count, first, count };
   }
   const { matrices, rows, rowBytes } = shape;
   const step = Math.floor(bufferBytes / (PANEL_ROWS * rowBytes)) * PANEL_ROWS;

@@ -176,7 +176,7 @@ function filePieces(
 ): FilePieces {
   const { instructions, threads, buffers, bufferBytes, group, times } = program;
   const share = Math.floor(bufferBytes / Math.ceil(threads / 2) / 64) * 64;
-  const panel = Math.max(...instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes));
+  const panel = Math.max(0, ...instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes));
   const place = {
     views,
     buffer: buffers[thread % 2]! + Math.floor(thread / 2) * share,
