@@ -7,6 +7,7 @@ import { dtypeByName } from "../dtypes/table.ts";
 import {
   type Activation,
   type DeclaredState,
+  type GateActivation,
   type Graph,
   type GraphNode,
   type KvState,
@@ -112,6 +113,15 @@ export class GraphBuilder {
     if (!Number.isInteger(used) || used < 1 || used > logits.cols) {
       throw new ModelError(
         `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts are used, expected 1 to ${logits.cols}`,
+      );
+    }
+    const { groups } = routing;
+    const groupSize = logits.cols / (groups?.count ?? 1);
+    const isFitting =
+      !groups || (Number.isInteger(groupSize) && groupSize >= 2 && groups.used * groupSize >= used);
+    if (!isFitting || (groups && groups.used > groups.count)) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts from ${groups?.used} of ${groups?.count} groups do not fit together`,
       );
     }
     if (bias && vectorSize(bias) !== logits.cols)
@@ -333,8 +343,9 @@ export class GraphBuilder {
     );
   }
 
-  gate(gate: Value, up: Value, activation: Activation, name: string): Value {
-    const fits = gate.rows === up.rows && (gate.cols === up.cols || gate.cols === 1);
+  gate(gate: Value, up: Value, activation: GateActivation, name: string): Value {
+    const isOfRows = gate.cols === 1 && activation !== "swiglu_oai";
+    const fits = gate.rows === up.rows && (gate.cols === up.cols || isOfRows);
     if (!fits) this.#mismatch(name, `a gate of [${gate.rows}, ${gate.cols}]`, up);
     return this.#push("gate", { gate, up, activation }, name, up.rows, up.cols);
   }

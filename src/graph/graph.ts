@@ -55,11 +55,24 @@ export interface Rope {
  */
 export type Activation = "silu" | "gelu" | "relu" | "relu_squared" | "sigmoid" | "softplus" | "exp";
 
+/** Those of the op gate; "swiglu_oai" also changes what is multiplied: see there. */
+export type GateActivation = Activation | "swiglu_oai";
+
 /**
- * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits, or
- * "softmax_chosen": the logits choose, and the softmax of the chosen ones weights.
+ * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits;
+ * "softmax_chosen": the logits choose, and the softmax of the chosen ones weights; "none": the logits choose, and are the
+ * weights.
  */
-export type Gating = "softmax" | "sigmoid" | "softmax_chosen";
+export type Gating = "softmax" | "sigmoid" | "softmax_chosen" | "none";
+
+/**
+ * Equal groups of neighbouring experts. Only the `used` groups with the largest sums of their two best scores for choosing are
+ * chosen from; of equal sums, the first (DeepSeek V3).
+ */
+export interface ExpertGroups {
+  readonly count: number;
+  readonly used: number;
+}
 
 /** How a token's experts are chosen and weighted. */
 export interface Routing {
@@ -70,6 +83,8 @@ export interface Routing {
   readonly normalise: boolean;
   /** Factor on the weights. */
   readonly scale: number;
+  /** Default: experts are chosen from all. */
+  readonly groups?: ExpertGroups;
 }
 
 /** Attributes and operands of each op. The comments give the mathematics; T = rows. */
@@ -197,8 +212,11 @@ export interface OpTable {
   slice: { x: Value; groups: number; from: number };
   /** Each of `groups` equal groups of a's columns, followed by the same group of b's. */
   concat: { a: Value; b: Value; groups: number };
-  /** out = activation(gate) * up; a gate of one column is for the whole row. */
-  gate: { gate: Value; up: Value; activation: Activation };
+  /**
+   * out = activation(gate) * up; a gate of one column is for the whole row. "swiglu_oai" (gpt-oss) clamps both:
+   * out = g / (1 + e^(-1.702 g)) * (u + 1), with g = min(gate, 7) and u = up within -7 and 7.
+   */
+  gate: { gate: Value; up: Value; activation: GateActivation };
   /** out = activation(x). */
   activate: { x: Value; activation: Activation };
   /** out = a + b. */

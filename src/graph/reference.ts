@@ -170,8 +170,12 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const gate = memory.value(node.gate);
     const up = memory.value(node.up);
     const out = memory.value(node.out);
-    const activation = activations[node.activation];
     const total = rowCount(node.out, batch) * node.out.cols;
+    if (node.activation === "swiglu_oai") {
+      for (let i = 0; i < total; i++) out[i] = swigluOai(gate[i]!, up[i]!);
+      return;
+    }
+    const activation = activations[node.activation];
     const repeats = node.out.cols / node.gate.cols; // above 1: one gate for the whole row
     for (let i = 0; i < total; i++) out[i] = activation(gate[Math.floor(i / repeats)]!) * up[i]!;
   },
@@ -291,6 +295,13 @@ export function temperatureAt(
   position: number,
 ): number {
   return f32(1 + scale * Math.log(1 + Math.floor((position + offset) / span)));
+}
+
+/** gpt-oss: both operands are clamped at 7. */
+function swigluOai(gate: number, up: number): number {
+  const g = Math.min(gate, 7);
+  const inner = f32(g / f32(1 + f32(Math.exp(f32(-f32(1.702) * g)))));
+  return inner * f32(Math.max(-7, Math.min(up, 7)) + 1);
 }
 
 function rotateHead(

@@ -4,16 +4,16 @@
 // Sums and quotients are rounded to float32 where ggml has a float. A NaN is never the largest score, and chosen experts are
 // always distinct: a damaged router gives NaN weights, but no address outside a weight.
 
-import type { Routing } from "./graph.ts";
+import type { ExpertGroups, Routing } from "./graph.ts";
 
 const f32 = Math.fround;
 
 /** The smallest divisor of weights that are normalised: the smallest normal half float, as in ggml. */
 const SMALLEST_SUM = 6.103515625e-5;
 
-/** Floats of scratch memory that routeRow() needs: scores for the weights and scores for the choice. */
+/** Floats of scratch memory that routeRow() needs: scores for the weights, scores for the choice, and those of groups. */
 export function routeScratchSize(experts: number): number {
-  return 2 * experts;
+  return 3 * experts;
 }
 
 /**
@@ -21,7 +21,7 @@ export function routeScratchSize(experts: number): number {
  * for choosing only.
  */
 export function routeRow(
-  { used, gating, normalise, scale }: Routing,
+  { used, gating, normalise, scale, groups }: Routing,
   experts: number,
   logits: Float32Array,
   at: number,
@@ -36,6 +36,7 @@ export function routeRow(
     for (let e = 0; e < experts; e++) scratch[e] = f32(1 / f32(1 + f32(Math.exp(-scratch[e]!))));
   }
   for (let e = 0; e < experts; e++) scratch[experts + e] = scratch[e]! + (bias ? bias[e]! : 0);
+  if (groups) leaveGroups(groups, experts, scratch);
   const weightAt = outAt + used;
   for (let slot = 0; slot < used; slot++) {
     const best = largest(scratch, experts, out, outAt, slot);
@@ -51,6 +52,43 @@ export function routeRow(
   }
   if (scale === 1) return;
   for (let slot = 0; slot < used; slot++) out[weightAt + slot]! *= scale;
+}
+
+/** Gives the experts outside of the best groups a score for the choice that is below all others. */
+function leaveGroups({ count, used }: ExpertGroups, experts: number, scratch: Float32Array): void {
+  const size = experts / count;
+  const sums = 2 * experts; // where the groups' scores lie
+  for (let group = 0; group < count; group++) {
+    scratch[sums + group] = twoLargest(scratch, experts + group * size, size);
+  }
+  for (let group = 0; group < count; group++) {
+    if (groupRank(scratch, sums, count, group) < used) continue;
+    const first = experts + group * size;
+    scratch.fill(Number.NEGATIVE_INFINITY, first, first + size);
+  }
+}
+
+/** Groups with a larger sum than this one, or with the same and a smaller number. A NaN is the smallest. */
+function groupRank(scratch: Float32Array, sums: number, count: number, group: number): number {
+  const own = scratch[sums + group]!;
+  let rank = 0;
+  for (let other = 0; other < count; other++) {
+    const sum = scratch[sums + other]!;
+    const isSame = sum === own || (Number.isNaN(sum) && Number.isNaN(own));
+    if (sum > own || (Number.isNaN(own) && !Number.isNaN(sum)) || (isSame && other < group)) rank++;
+  }
+  return rank;
+}
+
+/** The sum of the two largest of `size` scores, of which NaN is the smallest. */
+function twoLargest(scratch: Float32Array, at: number, size: number): number {
+  let [first, second] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (let e = 0; e < size; e++) {
+    const score = scratch[at + e]!;
+    if (score > first) [first, second] = [score, first];
+    else if (score > second) second = score;
+  }
+  return first + second;
 }
 
 /** The expert with the largest score for the choice that is not among the first `slots` ids of out. */

@@ -31,6 +31,11 @@ export class ConfigReader {
     return this.#checkInteger(key, this.number(key) ?? fallback, max);
   }
 
+  /** An integer from 0 to `max`; 0 where the file has no such key. */
+  count(key: string, max: number): number {
+    return this.#checkInteger(key, this.number(key) ?? 0, max, 0);
+  }
+
   positive(key: string): number {
     const value = this.number(key);
     if (value === undefined || value <= 0) this.fail(key, value, "a number above 0");

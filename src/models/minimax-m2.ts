@@ -16,7 +16,7 @@ export const minimaxM2: Arch = {
   weights: (c) =>
     decoderWeights(c, {
       headNorms: "rows",
-      feedForward: (layer) => moeWeights(c.embed, c.experts!, layer, { choiceBias: true }),
+      feedForward: (layer) => moeWeights(c.embed, c.experts!, layer, { choiceBias: "required" }),
     }),
 
   forward(g, c, w) {

@@ -2,32 +2,40 @@
 
 import { ModelError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
+import type { Arch } from "./arch.ts";
 import { apertus } from "./apertus.ts";
 import { arcee } from "./arcee.ts";
-import type { Arch } from "./arch.ts";
 import { baichuan } from "./baichuan.ts";
+import { bailingmoe2 } from "./bailingmoe2.ts";
 import { bitnet } from "./bitnet.ts";
 import { bloom } from "./bloom.ts";
 import { chatglm } from "./chatglm.ts";
 import { cohere2 } from "./cohere2.ts";
 import { commandR } from "./command-r.ts";
 import { deci } from "./deci.ts";
+import { deepseek } from "./deepseek.ts";
+import { dots1 } from "./dots1.ts";
+import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { exaone } from "./exaone.ts";
 import { exaone4 } from "./exaone4.ts";
-import { falcon } from "./falcon.ts";
 import { falconH1 } from "./falcon-h1.ts";
+import { falcon } from "./falcon.ts";
 import { gemma } from "./gemma.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
 import { gemma3n } from "./gemma3n.ts";
 import { gemma4 } from "./gemma4.ts";
 import { glm4 } from "./glm4.ts";
+import { glm4moe } from "./glm4moe.ts";
+import { gptOss } from "./gpt-oss.ts";
 import { gpt2 } from "./gpt2.ts";
 import { gptneox } from "./gptneox.ts";
 import { granite } from "./granite.ts";
 import { graniteSwa } from "./granite_swa.ts";
 import { graniteHybrid } from "./granitehybrid.ts";
+import { grok } from "./grok.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
+import { hunyuanMoe } from "./hunyuan-moe.ts";
 import { jais } from "./jais.ts";
 import { jamba } from "./jamba.ts";
 import { kimiLinear } from "./kimi-linear.ts";
@@ -53,12 +61,13 @@ import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen2moe } from "./qwen2moe.ts";
 import { qwen3 } from "./qwen3.ts";
-import { qwen3moe } from "./qwen3moe.ts";
 import { qwen35 } from "./qwen35.ts";
+import { qwen3moe } from "./qwen3moe.ts";
 import { refact } from "./refact.ts";
 import { rwkv6 } from "./rwkv6.ts";
 import { rwkv7 } from "./rwkv7.ts";
 import { seedOss } from "./seed_oss.ts";
+import { smallthinker } from "./smallthinker.ts";
 import { smollm3 } from "./smollm3.ts";
 import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
@@ -67,12 +76,16 @@ const builtIn: readonly Arch[] = [
   apertus,
   arcee,
   baichuan,
+  bailingmoe2,
   bitnet,
   bloom,
   chatglm,
   cohere2,
   commandR,
   deci,
+  deepseek,
+  dots1,
+  ernie45Moe,
   exaone,
   exaone4,
   falcon,
@@ -83,12 +96,16 @@ const builtIn: readonly Arch[] = [
   gemma3n,
   gemma4,
   glm4,
+  glm4moe,
   gpt2,
   gptneox,
+  gptOss,
   granite,
   graniteHybrid,
   graniteSwa,
+  grok,
   hunyuanDense,
+  hunyuanMoe,
   jais,
   jamba,
   kimiLinear,
@@ -120,6 +137,7 @@ const builtIn: readonly Arch[] = [
   rwkv6,
   rwkv7,
   seedOss,
+  smallthinker,
   smollm3,
   stablelm,
   starcoder2,

@@ -293,6 +293,8 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     route("softmax of the chosen", { gating: "softmax_chosen" }),
     route("sigmoid", { gating: "sigmoid", used: 8 }),
     route("sigmoid, with a bias for choosing", { gating: "sigmoid", normalise: true }, true),
+    route("logits", { gating: "none" }),
+    route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
   ],
   matmul_id: [
     matmulId("a row for all slots", 1, false),
@@ -369,7 +371,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   gate: [
-    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus"] as const).map(
+    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "swiglu_oai"] as const).map(
       (activation) => binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
     ),
     unary("sigmoid, one for a row", ({ g, input }, x, out) => {

@@ -16,6 +16,7 @@ import {
   sigmoidGate,
   siluGate,
   softplusGate,
+  swigluOaiGate,
 } from "./elementwise/gate.ts";
 import { layerNorm, layerNormBias } from "./elementwise/layer-norm.ts";
 import { rmsNorm } from "./elementwise/rms-norm.ts";
@@ -49,6 +50,7 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   softplusGate,
   exp,
   expGate,
+  swigluOaiGate,
   add,
   mul,
   scale,

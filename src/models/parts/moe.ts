@@ -3,25 +3,30 @@
 // is not computed.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
-import type { Activation, Routing, Value } from "../../graph/graph.ts";
+import type { GateActivation, Routing, Value } from "../../graph/graph.ts";
 import type { ExpertConfig, WeightLookup, WeightSpec } from "../arch.ts";
+import type { SparseConfig } from "../sparse-config.ts";
+import { gatedWeights, swiglu } from "./feed-forward.ts";
+import { type Presence, present } from "./linear.ts";
 
 export interface MoeShape {
   readonly layer: number;
   readonly routing: Routing;
   /** Default: silu. */
-  readonly activation?: Activation;
+  readonly activation?: GateActivation;
+  /** What the router reads: [tokens, embed]. Default: what the experts read. */
+  readonly routed?: Value;
 }
 
 /** [tokens, embed] -> [tokens, embed]: weight * down(silu(gate(x)) * up(x)), summed over a token's experts, plus the shared one. */
 export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape): Value {
-  const { layer, routing, activation = "silu" } = shape;
+  const { layer, routing, activation = "silu", routed = x } = shape;
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
   const bias = (name: string) => w.maybe(`blk.${layer}.${name}.bias`);
   const experts = (input: Value, name: string) =>
     g.matmulId(input, routes, weight(name), name, bias(name));
 
-  const logits = g.matmul(x, weight("ffn_gate_inp"), "ffn_gate_inp", bias("ffn_gate_inp")); // [tokens, experts]
+  const logits = g.matmul(routed, weight("ffn_gate_inp"), "ffn_gate_inp", bias("ffn_gate_inp")); // [tokens, experts]
   const routes = g.route(logits, routing, "ffn_route", bias("exp_probs_b")); // [tokens, 2 * used]
   const gate = experts(x, "ffn_gate_exps"); // [tokens, used * feedForward]
   const up = experts(x, "ffn_up_exps"); // [tokens, used * feedForward]
@@ -38,7 +43,7 @@ function sharedExpert(
   w: WeightLookup,
   x: Value,
   layer: number,
-  activation: Activation,
+  activation: GateActivation,
 ): Value | undefined {
   const maybe = (name: string) => w.maybe(`blk.${layer}.${name}.weight`);
   const gateWeight = maybe("ffn_gate_shexp");
@@ -58,8 +63,8 @@ function sharedExpert(
 export interface MoeExtras {
   /** Biases of the experts' matrices and of the router. */
   readonly biases?: boolean;
-  /** A bias on the router's scores, for choosing only. */
-  readonly choiceBias?: boolean;
+  /** A bias on the router's scores, for choosing only. Default: "none". */
+  readonly choiceBias?: Presence;
   /** A gate of the shared expert, where the model has one. */
   readonly sharedGate?: boolean;
 }
@@ -69,7 +74,7 @@ export function moeWeights(
   embed: number,
   { count, feedForward, shared }: ExpertConfig,
   layer: number,
-  { biases = false, choiceBias = false, sharedGate = false }: MoeExtras = {},
+  { biases = false, choiceBias = "none", sharedGate = false }: MoeExtras = {},
 ): WeightSpec[] {
   const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
   const own = [
@@ -93,7 +98,53 @@ export function moeWeights(
   return [
     ...own,
     ...(biases ? ownBiases : []),
-    ...(choiceBias ? [named("exp_probs_b.bias", count)] : []),
+    ...present(named("exp_probs_b.bias", count), choiceBias),
     ...(shared > 0 ? ofShared : []),
   ];
+}
+
+/** The experts of a layer that has some, and the dense network of one that has none: [tokens, embed] -> [tokens, embed]. */
+export function moeOrSwiglu(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  { sparse, routing }: Pick<SparseConfig, "sparse" | "routing">,
+): Value {
+  return sparse[layer] ? moe(g, w, x, { layer, routing }) : swiglu(g, w, x, layer);
+}
+
+/** The weights that moeOrSwiglu() reads. */
+export function moeOrSwigluWeights(
+  { embed, experts, feedForward, sparse }: SparseConfig,
+  layer: number,
+  extras?: MoeExtras,
+): WeightSpec[] {
+  // Layers after the last are those that predict further tokens: they have experts.
+  return (sparse[layer] ?? true)
+    ? moeWeights(embed, experts, layer, extras)
+    : gatedWeights(embed, feedForward, layer);
+}
+
+/** The weights of layers that predict further tokens, which are not computed: a file may have them. */
+export function nextWeights(
+  c: SparseConfig,
+  ofLayer: (layer: number) => WeightSpec[],
+): WeightSpec[] {
+  return Array.from({ length: c.nextLayers }, (_, i) => c.layers + i).flatMap((layer) => {
+    const named = (name: string, ...shape: number[]) => ({
+      name: `blk.${layer}.${name}.weight`,
+      shape,
+    });
+    const own = [
+      named("nextn.eh_proj", c.embed, 2 * c.embed),
+      named("nextn.enorm", c.embed),
+      named("nextn.hnorm", c.embed),
+      named("nextn.embed_tokens", c.vocabSize, c.embed),
+      named("nextn.shared_head_head", c.vocabSize, c.embed),
+      named("nextn.shared_head_norm", c.embed),
+      named("layer_output_norm", c.embed),
+    ];
+    return [...ofLayer(layer), ...own].map((spec) => ({ ...spec, optional: true }));
+  });
 }

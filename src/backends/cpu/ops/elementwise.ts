@@ -106,7 +106,7 @@ export const lowerMul: LowerNode<"mul"> = (c, { a, b, out }) =>
     ? toBinary("mul", { a, b, out }, c)
     : toRowGate({ gate: b, x: a, out, activation: undefined }, c);
 export const lowerGate: LowerNode<"gate"> = (c, { activation, gate, up, out }) =>
-  gate.cols === out.cols
+  gate.cols === out.cols || activation === "swiglu_oai"
     ? toBinary(`${activation}_gate`, { a: gate, b: up, out }, c)
     : toRowGate({ gate, x: up, out, activation }, c);
 

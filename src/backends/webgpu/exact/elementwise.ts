@@ -1,7 +1,7 @@
 // The ops that compute each value by itself, with the roundings of the CPU's kernels; and rope, whose products are rounded before
 // they are added.
 
-import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
+import type { Activation, GateActivation, NodeOf, Value } from "../../../graph/graph.ts";
 import { itemBody } from "../wgsl/elementwise.ts";
 import { float, type Kernel, perItem } from "../wgsl/kernel.ts";
 import { ropeBody } from "../wgsl/rope.ts";
@@ -31,6 +31,10 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
 
 export const gate: ExactLower<"gate"> = ({ gate, up, out, activation }, context) => [
   elementwise(`gate ${activation}`, [gate, up], out, context, functionsOf(activation), (a, b) => {
+    if (activation === "swiglu_oai") {
+      const g = `min(${a}, 7.0)`;
+      return `sigmoidTimes(${g} * 1.702, ${g}) * (max(min(${b}, 7.0), -7.0) + 1.0)`;
+    }
     return `(${activations[activation](a!)}) * ${b}`;
   }),
 ];
@@ -47,7 +51,7 @@ export const activate: ExactLower<"activate"> = ({ x, out, activation }, context
   ),
 ];
 
-function functionsOf(activation: Activation): string {
+function functionsOf(activation: GateActivation): string {
   return activation === "softplus" ? exponentialText + softplusText : exponentialText;
 }
 

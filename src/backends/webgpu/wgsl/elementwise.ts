@@ -1,7 +1,7 @@
 // The elementwise ops: gate, activate, add, mul, scale, mul_weight, clamp, xielu, temperature, softcap; and select and slice, which
 // copy rows and columns.
 
-import type { Activation, NodeOf, Value } from "../../../graph/graph.ts";
+import type { Activation, GateActivation, NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { float, type Kernel, makeKernel, perItem } from "./kernel.ts";
 
@@ -17,20 +17,29 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   exp: (x) => `exp(clamp(${x}, -80.0, 88.0))`,
 };
 
-/** WGSL of an activation of `x`, a name. */
-export function activationOf(activation: Activation, x: string): string {
-  return activations[activation](x);
+/** WGSL of the op gate, of names. */
+export function gateText(activation: GateActivation, gate: string, up: string): string {
+  if (activation === "swiglu_oai") return swigluOai(gate, up);
+  return `(${activations[activation](gate)}) * ${up}`;
 }
 
 export function gateKernel(node: NodeOf<"gate">): Kernel {
   const { gate, up, out, activation } = node;
   if (gate.cols !== out.cols) return rowGateKernel(node);
   return elementwise(`gate ${activation}`, [gate, up], out, (a, b) => {
-    return `(${activations[activation](a!)}) * ${b}`;
+    return gateText(activation, a!, b!);
   });
 }
 
-type RowGate = Pick<NodeOf<"gate">, "gate" | "up" | "out"> & { readonly activation?: Activation };
+type RowGate = Pick<NodeOf<"gate">, "gate" | "up" | "out"> & {
+  readonly activation?: GateActivation;
+};
+
+/** gpt-oss: both operands are clamped at 7. */
+function swigluOai(gate: string, up: string): string {
+  const g = `min(${gate}, 7.0)`;
+  return `${g} / (1.0 + exp(min(-1.702 * ${g}, 80.0))) * (clamp(${up}, -7.0, 7.0) + 1.0)`;
+}
 
 /** One gate for a row, or one factor. */
 function rowGateKernel({ gate, up, out, activation }: RowGate): Kernel {
@@ -49,7 +58,7 @@ function rowGateKernel({ gate, up, out, activation }: RowGate): Kernel {
   if (i >= ${cols}u) { return; }
   let v = gate[group.y];
   let at = group.y * ${cols}u + i;
-  result[at] = (${activation ? activations[activation]("v") : "v"}) * up[at];`,
+  result[at] = ${activation ? gateText(activation, "v", "up[at]") : "(v) * up[at]"};`,
   });
 }
 

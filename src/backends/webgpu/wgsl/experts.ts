@@ -1,7 +1,7 @@
 // route, matmul_id and combine: the experts of a token, matmuls with their matrices, and the weighted sum of the results. One
 // kernel each for any number of tokens, so that a token's result does not depend on the size of the batch.
 
-import type { NodeOf, Routing } from "../../../graph/graph.ts";
+import type { ExpertGroups, NodeOf, Routing } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "./activations.ts";
 import { type Binding, float, type Kernel, LANES, makeKernel, perItem, sumText } from "./kernel.ts";
@@ -11,6 +11,9 @@ import { weightText } from "./weights.ts";
 
 /** The most experts whose scores fit the workgroup memory of every device. */
 export const MOST_EXPERTS = 1024;
+
+/** Below every rank. */
+const LOWEST = "-3.0e38";
 
 /** The smallest divisor of weights that are normalised (graph/route.ts). */
 const SMALLEST_SUM = 6.103515625e-5;
@@ -35,7 +38,7 @@ var<workgroup> partial: array<f32, ${LANES}>;
 var<workgroup> bests: array<u32, ${LANES}>;
 var<workgroup> scores: array<f32, ${experts}>; // for weighing
 var<workgroup> ranks: array<f32, ${experts}>; // for choosing
-var<workgroup> chosen: array<u32, ${used}>;
+var<workgroup> chosen: array<u32, ${used}>;${groupsMemory(routing)}
 // The better of two experts: the larger rank, the first of equal ones.
 fn better(a: u32, b: u32) -> u32 {
   if (a == NONE) { return b; }
@@ -49,7 +52,7 @@ fn better(a: u32, b: u32) -> u32 {
   for (var e = lane; e < ${experts}u; e += ${LANES}u) { scores[e] = logits[first + e]; }
   workgroupBarrier();${scoresText(routing, experts)}
   for (var e = lane; e < ${experts}u; e += ${LANES}u) { ranks[e] = scores[e]${bias ? " + bias[e]" : ""}; }
-  workgroupBarrier();
+  workgroupBarrier();${routing.groups ? groupsText(routing.groups, experts) : ""}
   for (var slot = 0u; slot < ${used}u; slot++) {
     var best = NONE;
     for (var e = lane; e < ${experts}u; e += ${LANES}u) {
@@ -75,9 +78,38 @@ fn better(a: u32, b: u32) -> u32 {
   });
 }
 
+/** The score of each group. */
+function groupsMemory({ groups }: Routing): string {
+  return groups ? `\nvar<workgroup> sums: array<f32, ${groups.count}>;` : "";
+}
+
+/** Lowers the ranks of experts outside of the best groups below all others: a lane adds up the two best ranks of a group. */
+function groupsText({ count, used }: ExpertGroups, experts: number): string {
+  const size = experts / count;
+  return `
+  for (var own = lane; own < ${count}u; own += ${LANES}u) {
+    var best = vec2f(${LOWEST});
+    for (var e = own * ${size}u; e < own * ${size}u + ${size}u; e++) {
+      if (ranks[e] > best.x) { best = vec2f(ranks[e], best.x); } else { best.y = max(best.y, ranks[e]); }
+    }
+    sums[own] = best.x + best.y;
+  }
+  workgroupBarrier();
+  for (var own = lane; own < ${count}u; own += ${LANES}u) {
+    var before = 0u; // groups that are better
+    for (var other = 0u; other < ${count}u; other++) {
+      if (sums[other] > sums[own] || (sums[other] == sums[own] && other < own)) { before++; }
+    }
+    if (before >= ${used}u) {
+      for (var e = own * ${size}u; e < own * ${size}u + ${size}u; e++) { ranks[e] = ${LOWEST}; }
+    }
+  }
+  workgroupBarrier();`;
+}
+
 /** Turns the logits in \`scores\` into scores. */
 function scoresText({ gating }: Routing, experts: number): string {
-  if (gating === "softmax_chosen") return "";
+  if (gating === "softmax_chosen" || gating === "none") return "";
   const each = (text: string) => `for (var e = lane; e < ${experts}u; e += ${LANES}u) { ${text} }`;
   if (gating === "sigmoid") {
     return `

@@ -5,13 +5,13 @@
 // chunks, before it uses any of them; the first loads are issued before activations are staged in workgroup memory (stage.ts),
 // which every workgroup does for itself. Several teams may share rows, each with a part of the columns.
 
-import type { Activation, NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import type { AttentionSplit } from "./attention-split.ts";
-import { activationOf } from "./elementwise.ts";
+import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, makeKernel, type Source } from "./kernel.ts";
 import { groupGrid, MATVEC_TOKENS } from "./matvec.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
@@ -211,10 +211,6 @@ function shareText(rows: number, teams: number, split: number): string {
   for (var other = 1u; other < ${split}u; other++) {
     ${each(rows, (j) => `sum${j} += partial[(other * ${perShare}u + team) * ${rows}u + ${j}u];`)}
   }`;
-}
-
-function gateText(activation: Activation, gate: string, up: string): string {
-  return `(${activationOf(activation, gate)}) * ${up}`;
 }
 
 function weightBindings({ matmuls }: FusedMatmul, part: WeightPart, partNumber: number): Binding[] {

@@ -1,8 +1,10 @@
-// silu_gate, gelu_gate, relu_gate, sigmoid_gate, softplus_gate, exp_gate: out = activation(gate) * up over n values. In place (out = gate or up) allowed.
+// silu_gate, gelu_gate, relu_gate, sigmoid_gate, softplus_gate, exp_gate: out = activation(gate) * up over n values; and
+// swiglu_oai_gate, which clamps both (graph.ts). In place (out = gate or up) allowed.
 
 import { KernelBuilder } from "../../ir/builder.ts";
-import type { Kernel } from "../../ir/kernel.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
 import { forEachVector, load, store, stream } from "../loops.ts";
+import { sigmoidTimes } from "../math.ts";
 import {
   type Activate,
   activateExp,
@@ -28,7 +30,25 @@ export const softplusGate: (width: number) => Kernel = gateKernel(
 );
 export const expGate: (width: number) => Kernel = gateKernel("exp_gate", activateExp);
 
+export const swigluOaiGate: (width: number) => Kernel = pairKernel(
+  "swiglu_oai_gate",
+  (k, gate, up) => {
+    const [high, low] = [k.op("f32v.const", [], 7), k.op("f32v.const", [], -7)];
+    const g = k.op("f32v.min", [gate, high]);
+    const u = k.op("f32v.max", [k.op("f32v.min", [up, high]), low]);
+    const inner = sigmoidTimes(k, k.op("f32v.mul", [g, k.op("f32v.const", [], 1.702)]), g);
+    return k.op("f32v.mul", [inner, k.op("f32v.add", [u, k.op("f32v.const", [], 1)])]);
+  },
+);
+
 function gateKernel(name: string, activate: Activate): (width: number) => Kernel {
+  return pairKernel(name, (k, gate, up) => k.op("f32v.mul", [activate(k, gate), up]));
+}
+
+function pairKernel(
+  name: string,
+  combine: (k: KernelBuilder, gate: Reg<"f32v">, up: Reg<"f32v">) => Reg<"f32v">,
+): (width: number) => Kernel {
   return (width) => {
     const k = new KernelBuilder(name, width);
     const gate = stream(k, k.param("ptr", "gate"));
@@ -36,8 +56,7 @@ function gateKernel(name: string, activate: Activate): (width: number) => Kernel
     const out = stream(k, k.param("ptr", "out"));
     const n = k.param("i32", "n");
     forEachVector(k, n, 2, [gate, up, out], (i) => {
-      const activated = activate(k, load(k, gate, i));
-      store(k, out, i, k.op("f32v.mul", [activated, load(k, up, i)]));
+      store(k, out, i, combine(k, load(k, gate, i), load(k, up, i)));
     });
     return k.finish();
   };

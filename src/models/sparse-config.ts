@@ -1,0 +1,119 @@
+// The configuration of models in which some layers, or all, have experts: how tokens are routed, and which layers have a dense
+// network instead. Every number of the file is checked here, before anything is allocated for it.
+
+import type { ExpertGroups, Gating, RopeLayout, Routing } from "../graph/graph.ts";
+import type { ExpertConfig, ModelConfig, ModelHeader } from "./arch.ts";
+import { type ConfigOptions, LIMITS, readConfig, readerOf } from "./config.ts";
+import type { ConfigReader } from "./config-reader.ts";
+
+export interface SparseConfig extends ModelConfig {
+  experts: ExpertConfig;
+  routing: Routing;
+  /** Of each layer: whether it has experts. The others have a dense network. */
+  sparse: boolean[];
+  /** Layers after the last that the file has for predicting further tokens; they are not computed. */
+  nextLayers: number;
+}
+
+/** What a family does where the file says nothing. */
+export interface RoutingDefaults {
+  /** Default: "softmax". */
+  readonly gating?: Gating;
+  /** Default: false. */
+  readonly normalise?: boolean;
+}
+
+export function readSparse(
+  header: ModelHeader,
+  layout: RopeLayout,
+  defaults: RoutingDefaults = {},
+  options: ConfigOptions = {},
+): SparseConfig {
+  return withSparse(
+    header,
+    readConfig(header, layout, { ...options, experts: "required" }),
+    defaults,
+  );
+}
+
+/** The same for a configuration that is read already. */
+export function withSparse<C extends ModelConfig>(
+  header: ModelHeader,
+  c: C,
+  defaults: RoutingDefaults = {},
+): C & SparseConfig {
+  const read = readerOf(header);
+  const experts = c.experts!;
+  const nextLayers = read.count("nextn_predict_layers", c.layers - 1);
+  const layers = c.layers - nextLayers;
+  return {
+    ...c,
+    layers,
+    nextLayers,
+    experts,
+    routing: readRouting(read, experts, defaults),
+    sparse: sparseLayers(read, layers),
+  };
+}
+
+/** expert_gating_func; 0 is what the family does by default. */
+const gatings: readonly (Gating | undefined)[] = [
+  undefined,
+  "softmax",
+  "sigmoid",
+  "softmax_chosen",
+];
+
+export function readRouting(
+  read: ConfigReader,
+  { count, used }: ExpertConfig,
+  { gating = "softmax", normalise = false }: RoutingDefaults,
+): Routing {
+  const found = read.count("expert_gating_func", gatings.length - 1);
+  const groups = readGroups(read, count, used);
+  return {
+    used,
+    gating: gatings[found] ?? gating,
+    normalise: read.boolean("expert_weights_norm") ?? normalise,
+    // 0 is 1, as in llama.cpp.
+    scale: read.number("expert_weights_scale") ? read.positive("expert_weights_scale") : 1,
+    ...(groups && { groups }),
+  };
+}
+
+/** undefined: experts are chosen from all. */
+function readGroups(read: ConfigReader, experts: number, used: number): ExpertGroups | undefined {
+  const count = read.count("expert_group_count", experts);
+  if (count <= 1) return undefined;
+  if (experts % count !== 0 || experts / count < 2) {
+    read.fail(
+      "expert_group_count",
+      count,
+      `a divisor of the ${experts} experts, with at least 2 in a group`,
+    );
+  }
+  const groupsUsed = read.integer("expert_group_used_count", count);
+  if (groupsUsed * (experts / count) < used) {
+    const size = experts / count;
+    read.fail(
+      "expert_group_used_count",
+      groupsUsed,
+      `at least ${Math.ceil(used / size)}: groups of ${size} of which ${used} experts are used`,
+    );
+  }
+  return { count, used: groupsUsed };
+}
+
+/** Layers from leading_dense_block_count on have experts, and of those, where there is a step, each last of so many. */
+function sparseLayers(read: ConfigReader, layers: number): boolean[] {
+  const dense = read.count("leading_dense_block_count", layers);
+  const step = read.integerOr("interleave_moe_layer_step", 1, LIMITS.layers);
+  return Array.from({ length: layers }, (_, i) => i >= dense && (i + 1) % step === 0);
+}
+
+/** The size of shared experts that the file gives as a number of experts. */
+export function countedShared(header: ModelHeader, experts: ExpertConfig): ExpertConfig {
+  const read = readerOf(header);
+  const count = read.count("expert_shared_count", LIMITS.experts);
+  return { ...experts, shared: count * experts.feedForward };
+}
