@@ -12,6 +12,7 @@ import { bloom } from "./bloom.ts";
 import { chatglm } from "./chatglm.ts";
 import { cohere2 } from "./cohere2.ts";
 import { commandR } from "./command-r.ts";
+import { dbrx } from "./dbrx.ts";
 import { deci } from "./deci.ts";
 import { deepseek } from "./deepseek.ts";
 import { dots1 } from "./dots1.ts";
@@ -41,6 +42,7 @@ import { jamba } from "./jamba.ts";
 import { kimiLinear } from "./kimi-linear.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { llama4 } from "./llama4.ts";
 import { mamba } from "./mamba.ts";
 import { mamba2 } from "./mamba2.ts";
 import { minicpm } from "./minicpm.ts";
@@ -82,6 +84,7 @@ const builtIn: readonly Arch[] = [
   chatglm,
   cohere2,
   commandR,
+  dbrx,
   deci,
   deepseek,
   dots1,
@@ -111,6 +114,7 @@ const builtIn: readonly Arch[] = [
   kimiLinear,
   lfm2,
   llama,
+  llama4,
   mamba,
   mamba2,
   minicpm,

@@ -59,6 +59,49 @@ describe("route", () => {
     expectNear(biased, [0, 1, sigmoid(0), sigmoid(2)]);
   });
 
+  test("none: the logits choose and weigh", () => {
+    expectNear(routed([0, -2, 30], { gating: "none" }), [2, 0, 30, 0]);
+  });
+
+  describe("groups", () => {
+    const groups = { count: 3, used: 2 };
+    const grouped = (logits: number[], bias?: number[]) =>
+      routed(logits, { gating: "none", used: 3, groups }, bias).slice(0, 3);
+
+    test("a group counts by its two best experts; others are not chosen from", () => {
+      // Sums 9, 8 and 12: the 8 of the second group is the largest logit but one.
+      expect(grouped([4, 5, 0, 8, 6, 6])).toEqual([4, 5, 1]);
+      expect(grouped([4, 5, 4.5, 4.5, 6, 6])).toEqual([4, 5, 1]);
+    });
+
+    test("a bias counts; of equal sums, the first group is chosen", () => {
+      expect(grouped([4, 5, 0, 8, 6, 6], [0, 0, 9, 0, 0, 0])).toEqual([2, 3, 4]);
+      expect(grouped([1, 2, 1, 2, 2, 1])).toEqual([1, 3, 0]);
+    });
+
+    test("NaN: a group of NaN comes last, and experts are distinct", () => {
+      expect(grouped([Number.NaN, Number.NaN, 0, 1, 2, 3])).toEqual([5, 4, 3]);
+      expect(new Set(grouped(new Array<number>(6).fill(Number.NaN))).size).toBe(3);
+    });
+
+    test("whose sizes do not fit are refused", () => {
+      const g = new GraphBuilder();
+      const x = g.embed(weight("table", [16, 32]), "embed");
+      const logits = g.matmul(x, weight("router", [8, 32]), "logits");
+      for (const bad of [
+        { count: 3, used: 2 },
+        { count: 8, used: 4 },
+        { count: 4, used: 5 },
+      ]) {
+        expect(() => g.route(logits, { ...plain, groups: bad }, "routes")).toThrow(
+          /groups do not fit/,
+        );
+      }
+      const few = { ...plain, used: 3, groups: { count: 4, used: 1 } };
+      expect(() => g.route(logits, few, "routes")).toThrow(/3 of 8 experts from 1 of 4 groups/);
+    });
+  });
+
   test("equal scores: the first experts", () => {
     expect(routed([1, 1, 1, 1]).slice(0, 2)).toEqual([0, 1]);
   });

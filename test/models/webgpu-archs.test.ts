@@ -14,6 +14,8 @@ const some = [
     "granite_swa",
     "qwen2moe",
     "minimax-m2",
+    "gpt-oss",
+    "bailingmoe2",
     "chatglm",
     "stablelm-12b",
     "bloom",

@@ -38,7 +38,7 @@ export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape)
 }
 
 /** The expert that every token uses, weighted by a gate of its own where the file has one; undefined: there is none. */
-function sharedExpert(
+export function sharedExpert(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,

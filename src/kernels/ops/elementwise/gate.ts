@@ -35,19 +35,20 @@ export const swigluOaiGate: (width: number) => Kernel = pairKernel(
   (k, gate, up) => {
     const [high, low] = [k.op("f32v.const", [], 7), k.op("f32v.const", [], -7)];
     const g = k.op("f32v.min", [gate, high]);
-    const u = k.op("f32v.max", [k.op("f32v.min", [up, high]), low]);
+    const u = k.op("f32v.max", [k.op("f32v.min", [up(), high]), low]);
     const inner = sigmoidTimes(k, k.op("f32v.mul", [g, k.op("f32v.const", [], 1.702)]), g);
     return k.op("f32v.mul", [inner, k.op("f32v.add", [u, k.op("f32v.const", [], 1)])]);
   },
 );
 
 function gateKernel(name: string, activate: Activate): (width: number) => Kernel {
-  return pairKernel(name, (k, gate, up) => k.op("f32v.mul", [activate(k, gate), up]));
+  return pairKernel(name, (k, gate, up) => k.op("f32v.mul", [activate(k, gate), up()]));
 }
 
+/** `up` is loaded where it is called: after the activation, registers are free again. */
 function pairKernel(
   name: string,
-  combine: (k: KernelBuilder, gate: Reg<"f32v">, up: Reg<"f32v">) => Reg<"f32v">,
+  combine: (k: KernelBuilder, gate: Reg<"f32v">, up: () => Reg<"f32v">) => Reg<"f32v">,
 ): (width: number) => Kernel {
   return (width) => {
     const k = new KernelBuilder(name, width);
@@ -56,7 +57,12 @@ function pairKernel(
     const out = stream(k, k.param("ptr", "out"));
     const n = k.param("i32", "n");
     forEachVector(k, n, 2, [gate, up, out], (i) => {
-      store(k, out, i, combine(k, load(k, gate, i), load(k, up, i)));
+      store(
+        k,
+        out,
+        i,
+        combine(k, load(k, gate, i), () => load(k, up, i)),
+      );
     });
     return k.finish();
   };
