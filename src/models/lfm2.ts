@@ -58,7 +58,7 @@ export const lfm2: Arch<Lfm2Config> = {
             ]
           : attentionWeights({ ...c, kvHeads, fusedQkv: false }, layer, extras)),
         ...(layer >= c.denseLayers
-          ? moeWeights(c.embed, c.experts!, layer, { choiceBias: true })
+          ? moeWeights(c.embed, c.experts!, layer, { choiceBias: "required" })
           : gatedWeights(c.embed, c.feedForward, layer)),
       ];
     }),

@@ -2,9 +2,9 @@
 
 import { ModelError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
-import type { Arch } from "./arch.ts";
 import { apertus } from "./apertus.ts";
 import { arcee } from "./arcee.ts";
+import type { Arch } from "./arch.ts";
 import { baichuan } from "./baichuan.ts";
 import { bailingmoe2 } from "./bailingmoe2.ts";
 import { bitnet } from "./bitnet.ts";
@@ -19,8 +19,8 @@ import { dots1 } from "./dots1.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { exaone } from "./exaone.ts";
 import { exaone4 } from "./exaone4.ts";
-import { falconH1 } from "./falcon-h1.ts";
 import { falcon } from "./falcon.ts";
+import { falconH1 } from "./falcon-h1.ts";
 import { gemma } from "./gemma.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
@@ -58,13 +58,14 @@ import { openelm } from "./openelm.ts";
 import { orion } from "./orion.ts";
 import { phi2 } from "./phi2.ts";
 import { phi3 } from "./phi3.ts";
+import { phimoe } from "./phimoe.ts";
 import { plamo2 } from "./plamo2.ts";
 import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen2moe } from "./qwen2moe.ts";
 import { qwen3 } from "./qwen3.ts";
-import { qwen35 } from "./qwen35.ts";
 import { qwen3moe } from "./qwen3moe.ts";
+import { qwen35 } from "./qwen35.ts";
 import { refact } from "./refact.ts";
 import { rwkv6 } from "./rwkv6.ts";
 import { rwkv7 } from "./rwkv7.ts";
@@ -130,6 +131,7 @@ const builtIn: readonly Arch[] = [
   orion,
   phi2,
   phi3,
+  phimoe,
   plamo2,
   qwen,
   qwen2,

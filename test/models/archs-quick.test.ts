@@ -14,7 +14,7 @@ const wasm = () =>
 describeShared("llama.cpp's logits", "archs", () => {
   const files = [
     ...["gemma2", "granite_swa", "chatglm", "stablelm-12b", "bloom", "gpt2", "qwen2moe"],
-    ...["mamba", "qwen35"],
+    ...["gpt-oss", "mamba", "qwen35"],
   ];
   test.each(files)("%s, reference", async (file) => {
     await expectArch(file, new ReferenceBackend(), "brief");

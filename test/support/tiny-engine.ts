@@ -212,6 +212,7 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   llama4: { interleave_moe_layer_step: 2, ...mixture },
   dbrx: { "attention.clamp_kqv": 4, ...mixture },
   "minimax-m2": mixture,
+  phimoe: mixture,
   olmoe: mixture,
   qwen2moe: mixture,
   qwen3moe: mixture,

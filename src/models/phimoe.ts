@@ -1,0 +1,71 @@
+// Phi 3.5 with experts: RMS norms with a bias, biases of attention and logits, and factors on rope's frequencies that depend on how
+// long the context is. As in llama.cpp, windows are not used.
+
+import type { GraphBuilder } from "../graph/builder.ts";
+import type { Arch, ModelConfig, WeightLookup } from "./arch.ts";
+import { LIMITS, readConfig, readerOf } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { moe, moeWeights } from "./parts/moe.ts";
+import { type Norm, rmsNorms } from "./parts/norms.ts";
+
+interface PhiMoeConfig extends ModelConfig {
+  /** Tokens up to which the factors for short contexts are used. */
+  originalContext: number;
+}
+
+export const phimoe: Arch<PhiMoeConfig> = {
+  names: ["phimoe"],
+  about: "Phi 3.5 with experts",
+
+  config(header) {
+    const c = readConfig(header, "half", { experts: "required", window: "none" });
+    const original = "rope.scaling.original_context_length";
+    const originalContext = readerOf(header).integerOr(original, c.trainedContext, LIMITS.context);
+    return { ...c, originalContext };
+  },
+
+  weights: (c) => [
+    ...["rope_factors_long", "rope_factors_short"].map((name) => ({
+      name: `${name}.weight`,
+      shape: [c.rope.dims / 2],
+      optional: true,
+    })),
+    ...decoderWeights(c, {
+      normBias: "required",
+      output: "required",
+      logitsBias: "required",
+      feedForward: (layer) => moeWeights(c.embed, c.experts!, layer),
+    }),
+  ],
+
+  forward(g, c, w) {
+    const { used } = c.experts!;
+    const routing = { used, gating: "softmax", normalise: true, scale: 1 } as const;
+    const isLong = (c.context ?? c.trainedContext) > c.originalContext;
+    const ropeFactors = w.maybe(`rope_factors_${isLong ? "long" : "short"}.weight`); // [dims / 2]
+    let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = biasedNorms(g, w, c, layer);
+      const a = attention(g, w, norm(x, "attn_norm"), { ...c, layer, ropeFactors }); // [tokens, embed]
+      x = g.add(x, a, "attn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      x = g.add(x, moe(g, w, f, { layer, routing }), "ffn_residual"); // [tokens, embed]
+    }
+    return decoderOutputs(g, c, w, x, biasedNorms(g, w, c, undefined));
+  },
+};
+
+/** RMS norms to which a bias is added. */
+function biasedNorms(
+  g: GraphBuilder,
+  w: WeightLookup,
+  c: PhiMoeConfig,
+  layer: number | undefined,
+): Norm {
+  const plain = rmsNorms(g, w, c, layer);
+  const prefix = layer === undefined ? "" : `blk.${layer}.`;
+  return (x, name) => g.addWeight(plain(x, name), w.get(`${prefix}${name}.bias`), `${name}_biased`);
+}
