@@ -34,7 +34,6 @@ export const phimoe: Arch<PhiMoeConfig> = {
     })),
     ...decoderWeights(c, {
       normBias: "required",
-      output: "required",
       logitsBias: "required",
       feedForward: (layer) => moeWeights(c.embed, c.experts!, layer),
     }),

@@ -64,7 +64,7 @@ const gatings: readonly (Gating | undefined)[] = [
   "softmax_chosen",
 ];
 
-export function readRouting(
+function readRouting(
   read: ConfigReader,
   { count, used }: ExpertConfig,
   { gating = "softmax", normalise = false }: RoutingDefaults,

@@ -217,7 +217,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
         "mpt",
         "starcoder",
       ],
-      ...["refact", "command-r", "falcon-h1", "lfm2"],
+      ...["refact", "command-r", "falcon-h1", "lfm2", "dbrx"],
     ],
     why: "values of tokenizer.ggml.pre",
   },
