@@ -115,6 +115,11 @@ export class GraphBuilder {
         `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts are used, expected 1 to ${logits.cols}`,
       );
     }
+    if (routing.gating === "all" && used !== logits.cols) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts are used, expected all`,
+      );
+    }
     const { groups } = routing;
     const groupSize = logits.cols / (groups?.count ?? 1);
     const isFitting =

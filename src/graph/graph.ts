@@ -61,9 +61,9 @@ export type GateActivation = Activation | "swiglu_oai";
 /**
  * How a router's logits become scores, which choose the experts and weight them: "softmax" and "sigmoid" of all logits;
  * "softmax_chosen": the logits choose, and the softmax of the chosen ones weights; "none": the logits choose, and are the
- * weights.
+ * weights; "all": all experts in their order, with weights of 1, whatever the logits are (matrices of heads).
  */
-export type Gating = "softmax" | "sigmoid" | "softmax_chosen" | "none";
+export type Gating = "softmax" | "sigmoid" | "softmax_chosen" | "none" | "all";
 
 /**
  * Equal groups of neighbouring experts. Only the `used` groups with the largest sums of their two best scores for choosing are

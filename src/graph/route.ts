@@ -30,6 +30,11 @@ export function routeRow(
   outAt: number,
   scratch: Float32Array,
 ): void {
+  if (gating === "all") {
+    for (let e = 0; e < experts; e++) out[outAt + e] = e;
+    out.fill(1, outAt + experts, outAt + 2 * experts);
+    return;
+  }
   for (let e = 0; e < experts; e++) scratch[e] = logits[at + e]!;
   if (gating === "softmax") softmaxInPlace(scratch, 0, experts);
   else if (gating === "sigmoid") {

@@ -82,7 +82,7 @@ export const kimiLinear: Arch<KimiConfig> = {
         : mlaWeights(c.embed, { ...c, layer })),
       ...(layer < c.denseLayers
         ? gatedWeights(c.embed, c.feedForward, layer)
-        : moeWeights(c.embed, c.experts!, layer, { choiceBias: true })),
+        : moeWeights(c.embed, c.experts!, layer, { choiceBias: "required" })),
     ]),
   ],
 

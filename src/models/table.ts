@@ -15,6 +15,8 @@ import { commandR } from "./command-r.ts";
 import { dbrx } from "./dbrx.ts";
 import { deci } from "./deci.ts";
 import { deepseek } from "./deepseek.ts";
+import { deepseek2 } from "./deepseek2.ts";
+import { deepseek2Ocr } from "./deepseek2-ocr.ts";
 import { dots1 } from "./dots1.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { exaone } from "./exaone.ts";
@@ -88,6 +90,8 @@ const builtIn: readonly Arch[] = [
   dbrx,
   deci,
   deepseek,
+  deepseek2,
+  deepseek2Ocr,
   dots1,
   ernie45Moe,
   exaone,

@@ -294,6 +294,10 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     route("sigmoid", { gating: "sigmoid", used: 8 }),
     route("sigmoid, with a bias for choosing", { gating: "sigmoid", normalise: true }, true),
     route("logits", { gating: "none" }),
+    ...[8, 70].map((cols) => ({
+      ...route(`all ${cols}`, { gating: "all", used: cols }),
+      columns: [cols],
+    })),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
   ],
   matmul_id: [

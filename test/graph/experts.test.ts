@@ -63,6 +63,10 @@ describe("route", () => {
     expectNear(routed([0, -2, 30], { gating: "none" }), [2, 0, 30, 0]);
   });
 
+  test("all: every expert in its order, whatever the logits are", () => {
+    expect(routed([3, Number.NaN, 1], { gating: "all", used: 3 })).toEqual([0, 1, 2, 1, 1, 1]);
+  });
+
   describe("groups", () => {
     const groups = { count: 3, used: 2 };
     const grouped = (logits: number[], bias?: number[]) =>

@@ -50,6 +50,8 @@ test.each<[string, string, MetadataValue, RegExp]>([
     /dense_block_count: got 9, expected an integer from 0/,
   ],
   ["deepseek", "expert_shared_count", -1, /shared_count: got -1, expected an integer from 0/],
+  ["deepseek2", "rope.dimension_count", 12, /dimension_count: got 12, expected less than the 12/],
+  ["deepseek2", "attention.kv_lora_rank", 0, /kv_lora_rank: got 0, expected an integer from 1/],
   ["dots1", "expert_gating_func", 7, /gating_func: got 7, expected an integer from 0 to 3/],
   ["dots1", "expert_weights_scale", -1, /weights_scale: got -1, expected a number above 0/],
   [

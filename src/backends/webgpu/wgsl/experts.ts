@@ -19,7 +19,9 @@ const LOWEST = "-3.0e38";
 const SMALLEST_SUM = 6.103515625e-5;
 
 /** A workgroup routes a token: lanes score experts in parallel, then find the largest remaining score, slot by slot. */
-export function routeKernel({ logits, bias, routing, out }: NodeOf<"route">): Kernel {
+export function routeKernel(node: NodeOf<"route">): Kernel {
+  const { logits, bias, routing, out } = node;
+  if (routing.gating === "all") return routeAllKernel(node);
   const experts = logits.cols;
   const { used } = routing;
   const bindings: Binding[] = [
@@ -75,6 +77,24 @@ fn better(a: u32, b: u32) -> u32 {
     result[at + s] = f32(chosen[s]);
     result[at + ${used}u + s] = scores[chosen[s]] * factor;
   }`,
+  });
+}
+
+/** Every expert in its order, with a weight of 1. */
+function routeAllKernel({ logits: { cols }, out }: NodeOf<"route">): Kernel {
+  return makeKernel({
+    name: `route all [${cols}]`,
+    bindings: [
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: out.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * ${LANES}u + lane;
+  if (i >= ${cols}u) { return; }
+  let at = group.y * ${2 * cols}u + i;
+  result[at] = f32(i);
+  result[at + ${cols}u] = 1.0;`,
   });
 }
 

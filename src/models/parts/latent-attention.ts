@@ -1,0 +1,116 @@
+// Multi-head latent attention (DeepSeek 2): keys and values of all heads are computed from one short vector per token. Files with
+// attn_k_b and attn_v_b hold the matrices such that the cache keeps only this vector, and attention is over one KV head.
+
+import type { GraphBuilder } from "../../graph/builder.ts";
+import type { Rope, Value } from "../../graph/graph.ts";
+import type { WeightLookup, WeightSpec } from "../arch.ts";
+import type { Temperature } from "./attention.ts";
+import { linear, linearWeights } from "./linear.ts";
+
+export interface LatentShape {
+  readonly heads: number;
+  /** Values of a head of queries and keys: those without positions, and those with. */
+  readonly nopeDim: number;
+  readonly ropeDim: number;
+  readonly vHeadDim: number;
+  /** Values of the vector that keys and values are computed from. */
+  readonly kvRank: number;
+  /** Values of the vector that queries are computed from; 0: they are computed from the hidden state. */
+  readonly qRank: number;
+  /** The file has attn_k_b and attn_v_b, not attn_kv_b. */
+  readonly absorbed: boolean;
+  readonly rope: Rope;
+  readonly scale: number;
+  readonly normEps: number;
+  readonly temperature: Temperature | undefined;
+}
+
+/** [tokens, embed] -> [tokens, embed] */
+export function latentAttention(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  shape: LatentShape,
+): Value {
+  const { heads, nopeDim, ropeDim, vHeadDim, kvRank, rope, scale } = shape;
+  const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
+  const norm = (value: Value, name: string) => g.rmsNorm(value, weight(name), shape.normEps, name);
+  const tempered = (value: Value) =>
+    shape.temperature ? g.temperature(value, shape.temperature, "attn_q_temperature") : value;
+
+  const q =
+    shape.qRank === 0
+      ? linear(g, w, x, layer, "attn_q")
+      : linear(g, w, norm(linear(g, w, x, layer, "attn_q_a"), "attn_q_a_norm"), layer, "attn_q_b"); // [tokens, heads * (nope + rope)]
+  const qNope = g.slice(q, 0, nopeDim, "attn_q_nope", heads); // [tokens, heads * nope]
+  const qPe = g.slice(q, nopeDim, ropeDim, "attn_q_pe", heads); // [tokens, heads * rope]
+  const qTurned = g.rope(qPe, ropeDim, rope, "attn_q_rope"); // [tokens, heads * rope]
+  const latent = linear(g, w, x, layer, "attn_kv_a_mqa"); // [tokens, kvRank + rope]
+  const kPe = g.slice(latent, kvRank, ropeDim, "attn_k_pe"); // [tokens, rope]
+  const kTurned = g.rope(kPe, ropeDim, rope, "attn_k_rope"); // [tokens, rope]
+  const kv = norm(g.slice(latent, 0, kvRank, "attn_kv_a"), "attn_kv_a_norm"); // [tokens, kvRank]
+
+  if (!shape.absorbed) {
+    const both = linear(g, w, kv, layer, "attn_kv_b"); // [tokens, heads * (nope + v)]
+    const kNope = g.slice(both, 0, nopeDim, "attn_k_nope", heads); // [tokens, heads * nope]
+    const v = g.slice(both, nopeDim, vHeadDim, "attn_v", heads); // [tokens, heads * v]
+    const headDim = nopeDim + ropeDim;
+    const sizes = { kCols: heads * headDim, vCols: heads * vHeadDim };
+    const state = g.state({ kind: "kv", layer, ...sizes });
+    g.kvWrite(g.concat(kNope, repeated(g, kTurned, heads), "attn_k", heads), v, state);
+    const query = tempered(g.concat(qNope, qTurned, "attn_q_all", heads)); // [tokens, heads * headDim]
+    const options = { state, heads, kvHeads: heads, headDim, vHeadDim, scale };
+    const attended = g.attention(query, options, "attn"); // [tokens, heads * v]
+    return linear(g, w, attended, layer, "attn_output"); // [tokens, embed]
+  }
+
+  // Each head has a matrix of its own, as an expert has: head h reads matrix h.
+  const routing = { used: heads, gating: "all", normalise: false, scale: 1 } as const;
+  const first = g.slice(q, 0, 1, "attn_heads", heads); // [tokens, heads]
+  const routes = g.route(first, routing, "attn_route"); // [tokens, 2 * heads]
+  const absorbed = g.matmulId(qNope, routes, weight("attn_k_b"), "attn_k_b"); // [tokens, heads * kvRank]
+  const query = tempered(g.concat(absorbed, qTurned, "attn_q_all", heads)); // [tokens, heads * (kvRank + rope)]
+  const headDim = kvRank + ropeDim;
+  const state = g.state({ kind: "kv", layer, kCols: headDim, vCols: kvRank });
+  g.kvWrite(g.concat(kv, kTurned, "attn_k"), kv, state);
+  const options = { state, heads, kvHeads: 1, headDim, vHeadDim: kvRank, scale };
+  const attended = g.attention(query, options, "attn"); // [tokens, heads * kvRank]
+  const v = g.matmulId(attended, routes, weight("attn_v_b"), "attn_v_b"); // [tokens, heads * v]
+  return linear(g, w, v, layer, "attn_output"); // [tokens, embed]
+}
+
+/** x, `times` times beside itself: [tokens, n] -> [tokens, times * n]. Older files only, so it is made of pairs. */
+function repeated(g: GraphBuilder, x: Value, times: number): Value {
+  let out: Value | undefined;
+  for (let left = times, part = x; left > 0; left = Math.floor(left / 2)) {
+    if (left % 2 === 1) out = out ? g.concat(out, part, `attn_k_pe_${out.cols}`) : part;
+    if (left > 1) part = g.concat(part, part, `attn_k_pe_twice_${part.cols}`);
+  }
+  return out!;
+}
+
+/** The weights that latentAttention() reads. */
+export function latentWeights(embed: number, layer: number, shape: LatentShape): WeightSpec[] {
+  const { heads, nopeDim, ropeDim, vHeadDim, kvRank, qRank } = shape;
+  const named = (name: string, ...dims: number[]) => ({
+    name: `blk.${layer}.${name}.weight`,
+    shape: dims,
+  });
+  const qCols = heads * (nopeDim + ropeDim);
+  return [
+    ...(qRank === 0
+      ? linearWeights(layer, "attn_q", [qCols, embed])
+      : [
+          ...linearWeights(layer, "attn_q_a", [qRank, embed]),
+          named("attn_q_a_norm", qRank),
+          ...linearWeights(layer, "attn_q_b", [qCols, qRank]),
+        ]),
+    ...linearWeights(layer, "attn_kv_a_mqa", [kvRank + ropeDim, embed]),
+    named("attn_kv_a_norm", kvRank),
+    ...(shape.absorbed
+      ? [named("attn_k_b", heads, kvRank, nopeDim), named("attn_v_b", heads, vHeadDim, kvRank)]
+      : linearWeights(layer, "attn_kv_b", [heads * (nopeDim + vHeadDim), kvRank])),
+    ...linearWeights(layer, "attn_output", [embed, heads * vHeadDim]),
+  ];
+}
