@@ -67,6 +67,7 @@ describe("on a tiny model", () => {
         parameters: expect.any(Number),
         type: "f32",
         bytes: expect.any(Number),
+        kv_type: "f16",
       },
       machine: { cpu: "Fake", cores: 2, memory_bytes: 8e9, system: "test" },
       load: { before: 0.5, after: 0.5 },
@@ -119,7 +120,7 @@ describe("on a tiny model", () => {
   test("a table; -n 0 leaves generation out; all cores by default", async () => {
     const { out } = await lantern("bench", "-m", file.path, "-p", "8", "-n", "0", "-r", "1");
     const lines = out.trimEnd().split("\n");
-    expect(lines[0]).toMatch(/^tiny: llama, [\d.]+ k parameters, f32, [\d.]+ kB$/);
+    expect(lines[0]).toMatch(/^tiny: llama, [\d.]+ k parameters, f32, [\d.]+ kB, KV cache f16$/);
     expect(lines[1]).toBe("Fake, 2 cores, test; load 0.50 before, 0.50 after");
     expect(lines[3]).toMatch(/^level +threads +test +tokens\/s +min +max +others$/);
     expect(lines[4]).toMatch(/^ *[34] +2 +pp8 +[\d.]+/);
