@@ -80,28 +80,30 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
   const factors = ropeFactors === "none" ? undefined : ropeFactors;
   const roped = (value: Value, name: string) =>
     rope ? g.rope(value, headDim, rope, name, factors) : value;
-  const turned = (value: Value, name: string) =>
-    shape.normsAfterRope
-      ? normed(roped(value, `${name}_rope`), `${name}_norm`)
-      : roped(normed(value, `${name}_norm`), `${name}_rope`);
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
   const state = shape.state ?? g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
   const alibi = shape.alibi === undefined ? undefined : alibiSlopes(g, heads, shape.alibi); // [heads]
   const scores = { scale, softcap, causal, sinks, alibi };
   const options = { state, heads, kvHeads, headDim, vHeadDim, ...scores };
 
-  const { q, k, v }: { q: Value; k?: Value; v?: Value } = shape.sharesKv
+  const projected: { q: Value; k?: Value; v?: Value } = shape.sharesKv
     ? { q: projectOne(g, w, x, shape, "attn_q", 0, heads * headDim) }
     : projectQkv(g, w, x, shape);
-  if (k && v) {
-    const kTurned = turned(k, "attn_k"); // [tokens, kvHeads * headDim]
-    const plain = () => g.rmsNorm(v, ones(g, vHeadDim), normEps, "attn_v_norm");
-    g.kvWrite(kTurned, shape.valueNorm ? plain() : v, state);
-  }
-  const turnedQ = turned(q, "attn_q"); // [tokens, heads * headDim]
+  const isLate = shape.normsAfterRope === true;
+  const early = (value: Value, name: string) => (isLate ? value : normed(value, name));
+  const late = (value: Value, name: string) => (isLate ? normed(value, name) : value);
+  const { v } = projected;
+  const q = early(projected.q, "attn_q_norm"); // [tokens, heads * headDim]
+  const k = projected.k && early(projected.k, "attn_k_norm"); // [tokens, kvHeads * headDim]
+  const plain = v && shape.valueNorm ? g.rmsNorm(v, ones(g, vHeadDim), normEps, "attn_v_norm") : v; // [tokens, kvHeads * vHeadDim]
+  // Both ropes, the write and attention follow each other: a GPU computes them at once (backends/webgpu/fuse.ts).
+  const qRoped = roped(q, "attn_q_rope"); // [tokens, heads * headDim]
+  const kRoped = k && roped(k, "attn_k_rope"); // [tokens, kvHeads * headDim]
+  const qNormed = late(qRoped, "attn_q_norm"); // [tokens, heads * headDim]
   const qTurned = shape.temperature
-    ? g.temperature(turnedQ, shape.temperature, "attn_q_temperature")
-    : turnedQ; // [tokens, heads * headDim]
+    ? g.temperature(qNormed, shape.temperature, "attn_q_temperature")
+    : qNormed; // [tokens, heads * headDim]
+  if (kRoped && plain) g.kvWrite(late(kRoped, "attn_k_norm"), plain, state);
   return g.attention(qTurned, options, "attn"); // [tokens, heads * vHeadDim]
 }
 
