@@ -240,9 +240,11 @@ class GpuMatmulBench {
   async measure(m: number): Promise<StageTimes> {
     const batch = this.#batch(m);
     const init = await this.#backend.timeBatch(batch, isInit);
+    // Copies may share what was prepared, or prepare it each for itself.
+    const inits = Math.max(1, this.#backend.kernelsOf(batch, isInit).length);
     const compute = await this.#backend.timeBatch(batch, isCompute);
     return {
-      init: init * 1000,
+      init: (init * 1000) / inits,
       compute: (compute * 1000 * this.#factor) / this.#copies,
     };
   }

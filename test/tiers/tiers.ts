@@ -43,7 +43,7 @@ export const rest: readonly string[] = [
   "test/browser/!(webgpu|machine|profile).test.ts",
   "test/web/**",
   // Real models and files.
-  "test/formats/gguf-real.test.ts",
+  "test/formats/{gguf-real,half-weights}.test.ts",
   "test/models/{archs,golden,options-golden,recurrent,tiny-golden}.test.ts",
   "test/tokenizers/{bounds,regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
