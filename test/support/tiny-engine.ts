@@ -9,7 +9,7 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import type { Weight } from "../../src/graph/graph.ts";
-import type { ModelHeader } from "../../src/models/arch.ts";
+import type { ModelHeader, WeightSpec } from "../../src/models/arch.ts";
 import { archNamed } from "../../src/models/table.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
 import { kvOf } from "./kv.ts";
@@ -25,6 +25,8 @@ export interface TinyOptions {
   contextSize?: number;
   vocab?: number;
   feedForward?: number;
+  /** The weights of a layer, in the order in which they get random values. Default: all that the architecture knows. */
+  layerWeights?: readonly string[];
   /** Default: the reference. */
   backend?: Backend;
   cacheTokens?: number;
@@ -50,13 +52,26 @@ export function tinyModel(options: TinyOptions = {}): TinyModel {
   const random = new Random(seed);
   const tensors = new Map<string, Weight>();
   const bytes = new Map<string, Uint8Array>();
-  for (const { name, shape } of arch.weights(config)) {
+  for (const { name, shape } of chosen(arch.weights(config), options.layerWeights)) {
     if (name === "output.weight" || name === "rope_freqs.weight") continue;
     const dtype = dtypeByName(shape.length === 2 ? weightType : "f32")!;
     tensors.set(name, { name, shape, dtype });
     bytes.set(name, randomBytes(random, shape, dtype, /norm|factors|scale/.test(name) ? 1 : 0));
   }
   return { metadata, tensors, bytes };
+}
+
+function chosen(
+  specs: readonly WeightSpec[],
+  layerWeights: readonly string[] | undefined,
+): readonly WeightSpec[] {
+  if (!layerWeights) return specs;
+  const byName = new Map(specs.map((spec) => [spec.name, spec]));
+  const ends = specs.filter(({ name }) => !name.startsWith("blk."));
+  const layers = Array.from({ length: tinyShape.layers }, (_, layer) =>
+    layerWeights.map((name) => byName.get(`blk.${layer}.${name}`)!),
+  );
+  return [...ends, ...layers.flat()];
 }
 
 /** The bytes of a weight, of which `bytes` has the tensors. */

@@ -31,10 +31,11 @@ export const slow: readonly string[] = [
   "test/cli/first-tune.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
-  "test/models/archs-levels.test.ts",
-  "test/tokenizers/oracle.test.ts",
+  "test/models/{archs-levels,tiny-golden}.test.ts",
+  "test/tokenizers/{bounds,oracle}.test.ts",
   "test/tools/{convert-real,quantize-codebooks}.test.ts",
-  "test/kernels/{arm64-kernels,machine,matmul-widths,native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
+  "test/kernels/{arm64-kernels,arm64-pairs,attention,machine,matmul,matmul-widths}.test.ts",
+  "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 
 /** What else `npm test` leaves out. */
@@ -44,14 +45,14 @@ export const rest: readonly string[] = [
   "test/web/**",
   // Real models and files.
   "test/formats/{gguf-real,half-weights}.test.ts",
-  "test/models/{archs,golden,options-golden,recurrent,tiny-golden}.test.ts",
-  "test/tokenizers/{bounds,regex,vectors}.test.ts",
+  "test/models/{archs,golden,options-golden,recurrent}.test.ts",
+  "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench,bench-serve,bin,commands,log-level,machine,make-model,profile,serve-access,serve-models,signals,verify}.test.ts",
-  "test/engine/{profile,watchdog}.test.ts",
+  "test/engine/{kv-types,profile,watchdog}.test.ts",
   "test/faults/**",
   "test/package/{package,sea}.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",
@@ -61,7 +62,7 @@ export const rest: readonly string[] = [
   // Kernels.
   "test/backends/{exact-splits,guard,pack-kernels}.test.ts",
   "test/fuzz/shapes.test.ts",
-  "test/kernels/{arm64-pairs,attention,kernel-hashes,matmul}.test.ts",
+  "test/kernels/kernel-hashes.test.ts",
 ];
 
 /** Half a minute and more. One that begins last would run alone at the end; where nothing ran before, vitest knows no times. */
