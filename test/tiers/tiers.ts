@@ -51,16 +51,16 @@ export const rest: readonly string[] = [
   // A copy of the sources, compiled and run.
   "test/docs/**",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bench-serve,bin,commands,log-level,machine,make-model,profile,serve-access,serve-models,signals,verify}.test.ts",
+  "test/cli/{bench,bench-serve,bin,commands,log-level,machine,make-model,manage,profile,serve-access,serve-models,signals,verify}.test.ts",
   "test/engine/{kv-types,profile,watchdog}.test.ts",
   "test/faults/**",
   "test/package/{package,sea}.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",
-  "test/server/{lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
+  "test/server/{hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/run-tune.test.ts",
   // Kernels.
-  "test/backends/{exact-splits,guard,pack-kernels}.test.ts",
+  "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,split,threads}.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/kernel-hashes.test.ts",
 ];
