@@ -22,18 +22,23 @@ export const gpu: readonly string[] = [
 /**
  * Many seconds each, and what they look at is held by others, too: every kernel in every shape, also for processors that this
  * one is not (hashes hold the code); tokenizers of all real vocabularies (vectors hold some); files of types that search a codebook
- * (vectors hold their blocks); tuning at the first start.
+ * (vectors hold their blocks); tuning at the first start; the example programs of
+ * the documents; the executable; frames while a long answer is drawn.
  */
 export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
   "test/browser/{machine,profile}.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
-  "test/cli/first-tune.test.ts",
+  "test/cli/{first-tune,make-model}.test.ts",
+  "test/docs/additions.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
+  "test/formats/half-weights.test.ts",
   "test/models/{archs-levels,tiny-golden}.test.ts",
+  "test/package/sea.test.ts",
   "test/tokenizers/{bounds,oracle}.test.ts",
   "test/tools/{convert-real,quantize-codebooks}.test.ts",
+  "test/web/fast.test.ts",
   "test/kernels/{arm64-kernels,arm64-pairs,attention,machine,matmul,matmul-widths}.test.ts",
   "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
@@ -42,19 +47,19 @@ export const slow: readonly string[] = [
 export const rest: readonly string[] = [
   // A browser.
   "test/browser/!(webgpu|machine|profile).test.ts",
-  "test/web/**",
+  "test/web/!(fast).test.ts",
   // Real models and files.
-  "test/formats/{gguf-real,half-weights}.test.ts",
+  "test/formats/gguf-real.test.ts",
   "test/models/{archs,golden,options-golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.
-  "test/docs/**",
+  "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bench-serve,bin,commands,log-level,machine,make-model,manage,profile,serve-access,serve-models,signals,verify}.test.ts",
+  "test/cli/{bench,bench-serve,bin,commands,log-level,machine,manage,profile,serve-access,serve-models,signals,verify}.test.ts",
   "test/engine/{kv-types,profile,watchdog}.test.ts",
   "test/faults/**",
-  "test/package/{package,sea}.test.ts",
+  "test/package/package.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",
   "test/server/{hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
