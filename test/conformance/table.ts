@@ -265,8 +265,6 @@ export const skips: readonly Skip[] = [
   { targets: isWide, cases: isRareType, reason: leftOut },
   { targets: isWide, cases: isRareModel, reason: leftOut },
   { targets: isWide, cases: isRareArch, reason: leftOut },
-  // Opt levels against llama.cpp: test/models/archs-levels.test.ts.
-  { targets: (name) => name === "opt level 2", cases: isRareArch, reason: leftOut },
   // The interpreter takes a second for what machine code does in milliseconds.
   { targets: isInterpreted, cases: (each) => !isInterpretedCase(each), reason: leftOut },
   { targets: isGuarded, cases: isRareType, reason: leftOut },

@@ -30,7 +30,7 @@ const backends: readonly { name: string; make: () => Backend }[] = [
 ];
 
 /** Layers read the KV cache of others, or more than one value passes from layer to layer. */
-const unsplit = ["gemma3n", "gemma4-e2b"];
+const unsplit = ["gemma3n", "gemma4-e2b", "rwkv7"];
 
 describeShared("llama.cpp's logits", "archs", () => {
   const { supported } = archFiles();
