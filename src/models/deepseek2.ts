@@ -1,7 +1,7 @@
 // DeepSeek 2 and 3, Kimi K2, GLM 4.7 Flash and others: multi-head latent attention, experts chosen by softmax or by sigmoids with a
 // bias from the best groups, a shared one, and dense layers first. Layers that predict further tokens are not computed.
 
-import type { Gating } from "../graph/graph.ts";
+import type { Gating, Rope } from "../graph/graph.ts";
 import type { Arch, ModelConfig, ModelHeader } from "./arch.ts";
 import { LIMITS, readCommon, readExperts, readerOf } from "./config.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
@@ -67,7 +67,7 @@ function defaultGating({ layers, vocabSize }: ModelConfig): Gating {
   return (layers === 47 || layers === 48) && vocabSize === 154880 ? "sigmoid" : "softmax";
 }
 
-function readAttention(header: ModelHeader): LatentShape {
+function readAttention(header: ModelHeader): LatentShape & { readonly rope: Rope } {
   const read = readerOf(header);
   const absorbed = read.count("attention.key_length_mla", LIMITS.size) > 0;
   const suffix = absorbed ? "_mla" : "";

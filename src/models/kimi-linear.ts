@@ -9,9 +9,9 @@ import { layerWeights } from "./parts/decoder-weights.ts";
 import { unit } from "./parts/delta-net.ts";
 import { decoderOutputs, endWeights } from "./parts/ends.ts";
 import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { type LatentShape, latentAttention, latentWeights } from "./parts/latent-attention.ts";
 import { linear, linearWeights } from "./parts/linear.ts";
 import { convolved } from "./parts/mamba.ts";
-import { mlaWeights, mlaWithoutRope } from "./parts/mla.ts";
 import { moe, moeWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { readDenseLayers, readGating } from "./recurrent-config.ts";
@@ -23,10 +23,7 @@ interface KimiConfig extends ModelConfig {
   taps: number;
   /** Columns of a head of linear attention. */
   linearDim: number;
-  rank: number;
-  sharedDim: number;
-  keyDim: number;
-  vDim: number;
+  attention: LatentShape;
   denseLayers: number;
   gating: "softmax" | "sigmoid";
   expertScale: number;
@@ -63,10 +60,18 @@ export const kimiLinear: Arch<KimiConfig> = {
       isRecurrent: kv.map((count) => count === 0),
       taps,
       linearDim: read.integer("kda.head_dim", LIMITS.size),
-      rank: read.integer("attention.kv_lora_rank", LIMITS.size),
-      sharedDim,
-      keyDim,
-      vDim: read.integer("attention.value_length_mla", LIMITS.size),
+      attention: {
+        heads,
+        nopeDim: keyDim - sharedDim,
+        ropeDim: sharedDim,
+        vHeadDim: read.integer("attention.value_length_mla", LIMITS.size),
+        kvRank: read.integer("attention.kv_lora_rank", LIMITS.size),
+        qRank: 0,
+        absorbed: true,
+        rope: undefined,
+        scale: 1 / Math.sqrt(keyDim),
+        normEps: common.normEps,
+      },
       denseLayers: readDenseLayers(read, common.layers),
       gating: readGating(read),
       expertScale: read.number(scale) ? read.positive(scale) : 1,
@@ -79,7 +84,7 @@ export const kimiLinear: Arch<KimiConfig> = {
       ...normWeights(layer, c.embed, ["attn_norm", "ffn_norm"]),
       ...(c.isRecurrent[layer]
         ? linearAttentionWeights(c, layer)
-        : mlaWeights(c.embed, { ...c, layer })),
+        : latentWeights(c.embed, layer, c.attention)),
       ...(layer < c.denseLayers
         ? gatedWeights(c.embed, c.feedForward, layer)
         : moeWeights(c.embed, c.experts!, layer, { choiceBias: "required" })),
@@ -96,7 +101,7 @@ export const kimiLinear: Arch<KimiConfig> = {
       const a = norm(x, "attn_norm"); // [tokens, embed]
       const mixed = c.isRecurrent[layer]
         ? linearAttention(g, w, a, c, layer)
-        : mlaWithoutRope(g, w, a, { ...c, layer }); // [tokens, embed]
+        : latentAttention(g, w, a, layer, c.attention); // [tokens, embed]
       x = g.add(x, mixed, "attn_residual"); // [tokens, embed]
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       const out = layer < c.denseLayers ? swiglu(g, w, f, layer) : moe(g, w, f, { layer, routing });

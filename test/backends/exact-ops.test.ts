@@ -4,7 +4,8 @@
 
 import { expect, onTestFinished, test } from "vitest";
 import { cpuArithmetic } from "../../src/backends/cpu/arithmetic.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { OpKind } from "../../src/graph/graph.ts";

@@ -4,7 +4,8 @@
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";

@@ -3,7 +3,8 @@
 
 import { describe, expect, test } from "vitest";
 import { evenRoom, type MemoryNeed } from "../../src/backends/backend.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { Arena, MEMORY_STEP } from "../../src/backends/cpu/memory/arena.ts";
 import { Memories } from "../../src/backends/cpu/memory/memories.ts";
 import { Packer } from "../../src/backends/cpu/memory/repack.ts";

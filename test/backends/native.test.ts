@@ -2,7 +2,8 @@
 // be run after all. What it computes is held against the reference in test/conformance/native.test.ts.
 
 import { describe, expect, test } from "vitest";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import type { NativeKernels } from "../../src/backends/cpu/native/native.ts";
 import { backendByName } from "../../src/backends/table.ts";
 import { chooseOptLevel } from "../../src/machine/native.ts";

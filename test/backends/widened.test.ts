@@ -4,7 +4,8 @@
 
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom, type Widened } from "../../src/backends/backend.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { f16ToF32, f32ToF16 } from "../../src/base/half.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";

@@ -2,7 +2,8 @@
 // and is skipped with that reason.
 
 import type { Backend } from "../../src/backends/backend.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import type { TargetName as KernelTargetName } from "../../src/kernels/target.ts";
 import { nativeElsewhere, nativeHere } from "../support/native.ts";

@@ -2,7 +2,8 @@
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { SplitBackend } from "../../src/backends/split/split.ts";
 import { nativeHere } from "../support/native.ts";

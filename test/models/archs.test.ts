@@ -2,7 +2,8 @@
 // Some also in `npm test`: archs-quick.test.ts. All opt levels: archs-levels.test.ts. On the GPU: webgpu-archs.test.ts.
 
 import { expect, test } from "vitest";
-import { CpuBackend, type CpuOptions } from "../../src/backends/cpu/cpu.ts";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
 import { describeShared } from "../support/shared.ts";

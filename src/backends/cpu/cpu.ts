@@ -14,9 +14,7 @@ import { assembleModule } from "../../kernels/asm/wasm.ts";
 import { detectWasmFeatures, type WasmFeatures } from "../../kernels/features.ts";
 import { MOST_TILE_ROWS } from "../../kernels/ir/tiles.ts";
 import { lowerToWasm } from "../../kernels/lower/wasm.ts";
-import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
-import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
-import type { EngineThread, NativeAccess } from "../../platform/platform.ts";
+import type { NativeAccess } from "../../platform/platform.ts";
 import {
   type Backend,
   type BackendProfile,
@@ -26,19 +24,18 @@ import {
   type MemoryUse,
   type RunOptions,
   type StateTransfer,
-  type Tap,
   type TuningControls,
   type UploadWatch,
-  type WeightFiles,
   type WeightReader,
   type Widened,
 } from "../backend.ts";
 import { hostTransfer } from "../host-transfer.ts";
 import type { Compiled } from "./compile.ts";
+import type { CpuOptions } from "./cpu-options.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
 import type { Guard, GuardMode } from "./guard/guard.ts";
-import { type Arena, type FarLimits, farLimits } from "./memory/arena.ts";
+import { type Arena, farLimits } from "./memory/arena.ts";
 import type { FileWeight } from "./memory/file-pieces.ts";
 import { type Layout, layOut } from "./memory/layout.ts";
 import { Memories } from "./memory/memories.ts";
@@ -49,46 +46,14 @@ import { openNativeJob } from "./native/entry.ts";
 import type { NativeKernels } from "./native/native.ts";
 import { largePages } from "./native/pages.ts";
 import { makeExecutors } from "./ops/table.ts";
+import { runTapped } from "./run-tapped.ts";
 import { BatchRecords, partsOf } from "./threads/batch-records.ts";
 import { waitForOthers } from "./threads/batch-wait.ts";
 import { instantiate } from "./threads/compute.ts";
 import { Helpers, type JobOf } from "./threads/helpers.ts";
 import { makeMember } from "./threads/recorded-team.ts";
 import { RecordWriter } from "./threads/records.ts";
-import type { BatchEnd, Idle, TeamMember } from "./threads/team.ts";
-
-export interface CpuOptions {
-  /** The opt level. 1: plain TypeScript; 2: SIMD, row by row; 3: row panels. */
-  level: 1 | 2 | 3;
-  threads: number;
-  /** The CPUs that each thread but the leader binds itself to; undefined: the system places threads. */
-  cpusOf?: ((thread: number) => readonly number[]) | undefined;
-  /** Weights in local files, which the threads read by themselves; undefined: upload() reads all. */
-  files?: WeightFiles | undefined;
-  /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
-  startThread: (() => EngineThread) | undefined;
-  /** Record where the time goes, for profile(). */
-  profile?: boolean;
-  /** What idle threads do (default "spin"). */
-  idle?: Idle | undefined;
-  /** Which kernels compute which matmul; default: by the kind of processor. */
-  choose?: ChooseMatmul | undefined;
-  /** The register tile where weights are not in row panels; undefined: the default of opt level 2. */
-  rowTile?: RowTile | undefined;
-  /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
-  native?: NativeKernels | string | undefined;
-  /** Notes on the choices above, for --explain. */
-  notes?: readonly string[] | undefined;
-  /** Guard mode: see guard/guard.ts. */
-  guard?: GuardMode | undefined;
-  /** For tests: the features of WebAssembly to use, if not all of this engine. */
-  wasm?: WasmFeatures;
-  /** For tests: the first address that is used, and how long a batch may make no progress, in ms. */
-  memoryStart?: number;
-  /** For tests: where row panels lie that machine code reads, and how large such a memory is. */
-  far?: FarLimits;
-  lostMs?: number;
-}
+import type { BatchEnd, TeamMember } from "./threads/team.ts";
 
 interface Prepared extends Layout {
   executors: readonly Executor[];
@@ -276,7 +241,7 @@ export class CpuBackend implements Backend {
     writeBatch(batch, prepared.compiled.program.batch, prepared.arena.views.i32);
     if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
-      this.#runTapped(batch, prepared, tap, replace);
+      runTapped(batch, prepared, tap, replace);
       prepared.guard?.check();
       return;
     }
@@ -458,29 +423,6 @@ export class CpuBackend implements Backend {
     }
     this.#native = made;
     return this.#layOut(plan, kv);
-  }
-
-  /** Runs one instruction after the other on this thread, and calls the tap right after each node. */
-  #runTapped(
-    batch: Batch,
-    { plan, executors, compiled, reference }: Prepared,
-    tap: Tap,
-    replace: RunOptions["replace"],
-  ): void {
-    const { lastInstruction } = compiled;
-    let next = 0;
-    for (const node of plan.graph.nodes) {
-      for (; next <= lastInstruction.get(node)!; next++) {
-        const executor = executors[next]!;
-        const chunks = executor.chunks();
-        for (let chunk = 0; chunk < chunks; chunk++) executor.run(chunk);
-      }
-      if (!node.out) continue;
-      const rows = batch.count(node.out.rows);
-      tap(node.out, reference.value(node.out).subarray(0, rows * node.out.cols));
-      const instead = replace?.(node.out);
-      if (instead) reference.value(node.out).set(instead);
-    }
   }
 
   get #host(): NativeAccess {

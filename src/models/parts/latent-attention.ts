@@ -1,4 +1,4 @@
-// Multi-head latent attention (DeepSeek 2): keys and values of all heads are computed from one short vector per token. Files with
+// Multi-head latent attention (DeepSeek 2, Kimi Linear): keys and values of all heads are computed from one short vector per token. Files with
 // attn_k_b and attn_v_b hold the matrices such that the cache keeps only this vector, and attention is over one KV head.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
@@ -9,7 +9,7 @@ import { linear, linearWeights } from "./linear.ts";
 
 export interface LatentShape {
   readonly heads: number;
-  /** Values of a head of queries and keys: those without positions, and those with. */
+  /** Values of a head of queries and keys: its own, without positions, and those whose keys all heads share, with them. */
   readonly nopeDim: number;
   readonly ropeDim: number;
   readonly vHeadDim: number;
@@ -19,10 +19,11 @@ export interface LatentShape {
   readonly qRank: number;
   /** The file has attn_k_b and attn_v_b, not attn_kv_b. */
   readonly absorbed: boolean;
-  readonly rope: Rope;
+  /** undefined: nothing has positions. */
+  readonly rope: Rope | undefined;
   readonly scale: number;
   readonly normEps: number;
-  readonly temperature: Temperature | undefined;
+  readonly temperature?: Temperature | undefined;
 }
 
 /** [tokens, embed] -> [tokens, embed] */
@@ -36,6 +37,8 @@ export function latentAttention(
   const { heads, nopeDim, ropeDim, vHeadDim, kvRank, rope, scale } = shape;
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
   const norm = (value: Value, name: string) => g.rmsNorm(value, weight(name), shape.normEps, name);
+  const turned = (value: Value, name: string) =>
+    rope ? g.rope(value, ropeDim, rope, name) : value;
   const tempered = (value: Value) =>
     shape.temperature ? g.temperature(value, shape.temperature, "attn_q_temperature") : value;
 
@@ -45,10 +48,10 @@ export function latentAttention(
       : linear(g, w, norm(linear(g, w, x, layer, "attn_q_a"), "attn_q_a_norm"), layer, "attn_q_b"); // [tokens, heads * (nope + rope)]
   const qNope = g.slice(q, 0, nopeDim, "attn_q_nope", heads); // [tokens, heads * nope]
   const qPe = g.slice(q, nopeDim, ropeDim, "attn_q_pe", heads); // [tokens, heads * rope]
-  const qTurned = g.rope(qPe, ropeDim, rope, "attn_q_rope"); // [tokens, heads * rope]
+  const qTurned = turned(qPe, "attn_q_rope"); // [tokens, heads * rope]
   const latent = linear(g, w, x, layer, "attn_kv_a_mqa"); // [tokens, kvRank + rope]
   const kPe = g.slice(latent, kvRank, ropeDim, "attn_k_pe"); // [tokens, rope]
-  const kTurned = g.rope(kPe, ropeDim, rope, "attn_k_rope"); // [tokens, rope]
+  const kTurned = turned(kPe, "attn_k_rope"); // [tokens, rope]
   const kv = norm(g.slice(latent, 0, kvRank, "attn_kv_a"), "attn_kv_a_norm"); // [tokens, kvRank]
 
   if (!shape.absorbed) {

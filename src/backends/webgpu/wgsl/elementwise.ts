@@ -79,13 +79,28 @@ export function scaleKernel({ x, out, factor }: NodeOf<"scale">): Kernel {
   return elementwise("scale", [x], out, (a) => `${a} * ${float(factor)}`);
 }
 
-export function addWeightKernel({ x, weight, out }: NodeOf<"add_weight">): Kernel {
+export function addWeightKernel(node: NodeOf<"add_weight">): Kernel {
+  return withWeight("add_weight", node, (x, weight) => `${x} + ${weight}`);
+}
+
+export function mulWeightKernel(node: NodeOf<"mul_weight">): Kernel {
+  return withWeight("mul_weight", node, (x, weight) => `${x} * ${weight}`);
+}
+
+/** Each value with its weight; a weight that is shorter than a row is for each part of it. */
+function withWeight(
+  name: string,
+  { x, weight, out }: NodeOf<"add_weight"> | NodeOf<"mul_weight">,
+  expression: (x: string, weight: string) => string,
+): Kernel {
   const { cols } = out;
+  const size = weight.shape[0]!;
+  const index = size === cols ? "i" : `i % ${size}u`;
   return makeKernel({
-    name: `add_weight [${cols}]`,
+    name: `${name} ${size} [${cols}]`,
     bindings: [
       { name: "x", type: "f32", source: { kind: "value", value: x } },
-      { name: "bias", type: "f32", source: { kind: "weight", weight, part: 0 } },
+      { name: "weight", type: "f32", source: { kind: "weight", weight, part: 0 } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     ],
     rows: out.rows,
@@ -94,7 +109,7 @@ export function addWeightKernel({ x, weight, out }: NodeOf<"add_weight">): Kerne
   let i = group.x * 64u + lane;
   if (i >= ${cols}u) { return; }
   let at = group.y * ${cols}u + i;
-  result[at] = x[at] + bias[i];`,
+  result[at] = ${expression("x[at]", `weight[${index}]`)};`,
   });
 }
 
@@ -118,26 +133,6 @@ export function xieluKernel({ x, out, alphaN, alphaP, beta, eps }: NodeOf<"xielu
     const small = `${m} * (1.0 + ${m} * (0.5 + ${m} * (0.16666667 + ${m} * 0.041666668)))`;
     const below = `(select(exp(max(${m}, -80.0)) - 1.0, ${small}, ${m} > -0.05) - ${a}) * ${float(alphaN)} + ${float(beta)} * ${a}`;
     return `select(${below}, ${above}, ${a} > 0.0)`;
-  });
-}
-
-export function mulWeightKernel({ x, weight, out }: NodeOf<"mul_weight">): Kernel {
-  const { cols } = out;
-  const size = weight.shape[0]!;
-  return makeKernel({
-    name: `mul_weight ${size} [${cols}]`,
-    bindings: [
-      { name: "x", type: "f32", source: { kind: "value", value: x } },
-      { name: "factors", type: "f32", source: { kind: "weight", weight, part: 0 } },
-      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
-    ],
-    rows: out.rows,
-    grid: perItem(cols),
-    body: `
-  let i = group.x * 64u + lane;
-  if (i >= ${cols}u) { return; }
-  let at = group.y * ${cols}u + i;
-  result[at] = x[at] * factors[i % ${size}u];`,
   });
 }
 
