@@ -170,8 +170,12 @@ export async function say(page: Page, text: string): Promise<void> {
   await sent.nth(before).waitFor();
 }
 
-/** The texts of the answers, once nothing is written any more. */
+/**
+ * The texts of the answers, once there is one and nothing is written any more. A page that was just opened has its Send
+ * button before it has the conversation.
+ */
 export async function answers(page: Page): Promise<string[]> {
+  await page.locator(".answer").first().waitFor();
   await page.getByRole("button", { name: "Send" }).waitFor();
   return await page.locator(".answer .markdown").allInnerTexts();
 }
