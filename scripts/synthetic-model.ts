@@ -11,6 +11,7 @@ import { bytesFor, type DType } from "../src/dtypes/dtype.ts";
 import { sampleBlocks } from "../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import type { GgufTensor, GgufValue } from "../src/formats/gguf/writer.ts";
+import { isQuantizable } from "../src/formats/quantizable.ts";
 import {
   arrayEntry,
   type MetadataEntry,
@@ -21,115 +22,8 @@ import {
 import type { WeightSpec } from "../src/models/arch.ts";
 import { archNamed } from "../src/models/table.ts";
 import { Random } from "../test/support/random.ts";
+import { f32, type Shape, shapes, text, u32 } from "./synthetic-shapes.ts";
 import { syntheticVocabulary } from "./synthetic-vocabulary.ts";
-
-export interface Shape {
-  architecture: string;
-  layers: number;
-  embed: number;
-  feedForward: number;
-  heads: number;
-  kvHeads: number;
-  vocab: number;
-  context: number;
-  normEps: number;
-  ropeBase: number;
-  /** The output matrix is the embedding table. */
-  tied?: boolean;
-}
-
-const llama = { architecture: "llama", vocab: 32000, normEps: 1e-5, ropeBase: 1e4 };
-const qwen = {
-  architecture: "qwen2",
-  vocab: 151936,
-  context: 32768,
-  normEps: 1e-6,
-  ropeBase: 1e6,
-};
-
-/** The shapes, from the models' own configurations. */
-export const shapes: Readonly<Record<string, Shape>> = {
-  tiny: {
-    ...llama,
-    layers: 2,
-    embed: 256,
-    feedForward: 512,
-    heads: 4,
-    kvHeads: 2,
-    vocab: 512,
-    context: 512,
-  },
-  // TinyLlama's.
-  "llama-1b": {
-    ...llama,
-    layers: 22,
-    embed: 2048,
-    feedForward: 5632,
-    heads: 32,
-    kvHeads: 4,
-    context: 2048,
-  },
-  "llama2-7b": {
-    ...llama,
-    layers: 32,
-    embed: 4096,
-    feedForward: 11008,
-    heads: 32,
-    kvHeads: 32,
-    context: 4096,
-  },
-  "llama2-13b": {
-    ...llama,
-    layers: 40,
-    embed: 5120,
-    feedForward: 13824,
-    heads: 40,
-    kvHeads: 40,
-    context: 4096,
-  },
-  "qwen1.5-0.5b": {
-    ...qwen,
-    layers: 24,
-    embed: 1024,
-    feedForward: 2816,
-    heads: 16,
-    kvHeads: 16,
-    tied: true,
-  },
-  "qwen1.5-1.8b": {
-    ...qwen,
-    layers: 24,
-    embed: 2048,
-    feedForward: 5504,
-    heads: 16,
-    kvHeads: 16,
-  },
-  "qwen1.5-4b": {
-    ...qwen,
-    layers: 40,
-    embed: 2560,
-    feedForward: 6912,
-    heads: 20,
-    kvHeads: 20,
-  },
-  "qwen1.5-7b": {
-    ...qwen,
-    layers: 32,
-    embed: 4096,
-    feedForward: 11008,
-    heads: 32,
-    kvHeads: 32,
-  },
-  "qwen1.5-14b": {
-    ...qwen,
-    layers: 40,
-    embed: 5120,
-    feedForward: 13696,
-    heads: 40,
-    kvHeads: 40,
-    vocab: 152064,
-  },
-};
 
 /** What llama.cpp's quantizer uses if a row is not a multiple of the block; F16 if that does not fit either. */
 const fallbacks: Readonly<Record<string, string>> = {
@@ -155,7 +49,7 @@ const activationTypes: readonly string[] = ["q8_1", "q8_k"];
 
 /** The most values made of each type; tensors repeat them. */
 const mostPoolElements = 1 << 20;
-/** How far norms and biases are from 1 and 0. */
+/** How far tensors that stay F32 are from their centers. */
 const deviation = 0.02;
 
 export interface SyntheticModel {
@@ -183,19 +77,24 @@ export function syntheticModel(shapeName: string, typeName: string, seed = 1): S
   }
   const name = `${shapeName}-${type.name}-synthetic`;
   const metadata = [...modelMetadata(name, shape), ...syntheticVocabulary(shape.vocab)];
+  const specs = weightSpecs(shape, metadata);
+  const largest = Math.max(...specs.map(elementsOf));
   const random = new Random(seed);
-  const pool = makePools(Math.min(mostPoolElements, shape.feedForward * shape.embed));
+  const pool = makePools(Math.min(mostPoolElements, largest));
   const notes = new Map<string, string>();
   if (activationTypes.includes(type.name)) {
     notes.set(type.name, `${type.name} is a type of activations: llama.cpp cannot run this file`);
   }
-  const tensors = weightSpecs(shape, metadata).map((spec): GgufTensor => {
-    const dtype = spec.shape.length === 1 ? dtypeByName("f32")! : fitting(type, spec, notes);
+  const tensors = specs.map((spec): GgufTensor => {
+    const quantizable = isQuantizable(spec);
+    const dtype = quantizable
+      ? fitting(ownType(shape, spec) ?? type, spec, notes)
+      : dtypeByName("f32")!;
     const tensorSeed = random.below(2 ** 32);
     const data = () =>
-      spec.shape.length === 1
-        ? [vectorBytes(spec, tensorSeed)]
-        : stretches(pool(dtype), dtype, elementsOf(spec), tensorSeed);
+      quantizable
+        ? stretches(pool(dtype), dtype, elementsOf(spec), tensorSeed)
+        : [keptBytes(spec, tensorSeed)];
     return { name: spec.name, dtype, shape: spec.shape, data };
   });
   const sizes = tensors.map((tensor) => bytesFor(tensor.dtype, elementsOf(tensor)));
@@ -204,26 +103,35 @@ export function syntheticModel(shapeName: string, typeName: string, seed = 1): S
 }
 
 function modelMetadata(name: string, shape: Shape): [string, GgufValue][] {
-  const { architecture } = shape;
-  const u32 = (value: number): GgufValue => ({ type: "u32", value });
-  const f32 = (value: number): GgufValue => ({ type: "f32", value: Math.fround(value) });
-  const text = (value: string): GgufValue => ({ type: "string", value });
+  const { architecture, heads } = shape;
+  const headDim = shape.headDim ?? (heads === undefined ? undefined : shape.embed / heads);
+  const of = (make: (value: number) => GgufValue, value: number | undefined) =>
+    value === undefined ? undefined : make(value);
+  const keys: Readonly<Record<string, GgufValue | undefined>> = {
+    context_length: u32(shape.context),
+    embedding_length: u32(shape.embed),
+    block_count: u32(shape.layers),
+    feed_forward_length: of(u32, shape.feedForward),
+    "attention.head_count": of(u32, heads),
+    "attention.head_count_kv": of(u32, shape.kvHeads),
+    "attention.key_length": of(u32, shape.headDim),
+    "attention.value_length": of(u32, shape.headDim),
+    "attention.layer_norm_rms_epsilon": of(f32, shape.normEps),
+    "rope.freq_base": of(f32, shape.ropeBase),
+    "rope.dimension_count": of(u32, shape.ropeBase === undefined ? undefined : headDim),
+    ...shape.keys,
+  };
+  const ofArchitecture = Object.entries(keys).flatMap(([key, value]): [string, GgufValue][] =>
+    value === undefined ? [] : [[`${architecture}.${key}`, value]],
+  );
   return [
     ["general.architecture", text(architecture)],
     ["general.name", text(name)],
-    [`${architecture}.context_length`, u32(shape.context)],
-    [`${architecture}.embedding_length`, u32(shape.embed)],
-    [`${architecture}.block_count`, u32(shape.layers)],
-    [`${architecture}.feed_forward_length`, u32(shape.feedForward)],
-    [`${architecture}.attention.head_count`, u32(shape.heads)],
-    [`${architecture}.attention.head_count_kv`, u32(shape.kvHeads)],
-    [`${architecture}.attention.layer_norm_rms_epsilon`, f32(shape.normEps)],
-    [`${architecture}.rope.freq_base`, f32(shape.ropeBase)],
-    [`${architecture}.rope.dimension_count`, u32(shape.embed / shape.heads)],
+    ...ofArchitecture,
   ];
 }
 
-/** The weights that the architecture requires; of the optional ones only an output matrix that is not tied. */
+/** The weights that the architecture requires; of the optional ones those that the shape names, and an output matrix that is not tied. */
 function weightSpecs(shape: Shape, entries: readonly [string, GgufValue][]): WeightSpec[] {
   const metadata = new TypedMetadata(
     "gguf",
@@ -237,9 +145,11 @@ function weightSpecs(shape: Shape, entries: readonly [string, GgufValue][]): Wei
   };
   const arch = archNamed(shape.architecture);
   const config = arch.config({ metadata, tensors: new Map([[table.name, table]]) });
-  return arch
-    .weights(config)
-    .filter(({ name, optional }) => !optional || (name === "output.weight" && !shape.tied));
+  const kept = (name: string): boolean =>
+    name === "output.weight"
+      ? !shape.tied
+      : (shape.optional ?? []).some((part) => name.includes(part));
+  return arch.weights(config).filter(({ name, optional }) => !optional || kept(name));
 }
 
 function metadataEntry({ type, value }: GgufValue): MetadataEntry {
@@ -247,6 +157,11 @@ function metadataEntry({ type, value }: GgufValue): MetadataEntry {
   return elementType === undefined
     ? { type: type as ScalarType, value: value as Scalar }
     : arrayEntry(elementType as ScalarType, value as readonly Scalar[]);
+}
+
+function ownType(shape: Shape, { name }: WeightSpec): DType | undefined {
+  const found = Object.entries(shape.types ?? {}).find(([part]) => name.includes(part));
+  return found && dtypeByName(found[1])!;
 }
 
 function fitting(type: DType, spec: WeightSpec, notes: Map<string, string>): DType {
@@ -266,10 +181,17 @@ function elementsOf({ shape }: { shape: readonly number[] }): number {
   return shape.reduce((product, dim) => product * dim, 1);
 }
 
-/** Norms are about 1, biases about 0. */
-function vectorBytes(spec: WeightSpec, seed: number): Uint8Array {
+/** What the values of tensors that stay F32 are about, by the end of their names; of all others 0. */
+const centers: readonly (readonly [ending: string, center: number])[] = [
+  ["norm.weight", 1],
+  ["ssm_a", -1],
+  ["ssm_d", 1],
+];
+
+/** Norms, biases, routers and the like. */
+function keptBytes(spec: WeightSpec, seed: number): Uint8Array {
   const random = new Random(seed);
-  const center = spec.name.endsWith("norm.weight") ? 1 : 0;
+  const center = centers.find(([ending]) => spec.name.endsWith(ending))?.[1] ?? 0;
   const values = Float32Array.from(
     { length: elementsOf(spec) },
     () => center + deviation * random.normal(),

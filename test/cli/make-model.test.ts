@@ -7,8 +7,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { writeModel } from "../../scripts/make-model.ts";
-import { shapes, syntheticModel } from "../../scripts/synthetic-model.ts";
+import { syntheticModel } from "../../scripts/synthetic-model.ts";
+import { shapes } from "../../scripts/synthetic-shapes.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
+import { isQuantizable } from "../../src/formats/quantizable.ts";
 import { inspect, open } from "../../src/index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "lantern-make-model-"));
@@ -84,12 +86,35 @@ describe("shapes", () => {
     expect(billions("llama2-13b")).toBeCloseTo(13.02, 2);
     expect(billions("qwen1.5-0.5b")).toBeCloseTo(0.46, 2); // 0.62 with the embedding counted twice
     expect(billions("qwen1.5-14b")).toBeCloseTo(14.17, 1);
+    expect(billions("qwen3-moe-4b-a0.6b")).toBeCloseTo(4.03, 2);
+    expect(billions("gemma3-1b")).toBeCloseTo(1.0, 2);
+  });
+
+  test("experts are one tensor for each matrix, of the shape's own type where it has one; routers and biases stay F32", () => {
+    const { metadata, tensors } = syntheticModel("gpt-oss-mini", "q8_0");
+    const facts = (name: string) => {
+      const { dtype, shape } = tensors.find((each) => each.name === `blk.0.${name}`)!;
+      return [dtype.name, ...shape];
+    };
+    expect(facts("ffn_gate_exps.weight")).toEqual(["mxfp4", 32, 2880, 2880]);
+    expect(facts("attn_q.weight")).toEqual(["q8_0", 4096, 2880]);
+    expect(facts("ffn_gate_inp.weight")).toEqual(["f32", 32, 2880]);
+    expect(facts("ffn_gate_exps.bias")).toEqual(["f32", 32, 2880]);
+    expect(facts("attn_sinks.weight")).toEqual(["f32", 64]);
+    const keys = new Map(metadata);
+    expect(keys.get("gpt-oss.expert_used_count")).toEqual({ type: "u32", value: 4 });
+    expect(keys.get("gpt-oss.attention.key_length")).toEqual({ type: "u32", value: 64 });
+    expect(keys.get("gpt-oss.attention.sliding_window")).toEqual({ type: "u32", value: 128 });
   });
 
   test("all have rows that 256 divides, or fall back as llama.cpp's quantizer does, and say so", () => {
     for (const shape of Object.keys(shapes)) {
       const model = syntheticModel(shape, "q4_k");
-      for (const tensor of model.tensors.filter((each) => each.shape.length === 2)) {
+      const own = Object.keys(shapes[shape]!.types ?? {});
+      const matrices = model.tensors.filter(isQuantizable);
+      for (const tensor of matrices.filter(
+        ({ name }) => !own.some((part) => name.includes(part)),
+      )) {
         const fits = tensor.shape.at(-1)! % 256 === 0;
         expect(tensor.dtype.name).toBe(fits ? "q4_k" : "q5_0");
         if (fits) continue;

@@ -1,0 +1,184 @@
+// The shapes of synthetic models: one entry for each, from the model's own configuration. An entry has the sizes that most
+// architectures share, and under `keys` what its architecture reads besides. synthetic-model.ts makes the tensors, which the
+// architecture's own list of weights names.
+
+import type { GgufValue } from "../src/formats/gguf/writer.ts";
+
+export interface Shape {
+  architecture: string;
+  layers: number;
+  embed: number;
+  vocab: number;
+  context: number;
+  feedForward?: number;
+  heads?: number;
+  kvHeads?: number;
+  /** Where heads do not make up the embedding. */
+  headDim?: number;
+  /** Of RMS norms. */
+  normEps?: number;
+  ropeBase?: number;
+  /** The output matrix is the embedding table. */
+  tied?: boolean;
+  /** Further keys, without the architecture's name: { expert_count: u32(128) }. */
+  keys?: Readonly<Record<string, GgufValue>>;
+  /** Optional weights that the file has, by a part of their names. An output matrix is there unless `tied`. */
+  optional?: readonly string[];
+  /** Weights whose type is the shape's own, by a part of their names: { "_exps.weight": "mxfp4" }. */
+  types?: Readonly<Record<string, string>>;
+}
+
+export const u32 = (value: number): GgufValue => ({ type: "u32", value });
+export const f32 = (value: number): GgufValue => ({ type: "f32", value: Math.fround(value) });
+export const text = (value: string): GgufValue => ({ type: "string", value });
+
+const llama = { architecture: "llama", vocab: 32000, normEps: 1e-5, ropeBase: 1e4 };
+const qwen = {
+  architecture: "qwen2",
+  vocab: 151936,
+  context: 32768,
+  normEps: 1e-6,
+  ropeBase: 1e6,
+};
+
+/** The shapes, from the models' own configurations. */
+export const shapes: Readonly<Record<string, Shape>> = {
+  tiny: {
+    ...llama,
+    layers: 2,
+    embed: 256,
+    feedForward: 512,
+    heads: 4,
+    kvHeads: 2,
+    vocab: 512,
+    context: 512,
+  },
+  // TinyLlama's.
+  "llama-1b": {
+    ...llama,
+    layers: 22,
+    embed: 2048,
+    feedForward: 5632,
+    heads: 32,
+    kvHeads: 4,
+    context: 2048,
+  },
+  "llama2-7b": {
+    ...llama,
+    layers: 32,
+    embed: 4096,
+    feedForward: 11008,
+    heads: 32,
+    kvHeads: 32,
+    context: 4096,
+  },
+  "llama2-13b": {
+    ...llama,
+    layers: 40,
+    embed: 5120,
+    feedForward: 13824,
+    heads: 40,
+    kvHeads: 40,
+    context: 4096,
+  },
+  "qwen1.5-0.5b": {
+    ...qwen,
+    layers: 24,
+    embed: 1024,
+    feedForward: 2816,
+    heads: 16,
+    kvHeads: 16,
+    tied: true,
+  },
+  "qwen1.5-1.8b": {
+    ...qwen,
+    layers: 24,
+    embed: 2048,
+    feedForward: 5504,
+    heads: 16,
+    kvHeads: 16,
+  },
+  "qwen1.5-4b": {
+    ...qwen,
+    layers: 40,
+    embed: 2560,
+    feedForward: 6912,
+    heads: 20,
+    kvHeads: 20,
+  },
+  "qwen1.5-7b": {
+    ...qwen,
+    layers: 32,
+    embed: 4096,
+    feedForward: 11008,
+    heads: 32,
+    kvHeads: 32,
+  },
+  "qwen1.5-14b": {
+    ...qwen,
+    layers: 40,
+    embed: 5120,
+    feedForward: 13696,
+    heads: 40,
+    kvHeads: 40,
+    vocab: 152064,
+  },
+  // Half as wide as Qwen3-30B-A3B, with its 128 experts, of which 8 are used: 4.0 G parameters, 0.63 G for a token.
+  "qwen3-moe-4b-a0.6b": {
+    architecture: "qwen3moe",
+    layers: 18,
+    embed: 1024,
+    heads: 16,
+    kvHeads: 4,
+    headDim: 128,
+    feedForward: 3072,
+    vocab: 151936,
+    context: 40960,
+    normEps: 1e-6,
+    ropeBase: 1e6,
+    keys: {
+      expert_count: u32(128),
+      expert_used_count: u32(8),
+      expert_feed_forward_length: u32(512),
+    },
+  },
+  // A quarter of gpt-oss-20b's layers and vocabulary; everything else is as there.
+  "gpt-oss-mini": {
+    architecture: "gpt-oss",
+    layers: 6,
+    embed: 2880,
+    heads: 64,
+    kvHeads: 8,
+    headDim: 64,
+    feedForward: 2880,
+    vocab: 50272,
+    context: 131072,
+    normEps: 1e-5,
+    ropeBase: 150000,
+    keys: {
+      expert_count: u32(32),
+      expert_used_count: u32(4),
+      expert_feed_forward_length: u32(2880),
+      "attention.sliding_window": u32(128),
+      "rope.scaling.type": text("yarn"),
+      "rope.scaling.factor": f32(32),
+      "rope.scaling.original_context_length": u32(4096),
+    },
+    types: { "_exps.weight": "mxfp4" },
+  },
+  "gemma3-1b": {
+    architecture: "gemma3",
+    layers: 26,
+    embed: 1152,
+    heads: 4,
+    kvHeads: 1,
+    headDim: 256,
+    feedForward: 6912,
+    vocab: 262144,
+    context: 32768,
+    normEps: 1e-6,
+    ropeBase: 1e6,
+    tied: true,
+    keys: { "attention.sliding_window": u32(512) },
+  },
+};
