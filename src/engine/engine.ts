@@ -40,6 +40,7 @@ import {
   fitsBesideOthers,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
+import { checkRouters } from "./router-check.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import type { Amounts } from "./state/admission.ts";
 import type { BlockPool } from "./state/block-pool.ts";
@@ -161,6 +162,7 @@ export class Engine {
     const { batchTokens = BATCH_LIMITS.maxTokens } = parts.backend;
     const plan = makePlan(graph, { ...BATCH_LIMITS, maxTokens: batchTokens });
     const kv = chooseCache(parts, options, plan, contextSize);
+    await checkRouters(graph, readerOf(parts), () => watch.check());
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
     const { tokenizer, template } = parts;
@@ -372,6 +374,10 @@ function warningsOf(
   ];
 }
 
+function readerOf(parts: EngineParts): ReadTensor {
+  return (name, target, at) => parts.readTensor(name, target, at);
+}
+
 async function uploadWeights(
   parts: EngineParts,
   graph: Graph,
@@ -381,7 +387,7 @@ async function uploadWeights(
   const bytesOf = (weights: readonly Weight[]) =>
     weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const { backend } = parts;
-  const readTensor: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
+  const readTensor = readerOf(parts);
   const total = bytesOf(graph.weights);
   let loaded = 0;
   watch.progress(0, total);

@@ -118,8 +118,15 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
       : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
   throw new MemoryError(
-    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${kvTypeName(facts.kvType)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
+    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, ${stateText(kvBytes, facts)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
   );
+}
+
+/** A recurrent state is as large for a short text as for a long one. */
+function stateText(bytes: number, { state, contextSize, kvType }: MemoryFacts): string {
+  if (state.kv.length === 0) return `recurrent state ${gib(bytes)}`;
+  const what = state.recurrentBytes > 0 ? "KV cache and recurrent state" : "KV cache";
+  return `${what} ${gib(bytes)} for ${contextSize} tokens of ${kvTypeName(kvType)}`;
 }
 
 function advice(

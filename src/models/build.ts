@@ -56,7 +56,7 @@ export function checkWeights(
   }
   if (problems.length === 0) return;
   throw new ModelError(
-    `model: ${problems.length} weight${problems.length > 1 ? "s do" : " does"} not fit the architecture:\n  ${summary(problems)}`,
+    `model: ${problems.length} weight${problems.length > 1 ? "s do" : " does"} not fit the architecture. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${summary(problems)}`,
   );
 }
 

@@ -4,6 +4,12 @@
 import { ModelError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 
+/** What the numbers above 0 of real models are between: 1e-12 for some epsilons, 4e9 for some bases of rope. */
+const POSITIVE: { readonly least: number; readonly most: number } = { least: 1e-30, most: 1e15 };
+
+const ADVICE =
+  ". The file is damaged, or its converter is unknown here: download or convert it again";
+
 export class ConfigReader {
   readonly metadata: Metadata;
   readonly architecture: string;
@@ -15,7 +21,10 @@ export class ConfigReader {
 
   number(key: string): number | undefined {
     const value = this.metadata.number(`${this.architecture}.${key}`);
-    if (value !== undefined && !Number.isFinite(value)) this.fail(key, value, "a finite number");
+    // Kernels compute with float32, in which a larger float64 is infinite.
+    if (value !== undefined && !Number.isFinite(Math.fround(value))) {
+      this.fail(key, value, "a finite number");
+    }
     return value;
   }
 
@@ -38,7 +47,18 @@ export class ConfigReader {
 
   positive(key: string): number {
     const value = this.number(key);
+    const { least, most } = POSITIVE;
     if (value === undefined || value <= 0) this.fail(key, value, "a number above 0");
+    if (value < least || value > most) this.fail(key, value, `a number from ${least} to ${most}`);
+    return value;
+  }
+
+  /** A number from `least` to `most`; undefined: the file has no such key. */
+  between(key: string, least: number, most: number): number | undefined {
+    const value = this.number(key);
+    if (value !== undefined && (value < least || value > most)) {
+      this.fail(key, value, `a number from ${least} to ${most}`);
+    }
     return value;
   }
 
@@ -70,13 +90,16 @@ export class ConfigReader {
     return values.map((value, layer) => this.#checkInteger(`${key}[${layer}]`, value, max, min));
   }
 
-  /** A number for each layer, under a key without the architecture's name: an array, or one number for all layers. */
-  generalNumbersPerLayer(key: string, layers: number): number[] {
-    const length = this.metadata.arrayLength(key);
+  /**
+   * A number from -most to most for each layer, under a key without the architecture's name: an array, or one number for all
+   * layers.
+   */
+  generalNumbersPerLayer(key: string, layers: number, most: number): number[] {
+    const length = this.metadata.preview(key, 0)?.length; // undefined: no array
     const one = length === undefined ? this.metadata.number(key) : undefined;
     if (length !== undefined && length !== layers) {
       throw new ModelError(
-        `model: ${key}: got ${length} values, expected one for each of ${layers} layers`,
+        `model: ${key}: got ${length} values, expected one for each of ${layers} layers${ADVICE}`,
       );
     }
     const values =
@@ -84,9 +107,9 @@ export class ConfigReader {
         ? new Array<number | undefined>(layers).fill(one)
         : this.metadata.numbers(key)!;
     return values.map((value, layer) => {
-      if (value !== undefined && Number.isFinite(value)) return value;
+      if (value !== undefined && Math.abs(value) <= most) return value;
       throw new ModelError(
-        `model: ${key}: got ${value ?? "nothing"} for layer ${layer}, expected a finite number`,
+        `model: ${key}: got ${value ?? "nothing"} for layer ${layer}, expected a number from ${-most} to ${most}${ADVICE}`,
       );
     });
   }
@@ -130,7 +153,7 @@ export class ConfigReader {
 
   fail(key: string, got: unknown, expected: string): never {
     throw new ModelError(
-      `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}`,
+      `model: ${this.architecture}.${key}: got ${got === undefined ? "nothing" : got}, expected ${expected}${ADVICE}`,
     );
   }
 

@@ -72,7 +72,7 @@ export function readCommon(header: ModelHeader, options: ConfigOptions = {}): Co
     vocabSize: vocabSize(header),
     layers: read.integer("block_count", LIMITS.layers),
     embed: read.integer("embedding_length", LIMITS.size),
-    normEps: read.positive(`attention.${epsilon}`),
+    normEps: epsilonOf(read, `attention.${epsilon}`),
     fusedQkv: header.tensors.has("blk.0.attn_qkv.weight"),
   };
 }
@@ -104,18 +104,24 @@ export function readExperts(
 /** A mixture of experts under a dense architecture's name would load and talk nonsense. */
 export function refuseExperts(read: ConfigReader): void {
   const found = read.number("expert_count") ?? 0;
-  if (found > 0) {
+  if (found !== 0) {
     read.fail("expert_count", found, "0: experts are not supported in this architecture");
   }
+}
+
+/** An epsilon of 1 would outweigh what is normed. */
+export function epsilonOf(read: ConfigReader, key: string): number {
+  const epsilon = read.positive(key);
+  if (epsilon >= 1) read.fail(key, epsilon, "a number above 0 and below 1");
+  return epsilon;
 }
 
 /** Tokens that the model can attend to. */
 function trainedContext(read: ConfigReader, { window: handling }: ConfigOptions): number {
   const context = read.integerOr("context_length", 2048, LIMITS.context);
-  const window = handling === undefined ? (read.number("attention.sliding_window") ?? 0) : 0;
-  return window > 0
-    ? Math.min(context, read.integer("attention.sliding_window", LIMITS.context))
-    : context;
+  const window =
+    handling === undefined ? read.count("attention.sliding_window", LIMITS.context) : 0;
+  return window > 0 ? Math.min(context, window) : context;
 }
 
 /** The rows of the embedding table: metadata may claim another size. */

@@ -16,7 +16,7 @@ import {
   perLayerOutput,
   perLayerWeights,
 } from "./parts/per-layer-inputs.ts";
-import { ropeFromMetadata, ropeOfBase } from "./rope.ts";
+import { baseOf, ropeFromMetadata, ropeOfBase } from "./rope.ts";
 
 interface Gemma4Config extends ModelConfig {
   /** Of each layer. */
@@ -71,7 +71,7 @@ export const gemma4: Arch<Gemma4Config> = {
       layerKvHeads,
       layerFeedForward,
       windowHeadDim,
-      windowRope: ropeOfBase(windowDims, read.positiveOr("rope.freq_base_swa", 10000), "half"),
+      windowRope: ropeOfBase(windowDims, baseOf(read, "rope.freq_base_swa", 10000), "half"),
       // Two layers at least have a cache: one with a window, one without.
       sharedFrom: shared === 0 ? layers : layers - read.integer(SHARED_KEY, layers - 2),
       perLayer: read.number(PER_LAYER_KEY) ? read.integer(PER_LAYER_KEY, LIMITS.size) : 0,

@@ -39,7 +39,7 @@ export const llama4: Arch<Llama4Config> = {
     const read = readerOf(header);
     const c = readSparse(header, "interleaved", {}, { window: "own" });
     const window = "attention.sliding_window";
-    if (read.number(window) === 0) {
+    if (read.number(window) !== undefined && read.count(window, LIMITS.context) === 0) {
       read.fail(window, 0, "nothing, or a number above 0: Llama 4 without chunks is not supported");
     }
     read.integer("interleave_moe_layer_step", LIMITS.layers);

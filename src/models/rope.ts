@@ -4,6 +4,7 @@
 // backends see plain numbers. Methods: none, linear, longrope, llama3 (by frequency band), yarn.
 
 import { byName } from "../base/by-name.ts";
+import { show } from "../base/show.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
 import type { ConfigReader } from "./config-reader.ts";
 
@@ -28,7 +29,7 @@ export function ropeFromMetadata(
   read: ConfigReader,
   headDim: number,
   defaultLayout: RopeLayout,
-  freqBase: number = read.positiveOr("rope.freq_base", 10000),
+  freqBase: number = baseOf(read, "rope.freq_base", 10000),
 ): Rope {
   const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
@@ -37,20 +38,29 @@ export function ropeFromMetadata(
   const type = read.string("rope.scaling.type") ?? "linear";
   const method = methods[type];
   if (!method) {
-    read.fail("rope.scaling.type", `"${type}"`, `one of ${Object.keys(methods).join(", ")}`);
+    read.fail("rope.scaling.type", show(type), `one of ${Object.keys(methods).join(", ")}`);
   }
   const { frequencies, magnitude } = method(base, read, freqBase);
   return {
     layout: layoutOf(read, defaultLayout),
     dims,
     frequencies: Float32Array.from(frequencies),
-    magnitude: magnitude * read.positiveOr("rope.scaling.attn_factor", 1),
+    magnitude: magnitude * (read.between(ATTENTION_FACTOR, 1e-3, 1e3) ?? 1),
   };
+}
+
+const ATTENTION_FACTOR = "rope.scaling.attn_factor";
+
+/** What the pairs' frequencies are powers of: with 1 and less, no pair would turn slower than the one before. */
+export function baseOf(read: ConfigReader, key: string, fallback: number): number {
+  const base = read.positiveOr(key, fallback);
+  if (base <= 1) read.fail(key, base, "a number above 1");
+  return base;
 }
 
 /** The rotation of layers with a window, which in many models has a base of its own and no scaling. */
 export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Rope {
-  return ropeOfBase(full.dims, read.positiveOr("rope.freq_base_swa", freqBase), full.layout);
+  return ropeOfBase(full.dims, baseOf(read, "rope.freq_base_swa", freqBase), full.layout);
 }
 
 /** Without scaling. */
@@ -101,7 +111,7 @@ function baseFrequencies(dims: number, freqBase: number): Float64Array {
 function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   const layout = read.metadata.string("lantern.rope.layout") ?? defaultLayout;
   if (layout !== "interleaved" && layout !== "half") {
-    read.fail("rope layout", layout, "interleaved or half");
+    read.fail("rope layout", show(layout), "interleaved or half");
   }
   return layout;
 }
@@ -110,7 +120,7 @@ function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
 function factorOf(read: ConfigReader): number {
   const key =
     read.number("rope.scaling.factor") === undefined ? "rope.scale_linear" : "rope.scaling.factor";
-  return read.number(key) ? read.positive(key) : 1;
+  return read.number(key) ? read.between(key, 1e-3, 1e6)! : 1;
 }
 
 function scaleLinear(base: Float64Array, read: ConfigReader): Scaling {
@@ -122,6 +132,9 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   const factor = factorOf(read);
   const low = read.positiveOr("rope.scaling.low_freq_factor", 1);
   const high = read.positiveOr("rope.scaling.high_freq_factor", 4);
+  if (high <= low) {
+    read.fail("rope.scaling.high_freq_factor", high, `more than low_freq_factor, ${low}`);
+  }
   const trained = read.positiveOr("rope.scaling.original_context_length", 8192);
   const frequencies = base.map((frequency) => {
     const turns = (trained * frequency) / (2 * Math.PI); // full turns within the trained context
@@ -136,7 +149,9 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
 /** YaRN: low frequencies are divided by the factor, high ones kept, those between two pairs blended; magnitudes grow. */
 function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Scaling {
   const factor = factorOf(read);
-  const extrapolation = read.number("rope.scaling.yarn_ext_factor") ?? 1;
+  // Below 0 is the default, as in llama.cpp.
+  const found = read.between("rope.scaling.yarn_ext_factor", -1, 1e3) ?? -1;
+  const extrapolation = found < 0 ? 1 : found;
   const betaFast = read.positiveOr("rope.scaling.yarn_beta_fast", 32);
   const betaSlow = read.positiveOr("rope.scaling.yarn_beta_slow", 1);
   const trained = read.positiveOr(
@@ -155,7 +170,7 @@ function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Sc
     return (frequency / factor) * (1 - kept) + frequency * kept;
   });
   const sharpen = (by: number) => (factor > 1 ? 1 + 0.1 * by * Math.log(factor) : 1);
-  const undone = read.number("rope.scaling.yarn_log_multiplier") ?? 0;
+  const undone = read.between("rope.scaling.yarn_log_multiplier", 0, 1e3) ?? 0;
   return { frequencies, magnitude: extrapolation === 0 ? 1 : sharpen(1) / sharpen(undone) };
 }
 

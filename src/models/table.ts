@@ -2,6 +2,7 @@
 
 import { ModelError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
+import { show } from "../base/show.ts";
 import { apertus } from "./apertus.ts";
 import { arcee } from "./arcee.ts";
 import type { Arch } from "./arch.ts";
@@ -171,7 +172,7 @@ export function archNamed(name: string | undefined): Arch {
   const similar = name === undefined ? [] : nearest(name, known);
   const hint = similar.length > 0 ? ` Similar names that it does: ${similar.join(", ")}.` : "";
   throw new ModelError(
-    `model: general.architecture is ${name === undefined ? "missing" : `"${name}"`}, which Lantern does not support.${hint} "lantern models --architectures" lists the ${known.length} that it does`,
+    `model: general.architecture is ${name === undefined ? "missing" : show(name)}, which Lantern does not support.${hint} "lantern models --architectures" lists the ${known.length} that it does`,
   );
 }
 

@@ -220,6 +220,18 @@ const route = (name: string, routing: Partial<Routing>, hasBias = false): OpCase
   },
 });
 
+/** Logits of which some are not numbers: the others are chosen first, and no expert twice. */
+const damagedRoute = (name: string, bad: readonly number[], routing: Partial<Routing>): OpCase => ({
+  name: `${name} of NaN`,
+  columns: [8],
+  build: ({ g, cols, name: named, input }) => {
+    const added = Float32Array.from({ length: cols }, (_, i) => bad[i] ?? 0);
+    const constant = g.constant(named("not numbers"), added);
+    const logits = g.addWeight(input("logits", cols), constant, named("logits"));
+    g.route(logits, { ...softmax, ...routing }, named("out"));
+  },
+});
+
 /** Routes of an input: [tokens, 2 * used], two of five experts for each token. */
 function routesOf({ g, name, input }: CaseGraph): Value {
   return g.route(input("logits", 5), softmax, name("routes"));
@@ -299,6 +311,23 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
       columns: [cols],
     })),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
+    damagedRoute("softmax", [Number.NaN], {}),
+    damagedRoute("softmax and infinity", [0, Number.POSITIVE_INFINITY, Number.NaN], {}),
+    damagedRoute("logits", [Number.NaN, 0, Number.NEGATIVE_INFINITY], { gating: "none", used: 8 }),
+    damagedRoute("softmax of the chosen", [Number.NaN, Number.NaN], {
+      gating: "softmax_chosen",
+      used: 7,
+    }),
+    damagedRoute("sigmoid, normalised", [0, Number.NaN], {
+      gating: "sigmoid",
+      normalise: true,
+      used: 8,
+    }),
+    damagedRoute("groups", [0, Number.NaN, Number.NaN, Number.NaN], {
+      gating: "sigmoid",
+      used: 3,
+      groups: { count: 4, used: 2 },
+    }),
   ],
   matmul_id: [
     matmulId("a row for all slots", 1, false),

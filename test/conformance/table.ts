@@ -279,8 +279,9 @@ export function skipReason(target: TargetName, each: TableCase): string | undefi
   return skip?.reason;
 }
 
-/** Vectors: around 1; tables: a few large values. */
-function randomWeight({ name, shape }: Weight): Uint8Array {
+/** Vectors: around 1; tables: a few large values. Constants have values of their own. */
+function randomWeight({ name, shape, source }: Weight): Uint8Array {
+  if (source && "values" in source) return new Uint8Array(source.values.buffer);
   const count = shape.reduce((a, b) => a * b);
   const random = new Random(name.length * 100 + count);
   const values = Float32Array.from({ length: count }, (_, i) =>
