@@ -20,7 +20,7 @@ import {
 } from "./hostile.ts";
 
 /** One of so many changes is tried. */
-const SAMPLE = leftOut === undefined ? 1 : 41;
+const SAMPLE = leftOut === undefined ? 1 : 97;
 
 const { supported } = archFiles();
 

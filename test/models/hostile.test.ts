@@ -108,7 +108,7 @@ describe("a router", () => {
   const withValue = (tensor: string, at: number, value: number): Change => {
     const floats = new Float32Array(base.bytes.get(tensor)!.slice().buffer);
     floats[at] = value;
-    const bytes = new Uint8Array(floats.buffer);
+    const bytes = () => new Uint8Array(floats.buffer);
     return { what: tensor, tensor, weight: base.tensors.get(tensor)!, bytes };
   };
 
@@ -123,7 +123,7 @@ describe("a router", () => {
   test("with a bias of NaN, too", async () => {
     const glm = madeBase("glm4moe");
     const tensor = [...glm.tensors.keys()].find((name) => name.endsWith("exp_probs_b.bias"))!;
-    const bytes = new Uint8Array(Float32Array.of(0, 0, 0, Number.NaN).buffer);
+    const bytes = () => new Uint8Array(Float32Array.of(0, 0, 0, Number.NaN).buffer);
     const change = { what: tensor, tensor, weight: glm.tensors.get(tensor)!, bytes };
     const { text } = await attempt(glm, change);
     expect(text).toContain(`${tensor}[3]: got NaN, expected finite numbers`);

@@ -45,7 +45,8 @@ export interface Change {
   readonly tensor?: string;
   /** undefined: the tensor is removed. */
   readonly weight?: Weight | undefined;
-  readonly bytes?: Uint8Array;
+  /** Made when the case is run: there are thousands. */
+  readonly bytes?: () => Uint8Array;
 }
 
 export interface Outcome {
@@ -128,7 +129,7 @@ function changed(base: Base, change: Change | undefined): Base {
     name: base.name,
     entries: key === undefined ? base.entries : withEntry(base.entries, key, entry),
     tensors: tensor === undefined ? base.tensors : withEntry(base.tensors, tensor, weight),
-    bytes: tensor === undefined ? base.bytes : withEntry(base.bytes, tensor, bytes),
+    bytes: tensor === undefined ? base.bytes : withEntry(base.bytes, tensor, bytes?.()),
   };
 }
 
@@ -260,7 +261,7 @@ export function* tensorChanges({ tensors, bytes }: Base, tensor: string): Genera
     what: `${tensor}: ${what}`,
     tensor,
     weight: { ...found, ...facts },
-    bytes: content,
+    bytes: () => content,
   });
   yield { what: `${tensor}: missing`, tensor };
   const shapes = [
@@ -282,19 +283,19 @@ export function* tensorChanges({ tensors, bytes }: Base, tensor: string): Genera
   for (const type of ["q8_0", "f16"]) {
     const dtype = dtypeByName(type)!;
     if (shape.at(-1)! % dtype.blockElems !== 0) continue;
-    const other = new Uint8Array(bytesFor(dtype, elems)).fill(0x3c);
-    yield { ...as(type, { dtype }), bytes: other };
+    const bytes = () => new Uint8Array(bytesFor(dtype, elems)).fill(0x3c);
+    yield { ...as(type, { dtype }), bytes };
   }
   if (found.dtype.name !== "f32") return;
   for (const value of [Number.NaN, Number.POSITIVE_INFINITY, 3e38, 0]) {
     for (const all of [false, true]) {
-      const floats = new Float32Array(content.slice().buffer);
-      if (all) floats.fill(value);
-      else floats[floats.length >> 1] = value;
-      yield {
-        ...as(`${all ? "all" : "one"} ${value}`, {}),
-        bytes: new Uint8Array(floats.buffer),
+      const filled = () => {
+        const floats = new Float32Array(content.slice().buffer);
+        if (all) floats.fill(value);
+        else floats[floats.length >> 1] = value;
+        return new Uint8Array(floats.buffer);
       };
+      yield { ...as(`${all ? "all" : "one"} ${value}`, {}), bytes: filled };
     }
   }
 }
