@@ -296,14 +296,14 @@ export interface Graph {
   readonly outputs: Outputs;
 }
 
-/** The values that can be read after a batch. An encoder has no logits, a plain decoder nothing pooled. */
+/** The values that can be read after a batch. An encoder has no logits; only models that rank texts have scores. */
 export interface Outputs {
   /** Of the next token: [logits, vocab]. */
   readonly logits?: Value;
   /** The last hidden state, normed: [outputs, embed]. */
   readonly hidden?: Value;
-  /** A text as one vector: [outputs, embed]. */
-  readonly pooled?: Value;
+  /** What a classifier head makes of a hidden state: [logits, labels]. */
+  readonly scores?: Value;
   /** What the first part of a split graph gives the second: [tokens, embed], or [outputs, embed] after the last layer. */
   readonly residual?: Value;
 }
@@ -347,6 +347,11 @@ export function kvGroups(graph: Graph): KvGroup[] {
     const own = states.filter((state) => state.group === group);
     return { window: own[0]?.window ?? Infinity, states: own };
   });
+}
+
+/** Whether tokens attend to those after them: a text is then computed in one batch, and cannot be continued. */
+export function isBidirectional({ nodes }: Graph): boolean {
+  return nodes.some((node) => node.op === "attention" && !node.causal);
 }
 
 export function recurrentStates({ states }: Graph): RecurrentState[] {

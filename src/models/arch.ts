@@ -28,6 +28,8 @@ export interface ModelConfig {
   rope: Rope;
   /** The matrices of q, k and v are one tensor of the file, attn_qkv. */
   fusedQkv: boolean;
+  /** false: tokens attend to those after them, too. Default: true. */
+  causal?: boolean;
   /** undefined: the model has no mixture of experts. */
   experts?: ExpertConfig;
 }

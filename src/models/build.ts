@@ -3,7 +3,7 @@
 
 import { ModelError } from "../base/errors.ts";
 import { GraphBuilder } from "../graph/builder.ts";
-import type { Graph, Weight } from "../graph/graph.ts";
+import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
 import type { Arch, ModelConfig, ModelHeader, WeightLookup, WeightSpec } from "./arch.ts";
 import { archNamed } from "./table.ts";
 
@@ -22,7 +22,14 @@ export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEX
   const config = { ...found, context: Math.min(context, found.trainedContext) };
   const specs = arch.weights(config);
   checkWeights(specs, header.tensors);
-  return { config, graph: buildGraph(arch, config, lookup(specs, header.tensors)) };
+  const graph = buildGraph(arch, config, lookup(specs, header.tensors));
+  const key = `${config.architecture}.attention.causal`;
+  if (header.metadata.boolean(key) === false && !isBidirectional(graph)) {
+    throw new ModelError(
+      `model: ${key}: got false, expected true: this architecture cannot attend in both directions`,
+    );
+  }
+  return { config, graph };
 }
 
 export function buildGraph(arch: Arch, config: ModelConfig, w: WeightLookup): Graph {

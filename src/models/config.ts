@@ -66,6 +66,7 @@ export type CommonConfig = Omit<
 export function readCommon(header: ModelHeader, options: ConfigOptions = {}): CommonConfig {
   const read = readerOf(header);
   const epsilon = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
+  const isCausal = read.boolean("attention.causal") ?? true;
   return {
     architecture: read.architecture,
     trainedContext: trainedContext(read, options),
@@ -74,6 +75,7 @@ export function readCommon(header: ModelHeader, options: ConfigOptions = {}): Co
     embed: read.integer("embedding_length", LIMITS.size),
     normEps: epsilonOf(read, `attention.${epsilon}`),
     fusedQkv: header.tensors.has("blk.0.attn_qkv.weight"),
+    ...(!isCausal && { causal: false }),
   };
 }
 

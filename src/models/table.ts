@@ -8,6 +8,7 @@ import { arcee } from "./arcee.ts";
 import type { Arch } from "./arch.ts";
 import { baichuan } from "./baichuan.ts";
 import { bailingmoe2 } from "./bailingmoe2.ts";
+import { bert } from "./bert.ts";
 import { bitnet } from "./bitnet.ts";
 import { bloom } from "./bloom.ts";
 import { chatglm } from "./chatglm.ts";
@@ -83,6 +84,7 @@ const builtIn: readonly Arch[] = [
   arcee,
   baichuan,
   bailingmoe2,
+  bert,
   bitnet,
   bloom,
   chatglm,

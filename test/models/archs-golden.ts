@@ -13,6 +13,7 @@ import { allArchs } from "../../src/models/table.ts";
 import { tokenizerFromMetadata } from "../../src/tokenizers/from-metadata.ts";
 import { memorySource } from "../formats/support.ts";
 import { hasShared, sharedPath } from "../support/shared.ts";
+import { type EncoderCase, expectEncoder } from "./encoder-golden.ts";
 
 interface GoldenCase {
   readonly tokens: readonly number[];
@@ -20,10 +21,10 @@ interface GoldenCase {
   readonly greedy: readonly number[];
 }
 
-interface Golden {
-  readonly kind: string;
-  readonly cases: readonly GoldenCase[];
-}
+type Golden =
+  | { readonly kind: "decoder"; readonly cases: readonly GoldenCase[] }
+  | { readonly kind: "encoder"; readonly cases: readonly EncoderCase[] }
+  | { readonly kind: "diffusion" | "encoder-decoder" };
 
 /** Within this, logits are llama.cpp's (../shared/archs/README.md). */
 const TOLERANCE = 2e-3;
@@ -43,7 +44,9 @@ function architectureOf(name: string): string {
   return /^general\.architecture str (\S+)$/m.exec(text)![1]!;
 }
 
-/** All decoders of ../shared/archs: those whose architecture is in the table, and the others. */
+const kinds: ReadonlySet<Golden["kind"]> = new Set(["decoder", "encoder"]);
+
+/** All files of ../shared/archs: those whose architecture is in the table, and the others. */
 export function archFiles(): { supported: string[]; others: string[] } {
   if (!hasShared("archs")) return { supported: [], others: [] };
   const names = readdirSync(sharedPath("archs"))
@@ -51,7 +54,7 @@ export function archFiles(): { supported: string[]; others: string[] } {
     .map((file) => file.slice(0, -".gguf".length));
   const known = new Set(allArchs().flatMap((arch) => arch.names));
   const isSupported = (name: string) =>
-    known.has(architectureOf(name)) && !exceptions.has(name) && readGolden(name).kind === "decoder";
+    known.has(architectureOf(name)) && !exceptions.has(name) && kinds.has(readGolden(name).kind);
   return {
     supported: names.filter(isSupported),
     others: names.filter((name) => !isSupported(name)),
@@ -89,24 +92,34 @@ export async function expectArch(
   backend: Backend,
   extent: Extent = "all",
 ): Promise<void> {
-  const { cases } = readGolden(name);
+  const golden = readGolden(name);
   const engine = await loadArch(name, backend);
   try {
-    const [short, long] = cases as [GoldenCase, GoldenCase];
-    await expectPrompt(engine, long, { perBatch: 40, what: `${name}, a prompt and what follows` });
-    if (extent === "brief") return;
-    await expectPrompt(engine, short, { perBatch: 1, what: `${name}, token by token` });
-    await expectPrompt(engine, long, { perBatch: 1, greedy: 0, what: `${name}, token by token` });
-    await Promise.all(
-      [long, short, long].map((one, i) => {
-        const what = `${name}, sequence ${i} of three`;
-        return expectPrompt(engine, one, { perBatch: 5 + i, greedy: 4, what });
-      }),
-    );
-    await expectForked(engine, long, name);
+    if (golden.kind === "encoder") await expectEncoder(engine, golden.cases, name);
+    else if (golden.kind === "decoder") await expectDecoder(engine, golden.cases, name, extent);
   } finally {
     engine.dispose();
   }
+}
+
+async function expectDecoder(
+  engine: Engine,
+  cases: readonly GoldenCase[],
+  name: string,
+  extent: Extent,
+): Promise<void> {
+  const [short, long] = cases as [GoldenCase, GoldenCase];
+  await expectPrompt(engine, long, { perBatch: 40, what: `${name}, a prompt and what follows` });
+  if (extent === "brief") return;
+  await expectPrompt(engine, short, { perBatch: 1, what: `${name}, token by token` });
+  await expectPrompt(engine, long, { perBatch: 1, greedy: 0, what: `${name}, token by token` });
+  await Promise.all(
+    [long, short, long].map((one, i) => {
+      const what = `${name}, sequence ${i} of three`;
+      return expectPrompt(engine, one, { perBatch: 5 + i, greedy: 4, what });
+    }),
+  );
+  await expectForked(engine, long, name);
 }
 
 interface PromptOptions {
