@@ -21,11 +21,13 @@ import { deepseek2 } from "./deepseek2.ts";
 import { deepseek2Ocr } from "./deepseek2-ocr.ts";
 import { dots1 } from "./dots1.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
+import { eurobert } from "./eurobert.ts";
 import { exaone } from "./exaone.ts";
 import { exaone4 } from "./exaone4.ts";
 import { falcon } from "./falcon.ts";
 import { falconH1 } from "./falcon-h1.ts";
 import { gemma } from "./gemma.ts";
+import { gemmaEmbedding } from "./gemma-embedding.ts";
 import { gemma2 } from "./gemma2.ts";
 import { gemma3 } from "./gemma3.ts";
 import { gemma3n } from "./gemma3n.ts";
@@ -43,18 +45,25 @@ import { hunyuanDense } from "./hunyuan-dense.ts";
 import { hunyuanMoe } from "./hunyuan-moe.ts";
 import { jais } from "./jais.ts";
 import { jamba } from "./jamba.ts";
+import { jinaBertV2 } from "./jina-bert-v2.ts";
+import { jinaBertV3 } from "./jina-bert-v3.ts";
 import { kimiLinear } from "./kimi-linear.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { llamaEmbed } from "./llama-embed.ts";
 import { llama4 } from "./llama4.ts";
 import { mamba } from "./mamba.ts";
 import { mamba2 } from "./mamba2.ts";
 import { minicpm } from "./minicpm.ts";
 import { minimaxM2 } from "./minimax-m2.ts";
 import { mistral3 } from "./mistral3.ts";
+import { modernBert } from "./modern-bert.ts";
 import { mpt } from "./mpt.ts";
 import { nemotron } from "./nemotron.ts";
 import { nemotronH } from "./nemotron_h.ts";
+import { neoBert } from "./neo-bert.ts";
+import { nomicBert } from "./nomic-bert.ts";
+import { nomicBertMoe } from "./nomic-bert-moe.ts";
 import { olmo } from "./olmo.ts";
 import { olmo2 } from "./olmo2.ts";
 import { olmoe } from "./olmoe.ts";
@@ -97,6 +106,7 @@ const builtIn: readonly Arch[] = [
   deepseek2Ocr,
   dots1,
   ernie45Moe,
+  eurobert,
   exaone,
   exaone4,
   falcon,
@@ -106,6 +116,7 @@ const builtIn: readonly Arch[] = [
   gemma3,
   gemma3n,
   gemma4,
+  gemmaEmbedding,
   glm4,
   glm4moe,
   gpt2,
@@ -119,18 +130,25 @@ const builtIn: readonly Arch[] = [
   hunyuanMoe,
   jais,
   jamba,
+  jinaBertV2,
+  jinaBertV3,
   kimiLinear,
   lfm2,
   llama,
   llama4,
+  llamaEmbed,
   mamba,
   mamba2,
   minicpm,
   minimaxM2,
   mistral3,
+  modernBert,
   mpt,
   nemotron,
   nemotronH,
+  neoBert,
+  nomicBert,
+  nomicBertMoe,
   olmo,
   olmo2,
   olmoe,

@@ -29,16 +29,21 @@ export function classifierScores(
   return output ? g.matmul(normed, output, "cls_output", outputBias) : normed; // [logits, labels]
 }
 
-/** The weights that classifierScores() reads. `dense`: outputs of the first layer. Default: embed. */
+/** Which layers a family's head has: two; two with a norm between them; one, whose scores are within -1 and 1. */
+export type HeadLayers = "two" | "normed" | "one";
+
+/** The weights that classifierScores() reads, all of which a file may lack. */
 export function classifierWeights(
   { embed, labels }: { readonly embed: number; readonly labels: number },
-  dense: number = embed,
+  layers: HeadLayers = "two",
 ): WeightSpec[] {
+  const optional = (name: string, ...shape: number[]) => ({ name, shape, optional: true });
+  if (layers === "one") return [optional("cls.weight", 1, embed), optional("cls.bias", 1)];
   return [
-    { name: "cls.weight", shape: [dense, embed], optional: true },
-    { name: "cls.bias", shape: [dense], optional: true },
-    { name: "cls.norm.weight", shape: [embed], optional: true },
-    { name: "cls.output.weight", shape: [labels, embed], optional: true },
-    { name: "cls.output.bias", shape: [labels], optional: true },
+    optional("cls.weight", embed, embed),
+    optional("cls.bias", embed),
+    ...(layers === "normed" ? [optional("cls.norm.weight", embed)] : []),
+    optional("cls.output.weight", labels, embed),
+    optional("cls.output.bias", labels),
   ];
 }

@@ -6,7 +6,12 @@ import { rowsOf } from "../../graph/weight-source.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import type { EncoderConfig } from "../encoder-config.ts";
 import { attentionWeights } from "./attention.ts";
-import { classifierScores, classifierWeights, type HeadShape } from "./classifier.ts";
+import {
+  classifierScores,
+  classifierWeights,
+  type HeadLayers,
+  type HeadShape,
+} from "./classifier.ts";
 import { layerWeights } from "./decoder-weights.ts";
 import { layerNorms, normWeights } from "./norms.ts";
 
@@ -24,31 +29,37 @@ export function normedEmbedding(g: GraphBuilder, c: EncoderConfig, w: WeightLook
   return layerNorms(g, w, c, undefined)(typedEmbedding(g, w), "token_embd_norm");
 }
 
-/** What can be read after a batch of an encoder whose last hidden state is x: [tokens, embed]. */
+/** What can be read after a batch of an encoder whose last residual is x, [tokens, embed]; `norm`: the last one, if any. */
 export function encoderOutputs(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
-  head: HeadShape,
+  head: HeadShape | undefined,
+  norm: (x: Value) => Value = (y) => y,
 ): Outputs {
   g.layer(undefined);
-  const hidden = g.select(x, "hidden"); // [outputs, embed]
-  const scores = classifierScores(g, w, hidden, head); // [logits, labels]
+  const hidden = norm(g.select(x, "selected")); // [outputs, embed]
+  const scores = head && classifierScores(g, w, hidden, head); // [logits, labels]
   return { hidden, ...(scores && { scores }) };
+}
+
+function typeWeights({ tokenTypes, embed }: EncoderConfig): WeightSpec[] {
+  if (tokenTypes === 0) return [];
+  return [{ name: "token_types.weight", shape: [tokenTypes, embed], optional: true }];
 }
 
 /** The weights of a BERT: both ends, and layers with norms behind attention and behind the network. */
 export function bertWeights(
   c: EncoderConfig,
   feedForward: (layer: number) => WeightSpec[],
-  classifierRows?: number,
+  head: HeadLayers = "two",
 ): WeightSpec[] {
   return [
     { name: "token_embd.weight", shape: [c.vocabSize, c.embed] },
-    { name: "token_types.weight", shape: [c.tokenTypes, c.embed], optional: true },
+    ...typeWeights(c),
     { name: "token_embd_norm.weight", shape: [c.embed] },
     { name: "token_embd_norm.bias", shape: [c.embed] },
-    ...classifierWeights(c, classifierRows),
+    ...classifierWeights(c, head),
     ...layerWeights(c, (layer) => [
       ...attentionWeights(c, layer, { qkvBias: "optional", headNorms: false }),
       ...normWeights(layer, c.embed, ["attn_output_norm", "layer_output_norm"], "required"),

@@ -36,11 +36,23 @@ export function fusedSwiglu(
   layer: number,
   feedForward: number,
 ): Value {
+  return fusedGated(g, w, x, layer, feedForward, "silu");
+}
+
+/** The same with another activation. */
+export function fusedGated(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  feedForward: number,
+  activation: Activation,
+): Value {
   const half = (name: string, from: number) =>
     linearRows(g, w, x, { layer, fused: "ffn_up", name, from, count: feedForward });
   const gate = half("ffn_gate", 0); // [tokens, feedForward]
   const up = half("ffn_up", feedForward); // [tokens, feedForward]
-  const inner = g.gate(gate, up, "silu", "ffn_silu"); // [tokens, feedForward]
+  const inner = g.gate(gate, up, activation, `ffn_${activation}`); // [tokens, feedForward]
   return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
 }
 
