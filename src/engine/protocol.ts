@@ -143,14 +143,12 @@ export interface Methods extends SharedTextMethods {
   };
   embed: {
     params: {
-      prompts: readonly Prompt[];
-      /** Default: ModelInfo.embedding. */
-      pooling: EmbedOptions["pooling"];
+      prompt: Prompt;
+      pooling: NonNullable<EmbedOptions["pooling"]>;
       normalize: boolean;
     };
-    result: Embedding[];
-    /** After each text: how many are done. */
-    event: number;
+    result: Embedding;
+    event: never;
   };
   score: { params: ScoreRequest; result: ScoreResult; event: never };
   inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };

@@ -11,7 +11,6 @@ import {
 } from "../../graph/batch.ts";
 import {
   type Graph,
-  isBidirectional,
   kvGroups,
   type Rope,
   recurrentStates,
@@ -58,7 +57,8 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const positions = take(maxTokens);
   const sequences = take(maxTokens);
   const outputRows = take(maxOutputs);
-  const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
+  const isCausal = graph.nodes.every((node) => node.op !== "attention" || node.causal);
+  const lengths = isCausal ? undefined : take(maxTokens);
   const angles: AngleArea[] = [];
   for (const node of graph.nodes) {
     if (node.op !== "rope") continue;

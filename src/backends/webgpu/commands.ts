@@ -76,9 +76,9 @@ export class BatchCommands {
   }
 }
 
-/** The value that every batch copies to the host: logits, the residual of a split graph, or an encoder's hidden states. */
+/** The value that every batch copies to the host: logits, or the residual of a split graph. */
 export function resultOf({ outputs }: Graph): Value | undefined {
-  return outputs.logits ?? outputs.residual ?? outputs.hidden;
+  return outputs.logits ?? outputs.residual;
 }
 
 function sameCounts(some: RowCounts, others: RowCounts): boolean {
