@@ -15,6 +15,7 @@ import type {
   InputSums,
   LogitsOptions,
   LogitsResult,
+  Pooling,
   ScoreOptions,
   ScoreResult,
 } from "./read.ts";
@@ -173,9 +174,22 @@ export interface ModelInfo {
     repository?: number;
     separator?: number;
   };
+  /** Whether generate() and chat() work: encoders only make embeddings. */
+  generates: boolean;
+  /** What embed() makes of a text; undefined: the model has no hidden states to read. */
+  embedding?: EmbeddingInfo;
   backend: BackendInfo;
   /** Requests that were only partly honoured, one sentence each: for example, a context above the trained one. */
   warnings?: string[];
+}
+
+export interface EmbeddingInfo {
+  /** Values of a vector. */
+  size: number;
+  /** How hidden states are pooled, unless embed() is told otherwise. */
+  pooling: Pooling;
+  /** For a model with a classifier ("rank"): what its scores are for, as far as the file says. undefined: it has none. */
+  labels?: string[];
 }
 
 /** Matrices that are held in another type than the file's. */

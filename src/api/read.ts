@@ -1,17 +1,23 @@
 // Public types for reading a text without continuing it: embeddings, logits, probabilities, and the inputs of
 // matrices. Part of api.ts.
 
+/**
+ * How hidden states become the vector of a text: "mean" is their average over all tokens, "cls" and "last" are the first and the
+ * last token's; "none" gives those of all tokens, one after the other; "rank" gives the scores of the model's classifier.
+ */
+export type Pooling = "none" | "mean" | "cls" | "last" | "rank";
+
 export interface EmbedOptions {
-  /** How hidden states are pooled: the average over all tokens (default), or the last token's. */
-  pooling?: "mean" | "last";
-  /** Scale the vector to length 1 (default true). */
+  /** Default: as the model's file asks for, else "mean". */
+  pooling?: Pooling;
+  /** Scale the vector to length 1 (default true); scores are never scaled. */
   normalize?: boolean;
   addBos?: boolean;
   signal?: AbortSignal;
 }
 
 export interface Embedding {
-  /** Has as many values as the model's hidden states. */
+  /** Has as many values as the model's hidden states; with "none", that for each token; with "rank", one for each label. */
   vector: Float32Array;
   /** Tokens of the text. */
   tokens: number;

@@ -2,6 +2,9 @@
 
 /** Up to `limit` of `names` that `typed` may have meant, best first; empty when none is close. */
 export function nearest(typed: string, names: readonly string[], limit = 3): string[] {
+  // A name so much longer than all others is close to none: a file's may be as long as the file.
+  const longest = names.reduce((most, { length }) => Math.max(most, length), 0);
+  if (typed.length - longest > Math.max(1, typed.length * 0.4)) return [];
   const wanted = typed.toLowerCase();
   return names
     .map((name) => ({ name, distance: nameDistance(wanted, name.toLowerCase()) }))

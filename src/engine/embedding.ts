@@ -1,67 +1,175 @@
-// A text as one vector: the hidden states of its tokens after the last norm (the input of the output matrix), pooled
-// and scaled to length 1. No logits are computed.
+// Texts as vectors: the hidden states of a text's tokens after the last norm, pooled and scaled to length 1; or the scores that
+// a classifier gives it. No logits are computed. Several texts share a batch, and none changes the bits of another.
 
 import type { EmbedOptions } from "../api/api.ts";
-import { AbortedError, UsageError } from "../base/errors.ts";
+import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
-import { checkPrompt, type RunControl } from "./generator.ts";
+import { checkTokens, type RunControl } from "./generator.ts";
 
 type Pooling = NonNullable<EmbedOptions["pooling"]>;
 
-/** The first token whose state is pooled, from the number of tokens. */
-const firstPooled: Readonly<Partial<Record<Pooling, (tokens: number) => number>>> = {
-  mean: () => 0,
-  last: (tokens) => tokens - 1,
+/** Texts that may wait for a batch at a time. */
+const MOST_WAITING = 64;
+
+export interface EmbedRequest {
+  readonly texts: readonly (readonly number[])[];
+  /** Default: as the file asks for (ModelInfo.embedding). */
+  readonly pooling: Pooling | undefined;
+  /** Scale vectors to length 1; scores are never scaled. */
+  readonly normalize: boolean;
+}
+
+/** What a way of pooling reads of a text, and what it makes of it. */
+interface Pool {
+  /** Whether the output of token `index` of `tokens` is read. */
+  wants(index: number, tokens: number, engine: Engine): boolean;
+  readonly output: "hidden" | "scores";
+  /** The rows that were read, each of `size` values, as the text's vector. */
+  vector(rows: Float32Array, size: number): Float32Array;
+}
+
+const asRead = (rows: Float32Array): Float32Array => rows;
+
+const pools: Readonly<Record<Pooling, Pool>> = {
+  none: { wants: () => true, output: "hidden", vector: asRead },
+  mean: { wants: () => true, output: "hidden", vector: meanOf },
+  cls: { wants: (index) => index === 0, output: "hidden", vector: asRead },
+  last: { wants: (index, tokens) => index === tokens - 1, output: "hidden", vector: asRead },
+  rank: { wants: isScored, output: "scores", vector: asRead },
 };
 
-export async function computeEmbedding(
+/** A classifier reads the first token of an encoder, and the last of a decoder: that has seen the whole text. */
+function isScored(index: number, tokens: number, { isBidirectional }: Engine): boolean {
+  return index === (isBidirectional ? 0 : tokens - 1);
+}
+
+/** One vector for each text, in their order; with "none", the vectors of all its tokens one after the other. */
+export async function computeEmbeddings(
+  engine: Engine,
+  { texts, pooling, normalize }: EmbedRequest,
+  control: RunControl,
+  onText: () => void = () => {},
+): Promise<Float32Array[]> {
+  const pool = poolFor(engine, pooling);
+  for (const tokens of texts) checkText(engine, tokens);
+  const size = engine.graph.outputs[pool.output]!.cols;
+  const isScaled = normalize && pool.output === "hidden";
+  const vectors = new Array<Float32Array>(texts.length);
+  let next = 0;
+  let isFailed = false;
+  const isStopped = () => isFailed || control.aborted;
+  const lane = async (): Promise<void> => {
+    while (next < texts.length && !isStopped()) {
+      const index = next++;
+      const tokens = texts[index]!;
+      const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
+      const vector = pool.vector(rows, size);
+      vectors[index] = isScaled ? scaled(vector, size) : vector;
+      onText();
+    }
+  };
+  const lanes = Array.from({ length: Math.min(texts.length, MOST_WAITING) }, async () => {
+    try {
+      await lane();
+    } catch (error) {
+      isFailed = true; // the others end soon
+      throw error;
+    }
+  });
+  const ended = await Promise.allSettled(lanes);
+  if (control.aborted) throw new AbortedError("embed()");
+  // The first to fail has the reason; those after it were stopped.
+  const reasons = ended.flatMap((one) =>
+    one.status === "rejected" ? [one.reason as unknown] : [],
+  );
+  if (reasons.length > 0) throw reasons.find((one) => !(one instanceof AbortedError)) ?? reasons[0];
+  return vectors;
+}
+
+/** The rows that a way of pooling reads of a text: [rows, size]. */
+async function readRows(
   engine: Engine,
   tokens: readonly number[],
-  options: { pooling: Pooling; normalize: boolean },
-  control: RunControl,
+  pool: Pool,
+  size: number,
+  { isStopped, control }: { isStopped: () => boolean; control: RunControl },
 ): Promise<Float32Array> {
-  checkPrompt(engine, tokens);
-  if (engine.hiddenSize === undefined) {
-    throw new UsageError(
-      `${engine.info.name}: this model has no hidden state that embeddings could be made from`,
-    );
-  }
-  const { pooling } = options;
-  const isKnown = typeof pooling === "string" && Object.hasOwn(firstPooled, pooling);
-  const first = isKnown ? firstPooled[pooling]?.(tokens.length) : undefined;
-  if (first === undefined) {
-    const known = Object.keys(firstPooled).join(", ");
-    throw new UsageError(`pooling: got ${show(options.pooling)}, expected one of ${known}`);
-  }
-  const state = new Float32Array(engine.hiddenSize); // [embed]
-  const sum = new Float64Array(engine.hiddenSize); // [embed]
+  const { output } = pool;
+  const wants = (index: number) => pool.wants(index, tokens.length, engine);
+  const count = tokens.reduce<number>((sum, _, index) => sum + (wants(index) ? 1 : 0), 0);
+  const rows = new Float32Array(count * size);
   const running = await engine.open({
-    tokens: [], // states of all tokens are needed, so nothing is reused
+    tokens: [], // states of all tokens may be needed, so nothing is reused
     mayAdd: tokens.length,
-    isAborted: () => control.aborted,
+    isAborted: isStopped,
   });
+  let read = 0;
   try {
     for (let done = 0; done < tokens.length; ) {
-      done += await engine.advance(running, tokens, done, {
-        wants: (index) => index >= first,
-        logits: false,
-        onOutput: async (_index, read) => {
-          await read("hidden", state);
-          for (let i = 0; i < state.length; i++) sum[i]! += state[i]!;
-        },
-        stop: () => control.aborted,
-      });
+      // Texts that were admitted with this one are to be in its batch.
       await control.breathe();
-      if (control.aborted) throw new AbortedError("embed()");
+      if (isStopped()) throw new AbortedError("embed()");
+      done += await engine.advance(running, tokens, done, {
+        wants,
+        logits: output === "scores",
+        onOutput: (_index, readInto) => readInto(output, rows.subarray(read * size, ++read * size)),
+        stop: isStopped,
+      });
     }
   } finally {
     engine.close(running);
   }
-  const divisor = options.normalize ? lengthOf(sum) : tokens.length - first;
-  return Float32Array.from(sum, (value) => (divisor > 0 ? value / divisor : 0));
+  return rows;
 }
 
-function lengthOf(x: Float64Array): number {
-  return Math.sqrt(x.reduce((squares, value) => squares + value * value, 0));
+function poolFor(engine: Engine, asked: Pooling | undefined): Pool {
+  const { name, embedding } = engine.info;
+  if (!embedding) {
+    throw new UsageError(
+      `${name}: this model has no hidden state that embeddings could be made from`,
+    );
+  }
+  const pooling = asked ?? embedding.pooling;
+  if (typeof pooling !== "string" || !Object.hasOwn(pools, pooling)) {
+    const known = Object.keys(pools).join(", ");
+    throw new UsageError(`pooling: got ${show(pooling)}, expected one of ${known}`);
+  }
+  if (pooling === "rank" && !embedding.labels) {
+    throw new UsageError(
+      `pooling: got "rank", but ${name} has no classifier that could rank texts. Use a reranker, or one of mean, cls, last, none`,
+    );
+  }
+  return pools[pooling];
+}
+
+function checkText(engine: Engine, tokens: readonly number[]): void {
+  checkTokens(engine, tokens);
+  const { contextSize, trainedContext } = engine.info;
+  if (tokens.length <= contextSize) return;
+  const remedy =
+    contextSize < trainedContext
+      ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
+      : `Shorten it: this model was trained for ${trainedContext} tokens`;
+  throw new ContextError(
+    `the text has ${tokens.length} tokens, but the context holds ${contextSize}. ${remedy}`,
+  );
+}
+
+function meanOf(rows: Float32Array, size: number): Float32Array {
+  const sum = new Float64Array(size); // [embed]
+  for (let i = 0; i < rows.length; i++) sum[i % size]! += rows[i]!;
+  const count = rows.length / size;
+  return Float32Array.from(sum, (value) => value / count);
+}
+
+/** Each row divided by its length, in place. */
+function scaled(rows: Float32Array, size: number): Float32Array {
+  for (let at = 0; at < rows.length; at += size) {
+    let squares = 0;
+    for (let i = at; i < at + size; i++) squares += rows[i]! * rows[i]!;
+    const length = Math.sqrt(squares);
+    for (let i = at; i < at + size; i++) rows[i] = length > 0 ? rows[i]! / length : 0;
+  }
+  return rows;
 }

@@ -18,7 +18,7 @@ import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { weightBytes } from "../graph/cost.ts";
-import type { Graph, Weight } from "../graph/graph.ts";
+import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
 import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
@@ -34,12 +34,14 @@ import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import {
   BATCH_LIMITS,
+  batchLimits,
   checkKvType,
   checkMemory,
   chooseContext,
   fitsBesideOthers,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
+import { checkRouters } from "./router-check.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import type { Amounts } from "./state/admission.ts";
 import type { BlockPool } from "./state/block-pool.ts";
@@ -100,14 +102,14 @@ export class Engine {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | undefined;
   readonly vocabSize: number;
-  /** Size of a hidden state; undefined: the model does not expose any. */
-  readonly hiddenSize: number | undefined;
   /** The stopwatch of a profile; undefined if profiling is off. */
   readonly laps: Laps | undefined;
   readonly graph: Graph;
   readonly kvType: KvDType;
   /** The graph's parts: two if two backends compute it. */
   readonly parts: readonly PhaseModel[];
+  /** Tokens attend to those after them: a text is computed in one batch, and nothing continues it. */
+  readonly isBidirectional: boolean;
   readonly #backend: Backend;
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
@@ -128,12 +130,12 @@ export class Engine {
     this.info = info;
     this.laps = options.laps;
     this.graph = plan.graph;
+    this.isBidirectional = isBidirectional(plan.graph);
     this.kvType = options.kvType;
     this.parts = partsOf(this, info.backend.placement);
     this.tokenizer = parts.tokenizer;
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
-    this.hiddenSize = plan.graph.outputs.hidden?.cols;
     this.#backend = parts.backend;
     this.#room = new StateRoom({
       backend: parts.backend,
@@ -144,7 +146,9 @@ export class Engine {
     this.#scheduler = new Scheduler({
       backend: parts.backend,
       batch: new Batch(plan.limits),
-      promptChunk: options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits),
+      promptChunk: this.isBidirectional
+        ? plan.limits.maxTokens
+        : (options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits)),
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       onBatch: () => this.#checkWidened(),
@@ -154,13 +158,13 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const { config, graph, warnings } = buildModel(parts, options.contextSize);
+    const { config, graph } = buildModel(parts, options.contextSize);
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const { batchTokens = BATCH_LIMITS.maxTokens } = parts.backend;
-    const plan = makePlan(graph, { ...BATCH_LIMITS, maxTokens: batchTokens });
+    const plan = makePlan(graph, batchLimits(graph, contextSize, parts.backend.batchTokens));
     const kv = chooseCache(parts, options, plan, contextSize);
+    await checkRouters(graph, readerOf(parts), () => watch.check());
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
     const { tokenizer, template } = parts;
@@ -170,7 +174,7 @@ export class Engine {
     const info = {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv),
       ...(options.heldAs && { heldAs: options.heldAs }),
-      warnings: [...warningsOf(config, options), ...warnings],
+      warnings: warningsOf(config, options),
     };
     return new Engine(parts, options, info, plan, kv);
   }
@@ -181,7 +185,8 @@ export class Engine {
     const { tokens, mayAdd, isAborted } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
     const promised = await this.#room.enter(this.#room.demand(most), isAborted);
-    const sequence = this.#room.prefixes.take(tokens) ?? this.#room.newSequence();
+    const known = this.isBidirectional ? undefined : this.#room.prefixes.take(tokens);
+    const sequence = known ?? this.#room.newSequence();
     this.#scheduler.join();
     return { sequence, promised };
   }
@@ -189,7 +194,9 @@ export class Engine {
   /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
   close({ sequence, promised }: RunningSequence): void {
     if (this.#disposed) return;
-    this.#room.prefixes.keep(sequence);
+    // Where tokens attend to those after them, no other text can begin with what was computed.
+    if (this.isBidirectional) sequence.release();
+    else this.#room.prefixes.keep(sequence);
     this.#scheduler.leave();
     this.#room.leave(promised);
   }
@@ -217,6 +224,9 @@ export class Engine {
     options: AdvanceOptions,
   ): Promise<number> {
     this.#alive();
+    if (this.isBidirectional && sequence.length > 0) {
+      throw new Error("a text whose tokens attend in both directions cannot be continued");
+    }
     return await this.#scheduler.advance(sequence, tokens, from, options);
   }
 
@@ -372,6 +382,10 @@ function warningsOf(
   ];
 }
 
+function readerOf(parts: EngineParts): ReadTensor {
+  return (name, target, at) => parts.readTensor(name, target, at);
+}
+
 async function uploadWeights(
   parts: EngineParts,
   graph: Graph,
@@ -381,7 +395,7 @@ async function uploadWeights(
   const bytesOf = (weights: readonly Weight[]) =>
     weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
   const { backend } = parts;
-  const readTensor: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
+  const readTensor = readerOf(parts);
   const total = bytesOf(graph.weights);
   let loaded = 0;
   watch.progress(0, total);

@@ -47,6 +47,7 @@ export async function generate(
 ): Promise<Generated> {
   const arrived = control.now();
   const { tokens, options } = request;
+  checkLogits(engine, "generate()");
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
   const settings = resolveSampling(samplingPart(options));
@@ -224,6 +225,7 @@ export async function computeLogits(
   checkPrompt(engine, tokens);
   checkCount("top", options.top);
   checkCount("greedy", options.greedy);
+  if (options.greedy > 0 || !engine.graph.outputs.logits) checkLogits(engine, "logits()");
   if (tokens.length + options.greedy > engine.info.contextSize) {
     throw new ContextError(
       `${tokens.length} prompt tokens and ${options.greedy} more do not fit in a context of ${engine.info.contextSize} tokens`,
@@ -412,6 +414,21 @@ function toEvent(
 
 /** Refuses an empty prompt, unknown tokens, and too many tokens. */
 export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
+  checkTokens(engine, tokens);
+  const { contextSize, trainedContext } = engine.info;
+  if (tokens.length >= contextSize) {
+    const remedy =
+      contextSize < trainedContext
+        ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
+        : `Shorten it: this model was trained for ${trainedContext} tokens`;
+    throw new ContextError(
+      `the prompt has ${tokens.length} tokens, but the context holds ${contextSize}, answer included. ${remedy}`,
+    );
+  }
+}
+
+/** There are some, and all are in the vocabulary. */
+export function checkTokens(engine: Engine, tokens: readonly number[]): void {
   if (tokens.length === 0) {
     throw new UsageError(
       "the prompt has no tokens, and this model adds no begin-of-text token. Give it some text",
@@ -423,16 +440,17 @@ export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
       `token id ${show(tokens[wrong])} is not in the vocabulary (0 to ${engine.vocabSize - 1})`,
     );
   }
-  const { contextSize, trainedContext } = engine.info;
-  if (tokens.length >= contextSize) {
-    const remedy =
-      contextSize < trainedContext
-        ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
-        : `Shorten it: this model was trained for ${trainedContext} tokens`;
-    throw new ContextError(
-      `the prompt has ${tokens.length} tokens, but the context holds ${contextSize}, answer included. ${remedy}`,
-    );
-  }
+}
+
+/** Throws where the model gives no logits of a next token: `what` needs them. */
+export function checkLogits({ info, graph, isBidirectional }: Engine, what: string): void {
+  if (graph.outputs.logits && !isBidirectional) return;
+  const kind = graph.outputs.logits
+    ? "its tokens attend in both directions, so it does not continue a text token by token"
+    : "it is an encoder, which makes embeddings";
+  throw new UsageError(
+    `${what}: ${info.name} (${info.architecture}) cannot do this: ${kind}. Use embed(), or a model that generates text`,
+  );
 }
 
 function checkMaxTokens(maxTokens: number | undefined): number {

@@ -4,7 +4,7 @@
 import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
-import { computeEmbedding } from "./embedding.ts";
+import { computeEmbeddings } from "./embedding.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
 import { computeLogits, generate, type RunControl } from "./generator.ts";
 import { sumInputs } from "./input-sums.ts";
@@ -163,11 +163,15 @@ class Host {
         control,
       );
     },
-    embed: async ({ prompt, pooling, normalize }, control) => {
+    embed: async ({ prompts, pooling, normalize }, control, emit) => {
       const engine = this.#loaded();
-      const tokens = promptTokens(this.#text(), prompt, checkOf(control));
-      const vector = await computeEmbedding(engine, tokens, { pooling, normalize }, control);
-      return { vector, tokens: tokens.length };
+      using _ = this.#timed(engine);
+      const check = checkOf(control);
+      const texts = prompts.map((prompt) => promptTokens(this.#text(), prompt, check));
+      let done = 0;
+      const request = { texts, pooling, normalize };
+      const vectors = await computeEmbeddings(engine, request, control, () => emit(++done));
+      return vectors.map((vector, i) => ({ vector, tokens: texts[i]!.length }));
     },
     score: async (request, control) => {
       const engine = this.#loaded();

@@ -8,7 +8,7 @@ import { show } from "../base/show.ts";
 import { bitsPerWeight, type DType } from "../dtypes/dtype.ts";
 import { isKvType, type KvDType, kvPair, kvTypeName, kvTypesText } from "../dtypes/kv-types.ts";
 import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
-import { type Graph, kvStates } from "../graph/graph.ts";
+import { type Graph, isBidirectional, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import { type StateSize, stateBytes, tokensThatFit } from "../limits/memory.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -17,6 +17,20 @@ import { stateSize } from "./state/state-kinds.ts";
 
 /** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
+
+/**
+ * The largest batch of a graph. A text whose tokens attend in both directions is computed in one batch, which therefore holds a
+ * whole context; results of all its tokens may be read.
+ */
+export function batchLimits(
+  graph: Graph,
+  contextSize: number,
+  batchTokens: number = BATCH_LIMITS.maxTokens,
+): PlanLimits {
+  if (!isBidirectional(graph)) return { ...BATCH_LIMITS, maxTokens: batchTokens };
+  const maxTokens = Math.max(contextSize, batchTokens);
+  return { maxTokens, maxOutputs: maxTokens };
+}
 
 /** Of the smallest types of a KV cache, per value. */
 const SMALLEST_KV_BITS = 4.5;
@@ -41,8 +55,9 @@ export function sequenceState(graph: Graph, kvType: KvDType): StateSize {
 
 export function estimateMemory(graph: Graph, contextSize: number, kvType: KvDType): MemoryEstimate {
   const weights = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const kvBytes = stateBytes(sequenceState(graph, kvType), contextSize);
-  const activationBytes = planBytes(makePlan(graph, BATCH_LIMITS));
+  const limits = batchLimits(graph, contextSize);
+  const kvBytes = stateBytes(stateSize(graph, limits, kvType), contextSize);
+  const activationBytes = planBytes(makePlan(graph, limits));
   return {
     weightBytes: weights,
     kvBytesPerToken: kvTokenBytes(graph, kvType),
@@ -118,8 +133,15 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
       : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
   throw new MemoryError(
-    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, KV cache ${gib(kvBytes)} for ${facts.contextSize} tokens of ${kvTypeName(facts.kvType)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
+    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, ${stateText(kvBytes, facts)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
   );
+}
+
+/** A recurrent state is as large for a short text as for a long one. */
+function stateText(bytes: number, { state, contextSize, kvType }: MemoryFacts): string {
+  if (state.kv.length === 0) return `recurrent state ${gib(bytes)}`;
+  const what = state.recurrentBytes > 0 ? "KV cache and recurrent state" : "KV cache";
+  return `${what} ${gib(bytes)} for ${contextSize} tokens of ${kvTypeName(kvType)}`;
 }
 
 function advice(

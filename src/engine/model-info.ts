@@ -5,10 +5,11 @@ import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts
 import { kvTypeName } from "../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
-import { type Graph, layerCount } from "../graph/graph.ts";
+import { type Graph, isBidirectional, layerCount } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import { tensorOf } from "../graph/weight-source.ts";
 import type { ModelConfig } from "../models/arch.ts";
+import { classifierLabels, filePooling } from "../models/pooling.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import { cacheBytes, stateKinds } from "./state/state-kinds.ts";
@@ -48,6 +49,8 @@ export function describeModel(
     ...(parts.tokenizer.fill && { fillTokens: parts.tokenizer.fill }),
     ...specialTexts(parts.tokenizer),
     ...(parts.template && { chatTemplate: parts.template.source }),
+    generates: graph.outputs.logits !== undefined && !isBidirectional(graph),
+    ...embeddingInfo(parts, graph),
     backend: {
       name: parts.backend.name,
       threads: parts.backend.threads,
@@ -56,6 +59,14 @@ export function describeModel(
       notes: [...parts.backend.explain()],
     },
   };
+}
+
+function embeddingInfo({ metadata }: EngineParts, graph: Graph): Pick<ModelInfo, "embedding"> {
+  const { hidden, scores } = graph.outputs;
+  if (!hidden) return {};
+  const pooling = filePooling(metadata) ?? "mean";
+  const labels = scores && classifierLabels(metadata);
+  return { embedding: { size: hidden.cols, pooling, ...(labels && { labels }) } };
 }
 
 function specialTexts(

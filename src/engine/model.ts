@@ -149,14 +149,11 @@ export class EngineModel implements Model {
     if (typeof texts === "string" || !isIterable(texts)) {
       throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
     }
-    const { pooling = "mean", normalize = true, addBos, signal } = options;
-    const results: Embedding[] = [];
-    for (const text of texts) {
-      const prompt = await this.#ready(toPrompt(text, addBos), signal);
-      const params = { prompt, pooling, normalize };
-      results.push(await this.#line.call("embed", params, signal ? { signal } : {}));
-    }
-    return results;
+    const { pooling, normalize = true, addBos, signal } = options;
+    const prompts: Prompt[] = [];
+    for (const text of texts) prompts.push(await this.#ready(toPrompt(text, addBos), signal));
+    const params = { prompts, pooling, normalize };
+    return await this.#line.call("embed", params, signal ? { signal } : {});
   }
 
   async applyTemplate(

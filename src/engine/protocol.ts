@@ -143,12 +143,14 @@ export interface Methods extends SharedTextMethods {
   };
   embed: {
     params: {
-      prompt: Prompt;
-      pooling: NonNullable<EmbedOptions["pooling"]>;
+      prompts: readonly Prompt[];
+      /** Default: ModelInfo.embedding. */
+      pooling: EmbedOptions["pooling"];
       normalize: boolean;
     };
-    result: Embedding;
-    event: never;
+    result: Embedding[];
+    /** After each text: how many are done. */
+    event: number;
   };
   score: { params: ScoreRequest; result: ScoreResult; event: never };
   inputSums: { params: InputSumsRequest; result: InputSums[]; event: never };

@@ -156,7 +156,7 @@ export class Scheduler {
       try {
         if (job.options.stop()) job.reject(new AbortedError("the batch"));
         else if (watcher && job !== watcher) left.push(job);
-        else if (this.#takes(job, most) === 0) left.push(job);
+        else if (this.#takes(job, most) === 0) this.#postpone(job, left);
         else entries.push({ job, count: this.#add(job, most), before });
       } catch (error) {
         batch.tokenCount = tokenCount;
@@ -171,6 +171,17 @@ export class Scheduler {
     for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
     this.#waiting = left;
     return entries;
+  }
+
+  /** Leaves a job to a later batch, unless it does not even fit in an empty one: texts that are computed whole may not. */
+  #postpone(job: Job, left: Job[]): void {
+    const { batch } = this.#parts;
+    if (batch.tokenCount > 0) left.push(job);
+    else {
+      throw new ContextError(
+        `the text has ${job.tokens.length - job.from} tokens, which this model computes in one batch, but a batch holds ${batch.limits.maxTokens}`,
+      );
+    }
   }
 
   /** How many tokens of a job fit in the batch, with their outputs. */

@@ -7,7 +7,7 @@ import type { ScoreResult } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
-import type { RunControl } from "./generator.ts";
+import { checkLogits, type RunControl } from "./generator.ts";
 import {
   compareWithRow,
   logprobRowLength,
@@ -34,6 +34,7 @@ export async function score(
   request: ScoreRequest,
   control: RunControl,
 ): Promise<ScoreResult> {
+  checkLogits(engine, "score()");
   checkRequest(engine, request);
   const { tokens, from } = request;
   const { bos, addBos } = engine.tokenizer.special;

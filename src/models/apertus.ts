@@ -22,7 +22,7 @@ export const apertus: Arch<ApertusConfig> = {
     const c = readConfig(header, "half");
     const read = readerOf(header);
     const [alphaN, alphaP, beta, eps] = ["alpha_n", "alpha_p", "beta", "eps"].map((key) =>
-      read.generalNumbersPerLayer(`xielu.${key}`, c.layers),
+      read.generalNumbersPerLayer(`xielu.${key}`, c.layers, 1e3),
     ) as [number[], number[], number[], number[]];
     const softplus = (x: number) => (x > 20 ? x : Math.log1p(Math.exp(x)));
     return {

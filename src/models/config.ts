@@ -16,8 +16,6 @@ export interface ConfigOptions {
   readonly experts?: "required" | "optional";
   /** Which epsilon the norms have. Default: "rms". */
   readonly norm?: "rms" | "layer";
-  /** The epsilon of files that have none. Default: they are refused. */
-  readonly normEps?: number;
   /**
    * "own": the architecture reads attention.sliding_window itself. "none": it ignores the window, as llama.cpp does.
    * Default: the context ends at the window, up to which full attention is the same.
@@ -67,24 +65,17 @@ export type CommonConfig = Omit<
 
 export function readCommon(header: ModelHeader, options: ConfigOptions = {}): CommonConfig {
   const read = readerOf(header);
-  const norm = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
-  const epsilon = `attention.${norm}`;
-  const hasNone = options.normEps !== undefined && read.number(epsilon) === undefined;
-  const stored = read.integer("block_count", LIMITS.layers);
-  const nextLayers = read.count("nextn_predict_layers", stored - 1);
-  const original = "rope.scaling.original_context_length";
+  const epsilon = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
+  const isCausal = read.boolean("attention.causal") ?? true;
   return {
     architecture: read.architecture,
     trainedContext: trainedContext(read, options),
     vocabSize: vocabSize(header),
-    layers: stored - nextLayers,
-    nextLayers,
-    ...(read.number(original) !== undefined && {
-      originalContext: read.integer(original, LIMITS.context),
-    }),
+    layers: read.integer("block_count", LIMITS.layers),
     embed: read.integer("embedding_length", LIMITS.size),
-    normEps: hasNone ? options.normEps! : read.positive(epsilon),
+    normEps: epsilonOf(read, `attention.${epsilon}`),
     fusedQkv: header.tensors.has("blk.0.attn_qkv.weight"),
+    ...(!isCausal && { causal: false }),
   };
 }
 
@@ -113,20 +104,26 @@ export function readExperts(
 }
 
 /** A mixture of experts under a dense architecture's name would load and talk nonsense. */
-function refuseExperts(read: ConfigReader): void {
+export function refuseExperts(read: ConfigReader): void {
   const found = read.number("expert_count") ?? 0;
-  if (found > 0) {
+  if (found !== 0) {
     read.fail("expert_count", found, "0: experts are not supported in this architecture");
   }
+}
+
+/** An epsilon of 1 would outweigh what is normed. */
+export function epsilonOf(read: ConfigReader, key: string): number {
+  const epsilon = read.positive(key);
+  if (epsilon >= 1) read.fail(key, epsilon, "a number above 0 and below 1");
+  return epsilon;
 }
 
 /** Tokens that the model can attend to. */
 function trainedContext(read: ConfigReader, { window: handling }: ConfigOptions): number {
   const context = read.integerOr("context_length", 2048, LIMITS.context);
-  const window = handling === undefined ? (read.number("attention.sliding_window") ?? 0) : 0;
-  return window > 0
-    ? Math.min(context, read.integer("attention.sliding_window", LIMITS.context))
-    : context;
+  const window =
+    handling === undefined ? read.count("attention.sliding_window", LIMITS.context) : 0;
+  return window > 0 ? Math.min(context, window) : context;
 }
 
 /** The rows of the embedding table: metadata may claim another size. */

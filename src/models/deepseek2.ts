@@ -3,11 +3,11 @@
 
 import type { Gating, Rope } from "../graph/graph.ts";
 import type { Arch, ModelConfig, ModelHeader } from "./arch.ts";
-import { LIMITS, readCommon, readExperts, readerOf } from "./config.ts";
+import { epsilonOf, LIMITS, readCommon, readExperts, readerOf } from "./config.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs, endWeights } from "./parts/ends.ts";
 import { type LatentShape, latentAttention, latentWeights } from "./parts/latent-attention.ts";
-import { moeOrSwiglu, moeOrSwigluWeights } from "./parts/moe.ts";
+import { moeOrSwiglu, moeOrSwigluWeights, nextWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { ropeFromMetadata } from "./rope.ts";
 import { countedShared, type SparseConfig, withSparse } from "./sparse-config.ts";
@@ -17,8 +17,8 @@ interface Deepseek2Config extends SparseConfig {
 }
 
 export const deepseek2: Arch<Deepseek2Config> = {
-  names: ["deepseek2", "mistral4"],
-  about: "DeepSeek 2, 2.5, 3 and R1, Kimi K2, GLM 4.7 Flash, Kanana 2, GigaChat 3, Mistral 4",
+  names: ["deepseek2"],
+  about: "DeepSeek 2, 2.5, 3 and R1, Kimi K2, GLM 4.7 Flash, Kanana 2, GigaChat 3",
 
   config(header) {
     const attention = readAttention(header);
@@ -39,14 +39,14 @@ export const deepseek2: Arch<Deepseek2Config> = {
     return { ...sparse, attention, experts: countedShared(header, sparse.experts) };
   },
 
-  weights: (c) => [
-    ...endWeights(c),
-    ...layerWeights(c, (layer) => [
+  weights(c) {
+    const ofLayer = (layer: number) => [
       ...normWeights(layer, c.embed, ["attn_norm", "ffn_norm"]),
       ...latentWeights(c.embed, layer, c.attention),
       ...moeOrSwigluWeights(c, layer, { choiceBias: "optional" }),
-    ]),
-  ],
+    ];
+    return [...endWeights(c), ...layerWeights(c, ofLayer), ...nextWeights(c, ofLayer)];
+  },
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
@@ -78,14 +78,14 @@ function readAttention(header: ModelHeader): LatentShape & { readonly rope: Rope
   }
   const plain = ropeFromMetadata(read, ropeDim, "interleaved");
   // The file has a tenth of YaRN's mscale_all_dim, with which scores grow instead of queries and keys.
-  const all = (read.number("rope.scaling.yarn_log_multiplier") ?? 0) / Math.fround(0.1);
-  const factor = read.number("rope.scaling.factor") || 1;
+  const all = (read.between("rope.scaling.yarn_log_multiplier", 0, 1e3) ?? 0) / Math.fround(0.1);
+  const factor = read.between("rope.scaling.factor", 0, 1e6) || 1;
   const grown = Math.log(Math.max(1, factor));
   const isYarn = read.string("rope.scaling.type") === "yarn";
-  const own = read.positiveOr("rope.scaling.attn_factor", 1);
+  const own = read.between("rope.scaling.attn_factor", 1e-3, 1e3) ?? 1;
   const magnitude = isYarn && all !== 0 ? own : plain.magnitude;
   const scale = (magnitude * (isYarn ? 1 : 1 + 0.1 * grown) * (1 + 0.1 * all * grown)) ** 2;
-  const temperature = read.number("attention.temperature_scale") ?? 0;
+  const temperature = read.between("attention.temperature_scale", 0, 1e3) ?? 0;
   const qRankKey = "attention.q_lora_rank";
   return {
     heads: read.integer("attention.head_count", LIMITS.heads),
@@ -98,7 +98,7 @@ function readAttention(header: ModelHeader): LatentShape & { readonly rope: Rope
     absorbed,
     rope: { ...plain, magnitude },
     scale: scale / Math.sqrt(headDim),
-    normEps: read.positive("attention.layer_norm_rms_epsilon"),
+    normEps: epsilonOf(read, "attention.layer_norm_rms_epsilon"),
     temperature:
       temperature === 0
         ? undefined

@@ -7,7 +7,7 @@ import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
 import { swiglu } from "./parts/feed-forward.ts";
 import { rmsNorms } from "./parts/norms.ts";
-import { ropeFromMetadata, textSections } from "./rope.ts";
+import { baseOf, ropeFromMetadata, textSections } from "./rope.ts";
 
 export const hunyuanDense: Arch = {
   names: ["hunyuan-dense", "hunyuan_vl"],
@@ -18,7 +18,7 @@ export const hunyuanDense: Arch = {
     const read = readerOf(header);
     const alpha = read.positiveOr("rope.scaling.alpha", 1);
     const stretch = alpha ** (c.headDim / (c.headDim - 2));
-    const freqBase = Math.fround(read.positiveOr("rope.freq_base", 10000) * Math.fround(stretch));
+    const freqBase = Math.fround(baseOf(read, "rope.freq_base", 10000) * Math.fround(stretch));
     const rope = ropeFromMetadata(read, c.headDim, "half", freqBase);
     return { ...c, rope: textSections(read, rope) };
   },

@@ -20,7 +20,7 @@ export const mistral3: Arch<Mistral3Config> = {
   config(header) {
     const c = readConfig(header, "interleaved", { experts: "optional" });
     const read = readerOf(header);
-    const scale = read.number("attention.temperature_scale") ?? 0;
+    const scale = read.between("attention.temperature_scale", 0, 1e3) ?? 0;
     const original = "rope.scaling.original_context_length";
     const span = read.integerOr(original, c.trainedContext, LIMITS.context);
     return { ...c, temperature: scale === 0 ? undefined : { scale, span, offset: 0 } };

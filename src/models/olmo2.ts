@@ -9,7 +9,7 @@ import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
 import { swiglu } from "./parts/feed-forward.ts";
 import { rmsNorms } from "./parts/norms.ts";
-import { windowRope } from "./rope.ts";
+import { baseOf, windowRope } from "./rope.ts";
 
 interface Olmo2Config extends ModelConfig {
   /** Of each layer. */
@@ -25,7 +25,7 @@ export const olmo2: Arch<Olmo2Config> = {
   config(header) {
     const c = readConfig(header, "half", { window: "own" });
     const read = readerOf(header);
-    const freqBase = read.positiveOr("rope.freq_base", 10000);
+    const freqBase = baseOf(read, "rope.freq_base", 10000);
     return {
       ...c,
       windows: read.windowsPerLayer(c.layers, 4, LIMITS.context),

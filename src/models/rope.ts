@@ -4,11 +4,9 @@
 // backends see plain numbers. Methods: none, linear, longrope, llama3 (by frequency band), yarn.
 
 import { byName } from "../base/by-name.ts";
+import { show } from "../base/show.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
 import type { ConfigReader } from "./config-reader.ts";
-
-/** Whether files must have a key. */
-type Presence = "required" | "optional";
 
 interface Scaling {
   frequencies: Float64Array;
@@ -26,37 +24,43 @@ const methods: Readonly<Record<string, ScalingMethod>> = byName({
   yarn: scaleYarn,
 });
 
-/**
- * `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. `dims`: the rotated
- * values, where they are not those of the key.
- */
+/** `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. */
 export function ropeFromMetadata(
   read: ConfigReader,
   headDim: number,
   defaultLayout: RopeLayout,
-  freqBase: number = read.positiveOr("rope.freq_base", 10000),
-  dims: number = read.integerOr("rope.dimension_count", headDim, headDim),
+  freqBase: number = baseOf(read, "rope.freq_base", 10000),
 ): Rope {
+  const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
   const base = baseFrequencies(dims, freqBase);
   // A factor without a type means linear, and no factor means 1: llama.cpp reads its older files in this way.
   const type = read.string("rope.scaling.type") ?? "linear";
   const method = methods[type];
   if (!method) {
-    read.fail("rope.scaling.type", `"${type}"`, `one of ${Object.keys(methods).join(", ")}`);
+    read.fail("rope.scaling.type", show(type), `one of ${Object.keys(methods).join(", ")}`);
   }
   const { frequencies, magnitude } = method(base, read, freqBase);
   return {
     layout: layoutOf(read, defaultLayout),
     dims,
     frequencies: Float32Array.from(frequencies),
-    magnitude: magnitude * read.positiveOr("rope.scaling.attn_factor", 1),
+    magnitude: magnitude * (read.between(ATTENTION_FACTOR, 1e-3, 1e3) ?? 1),
   };
+}
+
+const ATTENTION_FACTOR = "rope.scaling.attn_factor";
+
+/** What the pairs' frequencies are powers of: with 1 and less, no pair would turn slower than the one before. */
+export function baseOf(read: ConfigReader, key: string, fallback: number): number {
+  const base = read.positiveOr(key, fallback);
+  if (base <= 1) read.fail(key, base, "a number above 1");
+  return base;
 }
 
 /** The rotation of layers with a window, which in many models has a base of its own and no scaling. */
 export function windowRope(read: ConfigReader, full: Rope, freqBase: number): Rope {
-  return ropeOfBase(full.dims, read.positiveOr("rope.freq_base_swa", freqBase), full.layout);
+  return ropeOfBase(full.dims, baseOf(read, "rope.freq_base_swa", freqBase), full.layout);
 }
 
 /** Without scaling. */
@@ -69,12 +73,8 @@ export function ropeOfBase(dims: number, freqBase: number, layout: RopeLayout): 
  * Positions in several dimensions (M-RoPE), for text: rope.dimension_sections has the pairs of time, height, width and one more
  * dimension, over and over. A text's positions are the same in the first three and 0 in the last, whose pairs do not turn.
  */
-export function textSections(
-  read: ConfigReader,
-  rope: Rope,
-  presence: Presence = "optional",
-): Rope {
-  const sections = readSections(read, rope, presence);
+export function textSections(read: ConfigReader, rope: Rope): Rope {
+  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
   if (!sections) return rope;
   const pairs = sections.reduce((sum, count) => sum + count, 0);
   if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
@@ -87,12 +87,8 @@ export function textSections(
  * The same where pairs of time, height and width take turns (Qwen 3.5): pair 3i is of time, 3i + 1 of height, 3i + 2 of width,
  * while the dimension has pairs left. Those of none do not turn.
  */
-export function interleavedSections(
-  read: ConfigReader,
-  rope: Rope,
-  presence: Presence = "optional",
-): Rope {
-  const sections = readSections(read, rope, presence);
+export function interleavedSections(read: ConfigReader, rope: Rope): Rope {
+  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
   if (!sections) return rope;
   const pairs = sections.reduce((sum, count) => sum + count, 0);
   if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
@@ -101,14 +97,6 @@ export function interleavedSections(
     return place < 3 * sections[place % 3]! ? f : 0;
   });
   return { ...rope, frequencies };
-}
-
-/** undefined: the file has none. */
-function readSections(read: ConfigReader, rope: Rope, presence: Presence): number[] | undefined {
-  const key = "rope.dimension_sections";
-  const sections = read.integers(key, 4, rope.dims);
-  if (!sections && presence === "required") read.fail(key, undefined, "4 integers");
-  return sections;
 }
 
 /** Each pair turns slower than the one before by the same factor, multiplied up in float32 as in ggml. */
@@ -123,7 +111,7 @@ function baseFrequencies(dims: number, freqBase: number): Float64Array {
 function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
   const layout = read.metadata.string("lantern.rope.layout") ?? defaultLayout;
   if (layout !== "interleaved" && layout !== "half") {
-    read.fail("rope layout", layout, "interleaved or half");
+    read.fail("rope layout", show(layout), "interleaved or half");
   }
   return layout;
 }
@@ -132,7 +120,7 @@ function layoutOf(read: ConfigReader, defaultLayout: RopeLayout): RopeLayout {
 function factorOf(read: ConfigReader): number {
   const key =
     read.number("rope.scaling.factor") === undefined ? "rope.scale_linear" : "rope.scaling.factor";
-  return read.number(key) ? read.positive(key) : 1;
+  return read.number(key) ? read.between(key, 1e-3, 1e6)! : 1;
 }
 
 function scaleLinear(base: Float64Array, read: ConfigReader): Scaling {
@@ -144,6 +132,9 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
   const factor = factorOf(read);
   const low = read.positiveOr("rope.scaling.low_freq_factor", 1);
   const high = read.positiveOr("rope.scaling.high_freq_factor", 4);
+  if (high <= low) {
+    read.fail("rope.scaling.high_freq_factor", high, `more than low_freq_factor, ${low}`);
+  }
   const trained = read.positiveOr("rope.scaling.original_context_length", 8192);
   const frequencies = base.map((frequency) => {
     const turns = (trained * frequency) / (2 * Math.PI); // full turns within the trained context
@@ -158,7 +149,9 @@ function scaleLlama3(base: Float64Array, read: ConfigReader): Scaling {
 /** YaRN: low frequencies are divided by the factor, high ones kept, those between two pairs blended; magnitudes grow. */
 function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Scaling {
   const factor = factorOf(read);
-  const extrapolation = read.number("rope.scaling.yarn_ext_factor") ?? 1;
+  // Below 0 is the default, as in llama.cpp.
+  const found = read.between("rope.scaling.yarn_ext_factor", -1, 1e3) ?? -1;
+  const extrapolation = found < 0 ? 1 : found;
   const betaFast = read.positiveOr("rope.scaling.yarn_beta_fast", 32);
   const betaSlow = read.positiveOr("rope.scaling.yarn_beta_slow", 1);
   const trained = read.positiveOr(
@@ -177,7 +170,7 @@ function scaleYarn(base: Float64Array, read: ConfigReader, freqBase: number): Sc
     return (frequency / factor) * (1 - kept) + frequency * kept;
   });
   const sharpen = (by: number) => (factor > 1 ? 1 + 0.1 * by * Math.log(factor) : 1);
-  const undone = read.number("rope.scaling.yarn_log_multiplier") ?? 0;
+  const undone = read.between("rope.scaling.yarn_log_multiplier", 0, 1e3) ?? 0;
   return { frequencies, magnitude: extrapolation === 0 ? 1 : sharpen(1) / sharpen(undone) };
 }
 

@@ -7,11 +7,13 @@ import { ModelError } from "../base/errors.ts";
 import type { Metadata } from "../base/metadata.ts";
 import { BpeWords } from "./bpe.ts";
 import { byteToChar, decodeByteLevel } from "./byte-level.ts";
+import { Charsmap, checkCharsmapSize } from "./charsmap.ts";
 import { findPreTokenizer, splitWords } from "./pretokenize.ts";
 import { type AddedToken, type PlainTextModel, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
 import { TextTokenizer, type TokenizerParts } from "./text-tokenizer.ts";
 import type { SpecialTokens, Tokenizer } from "./tokenizer.ts";
+import { UnigramModel } from "./unigram.ts";
 import {
   checkIds,
   checkSpecialIds,
@@ -124,7 +126,30 @@ const wordpiece: Kind = {
   },
 };
 
-const kinds: readonly Kind[] = [spm, bpe, wordpiece];
+const unigram: Kind = {
+  name: "t5",
+  defaults: () => ({ eos: 1, unk: 2, pad: 0, addBos: false, addEos: true }),
+  parts(metadata, vocabulary, special) {
+    if (special.unk === undefined) {
+      throw new ModelError(`tokenizer: a unigram vocabulary needs ${KEY}unknown_token_id`);
+    }
+    const addSpacePrefix = metadata.boolean(`${KEY}add_space_prefix`) ?? false;
+    return {
+      kind: "unigram",
+      plain: new UnigramModel(vocabulary, {
+        addSpacePrefix,
+        mergeSpaces: metadata.boolean(`${KEY}remove_extra_whitespaces`) ?? false,
+        charsmap: readCharsmap(metadata),
+        unknown: special.unk,
+      }),
+      bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),
+      leadingSpaces: addSpacePrefix ? 1 : 0,
+      keepsAllText: false,
+    };
+  },
+};
+
+const kinds: readonly Kind[] = [spm, bpe, wordpiece, unigram];
 
 /** `rows`: the size of the model's embedding table; undefined if the file has none. */
 export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokenizer {
@@ -168,6 +193,13 @@ function findKind(metadata: Metadata): Kind {
   throw new ModelError(
     `tokenizer: ${KEY}model is ${JSON.stringify(name)}, which Lantern does not support. Supported: ${known}`,
   );
+}
+
+function readCharsmap(metadata: Metadata): Charsmap | undefined {
+  const key = `${KEY}precompiled_charsmap`;
+  if (!metadata.has(key)) return undefined;
+  checkCharsmapSize(metadata.arrayLength(key), key);
+  return new Charsmap(Uint8Array.from(metadata.numbers(key)!), key); // i8 or u8: the same bytes
 }
 
 function preTokenizer(metadata: Metadata): ReturnType<typeof findPreTokenizer> {
@@ -275,11 +307,13 @@ function stripRules(
   const name = (metadata.string("general.name") ?? "").toLowerCase();
   const pre = metadata.string(`${KEY}pre`) ?? "";
   const phi3 = name.includes("phi-3") || name.includes("phi3");
-  const mask = /jina-v2-(de|es|code)/.test(pre)
-    ? "<mask>"
-    : name.includes("modern-bert")
-      ? "[MASK]"
-      : undefined;
+  const architecture = metadata.string("general.architecture") ?? "";
+  const mask =
+    /jina-v2-(de|es|code)/.test(pre) || ["nomic-bert-moe", "jina-bert-v3"].includes(architecture)
+      ? "<mask>"
+      : name.includes("modern-bert")
+        ? "[MASK]"
+        : undefined;
   return (text) => ({
     stripLeft: text === mask,
     stripRight: phi3 && !["<unk>", "<s>", "<|endoftext|>"].includes(text),

@@ -144,6 +144,6 @@ test.each([{ name: "reference", make: (): Backend => new ReferenceBackend() }, .
     await backend.read("hidden", 0, hidden);
     expect(alone).toEqual(hidden);
     expect(leftOver).not.toEqual(logits); // what lay there before
-    expect(() => backend.read("pooled", 0, hidden)).toThrow('the graph has no output "pooled"');
+    expect(() => backend.read("scores", 0, hidden)).toThrow('the graph has no output "scores"');
   },
 );

@@ -91,7 +91,6 @@ const attention = (
   sharing: number,
   {
     window,
-    chunked = false,
     softcap,
     causal = true,
     hasSinks = false,
@@ -99,7 +98,6 @@ const attention = (
     isWider = false,
   }: {
     readonly window?: number;
-    readonly chunked?: boolean;
     readonly softcap?: number;
     readonly causal?: boolean;
     readonly hasSinks?: boolean;
@@ -115,13 +113,7 @@ const attention = (
     const vHeadDim = isWider ? 2 * headDim : headDim;
     const kvHeads = heads / sharing;
     const [kCols, vCols] = [kvHeads * headDim, kvHeads * vHeadDim];
-    const state = g.state({
-      kind: "kv",
-      layer: 0,
-      kCols,
-      vCols,
-      ...(window && { window, chunked }),
-    });
+    const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
     g.kvWrite(input("k", kCols), input("v", vCols), state);
     const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
     const sinks = hasSinks ? weight("sinks", [heads]) : undefined;
@@ -218,19 +210,25 @@ const matmul = (name: string, hasBias: boolean): OpCase =>
 
 const softmax: Routing = { used: 2, gating: "softmax", normalise: false, scale: 1 };
 
-const route = (
-  name: string,
-  routing: Partial<Routing>,
-  hasBias = false,
-  hasScales = false,
-): OpCase => ({
+const route = (name: string, routing: Partial<Routing>, hasBias = false): OpCase => ({
   name,
   columns: [8, 70],
   build: ({ g, cols, name: named, weight, input }) => {
     const logits = g.scale(input("logits", cols), 0.2, named("logits scaled")); // inputs have a few large values
     const bias = hasBias ? weight("bias", [cols]) : undefined;
-    const scales = hasScales ? weight("scales", [cols]) : undefined;
-    g.route(logits, { ...softmax, ...routing }, named("out"), bias, scales);
+    g.route(logits, { ...softmax, ...routing }, named("out"), bias);
+  },
+});
+
+/** Logits of which some are not numbers: the others are chosen first, and no expert twice. */
+const damagedRoute = (name: string, bad: readonly number[], routing: Partial<Routing>): OpCase => ({
+  name: `${name} of NaN`,
+  columns: [8],
+  build: ({ g, cols, name: named, input }) => {
+    const added = Float32Array.from({ length: cols }, (_, i) => bad[i] ?? 0);
+    const constant = g.constant(named("not numbers"), added);
+    const logits = g.addWeight(input("logits", cols), constant, named("logits"));
+    g.route(logits, { ...softmax, ...routing }, named("out"));
   },
 });
 
@@ -312,8 +310,24 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
       ...route(`all ${cols}`, { gating: "all", used: cols }),
       columns: [cols],
     })),
-    route("with factors of experts", { normalise: true }, false, true),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
+    damagedRoute("softmax", [Number.NaN], {}),
+    damagedRoute("softmax and infinity", [0, Number.POSITIVE_INFINITY, Number.NaN], {}),
+    damagedRoute("logits", [Number.NaN, 0, Number.NEGATIVE_INFINITY], { gating: "none", used: 8 }),
+    damagedRoute("softmax of the chosen", [Number.NaN, Number.NaN], {
+      gating: "softmax_chosen",
+      used: 7,
+    }),
+    damagedRoute("sigmoid, normalised", [0, Number.NaN], {
+      gating: "sigmoid",
+      normalise: true,
+      used: 8,
+    }),
+    damagedRoute("groups", [0, Number.NaN, Number.NaN, Number.NaN], {
+      gating: "sigmoid",
+      used: 3,
+      groups: { count: 4, used: 2 },
+    }),
   ],
   matmul_id: [
     matmulId("a row for all slots", 1, false),
@@ -346,7 +360,6 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("a KV head for two heads", 2),
     attention("a KV head for all heads", 4),
     attention("a window of 5", 2, { window: 5 }),
-    attention("chunks of 5", 2, { window: 5, chunked: true }),
     attention("a softcap", 2, { softcap: 4 }),
     attention("sinks", 4, { hasSinks: true }),
     attention("slopes", 2, { hasSlopes: true }),

@@ -55,7 +55,7 @@ describe("embed()", () => {
     await expect(model.embed([[]])).rejects.toBeInstanceOf(UsageError);
     await expect(model.embed(["a".repeat(500)])).rejects.toBeInstanceOf(ContextError);
     await expect(model.embed([text], { pooling: "max" as "mean" })).rejects.toThrow(
-      /"max", expected one of mean, last/,
+      /"max", expected one of none, mean, cls, last, rank/,
     );
     const signal = AbortSignal.abort();
     await expect(model.embed([text], { signal })).rejects.toBeInstanceOf(AbortedError);

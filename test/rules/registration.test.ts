@@ -199,8 +199,8 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
   { file: "src/formats/gguf/value-types.ts", names: ["f32"], why: "a metadata value type of GGUF" },
   {
     file: "src/tokenizers/from-metadata.ts",
-    names: ["llama", "gpt2", "phi3"],
-    why: "values of tokenizer.ggml.model, and of the name of a model whose control tokens are known",
+    names: ["llama", "gpt2", "bert", "phi3", "nomic-bert-moe", "jina-bert-v3", "modern-bert"],
+    why: "values of tokenizer.ggml.model, and of the names of models whose control tokens are known",
   },
   {
     file: "src/tokenizers/pretokenize.ts",
@@ -210,7 +210,6 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
         "glm4",
         "exaone",
         "exaone4",
-        "mellum",
         "falcon",
         "codeshell",
         "olmo",
@@ -218,7 +217,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
         "mpt",
         "starcoder",
       ],
-      ...["refact", "command-r", "falcon-h1", "lfm2", "dbrx"],
+      ...["refact", "command-r", "falcon-h1", "lfm2", "dbrx", "modern-bert"],
     ],
     why: "values of tokenizer.ggml.pre",
   },

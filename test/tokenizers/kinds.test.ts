@@ -216,8 +216,8 @@ describe("end of generation", () => {
 
 describe("what is refused", () => {
   it("unknown models and pre-tokenizers, by name", () => {
-    expect(() => make({ ...spmRecord(), "tokenizer.ggml.model": "t5" })).toThrow(
-      /"t5".*llama, gpt2, bert/,
+    expect(() => make({ ...spmRecord(), "tokenizer.ggml.model": "rwkv" })).toThrow(
+      /"rwkv".*llama, gpt2, bert, t5/,
     );
     expect(() => make(bpeRecord({ "tokenizer.ggml.pre": "brandnew" }))).toThrow(
       /"brandnew".*llama-bpe/,

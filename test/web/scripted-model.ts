@@ -56,6 +56,7 @@ export function scriptedModel(script: Script): Model {
     trainedContext: contextSize,
     vocabSize: 0x110000,
     layers: 1,
+    generates: true,
     hasChatTemplate: chat,
     endTokens: [],
     bosToken: "",

@@ -11,6 +11,7 @@ import {
 } from "../../graph/batch.ts";
 import {
   type Graph,
+  isBidirectional,
   kvGroups,
   type Rope,
   recurrentStates,
@@ -57,8 +58,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const positions = take(maxTokens);
   const sequences = take(maxTokens);
   const outputRows = take(maxOutputs);
-  const isCausal = graph.nodes.every((node) => node.op !== "attention" || node.causal);
-  const lengths = isCausal ? undefined : take(maxTokens);
+  const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
   const angles: AngleArea[] = [];
   for (const node of graph.nodes) {
     if (node.op !== "rope") continue;

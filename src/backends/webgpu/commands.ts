@@ -76,9 +76,9 @@ export class BatchCommands {
   }
 }
 
-/** The value that every batch copies to the host: logits, or the residual of a split graph. */
+/** The value that every batch copies to the host: logits, the residual of a split graph, or an encoder's hidden states. */
 export function resultOf({ outputs }: Graph): Value | undefined {
-  return outputs.logits ?? outputs.residual;
+  return outputs.logits ?? outputs.residual ?? outputs.hidden;
 }
 
 function sameCounts(some: RowCounts, others: RowCounts): boolean {

@@ -20,6 +20,8 @@ export interface KvBlocksParts {
   readonly maxTokens: number;
   /** Tokens that attention sees, the current one included; Infinity: all. */
   readonly window: number;
+  /** A batch computes all known tokens, or none. Default: false. */
+  readonly isWhole?: boolean;
   /** Copies the data of a block of this group to another. */
   readonly copy: (from: number, to: number) => void;
 }
@@ -46,8 +48,8 @@ export class KvBlocks implements SequenceState {
     return blocksFor(this.#length + count) - blocksFor(this.#length) + copies;
   }
 
-  batchTokens(count: number): number {
-    return count;
+  batchTokens(count: number, end: number): number {
+    return this.#parts.isWhole && this.#length + count < end ? 0 : count;
   }
 
   append(count: number): void {

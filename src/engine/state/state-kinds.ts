@@ -8,6 +8,7 @@ import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvStateBytes } from "../../graph/cost.ts";
 import {
   type Graph,
+  isBidirectional,
   type KvGroup,
   kvGroups,
   type RecurrentState,
@@ -39,17 +40,24 @@ export type BlockStore = Pick<Backend, "copyKvBlock">;
 
 /** In the order of Sequence.states: KV groups by number, then recurrent state. */
 export function stateKinds(graph: Graph, { maxTokens }: PlanLimits): StateKind[] {
-  const kinds = kvGroups(graph).map((group, number) => kvKind(group, number, maxTokens));
+  const isWhole = isBidirectional(graph);
+  const kinds = kvGroups(graph).map((group, number) => kvKind(group, number, maxTokens, isWhole));
   const recurrent = recurrentStates(graph);
   return recurrent.length > 0 ? [...kinds, recurrentKind(recurrent)] : kinds;
 }
 
-function kvKind({ window, states }: KvGroup, group: number, batchTokens: number): StateKind {
-  const most = window === Infinity ? Infinity : windowBlocks(window, batchTokens);
+/** `isWhole`: each text is computed in one batch, of which every block is held, whatever the window is. */
+function kvKind(
+  { window, states }: KvGroup,
+  group: number,
+  batchTokens: number,
+  isWhole: boolean,
+): StateKind {
+  const most = window === Infinity || isWhole ? Infinity : windowBlocks(window, batchTokens);
   return {
     group,
     // One more: the first block to be written may be shared, and is then copied.
-    demand: (tokens) => Math.min(blocksFor(tokens), most) + 1,
+    demand: (tokens) => Math.min(blocksFor(tokens), most) + (isWhole ? 0 : 1),
     // A generation that continues a shared past copies one of its blocks. Another window's worth is for cached
     // sequences.
     perContext: (tokens, shared) => Math.min(blocksFor(tokens), 2 * most) + (shared ? 1 : 0),
@@ -60,6 +68,7 @@ function kvKind({ window, states }: KvGroup, group: number, batchTokens: number)
         pool,
         maxTokens,
         window,
+        isWhole,
         copy: (from, to) => backend.copyKvBlock(from, to, group),
       }),
     full: (size) => `the KV cache is full: it holds ${size * KV_BLOCK_TOKENS} tokens`,

@@ -7,9 +7,8 @@ import type { OpTable, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import { linear, linearRows, linearWeights, type Presence, present } from "./linear.ts";
 import { ones } from "./norms.ts";
-import { type Contexts, ropeFactors } from "./rope-factors.ts";
 
-export interface AttentionShape extends Contexts {
+export interface AttentionShape {
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -21,7 +20,7 @@ export interface AttentionShape extends Contexts {
   readonly fusedQkv?: boolean;
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
-  /** What divides the frequencies of rope. Default: rope_freqs.weight or the factors for this context, where the file has them. */
+  /** What divides the frequencies of rope. Default: rope_freqs.weight, where the file has it. */
   readonly ropeFactors?: Weight | "none" | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
@@ -77,8 +76,8 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
     const bias = w.maybe(`blk.${layer}.${name}.bias`);
     return headLayerNorm(g, value, headDim, { weight, bias, eps: normEps, name });
   };
-  const { ropeFactors: own = ropeFactors(w, shape) } = shape;
-  const factors = own === "none" ? undefined : own;
+  const { ropeFactors = w.maybe("rope_freqs.weight") } = shape;
+  const factors = ropeFactors === "none" ? undefined : ropeFactors;
   const roped = (value: Value, name: string) =>
     rope ? g.rope(value, headDim, rope, name, factors) : value;
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };

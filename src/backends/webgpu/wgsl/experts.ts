@@ -12,7 +12,7 @@ import { weightText } from "./weights.ts";
 /** The most experts whose scores fit the workgroup memory of every device. */
 export const MOST_EXPERTS = 1024;
 
-/** Below every rank. */
+/** Below every rank; a NaN has it, as in graph/route.ts. */
 const LOWEST = "-3.0e38";
 
 /** The smallest divisor of weights that are normalised (graph/route.ts). */
@@ -20,7 +20,7 @@ const SMALLEST_SUM = 6.103515625e-5;
 
 /** A workgroup routes a token: lanes score experts in parallel, then find the largest remaining score, slot by slot. */
 export function routeKernel(node: NodeOf<"route">): Kernel {
-  const { logits, bias, scales, routing, out } = node;
+  const { logits, bias, routing, out } = node;
   if (routing.gating === "all") return routeAllKernel(node);
   const experts = logits.cols;
   const { used } = routing;
@@ -28,8 +28,8 @@ export function routeKernel(node: NodeOf<"route">): Kernel {
     { name: "logits", type: "f32", source: { kind: "value", value: logits } },
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
   ];
-  for (const [name, weight] of Object.entries({ bias, scales })) {
-    if (weight) bindings.push({ name, type: "f32", source: { kind: "weight", weight, part: 0 } });
+  if (bias) {
+    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
   }
   return makeKernel({
     name: `route ${routing.gating} [${used} of ${experts}]`,
@@ -41,6 +41,10 @@ var<workgroup> bests: array<u32, ${LANES}>;
 var<workgroup> scores: array<f32, ${experts}>; // for weighing
 var<workgroup> ranks: array<f32, ${experts}>; // for choosing
 var<workgroup> chosen: array<u32, ${used}>;${groupsMemory(routing)}
+// Shaders may take it that there is no NaN: only its bits tell.
+fn isNan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn power(x: f32) -> f32 { return select(exp(x), x, isNan(x)); } // e^x; exp() of NaN may be a number
+fn rankOf(x: f32) -> f32 { if (isNan(x)) { return ${LOWEST}; } return max(x, ${LOWEST}); }
 // The better of two experts: the larger rank, the first of equal ones.
 fn better(a: u32, b: u32) -> u32 {
   if (a == NONE) { return b; }
@@ -53,7 +57,7 @@ fn better(a: u32, b: u32) -> u32 {
   let first = group.y * ${experts}u;
   for (var e = lane; e < ${experts}u; e += ${LANES}u) { scores[e] = logits[first + e]; }
   workgroupBarrier();${scoresText(routing, experts)}
-  for (var e = lane; e < ${experts}u; e += ${LANES}u) { ranks[e] = scores[e]${bias ? " + bias[e]" : ""}; }
+  for (var e = lane; e < ${experts}u; e += ${LANES}u) { ranks[e] = rankOf(scores[e]${bias ? " + bias[e]" : ""}); }
   workgroupBarrier();${routing.groups ? groupsText(routing.groups, experts) : ""}
   for (var slot = 0u; slot < ${used}u; slot++) {
     var best = NONE;
@@ -75,7 +79,7 @@ fn better(a: u32, b: u32) -> u32 {
   ${weightsText(routing)}
   for (var s = 0u; s < ${used}u; s++) {
     result[at + s] = f32(chosen[s]);
-    result[at + ${used}u + s] = scores[chosen[s]] * factor${scales ? " * scales[chosen[s]]" : ""};
+    result[at + ${used}u + s] = scores[chosen[s]] * factor;
   }`,
   });
 }
@@ -112,7 +116,7 @@ function groupsText({ count, used }: ExpertGroups, experts: number): string {
     for (var e = own * ${size}u; e < own * ${size}u + ${size}u; e++) {
       if (ranks[e] > best.x) { best = vec2f(ranks[e], best.x); } else { best.y = max(best.y, ranks[e]); }
     }
-    sums[own] = best.x + best.y;
+    sums[own] = max(best.x + best.y, ${LOWEST});
   }
   workgroupBarrier();
   for (var own = lane; own < ${count}u; own += ${LANES}u) {
@@ -133,14 +137,14 @@ function scoresText({ gating }: Routing, experts: number): string {
   const each = (text: string) => `for (var e = lane; e < ${experts}u; e += ${LANES}u) { ${text} }`;
   if (gating === "sigmoid") {
     return `
-  ${each("scores[e] = 1.0 / (1.0 + exp(min(-scores[e], 80.0)));")}`;
+  ${each("if (!isNan(scores[e])) { scores[e] = 1.0 / (1.0 + exp(min(-scores[e], 80.0))); }")}`;
   }
   return `
   var top = scores[0];
   for (var e = 1u; e < ${experts}u; e++) { top = max(top, scores[e]); }
   workgroupBarrier();
   var sum = 0.0;
-  ${each("scores[e] = exp(scores[e] - top); sum += scores[e];")}
+  ${each("scores[e] = power(scores[e] - top); sum += scores[e];")}
   partial[lane] = sum;${sumText(LANES)}
   let inverse = 1.0 / partial[0];
   ${each("scores[e] *= inverse;")}`;
@@ -155,14 +159,15 @@ function weightsText({ gating, used, normalise, scale }: Routing): string {
   var largest = scores[chosen[0]];
   ${each("largest = max(largest, scores[chosen[s]]);")}
   var all = 0.0;
-  ${each("scores[chosen[s]] = exp(scores[chosen[s]] - largest); all += scores[chosen[s]];")}
+  ${each("scores[chosen[s]] = power(scores[chosen[s]] - largest); all += scores[chosen[s]];")}
   ${each("scores[chosen[s]] /= all;")}`
       : "";
   const divisor = normalise
     ? `
   var weightSum = 0.0;
   ${each("weightSum += scores[chosen[s]];")}
-  let factor = ${float(scale)} / max(weightSum, ${float(SMALLEST_SUM)});`
+  let divisor = select(max(weightSum, ${float(SMALLEST_SUM)}), weightSum, isNan(weightSum));
+  let factor = ${float(scale)} / divisor;`
     : `
   let factor = ${float(scale)};`;
   return ofChosen + divisor;
