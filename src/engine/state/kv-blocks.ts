@@ -97,8 +97,57 @@ export class KvBlocks implements SequenceState {
     return copy;
   }
 
+  unitAt(length: number): number | undefined {
+    const block = blocksFor(length) - 1;
+    return length <= this.#length && block >= this.#first ? this.table[block] : undefined;
+  }
+
+  unitsFor(length: number): number[] {
+    const end = blocksFor(length);
+    const lengths: number[] = [];
+    for (let block = this.#firstFor(length); block < end; block++) {
+      lengths.push(Math.min(length, (block + 1) * KV_BLOCK_TOKENS));
+    }
+    return lengths;
+  }
+
+  extendNeeds(length: number): number {
+    return blocksFor(length) - this.#firstMissing(length);
+  }
+
+  extend(length: number): ReadonlyMap<number, number> {
+    const { pool } = this;
+    const missing = this.#firstMissing(length);
+    const first = this.#firstFor(length);
+    const held = blocksFor(this.#length);
+    // A block that is not full is read anew as a whole; those before the window are not needed.
+    for (let i = this.#first; i < held; i++) {
+      if (i >= missing || i < first) pool.release(this.table[i]!);
+    }
+    const taken = new Map<number, number>();
+    for (let i = missing; i < blocksFor(length); i++) {
+      this.table[i] = pool.take();
+      taken.set(Math.min(length, (i + 1) * KV_BLOCK_TOKENS), this.table[i]!);
+    }
+    this.#first = first;
+    this.#length = length;
+    return taken;
+  }
+
   release(): void {
     this.restore(0);
+  }
+
+  /** The first block that the token after `length` tokens may read. */
+  #firstFor(length: number): number {
+    return Math.max(0, Math.floor((length - this.#parts.window + 1) / KV_BLOCK_TOKENS));
+  }
+
+  /** The first block needed at `length` that is not held as a whole. */
+  #firstMissing(length: number): number {
+    const first = this.#firstFor(length);
+    if (first < this.#first) return first;
+    return Math.max(first, Math.floor(this.#length / KV_BLOCK_TOKENS));
   }
 
   /** Whether the next token goes into a partly filled block that another sequence also holds. */

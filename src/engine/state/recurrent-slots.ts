@@ -99,6 +99,31 @@ export class RecurrentSlots implements SequenceState {
     return copy;
   }
 
+  unitAt(length: number): number | undefined {
+    if (length === 0) return undefined;
+    if (length === this.#length) return this.slots.from;
+    return this.#checkpoints.find((checkpoint) => checkpoint.length === length)?.slot;
+  }
+
+  unitsFor(length: number): number[] {
+    return length === 0 ? [] : [length];
+  }
+
+  extendNeeds(length: number): number {
+    return length > this.#length ? 1 : 0;
+  }
+
+  extend(length: number): ReadonlyMap<number, number> {
+    if (length <= this.#length)
+      throw new Error(`recurrent state was extended from ${this.#length} to ${length}`);
+    if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    const slot = this.pool.take();
+    this.slots.from = slot;
+    this.#length = length;
+    this.#keep();
+    return new Map([[length, slot]]);
+  }
+
   release(): void {
     this.restore(0);
   }

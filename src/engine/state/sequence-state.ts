@@ -1,6 +1,6 @@
 // The state of a sequence in the backend, as the engine sees it: one interface for every kind. A Sequence has one of
 // these for each kind that the graph declares (state-kinds.ts). Batches, rollback, prefix reuse, forks and recovery
-// from a failed batch use only this interface.
+// from a failed batch use only this interface; so do copies of the state outside of the backend (../tiers).
 //
 // It has two implementations: KvBlocks (kv-blocks.ts) can go back to any length that its window still covers,
 // RecurrentSlots (recurrent-slots.ts) only to its checkpoints.
@@ -37,6 +37,24 @@ export interface SequenceState {
 
   /** Shares the same past with another sequence; no data is copied until one of them writes. */
   fork(): SequenceState;
+
+  /**
+   * The number in the pool of what holds the state of the tokens up to `length`, a block boundary or the current length: the
+   * block that ends there, or the slot. undefined: it is not held (any more).
+   */
+  unitAt(length: number): number | undefined;
+
+  /** The lengths whose units are needed to continue at `length`, ascending. */
+  unitsFor(length: number): number[];
+
+  /** What extend(length) takes from the pool. */
+  extendNeeds(length: number): number;
+
+  /**
+   * Goes forward to `length` without computing: takes the units that are missing from the pool and returns them by length,
+   * for the caller to fill before the next batch. What is not needed there is given back.
+   */
+  extend(length: number): ReadonlyMap<number, number>;
 
   /** Gives everything back to the pool. */
   release(): void;

@@ -4,7 +4,7 @@
 //                                     -> it failed: restore(the length before)
 
 import { ContextError } from "../../base/errors.ts";
-import type { BatchSequence, SlotPair } from "../../graph/batch.ts";
+import { type BatchSequence, KV_BLOCK_TOKENS, type SlotPair } from "../../graph/batch.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
 export class Sequence implements BatchSequence {
@@ -13,6 +13,8 @@ export class Sequence implements BatchSequence {
   readonly blocks: Int32Array;
   readonly groups: readonly Int32Array[];
   readonly slots: SlotPair | undefined;
+  /** Keys of its whole blocks, as far as somebody asked for them (../tiers/keys.ts). */
+  keys: string[] = [];
   readonly #tokens: Int32Array;
   #length = 0;
   #isReleased = false;
@@ -99,6 +101,24 @@ export class Sequence implements BatchSequence {
     }
     for (const state of this.states) state.restore(length);
     this.#length = length;
+    this.keys.length = Math.min(this.keys.length, Math.floor(length / KV_BLOCK_TOKENS));
+  }
+
+  /** The tokens from `from` to `to`, to be read at once. */
+  tokens(from: number, to: number): Int32Array {
+    return this.#tokens.subarray(from, to);
+  }
+
+  /**
+   * Goes forward to the first `length` of these tokens without computing them. Returns the units to fill for each state, by
+   * length: see SequenceState.extend(). What it holds must be a prefix of these tokens.
+   */
+  extend(tokens: ArrayLike<number>, length: number): ReadonlyMap<number, number>[] {
+    if (this.#isReleased) throw new Error("a sequence was used after its release");
+    const taken = this.states.map((state) => state.extend(length));
+    for (let i = this.#length; i < length; i++) this.#tokens[i] = tokens[i]!;
+    this.#length = length;
+    return taken;
   }
 
   /** A second sequence with the same past; no data is copied until one of them writes. */
@@ -110,6 +130,7 @@ export class Sequence implements BatchSequence {
     );
     copy.#tokens.set(this.#tokens.subarray(0, this.#length));
     copy.#length = this.#length;
+    copy.keys = [...this.keys];
     return copy;
   }
 

@@ -6,10 +6,12 @@
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import { ContextError, MemoryError } from "../../base/errors.ts";
+import type { StateTiers, TierKind } from "../tiers/state-tiers.ts";
 import { Admission, type Amounts, isWithin } from "./admission.ts";
 import { BlockPool } from "./block-pool.ts";
 import { PrefixCache } from "./prefix-cache.ts";
 import { Sequence } from "./sequence.ts";
+import type { SequenceState } from "./sequence-state.ts";
 import type { StateKind } from "./state-kinds.ts";
 
 export interface StateRoomParts {
@@ -26,6 +28,8 @@ export class StateRoom {
   readonly prefixes: PrefixCache;
   readonly admission: Admission;
   readonly #parts: StateRoomParts;
+  /** Copies of state outside of the backend; undefined: there are none. */
+  tiers: StateTiers | undefined;
   /** Serializes growth. */
   #growing: Promise<void> = Promise.resolve();
 
@@ -52,6 +56,16 @@ export class StateRoom {
     const sum = (count: (pool: BlockPool) => number) =>
       this.pools.reduce((all, pool, i) => all + count(pool) * kinds[i]!.unitBytes(kv.dtype), 0);
     return { held: sum(({ size }) => size), most: sum(({ most }) => most) };
+  }
+
+  /** What copies of state know of the kinds. */
+  get tierKinds(): TierKind[] {
+    const { kinds, kv } = this.#parts;
+    return kinds.map(({ group, demand, unitBytes }) => ({
+      group,
+      unitBytes: unitBytes(kv.dtype),
+      needsAll: group !== undefined && demand(Infinity) === Infinity,
+    }));
   }
 
   /** What a running sequence of `tokens` tokens may need. */
@@ -88,13 +102,21 @@ export class StateRoom {
 
   /** Evicts cached sequences until `count` more tokens fit. */
   makeRoom(sequence: Sequence, count: number): void {
-    const { states } = sequence;
+    this.#evictUntil(sequence, (state) => state.needed(count));
+  }
+
+  /** The same, for Sequence.extend(). */
+  makeRoomToExtend(sequence: Sequence, length: number): void {
+    this.#evictUntil(sequence, (state) => state.extendNeeds(length));
+  }
+
+  #evictUntil({ states }: Sequence, needed: (state: SequenceState) => number): void {
     for (let i = 0; i < states.length; i++) {
       const state = states[i]!;
       // Checked again after each eviction: a block shared with the evicted sequence is no longer shared and need
       // not be copied.
-      while (state.pool.freeCount < state.needed(count)) {
-        if (this.prefixes.evict()) continue;
+      while (state.pool.freeCount < needed(state)) {
+        if (this.prefixes.evict() || this.tiers?.drop()) continue;
         throw new ContextError(
           `${this.#parts.kinds[i]!.full(state.pool.size)}, and running generations use them. Open the model with a larger parallel, or contextSize`,
         );

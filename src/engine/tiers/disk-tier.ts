@@ -1,0 +1,295 @@
+// Units of stored state in files, up to a budget. Each process appends to a segment of its own and reads those of all, so several
+// processes share a folder without locks. What was written is found again by reading the headers of the records.
+//
+// Nothing is written on a token's way: append() runs in the background. A damaged record is not used, and said; a disk that is full
+// or cannot be written to ends writing for a minute, and is said. The segments that were not used for longest are removed when the
+// budget is spent, those of other models included. There is no fsync: after a power cut some units are missing, and their
+// checksums show which.
+
+import { messageOf } from "../../base/errors.ts";
+import type {
+  BlockFileFacts,
+  BlockFolder,
+  BlockFolders,
+  BlockReader,
+  BlockWriter,
+} from "../../platform/block-files.ts";
+import type { StateKey } from "./keys.ts";
+import {
+  type Crc32,
+  defaultCrc32,
+  RECORD_HEADER_BYTES,
+  type RecordFacts,
+  readRecordHeader,
+  recordHeader,
+  SEGMENT_HEADER_BYTES,
+  segmentHeader,
+  segmentRefusal,
+  type UnitFacts,
+} from "./segment.ts";
+
+export interface DiskTierParts {
+  readonly folders: BlockFolders;
+  readonly root: StateKey;
+  readonly budgetBytes: number;
+  /** Bytes of a unit of each kind: a record of another size is not used. */
+  readonly unitBytes: readonly number[];
+  /** Called for every unit that is found or written. */
+  onUnit(unit: UnitFacts): void;
+  /** Tells the user; each sentence once. */
+  say(sentence: string): void;
+  now(): number;
+}
+
+interface Place {
+  readonly segment: string;
+  /** Of the unit's bytes. */
+  readonly offset: number;
+  readonly bytes: number;
+  readonly crc: number;
+}
+
+interface Scanned {
+  readonly reader: BlockReader;
+  /** Where the next record begins; undefined: nothing after is readable. */
+  end: number | undefined;
+  touchedAt: number;
+}
+
+/** The segment that this process appends to. */
+interface OwnSegment {
+  readonly name: string;
+  readonly writer: BlockWriter;
+  size: number;
+}
+
+/** A unit's name: its key, and its kind. */
+export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
+
+const EXTENSION = ".state";
+const MOST_SEGMENT_BYTES: number = 256 * 2 ** 20;
+const RETRY_MS = 60_000;
+const TOUCH_MS = 60_000;
+/** Left free on the disk for others. */
+const SPARE_BYTES: number = 2 ** 30;
+
+export class DiskTier {
+  readonly #parts: DiskTierParts;
+  readonly #folder: BlockFolder;
+  readonly #crc32: Crc32;
+  readonly #places = new Map<string, Place>();
+  readonly #segments = new Map<string, Scanned>();
+  #own: OwnSegment | undefined;
+  #retryAt = 0;
+  /** Bytes written by this process since the budget was last looked at. */
+  #unchecked = Number.POSITIVE_INFINITY;
+  bytesWritten = 0;
+
+  private constructor(parts: DiskTierParts, folder: BlockFolder) {
+    this.#parts = parts;
+    this.#folder = folder;
+    this.#crc32 = parts.folders.crc32 ?? defaultCrc32;
+  }
+
+  /** undefined: nothing can be stored there, which is said. */
+  static async open(parts: DiskTierParts): Promise<DiskTier | undefined> {
+    try {
+      const tier = new DiskTier(parts, await parts.folders.folder(parts.root));
+      await tier.refresh();
+      return tier;
+    } catch (error) {
+      parts.say(`state is not kept on disk: ${messageOf(error)}`);
+      return undefined;
+    }
+  }
+
+  get path(): string {
+    return this.#folder.path;
+  }
+
+  has(id: string): boolean {
+    return this.#places.has(id);
+  }
+
+  get units(): number {
+    return this.#places.size;
+  }
+
+  /** Looks for what other processes have written. */
+  async refresh(): Promise<void> {
+    const files = (await this.#folder.list()).filter(({ name }) => name.endsWith(EXTENSION));
+    const present = new Set(files.map(({ name }) => name));
+    for (const name of [...this.#segments.keys()]) if (!present.has(name)) await this.#forget(name);
+    for (const file of files) if (file.name !== this.#own?.name) await this.#scan(file);
+  }
+
+  async #scan({ name, bytes }: BlockFileFacts): Promise<void> {
+    let scanned = this.#segments.get(name);
+    if (!scanned) {
+      const reader = await this.#folder.open(name);
+      if (!reader) return;
+      const start = new Uint8Array(SEGMENT_HEADER_BYTES);
+      const read = await reader.read(0, start);
+      const refusal = segmentRefusal(start.subarray(0, read), this.#parts.root);
+      if (refusal && read === SEGMENT_HEADER_BYTES) {
+        this.#parts.say(`stored state in ${name} is not used: ${refusal}`);
+      }
+      if (refusal) {
+        await reader.close();
+        return;
+      }
+      scanned = { reader, end: SEGMENT_HEADER_BYTES, touchedAt: 0 };
+      this.#segments.set(name, scanned);
+    }
+    const header = new Uint8Array(RECORD_HEADER_BYTES);
+    while (scanned.end !== undefined && scanned.end + RECORD_HEADER_BYTES <= bytes) {
+      const { end } = scanned;
+      if ((await scanned.reader.read(end, header)) < RECORD_HEADER_BYTES) return;
+      const record = readRecordHeader(header, this.#crc32);
+      if (!record || record.bytes !== this.#parts.unitBytes[record.kind]) {
+        scanned.end = undefined;
+        this.#parts.say(
+          `stored state in ${name} is damaged from byte ${end} on, and the rest of it is not used`,
+        );
+        return;
+      }
+      const next = end + RECORD_HEADER_BYTES + record.bytes;
+      if (next > bytes) return; // it is being written, or its writer died
+      this.#add(name, end, record);
+      scanned.end = next;
+    }
+  }
+
+  #add(segment: string, at: number, record: RecordFacts): void {
+    const id = unitId(record.key, record.kind);
+    const { bytes, crc } = record;
+    this.#places.set(id, { segment, offset: at + RECORD_HEADER_BYTES, bytes, crc });
+    this.#parts.onUnit(record);
+  }
+
+  /** Reads a unit; false: it is gone or damaged, and forgotten. */
+  async read(id: string, target: Uint8Array): Promise<boolean> {
+    const place = this.#places.get(id);
+    if (!place) return false;
+    const { segment, offset, bytes, crc } = place;
+    const from =
+      segment === this.#own?.name ? this.#own.writer : this.#segments.get(segment)?.reader;
+    const read = await from?.read(offset, target).catch(() => 0);
+    if (read === bytes && target.length === bytes && this.#crc32(target) === crc) {
+      await this.#touch(segment);
+      return true;
+    }
+    if (this.#places.get(id) === place) {
+      this.#places.delete(id); // if it is not the same any more, its segment was removed meanwhile
+      this.#parts.say(
+        `stored state in ${segment} is damaged at byte ${offset}: it is computed again`,
+      );
+    }
+    return false;
+  }
+
+  async #touch(name: string): Promise<void> {
+    const scanned = this.#segments.get(name);
+    const now = this.#parts.now();
+    if (!scanned || (scanned.touchedAt > 0 && now - scanned.touchedAt < TOUCH_MS)) return;
+    scanned.touchedAt = Math.max(now, 1);
+    await this.#folder.touch(name);
+  }
+
+  /** Appends a unit; one at a time. Failures are said, and what was half written is taken back. */
+  async append(unit: UnitFacts, data: Uint8Array): Promise<void> {
+    const id = unitId(unit.key, unit.kind);
+    if (this.#places.has(id) || this.#parts.now() < this.#retryAt) return;
+    const header = recordHeader(unit, data, this.#crc32);
+    const size = header.length + data.length;
+    try {
+      if (!(await this.#makeRoom(size))) return;
+      const own = await this.#ownSegment(size);
+      const at = own.size;
+      try {
+        await own.writer.write(at, header);
+        await own.writer.write(at + header.length, data);
+      } catch (error) {
+        await own.writer.truncate(at).catch(() => undefined);
+        throw error;
+      }
+      own.size += size;
+      this.bytesWritten += size;
+      this.#unchecked += size;
+      const crc = new DataView(header.buffer).getUint32(8, true);
+      this.#add(own.name, at, { ...unit, bytes: data.length, crc });
+    } catch (error) {
+      this.#retryAt = this.#parts.now() + RETRY_MS;
+      this.#parts.say(
+        `state could not be kept on disk: ${messageOf(error)}. Lantern goes on without`,
+      );
+    }
+  }
+
+  async #ownSegment(size: number): Promise<OwnSegment> {
+    const most = Math.min(MOST_SEGMENT_BYTES, this.#parts.budgetBytes / 8);
+    if (this.#own && this.#own.size + size > most) {
+      const { name, writer, size: end } = this.#own;
+      this.#segments.set(name, { reader: writer, end, touchedAt: 0 });
+      this.#own = undefined;
+    }
+    if (!this.#own) {
+      const random = Math.floor(Math.random() * 2 ** 40).toString(36);
+      const name = `${Date.now().toString(36)}-${random}${EXTENSION}`;
+      const writer = await this.#folder.create(name);
+      const header = segmentHeader(this.#parts.root);
+      await writer.write(0, header);
+      this.#own = { name, writer, size: header.length };
+    }
+    return this.#own;
+  }
+
+  /** Removes segments until `size` more bytes are within the budget; false: they cannot be. */
+  async #makeRoom(size: number): Promise<boolean> {
+    const { budgetBytes, folders } = this.#parts;
+    if (size + SEGMENT_HEADER_BYTES > budgetBytes) return false;
+    // Looking at all files for each unit would cost more than writing it.
+    if (this.#unchecked + size < Math.min(budgetBytes / 16, MOST_SEGMENT_BYTES / 8)) return true;
+    const files: (BlockFileFacts & { folder: BlockFolder })[] = [];
+    for (const name of await folders.names()) {
+      const folder = name === this.#parts.root ? this.#folder : await folders.folder(name);
+      for (const file of await folder.list()) files.push({ ...file, folder });
+    }
+    let used = files.reduce((sum, { bytes }) => sum + bytes, 0);
+    const free = await folders.freeBytes();
+    const budget = Math.min(
+      budgetBytes * (15 / 16),
+      free === undefined ? Infinity : used + free - SPARE_BYTES,
+    );
+    files.sort((a, b) => a.usedAt - b.usedAt);
+    for (const { name, bytes, folder } of files) {
+      if (used + size <= budget) break;
+      if (folder === this.#folder && name === this.#own?.name) continue;
+      await folder.remove(name);
+      if (folder === this.#folder) await this.#forget(name);
+      used -= bytes;
+    }
+    this.#unchecked = 0;
+    if (used + size > Math.max(budget, 0)) {
+      this.#unchecked = Number.POSITIVE_INFINITY;
+      this.#parts.say(`state is not kept on disk: ${folders.path} has no room for more`);
+      return false;
+    }
+    return true;
+  }
+
+  async #forget(name: string): Promise<void> {
+    for (const [id, { segment }] of this.#places) if (segment === name) this.#places.delete(id);
+    const scanned = this.#segments.get(name);
+    this.#segments.delete(name);
+    await scanned?.reader.close().catch(() => undefined);
+  }
+
+  async close(): Promise<void> {
+    for (const { reader } of this.#segments.values()) await reader.close().catch(() => undefined);
+    await this.#own?.writer.close().catch(() => undefined);
+    this.#segments.clear();
+    this.#places.clear();
+    this.#own = undefined;
+  }
+}

@@ -1,0 +1,72 @@
+// Units of stored state in the host's memory, up to a budget; the least recently used is dropped first.
+
+export class RamTier {
+  readonly #budget: number;
+  /** Least recently used first. */
+  readonly #units = new Map<string, Uint8Array<ArrayBuffer>>();
+  #bytes = 0;
+  /** Memory of dropped units, by size: units of a model have few sizes. */
+  readonly #spare = new Map<number, Uint8Array<ArrayBuffer>[]>();
+
+  constructor(budgetBytes: number) {
+    this.#budget = budgetBytes;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get budget(): number {
+    return this.#budget;
+  }
+
+  get units(): number {
+    return this.#units.size;
+  }
+
+  has(id: string): boolean {
+    return this.#units.has(id);
+  }
+
+  /** Its bytes, not to be changed, until the next put(). */
+  get(id: string): Uint8Array | undefined {
+    const bytes = this.#units.get(id);
+    if (!bytes) return undefined;
+    this.#units.delete(id);
+    this.#units.set(id, bytes);
+    return bytes;
+  }
+
+  /** Memory for a unit, to be filled and given to put() or back(). */
+  room(bytes: number): Uint8Array<ArrayBuffer> {
+    return this.#spare.get(bytes)?.pop() ?? new Uint8Array(bytes);
+  }
+
+  /** A unit's memory that is not needed any more. */
+  back(bytes: Uint8Array<ArrayBuffer>): void {
+    const spare = this.#spare.get(bytes.length);
+    // Two of each size are enough: one that is filled while another is written.
+    if (!spare) this.#spare.set(bytes.length, [bytes]);
+    else if (spare.length < 2) spare.push(bytes);
+  }
+
+  /** Takes the bytes over; false: it has no room for them, and they stay the caller's. */
+  put(id: string, bytes: Uint8Array<ArrayBuffer>): boolean {
+    if (bytes.length > this.#budget || this.#units.has(id)) return false;
+    for (const [oldest, old] of this.#units) {
+      if (this.#bytes + bytes.length <= this.#budget) break;
+      this.#units.delete(oldest);
+      this.#bytes -= old.length;
+      this.back(old);
+    }
+    this.#units.set(id, bytes);
+    this.#bytes += bytes.length;
+    return true;
+  }
+
+  clear(): void {
+    this.#units.clear();
+    this.#spare.clear();
+    this.#bytes = 0;
+  }
+}

@@ -1,0 +1,99 @@
+// The format of a segment: a file to which one process appends records. A record is a unit of stored state with the key that it
+// is found by. Everything is little-endian.
+//
+//   segment  magic "LANTERNS" (8), version (4), root key (16), zeros to 64 bytes
+//   record   a header of 256 bytes, then the unit's bytes
+//   header   0 magic "LKVR"      4 CRC-32 of bytes 8 to 255    8 CRC-32 of the unit    12 state kind
+//            16 bytes of unit    20 tokens in this piece       24 length of the text   28 zeros
+//            32 key (16)         48 key before it (16)         64 tokens (32 x 4)      192 zeros
+//
+// A process that dies leaves half a record at the end, or none: it is found by its checksum and left out.
+
+import { crc32 as ownCrc32 } from "../../base/crc32.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import { KEY_BYTES, keyBytes, keyFrom, type StateKey } from "./keys.ts";
+
+export const SEGMENT_HEADER_BYTES = 64;
+export const RECORD_HEADER_BYTES = 256;
+const SEGMENT_VERSION = 1;
+const SEGMENT_MAGIC = "LANTERNS";
+const RECORD_MAGIC = 0x52564b4c; // "LKVR"
+
+/** A unit of stored state, and where its text ends. */
+export interface UnitFacts {
+  /** Which of the model's kinds of state: state-kinds.ts. */
+  readonly kind: number;
+  readonly key: StateKey;
+  /** The key at the block boundary before it. */
+  readonly parent: StateKey;
+  /** The tokens since that boundary: a block, or fewer at the end of a text. */
+  readonly tokens: Int32Array;
+  /** Tokens of the whole text. */
+  readonly length: number;
+}
+
+export interface RecordFacts extends UnitFacts {
+  readonly bytes: number;
+  readonly crc: number;
+}
+
+export type Crc32 = (bytes: Uint8Array) => number;
+
+export const defaultCrc32: Crc32 = ownCrc32;
+
+export function segmentHeader(root: StateKey): Uint8Array {
+  const bytes = new Uint8Array(SEGMENT_HEADER_BYTES);
+  bytes.set(new TextEncoder().encode(SEGMENT_MAGIC));
+  new DataView(bytes.buffer).setUint32(8, SEGMENT_VERSION, true);
+  bytes.set(keyBytes(root), 12);
+  return bytes;
+}
+
+/** Why a file is not a segment that can be read here; undefined: it is one. */
+export function segmentRefusal(bytes: Uint8Array, root: StateKey): string | undefined {
+  if (bytes.length < SEGMENT_HEADER_BYTES) return "it is too short";
+  const magic = new TextDecoder().decode(bytes.subarray(0, SEGMENT_MAGIC.length));
+  if (magic !== SEGMENT_MAGIC) return "it is no file of stored state";
+  const version = new DataView(bytes.buffer, bytes.byteOffset).getUint32(8, true);
+  if (version !== SEGMENT_VERSION) {
+    return `it has version ${version} of the format, and this Lantern reads version ${SEGMENT_VERSION}`;
+  }
+  return keyFrom(bytes.subarray(12)) === root ? undefined : "it belongs to another model";
+}
+
+export function recordHeader(unit: UnitFacts, data: Uint8Array, crc32: Crc32): Uint8Array {
+  const bytes = new Uint8Array(RECORD_HEADER_BYTES);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, RECORD_MAGIC, true);
+  view.setUint32(8, crc32(data), true);
+  view.setUint32(12, unit.kind, true);
+  view.setUint32(16, data.length, true);
+  view.setUint32(20, unit.tokens.length, true);
+  view.setUint32(24, unit.length, true);
+  bytes.set(keyBytes(unit.key), 32);
+  bytes.set(keyBytes(unit.parent), 32 + KEY_BYTES);
+  unit.tokens.forEach((token, i) => {
+    view.setInt32(64 + i * 4, token, true);
+  });
+  view.setUint32(4, crc32(bytes.subarray(8)), true);
+  return bytes;
+}
+
+/** undefined: it is not the header of a record, or it is damaged. */
+export function readRecordHeader(bytes: Uint8Array, crc32: Crc32): RecordFacts | undefined {
+  if (bytes.length < RECORD_HEADER_BYTES) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, RECORD_HEADER_BYTES);
+  if (view.getUint32(0, true) !== RECORD_MAGIC) return undefined;
+  if (view.getUint32(4, true) !== crc32(bytes.subarray(8, RECORD_HEADER_BYTES))) return undefined;
+  const count = view.getUint32(20, true);
+  if (count === 0 || count > KV_BLOCK_TOKENS) return undefined;
+  return {
+    crc: view.getUint32(8, true),
+    kind: view.getUint32(12, true),
+    bytes: view.getUint32(16, true),
+    length: view.getUint32(24, true),
+    key: keyFrom(bytes.subarray(32)),
+    parent: keyFrom(bytes.subarray(32 + KEY_BYTES)),
+    tokens: Int32Array.from({ length: count }, (_, i) => view.getInt32(64 + i * 4, true)),
+  };
+}

@@ -1,0 +1,337 @@
+// State of sequences outside of the backend: in the host's memory, and on disk. Whole blocks are copied out soon after they were
+// computed, in the background, and found again by the text that they were computed from (keys.ts): by another turn of a conversation
+// whose blocks were evicted, by another branch, after a restart.
+//
+// Attention without a window needs all blocks of a text, so all are stored. A window, and recurrent state, need only what stands at
+// one length: these are stored at the end of a prompt, at the end of a text and at every CHECKPOINT_TOKENS between them.
+// The end of a text is seldom a block boundary: its last piece is a unit as well.
+
+import type { StateTransfer } from "../../backends/backend.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import type { Sequence } from "../state/sequence.ts";
+import type { DiskTier } from "./disk-tier.ts";
+import { unitId } from "./disk-tier.ts";
+import { blockKeys, nextKey, type StateKey, sequenceKeys } from "./keys.ts";
+import type { RamTier } from "./ram-tier.ts";
+import type { UnitFacts } from "./segment.ts";
+
+/** What the tiers know of a kind of state: state-kinds.ts. */
+export interface TierKind {
+  /** The group of KV states; undefined: recurrent state. */
+  readonly group: number | undefined;
+  readonly unitBytes: number;
+  /** Whether every block of a text is needed to continue it. */
+  readonly needsAll: boolean;
+}
+
+export interface StateTiersParts {
+  readonly root: StateKey;
+  readonly kinds: readonly TierKind[];
+  readonly transfer: StateTransfer;
+  readonly ram: RamTier;
+  /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
+  readonly disk: Promise<DiskTier | undefined>;
+}
+
+/** Tokens that came from each tier. */
+export interface TierTokens {
+  ram: number;
+  disk: number;
+}
+
+interface Queued {
+  readonly unit: UnitFacts;
+  readonly id: string;
+  readonly number: number;
+  readonly sequencePool: Sequence["states"][number]["pool"];
+}
+
+interface Tail {
+  readonly key: StateKey;
+  readonly tokens: Int32Array;
+}
+
+/** Shorter texts are computed faster than they are found. */
+const FEWEST_TOKENS: number = 2 * KV_BLOCK_TOKENS;
+const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
+/** Units that are read at the same time. */
+const READS_AT_ONCE = 4;
+
+export class StateTiers {
+  readonly #parts: StateTiersParts;
+  #disk: DiskTier | undefined;
+  /** Ends of texts that are no block boundaries, by the key of the boundary before. */
+  readonly #tails = new Map<StateKey, Tail[]>();
+  #queue: Queued[] = [];
+  readonly #queued = new Set<string>();
+  #draining: Promise<void> | undefined;
+  #isClosed = false;
+  /** Totals since the model was opened. */
+  readonly found: TierTokens = { ram: 0, disk: 0 };
+  /** Units that were dropped before they could be copied out, because their room was needed. */
+  dropped = 0;
+
+  constructor(parts: StateTiersParts) {
+    this.#parts = parts;
+    void parts.disk.then((disk) => {
+      if (this.#isClosed) void disk?.close();
+      else this.#disk = disk;
+    });
+  }
+
+  /** For DiskTierParts.onUnit. */
+  readonly onUnit = ({ parent, key, tokens }: UnitFacts): void => {
+    if (tokens.length === KV_BLOCK_TOKENS) return;
+    const tails = this.#tails.get(parent);
+    if (!tails) this.#tails.set(parent, [{ key, tokens }]);
+    else if (tails.every((tail) => tail.key !== key)) tails.push({ key, tokens });
+  };
+
+  #has(key: StateKey, kind: number): boolean {
+    const id = unitId(key, kind);
+    return this.#parts.ram.has(id) || (this.#disk?.has(id) ?? false);
+  }
+
+  /** Call after each batch: stores the blocks that it filled. */
+  note(sequence: Sequence): void {
+    const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
+    const before = sequence.keys.length;
+    if (whole === before || sequence.length < FEWEST_TOKENS) return;
+    const keys = sequenceKeys(this.#parts.root, sequence);
+    for (let block = before; block < whole; block++) {
+      const length = (block + 1) * KV_BLOCK_TOKENS;
+      for (let kind = 0; kind < this.#parts.kinds.length; kind++) {
+        const isCheckpoint = length % CHECKPOINT_TOKENS === 0;
+        if (this.#parts.kinds[kind]!.needsAll) this.#enqueue(sequence, keys, kind, length);
+        else if (isCheckpoint) this.#enqueueAll(sequence, keys, kind, length);
+      }
+    }
+  }
+
+  /** Call at the end of a prompt and of a text: stores what is needed to continue right here, or a little before. */
+  mark(sequence: Sequence): void {
+    if (sequence.length < FEWEST_TOKENS) return;
+    this.note(sequence);
+    const keys = sequenceKeys(this.#parts.root, sequence);
+    const length = sequence.restorable(sequence.length);
+    const whole = sequence.restorable(Math.floor(length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
+    for (let kind = 0; kind < this.#parts.kinds.length; kind++) {
+      this.#enqueueAll(sequence, keys, kind, length);
+      if (whole > 0 && whole % KV_BLOCK_TOKENS === 0) this.#enqueueAll(sequence, keys, kind, whole);
+    }
+  }
+
+  /** All units of a kind that continuing at `length` takes. */
+  #enqueueAll(sequence: Sequence, keys: readonly StateKey[], kind: number, length: number): void {
+    for (const at of sequence.states[kind]!.unitsFor(length))
+      this.#enqueue(sequence, keys, kind, at);
+  }
+
+  #enqueue(sequence: Sequence, keys: readonly StateKey[], kind: number, length: number): void {
+    const state = sequence.states[kind]!;
+    const number = state.unitAt(length);
+    if (number === undefined) return;
+    const from = Math.floor((length - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    const block = from / KV_BLOCK_TOKENS;
+    const parent = block === 0 ? this.#parts.root : keys[block - 1]!;
+    const tokens = sequence.tokens(from, length);
+    const isWhole = length % KV_BLOCK_TOKENS === 0;
+    const key = isWhole ? keys[block]! : nextKey(parent, tokens);
+    const id = unitId(key, kind);
+    if (this.#queued.has(id) || this.#has(key, kind)) return;
+    state.pool.share(number); // it is not overwritten until it was copied
+    this.#queued.add(id);
+    const unit = { kind, key, parent, tokens: tokens.slice(), length };
+    this.#queue.push({ unit, id, number, sequencePool: state.pool });
+    this.#draining ??= this.#drain().finally(() => {
+      this.#draining = undefined;
+    });
+  }
+
+  /** Copies units out, one after the other, while batches run. */
+  async #drain(): Promise<void> {
+    const { kinds, ram } = this.#parts;
+    await this.#parts.disk;
+    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+      const { unit, id, number, sequencePool } = next;
+      const bytes = ram.room(kinds[unit.kind]!.unitBytes);
+      try {
+        await this.#copyOut(unit.kind, number, bytes);
+      } finally {
+        sequencePool.release(number);
+        this.#queued.delete(id);
+      }
+      if (this.#isClosed) return;
+      const isKept = ram.put(id, bytes);
+      if (isKept) this.onUnit(unit);
+      await this.#disk?.append(unit, bytes);
+      if (!isKept) ram.back(bytes);
+    }
+  }
+
+  async #copyOut(kind: number, number: number, target: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { kinds, transfer } = this.#parts;
+    const { group } = kinds[kind]!;
+    if (group !== undefined) await transfer.readBlock(group, number, target);
+    else await transfer.readSlot(number, new Float32Array(target.buffer));
+  }
+
+  #copyIn(kind: number, number: number, source: Uint8Array): void {
+    const { kinds, transfer } = this.#parts;
+    const { group } = kinds[kind]!;
+    if (group !== undefined) transfer.writeBlock(group, number, source);
+    else
+      transfer.writeSlot(
+        number,
+        new Float32Array(source.buffer, source.byteOffset, source.length / 4),
+      );
+  }
+
+  /** Gives up units that wait to be copied, because their room is needed; false: none waits. */
+  drop(): boolean {
+    if (this.#queue.length === 0) return false;
+    for (const { id, number, sequencePool } of this.#queue) {
+      sequencePool.release(number);
+      this.#queued.delete(id);
+      this.dropped++;
+    }
+    this.#queue = [];
+    return true;
+  }
+
+  /**
+   * Brings the sequence, which holds a prefix of `tokens`, to the longest stored prefix that is longer; the last token is
+   * always computed. `makeRoom` is called before anything is taken from the pools.
+   */
+  async extend(
+    sequence: Sequence,
+    tokens: readonly number[],
+    makeRoom: (length: number) => void,
+  ): Promise<TierTokens> {
+    const none = { ram: 0, disk: 0 };
+    if (tokens.length <= FEWEST_TOKENS || tokens.length - sequence.length <= KV_BLOCK_TOKENS)
+      return none;
+    const disk = await this.#parts.disk;
+    await disk?.refresh().catch(() => undefined);
+    const keys = blockKeys(this.#parts.root, tokens, tokens.length - 1);
+    for (;;) {
+      const length = this.#longest(sequence, tokens, keys);
+      if (length <= sequence.length) return none;
+      const before = sequence.length;
+      makeRoom(length);
+      const taken = sequence.extend(tokens, length);
+      const from = await this.#fill(taken, tokens, keys);
+      if (from) {
+        sequence.keys = keys.slice(0, Math.floor(length / KV_BLOCK_TOKENS));
+        const gained = length - before;
+        const ram = Math.round((gained * from.ram) / (from.ram + from.disk));
+        this.found.ram += ram;
+        this.found.disk += gained - ram;
+        return { ram, disk: gained - ram };
+      }
+      sequence.restore(0); // what was not read is forgotten by now: the next try finds less
+    }
+  }
+
+  /** The longest stored length of these tokens. */
+  #longest(sequence: Sequence, tokens: readonly number[], keys: readonly StateKey[]): number {
+    const { kinds } = this.#parts;
+    const isThere = (kind: number, length: number, key: StateKey): boolean =>
+      (length <= sequence.length &&
+        sequence.states[kind]!.unitAt(length) !== undefined &&
+        length % KV_BLOCK_TOKENS === 0) ||
+      this.#has(key, kind);
+    // All blocks up to here are there, for kinds that need all.
+    let whole = 0;
+    const all = kinds.flatMap(({ needsAll }, kind) => (needsAll ? kind : []));
+    while (
+      whole < keys.length &&
+      all.every((kind) => isThere(kind, (whole + 1) * KV_BLOCK_TOKENS, keys[whole]!))
+    ) {
+      whole++;
+    }
+    const isComplete = (length: number, end: StateKey): boolean =>
+      kinds.every((_, kind) =>
+        sequence.states[kind]!.unitsFor(length).every((at) =>
+          isThere(kind, at, at === length ? end : keys[at / KV_BLOCK_TOKENS - 1]!),
+        ),
+      );
+    for (let blocks = whole; blocks >= 0; blocks--) {
+      const at = blocks * KV_BLOCK_TOKENS;
+      if (at + KV_BLOCK_TOKENS <= sequence.length) return 0;
+      const key = blocks === 0 ? this.#parts.root : keys[blocks - 1]!;
+      const tails = (this.#tails.get(key) ?? [])
+        .filter((tail) => at + tail.tokens.length < tokens.length)
+        .filter((tail) => tail.tokens.every((token, i) => token === tokens[at + i]))
+        .toSorted((a, b) => b.tokens.length - a.tokens.length);
+      for (const tail of tails) {
+        if (isComplete(at + tail.tokens.length, tail.key)) return at + tail.tokens.length;
+      }
+      if (blocks > 0 && isComplete(at, key)) return at;
+    }
+    return 0;
+  }
+
+  /** Fills units of each state; undefined: one could not be read. */
+  async #fill(
+    taken: readonly ReadonlyMap<number, number>[],
+    tokens: readonly number[],
+    keys: readonly StateKey[],
+  ): Promise<TierTokens | undefined> {
+    const { kinds, ram } = this.#parts;
+    const units = taken.flatMap((numbers, kind) =>
+      [...numbers].map(([length, number]) => ({ kind, length, number })),
+    );
+    const from: TierTokens = { ram: 0, disk: 0 };
+    let next = 0;
+    let isWhole = true;
+    const readSome = async (): Promise<void> => {
+      while (isWhole && next < units.length) {
+        const { kind, length, number } = units[next++]!;
+        const block = Math.ceil(length / KV_BLOCK_TOKENS) - 1;
+        const parent = block === 0 ? this.#parts.root : keys[block - 1]!;
+        const isBoundary = length % KV_BLOCK_TOKENS === 0;
+        const start = block * KV_BLOCK_TOKENS;
+        const key = isBoundary ? keys[block]! : nextKey(parent, tokens.slice(start, length));
+        const id = unitId(key, kind);
+        const held = ram.get(id);
+        if (held) {
+          this.#copyIn(kind, number, held);
+          from.ram++;
+          continue;
+        }
+        const bytes = ram.room(kinds[kind]!.unitBytes);
+        if (await this.#disk?.read(id, bytes)) {
+          this.#copyIn(kind, number, bytes);
+          from.disk++;
+          if (!ram.put(id, bytes)) ram.back(bytes);
+        } else isWhole = false;
+      }
+    };
+    await Promise.all(Array.from({ length: READS_AT_ONCE }, readSome));
+    return isWhole ? from : undefined;
+  }
+
+  get status(): { ramBytes: number; ramBudget: number; ramUnits: number; diskUnits: number } {
+    const { ram } = this.#parts;
+    return {
+      ramBytes: ram.bytes,
+      ramBudget: ram.budget,
+      ramUnits: ram.units,
+      diskUnits: this.#disk?.units ?? 0,
+    };
+  }
+
+  /** Resolves when everything that was computed until now is stored. */
+  async settled(): Promise<void> {
+    while (this.#draining) await this.#draining;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#queue = [];
+    await this.#draining?.catch(() => undefined);
+    await this.#disk?.close();
+    this.#parts.ram.clear();
+  }
+}

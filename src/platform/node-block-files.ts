@@ -1,0 +1,110 @@
+// Stored state in Node: files of mode 0600 in folders of mode 0700 under the cache folder, because they hold conversations.
+
+import * as fs from "node:fs/promises";
+import * as path from "node:path";
+import * as zlib from "node:zlib";
+import { SourceError } from "../base/errors.ts";
+import type { BlockFolder, BlockFolders, BlockReader, BlockWriter } from "./block-files.ts";
+import { type Environment, smallFilesFolder } from "./node-folders.ts";
+import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
+import { makeClosedFolder, makePrivateFolder, privateFileMode } from "./node-private.ts";
+
+/** `folder`: default: "state" in the cache folder. */
+export function nodeBlockFolders(folder?: string, env: Environment = process.env): BlockFolders {
+  const own = smallFilesFolder(env, process.platform, homeFolder());
+  const root = folder ?? path.join(own, "state");
+  return {
+    path: root,
+    names: async () => {
+      const entries = await fs.readdir(root, { withFileTypes: true }).catch(() => []);
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+    },
+    folder: async (name) => {
+      const place = path.join(root, name);
+      await inWords(place, async () => {
+        if (folder === undefined) makePrivateFolder(own, env);
+        makeClosedFolder(root);
+        makeClosedFolder(place);
+      });
+      return nodeFolder(place);
+    },
+    freeBytes: async () => {
+      // The nearest folder that exists.
+      for (let at = root; ; at = path.dirname(at)) {
+        const facts = await fs.statfs(at).catch(() => undefined);
+        if (facts) return facts.bavail * facts.bsize;
+        if (path.dirname(at) === at) return undefined;
+      }
+    },
+    crc32: (zlib as { crc32?: (bytes: Uint8Array) => number }).crc32, // since Node 20.15
+  };
+}
+
+function nodeFolder(place: string): BlockFolder {
+  const at = (name: string) => path.join(place, name);
+  return {
+    path: place,
+    list: async () => {
+      const names = await fs.readdir(place).catch(() => []);
+      const facts = await Promise.all(
+        names.map(async (name) => ({
+          name,
+          stat: await fs.lstat(at(name)).catch(() => undefined),
+        })),
+      );
+      return facts.flatMap(({ name, stat }) =>
+        stat?.isFile() ? { name, bytes: stat.size, usedAt: stat.mtimeMs } : [],
+      );
+    },
+    create: (name) =>
+      inWords(at(name), async () =>
+        writer(await fs.open(at(name), "wx+", privateFileMode), at(name)),
+      ),
+    open: async (name) => {
+      const handle = await fs.open(at(name), "r").catch(() => undefined);
+      return handle && reader(handle);
+    },
+    touch: async (name) => {
+      const now = new Date();
+      await fs.utimes(at(name), now, now).catch(() => undefined);
+    },
+    remove: (name) => inWords(at(name), () => fs.rm(at(name), { force: true })),
+  };
+}
+
+function reader(handle: fs.FileHandle): BlockReader {
+  return {
+    read: async (offset, target) => {
+      let done = 0;
+      while (done < target.length) {
+        const { bytesRead } = await handle.read(target, done, target.length - done, offset + done);
+        if (bytesRead === 0) break;
+        done += bytesRead;
+      }
+      return done;
+    },
+    close: () => handle.close(),
+  };
+}
+
+function writer(handle: fs.FileHandle, name: string): BlockWriter {
+  return {
+    ...reader(handle),
+    write: (offset, bytes) =>
+      inWords(name, async () => {
+        for (let done = 0; done < bytes.length; ) {
+          const left = bytes.length - done;
+          done += (await handle.write(bytes, done, left, offset + done)).bytesWritten;
+        }
+      }),
+    truncate: (size) => inWords(name, () => handle.truncate(size)),
+  };
+}
+
+async function inWords<T>(name: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw new SourceError(`${name}: ${pathReasonOf(error)}`, { cause: error });
+  }
+}

@@ -1,0 +1,12 @@
+// CRC-32 as zlib computes it.
+
+import { crc32 as zlibCrc32 } from "node:zlib";
+import { expect, test } from "vitest";
+import { crc32 } from "../../src/base/crc32.ts";
+
+test("every length around a step, and long inputs", () => {
+  for (const length of [0, 1, 7, 8, 9, 15, 16, 17, 255, 256, 100_003]) {
+    const bytes = Uint8Array.from({ length }, (_, i) => (i * 31 + length) & 255);
+    expect(crc32(bytes), `${length} bytes`).toBe(zlibCrc32(bytes));
+  }
+});
