@@ -54,6 +54,9 @@ const openOptions: OptionNames<OpenOptions> = {
   tuned: true,
   tuneFile: true,
   parallel: true,
+  cacheRamBytes: true,
+  cacheDiskBytes: true,
+  cacheFolder: true,
   restart: true,
   hangSeconds: true,
   signal: true,
@@ -100,6 +103,9 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     tuneFile:
       options.tuneFile === undefined ? undefined : platform.describeSource(options.tuneFile),
     parallel: options.parallel ?? 1,
+    cacheRamBytes: options.cacheRamBytes,
+    cacheDiskBytes: options.cacheDiskBytes,
+    cacheFolder: options.cacheFolder,
   };
   turns ??= new CoreTurns(platform.cores);
   return await openWith(platform, request, { ...options, turns });

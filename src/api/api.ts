@@ -42,6 +42,14 @@ export interface OpenOptions {
    * short). Generations that do not fit beside the running ones wait.
    */
   parallel?: number;
+  /**
+   * Bytes of memory for copies of state that left the KV cache, and of disk for copies that outlast the process (default 0:
+   * none; docs/cache.md). A prompt that begins like an earlier one computes only what is new.
+   */
+  cacheRamBytes?: number;
+  cacheDiskBytes?: number;
+  /** Where copies on disk lie (default: "state" in the cache folder). They hold conversations: only this user can read them. */
+  cacheFolder?: string;
   /** Type of the KV cache (default "f16"): one for keys and values, or one each. */
   kvType?: KvType | KvTypePair;
   /**

@@ -120,11 +120,20 @@ export interface TokenEvent {
   progress?: PromptProgress;
 }
 
+/** Tokens whose state came from copies outside of the KV cache (docs/cache.md). */
+export interface RestoredTokens {
+  ramTokens: number;
+  diskTokens: number;
+  ms: number;
+}
+
 export interface Timings {
   loadMs: number;
   promptTokens: number;
   /** Prompt tokens whose keys and values were already in the cache. */
   cachedTokens: number;
+  /** Of cachedTokens: those copied back from memory or disk outside of the KV cache, and the time that it took; absent: none. */
+  restored?: RestoredTokens;
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;

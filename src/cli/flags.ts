@@ -29,7 +29,7 @@ function logitBiasFlag(text: string, before: Map<number, number> | undefined): M
   return new Map(before).set(Number(id), bias);
 }
 
-export interface ModelFlags extends CpuFlags {
+export interface ModelFlags extends CpuFlags, StateCacheFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
@@ -194,6 +194,35 @@ export function kvTypeOf({
   return { k: cacheTypeK ?? defaultKvType, v: cacheTypeV ?? defaultKvType };
 }
 
+/** As llama-server's --cache-ram. */
+const defaultCacheMib = { ram: 1024, disk: 8192 };
+
+export interface StateCacheFlags {
+  cacheRam?: number;
+  cacheDisk?: number;
+  cacheFolder?: string;
+}
+
+/** --cache-ram, --cache-disk, --cache-folder; `isOn`: with room for copies by default. */
+export function addStateCacheFlags(command: Command, isOn: boolean): Command {
+  const { ram, disk } = isOn ? defaultCacheMib : { ram: 0, disk: 0 };
+  const mib = numberFlag({ integer: true, min: 0, max: 1 << 24 });
+  return command
+    .option(
+      "--cache-ram <mib>",
+      "memory for copies of conversations that left the KV cache, in MiB; 0: none",
+      mib,
+      ram,
+    )
+    .option(
+      "--cache-disk <mib>",
+      "disk for copies that outlast a restart, in MiB; only this user can read them; 0: none (docs/cache.md)",
+      mib,
+      disk,
+    )
+    .option("--cache-folder <path>", "folder of the copies on disk (default: in the cache folder)");
+}
+
 /** --weights */
 export function weightsOption(): Option {
   return new Option(
@@ -220,6 +249,9 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.weights && { weights: flags.weights }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),
+    ...(flags.cacheRam && { cacheRamBytes: flags.cacheRam * 2 ** 20 }),
+    ...(flags.cacheDisk && { cacheDiskBytes: flags.cacheDisk * 2 ** 20 }),
+    ...(flags.cacheFolder !== undefined && { cacheFolder: flags.cacheFolder }),
     ...(flags.profile && { profile: true }),
     ...(flags.restart && { restart: true }),
     ...(flags.hangTimeout !== undefined && { hangSeconds: flags.hangTimeout }),

@@ -55,9 +55,13 @@ export function timingsText(timings: Timings): string {
     `${perSecond(count, ms).toFixed(1)} tokens/s`,
     limit ? limitText(limit) : "",
   ];
+  const { restored } = timings;
   const rows = [
     ["load time", "", "", msText(timings.loadMs), "", ""],
     row("sample time", timings.sampledTokens, timings.sampleMs),
+    ...(restored
+      ? [row("restore time", restored.ramTokens + restored.diskTokens, restored.ms)]
+      : []),
     row("prompt time", computed, promptMs, limits?.prompt),
     row("generation time", generatedTokens, generatedMs, limits?.generation),
     ["total time", String(all), all === 1 ? "token" : "tokens", msText(timings.totalMs), "", ""],

@@ -11,6 +11,7 @@ import type {
   MemoryHeld,
   ModelInfo,
   ProfileReport,
+  RestoredTokens,
 } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace, Widened } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
@@ -48,6 +49,8 @@ import type { BlockPool } from "./state/block-pool.ts";
 import type { Sequence } from "./state/sequence.ts";
 import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
 import { StateRoom } from "./state/state-room.ts";
+import { openTiers, type TierOptions } from "./tiers/open-tiers.ts";
+import type { StateTiers } from "./tiers/state-tiers.ts";
 
 export interface EngineOptions {
   contextSize: number | undefined;
@@ -68,6 +71,8 @@ export interface EngineOptions {
   warnings?: readonly string[] | undefined;
   /** For ModelInfo.heldAs. */
   heldAs?: HeldWeights | undefined;
+  /** Copies of state outside of the backend; undefined: none. */
+  tiers?: TierOptions | undefined;
 }
 
 export interface LoadWatch {
@@ -82,6 +87,10 @@ export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
 export interface RunningSequence {
   readonly sequence: Sequence;
   readonly promised: Amounts;
+  /** What came from copies outside of the backend. */
+  readonly restored?: RestoredTokens | undefined;
+  /** Whether its state may be copied there. */
+  readonly isStored?: boolean;
 }
 
 /** What a sequence is opened with. */
@@ -90,6 +99,8 @@ export interface SequenceRequest {
   readonly tokens: readonly number[];
   /** Tokens that may be added after it. */
   readonly mayAdd: number;
+  /** Whether copies of state outside of the backend are used and made. Default: false. */
+  readonly isStored?: boolean;
   /** Polled while it waits for room. */
   isAborted(): boolean;
 }
@@ -113,6 +124,7 @@ export class Engine {
   readonly #backend: Backend;
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
+  readonly #tiers: StateTiers | undefined;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
   /** How often widen() has changed something: state from before may hold values that are not finite. */
@@ -155,6 +167,11 @@ export class Engine {
       laps: options.laps,
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
     });
+    const { kvType, graph } = this;
+    const tiered = { backend: parts.backend, graph, kvType, room: this.#room };
+    const say = (sentence: string) => this.onWarning?.(sentence);
+    this.#tiers = options.tiers && openTiers(tiered, options.tiers, say);
+    this.#room.tiers = this.#tiers;
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
@@ -182,18 +199,41 @@ export class Engine {
   /** Opens a sequence as soon as there is room for it; close() gives it back. */
   async open(request: SequenceRequest): Promise<RunningSequence> {
     this.#alive();
-    const { tokens, mayAdd, isAborted } = request;
+    const { tokens, mayAdd, isAborted, isStored = false } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
     const promised = await this.#room.enter(this.#room.demand(most), isAborted);
     const known = this.isBidirectional ? undefined : this.#room.prefixes.take(tokens);
     const sequence = known ?? this.#room.newSequence();
+    const restored = isStored ? await this.#extend(sequence, tokens, promised) : undefined;
     this.#scheduler.join();
-    return { sequence, promised };
+    return { sequence, promised, restored, isStored };
+  }
+
+  /** Goes on to the longest prefix that is known outside of the backend. */
+  async #extend(
+    sequence: Sequence,
+    tokens: readonly number[],
+    promised: Amounts,
+  ): Promise<RestoredTokens | undefined> {
+    if (!this.#tiers) return undefined;
+    const same = sequence.commonPrefix(tokens);
+    try {
+      const known = sequence.restorable(same);
+      sequence.restore(known);
+      const makeRoom = (length: number) => this.#room.makeRoomToExtend(sequence, length);
+      const { ram, disk, ms } = await this.#tiers.extend(sequence, tokens, makeRoom);
+      return ram + disk > 0 ? { ramTokens: ram, diskTokens: disk, ms } : undefined;
+    } catch (error) {
+      sequence.release();
+      this.#room.leave(promised);
+      throw error;
+    }
   }
 
   /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
-  close({ sequence, promised }: RunningSequence): void {
+  close({ sequence, promised, isStored }: RunningSequence): void {
     if (this.#disposed) return;
+    if (isStored) this.#tiers?.mark(sequence);
     // Where tokens attend to those after them, no other text can begin with what was computed.
     if (this.isBidirectional) sequence.release();
     else this.#room.prefixes.keep(sequence);
@@ -202,7 +242,8 @@ export class Engine {
   }
 
   /** After prefill: other prompts that start the same way can reuse its state while it still decodes. */
-  share({ sequence }: RunningSequence): void {
+  share({ sequence, isStored }: RunningSequence): void {
+    if (isStored) this.#tiers?.mark(sequence);
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const shared = sequence.restorable(whole);
     if (shared < SHARED_PROMPT_TOKENS) return;
@@ -218,7 +259,7 @@ export class Engine {
 
   /** See Scheduler.advance(). */
   async advance(
-    { sequence }: RunningSequence,
+    { sequence, isStored }: RunningSequence,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,
@@ -227,7 +268,9 @@ export class Engine {
     if (this.isBidirectional && sequence.length > 0) {
       throw new Error("a text whose tokens attend in both directions cannot be continued");
     }
-    return await this.#scheduler.advance(sequence, tokens, from, options);
+    const taken = await this.#scheduler.advance(sequence, tokens, from, options);
+    if (isStored) this.#tiers?.note(sequence);
+    return taken;
   }
 
   status(): EngineStatus {
@@ -310,8 +353,14 @@ export class Engine {
     this.#backend.dispose();
   }
 
+  /** Resolves when all state that is to be copied out of the backend was. */
+  async settled(): Promise<void> {
+    await this.#tiers?.settled();
+  }
+
   /** Resolves when the threads of its backend have ended, after dispose(). */
   async ended(): Promise<void> {
+    await this.#tiers?.close();
     await this.#backend.ended?.();
   }
 

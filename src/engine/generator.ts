@@ -161,6 +161,7 @@ export async function generate(
       timings: {
         promptTokens: tokens.length,
         cachedTokens,
+        ...(running?.restored && { restored: running.restored }),
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: ended - promptDone,
@@ -188,7 +189,7 @@ async function openSequence(
 ): Promise<RunningSequence | undefined> {
   try {
     const isAborted = () => control.aborted;
-    return await engine.open({ tokens, mayAdd: maxTokens, isAborted });
+    return await engine.open({ tokens, mayAdd: maxTokens, isStored: true, isAborted });
   } catch (error) {
     if (error instanceof AbortedError) return undefined;
     throw error;

@@ -194,6 +194,7 @@ class Host {
       this.#engine = undefined;
       // Node's main thread keeps a port for every thread until the thread that started it reports its end. If
       // this thread ended first, nobody would (a leak of 1.3 KB each).
+      await engine?.settled();
       engine?.dispose();
       await engine?.ended();
       return undefined;

@@ -75,6 +75,10 @@ export interface OpenRequest {
   tuneFile?: SourceSpec | undefined;
   /** Contexts that the KV cache should hold. */
   parallel: number;
+  /** Bytes of copies of state in the host's memory and on disk, and the folder there. Default: none. */
+  cacheRamBytes?: number | undefined;
+  cacheDiskBytes?: number | undefined;
+  cacheFolder?: string | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
   cores?: CorePlace | undefined;
   /** When the caller asked, by the clock that all threads share: ms since 1970. */

@@ -30,6 +30,7 @@ export const browserPlatform: Platform = {
   describeSource,
   downloads: undefined,
   createOutputFile: undefined,
+  blockFolders: undefined,
   gpu: async () => {
     const { gpu } = globalThis.navigator;
     if (gpu) return { gpu, softwareOnly: false };

@@ -38,6 +38,7 @@ export const nodePlatform: Platform = {
     readSync(descriptor, target, 0, target.byteLength, position),
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
+  blockFolders: async (folder) => (await import("./node-block-files.ts")).nodeBlockFolders(folder),
   createOutputFile: async (...args) =>
     await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
   gpu: async () => await (await import("./node-gpu.ts")).nodeGpu(),

@@ -1,6 +1,7 @@
 // The interface between Lantern and the machine it runs on. node.ts and browser.ts implement it; nothing outside this
 // folder touches node:*, navigator, Worker or process.
 
+import type { BlockFolders } from "./block-files.ts";
 import type { DownloadPlatform } from "./download.ts";
 import type { CreateOutputFile } from "./output-file.ts";
 
@@ -166,6 +167,8 @@ export interface Platform {
   readonly downloads: (() => Promise<DownloadPlatform>) | undefined;
   /** Output files of tools, if the platform has them. */
   readonly createOutputFile: CreateOutputFile | undefined;
+  /** Folders for stored state, under `folder`; undefined where there are none. */
+  readonly blockFolders: ((folder?: string) => Promise<BlockFolders>) | undefined;
   /** WebGPU: the browser's own, or in Node that of the package `webgpu`, if it is installed. */
   gpu(): Promise<GpuAccess>;
   /** Machine code: in Node on Linux, if node:ffi may be used. */

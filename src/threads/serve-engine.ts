@@ -9,6 +9,7 @@ import { kvDTypeOf } from "../dtypes/kv-types.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
+import { weightsFingerprint } from "../formats/fingerprint.ts";
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
@@ -109,6 +110,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
         cores: request.cores,
         warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
         heldAs,
+        tiers: await tierOptions(request, file),
       },
       { ...watch, progress },
     );
@@ -121,6 +123,25 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     laps?.lap("load", "open");
     laps?.pause();
   }
+}
+
+/** Copies of state outside of the backend, as far as they are wanted. */
+async function tierOptions(
+  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, spec }: OpenRequest,
+  file: ModelFile,
+): Promise<EngineOptions["tiers"]> {
+  // For tests, and for who wants nothing of it anywhere.
+  const isForbidden = platform.env("LANTERN_NO_CACHE_DISK") && cacheFolder === undefined;
+  const diskBytes = isForbidden ? 0 : cacheDiskBytes;
+  if (cacheRamBytes <= 0 && diskBytes <= 0) return undefined;
+  return {
+    ramBytes: cacheRamBytes,
+    diskBytes,
+    folders: await platform.blockFolders?.(cacheFolder),
+    // Each sample over HTTP is a request.
+    fingerprint: await weightsFingerprint(file, spec.kind === "url" ? 8 : 400),
+    now: platform.now,
+  };
 }
 
 /** The file with its weights in the wanted type, and what is to be said of that. */

@@ -118,7 +118,12 @@ export const rules: readonly Rule[] = [
     may: [
       ...all("base", "dtypes", "graph", "models", "tokenizers", "chat", "profile"),
       ...all("limits"),
-      ...types("api/api.ts", "backends/backend.ts", "platform/platform.ts"),
+      ...types(
+        "api/api.ts",
+        "backends/backend.ts",
+        "platform/block-files.ts",
+        "platform/platform.ts",
+      ),
     ],
     npm: [],
     why: "the engine is handed a backend and a thread; choosing them is the business of src/threads and src/load",

@@ -103,6 +103,8 @@ export const shared: NonNullable<ViteUserConfig["test"]> = {
     // No test depends on what this machine was measured at, or measures it unless it is about that.
     LANTERN_NO_LIMIT: "1",
     LANTERN_NO_TUNE: "1",
+    // Conversations of tests are not kept, except in a folder that a test names.
+    LANTERN_NO_CACHE_DISK: "1",
     // Hundreds of processes and threads load the same modules: they are stripped of types and compiled once.
     // Not in /tmp, where another user could have put something first.
     NODE_COMPILE_CACHE: fileURLToPath(

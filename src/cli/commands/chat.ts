@@ -9,6 +9,7 @@ import { templateHelp } from "../flag-help.ts";
 import {
   addModelFlags,
   addSamplingFlags,
+  addStateCacheFlags,
   generateOptions,
   type ModelFlags,
   type SamplingFlags,
@@ -32,7 +33,7 @@ export const chatCommand: CliCommand = {
     'lantern chat -m tinyllama-chat --system "You answer in one sentence." --temp 0',
   ],
   define(command, context) {
-    addModelFlags(command, undefined)
+    addStateCacheFlags(addModelFlags(command, undefined), true)
       .option("--system <text>", "system message: how the model should behave")
       .option("-p, --prompt <text>", "first message to send")
       .option("--template <name>", `${templateHelp} (default: the model's own)`);

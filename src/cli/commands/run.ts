@@ -9,6 +9,7 @@ import {
   addModelFlags,
   addPromptFlags,
   addSamplingFlags,
+  addStateCacheFlags,
   generateOptions,
   type ModelFlags,
   modelOf,
@@ -45,7 +46,7 @@ export const runCommand: CliCommand = {
     "lantern run -n 100 --profile trace.json",
   ],
   define(command, context) {
-    addPromptFlags(addModelFlags(command, defaultModel), defaultPrompt);
+    addPromptFlags(addStateCacheFlags(addModelFlags(command, defaultModel), false), defaultPrompt);
     addTuneFlag(addSamplingFlags(command))
       .option("--no-display-prompt", "show only the generated text, without the prompt")
       .option("--json", "print one JSON object")

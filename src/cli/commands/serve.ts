@@ -27,6 +27,7 @@ import { numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
   addRuntimeFlags,
   addSamplingFlags,
+  addStateCacheFlags,
   generateOptions,
   type ModelFlags,
   type SamplingFlags,
@@ -88,7 +89,7 @@ export const serveCommand: CliCommand = {
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addRuntimeFlags(addServeModelFlags(command))
+    addStateCacheFlags(addRuntimeFlags(addServeModelFlags(command)), true)
       .option(
         "--chat-template <name>",
         `${templateHelp}, or the text of a Jinja template (default: the model's own)`,

@@ -29,6 +29,7 @@ export interface StateTiersParts {
   readonly kinds: readonly TierKind[];
   readonly transfer: StateTransfer;
   readonly ram: RamTier;
+  now(): number;
   /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
 }
@@ -207,8 +208,9 @@ export class StateTiers {
     sequence: Sequence,
     tokens: readonly number[],
     makeRoom: (length: number) => void,
-  ): Promise<TierTokens> {
-    const none = { ram: 0, disk: 0 };
+  ): Promise<TierTokens & { ms: number }> {
+    const started = this.#parts.now();
+    const none = { ram: 0, disk: 0, ms: 0 };
     if (tokens.length <= FEWEST_TOKENS || tokens.length - sequence.length <= KV_BLOCK_TOKENS)
       return none;
     const disk = await this.#parts.disk;
@@ -227,7 +229,7 @@ export class StateTiers {
         const ram = Math.round((gained * from.ram) / (from.ram + from.disk));
         this.found.ram += ram;
         this.found.disk += gained - ram;
-        return { ram, disk: gained - ram };
+        return { ram, disk: gained - ram, ms: this.#parts.now() - started };
       }
       sequence.restore(0); // what was not read is forgotten by now: the next try finds less
     }

@@ -62,6 +62,7 @@ async function stage(
         root: key,
         kinds,
         transfer: backend.transfer!,
+        now: () => 0,
         ram: new RamTier(ram),
         disk:
           disk > 0

@@ -1,0 +1,88 @@
+// Makes the tiers of a loaded model: what its state depends on becomes the first key.
+
+import type { Backend } from "../../backends/backend.ts";
+import { hex, sha256 } from "../../base/sha256.ts";
+import { type KvDType, kvTypeName } from "../../dtypes/kv-types.ts";
+import type { Graph } from "../../graph/graph.ts";
+import type { BlockFolders } from "../../platform/block-files.ts";
+import type { StateRoom } from "../state/state-room.ts";
+import { DiskTier } from "./disk-tier.ts";
+import { rootKey } from "./keys.ts";
+import { RamTier } from "./ram-tier.ts";
+import { StateTiers } from "./state-tiers.ts";
+
+export interface TierOptions {
+  /** Bytes in the host's memory; 0: none. */
+  readonly ramBytes: number;
+  /** Bytes on disk; 0: none. */
+  readonly diskBytes: number;
+  /** Where; undefined: this platform stores none. */
+  readonly folders: BlockFolders | undefined;
+  /** Of the weights. */
+  readonly fingerprint: string;
+  now(): number;
+}
+
+export interface TieredModel {
+  readonly backend: Backend;
+  readonly graph: Graph;
+  readonly kvType: KvDType;
+  readonly room: StateRoom;
+}
+
+/** undefined: no copies are wanted, or the backend keeps its state to itself, which is said. */
+export function openTiers(
+  { backend, graph, kvType, room }: TieredModel,
+  options: TierOptions,
+  say: (sentence: string) => void,
+): StateTiers | undefined {
+  const { ramBytes, diskBytes, folders, now } = options;
+  if (ramBytes <= 0 && diskBytes <= 0) return undefined;
+  const { transfer } = backend;
+  if (!transfer) {
+    say(`state is not kept outside of the KV cache: backend "${backend.name}" keeps it to itself`);
+    return undefined;
+  }
+  const kinds = room.tierKinds;
+  if (kinds.length === 0) return undefined;
+  const root = rootKey([
+    options.fingerprint,
+    graphFacts(graph),
+    kvTypeName(kvType),
+    backend.name,
+    backend.kernels ?? "",
+    backend.adapter ?? "",
+  ]);
+  const said = new Set<string>();
+  const once = (sentence: string) => {
+    if (said.has(sentence)) return;
+    said.add(sentence);
+    say(sentence);
+  };
+  const onUnit: StateTiers["onUnit"] = (unit) => tiers.onUnit(unit);
+  const unitBytes = kinds.map((kind) => kind.unitBytes);
+  const disk =
+    diskBytes > 0 && folders
+      ? { folders, root, budgetBytes: diskBytes, unitBytes, onUnit, say: once, now }
+      : undefined;
+  const tiers: StateTiers = new StateTiers({
+    root,
+    kinds,
+    transfer,
+    now,
+    ram: new RamTier(ramBytes),
+    // Not before the model is open: nobody waits for it until the first prompt.
+    disk: Promise.resolve().then(() => disk && DiskTier.open(disk)),
+  });
+  return tiers;
+}
+
+/** What is computed, without the weights' numbers: ops, shapes, windows, positions. */
+function graphFacts({ nodes, weights, states }: Graph): string {
+  const plain = JSON.stringify([nodes, weights, states], (_, value: unknown) => {
+    if (value instanceof Float32Array) return [...value];
+    const isType = typeof value === "object" && value !== null && "blockElems" in value;
+    return isType ? (value as unknown as { name: string }).name : value;
+  });
+  return hex(sha256(new TextEncoder().encode(plain)));
+}
