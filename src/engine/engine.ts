@@ -413,8 +413,10 @@ function checkSupport(backend: Backend, graph: Graph): void {
     if (answer !== true) refused.add(`${node.name}: ${answer}`);
   }
   if (refused.size > 0) {
+    const most = 8;
+    const more = refused.size > most ? `\n  ... and ${refused.size - most} more` : "";
     throw new ModelError(
-      `backend "${backend.name}" cannot run this model:\n  ${[...refused].join("\n  ")}`,
+      `backend "${backend.name}" cannot run this model. Open it with backend "cpu" and no layers on a GPU. In detail:\n  ${[...refused].slice(0, most).join("\n  ")}${more}`,
     );
   }
 }

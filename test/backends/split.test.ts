@@ -91,17 +91,9 @@ async function loaded(backend: Backend): Promise<Backend> {
 }
 
 describe("a split model computes what the whole computes", () => {
-  // Later layers read the values of the first (RWKV 7), the KV cache of an earlier one or inputs of all layers (Gemma 3n and 4).
-  const refused: Readonly<Record<string, RegExp>> = {
-    rwkv7: /cannot be split before layer 1.*time_mix_value.*Put all layers on one/,
-    gemma3n: /cannot be split before layer 1.*Put all layers on one/,
-    gemma4: /cannot be split before layer 1.*Put all layers on one/,
-  };
-  const architectures = allArchs()
-    .flatMap((arch) => arch.names)
-    .filter((name) => !(name in refused));
-  /** Of a few every cut; of the others one, which is between layers. */
-  const atEveryCut = ["llama", "qwen2", "gemma2", "jamba", "gpt-oss"];
+  const architectures = allArchs().flatMap((arch) => arch.names);
+  /** Of a few every cut; of the others one, which is between layers. Several values pass in RWKV 7, and in Gemma 3n and 4. */
+  const atEveryCut = ["llama", "qwen2", "gemma2", "jamba", "gpt-oss", "rwkv7", "gemma3n", "gemma4"];
   test.each(atEveryCut)("%s, every value, at every cut", async (architecture) => {
     for (let layers = 0; layers <= everything; layers++) {
       await expectSameValues(split({ layers }), { architecture }, archTolerance(architecture));
@@ -114,12 +106,18 @@ describe("a split model computes what the whole computes", () => {
     await expectSameValues(cut, { architecture }, archTolerance(architecture));
   });
 
-  test.each(Object.keys(refused))("%s is refused, except whole", async (architecture) => {
-    const tolerance = archTolerance(architecture);
-    await expectSameValues(split({ layers: everything }), { architecture }, tolerance);
-    await expect(
-      expectSameValues(split({ layers: 2 }), { architecture }, tolerance),
-    ).rejects.toThrow(refused[architecture]);
+  test("layers that share a KV cache stay together", async () => {
+    const { graph } = buildModel(tinyModel());
+    const first = graph.states.findIndex(({ layer }) => layer === 0);
+    const nodes = graph.nodes.map((node) =>
+      node.op === "attention" ? { ...node, state: first } : node,
+    );
+    const plan = makePlan({ ...graph, nodes }, limits);
+    expect(() => split({ layers: 2 }).measure(plan, kv)).toThrow(
+      "gpuLayers: got 2, which parts layers of this model that share a KV cache. Use one of 0 to 1, 3",
+    );
+    const auto = split({ layers: "auto", device: new SmallBackend(bytesOf(everything) / 2) });
+    expect(auto.measure(plan, kv).refusal).toBeUndefined();
   });
 
   test("either one may be the host", async () => {

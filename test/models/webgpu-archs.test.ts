@@ -2,6 +2,8 @@
 // LANTERN_TEST_ALL=1: a software adapter, which is what most machines have for this, takes seconds for each.
 
 import { expect, test } from "vitest";
+import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { SplitBackend } from "../../src/backends/split/split.ts";
 import { leftOut } from "../support/exhaustive.ts";
 import { describeGpu, gpuBackend } from "../support/gpu.ts";
 import { describeShared } from "../support/shared.ts";
@@ -28,6 +30,22 @@ describeShared("llama.cpp's logits on webgpu", "archs", () => {
   describeGpu("webgpu", () => {
     test.each(leftOut === undefined ? supported : some)("%s", async (file) => {
       await expectArch(file, await gpuBackend(), "brief");
+      expect.hasAssertions();
+    });
+
+    test("gpt-oss, where shaders bind 8 storage buffers", async () => {
+      const gpu = await gpuBackend({ limits: { storageBuffers: 8 } });
+      await expectArch("gpt-oss", gpu, "brief");
+      expect.hasAssertions();
+    });
+
+    test.each([
+      ["rwkv7", 2],
+      ["gemma4-e2b", 6],
+    ])("%s, the last layers beside a processor", async (file, layers) => {
+      const host = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+      const device = await gpuBackend();
+      await expectArch(file, new SplitBackend({ host, device, layers }), "brief");
       expect.hasAssertions();
     });
   });

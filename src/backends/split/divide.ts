@@ -4,9 +4,10 @@
 //
 // Nothing is measured here: split.ts asks the backend that will run a part.
 
+import { ModelError } from "../../base/errors.ts";
 import { layerCount, type Value } from "../../graph/graph.ts";
 import { makePlan, type Plan } from "../../graph/plan.ts";
-import { splitGraph } from "../../graph/split.ts";
+import { canSplit, type SplitGraph, splitGraph } from "../../graph/split.ts";
 
 export interface Division {
   /** Layers on the device, the output counted as one. */
@@ -16,6 +17,8 @@ export interface Division {
   readonly device: Plan | undefined;
   /** The value that passes from the host to the device, where both have a part. */
   readonly between: Value | undefined;
+  /** Values that a tap does not see: the whole graph has no such nodes. */
+  readonly added?: SplitGraph["added"];
 }
 
 /** The number of layers that is everything. */
@@ -29,13 +32,33 @@ export function dividePlan(plan: Plan, deviceLayers: number): Division {
   if (layers === mostLayers(plan)) {
     return { deviceLayers: layers, host: undefined, device: plan, between: undefined };
   }
-  const { front, back, between } = splitGraph(plan.graph, mostLayers(plan) - layers);
+  if (!canDivide(plan, layers)) throw new ModelError(refusal(plan, layers));
+  const { front, back, between, added } = splitGraph(plan.graph, mostLayers(plan) - layers);
   return {
     deviceLayers: layers,
     host: makePlan(front, plan.limits),
     device: makePlan(back, plan.limits),
     between,
+    added,
   };
+}
+
+/** Whether so many layers can be on the device: layers that share a KV cache stay together. */
+export function canDivide(plan: Plan, deviceLayers: number): boolean {
+  const isWhole = deviceLayers === 0 || deviceLayers >= mostLayers(plan);
+  return isWhole || canSplit(plan.graph, mostLayers(plan) - deviceLayers);
+}
+
+function refusal(plan: Plan, deviceLayers: number): string {
+  const all = Array.from({ length: mostLayers(plan) + 1 }, (_, layers) => layers);
+  const ranges: [number, number][] = [];
+  for (const layers of all.filter((count) => canDivide(plan, count))) {
+    const last = ranges.at(-1);
+    if (last?.[1] === layers - 1) last[1] = layers;
+    else ranges.push([layers, layers]);
+  }
+  const texts = ranges.map(([from, to]) => (from === to ? from : `${from} to ${to}`));
+  return `gpuLayers: got ${deviceLayers}, which parts layers of this model that share a KV cache. Use one of ${texts.join(", ")}`;
 }
 
 /** The most layers for which `fits` is true, by bisection: if some do not fit, more do not either. */

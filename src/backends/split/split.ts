@@ -31,7 +31,14 @@ import type {
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
-import { type Division, dividePlan, layersText, mostLayers, mostThatFit } from "./divide.ts";
+import {
+  canDivide,
+  type Division,
+  dividePlan,
+  layersText,
+  mostLayers,
+  mostThatFit,
+} from "./divide.ts";
 
 export interface SplitOptions {
   readonly host: Backend;
@@ -144,14 +151,16 @@ export class SplitBackend implements Backend {
   }
 
   async #runBoth(batch: Batch, options: RunOptions, between: Value): Promise<void> {
-    const { stream } = this.#ready();
-    await this.#host.run(batch, options);
+    const { stream, division } = this.#ready();
+    const { added } = division;
+    await this.#host.run(batch, without(added?.front, options));
     const { cols } = between;
     const rows = batch.count(between.rows);
     for (let row = 0; row < rows; row++) {
       await this.#host.read("residual", row, stream.subarray(row * cols, (row + 1) * cols));
     }
-    await this.#device.run(batch, { ...options, input: stream.subarray(0, rows * cols) });
+    const input = stream.subarray(0, rows * cols);
+    await this.#device.run(batch, { ...without(added?.back, options), input });
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
@@ -345,6 +354,7 @@ export class SplitBackend implements Backend {
   /** The most layers that fit by measure(). */
   #mostByArithmetic(plan: Plan, kv: KvCacheOptions): number {
     for (let layers = mostLayers(plan); layers > 0; layers--) {
+      if (!canDivide(plan, layers)) continue;
       const need = measured(this.#device, this.#divide(plan, layers).device!, kv);
       if (need.refusal === undefined && totalBytes(need) <= need.limitBytes) return layers;
     }
@@ -355,9 +365,10 @@ export class SplitBackend implements Backend {
   async #mostByTrying(plan: Plan, kv: KvCacheOptions, limit: number): Promise<number> {
     const device = this.#device;
     if (!device.fits) return 0;
-    return await mostThatFit(limit, (layers) =>
-      device.fits!(this.#divide(plan, layers).device!, kv),
-    );
+    return await mostThatFit(limit, async (layers) => {
+      const fits = (count: number) => device.fits!(this.#divide(plan, count).device!, kv);
+      return canDivide(plan, layers) && (await fits(layers));
+    });
   }
 
   /** The backends that compute: both, until that is decided. */
@@ -382,6 +393,18 @@ export class SplitBackend implements Backend {
     if (!this.#prepared) throw new Error("split backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+/** The options with a tap that does not see these values. */
+function without(hidden: ReadonlySet<Value> | undefined, options: RunOptions): RunOptions {
+  const { tap } = options;
+  if (!tap || !hidden || hidden.size === 0) return options;
+  return {
+    ...options,
+    tap: (value, data) => {
+      if (!hidden.has(value)) tap(value, data);
+    },
+  };
 }
 
 function asCount(layers: number | "all", plan: Plan): number {

@@ -36,7 +36,12 @@ export function gpuIdentity({ name, vendor, architecture, driver }: GpuFacts): s
 
 export interface GpuDeviceOptions {
   /** For tests: no more than these, whatever the adapter allows. */
-  limits?: { maxBufferBytes?: number; maxBindingBytes?: number; memoryBytes?: number };
+  limits?: {
+    maxBufferBytes?: number;
+    maxBindingBytes?: number;
+    memoryBytes?: number;
+    storageBuffers?: number;
+  };
 }
 
 /** The adapter's facts, or why there is none, without opening a device: for `lantern devices` and tests. */
@@ -82,18 +87,21 @@ export class GpuDevice {
       throw new UsageError(`backend "webgpu": ${adapter}. "lantern devices" shows what was found`);
     }
     const facts = factsOf(adapter, access.gpu, options.limits?.memoryBytes ?? access.memoryBytes);
-    const { maxBufferBytes = facts.maxBufferBytes, maxBindingBytes = facts.maxBindingBytes } =
-      options.limits ?? {};
+    const {
+      maxBufferBytes = facts.maxBufferBytes,
+      maxBindingBytes = facts.maxBindingBytes,
+      storageBuffers = facts.storageBuffers,
+    } = options.limits ?? {};
     const device = await adapter.requestDevice({
       requiredFeatures: wantedFeatures(facts) as GPUFeatureName[],
       requiredLimits: {
         maxBufferSize: maxBufferBytes,
         maxStorageBufferBindingSize: maxBindingBytes,
         maxComputeWorkgroupStorageSize: facts.workgroupStorageBytes,
-        maxStorageBuffersPerShaderStage: facts.storageBuffers,
+        maxStorageBuffersPerShaderStage: storageBuffers,
       },
     });
-    const taken = { ...facts, maxBufferBytes, maxBindingBytes };
+    const taken = { ...facts, maxBufferBytes, maxBindingBytes, storageBuffers };
     return new GpuDevice(device, taken, facts.isSoftware ? access.doze : undefined);
   }
 
