@@ -144,7 +144,7 @@ export interface ModelInfo {
   format: string;
   architecture: string;
   parameters: number;
-  /** The weight type that takes the most bytes, for display: "q4_0". */
+  /** The file's type, for display: "q4_k_m". Where the file names none: the type of most bytes in the layers. */
   weightType: string;
   weightBytes: number;
   /** Where the option `weights` was given: what it has changed. */

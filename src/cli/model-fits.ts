@@ -1,5 +1,6 @@
 // The list of models with how each runs on this machine, best first: for `lantern models` and the Models page.
 
+import { mainType } from "../base/file-type-names.ts";
 import { quantizationOf } from "../catalog/hub-choice.ts";
 import { listModels, type ModelListing } from "../catalog/list.ts";
 import {
@@ -53,8 +54,8 @@ export async function withFits(
 
 /** "…-Q4_K_M.gguf" -> "q4_k": the type of most weights in such a file. */
 export function weightType(file: string): string | undefined {
-  const name = quantizationOf(file)?.toLowerCase().replace(/^ud-/, "");
-  return name?.replace(/^(q\d_k)_.*$/, "$1");
+  const name = quantizationOf(file)?.replace(/^ud-/i, "");
+  return name && mainType(name);
 }
 
 /**

@@ -185,12 +185,13 @@ export class Engine {
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
     const { tokenizer, template } = parts;
+    const { heldAs } = options;
     options.laps?.lap("load", "open");
     await uploadWeights(parts, graph, watch, options.laps);
     options.laps?.lap("load", "weights");
     const info = {
-      ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv),
-      ...(options.heldAs && { heldAs: options.heldAs }),
+      ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
+      ...(heldAs && { heldAs }),
       warnings: warningsOf(config, options),
     };
     return new Engine(parts, options, info, plan, kv);

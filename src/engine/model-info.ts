@@ -1,7 +1,8 @@
 // Makes the ModelInfo of a loaded model, once, when it is loaded.
 
-import type { ModelInfo } from "../api/api.ts";
+import type { HeldWeights, ModelInfo } from "../api/api.ts";
 import type { Backend, KvCacheOptions, LayerPlace } from "../backends/backend.ts";
+import { fileTypeName } from "../base/file-type-names.ts";
 import { kvTypeName } from "../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes, weightElements } from "../graph/cost.ts";
@@ -20,13 +21,8 @@ export function describeModel(
   { graph, limits }: Plan,
   contextSize: number,
   kv: KvCacheOptions,
+  heldAs?: HeldWeights,
 ): ModelInfo {
-  const bytesByType = new Map<string, number>();
-  for (const weight of graph.weights) {
-    const name = weight.dtype.name;
-    bytesByType.set(name, (bytesByType.get(name) ?? 0) + weightBytes(weight));
-  }
-  const byBytes = [...bytesByType].sort((a, b) => b[1] - a[1]);
   return {
     name: parts.metadata.string("general.name") ?? parts.name,
     format: parts.format,
@@ -34,8 +30,8 @@ export function describeModel(
     parameters: graph.weights
       .filter((weight) => tensorOf(weight) !== undefined)
       .reduce((sum, weight) => sum + weightElements(weight), 0),
-    weightType: byBytes[0]![0],
-    weightBytes: byBytes.reduce((sum, [, bytes]) => sum + bytes, 0),
+    weightType: weightType(parts, graph, (heldAs?.matrices ?? 0) > 0),
+    weightBytes: bytesOf(graph),
     kvType: kvTypeName(kv.dtype),
     kvBytesPerToken: kvTokenBytes(graph, kv.dtype),
     stateBytes: cacheBytes(stateKinds(graph, limits), kv),
@@ -69,6 +65,28 @@ function embeddingInfo({ metadata }: EngineParts, graph: Graph): Pick<ModelInfo,
   return { embedding: { size: hidden.cols, pooling, ...(labels && { labels }) } };
 }
 
+/**
+ * The file's own type. Matrices that are held in another type, and files that name none, have the type with the most
+ * bytes in the layers: in a small model the embedding and the output matrix are larger, and of another type.
+ */
+function weightType({ metadata }: EngineParts, { weights }: Graph, isHeld: boolean): string {
+  const id = isHeld ? undefined : metadata.number("general.file_type");
+  const named = id === undefined ? undefined : fileTypeName(id);
+  if (named !== undefined) return named.toLowerCase();
+  const inLayers = weights.filter(({ name, shape }) => name.startsWith("blk.") && shape.length > 1);
+  const bytesByType = new Map<string, number>();
+  for (const weight of inLayers.length > 0 ? inLayers : weights) {
+    const { name } = weight.dtype;
+    bytesByType.set(name, (bytesByType.get(name) ?? 0) + weightBytes(weight));
+  }
+  const [[most]] = [...bytesByType].sort((a, b) => b[1] - a[1]) as [[string, number]];
+  return most;
+}
+
+function bytesOf({ weights }: Graph): number {
+  return weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+}
+
 function specialTexts(
   tokenizer: Tokenizer,
 ): Pick<ModelInfo, "endTokens" | "bosToken" | "eosToken"> {
@@ -90,7 +108,7 @@ function everything({ name }: Backend, graph: Graph): LayerPlace {
     firstLayer: 0,
     layers: layerCount(graph),
     hasOutput: true,
-    weightBytes: graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0),
+    weightBytes: bytesOf(graph),
     isDevice: false,
   };
 }

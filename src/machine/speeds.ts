@@ -3,6 +3,7 @@
 // because of it.
 
 import type { ModelInfo, Timings } from "../api/api.ts";
+import { mainType } from "../base/file-type-names.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 
@@ -45,8 +46,13 @@ export async function rememberSpeed(
     const platform = await currentPlatform();
     if ((platform.loadAverage() ?? 0) > busyLoad * platform.cores) return;
     const share = Math.min(1, reached.fraction);
-    const { weightType: type, weightBytes: bytes } = info;
-    const run: SpeedRecord = { type, bytes, share, at: new Date().toISOString() };
+    const { weightType, weightBytes: bytes } = info;
+    const run: SpeedRecord = {
+      type: mainType(weightType),
+      bytes,
+      share,
+      at: new Date().toISOString(),
+    };
     const runs = [...(await readRuns(platform)), run].slice(-mostRuns);
     const file: SpeedFile = { cpu: platform.cpu(), cores: platform.cores, runs };
     await platform.smallFiles().write(SPEED_FILE, `${JSON.stringify(file)}\n`);

@@ -40,9 +40,8 @@ export interface MixFacts {
 type Choice = (facts: MixFacts) => string | undefined;
 
 export interface FileType {
+  /** Its number is in base/file-type-names.ts. */
   readonly name: string;
-  /** general.file_type: llama.cpp's number. */
-  readonly id: number;
   readonly base: string;
   readonly mix?: Partial<Record<Role, Choice>>;
   /** The type of attn_output in models with 8 experts, instead of the mix's. */
@@ -99,27 +98,24 @@ const nonlinearMix: FileType["mix"] = {
 };
 
 export const fileTypes: readonly FileType[] = [
-  { name: "F32", id: 0, base: "f32" },
-  { name: "F16", id: 1, base: "f16" },
-  { name: "BF16", id: 32, base: "bf16" },
+  { name: "F32", base: "f32" },
+  { name: "F16", base: "f16" },
+  { name: "BF16", base: "bf16" },
   {
     name: "Q4_0",
-    id: 2,
     base: "q4_0",
     mix: { ffnDown: (facts) => (facts.hasImportance && isFirst(facts, 8) ? "q4_1" : undefined) },
   },
-  { name: "Q4_1", id: 3, base: "q4_1" },
+  { name: "Q4_1", base: "q4_1" },
   {
     name: "Q5_0",
-    id: 8,
     base: "q5_0",
     mix: { ffnDown: (facts) => (facts.hasImportance && isFirst(facts, 8) ? "q5_1" : undefined) },
   },
-  { name: "Q5_1", id: 9, base: "q5_1" },
-  { name: "Q8_0", id: 7, base: "q8_0" },
+  { name: "Q5_1", base: "q5_1" },
+  { name: "Q8_0", base: "q8_0" },
   {
     name: "Q2_K",
-    id: 10,
     base: "q2_k",
     mix: {
       attnV: ({ sharedHeads }) => (sharedHeads >= 4 ? "q4_k" : "q3_k"),
@@ -130,7 +126,6 @@ export const fileTypes: readonly FileType[] = [
   },
   {
     name: "Q2_K_S",
-    id: 21,
     base: "q2_k",
     needsImportance: "q2_k",
     mix: {
@@ -138,10 +133,9 @@ export const fileTypes: readonly FileType[] = [
       ffnDown: (facts) => (isFirst(facts, 8) ? "q4_k" : undefined),
     },
   },
-  { name: "Q3_K_S", id: 11, base: "q3_k", expertsAttnOutput: "q5_k" },
+  { name: "Q3_K_S", base: "q3_k", expertsAttnOutput: "q5_k" },
   {
     name: "Q3_K_M",
-    id: 12,
     base: "q3_k",
     mix: {
       attnV: ({ layer }) => (layer < 2 ? "q5_k" : "q4_k"),
@@ -152,13 +146,11 @@ export const fileTypes: readonly FileType[] = [
   },
   {
     name: "Q3_K_L",
-    id: 13,
     base: "q3_k",
     mix: { attnV: () => "q5_k", ffnDown: () => "q5_k", attnOutput: () => "q5_k" },
   },
   {
     name: "Q4_K_S",
-    id: 14,
     base: "q4_k",
     mix: {
       attnV: ({ layer }) => (layer < 4 ? "q5_k" : undefined),
@@ -168,19 +160,17 @@ export const fileTypes: readonly FileType[] = [
   },
   {
     name: "Q4_K_M",
-    id: 15,
     base: "q4_k",
     mix: { attnV: moreBits, ffnDown: moreBits },
     expertsAttnOutput: "q5_k",
   },
-  { name: "Q5_K_S", id: 16, base: "q5_k" },
-  { name: "Q5_K_M", id: 17, base: "q5_k", mix: { attnV: moreBits, ffnDown: moreBits } },
-  { name: "Q6_K", id: 18, base: "q6_k" },
-  { name: "IQ4_NL", id: 25, base: "iq4_nl", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
-  { name: "IQ4_XS", id: 30, base: "iq4_xs", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
+  { name: "Q5_K_S", base: "q5_k" },
+  { name: "Q5_K_M", base: "q5_k", mix: { attnV: moreBits, ffnDown: moreBits } },
+  { name: "Q6_K", base: "q6_k" },
+  { name: "IQ4_NL", base: "iq4_nl", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
+  { name: "IQ4_XS", base: "iq4_xs", mix: nonlinearMix, expertsAttnOutput: "q5_k" },
   {
     name: "IQ3_XXS",
-    id: 23,
     base: "iq3_xxs",
     output: "q5_k",
     mix: {
@@ -196,7 +186,6 @@ export const fileTypes: readonly FileType[] = [
   },
   {
     name: "IQ3_XS",
-    id: 22,
     base: "iq3_s",
     needsImportance: "iq3_xxs",
     mix: {
@@ -210,14 +199,12 @@ export const fileTypes: readonly FileType[] = [
   },
   {
     name: "IQ3_S",
-    id: 26,
     base: "iq3_s",
     mix: { attnV: sharedValues },
     expertsAttnOutput: "q5_k",
   },
   {
     name: "IQ3_M",
-    id: 27,
     base: "iq3_s",
     mix: {
       attnV: () => "q4_k",
@@ -227,17 +214,16 @@ export const fileTypes: readonly FileType[] = [
     },
     expertsAttnOutput: "q5_k",
   },
-  { name: "IQ2_XXS", id: 19, base: "iq2_xxs", ...lowBits("q2_k") },
-  { name: "IQ2_XS", id: 20, base: "iq2_xs", ...lowBits("q2_k") },
-  { name: "IQ2_S", id: 28, base: "iq2_xs", ...lowBits("iq3_s", "iq3_s") },
-  { name: "IQ2_M", id: 29, base: "iq2_s", ...lowBits("iq3_s", "iq3_s") },
-  { name: "IQ1_S", id: 24, base: "iq1_s", ...lowBits("q2_k", "iq2_xxs") },
-  { name: "IQ1_M", id: 31, base: "iq1_m", ...lowBits("q2_k", "iq2_xxs") },
-  { name: "TQ1_0", id: 36, base: "tq1_0", mix: ternaryMix },
-  { name: "TQ2_0", id: 37, base: "tq2_0", mix: ternaryMix },
+  { name: "IQ2_XXS", base: "iq2_xxs", ...lowBits("q2_k") },
+  { name: "IQ2_XS", base: "iq2_xs", ...lowBits("q2_k") },
+  { name: "IQ2_S", base: "iq2_xs", ...lowBits("iq3_s", "iq3_s") },
+  { name: "IQ2_M", base: "iq2_s", ...lowBits("iq3_s", "iq3_s") },
+  { name: "IQ1_S", base: "iq1_s", ...lowBits("q2_k", "iq2_xxs") },
+  { name: "IQ1_M", base: "iq1_m", ...lowBits("q2_k", "iq2_xxs") },
+  { name: "TQ1_0", base: "tq1_0", mix: ternaryMix },
+  { name: "TQ2_0", base: "tq2_0", mix: ternaryMix },
   {
     name: "MXFP4_MOE",
-    id: 38,
     base: "mxfp4",
     output: "q8_0",
     mixIsFinal: true,

@@ -2,6 +2,7 @@
 // file. Only a few chunks are in memory at a time. The composition root (src/tools/quantize/api.ts) opens the files.
 
 import { AbortedError } from "../../base/errors.ts";
+import { fileTypeIds } from "../../base/file-type-names.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { type ByteSink, type GgufValue, writeGguf } from "../../formats/gguf/writer.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
@@ -158,7 +159,7 @@ function entries({ file, type, importance }: QuantizeTask): [string, GgufValue][
       metadata.preview(key, Number.POSITIVE_INFINITY)!,
     ]),
     ["general.quantization_version", { type: "u32", value: quantizationVersion }],
-    ["general.file_type", { type: "u32", value: type.id }],
+    ["general.file_type", { type: "u32", value: fileTypeIds[type.name]! }],
     ...(importance?.entries ?? []),
   ];
 }
