@@ -16,6 +16,7 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
+export { cosineSimilarity } from "./base/vectors.ts";
 export { type HeldType, heldTypes } from "./dtypes/held-types.ts";
 export { defaultKvType, type KvType, type KvTypePair, kvTypes } from "./dtypes/kv-types.ts";
 export type { Device } from "./limits/device.ts";
@@ -39,6 +40,7 @@ export {
 export { machineCodeInfo } from "./machine/native.ts";
 export { type ServedModel, storeServedLoads } from "./machine/served-loads.ts";
 export { rememberSpeed, type SpeedRecord } from "./machine/speeds.ts";
+export { embeddingPrefix } from "./models/embed-prefixes.ts";
 export { type ArchitectureInfo, architectures } from "./models/table.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export { benchMatmul, matmulBenchShape, matmulTiles } from "./tools/bench/api.ts";

@@ -34,6 +34,7 @@ import { locate, withModelFile } from "./load/model-file.ts";
 import { numaKinds } from "./machine/bind.ts";
 import { measuredDevices } from "./machine/machine.ts";
 import { buildModel } from "./models/build.ts";
+import { filePooling } from "./models/pooling.ts";
 import { currentPlatform } from "./platform/current.ts";
 import type { Platform } from "./platform/platform.ts";
 
@@ -273,6 +274,7 @@ export async function inspect(
         tensors: group.length,
         bytes: group.reduce((sum, tensor) => sum + tensor.byteLength, 0),
       })),
+      ...poolingOf(file),
       memory: memoryNeeded(file, options),
     };
   });
@@ -281,6 +283,17 @@ export async function inspect(
 /** The tokenizer of a model, without the model: also works on vocabulary-only files. */
 export async function openTokenizer(location: ModelLocation): Promise<TextTokenizer> {
   return await withModelFile(location, (file) => tokenizerOf(file));
+}
+
+/** Nothing, too, where the key has a number that means nothing: only open() refuses that. */
+function poolingOf({ metadata }: ModelFile): Pick<ModelInspection, "pooling"> {
+  try {
+    const pooling = filePooling(metadata);
+    return pooling === undefined ? {} : { pooling };
+  } catch (error) {
+    if (error instanceof ModelError) return {};
+    throw error;
+  }
 }
 
 /** undefined for a file without a model that this build can run (a vocabulary, an unknown architecture). */

@@ -16,6 +16,8 @@ import type {
   LogitsOptions,
   LogitsResult,
   Pooling,
+  RerankOptions,
+  RerankResult,
   ScoreOptions,
   ScoreResult,
 } from "./read.ts";
@@ -336,11 +338,17 @@ export interface Model {
     tokens: readonly number[],
     options?: { firstIsBos?: boolean; signal?: AbortSignal },
   ): Promise<InputSums[]>;
-  /** One vector for each text: the model's last hidden states, pooled. */
+  /** One vector for each text: the model's last hidden states, pooled. Texts share batches. */
   embed(
     texts: readonly (string | readonly number[])[],
     options?: EmbedOptions,
   ): Promise<Embedding[]>;
+  /** Documents by how well they answer a query, the best first: for models with a classifier, which score both together. */
+  rerank(
+    query: string,
+    documents: readonly string[],
+    options?: RerankOptions,
+  ): Promise<RerankResult>;
   /** The prompt that the model's chat template makes of these messages. */
   applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
   /** Where the time went since the model was opened. It must have been opened with `profile: true`. */
@@ -369,6 +377,8 @@ export interface ModelInspection {
   metadata: { key: string; preview: MetadataPreview }[];
   tensors: { name: string; dtype: string; shape: readonly number[]; bytes: number }[];
   types: { dtype: string; tensors: number; bytes: number }[];
+  /** How embed() pools hidden states, where the file says. */
+  pooling?: Pooling;
   /** The memory that running it takes; undefined where the architecture is unknown. */
   memory: MemoryEstimate | undefined;
 }

@@ -10,17 +10,59 @@ export type Pooling = "none" | "mean" | "cls" | "last" | "rank";
 export interface EmbedOptions {
   /** Default: as the model's file asks for, else "mean". */
   pooling?: Pooling;
-  /** Scale the vector to length 1 (default true); scores are never scaled. */
-  normalize?: boolean;
+  /**
+   * Scale the vector to length 1 (default true), or by one of llama.cpp's norms: -1 none, 0 the largest value becomes 32760,
+   * 1 taxicab, 2 Euclidean, p the p-norm. Scores are never scaled.
+   */
+  normalize?: boolean | number;
+  /**
+   * Put before each text what the model's card asks for before a search query, or before a passage that is searched. A model
+   * whose card is not known is refused. Default: nothing is put before it.
+   */
+  as?: "query" | "passage";
+  /** Keep only the first values of each vector, before it is scaled: for models that were trained for it (Matryoshka). */
+  dimensions?: number;
   addBos?: boolean;
   signal?: AbortSignal;
+  /** Called after each text. */
+  onProgress?: (progress: EmbedProgress) => void;
+}
+
+export interface EmbedProgress {
+  doneTexts: number;
+  totalTexts: number;
 }
 
 export interface Embedding {
   /** Has as many values as the model's hidden states; with "none", that for each token; with "rank", one for each label. */
   vector: Float32Array;
-  /** Tokens of the text. */
+  /** Tokens of the text, with what was put before it. */
   tokens: number;
+  /** What was put before the text, where `as` was given: "" if the model's card asks for nothing. */
+  prefix?: string;
+}
+
+export interface RerankOptions {
+  /** Return only the best (default: all). */
+  topN?: number;
+  signal?: AbortSignal;
+  /** Called after each document. */
+  onProgress?: (progress: EmbedProgress) => void;
+}
+
+export interface RerankResult {
+  /** The best first. */
+  results: RankedDocument[];
+  /** Tokens of all documents, each with the query. */
+  tokens: number;
+}
+
+export interface RankedDocument {
+  /** Its place in the given list. */
+  index: number;
+  /** The output of the model's classifier: larger is better. Most models need a sigmoid to make it a probability. */
+  score: number;
+  document: string;
 }
 
 export interface LogitsOptions {

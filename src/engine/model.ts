@@ -18,6 +18,8 @@ import type {
   ModelInfo,
   ProfileOptions,
   ProfileReport,
+  RerankOptions,
+  RerankResult,
   ScoreOptions,
   ScoreResult,
   TemplateOptions,
@@ -37,6 +39,7 @@ import {
   wrongArgument,
 } from "./arguments.ts";
 import type { Connection } from "./connection.ts";
+import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
 import { optionNames } from "./option-names.ts";
 import type { Prompt, TokenList } from "./protocol.ts";
@@ -149,11 +152,34 @@ export class EngineModel implements Model {
     if (typeof texts === "string" || !isIterable(texts)) {
       throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
     }
-    const { pooling, normalize = true, addBos, signal } = options;
-    const prompts: Prompt[] = [];
-    for (const text of texts) prompts.push(await this.#ready(toPrompt(text, addBos), signal));
-    const params = { prompts, pooling, normalize };
-    return await this.#line.call("embed", params, signal ? { signal } : {});
+    return await embedTexts(this.#embedLine(), [...texts], options, (text) =>
+      toPrompt(text, options.addBos),
+    );
+  }
+
+  async rerank(
+    query: string,
+    documents: readonly string[],
+    options: RerankOptions = {},
+  ): Promise<RerankResult> {
+    checkOptions("rerank()", options, optionNames.rerank);
+    if (typeof documents === "string" || !isIterable(documents)) {
+      throw wrongArgument("rerank(): documents", documents, "a list of texts");
+    }
+    return await rerankDocuments(this.#embedLine(), query, [...documents], options);
+  }
+
+  #embedLine(): EmbedLine {
+    return {
+      info: this.info,
+      ready: (prompt, signal) => this.#ready(prompt, signal),
+      embed: (prompts, pooling, onEvent, signal) =>
+        this.#line.call(
+          "embed",
+          { prompts, pooling, normalize: false },
+          { onEvent, ...(signal && { signal }) },
+        ),
+    };
   }
 
   async applyTemplate(
@@ -350,6 +376,7 @@ function sizeOf(data: unknown): number {
 }
 
 function promptUnits(prompt: Exclude<Prompt, { kind: "tokens" }>): number {
+  if (prompt.kind === "pair") return prompt.query.length + prompt.document.length;
   return prompt.kind === "text" ? prompt.text.length : unitsOf(prompt.messages);
 }
 

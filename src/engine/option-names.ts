@@ -5,6 +5,7 @@ import type {
   EmbedOptions,
   LogitsOptions,
   ProfileOptions,
+  RerankOptions,
   ScoreOptions,
   TemplateOptions,
   TokenizeOptions,
@@ -18,6 +19,7 @@ interface ModelOptionNames {
   readonly score: OptionNames<ScoreOptions>;
   readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal }>;
   readonly embed: OptionNames<EmbedOptions>;
+  readonly rerank: OptionNames<RerankOptions>;
   readonly applyTemplate: OptionNames<TemplateOptions>;
   readonly profile: OptionNames<ProfileOptions>;
 }
@@ -28,7 +30,16 @@ export const optionNames: ModelOptionNames = {
   logits: { top: true, greedy: true, addBos: true, signal: true },
   score: { from: true, firstIsBos: true, rows: true, base: true, signal: true },
   inputSums: { firstIsBos: true, signal: true },
-  embed: { pooling: true, normalize: true, addBos: true, signal: true },
+  embed: {
+    pooling: true,
+    normalize: true,
+    as: true,
+    dimensions: true,
+    addBos: true,
+    signal: true,
+    onProgress: true,
+  },
+  rerank: { topN: true, signal: true, onProgress: true },
   applyTemplate: { addGenerationPrompt: true, tools: true, variables: true, signal: true },
   profile: { trace: true, reset: true },
 };

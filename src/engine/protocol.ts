@@ -41,11 +41,12 @@ import type { CorePlace } from "./core-turns.ts";
 import type { InputSumsRequest } from "./input-sums.ts";
 import type { ScoreRequest } from "./score.ts";
 
-/** A prompt as the caller gave it: text, token ids, or a conversation for the template. */
+/** A prompt as the caller gave it: text, token ids, a conversation for the template, or two texts for a model that ranks. */
 export type Prompt =
   | { kind: "text"; text: string; addBos: boolean }
   | { kind: "tokens"; tokens: number[] }
-  | { kind: "messages"; messages: ChatMessage[] };
+  | { kind: "messages"; messages: ChatMessage[] }
+  | { kind: "pair"; query: string; document: string };
 
 export interface OpenRequest {
   spec: SourceSpec;

@@ -7,6 +7,7 @@ import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
+import { pairTokens } from "../tokenizers/pair.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { Prompt, TokenList, TokenPieces } from "./protocol.ts";
 
@@ -24,11 +25,23 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
   if (prompt.kind === "text") {
     return tokenizer.encode(prompt.text, { addSpecial: prompt.addBos, check });
   }
+  if (prompt.kind === "pair") {
+    const frame = tokenizer.pair ?? unpaired(side);
+    return pairTokens(frame, prompt.query, prompt.document, (text, parseSpecial) =>
+      tokenizer.encode(text, { addSpecial: false, parseSpecial, check }),
+    );
+  }
   const text = renderMessages(side, prompt.messages, { addGenerationPrompt: true }, check);
   const tokens = tokenizer.encode(text, { addSpecial: true, check });
   // Many templates write BOS themselves; a second one would confuse the model.
   const { bos } = tokenizer.special;
   return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
+}
+
+function unpaired({ name }: TextSide): never {
+  throw new UsageError(
+    `rerank(): the tokenizer of ${name} does not say how a query and a document are joined. Use a GGUF file of the model`,
+  );
 }
 
 export function renderMessages(

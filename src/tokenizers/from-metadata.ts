@@ -8,6 +8,7 @@ import type { Metadata } from "../base/metadata.ts";
 import { BpeWords } from "./bpe.ts";
 import { byteToChar, decodeByteLevel } from "./byte-level.ts";
 import { Charsmap, checkCharsmapSize } from "./charsmap.ts";
+import { pairFrame } from "./pair.ts";
 import { findPreTokenizer, splitWords } from "./pretokenize.ts";
 import { type AddedToken, type PlainTextModel, SpecialTextModel } from "./split-special.ts";
 import { SPACE_MARK, SpmModel } from "./spm.ts";
@@ -173,6 +174,7 @@ export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokeni
     vocabulary,
     special,
     fill: findFill(vocabulary, (key) => metadata.number(`${KEY}${key}_token_id`)),
+    pair: pairFrame(metadata, special, kind === wordpiece),
     endOfGeneration,
     model: new SpecialTextModel(added, isText, plain),
     prefix: special.addBos ? [special.bos!] : [],

@@ -11,6 +11,7 @@ import type {
   DecodeOptions,
   EncodeOptions,
   FillTokens,
+  PairFrame,
   SpecialTokens,
   Tokenizer,
   TokenStream,
@@ -31,6 +32,7 @@ export interface TokenizerParts {
   vocabulary: Vocabulary;
   special: SpecialTokens;
   fill: FillTokens | undefined;
+  pair?: PairFrame | undefined;
   endOfGeneration: ReadonlySet<number>;
   model: TextModel;
   /** What addSpecial adds before and after the text. */
@@ -60,6 +62,7 @@ export class TextTokenizer implements Tokenizer {
   readonly vocabSize: number;
   readonly special: SpecialTokens;
   readonly fill: FillTokens | undefined;
+  readonly pair: PairFrame | undefined;
   readonly longestToken: number | undefined;
   readonly #parts: TokenizerParts;
   readonly #bytes: (Uint8Array | undefined)[] = [];
@@ -69,6 +72,7 @@ export class TextTokenizer implements Tokenizer {
     this.vocabSize = parts.vocabulary.size;
     this.special = parts.special;
     this.fill = parts.fill;
+    this.pair = parts.pair;
     this.longestToken = parts.keepsAllText ? parts.vocabulary.longestText() : undefined;
     this.#parts = parts;
   }

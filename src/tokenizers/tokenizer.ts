@@ -23,6 +23,15 @@ export interface FillTokens {
   separator?: number;
 }
 
+/** Joins two texts: `before` query `between` document `after`; or a template, where the file has one. */
+export interface PairFrame {
+  /** A text with {query} and {document} in it, used instead of the tokens. */
+  readonly template: string | undefined;
+  readonly before: readonly number[];
+  readonly between: readonly number[];
+  readonly after: readonly number[];
+}
+
 export interface EncodeOptions {
   /** Add BOS/EOS as the model's rules say (default true). */
   addSpecial?: boolean;
@@ -49,6 +58,8 @@ export interface Tokenizer {
   readonly special: SpecialTokens;
   /** undefined if the model does not support fill-in-the-middle. */
   readonly fill: FillTokens | undefined;
+  /** How two texts are joined for a model that ranks; undefined: it is not known. */
+  readonly pair?: PairFrame | undefined;
   /**
    * No token stands for more UTF-16 units of text than this, so a text has at least length / longestToken tokens;
    * undefined where text may be dropped or joined (WordPiece, normalizers).

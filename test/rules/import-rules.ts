@@ -319,6 +319,7 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "models/table.ts", "open.ts"),
+      ...all("models/embed-prefixes.ts"),
       ...all("machine", "tune/api.ts"),
       ...all(
         "tools/bench/api.ts",

@@ -1,0 +1,50 @@
+// How a query and a document become one text for a model that ranks, as llama.cpp joins them: by the file's own template, or with
+// separators between their tokens.
+
+import type { Metadata } from "../base/metadata.ts";
+import type { PairFrame, SpecialTokens } from "./tokenizer.ts";
+
+const KEY = "tokenizer.ggml.";
+
+/** Pre-tokenizers whose models separate two texts, unless the file says otherwise. */
+const separating: readonly string[] = ["jina-v1-en", "jina-v2-code", "roberta-bpe"];
+
+/** `isWordPiece`: such a vocabulary separates texts with SEP, and ends them with EOS only if the file says so. */
+export function pairFrame(
+  metadata: Metadata,
+  special: SpecialTokens,
+  isWordPiece: boolean,
+): PairFrame {
+  const flag = (name: string): boolean | undefined => metadata.boolean(`${KEY}add_${name}_token`);
+  const separates = isWordPiece || separating.includes(metadata.string(`${KEY}pre`) ?? "");
+  const ends = flag("eos") ?? (special.addEos && !isWordPiece);
+  const end = only(special.eos ?? special.sep, ends);
+  return {
+    template: metadata.string("tokenizer.chat_template.rerank"),
+    before: only(special.bos, special.addBos),
+    between: [...end, ...only(special.sep, flag("sep") ?? separates)],
+    after: end,
+  };
+}
+
+function only(id: number | undefined, isAdded: boolean): number[] {
+  return isAdded && id !== undefined ? [id] : [];
+}
+
+/** The tokens of a pair. Special tokens in the two texts are plain text, except where a template joins them. */
+export function pairTokens(
+  frame: PairFrame,
+  query: string,
+  document: string,
+  encode: (text: string, parseSpecial: boolean) => readonly number[],
+): number[] {
+  const { template, before, between, after } = frame;
+  if (template !== undefined) {
+    // In one pass: a query may contain "{document}".
+    const text = template.replace(/\{query\}|\{document\}/g, (hole) =>
+      hole === "{query}" ? query : document,
+    );
+    return [...encode(text, true)];
+  }
+  return [before, encode(query, false), between, encode(document, false), after].flat();
+}
