@@ -11,7 +11,7 @@ import {
   type TokenEvent,
 } from "../index.ts";
 import type { Job, ServedModel } from "./context.ts";
-import { cacheFull, contextExceeded, invalidRequest, stopping } from "./errors.ts";
+import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
 import type { Call } from "./route.ts";
 
 export interface CompletionRequest {
@@ -33,10 +33,25 @@ export interface Completion {
 
 let jobs = 0;
 
+/** Refuses what an encoder cannot do, and what the server was started without. */
+function checkGenerates({ server }: Call, { id, model }: ServedModel): void {
+  if (server.settings.embeddingsOnly) {
+    throw notSupported(
+      "this server answers only requests for embeddings and ranks. Start it without --embeddings and --reranking",
+    );
+  }
+  if (model.info.generates === false) {
+    throw notSupported(
+      `the model ${JSON.stringify(id)} (${model.info.architecture}) makes embeddings and cannot generate text. Use /v1/embeddings, or serve a model that generates`,
+    );
+  }
+}
+
 /** Waits for a turn, then starts. Throws before anything has run if the prompt does not fit or the queue is full. */
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
   const { served, tokens, options } = request;
+  checkGenerates(call, served);
   checkPrompt(served, tokens, request.param);
   const arrived = server.now();
   const turn = await server.queue.enter(call.client, signal);
@@ -114,7 +129,7 @@ async function* tokensOf(generation: Generation): AsyncGenerator<TokenEvent> {
 }
 
 /** Refuses what the engine would refuse, before a stream has started with status 200. */
-export function checkPrompt(
+function checkPrompt(
   { model }: ServedModel,
   tokens: readonly number[],
   param: string = "prompt",

@@ -1,7 +1,7 @@
 // What every route gets: the served models, the queue, the counters, the settings and the clock. One object per
 // server, made by `createContext`; whoever opened the models closes them.
 
-import type { GenerateOptions, Model } from "../index.ts";
+import type { GenerateOptions, Model, Pooling } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
 import { stoppedBy } from "./call-model.ts";
 import { modelNotFound } from "./errors.ts";
@@ -38,8 +38,10 @@ export interface ServerSettings {
   isLocal: boolean;
   /** Sampling options of a request that sets none. */
   sampling: GenerateOptions;
-  /** How hidden states are pooled into one vector, unless a request sets it. */
-  pooling: "mean" | "last";
+  /** How hidden states are pooled into one vector, unless a request sets it; undefined: as each model's file asks for. */
+  pooling: Pooling | undefined;
+  /** Only embeddings and ranks: nothing is generated. */
+  embeddingsOnly: boolean;
   pages: PageModels;
   /** How often an idle event stream sends a heartbeat. */
   heartbeatMs: number;

@@ -1,52 +1,129 @@
-// Embeds texts for a request: each must fit, and all of them run in one turn of the queue, one after the other.
+// Embeds texts and ranks documents for a request: each text must fit, and all of them run in one turn of the queue.
 
-import { AbortedError, ContextError, type Embedding } from "../index.ts";
-import { checkPrompt } from "./completion.ts";
+import {
+  AbortedError,
+  ContextError,
+  type Embedding,
+  embeddingPrefix,
+  type Pooling,
+  type RerankResult,
+} from "../index.ts";
 import type { ServedModel } from "./context.ts";
-import { cacheFull, invalidRequest, stopping } from "./errors.ts";
+import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
 import type { PromptOne } from "./inputs.ts";
+import { textTokens } from "./prompt.ts";
 import { promptTokens } from "./prompts.ts";
 import type { Call } from "./route.ts";
 
 /** A text, or token ids and texts. */
 export type EmbedInput = PromptOne;
 
-export type Pooling = "mean" | "last";
+/** How inputs are embedded; what is undefined is the server's or the model's default. */
+export interface EmbedFields {
+  pooling?: Pooling | undefined;
+  /** llama.cpp's number of a norm. */
+  normalize?: number | undefined;
+  dimensions?: number | undefined;
+  /** What the inputs are in a search: the model's own prefix is put before them. */
+  as?: "query" | "passage" | undefined;
+}
 
 /** More texts would hold a turn for too long. */
 const maxInputs = 2048;
+
+/** How texts are pooled, unless a request says otherwise; undefined: the model has no embeddings. */
+export function poolingOf({ server }: Call, { model }: ServedModel): Pooling | undefined {
+  const { embedding } = model.info;
+  const { pooling } = server.settings;
+  // A server may have models with and without a classifier.
+  return pooling === "rank" && !embedding?.labels
+    ? embedding?.pooling
+    : (pooling ?? embedding?.pooling);
+}
 
 export async function embedInputs(
   call: Call,
   served: ServedModel,
   inputs: readonly EmbedInput[],
-  pooling: Pooling | undefined,
+  fields: EmbedFields = {},
 ): Promise<Embedding[]> {
-  const { server, signal } = call;
-  if (inputs.length > maxInputs) {
-    throw invalidRequest(
-      `"input": got ${inputs.length} texts, expected at most ${maxInputs}`,
-      "input",
-    );
-  }
+  const { model } = served;
+  checkCount("input", inputs.length);
+  const { contextSize } = model.info;
+  const prefix = fields.as === undefined ? "" : embeddingPrefix(model.info, fields.as);
   const prompts: (readonly number[])[] = [];
   for (const input of inputs) {
-    const tokens = await promptTokens(served, input, "input");
-    checkPrompt(served, tokens, "input");
+    const tokens = await promptTokens(served, withPrefix(input, prefix), "input");
+    if (tokens.length > contextSize) throw contextExceeded(tokens.length, contextSize, "input");
     prompts.push(tokens);
   }
+  const pooling = fields.pooling ?? poolingOf(call, served);
+  return await inTurn(call, served, prompts.length, async () => {
+    const found = await model.embed(prompts, {
+      ...(pooling !== undefined && { pooling }),
+      ...(fields.normalize !== undefined && { normalize: fields.normalize }),
+      ...(fields.dimensions !== undefined && { dimensions: fields.dimensions }),
+      signal: call.signal,
+    });
+    return { result: found, tokens: tokensOf(found) };
+  });
+}
+
+/** Documents by their score for a query, all of them. */
+export async function rankDocuments(
+  call: Call,
+  served: ServedModel,
+  query: string,
+  documents: readonly string[],
+): Promise<RerankResult> {
+  const { model, id } = served;
+  if (!model.info.embedding?.labels) {
+    throw notSupported(
+      `the model ${JSON.stringify(id)} has no classifier that could score documents. Serve a reranker, such as bge-reranker-v2-m3`,
+    );
+  }
+  checkCount("documents", documents.length);
+  await textTokens(served, query, "query"); // with every document the query would be tokenized before it is refused
+  return await inTurn(call, served, documents.length, async () => {
+    const result = await model.rerank(query, documents, { signal: call.signal });
+    return { result, tokens: result.tokens };
+  });
+}
+
+function checkCount(param: string, count: number): void {
+  if (count <= maxInputs) return;
+  throw invalidRequest(`"${param}": got ${count} texts, expected at most ${maxInputs}`, param);
+}
+
+function withPrefix(input: EmbedInput, prefix: string): EmbedInput {
+  if (prefix === "") return input;
+  if (typeof input === "string") return prefix + input;
+  if (!Array.isArray(input)) return prefix + input.prompt_string;
+  throw invalidRequest(
+    '"input": got token ids with "input_type", expected texts: the model\'s prefix is put before them',
+    "input",
+  );
+}
+
+/** Runs the work when it is the client's turn, and counts it. */
+async function inTurn<T>(
+  call: Call,
+  served: ServedModel,
+  texts: number,
+  work: () => Promise<{ result: T; tokens: number }>,
+): Promise<T> {
+  const { server, signal } = call;
   const turn = await server.queue.enter(call.client, signal);
   try {
-    const embeddings = await served.model.embed(prompts, {
-      pooling: pooling ?? server.settings.pooling,
-      signal,
-    });
-    server.metrics.promptTokens.add(tokensOf(embeddings), {}, served.id);
-    server.metrics.llamacpp.countEmbedded(tokensOf(embeddings));
-    return embeddings;
+    const { result, tokens } = await work();
+    server.metrics.promptTokens.add(tokens, {}, served.id);
+    server.metrics.embeddedTexts.add(texts, {}, served.id);
+    server.metrics.llamacpp.countEmbedded(tokens);
+    return result;
   } catch (error) {
-    if (error instanceof ContextError) throw cacheFull(); // each fits by itself
-    throw error instanceof AbortedError && server.stopSignal.aborted ? stopping() : error;
+    if (error instanceof AbortedError && server.stopSignal.aborted) throw stopping();
+    // Inputs were counted before, so it is the cache that has no room; pairs are counted by the engine, which says so.
+    throw error instanceof ContextError && /KV cache/.test(error.message) ? cacheFull() : error;
   } finally {
     turn.release();
   }

@@ -84,6 +84,23 @@ export const textInput: z.ZodType<string | string[]> = z.custom<string | string[
   `expected a string, or a list of at most ${maxInputs} of them`,
 );
 
+/** Documents: texts, or objects with a text. */
+export const documentInput: z.ZodType<(string | { text: string })[]> = z.custom<
+  (string | { text: string })[]
+>(
+  (value) =>
+    Array.isArray(value) &&
+    value.length <= maxInputs &&
+    value.every((one: unknown) => typeof one === "string" || hasText(one)),
+  `expected a list of at most ${maxInputs} texts, or of objects with a "text"`,
+);
+
+function hasText(value: unknown): boolean {
+  return (
+    typeof value === "object" && value !== null && "text" in value && typeof value.text === "string"
+  );
+}
+
 /** A message's text, or typed parts, which contentText() of prompt.ts reads. */
 export const contentInput: z.ZodType<Content> = z.custom<Content>((value) => {
   if (typeof value === "string") return true;

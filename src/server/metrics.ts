@@ -154,6 +154,7 @@ export interface Metrics {
   readonly promptTokens: Counter;
   readonly cachedTokens: Counter;
   readonly generatedTokens: Counter;
+  readonly embeddedTexts: Counter;
   readonly aborted: Counter;
   readonly queueSeconds: Histogram;
   readonly firstTokenSeconds: Histogram;
@@ -174,6 +175,7 @@ export function createMetrics(): Metrics {
       "Tokens of prompts whose keys and values were still in the cache.",
     ),
     generatedTokens: new Counter("lantern_generated_tokens_total", "Tokens generated."),
+    embeddedTexts: new Counter("lantern_embedded_texts_total", "Texts embedded or ranked."),
     aborted: new Counter(
       "lantern_aborted_total",
       "Generations that ended because the client disconnected or the server stopped.",

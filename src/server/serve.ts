@@ -2,7 +2,7 @@
 // serve` calls it. The models belong to the caller, who disposes them after stop().
 
 import { byName } from "../base/by-name.ts";
-import type { GenerateOptions, Model } from "../index.ts";
+import type { GenerateOptions, Model, Pooling } from "../index.ts";
 import type { Database } from "../platform/database.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
@@ -63,8 +63,10 @@ export interface StartOptions {
   allowedHosts?: readonly string[];
   /** Sampling options of requests that set none. */
   sampling?: GenerateOptions;
-  /** How hidden states are pooled into an embedding (default "mean"). */
-  pooling?: "mean" | "last";
+  /** How hidden states are pooled into an embedding (default: as each model's file asks for). */
+  pooling?: Pooling;
+  /** Answer only requests for embeddings and ranks (default false). */
+  embeddingsOnly?: boolean;
   /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
   heartbeatMs?: number;
   headersTimeoutMs?: number;
@@ -132,7 +134,8 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       ),
       isLocal: isLoopback(host),
       sampling: options.sampling ?? {},
-      pooling: options.pooling ?? "mean",
+      pooling: options.pooling,
+      embeddingsOnly: options.embeddingsOnly ?? false,
       pages: options.pages ?? {},
       heartbeatMs: options.heartbeatMs ?? 12_000,
     },

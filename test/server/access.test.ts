@@ -135,6 +135,8 @@ describe("classes", () => {
       "POST /detokenize",
       "POST /embedding",
       "POST /embeddings",
+      "POST /rerank",
+      "POST /reranking",
       "POST /responses",
       "POST /responses/input_tokens",
       "POST /tokenize",

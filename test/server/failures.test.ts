@@ -103,6 +103,7 @@ function server(end: () => GenerationResult): {
       isLocal: true,
       sampling: {},
       pooling: "mean",
+      embeddingsOnly: false,
       pages: {},
       heartbeatMs: 12_000,
     },

@@ -317,10 +317,11 @@ describe("embeddings", () => {
     expect(data[0]!.embedding).toEqual([...own!.vector]);
   });
 
-  test("are never shortened: neither vectors nor texts", async () => {
+  test("texts are never shortened, vectors if they are asked to be", async () => {
     const ask = (fields: object) =>
       client.embeddings.create({ model: modelId, input: prompt, ...fields });
-    await expect(ask({ dimensions: 16 })).rejects.toThrow(/"dimensions".*288 values/);
+    expect((await ask({ dimensions: 16 })).data[0]!.embedding).toHaveLength(16);
+    await expect(ask({ dimensions: 289 })).rejects.toThrow(/dimensions: .* from 1 to 288/);
     await expect(ask({ input: ["word ".repeat(400)] })).rejects.toMatchObject({
       code: "context_length_exceeded",
       param: "input",

@@ -175,9 +175,11 @@ export async function sessionModel(
   const served = models.lasting;
   if (model === null) {
     const page = settings.pages[mode];
-    const canChat = served.list().find((one) => one.model.info.hasChatTemplate);
+    const writing = served.list().filter((one) => one.model.info.generates);
+    const canChat = writing.find((one) => one.model.info.hasChatTemplate);
     const chosen = page === undefined ? undefined : served.lookUp(page);
-    return chosen ?? (mode === "chat" ? canChat : undefined) ?? served.find(undefined);
+    const found = chosen ?? (mode === "chat" ? canChat : undefined) ?? writing[0];
+    return found ?? served.find(undefined);
   }
   const file = store.modelFile(id);
   const found = served.lookUp(model) ?? (await servedFrom(served, file));

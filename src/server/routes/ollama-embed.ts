@@ -1,8 +1,10 @@
 // Ollama's POST /api/embed, and the older /api/embeddings.
 
 import * as z from "zod";
+import type { Pooling } from "../../index.ts";
 import { type FieldRules, readFields } from "../body.ts";
-import { embedInputs, tokensOf } from "../embed.ts";
+import type { ServedModel } from "../context.ts";
+import { embedInputs, poolingOf, tokensOf } from "../embed.ts";
 import { textInput } from "../inputs.ts";
 import { type Call, json } from "../route.ts";
 import { servedAs } from "./ollama-models.ts";
@@ -10,12 +12,13 @@ import { servedAs } from "./ollama-models.ts";
 const rules: FieldRules = {
   // `truncate` asks to cut long texts: they are refused instead, with the numbers.
   accepted: ["keep_alive", "truncate", "options"],
-  refused: { dimensions: { why: "the size of vectors is the model's own" } },
+  refused: {},
 };
 
 const embedFields = z.object({
   model: z.string(),
   input: textInput,
+  dimensions: z.int().min(1).optional(),
 });
 
 export async function embed(call: Call): Promise<Response> {
@@ -24,7 +27,10 @@ export async function embed(call: Call): Promise<Response> {
   const fields = await readFields(call, embedFields, rules);
   const served = await servedAs(call, fields.model);
   const inputs = typeof fields.input === "string" ? [fields.input] : fields.input;
-  const found = await embedInputs(call, served, inputs, undefined);
+  const found = await embedInputs(call, served, inputs, {
+    pooling: pooledOf(call, served),
+    dimensions: fields.dimensions,
+  });
   return json({
     model: served.id,
     embeddings: found.map(({ vector }) => [...vector]),
@@ -34,11 +40,19 @@ export async function embed(call: Call): Promise<Response> {
   });
 }
 
+/** Ollama's format has one vector for each text. */
+function pooledOf(call: Call, served: ServedModel): Pooling | undefined {
+  const pooling = poolingOf(call, served);
+  return pooling === "none" ? "mean" : pooling;
+}
+
 const oldFields = z.object({ model: z.string(), prompt: z.string() });
 
 export async function embedOld(call: Call): Promise<Response> {
   const fields = await readFields(call, oldFields, rules);
   const served = await servedAs(call, fields.model);
-  const [found] = await embedInputs(call, served, [fields.prompt], undefined);
+  const [found] = await embedInputs(call, served, [fields.prompt], {
+    pooling: pooledOf(call, served),
+  });
   return json({ embedding: [...found!.vector] });
 }

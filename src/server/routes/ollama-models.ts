@@ -177,7 +177,6 @@ async function show(call: Call): Promise<Response> {
   }
   const { id, model, created } = await servedAs(call, asked);
   const { info } = model;
-  const insert = info.fillTokens ? ["insert"] : [];
   return json({
     modelfile: `FROM ${id}\n`,
     parameters: "",
@@ -189,9 +188,15 @@ async function show(call: Call): Promise<Response> {
       [`${info.architecture}.context_length`]: info.trainedContext,
       [`${info.architecture}.block_count`]: info.layers,
     },
-    capabilities: ["completion", ...insert, "embedding"],
+    capabilities: capabilitiesOf(info),
     modified_at: new Date(created * 1000).toISOString(),
   });
+}
+
+/** What Ollama's clients may ask of it. */
+function capabilitiesOf({ generates, fillTokens, embedding }: ModelInfo): string[] {
+  const texts = generates ? ["completion", ...(fillTokens ? ["insert"] : [])] : [];
+  return [...texts, ...(embedding ? ["embedding"] : [])];
 }
 
 /** 501: this server was started without a library. */

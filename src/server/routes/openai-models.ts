@@ -1,5 +1,6 @@
 // OpenAI's /v1/models: the served models, by name.
 
+import type { ModelInfo } from "../../index.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -13,6 +14,7 @@ function modelObject({ id, model, created, aliases = [] }: ServedModel): object 
     object: "model",
     created,
     owned_by: "lantern",
+    capabilities: capabilitiesOf(info),
     meta: {
       architecture: info.architecture,
       n_params: info.parameters,
@@ -22,8 +24,18 @@ function modelObject({ id, model, created, aliases = [] }: ServedModel): object 
       n_ctx: info.contextSize,
       n_ctx_train: info.trainedContext,
       chat_template: info.hasChatTemplate,
+      ...(info.embedding && { n_embd: info.embedding.size, pooling: info.embedding.pooling }),
     },
   };
+}
+
+/** What requests may ask of it. */
+function capabilitiesOf({ generates, embedding }: ModelInfo): string[] {
+  return [
+    ...(generates ? ["completion"] : []),
+    ...(embedding ? ["embedding"] : []),
+    ...(embedding?.labels ? ["rerank"] : []),
+  ];
 }
 
 function listModels({ server }: Call): Response {

@@ -21,6 +21,7 @@ import { openaiCompletionRoutes } from "./openai-completions.ts";
 import { openaiEmbeddingRoutes } from "./openai-embeddings.ts";
 import { openaiModelRoutes } from "./openai-models.ts";
 import { openaiResponseRoutes } from "./openai-responses.ts";
+import { rerankRoutes } from "./rerank.ts";
 
 export const routeFamilies: readonly RouteFamily[] = [
   openaiModelRoutes,
@@ -28,6 +29,7 @@ export const routeFamilies: readonly RouteFamily[] = [
   openaiCompletionRoutes,
   openaiResponseRoutes,
   openaiEmbeddingRoutes,
+  rerankRoutes,
   anthropicRoutes,
   ollamaRoutes,
   llamacppRoutes,
