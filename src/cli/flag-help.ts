@@ -6,6 +6,7 @@ export const jsonHelp = "print one JSON object";
 export const forceHelp = "replace the output if it exists";
 export const threadsHelp = "compute threads (default: all cores)";
 export const textFileHelp = "read the text from a file; -: from standard input";
+export const separatorHelp = "what is between the texts of a file";
 export const windowHelp =
   "size of a window, in tokens (default: 512, or the model's context if that is smaller)";
 export const windowsHelp = "use at most this many windows of the text (default: all)";

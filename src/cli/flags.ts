@@ -63,6 +63,8 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-Cr": "--cpu-range",
   "-ctk": "--cache-type-k",
   "-ctv": "--cache-type-v",
+  "--embedding": "--embeddings",
+  "--rerank": "--reranking",
 });
 
 /** The arguments with one name per flag. */
@@ -221,6 +223,14 @@ export function addStateCacheFlags(command: Command, isOn: boolean): Command {
       disk,
     )
     .option("--cache-folder <path>", "folder of the copies on disk (default: in the cache folder)");
+}
+
+/** --pooling */
+export function poolingOption(): Option {
+  return new Option(
+    "--pooling <type>",
+    "how the hidden states of a text become its vector; mean: of all tokens, cls: the first token's, last: the last token's, none: a vector for each token, rank: the scores of the model's classifier (default: as the model's file asks for, else mean)",
+  ).choices(["none", "mean", "cls", "last", "rank"]);
 }
 
 /** --weights */

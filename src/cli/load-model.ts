@@ -1,7 +1,7 @@
 // From the -m flag to an open model, with a progress bar for the download and the load.
 
 import { resolveModel } from "../catalog/resolve.ts";
-import { type Model, type ModelInfo, open } from "../index.ts";
+import { type Model, type ModelInfo, open, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
 import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
@@ -58,6 +58,17 @@ export async function openModel(
   } finally {
     bar.done();
   }
+}
+
+/** Refuses an encoder where text should be generated. */
+export function checkGenerates(command: string, name: string, { info }: Model): void {
+  if (info.generates) return;
+  const ranks = info.embedding?.labels
+    ? ` or ranks documents: lantern rerank ${name} -q "a query" "a document"`
+    : "";
+  throw new UsageError(
+    `${command}: ${name} (${info.architecture}) makes embeddings and cannot generate text. It turns texts into vectors: lantern embed ${name} "a text" "another"${ranks}`,
+  );
 }
 
 /** Requests that were only partly honoured. */

@@ -67,3 +67,22 @@ test("a template and a file of one are one too many", async () => {
   expect(await main(["serve", ...flags], terminal)).not.toBe(0);
   expect(terminal.stderr).toContain("got both --chat-template and --chat-template-file");
 });
+
+test("--embedding: nothing is generated; --rerank needs a model that can", async () => {
+  const { url, stop } = await serve(["--embedding", "--pooling", "last"]);
+  expect((await post(`${url}/completion`, { prompt: "the", n_predict: 1 })).status).toBe(501);
+  const vectors = async (body: object): Promise<unknown> =>
+    await (await post(`${url}/embedding`, { input: "the cat", ...body })).json();
+  expect(await vectors({})).toEqual(await vectors({ pooling: "last" }));
+  expect(await vectors({})).not.toEqual(await vectors({ pooling: "mean" }));
+  await stop();
+  const file = await tinyFile();
+  const terminal = new FakeTerminal();
+  const common = ["-m", file.path, "--port", "0", "--no-sessions", "--no-web", "--threads", "1"];
+  expect(await main(["serve", ...common, "--rerank"], terminal)).toBe(2);
+  expect(terminal.stderr).toContain("serve: --reranking: tiny has no classifier");
+  const both = ["--reranking", "--pooling", "cls"];
+  expect(await main(["serve", ...common, ...both], terminal)).toBe(2);
+  expect(terminal.stderr).toContain("got both --reranking and --pooling cls");
+  file.remove();
+});

@@ -63,7 +63,10 @@ function fakeLibrary() {
     },
     open: async (name, options) => {
       seen.opened.push([name, options]);
-      return scriptedModel({ answer: () => `I am ${name}.` });
+      return scriptedModel({
+        answer: () => `I am ${name}.`,
+        isEncoder: name.startsWith("vectors"),
+      });
     },
     remove: async (name) => {
       seen.removed.push(name);
@@ -201,6 +204,15 @@ describeBrowser("the Models page", () => {
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await say(page, "Who are you?");
     expect(await answers(page)).toEqual(["I am mine."]);
+  });
+
+  test("a model that writes no text is not offered for it", async () => {
+    const { page } = await openPage();
+    await page.getByLabel("Path of a GGUF file").fill("~/vectors.gguf");
+    await page.keyboard.press("Enter");
+    const row = page.locator("li", { hasText: "Turns texts into vectors for programs" });
+    await row.getByRole("button", { name: "Unload" }).waitFor();
+    expect(await row.getByRole("button", { name: /Chat|story/ }).count()).toBe(0);
   });
 
   test("words find repositories, a repository shows its files, an unreachable hub the fallback", async () => {

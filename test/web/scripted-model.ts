@@ -20,6 +20,8 @@ export interface Script {
   msPerPiece?: number;
   contextSize?: number;
   chat?: boolean;
+  /** It makes embeddings, and writes no text. */
+  isEncoder?: boolean;
 }
 
 const pieceLength = 4;
@@ -40,7 +42,7 @@ const idle: EngineStatus = {
 };
 
 export function scriptedModel(script: Script): Model {
-  const { answer, msPerPiece = 1, contextSize = 100_000, chat = true } = script;
+  const { answer, msPerPiece = 1, contextSize = 100_000, chat = true, isEncoder = false } = script;
   const info: ModelInfo = {
     name: "scripted",
     format: "none",
@@ -56,12 +58,13 @@ export function scriptedModel(script: Script): Model {
     trainedContext: contextSize,
     vocabSize: 0x110000,
     layers: 1,
-    generates: true,
     hasChatTemplate: chat,
     endTokens: [],
     bosToken: "",
     eosToken: "",
     longestToken: undefined,
+    generates: !isEncoder,
+    embedding: { size: 8, pooling: "mean" },
     backend: { name: "reference", threads: 1, placement: [], notes: [] },
   };
   // What the server asks of a model for a page, and no more.

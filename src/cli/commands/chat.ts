@@ -16,7 +16,7 @@ import {
 } from "../flags.ts";
 import { IdleWork } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
-import { openModel } from "../load-model.ts";
+import { checkGenerates, openModel } from "../load-model.ts";
 import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
 import { profileOption, profileText, takeProfile } from "../profile.ts";
 
@@ -73,8 +73,9 @@ async function openForChat(
 ): ReturnType<typeof openModel> {
   using interrupt = interruptible(context.terminal);
   const model = await openModel(name, flags, context, interrupt.signal);
-  if (model.info.hasChatTemplate) return model;
+  if (model.info.generates && model.info.hasChatTemplate) return model;
   await model.dispose();
+  checkGenerates("chat", name, model);
   throw new UsageError(
     `chat: ${name} has no chat template, so it can only continue a text. Use "lantern run -m ${name}", or choose a template with --template chatml, llama2, llama3, zephyr or command-r`,
   );

@@ -46,6 +46,7 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
     ["format", facts.format],
     ["architecture", facts.architecture ?? "unknown"],
     ["parameters", `${countText(facts.parameters)} (${facts.parameters})`],
+    ...(facts.pooling === undefined ? [] : [["pooling", facts.pooling]]),
     ["file size", `${bytesText(facts.totalBytes)} (${facts.totalBytes} bytes)`],
   ]);
   const metadata = facts.metadata.map(({ key, preview }) => [

@@ -18,7 +18,7 @@ import {
   type SamplingFlags,
 } from "../flags.ts";
 import { interruptExitCode, interruptible } from "../interrupt.ts";
-import { openModel } from "../load-model.ts";
+import { checkGenerates, openModel } from "../load-model.ts";
 import {
   type LimitFlags,
   limitHint,
@@ -61,6 +61,7 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   using interrupt = interruptible(terminal);
   const prompt = await promptOf(flags, defaultPrompt, terminal);
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
+  checkGenerates("run", modelOf(flags), model);
   const generation = startGeneration(model, prompt, flags, interrupt.signal);
   if (flags.json) {
     const result = await generation.result;

@@ -3,7 +3,7 @@
 
 import { Option } from "commander";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
-import type { Model } from "../../index.ts";
+import type { Model, Pooling } from "../../index.ts";
 import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
@@ -30,6 +30,7 @@ import {
   addStateCacheFlags,
   generateOptions,
   type ModelFlags,
+  poolingOption,
   type SamplingFlags,
 } from "../flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
@@ -67,7 +68,9 @@ interface ServeFlags
   slots: boolean;
   metrics: boolean;
   verbose?: boolean;
-  pooling: "mean" | "last";
+  pooling?: Pooling;
+  embeddings?: boolean;
+  reranking?: boolean;
   /** A file; false: none. */
   sessions?: string | false;
   web: boolean;
@@ -162,11 +165,16 @@ export const serveCommand: CliCommand = {
         numberFlag({ min: 0 }),
         5,
       );
-    command.addOption(
-      new Option("--pooling <type>", "embeddings: the mean of all tokens, or the last token")
-        .choices(["mean", "last"])
-        .default("mean"),
-    );
+    command
+      .addOption(poolingOption())
+      .option(
+        "--embeddings",
+        "answer only requests for embeddings, for a model that was made for them (also: --embedding)",
+      )
+      .option(
+        "--reranking",
+        "answer only requests for embeddings and for ranks (/v1/rerank), with a model that scores documents (also: --rerank)",
+      );
     command.addOption(
       new Option(
         "--reasoning <mode>",
@@ -187,6 +195,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
+  const pooling = poolingOptions(flags);
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
   const given = { ...rest, restart: true };
@@ -194,12 +203,14 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
   const models = await openServed(wanted, given, templates, context, interrupt.signal);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
+  checkRanks(flags, models);
   const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
   const library = catalogLibrary(context.downloads, given, openedModels(wanted, templates));
   const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, models, context),
     ...access,
+    ...pooling,
     ...served(wanted),
     ...(flags.web && { library }),
     ...(assets && { assets }),
@@ -301,6 +312,32 @@ function served({
   };
 }
 
+/** As llama.cpp reads these flags: --reranking is --embeddings with --pooling rank. */
+function poolingOptions({
+  pooling,
+  embeddings = false,
+  reranking = false,
+}: ServeFlags): Pick<StartOptions, "pooling" | "embeddingsOnly"> {
+  if (reranking && pooling !== undefined && pooling !== "rank") {
+    throw new UsageError(
+      `flags: got both --reranking and --pooling ${pooling}, expected one of them: ranks are a way of pooling. Drop one`,
+    );
+  }
+  const asked = reranking ? "rank" : pooling;
+  return { ...(asked && { pooling: asked }), embeddingsOnly: embeddings || reranking };
+}
+
+/** --reranking is for models that can. */
+function checkRanks({ reranking }: ServeFlags, models: Readonly<Record<string, Model>>): void {
+  if (!reranking) return;
+  for (const [id, { info }] of Object.entries(models)) {
+    if (info.embedding?.labels) continue;
+    throw new UsageError(
+      `serve: --reranking: ${id} has no classifier that could score documents. Serve a reranker, such as bge-reranker-v2-m3, or use --embeddings`,
+    );
+  }
+}
+
 function startOptions(
   flags: ServeFlags,
   models: Record<string, Model>,
@@ -324,7 +361,6 @@ function startOptions(
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
     sampling: generateOptions(flags),
-    pooling: flags.pooling,
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),
@@ -367,12 +403,22 @@ function greeting(
   terminal: CliContext["terminal"],
 ): string {
   const ids = Object.keys(models);
-  const silent = ids.filter((id) => !models[id]!.info.hasChatTemplate);
+  const writing = ids.filter((id) => models[id]!.info.generates);
+  const silent = writing.filter((id) => !models[id]!.info.hasChatTemplate);
   const chat = silent
     .map(
       (id) =>
         `${id} has no chat template, so it continues the text of the messages.${ids.length === 1 ? " Choose a template with --chat-template NAME." : ""}\n`,
     )
+    .join("");
+  const encoders = ids
+    .filter((id) => !writing.includes(id))
+    .map((id) => {
+      const what = models[id]!.info.embedding?.labels
+        ? "ranks (/v1/rerank)"
+        : "embeddings (/v1/embeddings)";
+      return `${id} makes ${what} and writes no text.\n`;
+    })
     .join("");
   const run =
     terminal.env("npm_lifecycle_event") === "start" ? "npm run lantern -- run" : "lantern run";
@@ -384,7 +430,7 @@ function greeting(
   Anthropic   ${url}
   Ollama      ${url}
   metrics     ${url}/metrics
-${admin}${chat}Ctrl-C stops it.
+${admin}${chat}${encoders}Ctrl-C stops it.
 ${hasPage ? `Without a browser: ${run} -p "Once upon a time"\n` : ""}`;
 }
 

@@ -5,6 +5,7 @@ import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { convertCommand } from "./convert.ts";
 import { devicesCommand } from "./devices.ts";
+import { embedCommand } from "./embed.ts";
 import { imatrixCommand } from "./imatrix.ts";
 import { inspectCommand } from "./inspect.ts";
 import { limitsCommand } from "./limits.ts";
@@ -15,6 +16,7 @@ import { perplexityCommand } from "./perplexity.ts";
 import { psCommand } from "./ps.ts";
 import { pullCommand } from "./pull.ts";
 import { quantizeCommand } from "./quantize.ts";
+import { rerankCommand } from "./rerank.ts";
 import { rmCommand } from "./rm.ts";
 import { runCommand } from "./run.ts";
 import { searchCommand } from "./search.ts";
@@ -26,6 +28,8 @@ import { verifyCommand } from "./verify.ts";
 export const commands: readonly CliCommand[] = [
   runCommand,
   chatCommand,
+  embedCommand,
+  rerankCommand,
   serveCommand,
   modelsCommand,
   pullCommand,

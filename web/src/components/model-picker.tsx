@@ -1,7 +1,7 @@
 // Which of the served models answers: a name if there is one model, otherwise a choice.
 
 import type { JSX } from "preact";
-import { models } from "../state/models.ts";
+import { models, writing } from "../state/models.ts";
 import { hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 
@@ -13,8 +13,9 @@ interface Props {
 }
 
 export function ModelPicker({ model, disabled, onPick }: Props): JSX.Element | null {
-  const { served, loaded } = useStore(models);
+  const { served: all, loaded } = useStore(models);
   if (!loaded) return null;
+  const served = writing(all);
   const chosen = model ?? served[0]?.id ?? "";
   const gone = model !== null && !served.some(({ id }) => id === model);
   if (served.length === 0) return <a href={hrefOf("models")}>Load a model</a>;

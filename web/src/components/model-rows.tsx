@@ -41,7 +41,7 @@ export function ServedRow({
         <h3>{id}</h3>
         <p>
           {listed?.description ?? info.name}
-          {info.hasChatTemplate ? "" : ". Continues text; does not chat."}
+          {abilityText(info)}
         </p>
         <p class="hint">
           {info.architecture}, {countText(info.parameters)} parameters, {info.weightType}, context
@@ -62,9 +62,11 @@ export function ServedRow({
         <Task model={listed} />
       ) : (
         <div class="row wrap">
-          <button type="button" class="primary" onClick={use}>
-            {info.hasChatTemplate ? "Chat" : "Write a story"}
-          </button>
+          {info.generates && (
+            <button type="button" class="primary" onClick={use}>
+              {info.hasChatTemplate ? "Chat" : "Write a story"}
+            </button>
+          )}
           {listed && (
             <button type="button" onClick={() => setOpen("options")}>
               Options
@@ -93,6 +95,14 @@ export function ServedRow({
       )}
     </li>
   );
+}
+
+/** What it does instead of chatting. */
+function abilityText({ generates, hasChatTemplate, embedding }: ServedModel["info"]): string {
+  if (generates) return hasChatTemplate ? "" : ". Continues text; does not chat.";
+  return embedding?.labels
+    ? ". Sorts documents for programs, through /v1/rerank; it writes no text."
+    : ". Turns texts into vectors for programs, through /v1/embeddings; it writes no text.";
 }
 
 export function ListedRow({

@@ -31,7 +31,7 @@ function useLoaded(list: ModelList): void {
     if (listed && isBusy(listed)) continue;
     awaited.delete(name);
     const served = list.served.find(({ id }) => id === name);
-    if (!served || listed?.task?.error) continue;
+    if (!served?.info.generates || listed?.task?.error) continue;
     preferModel(served.info.hasChatTemplate ? "chat" : "story", name);
   }
 }
@@ -84,9 +84,14 @@ export async function cancelTask(name: string): Promise<void> {
   take(await client.cancelTask(name));
 }
 
-/** The model of a session; without a name, the first. */
+/** The model of a session; without a name, the first that writes text. */
 export function servedModel({ served }: ModelsState, name: string | null): ServedModel | undefined {
-  return name === null ? served[0] : served.find(({ id }) => id === name);
+  return name === null ? writing(served)[0] : served.find(({ id }) => id === name);
+}
+
+/** Without encoders, which write no text. */
+export function writing(served: readonly ServedModel[]): readonly ServedModel[] {
+  return served.filter(({ info }) => info.generates);
 }
 
 /**
@@ -98,10 +103,11 @@ export function pageModel(
   mode: "chat" | "story",
   preferred: string | null,
 ): string | null {
-  const able = mode === "chat" ? served.filter(({ info }) => info.hasChatTemplate) : served;
+  const texts = writing(served);
+  const able = mode === "chat" ? texts.filter(({ info }) => info.hasChatTemplate) : texts;
   const wanted = [preferred, pages[mode]];
   const found = wanted.find((name) => able.some(({ id }) => id === name)) ?? able[0]?.id;
-  return found ?? served[0]?.id ?? null;
+  return found ?? texts[0]?.id ?? null;
 }
 
 /** Does work for which the server may have to load a model again, and shows how far that is. */
