@@ -175,7 +175,7 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const { config, graph } = buildModel(parts, options.contextSize);
+    const { config, graph, warnings } = buildModel(parts, options.contextSize);
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
@@ -192,7 +192,7 @@ export class Engine {
     const info = {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
       ...(heldAs && { heldAs }),
-      warnings: warningsOf(config, options),
+      warnings: [...warningsOf(config, options), ...warnings],
     };
     return new Engine(parts, options, info, plan, kv);
   }

@@ -5,11 +5,17 @@ export interface Attended {
   /** Positions, the token's own included; undefined: all. Where attention is not causal, half of it lies on either side. */
   readonly window: number | undefined;
   readonly causal: boolean;
+  /** The window begins at the last multiple of its length: attention within chunks, which is causal. */
+  readonly chunked: boolean;
 }
 
-/** With a window of 4, position 9 attends to 6, 7, 8 and 9; where attention is not causal, to 7, 8, 9, 10 and 11. */
-export function attendedFrom({ window, causal }: Attended, position: number): number {
+/**
+ * With a window of 4, position 9 attends to 6, 7, 8 and 9; where attention is not causal, to 7, 8, 9, 10 and 11; within chunks, to
+ * 8 and 9.
+ */
+export function attendedFrom({ window, causal, chunked }: Attended, position: number): number {
   if (window === undefined) return 0;
+  if (chunked) return position - (position % window);
   return Math.max(0, causal ? position + 1 - window : position - halfWindow(window));
 }
 

@@ -107,8 +107,11 @@ export class GraphBuilder {
     return this.#push("matmul", { x, weight, bias }, name, rows, outputs);
   }
 
-  /** [tokens, experts] -> [tokens, 2 * used]: ids, then weights. `bias`: [experts], added for the choice only. */
-  route(logits: Value, routing: Routing, name: string, bias?: Weight): Value {
+  /**
+   * [tokens, experts] -> [tokens, 2 * used]: ids, then weights. `bias`: [experts], added for the choice only; `scales`:
+   * [experts], factors on the weights.
+   */
+  route(logits: Value, routing: Routing, name: string, bias?: Weight, scales?: Weight): Value {
     const { used } = routing;
     if (!Number.isInteger(used) || used < 1 || used > logits.cols) {
       throw new ModelError(
@@ -129,9 +132,11 @@ export class GraphBuilder {
         `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts from ${groups?.used} of ${groups?.count} groups do not fit together`,
       );
     }
-    if (bias && vectorSize(bias) !== logits.cols)
-      this.#mismatch(name, `a bias of ${vectorSize(bias)}`, logits);
-    return this.#push("route", { logits, bias, routing }, name, logits.rows, 2 * used);
+    for (const [what, own] of [["a bias", bias] as const, ["factors", scales] as const]) {
+      if (!own || vectorSize(own) === logits.cols) continue;
+      this.#mismatch(name, `${what} of ${vectorSize(own)}`, logits);
+    }
+    return this.#push("route", { logits, bias, scales, routing }, name, logits.rows, 2 * used);
   }
 
   /** [tokens, inputs] or [tokens, used * inputs] -> [tokens, used * outputs]. `bias`: [experts, outputs]. */
@@ -202,7 +207,7 @@ export class GraphBuilder {
     const { state, heads, kvHeads, headDim, vHeadDim = headDim, scale, softcap } = options;
     const { causal = true, sinks, alibi } = options;
     if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
-    const { kCols, vCols, window } = this.#kvState(state);
+    const { kCols, vCols, window, chunked = false } = this.#kvState(state);
     const isFitting = kvHeads * headDim === kCols && kvHeads * vHeadDim === vCols;
     if (!isFitting || heads % kvHeads !== 0) {
       throw new ModelError(
@@ -218,7 +223,10 @@ export class GraphBuilder {
       );
     }
     const shape = { q, state, heads, kvHeads, headDim, vHeadDim, scale };
-    const operands = { ...shape, window, softcap, causal, sinks, alibi };
+    if (chunked && !causal) {
+      throw new ModelError(`graph: ${this.#prefix}${name}: attention within chunks must be causal`);
+    }
+    const operands = { ...shape, window, chunked, softcap, causal, sinks, alibi };
     return this.#push("attention", operands, name, q.rows, heads * vHeadDim);
   }
 

@@ -19,6 +19,7 @@ import {
   recurrentStates,
   type Value,
   type Weight,
+  weightsOf,
 } from "./graph.ts";
 
 /** The size of a batch. */
@@ -62,7 +63,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     kvBytes: 0,
     valueBytes: valueBytes(n.x, s) + valueBytes(n.out, s),
   }),
-  route: (n, s) => elementwise(6, [n.logits], n.out, s, n.bias ? [n.bias] : []),
+  route: (n, s) => elementwise(6, [n.logits], n.out, s, weightsOf(n)),
   matmul_id: (n, s) => {
     const used = n.routes.cols / 2;
     const rows = rowsOf(n.out, s);

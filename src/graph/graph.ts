@@ -103,8 +103,14 @@ export interface OpTable {
   /**
    * The experts of each token: out[t] = [ids of the `used` experts with the largest scores, largest first; their weights].
    * Ids are small integers as floats. `bias` is added to the scores for choosing only. Of equal scores, the first is chosen.
+   * `scales`, [experts], are factors on the weights, after normalising.
    */
-  route: { logits: Value; bias: Weight | undefined; routing: Routing };
+  route: {
+    logits: Value;
+    bias: Weight | undefined;
+    scales: Weight | undefined;
+    routing: Routing;
+  };
   /**
    * matmul with the experts of each token: out[t][s] = x[t] * weight[expert(t, s)]^T + bias[expert(t, s)], for slots s of
    * `routes`. x has one row per token for all slots, or one per slot. weight: [experts, outputs, inputs],
@@ -134,6 +140,8 @@ export interface OpTable {
     scale: number;
     /** KvState.window: positions that a token attends to, its own included; undefined: all. */
     window: number | undefined;
+    /** KvState.chunked: the window begins at the last multiple of its length. */
+    chunked: boolean;
     /** Scores s become softcap * tanh(s / softcap). */
     softcap: number | undefined;
     /** false: a token attends to those after it, too, which must all be in the same batch. */
@@ -264,6 +272,8 @@ export interface KvState {
   readonly vCols: number;
   /** Tokens that attention looks back, its own included; older ones may be dropped. Default: all. */
   readonly window?: number;
+  /** Attention looks back to the last multiple of `window` only. Default: false. */
+  readonly chunked?: boolean;
   /** States of the same window share block tables and pools of blocks; they are numbered from 0. */
   readonly group: number;
 }

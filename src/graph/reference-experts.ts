@@ -17,11 +17,11 @@ const f32 = Math.fround;
 export function route(node: NodeOf<"route">, batch: Batch, memory: ReferenceMemory): void {
   const logits = memory.value(node.logits); // [T, experts]
   const out = memory.value(node.out); // [T, 2 * used]
-  const bias = node.bias ? vector(memory, node.bias) : undefined;
+  const [bias, scales] = [node.bias, node.scales].map((own) => own && vector(memory, own));
   const [experts, cols] = [node.logits.cols, node.out.cols];
   const scratch = new Float32Array(routeScratchSize(experts));
   for (let t = 0; t < rowCount(node.out, batch); t++) {
-    routeRow(node.routing, experts, logits, t * experts, bias, out, t * cols, scratch);
+    routeRow(node.routing, experts, logits, t * experts, bias, out, t * cols, scratch, scales);
   }
 }
 

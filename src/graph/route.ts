@@ -18,7 +18,7 @@ export function routeScratchSize(experts: number): number {
 
 /**
  * Routes one token: logits[at ...][experts] -> out[outAt ...][2 * used], ids before weights. `bias` is added to the scores
- * for choosing only.
+ * for choosing only; `scales` are factors on the weights.
  */
 export function routeRow(
   { used, gating, normalise, scale, groups }: Routing,
@@ -29,6 +29,7 @@ export function routeRow(
   out: Float32Array,
   outAt: number,
   scratch: Float32Array,
+  scales?: Float32Array,
 ): void {
   if (gating === "all") {
     for (let e = 0; e < experts; e++) out[outAt + e] = e;
@@ -55,8 +56,10 @@ export function routeRow(
     const divisor = Math.max(f32(sum), SMALLEST_SUM);
     for (let slot = 0; slot < used; slot++) out[weightAt + slot]! /= divisor;
   }
-  if (scale === 1) return;
-  for (let slot = 0; slot < used; slot++) out[weightAt + slot]! *= scale;
+  for (let slot = 0; slot < used && scale !== 1; slot++) out[weightAt + slot]! *= scale;
+  for (let slot = 0; slot < used && scales; slot++) {
+    out[weightAt + slot]! *= scales[out[outAt + slot]!]!;
+  }
 }
 
 /** Gives the experts outside of the best groups a score for the choice that is below all others. */

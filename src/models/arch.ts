@@ -16,7 +16,10 @@ export interface ModelConfig {
   /** Tokens of the context that it is loaded with: some scale their positions by it. undefined: not known yet. */
   context?: number;
   vocabSize: number;
+  /** Without those that predict further tokens. */
   layers: number;
+  /** Layers of the file after the last that predict further tokens; they are not computed. Default: 0. */
+  nextLayers?: number;
   /** Values per token between layers. */
   embed: number;
   feedForward: number;
@@ -26,6 +29,8 @@ export interface ModelConfig {
   headDim: number;
   normEps: number;
   rope: Rope;
+  /** Tokens up to which a file's factors for short contexts are used, those for long ones above. Default: trainedContext. */
+  originalContext?: number;
   /** The matrices of q, k and v are one tensor of the file, attn_qkv. */
   fusedQkv: boolean;
   /** false: tokens attend to those after them, too. Default: true. */
@@ -56,6 +61,10 @@ export interface WeightSpec {
   readonly name: string;
   readonly shape: readonly number[];
   readonly optional?: boolean;
+  /** The file may have this one instead (gate and up of experts in one tensor). */
+  readonly unless?: string;
+  /** The forward pass may leave it out, as llama.cpp does. Any other tensor that it does not read is an error. */
+  readonly unread?: boolean;
 }
 
 /** The weights of a loaded model, by name. */

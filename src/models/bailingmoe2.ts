@@ -3,11 +3,11 @@
 
 import type { Arch } from "./arch.ts";
 import { LIMITS, readerOf } from "./config.ts";
-import { attention, attentionWeights } from "./parts/attention.ts";
+import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { moeOrSwiglu, moeOrSwigluWeights, nextWeights } from "./parts/moe.ts";
-import { normWeights, rmsNorms } from "./parts/norms.ts";
+import { moeOrSwiglu, moeOrSwigluWeights } from "./parts/moe.ts";
+import { rmsNorms } from "./parts/norms.ts";
 import { readSparse, type SparseConfig } from "./sparse-config.ts";
 
 export const bailingmoe2: Arch<SparseConfig> = {
@@ -22,17 +22,11 @@ export const bailingmoe2: Arch<SparseConfig> = {
     return { ...c, experts: { ...c.experts, shared } };
   },
 
-  weights(c) {
-    const feedForward = (layer: number) => moeOrSwigluWeights(c, layer, { choiceBias: "optional" });
-    return [
-      ...decoderWeights(c, { headNorms: true, feedForward }),
-      ...nextWeights(c, (layer) => [
-        ...normWeights(layer, c.embed, ["attn_norm", "ffn_norm"]),
-        ...attentionWeights(c, layer, { qkvBias: "optional", headNorms: true }),
-        ...feedForward(layer),
-      ]),
-    ];
-  },
+  weights: (c) =>
+    decoderWeights(c, {
+      headNorms: true,
+      feedForward: (layer) => moeOrSwigluWeights(c, layer, { choiceBias: "optional" }),
+    }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]

@@ -4,12 +4,15 @@
 import { ModelError } from "../base/errors.ts";
 import { GraphBuilder } from "../graph/builder.ts";
 import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
+import { tensorOf } from "../graph/weight-source.ts";
 import type { Arch, ModelConfig, ModelHeader, WeightLookup, WeightSpec } from "./arch.ts";
 import { archNamed } from "./table.ts";
 
 export interface BuiltModel {
   config: ModelConfig;
   graph: Graph;
+  /** What of the file is not computed, for people. */
+  warnings: readonly string[];
 }
 
 /** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
@@ -21,15 +24,46 @@ export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEX
   const found = arch.config(header);
   const config = { ...found, context: Math.min(context, found.trainedContext) };
   const specs = arch.weights(config);
-  checkWeights(specs, header.tensors);
-  const graph = buildGraph(arch, config, lookup(specs, header.tensors));
+  const isNext = (name: string) => isOfNextLayer(name, config);
+  const tensors = new Map([...header.tensors].filter(([name]) => !isNext(name)));
+  checkWeights(specs, tensors);
+  const graph = buildGraph(arch, config, lookup(specs, tensors));
+  checkAllRead(specs, tensors, graph);
   const key = `${config.architecture}.attention.causal`;
   if (header.metadata.boolean(key) === false && !isBidirectional(graph)) {
     throw new ModelError(
       `model: ${key}: got false, expected true: this architecture cannot attend in both directions`,
     );
   }
-  return { config, graph };
+  const left = header.tensors.size - tensors.size;
+  const warnings =
+    left === 0
+      ? []
+      : [
+          `${left} tensors of ${config.nextLayers === 1 ? "the layer that predicts" : `the ${config.nextLayers} layers that predict`} further tokens (nextn) are not read: tokens are generated one by one`,
+        ];
+  return { config, graph, warnings };
+}
+
+/** Whether a tensor is of a layer that predicts further tokens. */
+function isOfNextLayer(name: string, { layers, nextLayers = 0 }: ModelConfig): boolean {
+  const layer = Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);
+  return layer >= layers && layer < layers + nextLayers;
+}
+
+/** A tensor that the forward pass does not read would change the result, were it read: a file that has one is refused. */
+function checkAllRead(
+  specs: readonly WeightSpec[],
+  tensors: ReadonlyMap<string, Weight>,
+  { weights }: Graph,
+): void {
+  const read = new Set(weights.map(tensorOf));
+  const mayBeLeft = new Set(specs.filter(({ unread }) => unread).map(({ name }) => name));
+  const left = [...tensors.keys()].filter((name) => !read.has(name) && !mayBeLeft.has(name));
+  if (left.length === 0) return;
+  throw new ModelError(
+    `model: ${left.length} tensor${left.length > 1 ? "s" : ""} of the file would not be used, which would give other results than the model's:\n  ${summary(left)}`,
+  );
 }
 
 export function buildGraph(arch: Arch, config: ModelConfig, w: WeightLookup): Graph {
@@ -48,7 +82,8 @@ export function checkWeights(
     known.add(spec.name);
     const tensor = tensors.get(spec.name);
     if (!tensor) {
-      if (!spec.optional) problems.push(`missing: ${spec.name} [${spec.shape.join(", ")}]`);
+      const isThere = spec.optional || (spec.unless !== undefined && tensors.has(spec.unless));
+      if (!isThere) problems.push(`missing: ${spec.name} [${spec.shape.join(", ")}]`);
     } else if (!sameShape(tensor.shape, spec.shape)) {
       problems.push(
         `shape: ${spec.name} is [${tensor.shape.join(", ")}], expected [${spec.shape.join(", ")}]`,

@@ -86,7 +86,7 @@ export class ConfigReader {
       return new Array<number>(layers).fill(this.#checkInteger(key, this.number(key), max, min));
     }
     this.#checkLength(key, layers);
-    const values = this.metadata.numbers(`${this.architecture}.${key}`)!;
+    const values = this.metadata.numbers(`${this.architecture}.${key}`)!.slice(0, layers);
     return values.map((value, layer) => this.#checkInteger(`${key}[${layer}]`, value, max, min));
   }
 
@@ -116,37 +116,44 @@ export class ConfigReader {
 
   /**
    * A flag for each layer: the file has an array of bools, or of 0 and 1, or a number p. With p, the flag is set for all but
-   * the last of every p layers (0: for all layers). `period` is p where the file has no such key.
+   * the last of every p layers (0: for all layers), or but the first. `period` is p where the file has no such key.
    */
-  flagsPerLayer(key: string, layers: number, period: number): boolean[] {
+  flagsPerLayer(
+    key: string,
+    layers: number,
+    period: number,
+    without: "first" | "last" = "last",
+  ): boolean[] {
     if (this.#isArray(key)) {
       this.#checkLength(key, layers);
       const full = `${this.architecture}.${key}`;
       if (this.metadata.preview(full, 0)?.type === "array<bool>") {
-        return this.metadata.booleans(full)!;
+        return this.metadata.booleans(full)!.slice(0, layers);
       }
       return this.integersPerLayer(key, layers, 1, 0).map((flag) => flag === 1);
     }
     const found = this.number(key);
     const every = found === undefined ? period : this.#checkInteger(key, found, layers + 1, 0);
-    return Array.from({ length: layers }, (_, i) => every === 0 || i % every < every - 1);
+    const left = without === "first" ? 0 : every - 1;
+    return Array.from({ length: layers }, (_, i) => every === 0 || i % every !== left);
   }
 
   /**
-   * Tokens of each layer's window; undefined: the layer has none. `period` as in flagsPerLayer(). `fallback`: the window where
-   * the file has none, of a family whose layers always have windows.
+   * Tokens of each layer's window; undefined: the layer has none. `period` and `without` as in flagsPerLayer(). `fallback`: the
+   * window where the file has none, of a family whose layers always have windows.
    */
   windowsPerLayer(
     layers: number,
     period: number,
     max: number,
     fallback = 0,
+    without: "first" | "last" = "last",
   ): (number | undefined)[] {
     const key = "attention.sliding_window";
     const min = fallback > 0 ? 1 : 0;
     const window = this.#checkInteger(key, this.number(key) ?? fallback, max, min);
     if (window === 0) return new Array<undefined>(layers).fill(undefined);
-    return this.flagsPerLayer(`${key}_pattern`, layers, period).map((has) =>
+    return this.flagsPerLayer(`${key}_pattern`, layers, period, without).map((has) =>
       has ? window : undefined,
     );
   }
@@ -165,7 +172,10 @@ export class ConfigReader {
   /** Called before an array is decoded: a hostile one may be as long as the file. */
   #checkLength(key: string, layers: number): void {
     const length = this.metadata.arrayLength(`${this.architecture}.${key}`);
-    if (length !== layers) this.fail(key, `${length} values`, `one for each of ${layers} layers`);
+    // Layers that predict further tokens may have values, too, which are not read.
+    const stored = layers + (this.number("nextn_predict_layers") ?? 0);
+    if (length === layers || length === stored) return;
+    this.fail(key, `${length} values`, `one for each of ${layers} layers`);
   }
 
   #checkInteger(key: string, value: number | undefined, max: number, min = 1): number {

@@ -16,6 +16,8 @@ export interface ConfigOptions {
   readonly experts?: "required" | "optional";
   /** Which epsilon the norms have. Default: "rms". */
   readonly norm?: "rms" | "layer";
+  /** The epsilon of files that have none. Default: they are refused. */
+  readonly normEps?: number;
   /**
    * "own": the architecture reads attention.sliding_window itself. "none": it ignores the window, as llama.cpp does.
    * Default: the context ends at the window, up to which full attention is the same.
@@ -65,15 +67,24 @@ export type CommonConfig = Omit<
 
 export function readCommon(header: ModelHeader, options: ConfigOptions = {}): CommonConfig {
   const read = readerOf(header);
-  const epsilon = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
+  const norm = options.norm === "layer" ? "layer_norm_epsilon" : "layer_norm_rms_epsilon";
+  const epsilon = `attention.${norm}`;
+  const hasNone = options.normEps !== undefined && read.number(epsilon) === undefined;
+  const stored = read.integer("block_count", LIMITS.layers);
+  const nextLayers = read.count("nextn_predict_layers", stored - 1);
+  const original = "rope.scaling.original_context_length";
   const isCausal = read.boolean("attention.causal") ?? true;
   return {
     architecture: read.architecture,
     trainedContext: trainedContext(read, options),
     vocabSize: vocabSize(header),
-    layers: read.integer("block_count", LIMITS.layers),
+    layers: stored - nextLayers,
+    nextLayers,
+    ...(read.number(original) !== undefined && {
+      originalContext: read.integer(original, LIMITS.context),
+    }),
     embed: read.integer("embedding_length", LIMITS.size),
-    normEps: epsilonOf(read, `attention.${epsilon}`),
+    normEps: hasNone ? options.normEps! : epsilonOf(read, epsilon),
     fusedQkv: header.tensors.has("blk.0.attn_qkv.weight"),
     ...(!isCausal && { causal: false }),
   };
@@ -104,7 +115,7 @@ export function readExperts(
 }
 
 /** A mixture of experts under a dense architecture's name would load and talk nonsense. */
-export function refuseExperts(read: ConfigReader): void {
+function refuseExperts(read: ConfigReader): void {
   const found = read.number("expert_count") ?? 0;
   if (found !== 0) {
     read.fail("expert_count", found, "0: experts are not supported in this architecture");

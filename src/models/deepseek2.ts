@@ -7,7 +7,7 @@ import { epsilonOf, LIMITS, readCommon, readExperts, readerOf } from "./config.t
 import { layerWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs, endWeights } from "./parts/ends.ts";
 import { type LatentShape, latentAttention, latentWeights } from "./parts/latent-attention.ts";
-import { moeOrSwiglu, moeOrSwigluWeights, nextWeights } from "./parts/moe.ts";
+import { moeOrSwiglu, moeOrSwigluWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { ropeFromMetadata } from "./rope.ts";
 import { countedShared, type SparseConfig, withSparse } from "./sparse-config.ts";
@@ -17,8 +17,8 @@ interface Deepseek2Config extends SparseConfig {
 }
 
 export const deepseek2: Arch<Deepseek2Config> = {
-  names: ["deepseek2"],
-  about: "DeepSeek 2, 2.5, 3 and R1, Kimi K2, GLM 4.7 Flash, Kanana 2, GigaChat 3",
+  names: ["deepseek2", "mistral4"],
+  about: "DeepSeek 2, 2.5, 3 and R1, Kimi K2, GLM 4.7 Flash, Kanana 2, GigaChat 3, Mistral 4",
 
   config(header) {
     const attention = readAttention(header);
@@ -39,14 +39,14 @@ export const deepseek2: Arch<Deepseek2Config> = {
     return { ...sparse, attention, experts: countedShared(header, sparse.experts) };
   },
 
-  weights(c) {
-    const ofLayer = (layer: number) => [
+  weights: (c) => [
+    ...endWeights(c),
+    ...layerWeights(c, (layer) => [
       ...normWeights(layer, c.embed, ["attn_norm", "ffn_norm"]),
       ...latentWeights(c.embed, layer, c.attention),
       ...moeOrSwigluWeights(c, layer, { choiceBias: "optional" }),
-    ];
-    return [...endWeights(c), ...layerWeights(c, ofLayer), ...nextWeights(c, ofLayer)];
-  },
+    ]),
+  ],
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]

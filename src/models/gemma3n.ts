@@ -5,7 +5,7 @@
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Rope, Value, Weight } from "../graph/graph.ts";
 import { rowsOf } from "../graph/weight-source.ts";
-import type { Arch, ModelConfig, WeightLookup } from "./arch.ts";
+import type { Arch, ModelConfig, WeightLookup, WeightSpec } from "./arch.ts";
 import { LIMITS, readCommon, readerOf } from "./config.ts";
 import { attention, attentionWeights } from "./parts/attention.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
@@ -88,7 +88,7 @@ export const gemma3n: Arch<Gemma3nConfig> = {
     { name: "altup_unembd_proj.weight", shape: [RESIDUALS - 1, c.embed, c.embed] },
     ...layerWeights(c, (layer) => [
       ...normWeights(layer, c.embed, norms),
-      ...attentionWeights(c, layer, { qkvBias: "none", outputBias: "none", headNorms: true }),
+      ...ownAttentionWeights(c, layer),
       ...gatedWeights(c.embed, c.layerFeedForward[layer]!, layer),
       ...perLayerWeights(c, layer),
       ...linearWeights(layer, "altup_correct_coef", [RESIDUALS, RESIDUALS]),
@@ -138,6 +138,15 @@ export const gemma3n: Arch<Gemma3nConfig> = {
     return { hidden, logits: g.softcap(logits, c.logitSoftcap, "logits_capped") }; // [logits, vocab]
   },
 };
+
+/** Layers that share a cache have matrices for keys and values in most files, which are not used. */
+function ownAttentionWeights(c: Gemma3nConfig, layer: number): WeightSpec[] {
+  const extras = { qkvBias: "none", outputBias: "none", headNorms: true } as const;
+  const isLeft = (name: string) => layer >= SHARED_FROM && /\.attn_[kv]/.test(name);
+  return attentionWeights(c, layer, extras).map((spec) =>
+    isLeft(spec.name) ? { ...spec, optional: true, unread: true } : spec,
+  );
+}
 
 /** Attention's options of a layer: from SHARED_FROM on, the cache of the last layer before it that has or has no window, too. */
 function cacheOf(g: GraphBuilder, c: Gemma3nConfig, layer: number, states: number[]) {

@@ -1,14 +1,17 @@
-// Gemma 4 (text, without experts): as Gemma 3, with heads of another size in layers with a window, normed values, layers at the end
-// that share the KV cache of earlier ones, an input of each layer's own, and a scale of each layer's result.
+// Gemma 4 (text): as Gemma 3, with heads of another size in layers with a window, normed values, layers at the end
+// that share the KV cache of earlier ones, an input of each layer's own, and a scale of each layer's result. With
+// experts, a layer adds up a dense network and a mixture, each with norms of its own.
 
-import type { Rope } from "../graph/graph.ts";
-import type { Arch, ModelConfig } from "./arch.ts";
-import { LIMITS, readCommon, readerOf, refuseExperts } from "./config.ts";
+import type { GraphBuilder } from "../graph/builder.ts";
+import type { Rope, Value } from "../graph/graph.ts";
+import type { Arch, ModelConfig, WeightLookup, WeightSpec } from "./arch.ts";
+import { LIMITS, readCommon, readExperts, readerOf } from "./config.ts";
 import type { ConfigReader } from "./config-reader.ts";
 import { attention, attentionWeights } from "./parts/attention.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs, endWeights } from "./parts/ends.ts";
 import { gatedWeights, geglu } from "./parts/feed-forward.ts";
+import { moe, moeWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import {
   perLayerEndWeights,
@@ -31,6 +34,8 @@ interface Gemma4Config extends ModelConfig {
   sharedFrom: number;
   /** Values of each layer's own input; 0: there is none. */
   perLayer: number;
+  /** The layers with experts. */
+  sparse: boolean[];
   /** Of the logits; undefined: they are not capped. */
   logitSoftcap: number | undefined;
 }
@@ -39,11 +44,10 @@ const norms = ["attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"];
 
 export const gemma4: Arch<Gemma4Config> = {
   names: ["gemma4"],
-  about: "Gemma 4 (text, without experts)",
+  about: "Gemma 4 (text)",
 
   config(header) {
     const read = readerOf(header);
-    refuseExperts(read);
     const common = readCommon(header, { window: "own" });
     const { layers } = common;
     const layerHeads = read.integersPerLayer("attention.head_count", layers, LIMITS.heads);
@@ -59,12 +63,18 @@ export const gemma4: Arch<Gemma4Config> = {
     const windowDims = read.integerOr("rope.dimension_count_swa", windowHeadDim, windowHeadDim);
     const shared = read.number("attention.shared_kv_layers") ?? 0;
     const softcap = "final_logit_softcapping";
+    const feedForward = Math.max(...layerFeedForward);
+    const experts = readExperts(read, feedForward, "optional");
+    const hasRouter = (layer: number) =>
+      header.tensors.has(`blk.${layer}.ffn_gate_inp.weight`) && experts !== undefined;
     return {
       ...common,
+      ...(experts && { experts }),
+      sparse: Array.from({ length: layers }, (_, layer) => hasRouter(layer)),
       heads: Math.max(...layerHeads),
       kvHeads: Math.max(...layerKvHeads),
       headDim,
-      feedForward: Math.max(...layerFeedForward),
+      feedForward,
       rope: ropeFromMetadata(read, headDim, "half"),
       windows: read.windowsPerLayer(layers, 6, LIMITS.context, window),
       layerHeads,
@@ -88,8 +98,9 @@ export const gemma4: Arch<Gemma4Config> = {
         qkvBias: "none",
         outputBias: "none",
         headNorms: true,
-      }).map((spec) => ({ ...spec, ...(isOptional(c, layer, spec.name) && { optional: true }) })),
+      }).map((spec) => ({ ...spec, ...presenceOf(c, layer, spec.name) })),
       ...gatedWeights(c.embed, c.layerFeedForward[layer]!, layer),
+      ...(c.sparse[layer] ? sparseWeights(c, layer) : []),
       ...(c.perLayer > 0 ? perLayerWeights(c, layer) : []),
       { name: `blk.${layer}.layer_output_scale.weight`, shape: [1], optional: true },
     ]),
@@ -114,7 +125,10 @@ export const gemma4: Arch<Gemma4Config> = {
       const ropeFactors = window ? "none" : undefined; // those of the file are for full attention
       const a = attention(g, w, norm(x, "attn_norm"), { ...options, scale: 1, ropeFactors }); // [tokens, embed]
       x = g.add(x, norm(a, "post_attention_norm"), "attn_residual"); // [tokens, embed]
-      const f = geglu(g, w, norm(x, "ffn_norm"), layer); // [tokens, embed]
+      const dense = geglu(g, w, norm(x, "ffn_norm"), layer); // [tokens, embed]
+      const f = c.sparse[layer]
+        ? g.add(norm(dense, "post_ffw_norm_1"), mixture(g, w, x, layer, c), "ffn_sum")
+        : dense; // [tokens, embed]
       x = g.add(x, norm(f, "post_ffw_norm"), "ffn_residual"); // [tokens, embed]
       if (inputs) x = g.add(x, perLayerOutput(g, w, x, inputs, layer, c), "per_layer_residual"); // [tokens, embed]
       const scale = w.maybe(`blk.${layer}.layer_output_scale.weight`); // [1]
@@ -125,6 +139,34 @@ export const gemma4: Arch<Gemma4Config> = {
     return { ...outputs, logits: g.softcap(outputs.logits, c.logitSoftcap, "logits_capped") }; // [logits, vocab]
   },
 };
+
+/** The experts, whose router reads the residual by a norm of its own: [tokens, embed] -> [tokens, embed]. */
+function mixture(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  c: Gemma4Config,
+): Value {
+  const norm = rmsNorms(g, w, c, layer);
+  const { used } = c.experts!;
+  const routing = { used, gating: "softmax", normalise: true, scale: 1 } as const;
+  const scales = w.get(`blk.${layer}.ffn_gate_inp.scale`); // [embed]
+  const normed = g.rmsNorm(x, scales, c.normEps, "ffn_router_norm"); // [tokens, embed]
+  const routed = g.scale(normed, 1 / Math.sqrt(c.embed), "ffn_router_scaled"); // [tokens, embed]
+  const shape = { layer, routing, routed, activation: "gelu" } as const;
+  return norm(moe(g, w, norm(x, "pre_ffw_norm_2"), shape), "post_ffw_norm_2"); // [tokens, embed]
+}
+
+/** The weights that mixture() reads, and the norm of the dense network beside it. */
+function sparseWeights({ embed, experts }: Gemma4Config, layer: number): WeightSpec[] {
+  const norms = ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"];
+  return [
+    ...moeWeights(embed, { ...experts!, shared: 0 }, layer),
+    { name: `blk.${layer}.ffn_gate_inp.scale`, shape: [embed] },
+    ...normWeights(layer, embed, norms),
+  ];
+}
 
 const SHARED_KEY = "attention.shared_kv_layers";
 const PER_LAYER_KEY = "embedding_length_per_layer_input";
@@ -142,8 +184,9 @@ function headsOf(c: Gemma4Config, layer: number) {
 }
 
 /** Keys and values are the same where the file has no matrix for values; layers that share a cache need neither. */
-function isOptional(c: Gemma4Config, layer: number, name: string): boolean {
-  return name.includes("attn_v.") || (layer >= c.sharedFrom && name.includes("attn_k"));
+function presenceOf(c: Gemma4Config, layer: number, name: string): Partial<WeightSpec> {
+  const isShared = layer >= c.sharedFrom && /\.attn_[kv]/.test(name);
+  return isShared || name.includes("attn_v.") ? { optional: true, unread: isShared } : {};
 }
 
 /** The size of a head of keys, which must be that of values. */

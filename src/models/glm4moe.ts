@@ -3,11 +3,11 @@
 
 import type { Arch } from "./arch.ts";
 import { readerOf } from "./config.ts";
-import { attention, attentionWeights } from "./parts/attention.ts";
+import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { moeOrSwiglu, moeOrSwigluWeights, nextWeights } from "./parts/moe.ts";
-import { normWeights, rmsNorms } from "./parts/norms.ts";
+import { moeOrSwiglu, moeOrSwigluWeights } from "./parts/moe.ts";
+import { rmsNorms } from "./parts/norms.ts";
 import { textSections } from "./rope.ts";
 import { countedShared, readSparse, type SparseConfig } from "./sparse-config.ts";
 
@@ -21,19 +21,13 @@ export const glm4moe: Arch<SparseConfig> = {
     return { ...c, rope, experts: countedShared(header, c.experts) };
   },
 
-  weights(c) {
-    const norms = ["attn_norm", "post_attention_norm"];
-    const feedForward = (layer: number) => moeOrSwigluWeights(c, layer, { choiceBias: "required" });
-    const headNorms = { headNorms: true, headNormPresence: "optional" } as const;
-    return [
-      ...decoderWeights(c, { norms, ...headNorms, feedForward }),
-      ...nextWeights(c, (layer) => [
-        ...normWeights(layer, c.embed, norms),
-        ...attentionWeights(c, layer, { qkvBias: "optional", ...headNorms }),
-        ...feedForward(layer),
-      ]),
-    ];
-  },
+  weights: (c) =>
+    decoderWeights(c, {
+      norms: ["attn_norm", "post_attention_norm"],
+      headNorms: true,
+      headNormPresence: "optional",
+      feedForward: (layer) => moeOrSwigluWeights(c, layer, { choiceBias: "required" }),
+    }),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]

@@ -1,11 +1,15 @@
-// Granite with windows: as Granite, with sinks in every layer, and windows and positions in some.
+// Granite with windows, also with experts: as Granite, with sinks in every layer, and windows and positions in some. Gate and up of the
+// shared expert are one tensor.
 
-import type { Arch, ModelConfig } from "./arch.ts";
+import type { GraphBuilder } from "../graph/builder.ts";
+import type { Value } from "../graph/graph.ts";
+import type { Arch, ModelConfig, WeightLookup, WeightSpec } from "./arch.ts";
 import { LIMITS, readConfig, readerOf } from "./config.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { swiglu } from "./parts/feed-forward.ts";
+import { fusedGatedWeights, fusedSwiglu, gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { moe, moeWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 
 interface GraniteSwaConfig extends ModelConfig {
@@ -19,14 +23,18 @@ interface GraniteSwaConfig extends ModelConfig {
   residualScale: number;
   /** What logits are divided by. */
   logitScale: number;
+  /** Factor on the weights of experts. */
+  routingScale: number;
 }
+
+const SCALE_KEY = "expert_weights_scale";
 
 export const graniteSwa: Arch<GraniteSwaConfig> = {
   names: ["granite_swa"],
-  about: "Granite with windows",
+  about: "Granite with windows, also with experts",
 
   config(header) {
-    const c = readConfig(header, "interleaved", { window: "own" });
+    const c = readConfig(header, "interleaved", { window: "own", experts: "optional" });
     const read = readerOf(header);
     return {
       ...c,
@@ -36,11 +44,18 @@ export const graniteSwa: Arch<GraniteSwaConfig> = {
       embedScale: read.positiveOr("embedding_scale", 1),
       residualScale: read.positiveOr("residual_scale", 1),
       logitScale: read.positive("logit_scale"),
+      // 0 is 1, as in llama.cpp.
+      routingScale: read.number(SCALE_KEY) ? read.positive(SCALE_KEY) : 1,
     };
   },
 
   weights: (c) => [
-    ...decoderWeights(c),
+    ...decoderWeights(c, {
+      feedForward: (layer) =>
+        c.experts
+          ? sparseWeights(c, layer)
+          : gatedWeights(c.embed, c.feedForward, layer, "optional"),
+    }),
     ...Array.from({ length: c.layers }, (_, i) => normWeights(i, c.heads, ["attn_sinks"])).flat(),
   ],
 
@@ -55,10 +70,34 @@ export const graniteSwa: Arch<GraniteSwaConfig> = {
       const options = { ...c, layer, rope, window: c.windows[layer], sinks };
       const a = attention(g, w, norm(x, "attn_norm"), options); // [tokens, embed]
       x = g.add(x, g.scale(a, c.residualScale, "attn_scaled"), "attn_residual"); // [tokens, embed]
-      const f = swiglu(g, w, norm(x, "ffn_norm"), layer); // [tokens, embed]
-      x = g.add(x, g.scale(f, c.residualScale, "ffn_scaled"), "ffn_residual"); // [tokens, embed]
+      const f = norm(x, "ffn_norm"); // [tokens, embed]
+      const out = c.experts ? mixture(g, w, f, layer, c) : swiglu(g, w, f, layer); // [tokens, embed]
+      x = g.add(x, g.scale(out, c.residualScale, "ffn_scaled"), "ffn_residual"); // [tokens, embed]
     }
     const outputs = decoderOutputs(g, c, w, x);
     return { ...outputs, logits: g.scale(outputs.logits, 1 / c.logitScale, "logits_scaled") }; // [logits, vocab]
   },
 };
+
+/** The experts and the shared one: [tokens, embed] -> [tokens, embed]. */
+function mixture(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  { experts, routingScale }: GraniteSwaConfig,
+): Value {
+  const { used, shared } = experts!;
+  const routing = { used, gating: "softmax", normalise: true, scale: routingScale } as const;
+  const out = moe(g, w, x, { layer, routing }); // [tokens, embed]
+  if (shared === 0) return out;
+  return g.add(out, fusedSwiglu(g, w, x, layer, shared, "_shexp"), "ffn_moe_shared"); // [tokens, embed]
+}
+
+function sparseWeights({ embed, experts }: GraniteSwaConfig, layer: number): WeightSpec[] {
+  const { shared } = experts!;
+  return [
+    ...moeWeights(embed, { ...experts!, shared: 0 }, layer),
+    ...(shared > 0 ? fusedGatedWeights(embed, shared, layer, "_shexp") : []),
+  ];
+}

@@ -49,6 +49,7 @@ export const kimiLinear: Arch<KimiConfig> = {
     const taps = read.integer("ssm.conv_kernel", 64);
     if (taps < 2) read.fail("ssm.conv_kernel", taps, "at least 2");
     const scale = "expert_weights_scale";
+    const attending = kv.findIndex((count) => count > 0);
     return {
       ...common,
       feedForward,
@@ -67,7 +68,7 @@ export const kimiLinear: Arch<KimiConfig> = {
         vHeadDim: read.integer("attention.value_length_mla", LIMITS.size),
         kvRank: read.integer("attention.kv_lora_rank", LIMITS.size),
         qRank: 0,
-        absorbed: true,
+        absorbed: !header.tensors.has(`blk.${attending}.attn_kv_b.weight`),
         rope: undefined,
         scale: 1 / Math.sqrt(keyDim),
         normEps: common.normEps,

@@ -12,7 +12,10 @@ export const llamaEmbed: Arch<EncoderConfig> = {
   names: ["llama-embed"],
   about: "Llama-Embed-Nemotron",
   config: (header) => readEncoderConfig(header, "interleaved"),
-  weights: (c) => decoderWeights(c),
+  weights: (c) =>
+    decoderWeights(c).map((spec) =>
+      spec.name === "output.weight" ? { ...spec, unread: true } : spec,
+    ),
 
   forward(g, c, w) {
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]

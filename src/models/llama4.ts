@@ -1,22 +1,24 @@
 // Llama 4 (text): three of four layers attend within chunks of the text, with positions and norms of q and k after them; the others
 // attend to all, without positions, and their queries grow with the length of the text. The router's weight is applied to
-// what an expert reads.
-//
-// The context ends with the first chunk, up to which attention within chunks is the same as attention to all.
+// what an expert reads. MobileLLM has neither chunks nor experts.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value } from "../graph/graph.ts";
-import type { Arch, WeightLookup } from "./arch.ts";
-import { LIMITS, readerOf } from "./config.ts";
+import type { Arch, ModelConfig, WeightLookup } from "./arch.ts";
+import { LIMITS, readConfig, readerOf } from "./config.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { swiglu } from "./parts/feed-forward.ts";
-import { moeOrSwigluWeights, sharedExpert } from "./parts/moe.ts";
+import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { moeWeights, sharedExpert } from "./parts/moe.ts";
 import { ones, rmsNorms } from "./parts/norms.ts";
-import { readSparse, type SparseConfig } from "./sparse-config.ts";
+import { withSparse } from "./sparse-config.ts";
 
-interface Llama4Config extends SparseConfig {
+interface Llama4Config extends ModelConfig {
+  /** Of each layer: whether it has experts. */
+  sparse: boolean[];
+  /** Tokens of a chunk; undefined: there are none. */
+  chunk: number | undefined;
   /** The layers that have positions. */
   hasRope: boolean[];
   /** Layers with positions have norms of q and k, which have no weights. */
@@ -26,6 +28,9 @@ interface Llama4Config extends SparseConfig {
 /** Tokens of a chunk, whatever the file says, as in llama.cpp. */
 const CHUNK = 8192;
 
+/** What moe() reads and weighedMoe() does not. */
+const unusual = /ffn_gate_up_exps|ffn_down_exps\.scale/;
+
 const temperature = { scale: 0.1, span: CHUNK, offset: 1 };
 
 /** Maverick has so many experts, and no norms of q and k. */
@@ -33,36 +38,51 @@ const EXPERTS_WITHOUT_NORMS = 128;
 
 export const llama4: Arch<Llama4Config> = {
   names: ["llama4"],
-  about: "Llama 4 (text)",
+  about: "Llama 4 (text), MobileLLM",
 
   config(header) {
     const read = readerOf(header);
-    const c = readSparse(header, "interleaved", {}, { window: "own" });
+    const c = readConfig(header, "interleaved", { window: "own", experts: "optional" });
     const window = "attention.sliding_window";
-    if (read.number(window) !== undefined && read.count(window, LIMITS.context) === 0) {
-      read.fail(window, 0, "nothing, or a number above 0: Llama 4 without chunks is not supported");
-    }
-    read.integer("interleave_moe_layer_step", LIMITS.layers);
-    return {
-      ...c,
-      trainedContext: Math.min(c.trainedContext, CHUNK),
-      experts: { ...c.experts, shared: c.experts.feedForward },
-      hasRope: Array.from({ length: c.layers }, (_, i) => (i + 1) % 4 !== 0),
-      hasHeadNorms: c.experts.count !== EXPERTS_WITHOUT_NORMS,
+    const hasChunks = read.number(window) === undefined || read.count(window, LIMITS.context) > 0;
+    // llama.cpp's rule: without chunks, all layers but the last have positions.
+    const period = hasChunks ? 4 : c.layers;
+    const own = {
+      chunk: hasChunks ? CHUNK : undefined,
+      hasRope: Array.from({ length: c.layers }, (_, i) => (i + 1) % period !== 0),
+      hasHeadNorms: c.experts?.count !== EXPERTS_WITHOUT_NORMS,
     };
+    if (!c.experts) return { ...c, ...own, sparse: new Array<boolean>(c.layers).fill(false) };
+    read.integer("interleave_moe_layer_step", LIMITS.layers);
+    const { sparse, experts } = withSparse(header, c);
+    return { ...c, ...own, sparse, experts: { ...experts, shared: experts.feedForward } };
   },
 
-  weights: (c) => decoderWeights(c, { feedForward: (layer) => moeOrSwigluWeights(c, layer) }),
+  weights: (c) =>
+    decoderWeights(c, {
+      feedForward: (layer) =>
+        c.sparse[layer]
+          ? moeWeights(c.embed, c.experts!, layer).filter(({ name }) => !unusual.test(name))
+          : gatedWeights(c.embed, c.feedForward, layer, "optional"),
+    }),
 
   forward(g, c, w) {
+    const { chunk } = c;
+    const cols = c.kvHeads * c.headDim;
+    const cache = { kind: "kv", kCols: cols, vCols: cols } as const;
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
       const norm = rmsNorms(g, w, c, layer);
       const a = norm(x, "attn_norm"); // [tokens, embed]
+      const chunks = chunk && c.hasRope[layer] ? { window: chunk, chunked: true } : {};
+      const state = g.state({ ...cache, layer, ...chunks });
       const attended = c.hasRope[layer]
-        ? attention(g, headNorms(g, w, c), a, { ...c, layer, normsAfterRope: true })
-        : attention(g, w, a, { ...c, layer, rope: undefined, temperature }); // [tokens, embed]
+        ? attention(g, headNorms(g, w, c), a, { ...c, layer, state, normsAfterRope: true })
+        : attention(g, w, a, {
+            ...{ ...c, layer, state, rope: undefined },
+            temperature: chunk ? temperature : undefined,
+          }); // [tokens, embed]
       x = g.add(x, attended, "attn_residual"); // [tokens, embed]
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       const out = c.sparse[layer] ? weighedMoe(g, w, f, layer, c) : swiglu(g, w, f, layer); // [tokens, embed]
@@ -85,8 +105,9 @@ function weighedMoe(
   w: WeightLookup,
   x: Value,
   layer: number,
-  { experts: { used } }: Llama4Config,
+  { experts }: Llama4Config,
 ): Value {
+  const { used } = experts!;
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
   const logits = g.matmul(x, weight("ffn_gate_inp"), "ffn_gate_inp"); // [tokens, experts]
   const routing = { used, gating: "none", normalise: false, scale: 1 } as const;

@@ -3,52 +3,33 @@
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Arch, ModelConfig, WeightLookup } from "./arch.ts";
-import { LIMITS, readConfig, readerOf } from "./config.ts";
+import { readConfig } from "./config.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
 import { moe, moeWeights } from "./parts/moe.ts";
 import { type Norm, rmsNorms } from "./parts/norms.ts";
 
-interface PhiMoeConfig extends ModelConfig {
-  /** Tokens up to which the factors for short contexts are used. */
-  originalContext: number;
-}
-
-export const phimoe: Arch<PhiMoeConfig> = {
+export const phimoe: Arch = {
   names: ["phimoe"],
   about: "Phi 3.5 with experts",
+  config: (header) => readConfig(header, "half", { experts: "required", window: "none" }),
 
-  config(header) {
-    const c = readConfig(header, "half", { experts: "required", window: "none" });
-    const original = "rope.scaling.original_context_length";
-    const originalContext = readerOf(header).integerOr(original, c.trainedContext, LIMITS.context);
-    return { ...c, originalContext };
-  },
-
-  weights: (c) => [
-    ...["rope_factors_long", "rope_factors_short"].map((name) => ({
-      name: `${name}.weight`,
-      shape: [c.rope.dims / 2],
-      optional: true,
-    })),
-    ...decoderWeights(c, {
+  weights: (c) =>
+    decoderWeights(c, {
       normBias: "required",
       logitsBias: "required",
       feedForward: (layer) => moeWeights(c.embed, c.experts!, layer),
     }),
-  ],
 
   forward(g, c, w) {
     const { used } = c.experts!;
     const routing = { used, gating: "softmax", normalise: true, scale: 1 } as const;
-    const isLong = (c.context ?? c.trainedContext) > c.originalContext;
-    const ropeFactors = w.maybe(`rope_factors_${isLong ? "long" : "short"}.weight`); // [dims / 2]
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
       const norm = biasedNorms(g, w, c, layer);
-      const a = attention(g, w, norm(x, "attn_norm"), { ...c, layer, ropeFactors }); // [tokens, embed]
+      const a = attention(g, w, norm(x, "attn_norm"), { ...c, layer }); // [tokens, embed]
       x = g.add(x, a, "attn_residual"); // [tokens, embed]
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       x = g.add(x, moe(g, w, f, { layer, routing }), "ffn_residual"); // [tokens, embed]
@@ -61,7 +42,7 @@ export const phimoe: Arch<PhiMoeConfig> = {
 function biasedNorms(
   g: GraphBuilder,
   w: WeightLookup,
-  c: PhiMoeConfig,
+  c: ModelConfig,
   layer: number | undefined,
 ): Norm {
   const plain = rmsNorms(g, w, c, layer);

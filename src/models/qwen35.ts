@@ -18,8 +18,6 @@ import { interleavedSections } from "./rope.ts";
 interface Qwen35Config extends ModelConfig {
   ssm: SsmConfig;
   isRecurrent: readonly boolean[];
-  /** Layers at the end of the file that predict further tokens; they are not computed. */
-  nextLayers: number;
   /** Factor on the scores; undefined: the usual one. */
   scale: number | undefined;
   /** As Qwen3-Next stores them. */
@@ -41,7 +39,6 @@ export const qwen35: Arch<Qwen35Config> = {
         : attentionWeights(c, layer)),
       ...feedForwardWeights(c, layer),
     ]),
-    ...Array.from({ length: c.nextLayers }, (_, i) => nextWeights(c, c.layers + i)).flat(),
   ],
 
   forward(g, c, w) {
@@ -71,8 +68,6 @@ function readQwen35(header: ModelHeader): Qwen35Config {
   const c = readConfig(header, "half", {
     ...(read.architecture !== "qwen35" && { experts: "required" }),
   });
-  const nextKey = "nextn_predict_layers";
-  const nextLayers = read.number(nextKey) ? read.integer(nextKey, c.layers - 1) : 0;
   const ssm = readHeadSsm(read);
   if (ssm.inner / ssm.heads !== ssm.states) {
     read.fail(
@@ -85,8 +80,6 @@ function readQwen35(header: ModelHeader): Qwen35Config {
   const flags = "attention.recurrent_layers";
   return {
     ...c,
-    layers: c.layers - nextLayers,
-    nextLayers,
     rope: interleavedSections(read, c.rope),
     ssm,
     isRecurrent: read.metadata.has(`${read.architecture}.${flags}`)
@@ -137,25 +130,4 @@ function feedForwardWeights(c: Qwen35Config, layer: number): WeightSpec[] {
   return c.experts
     ? moeWeights(c.embed, c.experts, layer, { sharedGate: true })
     : gatedWeights(c.embed, c.feedForward, layer);
-}
-
-/** A layer that predicts further tokens: known, so that it is not reported, and not read. */
-function nextWeights(c: Qwen35Config, layer: number): WeightSpec[] {
-  const { embed, vocabSize } = c;
-  const named = (name: string, ...shape: number[]) => ({
-    name: `blk.${layer}.nextn.${name}.weight`,
-    shape,
-  });
-  const all = [
-    ...normWeights(layer, embed, ["attn_norm", "post_attention_norm"]),
-    ...attentionWeights(c, layer),
-    ...feedForwardWeights(c, layer),
-    named("eh_proj", embed, 2 * embed),
-    named("enorm", embed),
-    named("hnorm", embed),
-    named("embed_tokens", vocabSize, embed),
-    named("shared_head_head", vocabSize, embed),
-    named("shared_head_norm", embed),
-  ];
-  return all.map((spec) => ({ ...spec, optional: true }));
 }

@@ -1,17 +1,24 @@
-// Qwen 3 with experts: as Qwen 3, with a mixture of experts whose weights add up to 1.
+// Qwen 3 with experts, and the text side of its VL models: as Qwen 3, with a mixture of experts whose weights add up to 1.
 
 import type { Arch } from "./arch.ts";
-import { readConfig } from "./config.ts";
+import { readConfig, readerOf } from "./config.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
 import { moe, moeWeights } from "./parts/moe.ts";
 import { rmsNorms } from "./parts/norms.ts";
+import { interleavedSections } from "./rope.ts";
 
 export const qwen3moe: Arch = {
-  names: ["qwen3moe"],
-  about: "Qwen 3 with experts",
-  config: (header) => readConfig(header, "half", { experts: "required" }),
+  names: ["qwen3moe", "qwen3vlmoe"],
+  about: "Qwen 3 with experts, Qwen 3 VL with experts (text)",
+
+  config(header) {
+    const c = readConfig(header, "half", { experts: "required" });
+    const read = readerOf(header);
+    const hasSections = read.architecture === "qwen3vlmoe";
+    return hasSections ? { ...c, rope: interleavedSections(read, c.rope, "required") } : c;
+  },
 
   weights: (c) =>
     decoderWeights(c, {

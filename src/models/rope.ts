@@ -8,6 +8,9 @@ import { show } from "../base/show.ts";
 import type { Rope, RopeLayout } from "../graph/graph.ts";
 import type { ConfigReader } from "./config-reader.ts";
 
+/** Whether files must have a key. */
+type Presence = "required" | "optional";
+
 interface Scaling {
   frequencies: Float64Array;
   magnitude: number;
@@ -24,14 +27,17 @@ const methods: Readonly<Record<string, ScalingMethod>> = byName({
   yarn: scaleYarn,
 });
 
-/** `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. */
+/**
+ * `freqBase`: what the pairs' frequencies are powers of, where the key rope.freq_base is not the whole of it. `dims`: the rotated
+ * values, where they are not those of the key.
+ */
 export function ropeFromMetadata(
   read: ConfigReader,
   headDim: number,
   defaultLayout: RopeLayout,
   freqBase: number = baseOf(read, "rope.freq_base", 10000),
+  dims: number = read.integerOr("rope.dimension_count", headDim, headDim),
 ): Rope {
-  const dims = read.integerOr("rope.dimension_count", headDim, headDim);
   if (dims % 2 !== 0) read.fail("rope.dimension_count", dims, "an even number");
   const base = baseFrequencies(dims, freqBase);
   // A factor without a type means linear, and no factor means 1: llama.cpp reads its older files in this way.
@@ -73,8 +79,12 @@ export function ropeOfBase(dims: number, freqBase: number, layout: RopeLayout): 
  * Positions in several dimensions (M-RoPE), for text: rope.dimension_sections has the pairs of time, height, width and one more
  * dimension, over and over. A text's positions are the same in the first three and 0 in the last, whose pairs do not turn.
  */
-export function textSections(read: ConfigReader, rope: Rope): Rope {
-  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
+export function textSections(
+  read: ConfigReader,
+  rope: Rope,
+  presence: Presence = "optional",
+): Rope {
+  const sections = readSections(read, rope, presence);
   if (!sections) return rope;
   const pairs = sections.reduce((sum, count) => sum + count, 0);
   if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
@@ -87,8 +97,12 @@ export function textSections(read: ConfigReader, rope: Rope): Rope {
  * The same where pairs of time, height and width take turns (Qwen 3.5): pair 3i is of time, 3i + 1 of height, 3i + 2 of width,
  * while the dimension has pairs left. Those of none do not turn.
  */
-export function interleavedSections(read: ConfigReader, rope: Rope): Rope {
-  const sections = read.integers("rope.dimension_sections", 4, rope.dims);
+export function interleavedSections(
+  read: ConfigReader,
+  rope: Rope,
+  presence: Presence = "optional",
+): Rope {
+  const sections = readSections(read, rope, presence);
   if (!sections) return rope;
   const pairs = sections.reduce((sum, count) => sum + count, 0);
   if (pairs === 0) read.fail("rope.dimension_sections", "0,0,0,0", "the pairs of each dimension");
@@ -97,6 +111,14 @@ export function interleavedSections(read: ConfigReader, rope: Rope): Rope {
     return place < 3 * sections[place % 3]! ? f : 0;
   });
   return { ...rope, frequencies };
+}
+
+/** undefined: the file has none. */
+function readSections(read: ConfigReader, rope: Rope, presence: Presence): number[] | undefined {
+  const key = "rope.dimension_sections";
+  const sections = read.integers(key, 4, rope.dims);
+  if (!sections && presence === "required") read.fail(key, undefined, "4 integers");
+  return sections;
 }
 
 /** Each pair turns slower than the one before by the same factor, multiplied up in float32 as in ggml. */

@@ -1,15 +1,16 @@
-// RWKV 6: linear attention whose state forgets at a rate that depends on the token.
+// RWKV 6, and QRWKV 6 (made from Qwen 2): linear attention whose state forgets at a rate that depends on the token.
 
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Value, Weight } from "../graph/graph.ts";
 import { rowsOf } from "../graph/weight-source.ts";
 import type { Arch, WeightLookup, WeightSpec } from "./arch.ts";
-import { LIMITS } from "./config.ts";
+import { LIMITS, readerOf } from "./config.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
 import { linear, linearWeights } from "./parts/linear.ts";
 import { flat } from "./parts/mamba.ts";
-import { layerNorms } from "./parts/norms.ts";
+import { repeated } from "./parts/repeat.ts";
 import {
   headNorm,
   mixed,
@@ -17,6 +18,7 @@ import {
   readRwkv,
   rwkvEnds,
   rwkvLayer,
+  rwkvNorms,
   shifted,
 } from "./parts/rwkv.ts";
 
@@ -28,23 +30,33 @@ interface Rwkv6Config extends RwkvConfig {
   halveEvery: number;
   /** The shares of the token before are one tensor. */
   fusedLerps: boolean;
+  /** Neighbouring heads share those of keys and values. */
+  sharing: number;
 }
 
 /** What the token before is mixed into, in the order of the tensors. */
 const parts = ["w", "k", "v", "r", "g"] as const;
 
 export const rwkv6: Arch<Rwkv6Config> = {
-  names: ["rwkv6"],
-  about: "RWKV 6",
+  names: ["rwkv6", "rwkv6qwen2"],
+  about: "RWKV 6, QRWKV 6",
 
   config(header) {
-    const { read, ...c } = readRwkv(header);
+    const isQwen = readerOf(header).architecture === "rwkv6qwen2";
+    const { read, ...c } = readRwkv(header, isQwen);
     const halve = "rescale_every_n_layers";
+    const heads = c.embed / c.headSize;
+    const kvHeads = isQwen ? read.count("attention.head_count_kv", heads) || heads : heads;
+    if (heads % kvHeads !== 0) {
+      read.fail("attention.head_count_kv", kvHeads, `0 or a divisor of the ${heads} heads`);
+    }
     return {
+      sharing: heads / kvHeads,
       ...c,
       mixRank: read.integer("time_mix_extra_dim", LIMITS.size),
       decayRank: read.integer("time_decay_extra_dim", LIMITS.size),
-      halveEvery: read.number(halve) ? read.integer(halve, LIMITS.layers) : 0,
+      // llama.cpp reads the key in both, and computes it in the first.
+      halveEvery: read.number(halve) && !isQwen ? read.integer(halve, LIMITS.layers) : 0,
       fusedLerps: header.tensors.has("blk.0.time_mix_lerp_fused.weight"),
     };
   },
@@ -56,18 +68,21 @@ export const rwkv6: Arch<Rwkv6Config> = {
 
   forward(g, c, w) {
     const embedded = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
-    let x = layerNorms(g, w, c, undefined)(embedded, "token_embd_norm"); // [tokens, embed]
+    const endNorm = rwkvNorms(g, w, c, undefined);
+    let x = c.isQwen ? embedded : endNorm(embedded, "token_embd_norm"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
-      const norm = layerNorms(g, w, c, layer);
+      const norm = rwkvNorms(g, w, c, layer);
       const t = timeMix(g, w, norm(x, "attn_norm"), c, layer); // [tokens, embed]
       x = g.add(x, t, "attn_residual"); // [tokens, embed]
-      const f = channelMix(g, w, norm(x, "attn_norm_2"), layer); // [tokens, embed]
+      const f = c.isQwen
+        ? swiglu(g, w, norm(x, "ffn_norm"), layer)
+        : channelMix(g, w, norm(x, "attn_norm_2"), layer); // [tokens, embed]
       x = g.add(x, f, "ffn_residual"); // [tokens, embed]
       const isHalved = c.halveEvery > 0 && (layer + 1) % c.halveEvery === 0;
       if (isHalved) x = g.scale(x, 0.5, "halved"); // [tokens, embed]
     }
-    return decoderOutputs(g, c, w, x, layerNorms(g, w, c, undefined));
+    return decoderOutputs(g, c, w, x, endNorm);
   },
 };
 
@@ -106,6 +121,22 @@ function timeMix(g: GraphBuilder, w: WeightLookup, x: Value, c: Rwkv6Config, lay
   const r = linear(g, w, part(3), layer, "time_mix_receptance"); // [tokens, embed]
   const gate = linear(g, w, part(4), layer, "time_mix_gate"); // [tokens, embed]
   const state = g.state({ kind: "recurrent", layer, floats: embed * headSize });
+  if (c.isQwen) {
+    const kvHeads = embed / headSize / c.sharing;
+    const shared = (value: Value, name: string) =>
+      repeated(g, value, c.sharing, `time_mix_${name}_shared`, kvHeads);
+    // A key counts as much as the state forgets: k * (1 - w).
+    const keys = shared(k, "k"); // [tokens, embed]
+    const kept = g.scale(g.mul(keys, decay, "time_mix_kw"), -1, "time_mix_kw_minus"); // [tokens, embed]
+    const key = g.add(keys, kept, "time_mix_kx"); // [tokens, embed]
+    const scaled = g.scale(r, headSize ** -0.5, "time_mix_r_scaled"); // [tokens, embed]
+    // RWKV 7's rule, with nothing removed.
+    const removal = { a: key, b: g.scale(key, 0, "time_mix_none") };
+    const gla = { r: scaled, w: decay, k: key, v: shared(v, "v"), ...removal, bonus: undefined };
+    const y = g.wkv({ ...gla, heads: embed / headSize, state }, "time_mix_wkv"); // [tokens, embed]
+    const gated = g.gate(gate, y, "sigmoid", "time_mix_gated"); // [tokens, embed]
+    return linear(g, w, gated, layer, "time_mix_output"); // [tokens, embed]
+  }
   const bonus = flat(weight("first")); // [embed]
   const operands = { r, w: decay, k, v, a: undefined, b: undefined, bonus, state };
   const y = g.wkv({ ...operands, heads: embed / headSize }, "time_mix_wkv"); // [tokens, embed]
@@ -138,7 +169,7 @@ function channelMix(g: GraphBuilder, w: WeightLookup, x: Value, layer: number): 
 }
 
 function ownWeights(c: Rwkv6Config, layer: number): WeightSpec[] {
-  const { embed, headSize, mixRank, decayRank, fusedLerps } = c;
+  const { embed, headSize, mixRank, decayRank, fusedLerps, isQwen, sharing } = c;
   const named = (name: string, ...shape: number[]) => ({
     name: `blk.${layer}.${name}.weight`,
     shape,
@@ -146,17 +177,28 @@ function ownWeights(c: Rwkv6Config, layer: number): WeightSpec[] {
   const lerps = fusedLerps
     ? [named("time_mix_lerp_fused", parts.length, embed)]
     : parts.map((part) => named(`time_mix_lerp_${part}`, embed));
+  const kvCols = embed / sharing;
+  const biased = [
+    ...linearWeights(layer, "time_mix_key", [kvCols, embed], "optional"),
+    ...linearWeights(layer, "time_mix_value", [kvCols, embed], "optional"),
+    ...linearWeights(layer, "time_mix_receptance", [embed, embed], "optional"),
+  ];
   return [
+    ...(isQwen ? biased : []),
     named("time_mix_lerp_x", embed),
     ...lerps,
     ...linearWeights(layer, "time_mix_w1", [parts.length * mixRank, embed]),
     named("time_mix_w2", parts.length, embed, mixRank),
-    named("time_mix_first", embed / headSize, headSize),
     named("time_mix_decay", embed),
     ...linearWeights(layer, "time_mix_decay_w1", [decayRank, embed]),
     ...linearWeights(layer, "time_mix_decay_w2", [embed, decayRank]),
     ...linearWeights(layer, "time_mix_gate", [embed, embed]),
-    named("channel_mix_lerp_r", embed),
-    ...linearWeights(layer, "channel_mix_receptance", [embed, embed]),
+    ...(isQwen
+      ? []
+      : [
+          named("time_mix_first", embed / headSize, headSize),
+          named("channel_mix_lerp_r", embed),
+          ...linearWeights(layer, "channel_mix_receptance", [embed, embed]),
+        ]),
   ];
 }

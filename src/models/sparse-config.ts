@@ -11,8 +11,6 @@ export interface SparseConfig extends ModelConfig {
   routing: Routing;
   /** Of each layer: whether it has experts. The others have a dense network. */
   sparse: boolean[];
-  /** Layers after the last that the file has for predicting further tokens; they are not computed. */
-  nextLayers: number;
 }
 
 /** What a family does where the file says nothing. */
@@ -44,15 +42,11 @@ export function withSparse<C extends ModelConfig>(
 ): C & SparseConfig {
   const read = readerOf(header);
   const experts = c.experts!;
-  const nextLayers = read.count("nextn_predict_layers", c.layers - 1);
-  const layers = c.layers - nextLayers;
   return {
     ...c,
-    layers,
-    nextLayers,
     experts,
     routing: readRouting(read, experts, defaults),
-    sparse: sparseLayers(read, layers),
+    sparse: sparseLayers(read, c.layers),
   };
 }
 
@@ -109,6 +103,11 @@ function sparseLayers(read: ConfigReader, layers: number): boolean[] {
   const dense = read.count("leading_dense_block_count", layers);
   const step = read.integerOr("interleave_moe_layer_step", 1, LIMITS.layers);
   return Array.from({ length: layers }, (_, i) => i >= dense && (i + 1) % step === 0);
+}
+
+/** The layers whose router is in the file. */
+export function sparseByRouter({ tensors }: ModelHeader, layers: number): boolean[] {
+  return Array.from({ length: layers }, (_, i) => tensors.has(`blk.${i}.ffn_gate_inp.weight`));
 }
 
 /** The size of shared experts that the file gives as a number of experts. */

@@ -3,16 +3,20 @@
 import { ModelError } from "../base/errors.ts";
 import { nearest } from "../base/nearest.ts";
 import { show } from "../base/show.ts";
+import { afmoe } from "./afmoe.ts";
 import { apertus } from "./apertus.ts";
 import { arcee } from "./arcee.ts";
 import type { Arch } from "./arch.ts";
+import { arctic } from "./arctic.ts";
 import { baichuan } from "./baichuan.ts";
 import { bailingmoe2 } from "./bailingmoe2.ts";
 import { bert } from "./bert.ts";
 import { bitnet } from "./bitnet.ts";
 import { bloom } from "./bloom.ts";
 import { chatglm } from "./chatglm.ts";
+import { cogvlm } from "./cogvlm.ts";
 import { cohere2 } from "./cohere2.ts";
+import { cohere2moe } from "./cohere2moe.ts";
 import { commandR } from "./command-r.ts";
 import { dbrx } from "./dbrx.ts";
 import { deci } from "./deci.ts";
@@ -23,6 +27,7 @@ import { dots1 } from "./dots1.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { eurobert } from "./eurobert.ts";
 import { exaone } from "./exaone.ts";
+import { exaoneMoe } from "./exaone-moe.ts";
 import { exaone4 } from "./exaone4.ts";
 import { falcon } from "./falcon.ts";
 import { falconH1 } from "./falcon-h1.ts";
@@ -43,22 +48,30 @@ import { graniteHybrid } from "./granitehybrid.ts";
 import { grok } from "./grok.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
 import { hunyuanMoe } from "./hunyuan-moe.ts";
+import { hyV3 } from "./hy_v3.ts";
 import { jais } from "./jais.ts";
 import { jamba } from "./jamba.ts";
 import { jinaBertV2 } from "./jina-bert-v2.ts";
 import { jinaBertV3 } from "./jina-bert-v3.ts";
 import { kimiLinear } from "./kimi-linear.ts";
+import { laguna } from "./laguna.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { llamaEmbed } from "./llama-embed.ts";
 import { llama4 } from "./llama4.ts";
+import { maincoder } from "./maincoder.ts";
 import { mamba } from "./mamba.ts";
 import { mamba2 } from "./mamba2.ts";
+import { mellum } from "./mellum.ts";
+import { mimo2 } from "./mimo2.ts";
 import { minicpm } from "./minicpm.ts";
+import { minicpm3 } from "./minicpm3.ts";
 import { minimaxM2 } from "./minimax-m2.ts";
 import { mistral3 } from "./mistral3.ts";
 import { modernBert } from "./modern-bert.ts";
 import { mpt } from "./mpt.ts";
+import { museGlimmer } from "./muse-glimmer.ts";
+import { nanbeige } from "./nanbeige.ts";
 import { nemotron } from "./nemotron.ts";
 import { nemotronH } from "./nemotron_h.ts";
 import { neoBert } from "./neo-bert.ts";
@@ -73,6 +86,8 @@ import { phi2 } from "./phi2.ts";
 import { phi3 } from "./phi3.ts";
 import { phimoe } from "./phimoe.ts";
 import { plamo2 } from "./plamo2.ts";
+import { plamo3 } from "./plamo3.ts";
+import { plm } from "./plm.ts";
 import { qwen } from "./qwen.ts";
 import { qwen2 } from "./qwen2.ts";
 import { qwen2moe } from "./qwen2moe.ts";
@@ -87,17 +102,23 @@ import { smallthinker } from "./smallthinker.ts";
 import { smollm3 } from "./smollm3.ts";
 import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
+import { step35 } from "./step35.ts";
+import { talkie } from "./talkie.ts";
 
 const builtIn: readonly Arch[] = [
+  afmoe,
   apertus,
   arcee,
+  arctic,
   baichuan,
   bailingmoe2,
   bert,
   bitnet,
   bloom,
   chatglm,
+  cogvlm,
   cohere2,
+  cohere2moe,
   commandR,
   dbrx,
   deci,
@@ -109,6 +130,7 @@ const builtIn: readonly Arch[] = [
   eurobert,
   exaone,
   exaone4,
+  exaoneMoe,
   falcon,
   falconH1,
   gemma,
@@ -128,22 +150,30 @@ const builtIn: readonly Arch[] = [
   grok,
   hunyuanDense,
   hunyuanMoe,
+  hyV3,
   jais,
   jamba,
   jinaBertV2,
   jinaBertV3,
   kimiLinear,
+  laguna,
   lfm2,
   llama,
   llama4,
   llamaEmbed,
+  maincoder,
   mamba,
   mamba2,
+  mellum,
+  mimo2,
   minicpm,
+  minicpm3,
   minimaxM2,
   mistral3,
   modernBert,
   mpt,
+  museGlimmer,
+  nanbeige,
   nemotron,
   nemotronH,
   neoBert,
@@ -158,6 +188,8 @@ const builtIn: readonly Arch[] = [
   phi3,
   phimoe,
   plamo2,
+  plamo3,
+  plm,
   qwen,
   qwen2,
   qwen2moe,
@@ -172,6 +204,8 @@ const builtIn: readonly Arch[] = [
   smollm3,
   stablelm,
   starcoder2,
+  step35,
+  talkie,
 ];
 
 const byName = new Map<string, Arch>();

@@ -23,6 +23,8 @@ export interface AttentionCase {
   /** Default: headDim. */
   readonly vHeadDim?: number;
   readonly window?: number;
+  /** Windows begin at multiples of their length. Default: false. */
+  readonly chunked?: boolean;
   /** Default: 1 / sqrt(headDim). */
   readonly scale?: number;
   readonly softcap?: number;
@@ -45,6 +47,8 @@ export const attentionCases: readonly AttentionCase[] = [
   { name: "a window of 3", ...shapes.plain, window: 3 },
   { name: "a window of 1", ...shapes.grouped, window: 1 },
   { name: "a window that nobody leaves", ...shapes.plain, window: 1000 },
+  { name: "chunks of 40", ...shapes.grouped, window: 40, chunked: true },
+  { name: "chunks of 7, no shared heads", ...shapes.plain, window: 7, chunked: true },
   { name: "a scale", ...shapes.grouped, scale: 0.3 },
   { name: "a softcap", ...shapes.grouped, scale: 0.5, softcap: 2 },
   { name: "sinks", ...shapes.grouped, sinks: true },
@@ -108,13 +112,14 @@ const tokenAt = (sequence: number, position: number): number =>
 /** Queries, keys and values are rows of tables, so that nothing but attention is computed. */
 function graphOf(one: AttentionCase): Graph {
   const { heads, kvHeads, headDim, vHeadDim = headDim, window, causal = true, softcap } = one;
+  const chunked = one.chunked ?? false;
   const g = new GraphBuilder();
   g.layer(0);
   const rows = (name: string, cols: number) =>
     g.embed({ name, shape: [vocab, cols], dtype: f32 }, name);
   const kCols = kvHeads * headDim;
   const vCols = kvHeads * vHeadDim;
-  const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
+  const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window, chunked }) });
   const q = rows("q", heads * headDim); // [tokens, heads * headDim]
   g.kvWrite(rows("k", kCols), rows("v", vCols), state);
   const sinks = one.sinks ? { name: "sinks", shape: [heads], dtype: f32 } : undefined;
@@ -215,7 +220,12 @@ export function expectedOf(one: AttentionCase, kvType: string): Float64Array[] {
  * As in llama.cpp: a key is masked if it comes later, or if it is `window` or more positions before; where attention is not
  * causal, if it is more than half the window away.
  */
-function isMasked({ window, causal = true }: AttentionCase, key: number, query: number): boolean {
+function isMasked(
+  { window, chunked = false, causal = true }: AttentionCase,
+  key: number,
+  query: number,
+): boolean {
+  if (chunked) return key > query || key < window! * Math.floor(query / window!);
   if (!causal) return window !== undefined && Math.abs(query - key) > Math.floor(window / 2);
   return key > query || (window !== undefined && query - key >= window);
 }

@@ -91,6 +91,7 @@ const attention = (
   sharing: number,
   {
     window,
+    chunked = false,
     softcap,
     causal = true,
     hasSinks = false,
@@ -98,6 +99,7 @@ const attention = (
     isWider = false,
   }: {
     readonly window?: number;
+    readonly chunked?: boolean;
     readonly softcap?: number;
     readonly causal?: boolean;
     readonly hasSinks?: boolean;
@@ -113,7 +115,13 @@ const attention = (
     const vHeadDim = isWider ? 2 * headDim : headDim;
     const kvHeads = heads / sharing;
     const [kCols, vCols] = [kvHeads * headDim, kvHeads * vHeadDim];
-    const state = g.state({ kind: "kv", layer: 0, kCols, vCols, ...(window && { window }) });
+    const state = g.state({
+      kind: "kv",
+      layer: 0,
+      kCols,
+      vCols,
+      ...(window && { window, chunked }),
+    });
     g.kvWrite(input("k", kCols), input("v", vCols), state);
     const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
     const sinks = hasSinks ? weight("sinks", [heads]) : undefined;
@@ -210,13 +218,19 @@ const matmul = (name: string, hasBias: boolean): OpCase =>
 
 const softmax: Routing = { used: 2, gating: "softmax", normalise: false, scale: 1 };
 
-const route = (name: string, routing: Partial<Routing>, hasBias = false): OpCase => ({
+const route = (
+  name: string,
+  routing: Partial<Routing>,
+  hasBias = false,
+  hasScales = false,
+): OpCase => ({
   name,
   columns: [8, 70],
   build: ({ g, cols, name: named, weight, input }) => {
     const logits = g.scale(input("logits", cols), 0.2, named("logits scaled")); // inputs have a few large values
     const bias = hasBias ? weight("bias", [cols]) : undefined;
-    g.route(logits, { ...softmax, ...routing }, named("out"), bias);
+    const scales = hasScales ? weight("scales", [cols]) : undefined;
+    g.route(logits, { ...softmax, ...routing }, named("out"), bias, scales);
   },
 });
 
@@ -310,6 +324,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
       ...route(`all ${cols}`, { gating: "all", used: cols }),
       columns: [cols],
     })),
+    route("with factors of experts", { normalise: true }, false, true),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
     damagedRoute("softmax", [Number.NaN], {}),
     damagedRoute("softmax and infinity", [0, Number.POSITIVE_INFINITY, Number.NaN], {}),
@@ -360,6 +375,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("a KV head for two heads", 2),
     attention("a KV head for all heads", 4),
     attention("a window of 5", 2, { window: 5 }),
+    attention("chunks of 5", 2, { window: 5, chunked: true }),
     attention("a softcap", 2, { softcap: 4 }),
     attention("sinks", 4, { hasSinks: true }),
     attention("slopes", 2, { hasSlopes: true }),

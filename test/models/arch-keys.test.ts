@@ -3,14 +3,8 @@
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { rowsOf, tensorOf, weightReader } from "../../src/graph/weight-source.ts";
-import { buildModel } from "../../src/models/build.ts";
 import { architectures, archNamed } from "../../src/models/table.ts";
-import {
-  type MetadataValue,
-  plainMetadata,
-  tinyMetadata,
-  tinyModel,
-} from "../support/tiny-engine.ts";
+import { type MetadataValue, plainMetadata, tinyMetadata } from "../support/tiny-engine.ts";
 
 const f32 = dtypeByName("f32")!;
 
@@ -38,7 +32,7 @@ test.each<[string, string, MetadataValue, RegExp]>([
   ["phi3", "rope.scaling.original_context_length", 0, /original_context_length: got 0, expected/],
   ["gemma4", "attention.shared_kv_layers", 2, /shared_kv_layers: got 2, expected an integer from/],
   ["gemma4", "attention.value_length", 8, /value_length: got 8, expected 16, as keys/],
-  ["gemma4", "expert_count", 8, /expert_count: got 8, expected 0/],
+  ["gemma4", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
   ["gemma3n", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
   ["llama", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
   ["qwen3moe", "expert_used_count", 5, /expert_used_count: got 5, expected an integer from 1 to 4/],
@@ -64,7 +58,13 @@ test.each<[string, string, MetadataValue, RegExp]>([
   ["glm4moe", "nextn_predict_layers", 2, /predict_layers: got 2, expected an integer from 0 to 1/],
   ["ernie4_5-moe", "interleave_moe_layer_step", 0, /layer_step: got 0, expected an integer from 1/],
   ["gpt-oss", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
-  ["llama4", "attention.sliding_window", 0, /got 0, expected nothing, or a number above 0/],
+  ["llama4", "interleave_moe_layer_step", 0, /interleave_moe_layer_step: got 0, expected/],
+  ["mimo2", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
+  ["nanbeige", "num_loops", 600, /num_loops: got 600, expected an integer from 1 to 512/],
+  ["plm", "rope.dimension_count", 12, /dimension_count: got 12, expected an integer from 1 to 11/],
+  ["qwen3vl", "rope.dimension_sections", [2, 2], /got 2 values, expected 4 integers/],
+  ["rwkv6qwen2", "token_shift_count", 2, /token_shift_count: got 2, expected 1/],
+  ["step35", "rope.dimension_count", 6, /dimension_count: got 6, expected a multiple of 4/],
   ["dbrx", "attention.clamp_kqv", 0, /clamp_kqv: got 0, expected a number above 0/],
   ["grok", "final_logit_softcapping", -1, /softcapping: got -1, expected a number above 0/],
   ["qwen", "feed_forward_length", 0, /feed_forward_length: got 0, expected an integer from 1/],
@@ -81,20 +81,6 @@ test("a parameter of each layer: an array of another length is refused", () => {
   expect(() => archNamed("apertus").config(header)).toThrow(
     "xielu.beta: got 1 values, expected one for each of 2 layers",
   );
-});
-
-describe("positions by the context that a model is loaded with", () => {
-  const model = tinyModel({ architecture: "phi3" });
-  const original = { "phi3.rope.scaling.original_context_length": 64 };
-  const metadata = plainMetadata({ ...tinyMetadata("phi3"), ...original });
-  test.each([
-    [64, "rope_factors_short.weight"],
-    [65, "rope_factors_long.weight"],
-  ])("%d tokens: %s", (context, expected) => {
-    const { graph } = buildModel({ ...model, metadata }, context);
-    const names = graph.weights.map(({ name }) => name);
-    expect(names.filter((name) => name.startsWith("rope_factors"))).toEqual([expected]);
-  });
 });
 
 describe("names", () => {

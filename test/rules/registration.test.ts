@@ -215,6 +215,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
         "glm4",
         "exaone",
         "exaone4",
+        "mellum",
         "falcon",
         "codeshell",
         "olmo",

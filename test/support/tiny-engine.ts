@@ -52,8 +52,11 @@ export function tinyModel(options: TinyOptions = {}): TinyModel {
   const random = new Random(seed);
   const tensors = new Map<string, Weight>();
   const bytes = new Map<string, Uint8Array>();
-  for (const { name, shape } of chosen(arch.weights(config), options.layerWeights)) {
-    if (name === "output.weight" || name === "rope_freqs.weight") continue;
+  const specs = chosen(arch.weights(config), options.layerWeights);
+  const alternatives = new Set(specs.map(({ unless }) => unless));
+  for (const { name, shape, optional } of specs) {
+    if (optional && /^output\.weight$|^rope_f/.test(name)) continue;
+    if (alternatives.has(name)) continue;
     const dtype = dtypeByName(shape.length === 2 ? weightType : "f32")!;
     tensors.set(name, { name, shape, dtype });
     bytes.set(name, randomBytes(random, shape, dtype, /norm|factors|scale/.test(name) ? 1 : 0));
@@ -217,6 +220,56 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   granite: { logit_scale: 2 },
   granitemoe: { logit_scale: 2, ...mixture },
   granite_swa: { logit_scale: 2, "attention.sliding_window": 8 },
+  afmoe: mixture,
+  arctic: mixture,
+  arwkv7: { "wkv.head_size": 8, token_shift_count: 1, ...Object.fromEntries(ranks) },
+  cohere2moe: { ...mixture, "attention.sliding_window": 8 },
+  "muse-glimmer": { "attention.sliding_window": 8, logit_scale: 0.5 },
+  paddleocr: { "rope.dimension_sections": [2, 1, 1, 0] },
+  cogvlm: { "attention.head_count_kv": 4 },
+  "exaone-moe": { ...mixture, "attention.sliding_window": 8 },
+  hy_v3: mixture,
+  laguna: mixture,
+  mellum: mixture,
+  mimo2: { ...mixture, "attention.sliding_window": 8 },
+  minicpm3: {
+    "attention.q_lora_rank": 12,
+    "attention.kv_lora_rank": 16,
+    "attention.key_length": 12,
+    "attention.value_length": 8,
+    "rope.dimension_count": 4,
+  },
+  mistral4: {
+    "attention.q_lora_rank": 12,
+    "attention.kv_lora_rank": 16,
+    "attention.key_length_mla": 12,
+    "attention.value_length_mla": 8,
+    "rope.dimension_count": 4,
+    ...mixture,
+  },
+  nanbeige: { num_loops: 2 },
+  plm: {
+    "attention.kv_lora_rank": 16,
+    "attention.key_length": 12,
+    "attention.value_length": 8,
+    "rope.dimension_count": 4,
+  },
+  qwen2vl: { "rope.dimension_sections": [2, 1, 1, 0] },
+  qwen3vl: { "rope.dimension_sections": [2, 1, 1, 0] },
+  qwen3vlmoe: { ...mixture, "rope.dimension_sections": [2, 1, 1, 0] },
+  rwkv6qwen2: {
+    "wkv.head_size": 8,
+    time_mix_extra_dim: 8,
+    time_decay_extra_dim: 8,
+    token_shift_count: 1,
+  },
+  step35: {
+    ...mixture,
+    "attention.sliding_window": 8,
+    "rope.dimension_count": 8,
+    expert_shared_feed_forward_length: 32,
+  },
+  talkie: { logit_scale: 0.5 },
   bailingmoe: mixture,
   bailingmoe2: mixture,
   deepseek: mixture,

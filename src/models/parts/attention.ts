@@ -7,8 +7,9 @@ import type { OpTable, Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import { linear, linearRows, linearWeights, type Presence, present } from "./linear.ts";
 import { ones } from "./norms.ts";
+import { type Contexts, ropeFactors } from "./rope-factors.ts";
 
-export interface AttentionShape {
+export interface AttentionShape extends Contexts {
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -20,7 +21,7 @@ export interface AttentionShape {
   readonly fusedQkv?: boolean;
   /** undefined: this layer has no rotary positions. */
   readonly rope: Rope | undefined;
-  /** What divides the frequencies of rope. Default: rope_freqs.weight, where the file has it. */
+  /** What divides the frequencies of rope. Default: rope_freqs.weight or the factors for this context, where the file has them. */
   readonly ropeFactors?: Weight | "none" | undefined;
   /** Epsilon of the norms of q and k, where the file has them. */
   readonly normEps: number;
@@ -76,8 +77,8 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
     const bias = w.maybe(`blk.${layer}.${name}.bias`);
     return headLayerNorm(g, value, headDim, { weight, bias, eps: normEps, name });
   };
-  const { ropeFactors = w.maybe("rope_freqs.weight") } = shape;
-  const factors = ropeFactors === "none" ? undefined : ropeFactors;
+  const { ropeFactors: own = ropeFactors(w, shape) } = shape;
+  const factors = own === "none" ? undefined : own;
   const roped = (value: Value, name: string) =>
     rope ? g.rope(value, headDim, rope, name, factors) : value;
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };

@@ -32,12 +32,17 @@ export function classifierScores(
 /** Which layers a family's head has: two; two with a norm between them; one, whose scores are within -1 and 1. */
 export type HeadLayers = "two" | "normed" | "one";
 
-/** The weights that classifierScores() reads, all of which a file may lack. */
+/** The weights that classifierScores() reads, all of which a file may lack; only scores (pooling "rank") need them. */
 export function classifierWeights(
   { embed, labels }: { readonly embed: number; readonly labels: number },
   layers: HeadLayers = "two",
 ): WeightSpec[] {
-  const optional = (name: string, ...shape: number[]) => ({ name, shape, optional: true });
+  const optional = (name: string, ...shape: number[]) => ({
+    name,
+    shape,
+    optional: true,
+    unread: true,
+  });
   if (layers === "one") return [optional("cls.weight", 1, embed), optional("cls.bias", 1)];
   return [
     optional("cls.weight", embed, embed),

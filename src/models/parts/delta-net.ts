@@ -24,8 +24,8 @@ export function deltaNet(g: GraphBuilder, w: WeightLookup, x: Value, shape: Delt
   const { inner, states, heads, groups } = ssm;
   const weight = (name: string) => w.get(`blk.${layer}.${name}`);
   const keys = groups * states;
-  const mixed = convolved(g, w, linear(g, w, x, layer, "attn_qkv"), layer); // [tokens, 2 * keys + inner]
-  const z = linear(g, w, x, layer, "attn_gate"); // [tokens, inner]
+  const { qkv, z } = projected(g, w, x, shape); // [tokens, 2 * keys + inner], [tokens, inner]
+  const mixed = convolved(g, w, qkv, layer); // [tokens, 2 * keys + inner]
   const query = unit(g, g.slice(mixed, 0, keys, "delta_q"), states, normEps, "delta_q_unit"); // [tokens, keys]
   const q = g.scale(query, 1 / Math.sqrt(states), "delta_q_scaled"); // [tokens, keys]
   const k = unit(g, g.slice(mixed, keys, keys, "delta_k"), states, normEps, "delta_k_unit"); // [tokens, keys]
@@ -37,6 +37,25 @@ export function deltaNet(g: GraphBuilder, w: WeightLookup, x: Value, shape: Delt
   const y = g.deltaNet(operands, "delta_net"); // [tokens, inner]
   const normed = g.rmsNorm(y, weight("ssm_norm.weight"), normEps, "ssm_norm"); // [tokens, inner]
   return linear(g, w, g.gate(z, normed, "silu", "delta_gated"), layer, "ssm_out"); // [tokens, embed]
+}
+
+/** What goes through the convolution, and the gate. Older files have both in one tensor, ssm_in, with q, k, v and z of each key head together. */
+function projected(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  { layer, ssm: { inner, states, groups } }: DeltaNetShape,
+): { qkv: Value; z: Value } {
+  if (!w.maybe(`blk.${layer}.ssm_in.weight`)) {
+    return { qkv: linear(g, w, x, layer, "attn_qkv"), z: linear(g, w, x, layer, "attn_gate") };
+  }
+  const values = inner / groups; // of a key head
+  const all = linear(g, w, x, layer, "ssm_in"); // [tokens, groups * 2 * (states + values)]
+  const part = (from: number, count: number, name: string) =>
+    g.slice(all, from, count, `ssm_in_${name}`, groups); // [tokens, groups * count]
+  const qk = g.concat(part(0, states, "q"), part(states, states, "k"), "ssm_in_qk"); // [tokens, 2 * keys]
+  const qkv = g.concat(qk, part(2 * states, values, "v"), "ssm_in_qkv"); // [tokens, 2 * keys + inner]
+  return { qkv, z: part(2 * states + values, values, "z") };
 }
 
 /** How much a token replaces, and by how much the state decays: [tokens, heads] each. */
@@ -82,9 +101,14 @@ export function deltaNetWeights(
 ): WeightSpec[] {
   const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
   const mixed = 2 * groups * states + inner;
-  return [
+  const older = named("ssm_in.weight", mixed + inner, embed);
+  const newer = [
     ...linearWeights(layer, "attn_qkv", [mixed, embed]),
     ...linearWeights(layer, "attn_gate", [inner, embed]),
+  ];
+  return [
+    ...(fusedSteps ? [{ ...older, optional: true }] : []),
+    ...newer.map((spec) => (fusedSteps ? { ...spec, unless: older.name } : spec)),
     named("ssm_conv1d.weight", mixed, taps),
     named("ssm_dt.bias", heads),
     named("ssm_a", heads),

@@ -5,6 +5,7 @@ import type { Outputs, Value } from "../../graph/graph.ts";
 import type { ModelConfig, WeightLookup, WeightSpec } from "../arch.ts";
 import { type Presence, present } from "./linear.ts";
 import { type Norm, rmsNorms } from "./norms.ts";
+import { type Contexts, ropeFactorWeights } from "./rope-factors.ts";
 
 /** What can be read after a batch of a decoder. */
 export interface DecoderOutputs extends Outputs {
@@ -40,7 +41,7 @@ export interface EndExtras {
 
 /** The weights of both ends, and of rope where the file has factors for it. */
 export function endWeights(
-  { vocabSize, embed, rope }: Pick<ModelConfig, "vocabSize" | "embed" | "rope">,
+  c: Pick<ModelConfig, "vocabSize" | "embed" | "rope"> & Contexts,
   {
     outputNorm = "required",
     outputNormBias = "none",
@@ -48,12 +49,13 @@ export function endWeights(
     logitsBias = "none",
   }: EndExtras = {},
 ): WeightSpec[] {
+  const { vocabSize, embed } = c;
   return [
     { name: "token_embd.weight", shape: [vocabSize, embed] },
     ...present({ name: "output_norm.weight", shape: [embed] }, outputNorm),
     ...present({ name: "output_norm.bias", shape: [embed] }, outputNormBias),
     ...present({ name: "output.weight", shape: [vocabSize, embed] }, output),
     ...present({ name: "output.bias", shape: [vocabSize] }, logitsBias),
-    { name: "rope_freqs.weight", shape: [rope.dims / 2], optional: true },
+    ...ropeFactorWeights(c),
   ];
 }

@@ -28,15 +28,16 @@ function gated(
   return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
 }
 
-/** swiglu() whose gate and up are one tensor, ffn_up: the gate is its first half. */
+/** swiglu() whose gate and up are one tensor, ffn_up: the gate is its first half. `suffix`: of the tensors' names. */
 export function fusedSwiglu(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,
   layer: number,
   feedForward: number,
+  suffix = "",
 ): Value {
-  return fusedGated(g, w, x, layer, feedForward, "silu");
+  return fusedGated(g, w, x, layer, feedForward, "silu", suffix);
 }
 
 /** The same with another activation. */
@@ -47,13 +48,15 @@ export function fusedGated(
   layer: number,
   feedForward: number,
   activation: Activation,
+  suffix = "",
 ): Value {
+  const fused = `ffn_up${suffix}`;
   const half = (name: string, from: number) =>
-    linearRows(g, w, x, { layer, fused: "ffn_up", name, from, count: feedForward });
-  const gate = half("ffn_gate", 0); // [tokens, feedForward]
-  const up = half("ffn_up", feedForward); // [tokens, feedForward]
-  const inner = g.gate(gate, up, activation, `ffn_${activation}`); // [tokens, feedForward]
-  return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
+    linearRows(g, w, x, { layer, fused, name, from, count: feedForward });
+  const gate = half(`ffn_gate${suffix}`, 0); // [tokens, feedForward]
+  const up = half(fused, feedForward); // [tokens, feedForward]
+  const inner = g.gate(gate, up, activation, `ffn_${activation}${suffix}`); // [tokens, feedForward]
+  return linear(g, w, inner, layer, `ffn_down${suffix}`); // [tokens, embed]
 }
 
 /** down(activation(up(x))): [tokens, embed] -> [tokens, embed]. */
@@ -84,10 +87,15 @@ export function gatedWeights(
 }
 
 /** The weights that fusedSwiglu() reads. */
-export function fusedGatedWeights(embed: number, feedForward: number, layer: number): WeightSpec[] {
+export function fusedGatedWeights(
+  embed: number,
+  feedForward: number,
+  layer: number,
+  suffix = "",
+): WeightSpec[] {
   return [
-    ...linearWeights(layer, "ffn_up", [2 * feedForward, embed]),
-    ...linearWeights(layer, "ffn_down", [embed, feedForward]),
+    ...linearWeights(layer, `ffn_up${suffix}`, [2 * feedForward, embed]),
+    ...linearWeights(layer, `ffn_down${suffix}`, [embed, feedForward]),
   ];
 }
 

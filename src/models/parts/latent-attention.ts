@@ -1,11 +1,12 @@
-// Multi-head latent attention (DeepSeek 2, Kimi Linear): keys and values of all heads are computed from one short vector per token. Files with
+// Multi-head latent attention (DeepSeek 2, Kimi Linear, MiniCPM 3, PLM): keys and values of all heads are computed from one short vector per token. Files with
 // attn_k_b and attn_v_b hold the matrices such that the cache keeps only this vector, and attention is over one KV head.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
-import type { Rope, Value } from "../../graph/graph.ts";
+import type { Rope, Value, Weight } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import type { Temperature } from "./attention.ts";
 import { linear, linearWeights } from "./linear.ts";
+import { repeated } from "./repeat.ts";
 
 export interface LatentShape {
   readonly heads: number;
@@ -24,6 +25,8 @@ export interface LatentShape {
   readonly scale: number;
   readonly normEps: number;
   readonly temperature?: Temperature | undefined;
+  /** What divides the frequencies of rope. */
+  readonly ropeFactors?: Weight | undefined;
 }
 
 /** [tokens, embed] -> [tokens, embed] */
@@ -38,7 +41,7 @@ export function latentAttention(
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
   const norm = (value: Value, name: string) => g.rmsNorm(value, weight(name), shape.normEps, name);
   const turned = (value: Value, name: string) =>
-    rope ? g.rope(value, ropeDim, rope, name) : value;
+    rope ? g.rope(value, ropeDim, rope, name, shape.ropeFactors) : value;
   const tempered = (value: Value) =>
     shape.temperature ? g.temperature(value, shape.temperature, "attn_q_temperature") : value;
 
@@ -61,7 +64,7 @@ export function latentAttention(
     const headDim = nopeDim + ropeDim;
     const sizes = { kCols: heads * headDim, vCols: heads * vHeadDim };
     const state = g.state({ kind: "kv", layer, ...sizes });
-    g.kvWrite(g.concat(kNope, repeated(g, kTurned, heads), "attn_k", heads), v, state);
+    g.kvWrite(g.concat(kNope, repeated(g, kTurned, heads, "attn_k_pe"), "attn_k", heads), v, state);
     const query = tempered(g.concat(qNope, qTurned, "attn_q_all", heads)); // [tokens, heads * headDim]
     const options = { state, heads, kvHeads: heads, headDim, vHeadDim, scale };
     const attended = g.attention(query, options, "attn"); // [tokens, heads * v]
@@ -81,16 +84,6 @@ export function latentAttention(
   const attended = g.attention(query, options, "attn"); // [tokens, heads * kvRank]
   const v = g.matmulId(attended, routes, weight("attn_v_b"), "attn_v_b"); // [tokens, heads * v]
   return linear(g, w, v, layer, "attn_output"); // [tokens, embed]
-}
-
-/** x, `times` times beside itself: [tokens, n] -> [tokens, times * n]. Older files only, so it is made of pairs. */
-function repeated(g: GraphBuilder, x: Value, times: number): Value {
-  let out: Value | undefined;
-  for (let left = times, part = x; left > 0; left = Math.floor(left / 2)) {
-    if (left % 2 === 1) out = out ? g.concat(out, part, `attn_k_pe_${out.cols}`) : part;
-    if (left > 1) part = g.concat(part, part, `attn_k_pe_twice_${part.cols}`);
-  }
-  return out!;
 }
 
 /** The weights that latentAttention() reads. */

@@ -5,7 +5,7 @@ import type { Value } from "../../graph/graph.ts";
 import { rowsOf } from "../../graph/weight-source.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 
-/** x * weight^T + bias, or x * weight^T * scale: [tokens, inputs] -> [tokens, outputs]. */
+/** x * weight^T + bias, or x * weight^T * scale + bias: [tokens, inputs] -> [tokens, outputs]. */
 export function linear(
   g: GraphBuilder,
   w: WeightLookup,
@@ -15,8 +15,10 @@ export function linear(
 ): Value {
   const full = `blk.${layer}.${name}`;
   const scale = w.maybe(`${full}.scale`); // [1]: ternary weights have one for the whole matrix
-  if (!scale) return g.matmul(x, w.get(`${full}.weight`), name, w.maybe(`${full}.bias`));
-  return g.mulWeight(g.matmul(x, w.get(`${full}.weight`), name), scale, `${name}_scaled`);
+  const bias = w.maybe(`${full}.bias`);
+  if (!scale) return g.matmul(x, w.get(`${full}.weight`), name, bias);
+  const scaled = g.mulWeight(g.matmul(x, w.get(`${full}.weight`), name), scale, `${name}_scaled`);
+  return bias ? g.addWeight(scaled, bias, `${name}_biased`) : scaled;
 }
 
 /** Outputs `from` to `from + count` of the fused matrix `fused`, as `name`: [tokens, inputs] -> [tokens, count]. */

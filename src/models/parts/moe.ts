@@ -16,7 +16,13 @@ export interface MoeShape {
   readonly activation?: GateActivation;
   /** What the router reads: [tokens, embed]. Default: what the experts read. */
   readonly routed?: Value;
+  /** What silu(gate) and up are kept within, of experts and of the shared one. Default: they are not limited. */
+  readonly limit?: number | undefined;
+  readonly sharedLimit?: number | undefined;
 }
+
+/** Gate and up of all experts in one tensor, which newer files have. */
+const FUSED = "ffn_gate_up_exps";
 
 /** [tokens, embed] -> [tokens, embed]: weight * down(silu(gate(x)) * up(x)), summed over a token's experts, plus the shared one. */
 export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape): Value {
@@ -27,13 +33,20 @@ export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape)
     g.matmulId(input, routes, weight(name), name, bias(name));
 
   const logits = g.matmul(routed, weight("ffn_gate_inp"), "ffn_gate_inp", bias("ffn_gate_inp")); // [tokens, experts]
-  const routes = g.route(logits, routing, "ffn_route", bias("exp_probs_b")); // [tokens, 2 * used]
-  const gate = experts(x, "ffn_gate_exps"); // [tokens, used * feedForward]
-  const up = experts(x, "ffn_up_exps"); // [tokens, used * feedForward]
-  const inner = g.gate(gate, up, activation, `ffn_${activation}_exps`); // [tokens, used * feedForward]
+  const scales = w.maybe(`blk.${layer}.ffn_down_exps.scale`); // [experts]
+  const choice = bias("exp_probs_b") ?? w.maybe(`blk.${layer}.exp_probs_b`); // [experts]
+  const routes = g.route(logits, routing, "ffn_route", choice, scales); // [tokens, 2 * used]
+  const half = (fused: Value, name: string, part: number) => {
+    const size = fused.cols / 2 / routing.used;
+    return g.slice(fused, part * size, size, name, routing.used); // [tokens, used * feedForward]
+  };
+  const fused = w.maybe(`blk.${layer}.${FUSED}.weight`) && experts(x, FUSED); // [tokens, used * 2 * feedForward]
+  const gate = fused ? half(fused, "ffn_gate_exps", 0) : experts(x, "ffn_gate_exps"); // [tokens, used * feedForward]
+  const up = fused ? half(fused, "ffn_up_exps", 1) : experts(x, "ffn_up_exps"); // [tokens, used * feedForward]
+  const inner = gateWithin(g, gate, up, activation, "exps", shape.limit); // [tokens, used * feedForward]
   const down = experts(inner, "ffn_down_exps"); // [tokens, used * embed]
   const out = g.combine(down, routes, "ffn_moe"); // [tokens, embed]
-  const shared = sharedExpert(g, w, x, layer, activation); // [tokens, embed]
+  const shared = sharedExpert(g, w, x, layer, activation, shape.sharedLimit); // [tokens, embed]
   return shared ? g.add(out, shared, "ffn_moe_shared") : out;
 }
 
@@ -44,6 +57,7 @@ export function sharedExpert(
   x: Value,
   layer: number,
   activation: GateActivation,
+  limit?: number,
 ): Value | undefined {
   const maybe = (name: string) => w.maybe(`blk.${layer}.${name}.weight`);
   const gateWeight = maybe("ffn_gate_shexp");
@@ -51,12 +65,28 @@ export function sharedExpert(
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
   const gate = g.matmul(x, gateWeight, "ffn_gate_shexp"); // [tokens, shared]
   const up = g.matmul(x, weight("ffn_up_shexp"), "ffn_up_shexp"); // [tokens, shared]
-  const inner = g.gate(gate, up, activation, `ffn_${activation}_shexp`); // [tokens, shared]
+  const inner = gateWithin(g, gate, up, activation, "shexp", limit); // [tokens, shared]
   const down = g.matmul(inner, weight("ffn_down_shexp"), "ffn_down_shexp"); // [tokens, embed]
   const ownGate = maybe("ffn_gate_inp_shexp");
   if (!ownGate) return down;
   const weighed = g.matmul(x, ownGate, "ffn_gate_inp_shexp"); // [tokens, 1]
   return g.gate(weighed, down, "sigmoid", "ffn_shexp"); // [tokens, embed]
+}
+
+/** activation(gate) * up, both within -limit and limit where there is one: [tokens, n] -> [tokens, n]. */
+function gateWithin(
+  g: GraphBuilder,
+  gate: Value,
+  up: Value,
+  activation: GateActivation,
+  suffix: string,
+  limit: number | undefined,
+): Value {
+  const name = `ffn_${activation}_${suffix}`;
+  if (limit === undefined || activation === "swiglu_oai") return g.gate(gate, up, activation, name);
+  const opened = g.activate(gate, activation, `${name}_gate`); // [tokens, n]
+  const bounded = g.clamp(opened, limit, `${name}_clamped`); // [tokens, n]
+  return g.mul(bounded, g.clamp(up, limit, `ffn_up_${suffix}_clamped`), name); // [tokens, n]
 }
 
 /** Which optional weights a family has. */
@@ -77,11 +107,14 @@ export function moeWeights(
   { biases = false, choiceBias = "none", sharedGate = false }: MoeExtras = {},
 ): WeightSpec[] {
   const named = (name: string, ...shape: number[]) => ({ name: `blk.${layer}.${name}`, shape });
+  const fused = named(`${FUSED}.weight`, count, 2 * feedForward, embed);
   const own = [
     named("ffn_gate_inp.weight", count, embed),
-    named("ffn_gate_exps.weight", count, feedForward, embed),
-    named("ffn_up_exps.weight", count, feedForward, embed),
+    { ...fused, optional: true },
+    { ...named("ffn_gate_exps.weight", count, feedForward, embed), unless: fused.name },
+    { ...named("ffn_up_exps.weight", count, feedForward, embed), unless: fused.name },
     named("ffn_down_exps.weight", count, embed, feedForward),
+    { ...named("ffn_down_exps.scale", count), optional: true },
   ];
   const ownBiases = [
     named("ffn_gate_inp.bias", count),
@@ -95,12 +128,16 @@ export function moeWeights(
     named("ffn_down_shexp.weight", embed, shared),
     ...(sharedGate ? [named("ffn_gate_inp_shexp.weight", 1, embed)] : []),
   ];
-  return [
-    ...own,
-    ...(biases ? ownBiases : []),
-    ...present(named("exp_probs_b.bias", count), choiceBias),
-    ...(shared > 0 ? ofShared : []),
-  ];
+  // The bias has two names.
+  const short = named("exp_probs_b", count);
+  const choice =
+    choiceBias === "none"
+      ? []
+      : [
+          ...present({ ...named("exp_probs_b.bias", count), unless: short.name }, choiceBias),
+          ...present(short, "optional"),
+        ];
+  return [...own, ...(biases ? ownBiases : []), ...choice, ...(shared > 0 ? ofShared : [])];
 }
 
 /** The experts of a layer that has some, and the dense network of one that has none: [tokens, embed] -> [tokens, embed]. */
@@ -120,31 +157,7 @@ export function moeOrSwigluWeights(
   layer: number,
   extras?: MoeExtras,
 ): WeightSpec[] {
-  // Layers after the last are those that predict further tokens: they have experts.
-  return (sparse[layer] ?? true)
+  return sparse[layer]
     ? moeWeights(embed, experts, layer, extras)
     : gatedWeights(embed, feedForward, layer);
-}
-
-/** The weights of layers that predict further tokens, which are not computed: a file may have them. */
-export function nextWeights(
-  c: SparseConfig,
-  ofLayer: (layer: number) => WeightSpec[],
-): WeightSpec[] {
-  return Array.from({ length: c.nextLayers }, (_, i) => c.layers + i).flatMap((layer) => {
-    const named = (name: string, ...shape: number[]) => ({
-      name: `blk.${layer}.${name}.weight`,
-      shape,
-    });
-    const own = [
-      named("nextn.eh_proj", c.embed, 2 * c.embed),
-      named("nextn.enorm", c.embed),
-      named("nextn.hnorm", c.embed),
-      named("nextn.embed_tokens", c.vocabSize, c.embed),
-      named("nextn.shared_head_head", c.vocabSize, c.embed),
-      named("nextn.shared_head_norm", c.embed),
-      named("layer_output_norm", c.embed),
-    ];
-    return [...ofLayer(layer), ...own].map((spec) => ({ ...spec, optional: true }));
-  });
 }

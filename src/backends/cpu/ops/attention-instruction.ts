@@ -17,6 +17,7 @@ export interface Attention {
   readonly vHeadBytes: number;
   readonly scale: number;
   readonly window: number | undefined;
+  readonly chunked: boolean;
   readonly causal: boolean;
   /** The address of the sequences' lengths, where attention is not causal. */
   readonly lengths: number | undefined;

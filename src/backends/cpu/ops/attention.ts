@@ -41,6 +41,7 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     vHeadBytes: bytesFor(vType, n.vHeadDim),
     scale: n.scale,
     window: n.window,
+    chunked: n.chunked,
     causal: n.causal,
     lengths: n.causal ? undefined : c.lengths(),
     softcap: n.softcap,

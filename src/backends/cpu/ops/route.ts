@@ -14,6 +14,8 @@ export interface Route {
   readonly logits: number;
   /** f32 [experts], or -1. */
   readonly bias: number;
+  /** f32 [experts], or -1. */
+  readonly scales: number;
   readonly out: number;
 }
 
@@ -24,6 +26,7 @@ export const lowerRoute: LowerNode<"route"> = (c, n): Route => ({
   experts: n.logits.cols,
   logits: c.address(n.logits),
   bias: n.bias ? c.vector(n.bias) : -1,
+  scales: n.scales ? c.vector(n.scales) : -1,
   out: c.address(n.out),
 });
 
@@ -42,11 +45,13 @@ export const route: InstructionDef<Route> = {
   execute(i, c) {
     const { f32 } = c.views;
     const scratch = new Float32Array(routeScratchSize(i.experts));
-    const bias = i.bias < 0 ? undefined : f32.subarray(i.bias / 4, i.bias / 4 + i.experts);
+    const vector = (at: number) => (at < 0 ? undefined : f32.subarray(at / 4, at / 4 + i.experts));
+    const [bias, scales] = [vector(i.bias), vector(i.scales)];
     const [logits, out] = [i.logits / 4, i.out / 4];
     return perRow(c, i.rows, (row) => {
       const at = logits + row * i.experts;
-      routeRow(i.routing, i.experts, f32, at, bias, f32, out + row * 2 * i.routing.used, scratch);
+      const to = out + row * 2 * i.routing.used;
+      routeRow(i.routing, i.experts, f32, at, bias, f32, to, scratch, scales);
     });
   },
 };

@@ -17,8 +17,12 @@ export function endText({ causal, window }: Attention, batch: BatchLayout): stri
 }
 
 /** Where they begin; undefined: at 0. `length` is where they end. */
-export function beginText({ causal, window }: Attention, batch: BatchLayout): string | undefined {
+export function beginText(
+  { causal, window, chunked }: Attention,
+  batch: BatchLayout,
+): string | undefined {
   if (window === undefined) return undefined;
+  if (chunked) return `(length - 1u - (length - 1u) % ${window}u)`;
   if (causal) return `(max(length, ${window}u) - ${window}u)`;
   const half = halfWindow(window);
   return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;

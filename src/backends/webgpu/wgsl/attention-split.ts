@@ -62,11 +62,12 @@ fn merged4(quad: u32, parts: u32) -> vec4f {
 /** The number of parts of the token's context, without its own position. */
 export function partsText(
   { span }: AttentionSplit,
-  { window }: NodeOf<"attention">,
+  { window, chunked }: NodeOf<"attention">,
   batch: BatchLayout,
 ): string {
   const position = `batch[${batch.positions}u + token]`;
-  const before = window === undefined ? position : `min(${position}, ${window - 1}u)`;
+  const within = chunked ? `(${position} % ${window}u)` : `min(${position}, ${window! - 1}u)`;
+  const before = window === undefined ? position : within;
   return `max(1u, (${before} + ${span - 1}u) / ${span}u)`;
 }
 

@@ -20,7 +20,7 @@ const SMALLEST_SUM = 6.103515625e-5;
 
 /** A workgroup routes a token: lanes score experts in parallel, then find the largest remaining score, slot by slot. */
 export function routeKernel(node: NodeOf<"route">): Kernel {
-  const { logits, bias, routing, out } = node;
+  const { logits, bias, scales, routing, out } = node;
   if (routing.gating === "all") return routeAllKernel(node);
   const experts = logits.cols;
   const { used } = routing;
@@ -28,8 +28,8 @@ export function routeKernel(node: NodeOf<"route">): Kernel {
     { name: "logits", type: "f32", source: { kind: "value", value: logits } },
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
   ];
-  if (bias) {
-    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
+  for (const [name, weight] of Object.entries({ bias, scales })) {
+    if (weight) bindings.push({ name, type: "f32", source: { kind: "weight", weight, part: 0 } });
   }
   return makeKernel({
     name: `route ${routing.gating} [${used} of ${experts}]`,
@@ -79,7 +79,7 @@ fn better(a: u32, b: u32) -> u32 {
   ${weightsText(routing)}
   for (var s = 0u; s < ${used}u; s++) {
     result[at + s] = f32(chosen[s]);
-    result[at + ${used}u + s] = scores[chosen[s]] * factor;
+    result[at + ${used}u + s] = scores[chosen[s]] * factor${scales ? " * scales[chosen[s]]" : ""};
   }`,
   });
 }
