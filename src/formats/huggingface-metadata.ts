@@ -6,9 +6,16 @@
 //   <arch>.rope.scaling.low_freq_factor     llama3 scaling
 //   <arch>.rope.scaling.high_freq_factor
 
-import { FormatError } from "../base/errors.ts";
 import {
-  architectures,
+  configError,
+  numberIn,
+  ropeKey,
+  ropeOf,
+  valueIn,
+  windowRopeOf,
+} from "./huggingface-config.ts";
+import { architectures } from "./huggingface-families.ts";
+import {
   type HuggingFaceArchitecture,
   ropeScalings,
   type Setting,
@@ -44,26 +51,56 @@ export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
 
 export function huggingFaceMetadata(files: HuggingFaceFiles, name: string): TypedMetadata {
   const { config } = files;
-  const arch = architectureOf(config).name;
+  const family = architectureOf(config);
+  const arch = family.name;
   const entries: Entries = new Map();
   entries.set("general.architecture", { type: "string", value: arch });
   entries.set("general.name", { type: "string", value: name });
-  checkActivation(config);
-  copySettings(entries, config, settings, `${arch}.`, "");
+  checkActivation(config, family);
+  checkFixed(config, family);
+  const missing = family.without ?? [];
+  const common = settings.map((setting) =>
+    setting.required && missing.includes(setting.to[0]!)
+      ? { from: setting.from, to: setting.to, type: setting.type }
+      : setting,
+  );
+  // Lists of numbers are the family's own affair.
+  const plain = common.filter(({ from }) => !Array.isArray(valueIn(config, namesOf(from))));
+  copySettings(entries, config, [...plain, ...(family.settings ?? [])], `${arch}.`, "");
   if (usesSlidingWindow(config)) copySettings(entries, config, [slidingWindow], `${arch}.`, "");
-  const epsilon = `${arch}.attention.layer_norm_rms_epsilon`;
-  if (!entries.has(epsilon)) entries.set(epsilon, { type: "f32", value: Math.fround(1e-6) });
-  addRope(entries, config, arch);
+  addEpsilon(entries, arch);
+  addRope(entries, config, family);
+  for (const [key, entry] of Object.entries(family.keys?.(config) ?? {})) {
+    if (entry) entries.set(`${arch}.${key}`, entry);
+    else entries.delete(`${arch}.${key}`);
+  }
   addTokens(entries, files);
   addChatTemplates(entries, files);
   return new TypedMetadata("huggingface", "config.json", entries);
 }
 
-/** All known architectures use SwiGLU; with another activation a model would load and generate nonsense. */
-function checkActivation(config: JsonObject): void {
-  const activation = field(config, "hidden_act") ?? "silu";
-  if (activation !== "silu" && activation !== "swish") {
-    throw configError("hidden_act", describe(activation), "silu");
+function addEpsilon(entries: Entries, arch: string): void {
+  const [rms, layer] = ["rms_", ""].map((kind) => `${arch}.attention.layer_norm_${kind}epsilon`);
+  if (entries.has(rms!) || entries.has(layer!)) return;
+  entries.set(rms!, { type: "f32", value: Math.fround(1e-6) });
+}
+
+/** With another activation than its architecture's, a model would load and generate nonsense. */
+function checkActivation(config: JsonObject, { activations }: HuggingFaceArchitecture): void {
+  const known = activations ?? ["silu", "swish"];
+  // Where there are two, the second is what is computed, and the first an old name of it.
+  const key = ["hidden_activation", "hidden_act", "activation_function", "activation"].find(
+    (each) => typeof field(config, each) === "string",
+  );
+  const activation = key === undefined ? known[0] : field(config, key);
+  if (known.includes(String(activation))) return;
+  throw configError(key!, describe(activation), known.join(" or "));
+}
+
+function checkFixed(config: JsonObject, { fixed = {} }: HuggingFaceArchitecture): void {
+  for (const [key, wanted] of Object.entries(fixed)) {
+    const value = field(config, key) ?? wanted;
+    if (value !== wanted) throw configError(key, describe(value), describe(wanted));
   }
 }
 
@@ -87,8 +124,13 @@ function copySettings(
   }
 }
 
+function namesOf(from: Setting["from"]): readonly string[] {
+  return typeof from === "string" ? [from] : from;
+}
+
 function numberOf(from: JsonObject, setting: Setting, path: string): number | undefined {
-  const value = field(from, setting.from);
+  const names = namesOf(setting.from);
+  const value = valueIn(from, names);
   if (value === undefined && !setting.required) return undefined;
   // JSON has no NaN, but 1e999 becomes Infinity.
   if (typeof value === "number" && Number.isFinite(value)) {
@@ -96,19 +138,32 @@ function numberOf(from: JsonObject, setting: Setting, path: string): number | un
     if (Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff) return value;
   }
   const expected = setting.type === "f32" ? "a finite number" : "a whole number below 2^32";
-  throw configError(path + setting.from, describe(value), expected);
+  const found = names.find((name) => field(from, name) === value) ?? names[0]!;
+  throw configError(path + found, describe(value), expected);
 }
 
-function addRope(entries: Entries, config: JsonObject, arch: string): void {
-  // Newer configurations have everything about rope in rope_parameters, older ones rope_theta and rope_scaling.
-  const key = field(config, "rope_parameters") === undefined ? "rope_scaling" : "rope_parameters";
-  const rope = field(config, key) ?? {};
-  if (!isObject(rope)) throw configError(key, describe(rope), "an object or null");
+function addRope(entries: Entries, config: JsonObject, family: HuggingFaceArchitecture): void {
+  const arch = family.name;
+  const key = ropeKey(config);
+  const rope = ropeOf(config);
   const theta: Setting = { from: "rope_theta", to: ["rope.freq_base"], type: "f32" };
   copySettings(entries, { rope_theta: 10000 }, [theta], `${arch}.`, "");
-  copySettings(entries, config, [theta], `${arch}.`, "");
+  copySettings(
+    entries,
+    config,
+    [{ ...theta, from: ["rope_theta", "rotary_emb_base"] }],
+    `${arch}.`,
+    "",
+  );
   copySettings(entries, rope, [theta], `${arch}.`, `${key}.`);
-  entries.set("lantern.rope.layout", { type: "string", value: "half" });
+  const local: Setting = { from: "rope_local_base_freq", to: ["rope.freq_base_swa"], type: "f32" };
+  copySettings(entries, config, [local], `${arch}.`, "");
+  const windowTheta: Setting = { ...local, from: "rope_theta" };
+  copySettings(entries, windowRopeOf(config), [windowTheta], `${arch}.`, `${key}.`);
+  if (family.pairs !== "stored") {
+    entries.set("lantern.rope.layout", { type: "string", value: "half" });
+  }
+  addRotaryPart(entries, config, rope, arch);
 
   const type = field(rope, "rope_type") ?? field(rope, "type") ?? "default";
   const list = ropeScalings.get(typeof type === "string" ? type : "");
@@ -119,11 +174,21 @@ function addRope(entries: Entries, config: JsonObject, arch: string): void {
       `one of ${[...ropeScalings.keys()].join(", ")}`,
     );
   }
-  if (type === "default") return;
+  if (type === "default" || type === "dynamic") return;
   const prefix = `${arch}.rope.scaling.`;
   entries.set(`${prefix}type`, { type: "string", value: String(type) });
   copySettings(entries, rope, list, prefix, `${key}.`);
   addAttentionFactor(entries, rope, prefix, key);
+}
+
+/** Models that rotate only a part of each head. */
+function addRotaryPart(entries: Entries, config: JsonObject, rope: JsonObject, arch: string): void {
+  const names = ["partial_rotary_factor", "rotary_pct"];
+  const part = numberIn({ ...config, ...rope }, names, 1);
+  if (part === 1) return;
+  const heads = numberIn(config, ["num_attention_heads", "n_head"]);
+  const headDim = numberIn(config, ["head_dim"], numberIn(config, ["hidden_size"]) / heads);
+  entries.set(`${arch}.rope.dimension_count`, { type: "u32", value: Math.floor(part * headDim) });
 }
 
 /**
@@ -218,13 +283,4 @@ function addChatTemplates(entries: Entries, files: HuggingFaceFiles): void {
     set(name === "default" ? "tokenizer.chat_template" : `tokenizer.chat_template.${name}`, text);
   }
   if (files.chatTemplate !== undefined) set("tokenizer.chat_template", files.chatTemplate);
-}
-
-function configError(
-  what: string,
-  got: unknown,
-  expected: string,
-  file = "config.json",
-): FormatError {
-  return new FormatError("huggingface", { file, field: what, got, expected });
 }

@@ -1,117 +1,159 @@
-// The architectures of Hugging Face folders, as data: their GGUF names, settings and tensors. One line in
-// `architectures` adds a model_type whose tensors are named like Llama's.
+// How Hugging Face's names become GGUF's: the parts that the families (huggingface-families.ts) are made of, and the keys of
+// config.json that most of them share.
 
+import type { Presented, Target } from "./huggingface-changes.ts";
 import type { ExpertNames } from "./huggingface-experts.ts";
-import type { ScalarType } from "./typed-metadata.ts";
+import { isObject, type JsonObject } from "./json.ts";
+import type { TensorInfo } from "./model-file.ts";
+import type { MetadataEntry, ScalarType } from "./typed-metadata.ts";
 
 export interface HuggingFaceArchitecture {
   /** GGUF's general.architecture. */
   readonly name: string;
   readonly tensors: TensorNames;
+  /** The values of hidden_act that the architecture computes. Default: SwiGLU's. */
+  readonly activations?: readonly string[];
+  /** Values of keys that a config.json may leave out. */
+  readonly defaults?: JsonObject;
+  /** What the architecture computes, where a config.json could say something else. */
+  readonly fixed?: JsonObject;
+  /** Keys that this family needs not have, of those that are required. */
+  readonly without?: readonly string[];
+  /** Numbers beside the common ones. */
+  readonly settings?: readonly Setting[];
+  /** Keys after "<architecture>.", computed from config.json; undefined: the key is not written. */
+  readonly keys?: (config: JsonObject) => Readonly<Record<string, MetadataEntry | undefined>>;
+  /** Tensors that only config.json has. */
+  readonly constants?: (config: JsonObject) => readonly Presented[];
+  /** "stored": GGUF has q and k as the folder has them. Default: pairs are half a head apart in the folder. */
+  readonly pairs?: "stored";
 }
 
 export interface TensorNames {
   /** Tensors outside the layers. */
-  readonly global: Readonly<Record<string, string>>;
+  readonly global: Readonly<Record<string, Target>>;
   /** "layers.N." + key becomes "blk.N." + value. */
-  readonly layer: Readonly<Record<string, string>>;
-  /** Precomputed tables that some checkpoints contain. */
+  readonly layer: Readonly<Record<string, Target>>;
+  /** The same for names that do not end in ".weight" or ".bias"; values are whole names. */
+  readonly exact?: Readonly<Record<string, Target>>;
+  /** Precomputed tables that some checkpoints contain, and parts of a model that are not its language model. */
   readonly ignored: RegExp;
   /** Only for a mixture of experts. */
   readonly experts?: ExpertNames;
 }
 
-/** The names before ".weight" and ".bias". */
-const llamaTensors: TensorNames = {
-  global: { embed_tokens: "token_embd", norm: "output_norm", lm_head: "output" },
-  layer: {
-    input_layernorm: "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    post_attention_layernorm: "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-  },
-  ignored: /rotary_emb\.inv_freq$/,
-};
+/** "model.layers.3.rest": the number of the layer (undefined outside of them) and the rest. */
+const placed =
+  /^(?:model\.|transformer\.|gpt_neox\.|backbone\.|ernie\.)?(?:(?:layers|h|blocks)\.(\d{1,6})\.)?(.+)$/;
 
-/** Qwen's and OLMo's mixtures of experts: a tensor for each expert, or all experts in one, with gate and up fused. */
-const moeTensors: TensorNames = {
-  ...llamaTensors,
-  layer: {
-    ...llamaTensors.layer,
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-  },
-  experts: {
-    stem: "mlp.experts",
-    each: { gate_proj: "ffn_gate_exps", up_proj: "ffn_up_exps", down_proj: "ffn_down_exps" },
-    fused: { gate_up_proj: ["ffn_gate_exps", "ffn_up_exps"], down_proj: ["ffn_down_exps"] },
-  },
-};
-
-const mixtralTensors: TensorNames = {
-  ...llamaTensors,
-  layer: { ...llamaTensors.layer, "block_sparse_moe.gate": "ffn_gate_inp" },
-  experts: {
-    stem: "block_sparse_moe.experts",
-    each: { w1: "ffn_gate_exps", w3: "ffn_up_exps", w2: "ffn_down_exps" },
-    fused: {},
-  },
-};
-
-/** By config.json's model_type. */
-export const architectures: ReadonlyMap<string, HuggingFaceArchitecture> = new Map([
-  ["llama", { name: "llama", tensors: llamaTensors }],
-  ["mistral", { name: "llama", tensors: llamaTensors }],
-  ["qwen2", { name: "qwen2", tensors: llamaTensors }],
-  ["qwen3", { name: "qwen3", tensors: llamaTensors }],
-  ["mixtral", { name: "llama", tensors: mixtralTensors }],
-  ["qwen2_moe", { name: "qwen2moe", tensors: moeTensors }],
-  ["qwen3_moe", { name: "qwen3moe", tensors: moeTensors }],
-  ["olmoe", { name: "olmoe", tensors: moeTensors }],
-]);
-
-/** GGUF's name of a tensor; the same name if GGUF has none; undefined if the tensor is ignored. */
-export function ggufTensorName(names: TensorNames, name: string): string | undefined {
-  if (names.ignored.test(name)) return undefined;
-  const match = /^(?:model\.)?(?:layers\.(\d{1,6})\.)?(.+)\.(weight|bias)$/.exec(name);
-  if (!match) return name;
-  const [, layer, stem, kind] = match as unknown as [string, string | undefined, string, string];
+/** A tensor as GGUF has it, under its own name if GGUF has none; nothing if it is ignored. */
+export function presented(
+  names: TensorNames,
+  tensor: TensorInfo,
+  config: JsonObject,
+): readonly Presented[] {
+  const own = textName(tensor.name);
+  if (names.ignored.test(own)) return [];
+  const [, layer, rest] = placed.exec(own) as unknown as [string, string | undefined, string];
+  const prefix = layer === undefined ? "" : `blk.${Number(layer)}.`;
+  const exact = lookUp(names.exact ?? {}, rest);
+  if (exact !== undefined) return resolved(exact, prefix, "", tensor, config);
+  const [, stem, kind] = /^(.+)(\.(?:weight|bias))$/.exec(rest) ?? [];
   const table = layer === undefined ? names.global : names.layer;
-  const renamed = Object.hasOwn(table, stem) ? table[stem] : undefined;
-  if (renamed === undefined) return name;
-  return layer === undefined ? `${renamed}.${kind}` : `blk.${Number(layer)}.${renamed}.${kind}`;
+  const target = stem === undefined ? undefined : lookUp(table, stem);
+  if (target === undefined) return [{ name: tensor.name, tensor }];
+  return resolved(target, prefix, kind!, tensor, config);
 }
 
-/** A number in config.json and the "<architecture>." keys it becomes. */
+function resolved(
+  target: Target,
+  prefix: string,
+  suffix: string,
+  tensor: TensorInfo,
+  config: JsonObject,
+): readonly Presented[] {
+  if (typeof target === "string") return [{ name: `${prefix}${target}${suffix}`, tensor }];
+  return target(tensor, config).map((each) => ({
+    ...each,
+    name: `${prefix}${each.name}${suffix}`,
+  }));
+}
+
+function lookUp<T>(table: Readonly<Record<string, T>>, key: string): T | undefined {
+  return Object.hasOwn(table, key) ? table[key] : undefined;
+}
+
+/** The name without what a model with pictures or sound puts before its language model. */
+export function textName(name: string): string {
+  return name.replace(/^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?/, "model.");
+}
+
+/** Of a model with pictures or sound, the configuration of its language model. */
+export function textConfig(config: JsonObject): JsonObject {
+  const text = Object.hasOwn(config, "text_config") ? config.text_config : undefined;
+  return isObject(text) ? { ...config, ...text } : config;
+}
+
+/** A number in config.json, under the first of these names that is there, and the "<architecture>." keys it becomes. */
 export interface Setting {
-  readonly from: string;
+  readonly from: string | readonly string[];
   readonly to: readonly string[];
   readonly type: ScalarType & ("u32" | "f32");
   readonly required?: true;
 }
 
 export const settings: readonly Setting[] = [
-  { from: "num_hidden_layers", to: ["block_count"], type: "u32", required: true },
-  { from: "hidden_size", to: ["embedding_length"], type: "u32", required: true },
-  { from: "intermediate_size", to: ["feed_forward_length"], type: "u32", required: true },
-  { from: "num_attention_heads", to: ["attention.head_count"], type: "u32", required: true },
-  { from: "num_key_value_heads", to: ["attention.head_count_kv"], type: "u32" },
+  {
+    from: ["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
+    to: ["block_count"],
+    type: "u32",
+    required: true,
+  },
+  {
+    from: ["hidden_size", "n_embd", "d_model"],
+    to: ["embedding_length"],
+    type: "u32",
+    required: true,
+  },
+  {
+    from: ["intermediate_size", "n_inner"],
+    to: ["feed_forward_length"],
+    type: "u32",
+    required: true,
+  },
+  {
+    from: ["num_attention_heads", "n_head", "n_heads"],
+    to: ["attention.head_count"],
+    type: "u32",
+    required: true,
+  },
+  {
+    from: ["num_key_value_heads", "num_kv_heads"],
+    to: ["attention.head_count_kv"],
+    type: "u32",
+  },
   { from: "head_dim", to: ["attention.key_length", "attention.value_length"], type: "u32" },
-  { from: "rms_norm_eps", to: ["attention.layer_norm_rms_epsilon"], type: "f32" },
-  { from: "max_position_embeddings", to: ["context_length"], type: "u32" },
+  {
+    from: ["rms_norm_eps", "norm_eps"],
+    to: ["attention.layer_norm_rms_epsilon"],
+    type: "f32",
+  },
+  {
+    from: ["layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"],
+    to: ["attention.layer_norm_epsilon"],
+    type: "f32",
+  },
+  {
+    from: ["max_position_embeddings", "n_ctx", "n_positions"],
+    to: ["context_length"],
+    type: "u32",
+  },
   { from: "vocab_size", to: ["vocab_size"], type: "u32" },
-  { from: "num_experts", to: ["expert_count"], type: "u32" },
-  { from: "num_local_experts", to: ["expert_count"], type: "u32" },
+  {
+    from: ["num_local_experts", "num_experts", "n_routed_experts"],
+    to: ["expert_count"],
+    type: "u32",
+  },
   { from: "num_experts_per_tok", to: ["expert_used_count"], type: "u32" },
   { from: "moe_intermediate_size", to: ["expert_feed_forward_length"], type: "u32" },
   {
@@ -119,6 +161,8 @@ export const settings: readonly Setting[] = [
     to: ["expert_shared_feed_forward_length"],
     type: "u32",
   },
+  { from: "n_group", to: ["expert_group_count"], type: "u32" },
+  { from: "topk_group", to: ["expert_group_used_count"], type: "u32" },
 ];
 
 /** Read only if the configuration has it and does not switch it off (use_sliding_window). */
@@ -135,6 +179,10 @@ export const slidingWindow: Setting = {
  */
 export const ropeScalings: ReadonlyMap<string, readonly Setting[]> = new Map([
   ["default", []],
+  // Hunyuan's, which is a larger base: its family writes that.
+  ["dynamic", []],
+  // Phi's factors are tensors.
+  ["longrope", []],
   ["linear", [{ from: "factor", to: ["factor"], type: "f32", required: true }]],
   [
     "llama3",

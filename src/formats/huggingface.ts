@@ -4,13 +4,19 @@
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
+import { type ChangedTensor, type Presented, withChanges } from "./huggingface-changes.ts";
 import { ExpertTensors } from "./huggingface-experts.ts";
 import {
   architectureOf,
   type HuggingFaceFiles,
   huggingFaceMetadata,
 } from "./huggingface-metadata.ts";
-import { ggufTensorName, type TensorNames } from "./huggingface-names.ts";
+import {
+  type HuggingFaceArchitecture,
+  presented,
+  textConfig,
+  textName,
+} from "./huggingface-names.ts";
 import { decodeText, field, type JsonObject, readJsonFile } from "./json.ts";
 import type { ModelFile, TensorInfo } from "./model-file.ts";
 import { closeAll, openedModelFile } from "./opened-model-file.ts";
@@ -24,15 +30,17 @@ const embedding = "token_embd.weight";
 const output = "output.weight";
 
 export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
-  const files = await readFiles(source);
-  const architecture = architectureOf(files.config);
+  const read = await readFiles(source);
+  const architecture = architectureOf(read.config);
+  const config = { ...architecture.defaults, ...textConfig(read.config) };
+  const files = { ...read, config: { ...config, model_type: read.config.model_type } };
   const metadata = huggingFaceMetadata(files, modelName(source, files.config));
   const opened = new Map<string, ByteSource>();
   try {
     const table = await openWeights(source, opened);
-    const tensors = renameTensors(table, architecture.tensors);
+    const { tensors, changes } = ggufTensors(table, architecture, files.config);
     tieEmbeddings(tensors, files.config);
-    return openedModelFile({
+    const file = openedModelFile({
       format: "safetensors",
       name: source.name,
       metadata,
@@ -40,6 +48,7 @@ export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
       tokenizer: { kind: "json", tokenizer: files.tokenizer, config: files.tokenizerConfig },
       sources: opened,
     });
+    return withChanges(file, changes);
   } catch (error) {
     await closeAll(opened.values());
     throw error;
@@ -112,32 +121,34 @@ async function openWeights(
   );
 }
 
-function renameTensors(
+/** The folder's tensors as GGUF has them, and how some are computed. */
+function ggufTensors(
   table: ReadonlyMap<string, TensorInfo>,
-  names: TensorNames,
-): Map<string, TensorInfo> {
+  { tensors: names, constants }: HuggingFaceArchitecture,
+  config: JsonObject,
+): { tensors: Map<string, TensorInfo>; changes: Map<string, ChangedTensor> } {
   const tensors = new Map<string, TensorInfo>();
-  const put = (own: string, name: string, tensor: TensorInfo) => {
+  const changes = new Map<string, ChangedTensor>();
+  const put = (own: TensorInfo, { name, tensor, change, stored }: Presented) => {
     if (tensors.has(name)) {
-      const what = `tensor ${JSON.stringify(own)}`;
-      const got = `a second tensor for ${name}`;
       throw new FormatError("huggingface", {
-        file: tensor.file,
-        field: what,
-        got,
+        file: own.file,
+        field: `tensor ${JSON.stringify(own.name)}`,
+        got: `a second tensor for ${name}`,
         expected: "one",
       });
     }
     tensors.set(name, { ...tensor, name });
+    if (change) changes.set(name, { stored: stored ?? own, change });
   };
   const experts = names.experts && new ExpertTensors(names.experts);
-  for (const [own, tensor] of table) {
-    if (experts?.add(tensor)) continue;
-    const name = ggufTensorName(names, own);
-    if (name !== undefined) put(own, name, tensor);
+  for (const tensor of table.values()) {
+    if (experts?.add({ ...tensor, name: textName(tensor.name) })) continue;
+    for (const each of presented(names, tensor, config)) put(tensor, each);
   }
-  for (const [name, tensor] of experts?.tensors() ?? []) put(name, name, tensor);
-  return tensors;
+  for (const [name, tensor] of experts?.tensors() ?? []) put(tensor, { name, tensor });
+  for (const each of constants?.(config) ?? []) put(each.tensor, each);
+  return { tensors, changes };
 }
 
 /** A tied model has one matrix under either name. Here it is the embedding, and there is no output matrix. */

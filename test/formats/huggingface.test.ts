@@ -226,7 +226,7 @@ describe("hugging face configuration", () => {
     [
       "an unknown model_type",
       { model_type: "rwkv" },
-      'model_type: got "\\"rwkv\\"", expected one of llama, mistral, qwen2, qwen3',
+      'model_type: got "\\"rwkv\\"", expected one of llama, mistral, mixtral, qwen2, qwen3',
     ],
     ["no model_type", { model_type: null }, 'model_type: got "nothing"'],
     ["no layers", { num_hidden_layers: undefined }, 'num_hidden_layers: got "nothing"'],

@@ -49,7 +49,7 @@ export const rest: readonly string[] = [
   "test/browser/!(webgpu|machine|profile).test.ts",
   "test/web/!(fast).test.ts",
   // Real models and files.
-  "test/formats/gguf-real.test.ts",
+  "test/formats/{gguf-real,huggingface-archs}.test.ts",
   "test/models/{archs,golden,options-golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",

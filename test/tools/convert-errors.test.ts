@@ -200,8 +200,8 @@ describe("the input", () => {
   const options: [what: string, options: FolderOptions, message: RegExp][] = [
     [
       "an architecture that is not known",
-      { config: { model_type: "mamba" } },
-      /config\.json: model_type: got ".*mamba.*", expected one of llama, mistral, qwen2, qwen3/,
+      { config: { model_type: "rwkv" } },
+      /config\.json: model_type: got ".*rwkv.*", expected one of llama, mistral, mixtral, qwen2, qwen3/,
     ],
     [
       "a tensor too few",

@@ -5,6 +5,9 @@ import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { byteToChar } from "../../src/tokenizers/byte-level.ts";
 import { Random } from "../support/random.ts";
+import { jsonFile, safetensorsOf } from "./safetensors-files.ts";
+
+export { jsonFile } from "./safetensors-files.ts";
 
 const usual = { hidden: 64, heads: 4, kvHeads: 2, headDim: 16, feedForward: 96, layers: 2 };
 
@@ -173,7 +176,7 @@ function weightFiles(shapes: Map<string, number[]>, options: FolderOptions): Fil
     change?.(name, values);
     return { name, shape, bytes: encode(values, type) };
   });
-  if (shards === 1) return { "model.safetensors": safetensors(tensors, type) };
+  if (shards === 1) return { "model.safetensors": safetensorsOf(tensors, type) };
   const per = Math.ceil(tensors.length / shards);
   const files: Files = {};
   const weightMap: Record<string, string> = {};
@@ -181,7 +184,7 @@ function weightFiles(shapes: Map<string, number[]>, options: FolderOptions): Fil
     const part = tensors.slice(i * per, (i + 1) * per);
     const digits = (n: number) => String(n).padStart(5, "0");
     const file = `model-${digits(i + 1)}-of-${digits(shards)}.safetensors`;
-    files[file] = safetensors(part, type);
+    files[file] = safetensorsOf(part, type);
     for (const { name } of part) weightMap[name] = file;
   }
   files["model.safetensors.index.json"] = jsonFile({ weight_map: weightMap });
@@ -193,32 +196,6 @@ function encode(values: Float32Array, type: string): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(bytesFor(dtype, values.length));
   dtype.quantize!(values, 0, bytes, 0, values.length);
   return bytes;
-}
-
-function safetensors(
-  tensors: readonly { name: string; shape: number[]; bytes: Uint8Array }[],
-  dtype: string,
-): Uint8Array<ArrayBuffer> {
-  const header: Record<string, object> = {};
-  let end = 0;
-  for (const { name, shape, bytes } of tensors) {
-    header[name] = { dtype, shape, data_offsets: [end, end + bytes.byteLength] };
-    end += bytes.byteLength;
-  }
-  const json = jsonFile(header);
-  const file = new Uint8Array(8 + json.byteLength + end);
-  new DataView(file.buffer).setBigUint64(0, BigInt(json.byteLength), true);
-  file.set(json, 8);
-  let at = 8 + json.byteLength;
-  for (const { bytes } of tensors) {
-    file.set(bytes, at);
-    at += bytes.byteLength;
-  }
-  return file;
-}
-
-export function jsonFile(value: unknown): Uint8Array<ArrayBuffer> {
-  return new TextEncoder().encode(JSON.stringify(value));
 }
 
 const merges = ["t h", "th e", "i n", "a n", "an d", "o n"];

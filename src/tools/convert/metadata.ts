@@ -4,8 +4,14 @@
 // Lantern's readers already present every format under GGUF's keys. This file removes Lantern's own keys (lantern.*)
 // and rope scalings without GGUF keys, which become a tensor of factors (rope_freqs.weight).
 
+import type { Metadata } from "../../base/metadata.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
-import type { ScalarEntry } from "../../formats/typed-metadata.ts";
+import {
+  arrayEntry,
+  type MetadataEntry,
+  type ScalarEntry,
+  type ScalarType,
+} from "../../formats/typed-metadata.ts";
 import type { ModelConfig } from "../../models/arch.ts";
 import { archNamed } from "../../models/table.ts";
 import { asMetadata, type Entries, text, u32 } from "./entries.ts";
@@ -36,8 +42,7 @@ export function modelEntries(file: ModelFile, fileType: number): ModelEntries {
   const own: Entries = new Map();
   for (const key of metadata.keys()) {
     if (!key.startsWith(prefix) || (!known && key.startsWith(scaling))) continue;
-    const { type, value } = metadata.preview(key)!;
-    own.set(key, { type, value } as ScalarEntry); // no key of a configuration is an array
+    own.set(key, copied(metadata, key));
   }
   own.set(`${prefix}vocab_size`, u32(from.vocabSize));
   own.set(`${prefix}rope.dimension_count`, u32(from.rope.dims));
@@ -53,6 +58,14 @@ export function modelEntries(file: ModelFile, fileType: number): ModelEntries {
   ]);
   const to = arch.config({ metadata: asMetadata(entries), tensors });
   return { entries, from, to, ropeFactors: ropeFactors(from, to) };
+}
+
+/** A key's value, whole if it is a list. */
+function copied(metadata: Metadata, key: string): MetadataEntry {
+  const { type, value } = metadata.preview(key, Number.POSITIVE_INFINITY)!;
+  if (!Array.isArray(value)) return { type, value } as ScalarEntry;
+  const element = /^array<(.+)>$/.exec(type)![1] as ScalarType;
+  return arrayEntry(element, value);
 }
 
 export function parameters(file: ModelFile): number {

@@ -1,8 +1,8 @@
 // The file types, and how each mixes tensor types: which tensors get more bits than the rest. A table of facts, used
 // by plan.ts. The mixes are llama.cpp's, so that a file type gives the same file.
 //
-// "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. The rules for Falcon
-// and Bailing MoE 3 are left out, because this build does not know these architectures.
+// "Q4_K_M" is a file type: q4_k, with q6_k for some layers of the two most sensitive matrices. Two architectures have
+// mixes of their own (architectureMixes).
 
 import { byName } from "../../base/by-name.ts";
 import { UsageError } from "../../base/errors.ts";
@@ -246,6 +246,50 @@ function byRole(choice: Choice): Record<Exclude<Role, "output">, Choice> {
   };
 }
 
+/** Where an architecture's files differ: by the file type's name, then by role. */
+export interface ArchitectureMix {
+  /** The type of the output matrix in every file type. */
+  readonly output?: string;
+  readonly types: Readonly<Record<string, Partial<Record<Role, Choice>>>>;
+}
+
+const baseType: Choice = () => undefined;
+const expertsOnly: Choice = ({ matrices }) => (matrices > 1 ? undefined : "q8_0");
+
+/** By general.architecture. */
+export const architectureMixes: Readonly<Record<string, ArchitectureMix>> = byName({
+  falcon: {
+    output: "q8_0",
+    types: byName({
+      Q2_K: { attnOutput: baseType },
+      IQ3_XXS: { attnOutput: baseType },
+      IQ3_M: { attnOutput: baseType },
+      Q3_K_M: {
+        attnOutput: baseType,
+        ffnDown: (facts) =>
+          isFirst(facts, 16) ? "q5_k" : getsMoreBits(facts) ? "q4_k" : undefined,
+      },
+      Q3_K_L: { attnOutput: () => "q4_k", ffnDown: () => "q4_k" },
+      Q4_K_S: { ffnDown: baseType },
+      Q4_K_M: {
+        ffnDown: (facts) =>
+          isFirst(facts, 16) ? "q6_k" : getsMoreBits(facts) ? "q5_k" : undefined,
+      },
+    }),
+  },
+  // The matrices of its latent attention have three dimensions, too, and are no experts.
+  bailingmoe3: {
+    types: byName({
+      MXFP4_MOE: {
+        ...byRole(() => "q8_0"),
+        ffnUp: expertsOnly,
+        ffnGate: expertsOnly,
+        ffnDown: expertsOnly,
+      },
+    }),
+  },
+});
+
 const aliases: Readonly<Record<string, string>> = byName({
   Q3_K: "Q3_K_M",
   Q4_K: "Q4_K_M",
@@ -260,11 +304,23 @@ export const special = {
   outputOddRows: "q8_0",
   /** Keys and values of a model with 8 experts: small compared with the experts. */
   experts: "q8_0",
-  /** Values of a model with 80 layers and shared heads: small there, so they get more bits. */
+  /** Values of large models (largeModels): their heads are shared, so values are small and get more bits. */
   largeModelValues: { from: ["q3_k", "q4_k"], to: "q5_k" },
   /** If not even the fallback has whole blocks. */
   lastResort: "f16",
 } as const;
+
+/** What llama.cpp takes for a 70B model, by general.architecture: its number of layers, and whether only with shared heads. */
+export const largeModels: Readonly<Record<string, { layers: number; sharedHeads?: true }>> = byName(
+  {
+    llama: { layers: 80, sharedHeads: true },
+    "llama-embed": { layers: 80, sharedHeads: true },
+    qwen2: { layers: 80 },
+    deci: { layers: 80 },
+    olmo: { layers: 80 },
+    jais2: { layers: 68 },
+  },
+);
 
 /** The type of a tensor whose rows are not whole blocks. */
 export const fallbacks: Readonly<Record<string, string>> = byName({

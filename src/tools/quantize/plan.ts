@@ -7,7 +7,16 @@ import { bytesFor, type DType } from "../../dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../dtypes/table.ts";
 import type { ModelFile, TensorInfo } from "../../formats/model-file.ts";
 import { isQuantizable } from "../../formats/quantizable.ts";
-import { type FileType, fallbacks, type MixFacts, type Role, special } from "./file-types.ts";
+import {
+  type ArchitectureMix,
+  architectureMixes,
+  type FileType,
+  fallbacks,
+  largeModels,
+  type MixFacts,
+  type Role,
+  special,
+} from "./file-types.ts";
 import type { Importance } from "./importance.ts";
 
 export interface PlanOptions {
@@ -43,6 +52,8 @@ interface ModelFacts {
   readonly experts: number;
   readonly isLarge: boolean;
   readonly hasImportance: boolean;
+  /** What its architecture has of its own. */
+  readonly own: ArchitectureMix | undefined;
 }
 
 const outputName = "output.weight";
@@ -111,13 +122,15 @@ function modelFacts(metadata: Metadata, { hasImportance }: PlanOptions): ModelFa
   const layers = number("block_count");
   const heads = number("attention.head_count");
   const kvHeads = number("attention.head_count_kv") || heads;
+  const large = largeModels[architecture];
   const sharedHeads = kvHeads > 0 ? Math.floor(heads / kvHeads) : 0;
   return {
     layers,
     sharedHeads,
     experts: number("expert_count"),
-    isLarge: layers === 80 && heads !== kvHeads,
+    isLarge: large?.layers === layers && !(large.sharedHeads && heads === kvHeads),
     hasImportance,
+    own: architectureMixes[architecture],
   };
 }
 
@@ -180,13 +193,16 @@ class TypeChooser {
   /** The type's name, by role and layer. */
   #mixed({ name, shape }: TensorInfo): string {
     const { type } = this.#options;
+    const { own } = this.#model;
     const role = roleOf(name);
     if (role === "output" || (role === "embedding" && this.#embeddingIsOutput)) {
       if (shape.at(-1)! % this.#base.blockElems !== 0) return special.outputOddRows;
+      if (own?.output !== undefined) return own.output;
       return type.base === special.outputOddRows ? type.base : (type.output ?? special.output);
     }
     const facts = this.#facts(role, name, shape);
-    const chosen = type.mix?.[role]?.(facts) ?? type.base;
+    const mix = own?.types[type.name]?.[role] ?? type.mix?.[role];
+    const chosen = mix?.(facts) ?? type.base;
     if (type.mixIsFinal) return chosen;
     if (role === "attnV") return this.#values8(this.#largeModel(chosen));
     if (role === "attnK") return this.#values8(chosen);

@@ -1,0 +1,68 @@
+// The folders of data/huggingface-archs.json, in memory: transformers made their configurations and named their tensors, and a
+// formula makes their values, which huggingface-archs.py also uses.
+
+import { safetensorsOf } from "../tools/safetensors-files.ts";
+import { type Files, jsonFile, tinyFolder } from "../tools/tiny-folder.ts";
+import golden from "./data/huggingface-archs.json" with { type: "json" };
+
+export interface FolderGolden {
+  config: Record<string, unknown>;
+  /** Names by shape, by "center,spread". */
+  tensors: Record<string, Record<string, string[]>>;
+  /** What llama.cpp's converter writes: keys, and tensors with their shape and the hash of their bytes. */
+  keys: Record<string, [type: string, value: unknown]>;
+  gguf: Record<string, [shape: string, hash: string | null]>;
+  /** Of transformers: the three largest logits at every position of the prompt. */
+  logits: [id: number, logit: number][][] | null;
+}
+
+export const folders = golden as unknown as Record<string, FolderGolden>;
+
+export const prompt: readonly number[] = [1, 40, 77, 5, 120, 33, 200, 11, 90, 60, 61, 62];
+
+export function goldenFolder({ config, tensors }: FolderGolden): Files {
+  const stored = Object.entries(tensors).flatMap(([rule, shapes]) => {
+    const [center, spread] = rule.split(",").map(Number) as [number, number];
+    return Object.entries(shapes).flatMap(([shape, names]) =>
+      names.map((name) => {
+        const dims = shape === "" ? [] : shape.split(",").map(Number);
+        return { name, shape: dims, bytes: bytesOf(name, dims, center, spread) };
+      }),
+    );
+  });
+  const { "tokenizer.json": tokenizer, "tokenizer_config.json": settings } = tinyFolder();
+  return {
+    "config.json": jsonFile(config),
+    "tokenizer.json": tokenizer!,
+    "tokenizer_config.json": settings!,
+    "model.safetensors": safetensorsOf(stored, "F32"),
+  };
+}
+
+function bytesOf(
+  name: string,
+  shape: readonly number[],
+  center: number,
+  spread: number,
+): Uint8Array {
+  const count = shape.reduce((a, b) => a * b, 1);
+  const seed = crc32(name);
+  const values = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
+    let x = (Math.imul(i, 0x9e3779b1) + seed) >>> 0;
+    x = Math.imul(x ^ (x >>> 16), 0x85ebca6b) >>> 0;
+    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35) >>> 0;
+    x = (x ^ (x >>> 16)) >>> 0;
+    values[i] = center + spread * (((x >>> 8) / 2 ** 24) * 2 - 1);
+  }
+  return new Uint8Array(values.buffer);
+}
+
+function crc32(text: string): number {
+  let crc = 0xffffffff;
+  for (const byte of new TextEncoder().encode(text)) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return (crc ^ 0xffffffff) >>> 0;
+}
