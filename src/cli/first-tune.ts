@@ -3,7 +3,14 @@
 // idle.
 
 import { type Command, Option } from "commander";
-import { AbortedError, LanternError, rememberTune, tune, untunedTypes } from "../index.ts";
+import {
+  AbortedError,
+  type HeldType,
+  LanternError,
+  rememberTune,
+  tune,
+  untunedTypes,
+} from "../index.ts";
 import { isDisturbed, othersCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
 import { tuneFileOption } from "./flags.ts";
@@ -17,6 +24,8 @@ export interface TuneFlag {
   tune: boolean;
   /** --tune-file */
   tuneFile?: string;
+  /** --weights: the types that the model is held in. */
+  weights?: HeldType;
 }
 
 export function addTuneFlag(command: Command): Command {
@@ -46,7 +55,7 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
   const bar = new ShareBar(terminal, "tuning, once (Ctrl-C skips)");
   try {
     const draw = (share: number, now: string) => bar.update(share, now);
-    const note = await quickTune(name, context, controller.signal, draw);
+    const note = await quickTune(name, flags, context, controller.signal, draw);
     bar.done();
     if (note) noteTo(context)(note);
   } catch (error) {
@@ -67,18 +76,21 @@ export async function tuneOnce(name: string, flags: TuneFlag, context: CliContex
 /** Returns a message for the user. */
 async function quickTune(
   name: string,
+  { weights }: TuneFlag,
   context: CliContext,
   signal: AbortSignal,
   onProgress?: (share: number, now: string) => void,
 ): Promise<string | undefined> {
   const model = await locateModel(name, context);
-  const types = await untunedTypes(model);
+  const held = weights ? { weights } : {};
+  const types = await untunedTypes(model, held);
   if (types.length === 0) return undefined;
   const { terminal } = context;
   const before = terminal.load();
   const remember = false;
   const { file } = await tune({
     model,
+    ...held,
     mode: "quick",
     remember,
     signal,
@@ -104,7 +116,7 @@ export function idleTune(
   if (isOff || (watched && !terminal.errIsTerminal)) return [];
   return [
     async (signal) => {
-      const note = await quickTune(name, context, signal);
+      const note = await quickTune(name, flags, context, signal);
       if (note && !watched) terminal.err(`lantern: ${note}\n`);
     },
   ];

@@ -31,6 +31,7 @@ const tuneOptions: OptionNames<TuneOptions> = {
   model: true,
   shapes: true,
   types: true,
+  weights: true,
   threads: true,
   mStep: true,
   mNum: true,
@@ -153,9 +154,13 @@ export async function rememberedTune(): Promise<TuneFile> {
 }
 
 /** Types of a model's matmuls that were never tuned on this machine, without types of only a few small matrices. */
-export async function untunedTypes(model: string | URL): Promise<string[]> {
+export async function untunedTypes(
+  model: string | URL,
+  options: Pick<TuneOptions, "weights"> = {},
+): Promise<string[]> {
+  checkOptionNames("untunedTypes()", options, { weights: true });
   const { typesWithoutTimes } = await import("./compose-matmul.ts");
-  return await typesWithoutTimes(model);
+  return await typesWithoutTimes(model, options);
 }
 
 /** The text of a tune file. */

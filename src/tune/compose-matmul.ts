@@ -3,6 +3,7 @@
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
 import { UsageError } from "../base/errors.ts";
+import { halfCandidates, tensorsAsHalves } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { modelMatmuls } from "../limits/model-matmuls.ts";
 import { withModelFile } from "../load/model-file.ts";
@@ -96,10 +97,18 @@ export async function problemsToTune(options: TuneOptions): Promise<TuneProblem[
   const experts =
     model === undefined
       ? []
-      : await withModelFile(model, (file) => expertProblems(file)).then((found) =>
-          found.filter(({ dtype }) => isTunable(dtype)),
-        );
+      : await withModelFile(model, (file) =>
+          expertProblems({ ...file, tensors: heldTensors(file, options.weights) }),
+        ).then((found) => found.filter(({ dtype }) => isTunable(dtype)));
   return [...all, ...experts];
+}
+
+/** The tensors as open() holds them. */
+function heldTensors(
+  file: Pick<ModelFile, "tensors">,
+  weights: TuneOptions["weights"],
+): ModelFile["tensors"] {
+  return weights ? tensorsAsHalves(file, halfCandidates(file)) : file.tensors;
 }
 
 /** The distinct matmuls over experts of a model. */
@@ -112,9 +121,12 @@ function expertProblems(file: Pick<ModelFile, "tensors" | "metadata">): TuneProb
   return [...byText.values()];
 }
 
-export async function typesWithoutTimes(model: string | URL): Promise<string[]> {
+export async function typesWithoutTimes(
+  model: string | URL,
+  options: Pick<TuneOptions, "weights">,
+): Promise<string[]> {
   const platform = await currentPlatform();
-  const problems = withoutRareTypes(await problemsOf({ model }), rareShare);
+  const problems = withoutRareTypes(await problemsOf({ model, ...options }), rareShare);
   const found = await rememberedTuning(platform, await nativeHere(platform));
   const known = new Set(typeof found === "object" ? found.groups.map(({ dtype }) => dtype) : []);
   return [...new Set(problems.map(({ dtype }) => dtype))].filter((dtype) => !known.has(dtype));
@@ -156,10 +168,11 @@ async function nativeOf(file: TuneFile, platform: Platform): Promise<NativeKerne
   );
 }
 
-async function problemsOf({ model, shapes, types = [] }: TuneOptions): Promise<CountedProblem[]> {
+async function problemsOf(options: TuneOptions): Promise<CountedProblem[]> {
+  const { model, shapes, types = [], weights } = options;
   if (model !== undefined)
-    return await withModelFile(model, ({ tensors }) =>
-      countedProblems(tensors.values()).filter(({ dtype }) => isTunable(dtype)),
+    return await withModelFile(model, (file) =>
+      countedProblems(heldTensors(file, weights).values()).filter(({ dtype }) => isTunable(dtype)),
     );
   const shape = shapeByName(shapes ?? "7b");
   const names = [...new Set(types.map((type) => type.toLowerCase()))];

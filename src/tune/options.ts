@@ -2,6 +2,7 @@
 
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
+import { type HeldType, heldTypesText, isHeldType } from "../dtypes/held-types.ts";
 import type { TuneMode } from "./space.ts";
 import type { TuneFile } from "./tune-file.ts";
 
@@ -10,6 +11,8 @@ export interface TuneOptions {
   backend?: string;
   /** The model whose matmuls are tuned (anything that open() takes); or else `shapes`. */
   model?: string | URL;
+  /** As the option of open(), with `model`: its F32 and BF16 matrices are tuned as this type. */
+  weights?: HeldType;
   /** "7b", "13b", "30b", "65b", "70b", or a name of limitsNames(). */
   shapes?: string;
   /** Types of the weights, with `shapes`. Default: q4_0. */
@@ -46,6 +49,12 @@ export function checkTuneOptions(options: TuneOptions): void {
     throw new UsageError(
       "tune: got both a model and types, but a model has its own types. Drop one, or give shapes instead of the model",
     );
+  }
+  if (options.weights !== undefined && !isHeldType(options.weights)) {
+    throw new UsageError(`tune: weights: got ${show(options.weights)}, expected ${heldTypesText}`);
+  }
+  if (options.weights !== undefined && model === undefined) {
+    throw new UsageError("tune: got weights without a model, whose weights they are. Give a model");
   }
   if (types?.length === 0) throw new UsageError("tune: types: got none, expected at least one");
   if (threads?.length === 0) throw new UsageError("tune: threads: got none, expected at least one");

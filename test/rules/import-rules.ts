@@ -186,6 +186,7 @@ export const rules: readonly Rule[] = [
         "load",
         "platform",
       ),
+      ...all("formats/half-weights.ts"),
       ...types("api/api.ts", "engine/engine.ts", "formats/model-file.ts"),
     ],
     npm: [],

@@ -167,8 +167,9 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
       ...["f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k"],
       ...["q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s"],
       ...["iq1_s", "iq1_m", "tq1_0", "tq2_0", "mxfp4"],
+      "llama-embed",
     ],
-    why: "the table of file types: which tensor types each mixes",
+    why: "the table of file types: which tensor types each mixes, and which models count as large",
   },
   {
     file: "src/tools/quantize/importance.ts",

@@ -28,7 +28,7 @@ import {
 } from "../../limits/model-cost.ts";
 import { type LimitsReport, limitsReport } from "../../limits/report.ts";
 import type { MeasuredLoad } from "../../limits/serving-report.ts";
-import { checkShape, type ModelShape } from "../../limits/shape.ts";
+import { checkShape, type ModelShape, parameterCounts } from "../../limits/shape.ts";
 import { withModelFile } from "../../load/model-file.ts";
 import { gpuMeasurement } from "../../machine/gpu.ts";
 import { machineMeasurement } from "../../machine/machine.ts";
@@ -264,11 +264,16 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
     headNorms: file.tensors.has("blk.0.attn_q_norm.weight"),
     tied: !file.tensors.has("output.weight"),
   };
+  const parameters = graphParameters(graph);
   const isRecurrent = recurrentStates(graph).length > 0;
-  if (!isRecurrent) checkShape(shape);
+  // Experts, latent attention, layers that differ: a shape does not describe them. The graph counts biases as vectors.
+  const matrices = parameterCounts({ ...shape, qkvBias: false }).total;
+  const isPlain = !isRecurrent && matrices === parameters.total;
+  if (isPlain) checkShape(shape);
   else if (widths.weights || widths.counting === "article") {
+    const what = isRecurrent ? "has recurrent layers" : "is no plain transformer";
     throw new ModelError(
-      `${file.name} has recurrent layers: its limits are counted from its graph, with weights as they are stored. Drop "weights", and count "best"`,
+      `${file.name} ${what}: its limits are counted from its graph, with weights as they are stored. Drop "weights", and count "best"`,
     );
   }
   const storedBytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
@@ -290,7 +295,7 @@ function fileModel(file: OpenFile, widths: Widths): LimitsModel {
     ...facts,
     cost: withKvBits(cost, defaultBits, facts.bits.kv),
     state,
-    ...(isRecurrent && { parameters: graphParameters(graph) }),
+    ...(!isPlain && { parameters }),
   };
 }
 
