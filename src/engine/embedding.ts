@@ -2,7 +2,7 @@
 // a classifier gives it. No logits are computed. Several texts share a batch, and none changes the bits of another.
 
 import type { EmbedOptions } from "../api/api.ts";
-import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import { AbortedError, ContextError, ModelError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
 import { checkTokens, type RunControl } from "./generator.ts";
@@ -44,6 +44,15 @@ function isScored(index: number, tokens: number, { isBidirectional }: Engine): b
   return index === (isBidirectional ? 0 : tokens - 1);
 }
 
+/** A vector with NaN in it would be found nowhere, or everywhere. */
+function checkFinite(vector: Float32Array, text: number): void {
+  const wrong = vector.find((value) => !Number.isFinite(value));
+  if (wrong === undefined) return;
+  throw new ModelError(
+    `the model computed nonsense: the embedding of text ${text} holds ${wrong}. Its weights are damaged, or a sum is beyond what a float holds. Download or convert it again`,
+  );
+}
+
 /** One vector for each text, in their order; with "none", the vectors of all its tokens one after the other. */
 export async function computeEmbeddings(
   engine: Engine,
@@ -65,6 +74,7 @@ export async function computeEmbeddings(
       const tokens = texts[index]!;
       const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
       const vector = pool.vector(rows, size);
+      checkFinite(vector, index);
       vectors[index] = isScaled ? scaled(vector, size) : vector;
       onText();
     }

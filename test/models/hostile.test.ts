@@ -103,6 +103,17 @@ test.each([
   expect(text).toContain(message);
 });
 
+test("an encoder whose embedding is NaN says so", async () => {
+  const base = madeBase("bert");
+  const tensor = "blk.1.attn_output.weight";
+  const { byteLength } = base.bytes.get(tensor)!;
+  const bytes = () => new Uint8Array(new Float32Array(byteLength / 4).fill(Number.NaN).buffer);
+  const change = { what: tensor, tensor, weight: base.tensors.get(tensor)!, bytes };
+  const { bug, text } = await attempt(base, change);
+  expect(bug).toBeUndefined();
+  expect(text).toMatch(/the embedding of text 0 holds NaN\. Its weights are damaged/);
+});
+
 describe("a router", () => {
   const base = madeBase("qwen3moe");
   const withValue = (tensor: string, at: number, value: number): Change => {

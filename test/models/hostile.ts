@@ -7,6 +7,7 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { LanternError } from "../../src/base/errors.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { computeEmbeddings } from "../../src/engine/embedding.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { openGguf } from "../../src/formats/gguf/open-gguf.ts";
@@ -163,8 +164,15 @@ async function computeTokens(
   try {
     const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
     const control: RunControl = { aborted: false, breathe, now: () => 0 };
+    const tokens = [5, 6, 7];
+    if (engine.isBidirectional || !engine.graph.outputs.logits) {
+      const request = { texts: [tokens], pooling: "mean", normalize: false } as const;
+      const [vector] = await computeEmbeddings(engine, request, control);
+      if (!vector!.every(Number.isFinite)) throw new Error("an embedding holds NaN");
+      return;
+    }
     const options = { temperature: 0, maxTokens: 3 };
-    await generate(engine, { tokens: [5, 6, 7], options }, control, () => {});
+    await generate(engine, { tokens, options }, control, () => {});
   } finally {
     engine.dispose();
   }
