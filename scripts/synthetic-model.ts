@@ -95,7 +95,8 @@ export function syntheticModel(shapeName: string, typeName: string, seed = 1): S
       quantizable
         ? stretches(pool(dtype), dtype, elementsOf(spec), tensorSeed)
         : [keptBytes(spec, tensorSeed)];
-    return { name: spec.name, dtype, shape: spec.shape, data };
+    const isColumn = shape.columns?.some((ending) => spec.name.endsWith(ending));
+    return { name: spec.name, dtype, shape: isColumn ? [...spec.shape, 1] : spec.shape, data };
   });
   const sizes = tensors.map((tensor) => bytesFor(tensor.dtype, elementsOf(tensor)));
   const weightBytes = sizes.reduce((sum, size) => sum + size, 0);

@@ -26,10 +26,16 @@ export interface Shape {
   optional?: readonly string[];
   /** Weights whose type is the shape's own, by a part of their names: { "_exps.weight": "mxfp4" }. */
   types?: Readonly<Record<string, string>>;
+  /** Vectors that llama.cpp has as matrices of one column, by the ends of their names. */
+  columns?: readonly string[];
 }
 
 export const u32 = (value: number): GgufValue => ({ type: "u32", value });
 export const f32 = (value: number): GgufValue => ({ type: "f32", value: Math.fround(value) });
+export const integers = (type: "u32" | "i32", value: readonly number[]): GgufValue => ({
+  type: `array<${type}>`,
+  value: [...value],
+});
 export const text = (value: string): GgufValue => ({ type: "string", value });
 
 const llama = { architecture: "llama", vocab: 32000, normEps: 1e-5, ropeBase: 1e4 };
@@ -180,5 +186,70 @@ export const shapes: Readonly<Record<string, Shape>> = {
     ropeBase: 1e6,
     tied: true,
     keys: { "attention.sliding_window": u32(512) },
+  },
+  // Three layers of the gated delta rule, then one of attention.
+  "qwen35-0.8b": {
+    architecture: "qwen35",
+    layers: 24,
+    embed: 1024,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 256,
+    feedForward: 3584,
+    vocab: 248320,
+    context: 262144,
+    normEps: 1e-6,
+    ropeBase: 1e7,
+    tied: true,
+    keys: {
+      "rope.dimension_count": u32(64),
+      "rope.dimension_sections": integers("i32", [11, 11, 10, 0]),
+      full_attention_interval: u32(4),
+      "ssm.conv_kernel": u32(4),
+      "ssm.state_size": u32(128),
+      "ssm.group_count": u32(16),
+      "ssm.time_step_rank": u32(16),
+      "ssm.inner_size": u32(2048),
+    },
+  },
+  // Ten layers of short convolutions, six of attention.
+  "lfm2-1.2b": {
+    architecture: "lfm2",
+    layers: 16,
+    embed: 2048,
+    heads: 32,
+    feedForward: 8192,
+    vocab: 65536,
+    context: 128000,
+    normEps: 1e-5,
+    ropeBase: 1e6,
+    tied: true,
+    keys: {
+      "attention.head_count_kv": integers("u32", [0, 0, 8, 0, 0, 8, 0, 0, 8, 0, 8, 0, 8, 0, 8, 0]),
+      "shortconv.l_cache": u32(3),
+      vocab_size: u32(65536),
+    },
+  },
+  // Mamba2-370m's.
+  "mamba2-0.4b": {
+    architecture: "mamba2",
+    layers: 48,
+    embed: 1024,
+    heads: 0,
+    feedForward: 0,
+    vocab: 50288,
+    context: 1048576,
+    normEps: 1e-5,
+    tied: true,
+    keys: {
+      vocab_size: u32(50288),
+      "ssm.conv_kernel": u32(4),
+      "ssm.inner_size": u32(2048),
+      "ssm.state_size": u32(128),
+      "ssm.time_step_rank": u32(32),
+      "ssm.group_count": u32(1),
+    },
+    optional: ["ssm_conv1d.bias"],
+    columns: ["ssm_a", "ssm_d"],
   },
 };

@@ -76,7 +76,7 @@ describe.skipIf(!memory64).each(nativeHere)("$name", ({ native }) => {
     const bytes = sampleBlocks(dtype, rows * cols);
     const large = { nearBytes: 0, memoryBytes: GIB };
     const arena = new Arena({ shared: true, memory64, start: 0, far: large });
-    const store = new WeightStore(arena, native.target, true);
+    const store = new WeightStore(arena, native.target, 3);
     const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
     arena.commit();
     const memories = new Memories(arena.views, arena.far, native.host);

@@ -53,7 +53,7 @@ const samples = [
 /** Memory after these weights were read, by the threads or by upload(). */
 async function memoryOf(how: "files" | "upload", files: WeightFiles): Promise<Uint8Array> {
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, target, true);
+  const store = new WeightStore(arena, target, 3);
   const uses = new Map(samples.map(({ weight, ops }) => [weight, new Set(ops)]));
   const program = store.place(uses, 1);
   arena.commit();

@@ -114,7 +114,7 @@ test.each(rowCases)("rows of %s out of tiles for %s", async (type, _, halves, ta
   const dtype = dtypeByName(type)!;
   const weight: Weight = { name: "w", shape: [n, k], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, target, true);
+  const store = new WeightStore(arena, target, 3);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
   const packer = new Packer(program, new Memories(arena.views), {}, () => false);

@@ -66,7 +66,7 @@ async function pack(
 ): Promise<{ panels: Uint8Array<ArrayBuffer>; calls: number }> {
   const weight: Weight = { name: "w", shape: [3.25 * PANEL_ROWS, cols], dtype: dtypeByName(type)! };
   const arena = new Arena({ shared: true, memory64: false, start: 0, guard: true });
-  const store = new WeightStore(arena, target, true);
+  const store = new WeightStore(arena, target, 3);
   const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]), 1);
   arena.commit();
   const made = Object.entries(make(packKernels(program), arena));
@@ -115,7 +115,7 @@ test.each(types)("%s has a kernel on every target of machine code", (type) => {
     const lower = lowerings[name as keyof typeof nativeTargets];
     const arena = new Arena({ shared: false, memory64: false, start: 0 });
     const weight: Weight = { name: "w", shape: [16, 512], dtype: dtypeByName(type)! };
-    const store = new WeightStore(arena, target, true);
+    const store = new WeightStore(arena, target, 3);
     const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]), 1);
     expect(packKernels(program).map((kernel) => lower(kernel).bytes.length > 0)).toEqual([true]);
   }

@@ -36,7 +36,7 @@ test.each(cases)("rows of %s out of tiles for %s, dot4 %s", async (type, _name, 
   const weight: Weight = { name: "w", shape: [rows, cols], dtype };
   const bytes = sampleBlocks(dtype, rows * cols);
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, target, true);
+  const store = new WeightStore(arena, target, 3);
   const program = store.place(new Map([[weight, new Set<OpKind>(["embed", "matmul"])]]), 1);
   arena.commit();
   const packer = new Packer(program, new Memories(arena.views), {}, () => false);
@@ -63,7 +63,7 @@ test("a matrix larger than a piece is read in pieces and packed in order", async
   const dtype = dtypeByName("f32")!;
   const weight: Weight = { name: "w", shape: [rows, cols], dtype };
   const arena = new Arena({ shared: true, memory64: false, start: 0 });
-  const store = new WeightStore(arena, targets[0]!, true);
+  const store = new WeightStore(arena, targets[0]!, 3);
   const program = store.place(new Map([[weight, new Set<OpKind>(["matmul"])]]), 1);
   arena.commit();
   const reads: number[] = [];

@@ -191,6 +191,10 @@ class Compiler implements MatmulCompiler {
     return this.options.weights.get(weight).vector!;
   }
 
+  taps(weight: Weight): number {
+    return this.options.weights.get(weight).taps!;
+  }
+
   rowsOf(weight: Weight): TableRows {
     return this.options.weights.rowsOf(weight);
   }

@@ -121,7 +121,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   supports(node: GraphNode): true | string {
-    return this.#exact ? supportsExactly(node) : supportsNode(node);
+    return this.#exact ? supportsExactly(node) : supportsNode(node, this.#gpu.facts.storageBuffers);
   }
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {

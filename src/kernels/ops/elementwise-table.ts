@@ -27,7 +27,9 @@ import { softcap } from "./elementwise/softcap.ts";
 import { softmax } from "./elementwise/softmax.ts";
 import { widenBf16, widenF16, widenPanelF16 } from "./elementwise/widen.ts";
 import { channelScan } from "./scan/channel-scan.ts";
+import { decayScan, decayScanTokens } from "./scan/decay-scan.ts";
 import { headScans } from "./scan/head-scan.ts";
+import { shortConvs } from "./scan/short-conv.ts";
 
 /** Each takes the bytes of a vector register and, if its register tile depends on it, how many of them there are. */
 export const elementwiseKernels: readonly ((width: number, registers?: number) => Kernel)[] = [
@@ -67,8 +69,11 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   ...attentionMix,
   storeF16,
   quantizeKvQ8_0,
+  decayScan,
+  decayScanTokens,
   ...headScans,
   channelScan,
+  ...shortConvs,
 ];
 
 /** Kernels that are not written for every width: the most bytes of a vector. */

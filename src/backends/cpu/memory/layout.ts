@@ -66,7 +66,7 @@ export function layOut(request: LayoutRequest): Layout | string {
   const { memoryStart: start, guard } = request;
   const far = native && memory64 ? request.far : undefined;
   const arena = new Arena({ shared, memory64, start, guard, far });
-  const weights = new WeightStore(arena, target, request.level === 3);
+  const weights = new WeightStore(arena, target, request.level);
   const packing = weights.place(usesOf(plan.graph), threads);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;

@@ -1,6 +1,7 @@
 // The weights of the CPU backend: the address and the layout of each in the arena.
 //
 //   vector  float32, for norms and biases
+//   taps    float32, the weights of a convolution as [taps, cols]
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
 //   blocks  row panels of quantized types (kernels/ops/packed/packed.ts)
 //   floats  row panels of F32, F16 or BF16
@@ -32,6 +33,7 @@ import {
 export interface PlacedWeight {
   readonly weight: Weight;
   readonly vector?: number;
+  readonly taps?: number;
   readonly raw?: number;
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
@@ -42,14 +44,14 @@ export interface PlacedWeight {
 export class WeightStore {
   readonly #arena: Arena;
   readonly #target: KernelTarget;
-  readonly #tiled: boolean;
+  readonly #level: 1 | 2 | 3;
   readonly #placed = new Map<string, PlacedWeight>();
   readonly #instructions: PackInstruction[] = [];
 
-  constructor(arena: Arena, target: KernelTarget, tiled: boolean) {
+  constructor(arena: Arena, target: KernelTarget, level: 1 | 2 | 3) {
     this.#arena = arena;
     this.#target = target;
-    this.#tiled = tiled;
+    this.#level = level;
   }
 
   /** Places every weight; `uses` are the ops that read it. Returns the program by which so many threads pack the panels. */
@@ -82,16 +84,17 @@ export class WeightStore {
 
   /** Reads a weight from the file into its place. */
   async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
-    const { vector, raw, packing } = this.get(weight);
+    const { vector, taps, raw, packing } = this.get(weight);
     const { views } = this.#arena;
     if (packing !== undefined) {
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
-      const bytes = new Uint8Array(weightBytes(weight));
-      await read(bytes, 0);
-      const elements = weightElements(weight);
-      const target = views.f32.subarray(vector / 4, vector / 4 + elements);
-      weight.dtype.dequantize(bytes, 0, target, 0, elements / weight.dtype.blockElems);
+      views.f32.set(await floatsOf(weight, read), vector / 4);
+    } else if (taps !== undefined) {
+      const [rows, cols] = weight.shape as [number, number];
+      (await floatsOf(weight, read)).forEach((value, i) => {
+        views.f32[taps / 4 + (i % cols) * rows + Math.floor(i / cols)] = value;
+      });
     } else await this.#uploadRaw(views.u8, raw!, weightBytes(weight), read);
   }
 
@@ -122,8 +125,11 @@ export class WeightStore {
     if (weight.shape.length === 1) {
       return { weight, vector: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
     }
+    if (this.#level > 1 && uses.has("short_conv") && hasConvKernel(weight.shape[0]!)) {
+      return { weight, taps: arena.allocate(weightElements(weight) * 4, "weights", weight.name) };
+    }
     const multiplied = uses.has("matmul") || uses.has("matmul_id");
-    const panels = multiplied && this.#tiled ? this.#placePanels(weight) : undefined;
+    const panels = multiplied && this.#level === 3 ? this.#placePanels(weight) : undefined;
     return panels ?? { weight, raw: arena.allocate(weightBytes(weight), "weights", weight.name) };
   }
 
@@ -171,6 +177,19 @@ export class WeightStore {
       await read(memory.subarray(at + done, at + end), done);
     }
   }
+}
+
+/** Whether kernels compute a convolution of so many columns, which then need its weights as [taps, cols]. */
+export function hasConvKernel(cols: number): boolean {
+  return cols % 4 === 0;
+}
+
+async function floatsOf(weight: Weight, read: WeightReader): Promise<Float32Array> {
+  const bytes = new Uint8Array(weightBytes(weight));
+  await read(bytes, 0);
+  const floats = new Float32Array(weightElements(weight));
+  weight.dtype.dequantize(bytes, 0, floats, 0, floats.length / weight.dtype.blockElems);
+  return floats;
 }
 
 /**

@@ -62,8 +62,12 @@ export interface CacheRows {
 
 /** The compiler (compile.ts), as the lowering of a node sees it. */
 export interface NodeCompiler {
+  /** The most rows of a batch. */
+  readonly rows: number;
   address(value: Value): number;
   vector(weight: Weight): number;
+  /** The weights of a convolution whose columns are whole vectors: f32 [taps, cols]. */
+  taps(weight: Weight): number;
   rowsOf(weight: Weight): TableRows;
   cache(state: number): { readonly keys: CacheRows; readonly values: CacheRows };
   /** The address of a RecurrentState in slot 0, and the bytes from a slot to the next. */

@@ -1,10 +1,12 @@
 // The ops that scan a sequence with a matrix of state for each head: ssm_scan, delta_net, wkv. A chunk is a head; it goes over
 // the tokens of every sequence of the batch in order, so results depend neither on threads nor on other sequences.
 //
-// Kernels compute one token of one head (src/kernels/ops/scan/). The first token of a sequence reads the state in the slot that
-// the sequence comes from and writes the one that it goes to; the others update that one in place.
+// Kernels compute one token of one head, or all tokens of a sequence, with the same bits (src/kernels/ops/scan/). The first token
+// of a sequence reads the state in the slot that the sequence comes from and writes the one that it goes to; the others update
+// that one in place.
 
 import { NO_SLOT } from "../../../graph/batch.ts";
+import { STEP_FLOATS } from "../../../kernels/ops/scan/decay-scan.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { SEGMENT } from "../program.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
@@ -14,12 +16,12 @@ interface ScanState {
   /** The address of the state in slot 0, and the bytes from a slot to the next. */
   readonly state: number;
   readonly slotBytes: number;
-  /** A head's state and its decays, for each thread: for sequences whose state is not stored. */
+  /** For each thread: a head's state, for sequences whose state is not stored, then what its kernels read for each token. */
   readonly scratch: number;
   readonly scratchBytes: number;
 }
 
-/** src/kernels/ops/scan/head-scan.ts says what each computes. */
+/** src/kernels/ops/scan/ says what each computes. */
 type HeadScanKernel = "scan_decay" | "scan_delta" | "scan_delta_keys" | "scan_wkv6" | "scan_wkv7";
 
 export interface HeadScan extends ScanState {
@@ -97,7 +99,7 @@ export const lowerSsmScan: LowerNode<"ssm_scan"> = (c, n): HeadScan | ChannelSca
     values: [c.address(n.dt)],
     weights: [c.vector(n.a), c.vector(n.skip)],
     ...c.recurrent(n.state),
-    ...c.scratch(states * vDim * 4),
+    ...c.scratch((states * vDim + c.rows * STEP_FLOATS) * 4),
   }));
 };
 
@@ -149,41 +151,57 @@ function ifWholeHead(vDim: number, make: () => HeadScan): HeadScan | string {
   return vDim % 4 === 0 ? make() : `heads of ${vDim} values, kernels take multiples of 4`;
 }
 
-/** Computes a token of a head, with the state at `from` before and at `to` after. */
-type Token = (from: number, to: number, row: number, head: number) => void;
+/** Computes rows `row` to `row + count` of a head, tokens of one sequence: the state at `from` is before them, at `to` after. */
+type RunRows = (from: number, to: number, row: number, count: number, head: number) => void;
+
+/** The same for one row. */
+type RunRow = (from: number, to: number, row: number, head: number) => void;
+
+function rowAfterRow(run: RunRow): RunRows {
+  return (from, to, row, count, head) => {
+    run(from, to, row, head);
+    for (let next = row + 1; next < row + count; next++) run(to, to, next, head);
+  };
+}
+
+/** Where this thread has room beside a head's state. */
+function besideState(i: HeadScan, { thread }: ExecutorContext): number {
+  return i.scratch + thread * i.scratchBytes + i.keyDim * i.vDim * 4;
+}
 
 /** How each kernel is called. */
-const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorContext) => Token>> = {
+const makeRuns: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorContext) => RunRows>> = {
   scan_decay: (i, c) => {
-    const kernel = c.kernels.scan_decay!;
+    const { scan_decay: one, scan_decay_tokens: many } = c.kernels;
     const { f32 } = c.views;
     const [dt, a, skip] = [i.values[0]! / 4, i.weights[0]! / 4, i.weights[1]! / 4];
-    return (from, to, row, head) => {
-      const step = f32[dt + row * i.heads + head]!;
-      const decay = Math.exp(step * f32[a + head]!);
+    const { keyDim, vDim } = i;
+    const [valueBytes, keyBytes] = [i.heads * vDim * 4, i.keyHeads * keyDim * 4];
+    const steps = besideState(i, c);
+    return (from, to, row, count, head) => {
       const [v, key] = [valueAt(i, row, head), keyAt(i, row, head)];
-      const [keys, queries] = [i.key + key, i.query + key];
-      const { keyDim, vDim } = i;
-      kernel(
-        from,
-        to,
-        i.v + v,
-        i.out + v,
-        keys,
-        queries,
-        keyDim,
-        vDim,
-        decay,
-        step,
-        f32[skip + head]!,
-      );
+      const [x, out, keys, queries] = [i.v + v, i.out + v, i.key + key, i.query + key];
+      if (count === 1) {
+        const step = f32[dt + row * i.heads + head]!;
+        const decay = Math.exp(step * f32[a + head]!);
+        one!(from, to, x, out, keys, queries, keyDim, vDim, decay, step, f32[skip + head]!);
+        return;
+      }
+      for (let n = 0; n < count; n++) {
+        const at = steps / 4 + n * STEP_FLOATS;
+        const step = f32[dt + (row + n) * i.heads + head]!;
+        f32[at] = Math.exp(step * f32[a + head]!);
+        f32[at + 1] = step;
+        f32[at + 2] = f32[skip + head]!;
+      }
+      many!(from, to, x, out, keys, queries, keyDim, vDim, steps, count, valueBytes, keyBytes);
     };
   },
   scan_delta: (i, c) => {
     const kernel = c.kernels.scan_delta!;
     const { f32 } = c.views;
     const [dt, beta, a] = [i.values[0]! / 4, i.values[1]! / 4, i.weights[0]! / 4];
-    return (from, to, row, head) => {
+    return rowAfterRow((from, to, row, head) => {
       const own = row * i.heads + head;
       const decay = Math.exp(f32[dt + own]! * f32[a + head]!);
       const [v, key] = [valueAt(i, row, head), keyAt(i, row, head)];
@@ -200,14 +218,14 @@ const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorConte
         decay,
         f32[beta + own]!,
       );
-    };
+    });
   },
   scan_delta_keys: (i, c) => {
     const { scan_delta_keys: kernel, scale, exp } = c.kernels;
     const { f32 } = c.views;
     const [beta, a] = [i.values[1]! / 4, i.weights[0]! / 4];
-    const decays = i.scratch + c.thread * i.scratchBytes + i.keyDim * i.vDim * 4;
-    return (from, to, row, head) => {
+    const decays = besideState(i, c);
+    return rowAfterRow((from, to, row, head) => {
       const own = row * i.heads + head;
       scale!(i.values[0]! + own * i.keyDim * 4, decays, i.keyDim, f32[a + head]!);
       exp!(decays, decays, i.keyDim);
@@ -225,25 +243,25 @@ const makeTokens: Readonly<Record<HeadScanKernel, (i: HeadScan, c: ExecutorConte
         decays,
         f32[beta + own]!,
       );
-    };
+    });
   },
   scan_wkv6: (i, c) => {
     const kernel = c.kernels.scan_wkv6!;
-    return (from, to, row, head) => {
+    return rowAfterRow((from, to, row, head) => {
       const at = valueAt(i, row, head);
       const bonus = i.weights[0]! + head * i.keyDim * 4;
       const [keys, queries, decays] = [i.key + at, i.query + at, i.values[0]! + at];
       kernel(from, to, i.v + at, i.out + at, keys, queries, i.keyDim, i.vDim, decays, bonus);
-    };
+    });
   },
   scan_wkv7: (i, c) => {
     const kernel = c.kernels.scan_wkv7!;
-    return (from, to, row, head) => {
+    return rowAfterRow((from, to, row, head) => {
       const at = valueAt(i, row, head);
       const [keys, queries] = [i.key + at, i.query + at];
       const [decays, a, b] = [i.values[0]! + at, i.values[1]! + at, i.values[2]! + at];
       kernel(from, to, i.v + at, i.out + at, keys, queries, i.keyDim, i.vDim, decays, a, b);
-    };
+    });
   },
 };
 
@@ -257,14 +275,20 @@ function keyAt(i: HeadScan, row: number, head: number): number {
   return (row * keyHeads + own) * keyDim * 4;
 }
 
+/** What is called beside it. */
+const furtherKernels: Partial<Record<HeadScanKernel, readonly string[]>> = {
+  scan_decay: ["scan_decay_tokens"],
+  scan_delta_keys: ["scale", "exp"],
+};
+
 export const headScan: InstructionDef<HeadScan> = {
   access: "barrier",
-  kernels: ({ kernel }) => (kernel === "scan_delta_keys" ? [kernel, "scale", "exp"] : [kernel]),
+  kernels: ({ kernel }) => [kernel, ...(furtherKernels[kernel] ?? [])],
   code: ({ kernel, vDim, keyDim }) => (kernel === "scan_delta_keys" ? [vDim, keyDim] : [vDim]),
 
   execute(i, c) {
     const bytes = i.keyDim * i.vDim * 4;
-    return scanned(i, c, { bytes, total: i.heads * bytes }, makeTokens[i.kernel](i, c));
+    return scanned(i, c, { bytes, total: i.heads * bytes }, makeRuns[i.kernel](i, c));
   },
 };
 
@@ -277,7 +301,7 @@ export const channelScan: InstructionDef<ChannelScan> = {
     const kernel = c.kernels.scan_channels!;
     const { channels, states } = i;
     const size = { bytes: CHANNELS * states * 4, total: channels * states * 4 };
-    return scanned(i, c, size, (from, to, row, chunk) => {
+    const run = rowAfterRow((from, to, row, chunk) => {
       const first = chunk * CHANNELS;
       const at = (row * channels + first) * 4;
       const shared = row * states * 4;
@@ -297,6 +321,7 @@ export const channelScan: InstructionDef<ChannelScan> = {
         states,
       );
     });
+    return scanned(i, c, size, run);
   },
 };
 
@@ -305,7 +330,7 @@ function scanned(
   i: ScanState,
   c: ExecutorContext,
   { bytes, total }: { readonly bytes: number; readonly total: number },
-  token: Token,
+  runRows: RunRows,
 ): Executor {
   const { i32, u8 } = c.views;
   const scratch = i.scratch + c.thread * i.scratchBytes;
@@ -323,11 +348,9 @@ function scanned(
         const target = to === NO_SLOT ? scratch : state + to * i.slotBytes;
         const isNew = from === NO_SLOT;
         if (isNew) u8.fill(0, target, target + Math.min(bytes, total - chunk * bytes));
-        let source = isNew ? target : state + from * i.slotBytes;
-        for (; row <= last; row++) {
-          token(source, target, row, chunk);
-          source = target;
-        }
+        const source = isNew ? target : state + from * i.slotBytes;
+        runRows(source, target, row, last + 1 - row, chunk);
+        row = last + 1;
       }
     },
   };

@@ -12,6 +12,8 @@ export interface GpuOp<K extends OpKind> {
   /** true, or the reason why not. */
   readonly supports: (node: NodeOf<K>) => true | string;
   readonly lower: (node: NodeOf<K>, context: LowerContext) => Kernel[];
+  /** Storage buffers that its kernel binds. Optional: no more than the 8 that every device allows. */
+  readonly buffers?: (node: NodeOf<K>) => number;
 }
 
 /** What the lowering of a node depends on. */

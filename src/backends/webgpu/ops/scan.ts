@@ -1,22 +1,25 @@
 // The scans on the GPU: what they refuse, and their kernels (../wgsl/scan.ts).
 
 import type { Weight } from "../../../graph/graph.ts";
-import { deltaNetKernel, MOST_KEYS, ssmScanKernel, wkvKernel } from "../wgsl/scan.ts";
+import { deltaNetKernel, MOST_KEYS, SCAN_BUFFERS, ssmScanKernel, wkvKernel } from "../wgsl/scan.ts";
 import type { GpuOp } from "./op.ts";
 
 export const ssmScan: GpuOp<"ssm_scan"> = {
   supports: ({ a, states }) => fits(states) ?? isFloat(a) ?? true,
   lower: (node, { batch }) => [ssmScanKernel(node, batch)],
+  buffers: () => SCAN_BUFFERS + 6,
 };
 
 export const deltaNet: GpuOp<"delta_net"> = {
   supports: ({ k, keyHeads }) => fits(k.cols / keyHeads) ?? true,
   lower: (node, { batch }) => [deltaNetKernel(node, batch)],
+  buffers: () => SCAN_BUFFERS + 6,
 };
 
 export const wkv: GpuOp<"wkv"> = {
   supports: ({ v, heads }) => fits(v.cols / heads) ?? true,
   lower: (node, { batch }) => [wkvKernel(node, batch)],
+  buffers: ({ bonus }) => SCAN_BUFFERS + (bonus ? 5 : 6),
 };
 
 function fits(keys: number): string | undefined {

@@ -61,10 +61,15 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   select: always((node, { batch }) => selectKernel(node, batch)),
 };
 
-/** Whether a node can be computed here; otherwise the reason. */
-export function supportsNode(node: GraphNode): true | string {
+/** Whether a node can be computed where shaders may bind so many storage buffers; otherwise the reason. */
+export function supportsNode(node: GraphNode, storageBuffers: number): true | string {
   if (!Object.hasOwn(ops, node.op)) return `the GPU has no op "${node.op}"`;
-  return (ops[node.op] as GpuOp<OpKind>).supports(node as NodeOf<OpKind>);
+  const { supports, buffers } = ops[node.op] as GpuOp<OpKind>;
+  const needed = buffers?.(node as NodeOf<OpKind>) ?? 0;
+  if (needed > storageBuffers) {
+    return `the GPU's shaders bind at most ${storageBuffers} storage buffers, and "${node.op}" needs ${needed}`;
+  }
+  return supports(node as NodeOf<OpKind>);
 }
 
 /** The kernels that compute a node, in order; nodes must come in the graph's order. */

@@ -14,6 +14,9 @@ const NONE = "0xffffffffu";
 /** The most floats of workgroup memory for a token: five vectors of keys fit every device's 16 KiB. */
 export const MOST_KEYS = 512;
 
+/** Storage buffers that every scan binds: the state, the batch, the result. */
+export const SCAN_BUFFERS = 3;
+
 const read = (name: string, value: Value): Binding => ({
   name,
   type: "f32",

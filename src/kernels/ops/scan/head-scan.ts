@@ -1,11 +1,10 @@
-// scan_decay, scan_delta, scan_delta_keys, scan_wkv6, scan_wkv7: one token of one head of a scan, whose state is a matrix of
+// scan_delta, scan_delta_keys, scan_wkv6, scan_wkv7: one token of one head of a scan, whose state is a matrix of
 // [keys][values] floats. Reads the state at `from` and writes it at `to`, which may be the same place.
 //
 // Vectors run along the values, so no sum crosses lanes, and every sum is in the order of the keys, whatever the width of a
 // vector. A piece of the values goes through all keys before the next: its sums stay in registers. `values` is a multiple of
 // the lanes.
 //
-//   scan_decay       S = decay S + key (gain v), out = query S + skip v
 //   scan_delta       S = decay S, then S += key (gain (v - key S)), out = query S
 //   scan_delta_keys  the same with a decay for each key
 //   scan_wkv6        out = query (S + bonus key v), then S = decay S + key v
@@ -23,9 +22,8 @@ interface Operands {
   readonly key: Pointer;
   readonly query: Pointer;
   readonly decay: Pointer | Vector;
-  /** scan_decay, scan_delta. */
+  /** scan_delta, scan_delta_keys. */
   readonly gain?: Vector;
-  readonly skip?: Vector;
   readonly bonus?: Pointer;
   readonly a?: Pointer;
   readonly b?: Pointer;
@@ -47,11 +45,6 @@ type Params = (k: KernelBuilder) => Omit<Operands, "key" | "query">;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
 export const headScans: readonly ((width: number, registers?: number) => Kernel)[] = [
-  headScan("scan_decay", decayPiece, (k) => ({
-    decay: splat(k, "decay"),
-    gain: splat(k, "gain"),
-    skip: splat(k, "skip"),
-  })),
   headScan("scan_delta", deltaPiece, (k) => ({
     decay: splat(k, "decay"),
     gain: splat(k, "gain"),
@@ -105,24 +98,6 @@ function headScan(
 
 function splat(k: KernelBuilder, name: string): Vector {
   return k.op("f32v.splat", [k.param("f32", name)]);
-}
-
-function decayPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
-  const { gain, skip } = operands;
-  const v = loadAll(k, shape.v, vectors);
-  const inputs = v.map((each) => k.op("f32v.mul", [each, gain!]));
-  const sums = zeros(k, vectors);
-  walkKeys(k, shape, operands, vectors, ({ state, key, decay, query, write }) => {
-    state.forEach((old, i) => {
-      const added = k.op("f32v.mul", [inputs[i]!, key]);
-      const kept = k.op("f32v.fma", [old, decay, added]);
-      write(i, kept);
-      k.update(sums[i]!, "f32v.fma", [kept, query, sums[i]!]);
-    });
-  });
-  sums.forEach((sum, i) => {
-    k.op("f32v.store", [shape.out, k.op("f32v.fma", [v[i]!, skip!, sum])], i * k.width);
-  });
 }
 
 function deltaPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
