@@ -25,7 +25,17 @@ interface LlamaContext {
   dispose(): Promise<void>;
 }
 
+interface LlamaEmbeddingContext {
+  getEmbeddingFor(tokens: number[]): Promise<unknown>;
+  dispose(): Promise<void>;
+}
+
 interface LlamaModel {
+  createEmbeddingContext(options: {
+    contextSize: number;
+    batchSize: number;
+    threads: number;
+  }): Promise<LlamaEmbeddingContext>;
   createContext(options: {
     contextSize: number;
     batchSize: number;
@@ -111,6 +121,32 @@ export async function llamaContestant(
       const speed = rate(count, started);
       await tokens.return();
       return speed;
+    },
+    async dispose() {
+      await context.dispose();
+      await model.dispose();
+    },
+  };
+}
+
+export interface LlamaEmbedder {
+  embed(tokens: readonly number[]): Promise<void>;
+  dispose(): Promise<void>;
+}
+
+/** A model that makes embeddings, one text at a time, each in one batch. */
+export async function llamaEmbedder(
+  llama: Llama,
+  path: string,
+  threads: number,
+  contextSize: number,
+): Promise<LlamaEmbedder> {
+  const model = await llama.loadModel({ modelPath: path });
+  const sizes = { contextSize, batchSize: contextSize, threads };
+  const context = await model.createEmbeddingContext(sizes);
+  return {
+    async embed(tokens) {
+      await context.getEmbeddingFor([...tokens]);
     },
     async dispose() {
       await context.dispose();

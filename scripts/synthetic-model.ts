@@ -129,6 +129,7 @@ function modelMetadata(name: string, shape: Shape): [string, GgufValue][] {
     ["general.architecture", text(architecture)],
     ["general.name", text(name)],
     ...ofArchitecture,
+    ...Object.entries(shape.otherKeys ?? {}),
   ];
 }
 
@@ -144,8 +145,15 @@ function weightSpecs(shape: Shape, entries: readonly [string, GgufValue][]): Wei
     shape: [shape.vocab, shape.embed],
     dtype: dtypeByName("f32")!,
   };
+  const fused = {
+    name: "blk.0.attn_qkv.weight",
+    shape: [3 * shape.embed, shape.embed],
+    dtype: dtypeByName("f32")!,
+  };
   const arch = archNamed(shape.architecture);
-  const config = arch.config({ metadata, tensors: new Map([[table.name, table]]) });
+  const known = shape.fusedQkv ? [table, fused] : [table];
+  const tensors = new Map(known.map((tensor) => [tensor.name, tensor]));
+  const config = arch.config({ metadata, tensors });
   const kept = (name: string): boolean =>
     name === "output.weight"
       ? !shape.tied

@@ -22,6 +22,10 @@ export interface Shape {
   tied?: boolean;
   /** Further keys, without the architecture's name: { expert_count: u32(128) }. */
   keys?: Readonly<Record<string, GgufValue>>;
+  /** Further keys with their whole names. */
+  otherKeys?: Readonly<Record<string, GgufValue>>;
+  /** Queries, keys and values are one matrix. */
+  fusedQkv?: boolean;
   /** Optional weights that the file has, by a part of their names. An output matrix is there unless `tied`. */
   optional?: readonly string[];
   /** Weights whose type is the shape's own, by a part of their names: { "_exps.weight": "mxfp4" }. */
@@ -36,6 +40,7 @@ export const integers = (type: "u32" | "i32", value: readonly number[]): GgufVal
   type: `array<${type}>`,
   value: [...value],
 });
+const no: GgufValue = { type: "bool", value: false };
 export const text = (value: string): GgufValue => ({ type: "string", value });
 
 const llama = { architecture: "llama", vocab: 32000, normEps: 1e-5, ropeBase: 1e4 };
@@ -251,5 +256,49 @@ export const shapes: Readonly<Record<string, Shape>> = {
     },
     optional: ["ssm_conv1d.bias"],
     columns: ["ssm_a", "ssm_d"],
+  },
+  "modernbert-base": {
+    architecture: "modern-bert",
+    layers: 22,
+    embed: 768,
+    heads: 12,
+    kvHeads: 12,
+    feedForward: 1152,
+    vocab: 50368,
+    context: 8192,
+    ropeBase: 160000,
+    tied: true,
+    keys: {
+      vocab_size: u32(50368),
+      "attention.layer_norm_epsilon": f32(1e-5),
+      "attention.causal": no,
+      "attention.sliding_window": u32(128),
+      "attention.sliding_window_pattern": u32(3),
+      "rope.freq_base_swa": f32(10000),
+      pooling_type: u32(1),
+    },
+    fusedQkv: true,
+  },
+  // nomic-embed-text-v1.5's.
+  "nomic-embed": {
+    architecture: "nomic-bert",
+    layers: 12,
+    embed: 768,
+    heads: 12,
+    kvHeads: 12,
+    feedForward: 3072,
+    vocab: 30528,
+    context: 2048,
+    ropeBase: 1000,
+    tied: true,
+    keys: {
+      vocab_size: u32(30528),
+      "attention.layer_norm_epsilon": f32(1e-12),
+      "attention.causal": no,
+      pooling_type: u32(1),
+    },
+    otherKeys: { "tokenizer.ggml.token_type_count": u32(2) },
+    fusedQkv: true,
+    optional: ["token_types.weight"],
   },
 };

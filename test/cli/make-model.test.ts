@@ -88,6 +88,11 @@ describe("shapes", () => {
     expect(billions("qwen1.5-14b")).toBeCloseTo(14.17, 1);
     expect(billions("qwen3-moe-4b-a0.6b")).toBeCloseTo(4.03, 2);
     expect(billions("gemma3-1b")).toBeCloseTo(1.0, 2);
+    expect(billions("qwen35-0.8b")).toBeCloseTo(0.75, 2);
+    expect(billions("lfm2-1.2b")).toBeCloseTo(1.17, 2);
+    expect(billions("mamba2-0.4b")).toBeCloseTo(0.37, 2);
+    expect(billions("modernbert-base")).toBeCloseTo(0.149, 3);
+    expect(billions("nomic-embed")).toBeCloseTo(0.137, 3);
   });
 
   test("experts are one tensor for each matrix, of the shape's own type where it has one; routers and biases stay F32", () => {
@@ -105,6 +110,15 @@ describe("shapes", () => {
     expect(keys.get("gpt-oss.expert_used_count")).toEqual({ type: "u32", value: 4 });
     expect(keys.get("gpt-oss.attention.key_length")).toEqual({ type: "u32", value: 64 });
     expect(keys.get("gpt-oss.attention.sliding_window")).toEqual({ type: "u32", value: 128 });
+  });
+
+  test("decays are columns, and queries, keys and values one matrix, where llama.cpp has them so", () => {
+    const shapeOf = (shape: string, name: string) =>
+      syntheticModel(shape, "q8_0").tensors.find((each) => each.name === `blk.0.${name}`)?.shape;
+    expect(shapeOf("mamba2-0.4b", "ssm_a")).toEqual([32, 1]);
+    expect(shapeOf("qwen35-0.8b", "ssm_a")).toEqual([16]);
+    expect(shapeOf("nomic-embed", "attn_qkv.weight")).toEqual([2304, 768]);
+    expect(shapeOf("nomic-embed", "attn_q.weight")).toBeUndefined();
   });
 
   test("all have rows that 256 divides, or fall back as llama.cpp's quantizer does, and say so", () => {

@@ -180,7 +180,7 @@ export class WeightStore {
 }
 
 /** Whether kernels compute a convolution of so many columns, which then need its weights as [taps, cols]. */
-export function hasConvKernel(cols: number): boolean {
+function hasConvKernel(cols: number): boolean {
   return cols % 4 === 0;
 }
 
