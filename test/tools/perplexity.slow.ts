@@ -22,6 +22,16 @@ describeShared("llama.cpp's numbers", "corpora", () => {
     expect(Math.abs(found.perplexity.value / expected - 1)).toBeLessThan(0.005);
   });
 
+  // A mixture of experts and a scan, both random: llama-perplexity -c 64 of the first 6000 bytes.
+  test.each([
+    ["qwen3moe", 12172.0932],
+    ["mamba2", 1862.6879],
+  ])("a tiny %s", async (name, expected) => {
+    const path = sharedPath(`archs/${name}.gguf`);
+    const found = await perplexity(path, stories.slice(0, 6000), { contextSize: 64 });
+    expect(Math.abs(found.perplexity.value / expected - 1)).toBeLessThan(1e-4);
+  });
+
   test.each([
     ["stories15m", "F32", stories, { contextSize: 128 }, 5.234],
     ["tinyllama-chat", "IQ2_XXS", wiki, { contextSize: 256, chunks: 3 }, 15.29],

@@ -40,6 +40,12 @@ const thorough: readonly string[] = [
   "qwen35",
 ];
 
+/** Not compared: architectures that Lantern does not know. */
+const left: Readonly<Record<string, string>> = {
+  deepseek4: "it has a tensor of type I32",
+  graniteswitch: "llama.cpp counts one layer more than the file has",
+};
+
 const reason =
   tool === undefined || !existsSync(tool)
     ? "LANTERN_LLAMA_CPP is not a folder with llama-quantize"
@@ -57,8 +63,9 @@ else {
     .filter((file) => file.endsWith(".gguf"))
     .map((file) => file.slice(0, -".gguf".length))
     .filter((name) => only?.includes(name) ?? true);
+  for (const [name, why] of Object.entries(left)) test.skip(`${name} [skipped: ${why}]`, () => {});
 
-  test.each(names)("%s", async (name) => {
+  test.each(names.filter((name) => !Object.hasOwn(left, name)))("%s", async (name) => {
     const narrow = new Uint8Array(readFileSync(sharedPath(`archs/${name}.gguf`)));
     const wide = await widened(await opened(narrow));
     const types = [...compared, ...(thorough.includes(name) ? comparedMore : [])];
