@@ -38,7 +38,7 @@ const EXPERTS_WITHOUT_NORMS = 128;
 
 export const llama4: Arch<Llama4Config> = {
   names: ["llama4"],
-  about: "Llama 4 (text), MobileLLM",
+  about: "Llama 4 (text)",
 
   config(header) {
     const read = readerOf(header);

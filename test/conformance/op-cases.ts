@@ -241,7 +241,7 @@ const damagedRoute = (name: string, bad: readonly number[], routing: Partial<Rou
   build: ({ g, cols, name: named, input }) => {
     const added = Float32Array.from({ length: cols }, (_, i) => bad[i] ?? 0);
     const constant = g.constant(named("not numbers"), added);
-    const logits = g.addWeight(input("logits", cols), constant, named("logits"));
+    const logits = g.addWeight(input("logits", cols), constant, named("logits damaged"));
     g.route(logits, { ...softmax, ...routing }, named("out"));
   },
 });
