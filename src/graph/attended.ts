@@ -25,6 +25,17 @@ export function attendedTo({ window, causal }: Attended, position: number, lengt
   return window === undefined ? length : Math.min(length, position + halfWindow(window) + 1);
 }
 
+/** The bucket of the distance of a key from the query: `buckets` has those from -n to n. */
+export function bucketOf(
+  buckets: ArrayLike<number>,
+  distance: number,
+  from: number = 0,
+  count: number = buckets.length,
+): number {
+  const most = (count - 1) / 2;
+  return buckets[from + most + Math.max(-most, Math.min(most, distance))]!;
+}
+
 /** On either side, as llama.cpp counts symmetric windows. */
 export function halfWindow(window: number): number {
   return Math.floor(window / 2);

@@ -36,6 +36,9 @@ export interface AttentionOptions {
   readonly causal?: boolean;
   readonly sinks?: Weight | undefined;
   readonly alibi?: Weight | undefined;
+  /** See OpTable: either both, or none. */
+  readonly bias?: Weight | undefined;
+  readonly buckets?: Weight | undefined;
 }
 
 export class GraphBuilder {
@@ -205,7 +208,7 @@ export class GraphBuilder {
   /** [tokens, heads * headDim] -> [tokens, heads * vHeadDim] */
   attention(q: Value, options: AttentionOptions, name: string): Value {
     const { state, heads, kvHeads, headDim, vHeadDim = headDim, scale, softcap } = options;
-    const { causal = true, sinks, alibi } = options;
+    const { causal = true, sinks, alibi, bias, buckets } = options;
     if (q.cols !== heads * headDim) this.#mismatch(name, `${heads} heads of ${headDim}`, q);
     const { kCols, vCols, window, chunked = false } = this.#kvState(state);
     const isFitting = kvHeads * headDim === kCols && kvHeads * vHeadDim === vCols;
@@ -222,12 +225,26 @@ export class GraphBuilder {
         `graph: ${this.#prefix}${name}: ${perHead.name} has ${vectorSize(perHead)} values, expected one for each of ${heads} heads`,
       );
     }
+    if (bias || buckets) this.#checkBias(name, bias, buckets, heads);
     const shape = { q, state, heads, kvHeads, headDim, vHeadDim, scale };
     if (chunked && !causal) {
       throw new ModelError(`graph: ${this.#prefix}${name}: attention within chunks must be causal`);
     }
-    const operands = { ...shape, window, chunked, softcap, causal, sinks, alibi };
+    const operands = { ...shape, window, chunked, softcap, causal, sinks, alibi, bias, buckets };
     return this.#push("attention", operands, name, q.rows, heads * vHeadDim);
+  }
+
+  #checkBias(
+    name: string,
+    bias: Weight | undefined,
+    buckets: Weight | undefined,
+    heads: number,
+  ): void {
+    const [values, distances] = [bias && vectorSize(bias), buckets && vectorSize(buckets)];
+    if (values !== undefined && values % heads === 0 && distances && distances % 2 === 1) return;
+    throw new ModelError(
+      `graph: ${this.#prefix}${name}: got a bias of ${values} values and ${distances} distances, expected values for each of ${heads} heads and an odd number of distances`,
+    );
   }
 
   #checkPositive(name: string, what: string, value: number): void {

@@ -92,10 +92,14 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     return {
       // Matmuls of headDim and vHeadDim per head and cached token (scores, weighted sum), and the softmax.
       ...sumOfOps(
-        opsOf(k, pairs * 2 * n.headDim, pairs * ((n.softcap ? 6 : 3) + (n.alibi ? 2 : 0))),
+        opsOf(
+          k,
+          pairs * 2 * n.headDim,
+          pairs * ((n.softcap ? 6 : 3) + (n.alibi ? 2 : 0) + (n.bias ? 1 : 0)),
+        ),
         opsOf(v, pairs * 2 * n.vHeadDim, 0),
       ),
-      weightBytes: (n.sinks ? weightBytes(n.sinks) : 0) + (n.alibi ? weightBytes(n.alibi) : 0),
+      weightBytes: weightsOf(n).reduce((sum, weight) => sum + weightBytes(weight), 0),
       kvBytes: context * kvRowBytes(n.kvHeads * n.headDim, n.kvHeads * n.vHeadDim, s.kv),
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
     };

@@ -150,6 +150,10 @@ export interface OpTable {
     sinks: Weight | undefined;
     /** [heads]: slopes of ALiBi; after capping, a score falls by its head's slope times the distance of the positions. */
     alibi: Weight | undefined;
+    /** [buckets * heads]: what is added to a score for the distance of its positions, which `buckets` counts in (T5). */
+    bias: Weight | undefined;
+    /** [2n + 1]: the bucket of each distance of a key from the query, from -n to n; further ones are as -n or n. */
+    buckets: Weight | undefined;
   };
   /**
    * Causal convolution of each column over its sequence: out[t][c] = sum_k weight[c][k] * x[t - K + 1 + k][c] + bias[c], for

@@ -2,7 +2,7 @@
 
 import { bytesFor } from "../dtypes/dtype.ts";
 import { kvQuantizer } from "../dtypes/kv-types.ts";
-import { attendedFrom, attendedTo } from "./attended.ts";
+import { attendedFrom, attendedTo, bucketOf } from "./attended.ts";
 import { type Batch, KV_BLOCK_TOKENS, tableOf } from "./batch.ts";
 import type { NodeOf } from "./graph.ts";
 import { dot, type ReferenceMemory, vector } from "./reference-memory.ts";
@@ -34,6 +34,8 @@ export function attend(node: NodeOf<"attention">, batch: Batch, memory: Referenc
   const out = memory.value(node.out);
   const sinks = node.sinks ? Float32Array.from(vector(memory, node.sinks)) : undefined;
   const slopes = node.alibi ? Float32Array.from(vector(memory, node.alibi)) : undefined;
+  const bias = node.bias && Float32Array.from(vector(memory, node.bias)); // [buckets, heads]
+  const buckets = node.buckets && Float32Array.from(vector(memory, node.buckets));
   let length = 0;
   for (let t = 0; t < batch.tokenCount; t++) {
     const startsSequence = t === 0 || batch.sequences[t] !== batch.sequences[t - 1];
@@ -45,7 +47,15 @@ export function attend(node: NodeOf<"attention">, batch: Batch, memory: Referenc
     const to = attendedTo(node, batch.positions[t]!, length);
     for (let head = 0; head < node.heads; head++) {
       const range = { t, from, to, position: batch.positions[t]! };
-      attendHead(node, head, q, out, range, { sink: sinks?.[head], slope: slopes?.[head] }, memory);
+      attendHead(
+        node,
+        head,
+        q,
+        out,
+        range,
+        { sink: sinks?.[head], slope: slopes?.[head], bias, buckets },
+        memory,
+      );
     }
   }
 }
@@ -81,6 +91,13 @@ function loadContext(
   }
 }
 
+interface HeadOptions {
+  readonly sink: number | undefined;
+  readonly slope: number | undefined;
+  readonly bias: Float32Array | undefined;
+  readonly buckets: Float32Array | undefined;
+}
+
 /** One head of token `t`, which is at `position`, over positions `from` to `to` of the loaded context. */
 function attendHead(
   node: NodeOf<"attention">,
@@ -88,7 +105,7 @@ function attendHead(
   q: Float32Array,
   out: Float32Array,
   { t, from, to, position }: { t: number; from: number; to: number; position: number },
-  { sink, slope }: { sink: number | undefined; slope: number | undefined },
+  { sink, slope, bias, buckets }: HeadOptions,
   memory: ReferenceMemory,
 ): void {
   const { headDim, vHeadDim, kvHeads, softcap } = node;
@@ -101,6 +118,7 @@ function attendHead(
     const score = f32(f32(dot(q, queryAt, keys, keyAt, headDim)) * f32(node.scale));
     scores[p] = softcap === undefined ? score : softcap * Math.tanh(score / softcap);
     if (slope !== undefined) scores[p]! -= slope * Math.abs(position - p);
+    if (bias && buckets) scores[p]! += bias[bucketOf(buckets, p - position) * node.heads + head]!;
   }
   softmaxInPlace(scores, from, to - from, sink);
   for (let i = 0; i < vHeadDim; i++) {

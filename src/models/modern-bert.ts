@@ -10,7 +10,7 @@ import { type EncoderConfig, readEncoderConfig } from "./encoder-config.ts";
 import { attention, attentionWeights } from "./parts/attention.ts";
 import { classifierWeights } from "./parts/classifier.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
-import { encoderOutputs } from "./parts/encoder.ts";
+import { encoderOutputsOfMean } from "./parts/encoder.ts";
 import { fusedGated, fusedGatedWeights } from "./parts/feed-forward.ts";
 import { layerNorms } from "./parts/norms.ts";
 import { windowRope } from "./rope.ts";
@@ -65,7 +65,8 @@ export const modernBert: Arch<ModernConfig> = {
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       x = g.add(x, fusedGated(g, w, f, layer, c.feedForward, c.gating), "ffn_residual"); // [tokens, embed]
     }
-    return encoderOutputs(g, w, x, undefined, (y) => outer(y, "output_norm"));
+    const head = { normEps: c.normEps, activation: "gelu" } as const;
+    return encoderOutputsOfMean(g, c, w, x, head, (y) => outer(y, "output_norm"));
   },
 };
 

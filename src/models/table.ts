@@ -24,6 +24,7 @@ import { deepseek } from "./deepseek.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek2Ocr } from "./deepseek2-ocr.ts";
 import { dots1 } from "./dots1.ts";
+import { dream } from "./dream.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { eurobert } from "./eurobert.ts";
 import { exaone } from "./exaone.ts";
@@ -56,6 +57,8 @@ import { jinaBertV3 } from "./jina-bert-v3.ts";
 import { kimiLinear } from "./kimi-linear.ts";
 import { laguna } from "./laguna.ts";
 import { lfm2 } from "./lfm2.ts";
+import { llada } from "./llada.ts";
+import { lladaMoe } from "./llada-moe.ts";
 import { llama } from "./llama.ts";
 import { llamaEmbed } from "./llama-embed.ts";
 import { llama4 } from "./llama4.ts";
@@ -104,6 +107,7 @@ import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
 import { step35 } from "./step35.ts";
 import { talkie } from "./talkie.ts";
+import { t5encoder } from "./t5encoder.ts";
 
 const builtIn: readonly Arch[] = [
   afmoe,
@@ -126,6 +130,7 @@ const builtIn: readonly Arch[] = [
   deepseek2,
   deepseek2Ocr,
   dots1,
+  dream,
   ernie45Moe,
   eurobert,
   exaone,
@@ -158,6 +163,8 @@ const builtIn: readonly Arch[] = [
   kimiLinear,
   laguna,
   lfm2,
+  llada,
+  lladaMoe,
   llama,
   llama4,
   llamaEmbed,
@@ -206,6 +213,7 @@ const builtIn: readonly Arch[] = [
   starcoder2,
   step35,
   talkie,
+  t5encoder,
 ];
 
 const byName = new Map<string, Arch>();

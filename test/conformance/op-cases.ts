@@ -96,6 +96,7 @@ const attention = (
     causal = true,
     hasSinks = false,
     hasSlopes = false,
+    hasBias = false,
     isWider = false,
   }: {
     readonly window?: number;
@@ -104,6 +105,7 @@ const attention = (
     readonly causal?: boolean;
     readonly hasSinks?: boolean;
     readonly hasSlopes?: boolean;
+    readonly hasBias?: boolean;
     /** Heads of values are twice as wide as those of keys. */
     readonly isWider?: boolean;
   } = {},
@@ -127,7 +129,13 @@ const attention = (
     const sinks = hasSinks ? weight("sinks", [heads]) : undefined;
     const shape = { state, heads, kvHeads, headDim, vHeadDim, scale };
     const alibi = hasSlopes ? weight("slopes", [heads]) : undefined;
-    g.attention(input("q", cols), { ...shape, softcap, causal, sinks, alibi }, named("out"));
+    // Distances from -3 to 3, in any order.
+    const buckets = hasBias
+      ? g.constant("buckets", Float32Array.of(5, 2, 1, 0, 3, 4, 2))
+      : undefined;
+    const bias = hasBias ? weight("bias", [6 * heads]) : undefined;
+    const options = { ...shape, softcap, causal, sinks, alibi, bias, buckets };
+    g.attention(input("q", cols), options, named("out"));
   },
 });
 
@@ -381,6 +389,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     attention("slopes", 2, { hasSlopes: true }),
     attention("slopes, not causal", 1, { hasSlopes: true, causal: false }),
     attention("not causal", 1, { causal: false }),
+    attention("a bias by distance", 2, { hasBias: true, causal: false }),
     attention("wider values", 2, { isWider: true }),
     attention("all options", 1, {
       window: 6,

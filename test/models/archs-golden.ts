@@ -25,7 +25,8 @@ interface GoldenCase {
 type Golden =
   | { readonly kind: "decoder"; readonly cases: readonly GoldenCase[] }
   | { readonly kind: "encoder"; readonly cases: readonly EncoderCase[] }
-  | { readonly kind: "diffusion" | "encoder-decoder" };
+  | { readonly kind: "diffusion"; readonly cases: readonly Omit<GoldenCase, "greedy">[] }
+  | { readonly kind: "encoder-decoder" };
 
 /** Within this, logits are llama.cpp's (../shared/archs/README.md). */
 const TOLERANCE = 2e-3;
@@ -45,7 +46,7 @@ function architectureOf(name: string): string {
   return /^general\.architecture str (\S+)$/m.exec(text)![1]!;
 }
 
-const kinds: ReadonlySet<Golden["kind"]> = new Set(["decoder", "encoder"]);
+const kinds: ReadonlySet<Golden["kind"]> = new Set(["decoder", "encoder", "diffusion"]);
 
 /** All files of ../shared/archs: those whose architecture is in the table, and the others. */
 export function archFiles(): { supported: string[]; others: string[] } {
@@ -127,7 +128,7 @@ export async function expectArch(
     else if (golden.kind === "decoder") {
       const tie = backend instanceof ReferenceBackend ? undefined : routerTies[name];
       await expectDecoder(engine, golden.cases, name, extent, tie);
-    }
+    } else if (golden.kind === "diffusion") await expectWhole(engine, golden.cases, name);
   } finally {
     engine.dispose();
   }
@@ -158,6 +159,20 @@ async function expectDecoder(
 /** The first tokens of a prompt, without what follows. */
 function upTo({ tokens, positions }: GoldenCase, count: number): GoldenCase {
   return { tokens: tokens.slice(0, count), positions, greedy: [] };
+}
+
+/** The logits of every position, of several texts at once: none of them is continued. */
+async function expectWhole(
+  engine: Engine,
+  cases: readonly Omit<GoldenCase, "greedy">[],
+  name: string,
+): Promise<void> {
+  await Promise.all(
+    [...cases, ...cases].map(async (one) => {
+      const options = { perBatch: one.tokens.length, greedy: 0, what: `${name}, whole texts` };
+      await expectPrompt(engine, { ...one, greedy: [] }, options);
+    }),
+  );
 }
 
 interface PromptOptions {

@@ -24,6 +24,7 @@ const some = [
     "gpt2",
   ],
   ...["mistral3-yarn", "apertus", "gemma4-e2b", "jamba", "qwen35"],
+  ...["bert", "jina-bert-v2", "modern-bert", "t5encoder"],
 ];
 
 describeShared("llama.cpp's logits on webgpu", "archs", () => {

@@ -15,7 +15,7 @@ export const gpu: readonly string[] = [
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/state/mixed-state-webgpu.test.ts",
-  "test/models/webgpu-{archs,golden,options-golden,tiny-golden}.test.ts",
+  "test/models/webgpu-{archs,golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
 
@@ -50,7 +50,7 @@ export const rest: readonly string[] = [
   "test/web/!(fast).test.ts",
   // Real models and files.
   "test/formats/{gguf-real,huggingface-archs}.test.ts",
-  "test/models/{archs,golden,options-golden,recurrent}.test.ts",
+  "test/models/{archs,golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{commands,convert,perplexity,perplexity-cli,quantize,quantize-api}.test.ts",
   // A copy of the sources, compiled and run.

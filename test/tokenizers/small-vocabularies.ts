@@ -106,6 +106,42 @@ export function wordPieceRecord(extra: MetadataRecord = {}): MetadataRecord {
   );
 }
 
+/** <unk> 0, <s> 1, </s> 2, then pieces with the logarithms of their probabilities. */
+export function unigramRecord(extra: MetadataRecord = {}): MetadataRecord {
+  const pieces: readonly [string, number][] = [
+    ...(["h", "e", "l", "o"] as const).map((text): [string, number] => [text, -8]),
+    ...(
+      [
+        ["▁", -3],
+        ["▁he", -2],
+        ["ll", -2],
+        ["llo", -3],
+        ["▁hell", -9],
+        ["▁hello", -5],
+      ] as const
+    ).map(([text, score]): [string, number] => [text, score]),
+  ];
+  return record(
+    "t5",
+    [
+      ["<unk>", UNKNOWN],
+      ["<s>", CONTROL],
+      ["</s>", CONTROL],
+      ...pieces.map(([text, score]): Entry => [text, NORMAL, score]),
+    ],
+    {
+      "tokenizer.ggml.unknown_token_id": 0,
+      "tokenizer.ggml.bos_token_id": 1,
+      "tokenizer.ggml.eos_token_id": 2,
+      "tokenizer.ggml.add_bos_token": true,
+      "tokenizer.ggml.add_eos_token": true,
+      "tokenizer.ggml.add_space_prefix": true,
+      "tokenizer.ggml.remove_extra_whitespaces": true,
+      ...extra,
+    },
+  );
+}
+
 export function make(from: MetadataRecord): Tokenizer {
   return tokenizerFromMetadata(metadataOf(from));
 }

@@ -155,6 +155,7 @@ function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
   if (q?.op !== "rope" || k?.op !== "rope") return undefined;
   if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
+  if (attention.bias) return undefined;
   if (only(view, q.out) !== attention || only(view, k.out) !== write) return undefined;
   if (write.state !== attention.state) return undefined;
   const own = [q, k, write, attention];

@@ -51,6 +51,9 @@ export interface AttentionShape extends Contexts {
   readonly sinks?: Weight | undefined;
   /** ALiBi: the first head's slope is 2^(-alibi / heads) for a power of two of heads. */
   readonly alibi?: number | undefined;
+  /** What the distance of two positions adds to their score: the op's `bias` and `buckets`. */
+  readonly bias?: Weight | undefined;
+  readonly buckets?: Weight | undefined;
 }
 
 export type Temperature = Omit<OpTable["temperature"], "x">;
@@ -84,7 +87,8 @@ export function attend(g: GraphBuilder, w: WeightLookup, x: Value, shape: Attent
   const sizes = { kCols: kvHeads * headDim, vCols: kvHeads * vHeadDim };
   const state = shape.state ?? g.state({ kind: "kv", layer, ...sizes, ...(window && { window }) });
   const alibi = shape.alibi === undefined ? undefined : alibiSlopes(g, heads, shape.alibi); // [heads]
-  const scores = { scale, softcap, causal, sinks, alibi };
+  const { bias, buckets } = shape;
+  const scores = { scale, softcap, causal, sinks, alibi, bias, buckets };
   const options = { state, heads, kvHeads, headDim, vHeadDim, ...scores };
 
   const projected: { q: Value; k?: Value; v?: Value } = shape.sharesKv

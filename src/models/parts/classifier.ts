@@ -11,6 +11,10 @@ export interface HeadShape {
   readonly activation?: "tanh" | "gelu";
 }
 
+export function hasClassifier(w: WeightLookup): boolean {
+  return ["cls.weight", "cls.output.weight"].some((name) => w.maybe(name) !== undefined);
+}
+
 /** [outputs, embed] -> [logits, labels]; undefined: the file has no head. */
 export function classifierScores(
   g: GraphBuilder,

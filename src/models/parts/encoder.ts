@@ -11,6 +11,7 @@ import {
   classifierWeights,
   type HeadLayers,
   type HeadShape,
+  hasClassifier,
 } from "./classifier.ts";
 import { layerWeights } from "./decoder-weights.ts";
 import { layerNorms, normWeights } from "./norms.ts";
@@ -41,6 +42,33 @@ export function encoderOutputs(
   const hidden = norm(g.select(x, "selected")); // [outputs, embed]
   const scores = head && classifierScores(g, w, hidden, head); // [logits, labels]
   return { hidden, ...(scores && { scores }) };
+}
+
+/** The same where the classifier reads the mean over the whole text. */
+export function encoderOutputsOfMean(
+  g: GraphBuilder,
+  c: EncoderConfig,
+  w: WeightLookup,
+  x: Value,
+  head: HeadShape,
+  norm: (x: Value) => Value,
+): Outputs {
+  if (!hasClassifier(w)) return encoderOutputs(g, w, x, undefined, norm);
+  g.layer(undefined);
+  const normed = norm(x); // [tokens, embed]
+  const hidden = g.select(normed, "selected"); // [outputs, embed]
+  const mean = g.select(textMean(g, c, normed), "selected_mean"); // [outputs, embed]
+  const scores = classifierScores(g, w, mean, head)!; // [logits, labels]
+  return { hidden, scores };
+}
+
+/** The mean of x over each token's text: attention whose scores are all 0, to x itself: [tokens, embed] -> [tokens, embed]. */
+function textMean(g: GraphBuilder, { heads, layers }: EncoderConfig, x: Value): Value {
+  const state = g.state({ kind: "kv", layer: layers, kCols: x.cols, vCols: x.cols });
+  const query = g.scale(x, 0, "mean_query"); // [tokens, embed]
+  g.kvWrite(x, x, state);
+  const shape = { state, heads, kvHeads: heads, headDim: x.cols / heads };
+  return g.attention(query, { ...shape, scale: 1, causal: false }, "mean"); // [tokens, embed]
 }
 
 function typeWeights({ tokenTypes, embed }: EncoderConfig): WeightSpec[] {

@@ -26,4 +26,9 @@ export interface Attention {
   readonly sinks: number | undefined;
   /** f32 [heads]: slopes. */
   readonly alibi: number | undefined;
+  /** f32 [buckets][heads]. */
+  readonly bias: number | undefined;
+  /** f32 [distances]. */
+  readonly buckets: number | undefined;
+  readonly distances: number;
 }

@@ -6,7 +6,7 @@
 // attend to are summed for all at once, those before and after for each token alone, so that every sum is in the order of
 // positions.
 
-import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
+import { attendedFrom, attendedTo, bucketOf } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { ExecutorContext } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
@@ -165,9 +165,9 @@ export function makePasses(
 type Weigh = (row: number, from: number, to: number, query: number) => void;
 
 function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
-  const { scale, softcap, sinks, alibi, heads } = i;
+  const { scale, softcap, sinks, alibi, bias, buckets, distances, heads } = i;
   const softmax = c.kernels.softmax!;
-  if (softcap === undefined && sinks === undefined && alibi === undefined) {
+  if ([softcap, sinks, alibi, bias].every((option) => option === undefined)) {
     return (row, from, to) => softmax(row, row, to - from, scale);
   }
   const cap = c.kernels.softcap;
@@ -183,6 +183,14 @@ function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
       const position = i32[positions + Math.floor(query / heads)]!;
       for (let p = from, at = row / 4; p < to; p++, at++)
         f32[at]! -= slope * Math.abs(position - p);
+    }
+    if (bias !== undefined && buckets !== undefined) {
+      const ofHead = bias / 4 + (query % heads);
+      const position = i32[positions + Math.floor(query / heads)]!;
+      for (let p = from, at = row / 4; p < to; p++, at++) {
+        const bucket = bucketOf(f32, p - position, buckets / 4, distances);
+        f32[at]! += f32[ofHead + bucket * heads]! / scale;
+      }
     }
     if (sinks === undefined) softmax(row, row, count, scale);
     else {

@@ -47,6 +47,9 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     softcap: n.softcap,
     sinks: n.sinks && c.vector(n.sinks),
     alibi: n.alibi && c.vector(n.alibi),
+    bias: n.bias && c.vector(n.bias),
+    buckets: n.buckets && c.vector(n.buckets),
+    distances: n.buckets?.shape[0] ?? 0,
   };
 };
 

@@ -149,7 +149,8 @@ function exactQ8(format: KvFormat): KvFormat {
 }
 
 export const attention: ExactOp<"attention"> = {
-  supports: ({ headDim, vHeadDim, sinks, alibi }) => {
+  supports: ({ headDim, vHeadDim, sinks, alibi, bias }) => {
+    if (bias) return "attention with a bias by distance, which the CPU adds with more digits";
     if (alibi) return "attention with ALiBi, which the CPU subtracts with more digits";
     if (sinks) return "attention with sinks, which the CPU divides with more digits";
     for (const size of [headDim, vHeadDim]) {

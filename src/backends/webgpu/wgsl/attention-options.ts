@@ -28,23 +28,41 @@ export function beginText(
   return `(max(batch[${batch.positions}u + token], ${half}u) - ${half}u)`;
 }
 
-/** A score from the dot product of a query and a key. `distance`: WGSL of how far apart their positions are, if not 0. */
+/** A score from the dot product of a query and a key. `position`: WGSL of the key's, if it is not the query's own. */
 export function scoreText(
-  { scale, softcap, alibi }: Attention,
+  node: Attention,
   dot: string,
   head: string,
-  distance?: string,
+  batch?: BatchLayout,
+  position?: string,
 ): string {
+  const { scale, softcap, alibi } = node;
   const scaled = `${dot} * ${float(scale)}`;
-  const fallen = alibi && distance ? ` - slopes[${head}] * ${distance}` : "";
+  const isApart = batch !== undefined && position !== undefined;
+  const slope = alibi && isApart ? ` - slopes[${head}] * ${distanceText(position, batch)}` : "";
+  const fallen = slope + (isApart ? biasText(node, head, batch, position) : "");
   if (softcap === undefined) return `${scaled}${fallen}`;
   // tanh of large numbers may be NaN on a device, so the argument is clamped where tanh is 1.
   const cap = float(softcap);
   return `${cap} * tanh(clamp(${scaled} / ${cap}, -15.0, 15.0))${fallen}`;
 }
 
+/** What the distance of the positions adds to a score. */
+function biasText(
+  { bias, buckets, heads }: Attention,
+  head: string,
+  batch: BatchLayout,
+  position: string,
+): string {
+  if (!bias || !buckets) return "";
+  const most = (buckets.shape[0]! - 1) / 2;
+  const apart = `i32(${position}) - i32(batch[${batch.positions}u + token])`;
+  const at = `u32(clamp(${apart}, -${most}, ${most}) + ${most})`;
+  return ` + bias[u32(buckets[${at}]) * ${heads}u + ${head}]`;
+}
+
 /** How far `position` is from the token. */
-export function distanceText(position: string, batch: BatchLayout): string {
+function distanceText(position: string, batch: BatchLayout): string {
   return `abs(f32(${position}) - f32(batch[${batch.positions}u + token]))`;
 }
 
@@ -54,12 +72,13 @@ export function startOf({ sinks }: Attention, head: string): { top: string; tota
   return { top: `sinks[${head}]`, total: "1.0" };
 }
 
-/** The vectors with a value for each head. */
-export function headBindings({ sinks, alibi }: Attention): Binding[] {
+/** The vectors with values for each head, and the buckets of distances. */
+export function headBindings({ sinks, alibi, bias, buckets }: Attention): Binding[] {
   const vector = (name: string, weight: Weight): Binding => ({
     name,
     type: "f32",
     source: { kind: "weight", weight, part: 0 },
   });
-  return [...(sinks ? [vector("sinks", sinks)] : []), ...(alibi ? [vector("slopes", alibi)] : [])];
+  const named = { sinks, slopes: alibi, bias, buckets };
+  return Object.entries(named).flatMap(([name, weight]) => (weight ? [vector(name, weight)] : []));
 }

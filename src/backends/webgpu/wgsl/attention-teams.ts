@@ -6,14 +6,7 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
-import {
-  beginText,
-  distanceText,
-  endText,
-  headBindings,
-  scoreText,
-  startOf,
-} from "./attention-options.ts";
+import { beginText, endText, headBindings, scoreText, startOf } from "./attention-options.ts";
 import {
   type AttentionSplit,
   mostParts,
@@ -182,7 +175,7 @@ function positionsText(
     ${each((u) => `let at${u} = cacheRow(token, min(position${u}, end - 1u)) * ${rowWords}u;`)}
     ${each((u) => `let key${u} = keys8(at${u}, kvColumn);`)}
     ${each((u) => `let value${u} = values8(at${u}, kvColumn);`)}
-    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`, "head", distanceText(`position${u}`, batch))};`)}
+    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`, "head", batch, `position${u}`)};`)}
     ${each((u) => `score${u} = select(-3.0e38, score${u}, position${u} < end);`)}
     let newTop = max(top, ${largest});
     let shrink = exp(max(top - newTop, -100.0));

@@ -3,14 +3,7 @@
 
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
-import {
-  beginText,
-  distanceText,
-  endText,
-  headBindings,
-  scoreText,
-  startOf,
-} from "./attention-options.ts";
+import { beginText, endText, headBindings, scoreText, startOf } from "./attention-options.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
@@ -64,7 +57,7 @@ var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie i
       rows[lane] = ${own.row};
       var sum = 0.0;
       for (var i = 0u; i < ${quads}u; i++) { sum += dot(query[i], keys4(at, kvColumn + i * 4u)); }
-      score = ${scoreText(node, "sum", "group.x", distanceText("position", batch))};
+      score = ${scoreText(node, "sum", "group.x", batch, "position")};
     }
     scores[lane] = score;
     workgroupBarrier();

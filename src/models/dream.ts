@@ -1,0 +1,28 @@
+// Dream: Qwen 2 as a diffusion model: logits of the whole text at once, whose tokens attend in both directions.
+
+import type { Arch } from "./arch.ts";
+import { readConfig } from "./config.ts";
+import { attention } from "./parts/attention.ts";
+import { decoderWeights } from "./parts/decoder-weights.ts";
+import { decoderOutputs } from "./parts/ends.ts";
+import { swiglu } from "./parts/feed-forward.ts";
+import { rmsNorms } from "./parts/norms.ts";
+
+export const dream: Arch = {
+  names: ["dream"],
+  about: "Dream 7B (logits)",
+  config: (header) => ({ ...readConfig(header, "half"), causal: false }),
+  weights: (c) => decoderWeights(c, { qkvBias: "optional" }),
+
+  forward(g, c, w) {
+    let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
+    for (let layer = 0; layer < c.layers; layer++) {
+      g.layer(layer);
+      const norm = rmsNorms(g, w, c, layer);
+      const a = attention(g, w, norm(x, "attn_norm"), { ...c, layer }); // [tokens, embed]
+      x = g.add(x, a, "attn_residual"); // [tokens, embed]
+      x = g.add(x, swiglu(g, w, norm(x, "ffn_norm"), layer), "ffn_residual"); // [tokens, embed]
+    }
+    return decoderOutputs(g, c, w, x);
+  },
+};
