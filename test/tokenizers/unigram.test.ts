@@ -54,7 +54,7 @@ describe("unigram", () => {
   });
 
   it("refuses a damaged map", () => {
-    const map = (bytes: readonly number[]) => () =>
+    const map = (bytes: number[]) => () =>
       make(unigramRecord({ [`${KEY}precompiled_charsmap`]: bytes }));
     expect(map([1, 2])).toThrow(/precompiled_charsmap: got 2 bytes, expected an array of 4 to/);
     expect(map([255, 255, 255, 255, 0])).toThrow(/got a trie of 4294967295 bytes/);
