@@ -37,7 +37,7 @@ export const gemmaEmbedding: Arch<GemmaEmbeddingConfig> = {
     ...decoderWeights(c, {
       norms: ["attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"],
       headNorms: true,
-    }),
+    }).map((spec) => (spec.name === "output.weight" ? { ...spec, unread: true } : spec)),
     ...denseWeights(c),
   ],
 

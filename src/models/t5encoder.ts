@@ -36,7 +36,7 @@ export const t5encoder: Arch<T5Config> = {
     { name: "token_embd.weight", shape: [c.vocabSize, c.embed] },
     { name: "enc.output_norm.weight", shape: [c.embed] },
     // Not read: hidden states are the result.
-    { name: "output.weight", shape: [c.vocabSize, c.embed], optional: true },
+    { name: "output.weight", shape: [c.vocabSize, c.embed], optional: true, unread: true },
     ...layerWeights(c, (layer) => layerOf(c, layer)).map((spec) => ({
       ...spec,
       name: encoderName(spec.name),

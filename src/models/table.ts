@@ -106,8 +106,8 @@ import { smollm3 } from "./smollm3.ts";
 import { stablelm } from "./stablelm.ts";
 import { starcoder2 } from "./starcoder2.ts";
 import { step35 } from "./step35.ts";
-import { talkie } from "./talkie.ts";
 import { t5encoder } from "./t5encoder.ts";
+import { talkie } from "./talkie.ts";
 
 const builtIn: readonly Arch[] = [
   afmoe,
