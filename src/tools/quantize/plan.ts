@@ -119,7 +119,8 @@ function modelFacts(metadata: Metadata, { hasImportance }: PlanOptions): ModelFa
     const value = metadata.preview(`${architecture}.${key}`, 1)?.value;
     return Number((Array.isArray(value) ? value[0] : value) ?? 0);
   };
-  const layers = number("block_count");
+  // Layers that are passed several times count as often.
+  const layers = number("block_count") * (number("num_loops") || 1);
   const heads = number("attention.head_count");
   const kvHeads = number("attention.head_count_kv") || heads;
   const large = largeModels[architecture];
