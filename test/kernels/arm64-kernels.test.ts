@@ -100,6 +100,7 @@ const scalars: Readonly<Record<string, number>> = {
   ...{ dims: 32, blocks: 1, last: 7, rowBytes: 192, headOffset: 64, scale: 0.125, isNew: 1 },
   ...{ keys: 11, values: 36, decay: 0.9, gain: 0.6, skip: 0.3, channels: 36, states: 12 },
   ...{ queryStride: 272, scoreStride: 180, outStride: 272 },
+  ...{ taps: 3, tokens: 7, valueBytes: 144, keyBytes: 48 },
 };
 /** Kernels whose parameter means something else, or wants another number. */
 const special: Readonly<Record<string, Readonly<Record<string, number>>>> = {
