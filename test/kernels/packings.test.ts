@@ -3,7 +3,7 @@
 // panels so. (Through the CPU backend: test/backends/weights.test.ts.)
 
 import { expect, test } from "vitest";
-import { f16ToF32 } from "../../src/base/half.ts";
+import { bf16ToF32, f16ToF32 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import type { Dot4 } from "../../src/kernels/ir/meanings.ts";
@@ -40,7 +40,7 @@ const bits: Record<string, [memory: number, file: number]> = {
   q6_k: [6.625, 6.5625],
   iq4_nl: [4.5, 4.5],
   iq4_xs: [4.375, 4.25],
-  mxfp4: [5, 4.25],
+  mxfp4: [4.5, 4.25],
   tq1_0: [2.375, 1.6875],
   tq2_0: [2.375, 2.0625],
   iq1_s: [3.375, 1.5625],
@@ -133,7 +133,7 @@ function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
     // Bytes that are not raised are signed.
     const q = layout.bits === 8 && layout.offset === 0 ? (code << 24) >> 24 : code;
     const centred = (codebook && layout.offset > 0 ? q & 255 : q) - layout.offset;
-    if (layout.scales === "f32") return f(span.scales[0]! * centred);
+    if (layout.scales === "bf16") return f(bf16ToF32(span.halves[0]!) * centred);
     if (layout.scales === "halves") {
       const value = f(f16ToF32[span.halves[0]!]! * centred);
       return layout.hasMin ? f(value + f16ToF32[span.halves[1]!]!) : value;

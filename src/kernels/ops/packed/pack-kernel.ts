@@ -38,7 +38,7 @@ export interface SpanWords {
   quant(lanes: Lanes, block: number, v: number, dot4: Dot4): Reg<"i32v">;
   /** Layouts with half-float scales: the offset of the scale. Its word is among `words`; a min is behind it. */
   readonly halfAt?: number;
-  /** Layouts with f32 scales. */
+  /** Layouts with bfloat16 scales: their values, whose lower halves are 0. */
   scale?(lanes: Lanes): Reg<"f32v">;
   /** Layouts with small scales: the header's scale and min, and the scales and mins in the lowest byte, [block][part]. */
   header?(lanes: Lanes): readonly Reg<"f32v">[];
@@ -155,6 +155,7 @@ export function packKernel(
   k.loop(spans, () => {
     transpose(k, span, layout, source, rowBytes, scratch);
     if (layout.scales === "plain_halves") copyHalves(k, layout, scratch, panel);
+    if (layout.scales === "bf16") storeUpperHalves(k, span, layout, scratch, panel);
     if (layout.scales === "halves") codeHalves(k, span, layout, scratch, panel, largest);
     packGroups(k, span, layout, scratch, panel, target.dot4);
     k.advance(source, packing.spanBytes);
@@ -212,6 +213,28 @@ function copyHalves(
   }
 }
 
+/**
+ * Bfloat16 scales into the panel, side by side: each store overwrites the lower half of the next one's word, and the last one
+ * the first quants, which are stored later.
+ */
+function storeUpperHalves(
+  k: KernelBuilder,
+  span: SpanWords,
+  layout: BlockLayout,
+  scratch: Reg<"ptr">,
+  panel: Reg<"ptr">,
+): void {
+  const floatsAt = span.words.length * WORD_BYTES;
+  for (let group = 0; group < groupsPerPanel(layout); group++) {
+    const lanes = new Lanes(k, span.words, k.plus(scratch, group * layout.width));
+    k.op("f32v.store", [scratch, span.scale!(lanes)], floatsAt + group * layout.width);
+  }
+  for (let row = 0; row < PANEL_ROWS; row++) {
+    const upper = k.op("i32.load", [scratch], floatsAt + 4 * row + 2);
+    k.op("i32.store", [panel, upper], scalesAt(layout, 0) + 2 * row);
+  }
+}
+
 /** Coded half floats into the panel: a group's scales above its mins, or above the scales of the next group. */
 function codeHalves(
   k: KernelBuilder,
@@ -248,7 +271,7 @@ function packGroups(
   const words = k.variable(scratch);
   const quants = k.variable(panel);
   const headers = isSmall ? k.variable(panel) : undefined;
-  const scales = isSmall || span.scale ? k.variable(panel) : undefined;
+  const scales = isSmall ? k.variable(panel) : undefined;
   k.loop(k.i32(groupsPerPanel(layout)), () => {
     const lanes = new Lanes(k, span.words, words);
     if (headers) {
@@ -271,10 +294,6 @@ function packGroups(
 
 function packScales(lanes: Lanes, span: SpanWords, layout: BlockLayout, scales: Reg<"ptr">): void {
   const { k } = lanes;
-  if (span.scale) {
-    k.op("f32v.store", [scales, span.scale(lanes)]);
-    return;
-  }
   const [inRun, parts] = [runBlocks(layout), scaleParts(layout)];
   for (let run = 0; run < layout.spanBlocks / inRun; run++) {
     let bytes: Reg<"i32v"> | undefined;

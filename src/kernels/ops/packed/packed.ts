@@ -11,7 +11,7 @@
 //     scales  of one block, a half float for each row. Coded ("halves"): the 32-bit lanes of a vector hold the scales of two
 //             groups, the first in the upper halves; or a group's scales (upper) and mins (lower). Unchanged
 //             ("plain_halves"): the scales of a group's rows, then their mins
-//             or an f32 for each row (MXFP4, whose scales have more exponents than half floats)
+//             or a bfloat16 for each row (MXFP4, whose scales are powers of 2 with more exponents than half floats)
 //             or one vector of small integers, four bytes for each row:
 //               scale, min | scale, min                             two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
@@ -45,8 +45,8 @@ export interface QuantLayout {
   /** Subtracted from every quant: once per scale, by way of the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** Complete ("halves" and "f32"), or multiplied by the header: "bytes" (signed), "nibbles" (scale low, min high). */
-  readonly scales: "halves" | "f32" | "bytes" | "nibbles";
+  /** Complete ("halves" and "bf16"), or multiplied by the header: "bytes" (signed), "nibbles" (scale low, min high). */
+  readonly scales: "halves" | "bf16" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */
@@ -69,12 +69,14 @@ export interface BlockLayout extends Omit<QuantLayout, "scales"> {
 /** The layout of a type on a target. */
 export function blockLayoutFor(
   quants: QuantLayout,
-  { width, halves }: Pick<KernelTarget, "width" | "halves">,
+  { width, dot4, halves }: Pick<KernelTarget, "width" | "dot4" | "halves">,
 ): BlockLayout {
   if (halves === "coded") return { ...quants, width, halves };
   const scales = quants.scales === "halves" ? "plain_halves" : quants.scales;
-  // Codebooks can be raised to any offset. Quants that are numbers cannot, but their offsets are powers of 2 already.
-  const offset = quants.lookup ? powerOf2(quants.offset) : quants.offset;
+  // Codebooks can be raised to any offset, and beside a signed dot4 need none. Quants that are numbers cannot, but their offsets
+  // are powers of 2 already.
+  const raised = dot4 === "signed" ? 0 : powerOf2(quants.offset);
+  const offset = quants.lookup ? raised : quants.offset;
   return { ...quants, offset, scales, width, halves };
 }
 
@@ -120,7 +122,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 /** Bytes of a group's scales and mins of a run. */
 function scalesBytes(layout: BlockLayout): number {
   const { scales, hasMin, width } = layout;
-  if (scales !== "halves" && scales !== "plain_halves") return width;
+  if (scales === "bytes" || scales === "nibbles") return width;
   return hasMin ? width : width / 2;
 }
 

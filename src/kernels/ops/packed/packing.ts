@@ -13,10 +13,8 @@ import { type BlockLayout, blockLayoutFor, type QuantLayout } from "./packed.ts"
 export interface Span {
   /** [block][8] words of four quants. */
   readonly quants: Uint32Array;
-  /** Layouts with f16 scales: the block's scale and min, as bits. */
+  /** Layouts with f16 or bf16 scales: the block's scale and min, as bits. */
   readonly halves: Uint16Array;
-  /** Layouts with f32 scales: the block's. */
-  readonly scales: Float32Array;
   /** Layouts with small scales: [block][part], and the header (scale, min) that they are multiplied by. */
   readonly smallScales: Int8Array;
   readonly smallMins: Int8Array;
@@ -27,7 +25,6 @@ export function newSpan(): Span {
   return {
     quants: new Uint32Array(64),
     halves: new Uint16Array(2),
-    scales: new Float32Array(1),
     smallScales: new Int8Array(16),
     smallMins: new Int8Array(16),
     header: new Float32Array(2),

@@ -92,13 +92,18 @@ export const iq4_nl: Packing = {
 /** Twice the values of E2M1, as in dtypes/mxfp4.ts; the scale is halved to match. */
 const e2m1 = raisedCodebook([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
 
+/** 2^(e - 128) as a bfloat16, exactly: the two smallest are subnormal. */
+function bf16OfPower(e: number): number {
+  return e < 2 ? 0x20 << e : (e - 1) << 7;
+}
+
 export const mxfp4: Packing = {
-  layout: () => ({ ...blockLayout, scales: "f32", offset: e2m1.offset, lookup: true }),
+  layout: () => ({ ...blockLayout, scales: "bf16", offset: e2m1.offset, lookup: true }),
   codebook: () => e2m1.codebook,
   activationSpan: 1,
   spanBytes: 17,
   read(view, at, span) {
-    span.scales[0] = 2 ** (view.getUint8(at) - 128);
+    span.halves[0] = bf16OfPower(view.getUint8(at));
     readNibbles(view, at + 1, span.quants, 0);
   },
 };

@@ -1,7 +1,7 @@
 // Reads a row of a weight out of its row panel (packed.ts), as floats: for tied embeddings, where the embedding table is also
 // the output matrix and is in memory only once. The values are those of the dtype's dequantize().
 
-import { f16ToF32 } from "../../../base/half.ts";
+import { bf16ToF32, f16ToF32 } from "../../../base/half.ts";
 import { codeFactor } from "./half-panels.ts";
 import type { PanelMemory } from "./pack.ts";
 import {
@@ -113,7 +113,7 @@ function scaleOf(
 ): number {
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
   if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + lane]!]!;
-  if (layout.scales === "f32") return floats[scales / 4 + lane]!;
+  if (layout.scales === "bf16") return bf16ToF32(halves[scales / 2 + lane]!);
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
 }
