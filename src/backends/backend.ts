@@ -211,6 +211,9 @@ export interface Backend {
   /** The largest batch, in tokens, that is still faster than smaller ones. Default: the engine's choice for a processor. */
   readonly batchTokens?: number | undefined;
 
+  /** The most tokens of a batch, for models that gain from more than `batchTokens` (engine/memory.ts). Default: `batchTokens`. */
+  readonly mostBatchTokens?: number | undefined;
+
   /** Tokens of a token tile: batches of a multiple of it need no narrower kernels. Default: 1. */
   readonly tokenTile?: number | undefined;
 

@@ -179,7 +179,7 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const plan = makePlan(graph, batchLimits(graph, contextSize, parts.backend.batchTokens));
+    const plan = makePlan(graph, batchLimits(graph, contextSize, parts.backend));
     const kv = chooseCache(parts, options, plan, contextSize);
     await checkRouters(graph, readerOf(parts), () => watch.check());
     await parts.backend.prepare(plan, kv);

@@ -2,11 +2,12 @@
 // anything is read.
 
 import type { MemoryEstimate } from "../api/api.ts";
-import type { MemoryNeed } from "../backends/backend.ts";
+import type { Backend, MemoryNeed } from "../backends/backend.ts";
 import { MemoryError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { bitsPerWeight, type DType } from "../dtypes/dtype.ts";
 import { isKvType, type KvDType, kvPair, kvTypeName, kvTypesText } from "../dtypes/kv-types.ts";
+import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
 import { type Graph, isBidirectional, kvStates } from "../graph/graph.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
@@ -18,18 +19,34 @@ import { stateSize } from "./state/state-kinds.ts";
 /** Tokens per prefill batch. An abort may have to wait for one batch. */
 export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 
+/** Tokens that an expert should have in a batch of a prompt: its weights are read for them once, in full register tiles. */
+const EXPERT_TOKENS = 16;
+
 /**
- * The largest batch of a graph. A text whose tokens attend in both directions is computed in one batch, which therefore holds a
- * whole context; results of all its tokens may be read.
+ * The largest batch of a graph on a backend. A text whose tokens attend in both directions is computed in one batch, which
+ * therefore holds a whole context; results of all its tokens may be read. Tokens share an expert's weights only where they use
+ * it, so models with experts have larger batches, up to what the backend allows: until an expert has EXPERT_TOKENS on average.
  */
 export function batchLimits(
   graph: Graph,
   contextSize: number,
-  batchTokens: number = BATCH_LIMITS.maxTokens,
+  {
+    batchTokens = BATCH_LIMITS.maxTokens,
+    mostBatchTokens = batchTokens,
+  }: Pick<Backend, "batchTokens" | "mostBatchTokens"> = {},
 ): PlanLimits {
-  if (!isBidirectional(graph)) return { ...BATCH_LIMITS, maxTokens: batchTokens };
-  const maxTokens = Math.max(contextSize, batchTokens);
-  return { maxTokens, maxOutputs: maxTokens };
+  if (isBidirectional(graph)) {
+    const maxTokens = Math.max(contextSize, batchTokens);
+    return { maxTokens, maxOutputs: maxTokens };
+  }
+  const wanted = graph.nodes.map((node) =>
+    node.op === "matmul_id" ? (EXPERT_TOKENS * node.weight.shape[0]!) / (node.routes.cols / 2) : 0,
+  );
+  const tokens = Math.ceil(Math.max(0, ...wanted) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+  return {
+    ...BATCH_LIMITS,
+    maxTokens: Math.max(batchTokens, Math.min(tokens, mostBatchTokens)),
+  };
 }
 
 /** Of the smallest types of a KV cache, per value. */

@@ -55,6 +55,9 @@ import { makeMember } from "./threads/recorded-team.ts";
 import { RecordWriter } from "./threads/records.ts";
 import type { BatchEnd, TeamMember } from "./threads/team.ts";
 
+/** Larger batches read weights no less often for a token, and take memory. */
+const MOST_BATCH_TOKENS = 256;
+
 interface Prepared extends Layout {
   executors: readonly Executor[];
   member: TeamMember;
@@ -105,6 +108,10 @@ export class CpuBackend implements Backend {
   /** With AMX tiles larger batches are faster, since quants are unpacked once for all tokens. */
   get batchTokens(): number | undefined {
     return this.#hasTiles ? 8 * MOST_TILE_ROWS : undefined;
+  }
+
+  get mostBatchTokens(): number {
+    return MOST_BATCH_TOKENS;
   }
 
   get tokenTile(): number | undefined {

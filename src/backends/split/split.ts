@@ -100,6 +100,10 @@ export class SplitBackend implements Backend {
     return (this.#layers === 0 ? this.#host : this.#device).batchTokens;
   }
 
+  get mostBatchTokens(): number | undefined {
+    return (this.#layers === 0 ? this.#host : this.#device).mostBatchTokens;
+  }
+
   get tokenTile(): number | undefined {
     return this.#layers === "all" ? this.#device.tokenTile : this.#host.tokenTile;
   }

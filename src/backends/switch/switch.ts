@@ -99,6 +99,10 @@ export class SwitchBackend implements Backend {
     return this.#sides[this.#choice.prompt].batchTokens;
   }
 
+  get mostBatchTokens(): number | undefined {
+    return this.#sides[this.#choice.prompt].mostBatchTokens;
+  }
+
   get tokenTile(): number | undefined {
     return this.#sides[this.#choice.prompt].tokenTile;
   }
