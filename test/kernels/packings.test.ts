@@ -133,7 +133,7 @@ function spanValues(packing: Packing, span: Span, dot4: Dot4): number[] {
     // Bytes that are not raised are signed.
     const q = layout.bits === 8 && layout.offset === 0 ? (code << 24) >> 24 : code;
     const centred = (codebook && layout.offset > 0 ? q & 255 : q) - layout.offset;
-    if (layout.scales === "bf16") return f(bf16ToF32(span.halves[0]!) * centred);
+    if (layout.scales === "bfloats") return f(bf16ToF32(span.halves[0]!) * centred);
     if (layout.scales === "halves") {
       const value = f(f16ToF32[span.halves[0]!]! * centred);
       return layout.hasMin ? f(value + f16ToF32[span.halves[1]!]!) : value;

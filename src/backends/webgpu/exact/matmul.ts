@@ -136,7 +136,7 @@ function blockFunction({ layout }: ExactFormat, cols: number): string {
   const { scales, sums } = activationPlaces(cols);
   const { offset, hasMin } = layout;
   const scale =
-    layout.scales === "bf16" ? "bitcast<f32>(narrow[block])" : "half(narrow[block] & 65535u)";
+    layout.scales === "bfloats" ? "bitcast<f32>(narrow[block])" : "half(narrow[block] & 65535u)";
   const sum = `let sum = bitcast<i32>(fields[x + ${sums}u + 2u * span]) + bitcast<i32>(fields[x + ${sums + 1}u + 2u * span]);`;
   const value = `f32(dot${offset > 0 ? ` - ${offset} * sum` : ""}), ${scale} * xScale`;
   return `
@@ -240,7 +240,7 @@ export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
     const scale =
       layout.scales === "halves"
         ? "half(narrow[scales] & 65535u)"
-        : layout.scales === "bf16"
+        : layout.scales === "bfloats"
           ? "bitcast<f32>(narrow[scales])"
           : `bitcast<f32>(narrow[scales]) * ${small(2)}`;
     const low =

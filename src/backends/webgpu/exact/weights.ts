@@ -87,7 +87,7 @@ export function packSpans(
       packQuants(format, span.quants, 8 * block, wide, s * wideWords + block * format.quantWords);
     }
     const at = s * narrowWords;
-    if (layout.scales === "bf16") narrow[at] = span.halves[0]! << 16;
+    if (layout.scales === "bfloats") narrow[at] = span.halves[0]! << 16;
     else if (layout.scales === "halves") {
       narrow[at] = span.halves[0]! | (layout.hasMin ? span.halves[1]! << 16 : 0);
     } else {

@@ -30,7 +30,7 @@ export function emitScales(
     const min = layout.hasMin ? k.op("f32v.load_f16", [from], at + k.width / 2) : undefined;
     return { scale: k.op("f32v.load_f16", [from], at), min, isWhole: true };
   }
-  if (layout.scales === "bf16") {
+  if (layout.scales === "bfloats") {
     return { scale: k.op("f32v.load_bf16", [from], at), min: undefined, isWhole: true };
   }
   const integer = emitSmallScale(k, layout, k.op("i32v.load", [from], at), byte);

@@ -155,7 +155,7 @@ export function packKernel(
   k.loop(spans, () => {
     transpose(k, span, layout, source, rowBytes, scratch);
     if (layout.scales === "plain_halves") copyHalves(k, layout, scratch, panel);
-    if (layout.scales === "bf16") storeUpperHalves(k, span, layout, scratch, panel);
+    if (layout.scales === "bfloats") storeUpperHalves(k, span, layout, scratch, panel);
     if (layout.scales === "halves") codeHalves(k, span, layout, scratch, panel, largest);
     packGroups(k, span, layout, scratch, panel, target.dot4);
     k.advance(source, packing.spanBytes);

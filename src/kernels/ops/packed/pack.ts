@@ -52,7 +52,7 @@ export function packPanel(
   const spanWords = spanBytes(layout) / 4;
   const start = (address + factorsBytes(layout)) / 4;
   const inGroup = groupRows(layout);
-  const laneStep = layout.scales === "plain_halves" || layout.scales === "bf16" ? 2 : 4;
+  const laneStep = layout.scales === "plain_halves" || layout.scales === "bfloats" ? 2 : 4;
   if (rows < PANEL_ROWS) memory.words.fill(0, address / 4, start + spans * spanWords);
   // Group by group, since the rows of a group are interleaved in memory: what is written stays in the L1 cache.
   for (let first = 0; first < rows; first += inGroup) {
@@ -141,7 +141,7 @@ function writeScales(
     if (hasMin) halves[first / 2] = span.halves[1]!;
     return;
   }
-  if (scales === "plain_halves" || scales === "bf16") {
+  if (scales === "plain_halves" || scales === "bfloats") {
     halves[first / 2] = span.halves[0]!;
     if (hasMin) halves[first / 2 + inGroup] = span.halves[1]!;
     return;

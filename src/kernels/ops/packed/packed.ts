@@ -45,8 +45,8 @@ export interface QuantLayout {
   /** Subtracted from every quant: once per scale, by way of the sum of the activations. */
   readonly offset: number;
   readonly hasMin: boolean;
-  /** Complete ("halves" and "bf16"), or multiplied by the header: "bytes" (signed), "nibbles" (scale low, min high). */
-  readonly scales: "halves" | "bf16" | "bytes" | "nibbles";
+  /** Complete ("halves" and "bfloats"), or multiplied by the header: "bytes" (signed), "nibbles" (scale low, min high). */
+  readonly scales: "halves" | "bfloats" | "bytes" | "nibbles";
   /** Columns that share a scale: 32, or 16. */
   readonly scaleCols: 32 | 16;
   /** Blocks of a span. */

@@ -98,7 +98,7 @@ function bf16OfPower(e: number): number {
 }
 
 export const mxfp4: Packing = {
-  layout: () => ({ ...blockLayout, scales: "bf16", offset: e2m1.offset, lookup: true }),
+  layout: () => ({ ...blockLayout, scales: "bfloats", offset: e2m1.offset, lookup: true }),
   codebook: () => e2m1.codebook,
   activationSpan: 1,
   spanBytes: 17,

@@ -113,7 +113,7 @@ function scaleOf(
 ): number {
   if (layout.scales === "halves") return f16ToF32[halves[scales / 2 + 2 * lane + 1]!]! * factor;
   if (layout.scales === "plain_halves") return f16ToF32[halves[scales / 2 + lane]!]!;
-  if (layout.scales === "bf16") return bf16ToF32(halves[scales / 2 + lane]!);
+  if (layout.scales === "bfloats") return bf16ToF32(halves[scales / 2 + lane]!);
   const small = bytes[scales + 4 * lane + scaleByte(layout, block, part)]!;
   return floats[header / 4 + lane]! * (layout.scales === "nibbles" ? small & 15 : small);
 }
