@@ -5,7 +5,7 @@ import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 
 import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
-import { type Graph, kvGroups, type Rows, type Weight } from "../../src/graph/graph.ts";
+import { type Graph, inputsOf, kvGroups, type Rows, type Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { kvOf } from "../support/kv.ts";
 
@@ -185,9 +185,7 @@ export async function firstBatchDifference(
   if ([...whole.keys()].toSorted().join() !== [...alone.keys()].toSorted().join()) {
     return "other values come of single tokens";
   }
-  const uncut = model.graph.nodes
-    .filter((node) => node.op === "attention" && !node.causal)
-    .map(({ name }) => `${name}, `);
+  const uncut = [...withoutMask(model.graph)].map((name) => `${name}, `);
   for (const [key, row] of whole) {
     if (uncut.some((name) => key.startsWith(name))) continue;
     const single = { name: key, values: alone.get(key)!, cols: row.length };
@@ -195,6 +193,16 @@ export async function firstBatchDifference(
     if (apart !== 0) return `${key}: ${apart} apart, expected the same bits`;
   }
   return undefined;
+}
+
+/** Names of the values of attention without a causal mask, and of what is computed from them. */
+function withoutMask({ nodes }: Graph): Set<string> {
+  const names = new Set<string>();
+  for (const node of nodes) {
+    const isUncut = node.op === "attention" && !node.causal;
+    if (isUncut || inputsOf(node).some(({ name }) => names.has(name))) names.add(node.name);
+  }
+  return names;
 }
 
 /** Each value's rows by sequence and position. */
