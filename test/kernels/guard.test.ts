@@ -78,7 +78,12 @@ test("pointers come from parameters: every access of every kernel has one", () =
   for (const make of elementwiseKernels) {
     const kernel = make(16);
     const origins = pointerOrigins(kernel);
-    for (const params of origins.values()) expect(params.length, kernel.name).toBe(1);
+    // It reads the state where it came from, and then where it wrote it to.
+    const most = kernel.name === "scan_decay_tokens" ? 2 : 1;
+    for (const params of origins.values()) {
+      expect(params.length, kernel.name).toBeGreaterThan(0);
+      expect(params.length, kernel.name).toBeLessThanOrEqual(most);
+    }
   }
   expect(elementwise.length).toBeGreaterThan(10);
 });

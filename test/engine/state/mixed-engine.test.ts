@@ -147,14 +147,13 @@ describe("elsewhere", () => {
     expect(said[0]).toEqual(said[1]);
   });
 
-  test("taps of another type than f32 are computed by the reference, over the same slots", async () => {
+  test("taps of another type than f32 give the reference's tokens, over the same slots", async () => {
     const weightType = "f16";
     const engine = await load({ weightType, backend: cpu(1) });
     const other = await load({ weightType });
     const first = await answer(engine, prompt, 20);
     expect(first.tokens).toEqual((await answer(other, prompt, 20)).tokens);
     expect(await answer(engine, prompt, 20)).toMatchObject({ cached: 96, events: first.events });
-    expect(engine.info.backend.notes.join()).toContain("conv: reference (f16 weights)");
     for (const one of [engine, other]) one.dispose();
   });
 
