@@ -26,10 +26,10 @@ export const gpu: readonly string[] = [
  * the documents; the executable; frames while a long answer is drawn.
  */
 export const slow: readonly string[] = [
-  "test/backends/{matmul-variants,native-matmuls,weights}.test.ts",
+  "test/backends/{matmul-variants,native-matmuls,split,weights}.test.ts",
   "test/browser/{machine,profile}.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
-  "test/cli/{first-tune,machine,make-model}.test.ts",
+  "test/cli/{first-tune,machine,make-model,profile}.test.ts",
   "test/docs/additions.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
@@ -38,7 +38,7 @@ export const slow: readonly string[] = [
   "test/package/sea.test.ts",
   "test/tokenizers/{bounds,oracle}.test.ts",
   "test/tools/{convert-real,perplexity,quantize-codebooks}.test.ts",
-  "test/web/fast.test.ts",
+  "test/web/{fast,quantize}.test.ts",
   "test/kernels/{arm64-kernels,arm64-pairs,attention,machine,matmul,matmul-widths}.test.ts",
   "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
@@ -47,26 +47,28 @@ export const slow: readonly string[] = [
 export const rest: readonly string[] = [
   // A browser.
   "test/browser/!(webgpu|machine|profile).test.ts",
-  "test/web/!(fast).test.ts",
+  "test/web/!(fast|quantize).test.ts",
   // Real models and files.
   "test/formats/{gguf-real,huggingface-archs}.test.ts",
   "test/models/{archs,golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
-  "test/tools/{commands,convert,perplexity-cli,quantize,quantize-api}.test.ts",
+  "test/tools/{commands,convert,convert-errors,perplexity-cli,quantize,quantize-api,quantize-search}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bench-serve,bin,embed,commands,log-level,manage,profile,serve-access,serve-models,signals,verify}.test.ts",
-  "test/engine/{kv-types,profile,watchdog}.test.ts",
+  "test/cli/{bench,bench-serve,bin,embed,commands,log-level,manage,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/engine/{kv-types,llamacpp-seed,nonsense,profile,watchdog}.test.ts",
   "test/engine/tiers/restart.test.ts",
   "test/faults/**",
   "test/package/package.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",
-  "test/server/{hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
+  "test/server/{clients,hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
-  "test/tune/run-tune.test.ts",
+  "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.
-  "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,split,threads}.test.ts",
+  "test/conformance/wasm.test.ts",
+  "test/kernels/x64-kernels.test.ts",
+  "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,threads}.test.ts",
   "test/fuzz/shapes.test.ts",
   "test/kernels/kernel-hashes.test.ts",
 ];
