@@ -183,6 +183,7 @@ function checkOpenOptions(options: OpenOptions): void {
   }
   checkBinding(options.binding);
   checkMemoryOptions(options);
+  checkCache(options);
   checkTuneFile(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
   if (options.backend !== undefined) checkText(options.backend, "backend");
@@ -195,6 +196,14 @@ function checkOpenOptions(options: OpenOptions): void {
   if (options.onWarning !== undefined && typeof options.onWarning !== "function") {
     throw wrongArgument("onWarning", options.onWarning, "a function");
   }
+}
+
+function checkCache({ cacheRamBytes, cacheDiskBytes, cacheFolder }: OpenOptions): void {
+  for (const [name, bytes] of Object.entries({ cacheRamBytes, cacheDiskBytes })) {
+    if (bytes === undefined || (Number.isSafeInteger(bytes) && bytes >= 0)) continue;
+    throw wrongArgument(name, bytes, "a whole number of bytes, at least 0");
+  }
+  if (cacheFolder !== undefined) checkText(cacheFolder, "cacheFolder");
 }
 
 function checkTuneFile({ tuned = true, tuneFile }: OpenOptions): void {

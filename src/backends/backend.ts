@@ -296,7 +296,8 @@ export interface Backend {
 /**
  * State of sequences on its way out of a backend and into another, in a form that is nobody's own. Of a cache block of a group:
  * for each KvState of the group in order, keys [32, kCols], then values [32, vCols], in the cache's type (kvBlockBytes). Of a
- * slot: the floats of each RecurrentState in order.
+ * slot: the floats of each RecurrentState in order. What is read is what is there at the call: a later batch may write the block or
+ * slot before the promise resolves.
  */
 export interface StateTransfer {
   /** Copies a cache block out: [kvBlockBytes]. */

@@ -317,9 +317,10 @@ export class Engine {
     return true;
   }
 
-  /** Drops the state of ended sequences: it may hold values that are not finite. */
-  forgetPrefixes(): void {
+  /** Drops the state of ended sequences and its copies: it may hold values that are not finite. */
+  async forgetPrefixes(): Promise<void> {
     this.#room.prefixes.clear();
+    await this.#tiers?.discard();
   }
 
   /** Without what only some backends say of it. */

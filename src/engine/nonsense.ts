@@ -39,11 +39,11 @@ export async function overcome(
   { tokens, widenings }: Computed,
   control: Control,
 ): Promise<void> {
-  engine.forgetPrefixes();
+  await engine.forgetPrefixes();
   if (engine.widenings > widenings) return; // another request did it meanwhile
   const found = await findReason(engine, tokens, control);
   if (found?.widened && (await engine.widen(found.widened))) {
-    engine.forgetPrefixes(); // the search left its own
+    await engine.forgetPrefixes(); // the search left its own
     return;
   }
   throw found ? new ModelError(found.reason, { cause: error }) : error;

@@ -127,7 +127,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
 
 /** Copies of state outside of the backend, as far as they are wanted. */
 async function tierOptions(
-  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, spec }: OpenRequest,
+  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, exact, spec }: OpenRequest,
   file: ModelFile,
 ): Promise<EngineOptions["tiers"]> {
   // For tests, and for who wants nothing of it anywhere.
@@ -139,7 +139,7 @@ async function tierOptions(
     diskBytes,
     folders: await platform.blockFolders?.(cacheFolder),
     // Each sample over HTTP is a request.
-    fingerprint: await weightsFingerprint(file, spec.kind === "url" ? 8 : 400),
+    facts: [await weightsFingerprint(file, spec.kind === "url" ? 8 : 400), exact ? "exact" : ""],
     now: platform.now,
   };
 }

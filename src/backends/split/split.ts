@@ -211,9 +211,10 @@ export class SplitBackend implements Backend {
     };
     return {
       readBlock: async (group, block, target) => {
-        for (const { transfer, piece } of blockOf(group, target)) {
-          await transfer.readBlock(group, block, piece);
-        }
+        const pieces = blockOf(group, target);
+        await Promise.all(
+          pieces.map(({ transfer, piece }) => transfer.readBlock(group, block, piece)),
+        );
       },
       writeBlock: (group, block, source) => {
         for (const { transfer, piece } of blockOf(group, source)) {
@@ -221,7 +222,8 @@ export class SplitBackend implements Backend {
         }
       },
       readSlot: async (slot, target) => {
-        for (const { transfer, piece } of slotOf(target)) await transfer.readSlot(slot, piece);
+        const pieces = slotOf(target);
+        await Promise.all(pieces.map(({ transfer, piece }) => transfer.readSlot(slot, piece)));
       },
       writeSlot: (slot, source) => {
         for (const { transfer, piece } of slotOf(source)) transfer.writeSlot(slot, piece);

@@ -80,10 +80,11 @@ export class DiskTier {
   readonly #places = new Map<string, Place>();
   readonly #segments = new Map<string, Scanned>();
   #own: OwnSegment | undefined;
+  /** Segments that this process has filled. */
+  readonly #written: string[] = [];
   #retryAt = 0;
   /** Bytes written by this process since the budget was last looked at. */
   #unchecked = Number.POSITIVE_INFINITY;
-  bytesWritten = 0;
 
   private constructor(parts: DiskTierParts, folder: BlockFolder) {
     this.#parts = parts;
@@ -103,16 +104,8 @@ export class DiskTier {
     }
   }
 
-  get path(): string {
-    return this.#folder.path;
-  }
-
   has(id: string): boolean {
     return this.#places.has(id);
-  }
-
-  get units(): number {
-    return this.#places.size;
   }
 
   /** Looks for what other processes have written. */
@@ -214,7 +207,6 @@ export class DiskTier {
         throw error;
       }
       own.size += size;
-      this.bytesWritten += size;
       this.#unchecked += size;
       const crc = new DataView(header.buffer).getUint32(8, true);
       this.#add(own.name, at, { ...unit, bytes: data.length, crc });
@@ -230,6 +222,7 @@ export class DiskTier {
     const most = Math.min(MOST_SEGMENT_BYTES, this.#parts.budgetBytes / 8);
     if (this.#own && this.#own.size + size > most) {
       const { name, writer, size: end } = this.#own;
+      this.#written.push(name);
       this.#segments.set(name, { reader: writer, end, touchedAt: 0 });
       this.#own = undefined;
     }
@@ -283,6 +276,13 @@ export class DiskTier {
     const scanned = this.#segments.get(name);
     this.#segments.delete(name);
     await scanned?.reader.close().catch(() => undefined);
+  }
+
+  /** Closes it, and removes what this process has written. */
+  async discard(): Promise<void> {
+    const names = [...this.#written, ...(this.#own ? [this.#own.name] : [])];
+    await this.close();
+    for (const name of names) await this.#folder.remove(name).catch(() => undefined);
   }
 
   async close(): Promise<void> {

@@ -18,8 +18,8 @@ export interface TierOptions {
   readonly diskBytes: number;
   /** Where; undefined: this platform stores none. */
   readonly folders: BlockFolders | undefined;
-  /** Of the weights. */
-  readonly fingerprint: string;
+  /** What numbers depend on besides the graph and the backend: the weights, and how exactly they are computed. */
+  readonly facts: readonly string[];
   now(): number;
 }
 
@@ -46,12 +46,13 @@ export function openTiers(
   const kinds = room.tierKinds;
   if (kinds.length === 0) return undefined;
   const root = rootKey([
-    options.fingerprint,
+    ...options.facts,
     graphFacts(graph),
     kvTypeName(kvType),
     backend.name,
     backend.kernels ?? "",
     backend.adapter ?? "",
+    ...(backend.placement?.() ?? []).map(({ backend: name, layers }) => `${name} ${layers}`),
   ]);
   const said = new Set<string>();
   const once = (sentence: string) => {
@@ -59,6 +60,7 @@ export function openTiers(
     said.add(sentence);
     say(sentence);
   };
+  if (diskBytes > 0 && !folders) once("state is not kept on disk: there is none on this platform");
   const onUnit: StateTiers["onUnit"] = (unit) => tiers.onUnit(unit);
   const unitBytes = kinds.map((kind) => kind.unitBytes);
   const disk =
@@ -70,6 +72,7 @@ export function openTiers(
     kinds,
     transfer,
     now,
+    say: once,
     ram: new RamTier(ramBytes),
     // Not before the model is open: nobody waits for it until the first prompt.
     disk: Promise.resolve().then(() => disk && DiskTier.open(disk)),

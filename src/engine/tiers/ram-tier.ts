@@ -12,18 +12,6 @@ export class RamTier {
     this.#budget = budgetBytes;
   }
 
-  get bytes(): number {
-    return this.#bytes;
-  }
-
-  get budget(): number {
-    return this.#budget;
-  }
-
-  get units(): number {
-    return this.#units.size;
-  }
-
   has(id: string): boolean {
     return this.#units.has(id);
   }

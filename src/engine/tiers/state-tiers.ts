@@ -7,7 +7,9 @@
 // The end of a text is seldom a block boundary: its last piece is a unit as well.
 
 import type { StateTransfer } from "../../backends/backend.ts";
+import { messageOf } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import type { BlockPool } from "../state/block-pool.ts";
 import type { Sequence } from "../state/sequence.ts";
 import type { DiskTier } from "./disk-tier.ts";
 import { unitId } from "./disk-tier.ts";
@@ -30,6 +32,8 @@ export interface StateTiersParts {
   readonly transfer: StateTransfer;
   readonly ram: RamTier;
   now(): number;
+  /** Tells the user. */
+  say(sentence: string): void;
   /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
 }
@@ -44,7 +48,7 @@ interface Queued {
   readonly unit: UnitFacts;
   readonly id: string;
   readonly number: number;
-  readonly sequencePool: Sequence["states"][number]["pool"];
+  readonly pool: BlockPool;
 }
 
 interface Tail {
@@ -55,6 +59,8 @@ interface Tail {
 /** Shorter texts are computed faster than they are found. */
 const FEWEST_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
+/** Boundaries with ends behind them that are known: some ten MB of bookkeeping. */
+const MOST_TAILS = 65_536;
 /** Units that are read at the same time. */
 const READS_AT_ONCE = 4;
 
@@ -67,10 +73,6 @@ export class StateTiers {
   readonly #queued = new Set<string>();
   #draining: Promise<void> | undefined;
   #isClosed = false;
-  /** Totals since the model was opened. */
-  readonly found: TierTokens = { ram: 0, disk: 0 };
-  /** Units that were dropped before they could be copied out, because their room was needed. */
-  dropped = 0;
 
   constructor(parts: StateTiersParts) {
     this.#parts = parts;
@@ -86,6 +88,8 @@ export class StateTiers {
     const tails = this.#tails.get(parent);
     if (!tails) this.#tails.set(parent, [{ key, tokens }]);
     else if (tails.every((tail) => tail.key !== key)) tails.push({ key, tokens });
+    // Of a text whose end is forgotten, up to a block is computed again.
+    if (this.#tails.size > MOST_TAILS) this.#tails.delete(this.#tails.keys().next().value!);
   };
 
   #has(key: StateKey, kind: number): boolean {
@@ -131,7 +135,7 @@ export class StateTiers {
   #enqueue(sequence: Sequence, keys: readonly StateKey[], kind: number, length: number): void {
     const state = sequence.states[kind]!;
     const number = state.unitAt(length);
-    if (number === undefined) return;
+    if (number === undefined || this.#isClosed) return;
     const from = Math.floor((length - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const block = from / KV_BLOCK_TOKENS;
     const parent = block === 0 ? this.#parts.root : keys[block - 1]!;
@@ -143,7 +147,7 @@ export class StateTiers {
     state.pool.share(number); // it is not overwritten until it was copied
     this.#queued.add(id);
     const unit = { kind, key, parent, tokens: tokens.slice(), length };
-    this.#queue.push({ unit, id, number, sequencePool: state.pool });
+    this.#queue.push({ unit, id, number, pool: state.pool });
     this.#draining ??= this.#drain().finally(() => {
       this.#draining = undefined;
     });
@@ -154,13 +158,17 @@ export class StateTiers {
     const { kinds, ram } = this.#parts;
     await this.#parts.disk;
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      const { unit, id, number, sequencePool } = next;
+      const { unit, id, number, pool } = next;
       const bytes = ram.room(kinds[unit.kind]!.unitBytes);
+      const copied = this.#copyOut(unit.kind, number, bytes);
+      pool.release(number); // what it holds now is what is copied: see StateTransfer
+      this.#queued.delete(id);
       try {
-        await this.#copyOut(unit.kind, number, bytes);
-      } finally {
-        sequencePool.release(number);
-        this.#queued.delete(id);
+        await copied;
+      } catch (error) {
+        this.#parts.say(`state could not be copied out of the KV cache: ${messageOf(error)}`);
+        this.drop();
+        return;
       }
       if (this.#isClosed) return;
       const isKept = ram.put(id, bytes);
@@ -191,10 +199,9 @@ export class StateTiers {
   /** Gives up units that wait to be copied, because their room is needed; false: none waits. */
   drop(): boolean {
     if (this.#queue.length === 0) return false;
-    for (const { id, number, sequencePool } of this.#queue) {
-      sequencePool.release(number);
+    for (const { id, number, pool } of this.#queue) {
+      pool.release(number);
       this.#queued.delete(id);
-      this.dropped++;
     }
     this.#queue = [];
     return true;
@@ -211,6 +218,7 @@ export class StateTiers {
   ): Promise<TierTokens & { ms: number }> {
     const started = this.#parts.now();
     const none = { ram: 0, disk: 0, ms: 0 };
+    if (this.#isClosed) return none;
     if (tokens.length <= FEWEST_TOKENS || tokens.length - sequence.length <= KV_BLOCK_TOKENS)
       return none;
     const disk = await this.#parts.disk;
@@ -227,8 +235,6 @@ export class StateTiers {
         sequence.keys = keys.slice(0, Math.floor(length / KV_BLOCK_TOKENS));
         const gained = length - before;
         const ram = Math.round((gained * from.ram) / (from.ram + from.disk));
-        this.found.ram += ram;
-        this.found.disk += gained - ram;
         return { ram, disk: gained - ram, ms: this.#parts.now() - started };
       }
       sequence.restore(0); // what was not read is forgotten by now: the next try finds less
@@ -314,26 +320,28 @@ export class StateTiers {
     return isWhole ? from : undefined;
   }
 
-  get status(): { ramBytes: number; ramBudget: number; ramUnits: number; diskUnits: number } {
-    const { ram } = this.#parts;
-    return {
-      ramBytes: ram.bytes,
-      ramBudget: ram.budget,
-      ramUnits: ram.units,
-      diskUnits: this.#disk?.units ?? 0,
-    };
-  }
-
   /** Resolves when everything that was computed until now is stored. */
   async settled(): Promise<void> {
     while (this.#draining) await this.#draining;
   }
 
-  async close(): Promise<void> {
+  /** Gives up all that was copied since the model was opened, which may be wrong; nothing is used or copied from now on. */
+  async discard(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#parts.say(
+      "copies of state are not used any more: values that are not finite were computed",
+    );
+    await this.close((disk) => disk.discard());
+  }
+
+  /** `end`: what becomes of the files. */
+  async close(end: (disk: DiskTier) => Promise<void> = (disk) => disk.close()): Promise<void> {
     this.#isClosed = true;
-    this.#queue = [];
-    await this.#draining?.catch(() => undefined);
-    await this.#disk?.close();
+    this.drop();
+    await this.#draining;
+    if (this.#disk) await end(this.#disk);
+    this.#disk = undefined;
     this.#parts.ram.clear();
+    this.#tails.clear();
   }
 }

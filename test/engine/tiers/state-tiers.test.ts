@@ -63,6 +63,7 @@ async function stage(
         kinds,
         transfer: backend.transfer!,
         now: () => 0,
+        say,
         ram: new RamTier(ram),
         disk:
           disk > 0
@@ -308,5 +309,70 @@ test("random texts with common beginnings, restarts between them", async () => {
     texts.push(text);
   }
   expect(gained).toBeGreaterThan(200);
+  expectEmpty(on);
+});
+
+test("what may be wrong is given up: its files are removed, those of others stay, and nothing is copied any more", async () => {
+  const folders = new MemoryFolders();
+  const on = await stage(folders);
+  const random = new Random(10);
+  const [good, bad, later] = [100, 90, 80].map((length) => tokensOf(random, length)) as number[][];
+  await write(on, on.start(), good!);
+  const tiers = on.start({ ram: 1e9 });
+  await write(on, tiers, bad!);
+  expect(folders.files.size).toBe(2);
+  await tiers.discard();
+  await write(on, tiers, later!);
+  expect(folders.files.size).toBe(1);
+  expect(on.said.join()).toContain("not finite");
+  for (const [text, found] of [
+    [good!, 100],
+    [bad!, 0],
+    [later!, 0],
+  ] as const) {
+    const next = await goOn(on, on.start(), [...text, 1]);
+    expect(next.found).toBe(found);
+    next.sequence.release();
+    const same = await goOn(on, tiers, [...text, 1]);
+    expect(same.found).toBe(0);
+    same.sequence.release();
+  }
+  expectEmpty(on);
+});
+
+test("a copy that fails is said, and the rest goes on", async () => {
+  const on = await stage(new MemoryFolders());
+  const { transfer } = on.backend;
+  Object.defineProperty(on.backend, "transfer", {
+    value: { ...transfer, readBlock: () => Promise.reject(new Error("the device is lost")) },
+  });
+  const tiers = on.start({ ram: 1e9 });
+  const text = tokensOf(new Random(11), 100);
+  await write(on, tiers, text);
+  expect(on.said.join()).toContain("the device is lost");
+  const { found, sequence } = await goOn(on, tiers, [...text, 1]);
+  expect(found).toBe(0);
+  sequence.release();
+  expectEmpty(on);
+});
+
+test("units that wait to be copied give way to tokens that need their room", async () => {
+  const on = await stage(new MemoryFolders());
+  const { room } = on.mixed;
+  const tiers = on.start();
+  room.tiers = tiers;
+  const sequence = room.newSequence();
+  await on.mixed.append(sequence, tokensOf(new Random(12), 200));
+  tiers.mark(sequence);
+  sequence.release();
+  const [pool] = room.pools as [(typeof room.pools)[number]];
+  expect(pool.usedCount).toBeGreaterThan(0); // what waits is held
+  const others = Array.from({ length: pool.freeCount }, () => pool.take());
+  const next = room.newSequence();
+  room.makeRoom(next, 64);
+  expect(pool.freeCount).toBeGreaterThan(1);
+  for (const block of others) pool.release(block);
+  next.release();
+  await tiers.settled();
   expectEmpty(on);
 });
