@@ -1,4 +1,4 @@
-// Texts as vectors: the hidden states of a text's tokens after the last norm, pooled and scaled to length 1; or the scores that
+// Texts as vectors: the hidden states of a text's tokens after the last norm, pooled (embed-call.ts scales them); or the scores that
 // a classifier gives it. No logits are computed. Several texts share a batch, and none changes the bits of another.
 
 import type { EmbedOptions } from "../api/api.ts";
@@ -16,8 +16,6 @@ export interface EmbedRequest {
   readonly texts: readonly (readonly number[])[];
   /** Default: as the file asks for (ModelInfo.embedding). */
   readonly pooling: Pooling | undefined;
-  /** Scale vectors to length 1; scores are never scaled. */
-  readonly normalize: boolean;
 }
 
 /** What a way of pooling reads of a text, and what it makes of it. */
@@ -56,14 +54,13 @@ function checkFinite(vector: Float32Array, text: number): void {
 /** One vector for each text, in their order; with "none", the vectors of all its tokens one after the other. */
 export async function computeEmbeddings(
   engine: Engine,
-  { texts, pooling, normalize }: EmbedRequest,
+  { texts, pooling }: EmbedRequest,
   control: RunControl,
   onText: () => void = () => {},
 ): Promise<Float32Array[]> {
   const pool = poolFor(engine, pooling);
   for (const tokens of texts) checkText(engine, tokens);
   const size = engine.graph.outputs[pool.output]!.cols;
-  const isScaled = normalize && pool.output === "hidden";
   const vectors = new Array<Float32Array>(texts.length);
   let next = 0;
   let isFailed = false;
@@ -75,7 +72,7 @@ export async function computeEmbeddings(
       const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
       const vector = pool.vector(rows, size);
       checkFinite(vector, index);
-      vectors[index] = isScaled ? scaled(vector, size) : vector;
+      vectors[index] = vector;
       onText();
     }
   };
@@ -171,15 +168,4 @@ function meanOf(rows: Float32Array, size: number): Float32Array {
   for (let i = 0; i < rows.length; i++) sum[i % size]! += rows[i]!;
   const count = rows.length / size;
   return Float32Array.from(sum, (value) => value / count);
-}
-
-/** Each row divided by its length, in place. */
-function scaled(rows: Float32Array, size: number): Float32Array {
-  for (let at = 0; at < rows.length; at += size) {
-    let squares = 0;
-    for (let i = at; i < at + size; i++) squares += rows[i]! * rows[i]!;
-    const length = Math.sqrt(squares);
-    for (let i = at; i < at + size; i++) rows[i] = length > 0 ? rows[i]! / length : 0;
-  }
-  return rows;
 }

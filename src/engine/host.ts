@@ -163,13 +163,13 @@ class Host {
         control,
       );
     },
-    embed: async ({ prompts, pooling, normalize }, control, emit) => {
+    embed: async ({ prompts, pooling }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
       const check = checkOf(control);
       const texts = prompts.map((prompt) => promptTokens(this.#text(), prompt, check));
       let done = 0;
-      const request = { texts, pooling, normalize };
+      const request = { texts, pooling };
       const vectors = await computeEmbeddings(engine, request, control, () => emit(++done));
       return vectors.map((vector, i) => ({ vector, tokens: texts[i]!.length }));
     },

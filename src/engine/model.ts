@@ -174,11 +174,7 @@ export class EngineModel implements Model {
       info: this.info,
       ready: (prompt, signal) => this.#ready(prompt, signal),
       embed: (prompts, pooling, onEvent, signal) =>
-        this.#line.call(
-          "embed",
-          { prompts, pooling, normalize: false },
-          { onEvent, ...(signal && { signal }) },
-        ),
+        this.#line.call("embed", { prompts, pooling }, { onEvent, ...(signal && { signal }) }),
     };
   }
 

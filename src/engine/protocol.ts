@@ -151,7 +151,6 @@ export interface Methods extends SharedTextMethods {
       prompts: readonly Prompt[];
       /** Default: ModelInfo.embedding. */
       pooling: EmbedOptions["pooling"];
-      normalize: boolean;
     };
     result: Embedding[];
     /** After each text: how many are done. */

@@ -146,6 +146,9 @@ const openOptions = [
   "exact",
   "chatTemplate",
   "parallel",
+  "cacheRamBytes",
+  "cacheDiskBytes",
+  "cacheFolder",
   "signal",
   "onProgress",
 ] as const;

@@ -32,7 +32,7 @@ export async function vectorsOf(
   texts: readonly (readonly number[])[],
   pooling: Pooling,
 ): Promise<Float32Array[]> {
-  return await computeEmbeddings(engine, { texts, pooling, normalize: false }, control);
+  return await computeEmbeddings(engine, { texts, pooling }, control);
 }
 
 export async function expectEncoder(

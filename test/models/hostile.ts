@@ -166,7 +166,7 @@ async function computeTokens(
     const control: RunControl = { aborted: false, breathe, now: () => 0 };
     const tokens = [5, 6, 7];
     if (engine.isBidirectional || !engine.graph.outputs.logits) {
-      const request = { texts: [tokens], pooling: "mean", normalize: false } as const;
+      const request = { texts: [tokens], pooling: "mean" } as const;
       const [vector] = await computeEmbeddings(engine, request, control);
       if (!vector!.every(Number.isFinite)) throw new Error("an embedding holds NaN");
       return;
