@@ -6,7 +6,14 @@
 import type { MetadataPreview } from "../base/metadata.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
-import type { Chat, ChatMessage, ChatOptions, GenerateOptions, Generation } from "./generate.ts";
+import type {
+  Chat,
+  ChatMessage,
+  ChatOptions,
+  ComputedAgain,
+  GenerateOptions,
+  Generation,
+} from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
 import type { ProfileOptions, ProfileReport } from "./profile.ts";
 import type {
@@ -265,9 +272,29 @@ export interface EngineStatus {
   busyMs?: number | undefined;
   /** Cached sequences: a prompt that starts like one of them reuses its state. */
   cachedSequences: number;
+  /** Where the state of prompts came from since the model was opened, and what its copies hold. */
+  cache: CacheStatus;
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */
   batches: number;
   batchSequences: number;
+}
+
+/** What the KV cache and its copies outside of it hold, and what they have done since the model was opened (docs/cache.md). */
+export interface CacheStatus {
+  /** Copies in the host's memory, of this model; budgets of 0: none are kept. */
+  ram: { bytes: number; budgetBytes: number };
+  /** Copies on disk, of all models. */
+  disk: { bytes: number; budgetBytes: number };
+  /** Tokens of prompts, by where their state came from. */
+  tokens: { kv: number; ram: number; disk: number; computed: number };
+  /** Tokens that were computed although they were known once, by reason. */
+  computedAgain: Partial<Record<ComputedAgain["reason"], number>>;
+  restoredBytes: { ram: number; disk: number };
+  writtenBytes: number;
+  /** Sequences that left the KV cache, units that left memory, files that were removed. */
+  evicted: { kv: number; ram: number; disk: number };
+  /** Damaged pieces of files, which were not used. */
+  damaged: number;
 }
 
 /** Memory of a backend, in bytes: weights as it stores them, state of sequences, and everything else that batches need. */
@@ -313,6 +340,8 @@ export interface ModelHealth {
 export interface Model {
   readonly info: ModelInfo;
   status(): Promise<EngineStatus>;
+  /** Forgets the state of ended generations: in the KV cache, in memory and on disk. Running ones go on. */
+  clearCache(): Promise<void>;
   /**
    * Asks the engine itself. An engine that is busy with something long reports that it is making progress. One that
    * gives no sign of life within `timeoutMs` (default 2000) counts as not answering.

@@ -127,6 +127,21 @@ export interface RestoredTokens {
   ms: number;
 }
 
+/** Why prompt tokens were computed although they were known once (docs/cache.md). */
+export interface ComputedAgain {
+  /**
+   * room: they left the KV cache, and there is no copy; budget: the copy was evicted; removed, damaged: its file; checkpoint: windowed
+   * or recurrent state was not kept at that place; changed: a token before them is another; settings: the model was computed otherwise.
+   */
+  reason: "room" | "budget" | "removed" | "damaged" | "checkpoint" | "changed" | "settings";
+  /** How many, about. */
+  tokens: number;
+  /** The first token that is computed again; for "changed": the first that differs. */
+  at: number;
+  /** A sentence for people. */
+  text: string;
+}
+
 export interface Timings {
   loadMs: number;
   promptTokens: number;
@@ -134,6 +149,8 @@ export interface Timings {
   cachedTokens: number;
   /** Of cachedTokens: those copied back from memory or disk outside of the KV cache, and the time that it took; absent: none. */
   restored?: RestoredTokens;
+  /** Absent: nothing that was known is computed again. */
+  computedAgain?: ComputedAgain;
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;

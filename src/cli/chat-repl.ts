@@ -69,6 +69,8 @@ export class ChatRepl {
   readonly #idle: IdleWork;
   readonly #terminal: Terminal;
   #leaving = false;
+  /** The last reason that was said. */
+  #computedAgain: string | undefined;
   #exitCode = 0;
 
   constructor(
@@ -225,6 +227,7 @@ export class ChatRepl {
       this.#terminal.out("\n");
       const note = endNotes[stopReason]?.(this.#info);
       if (note) this.#note(note);
+      this.#noteComputedAgain(timings);
       if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
     } catch (error) {
       // A message that does not fit, or that the template refuses, must not lose the conversation.
@@ -234,6 +237,13 @@ export class ChatRepl {
     } finally {
       stopListening();
     }
+  }
+
+  /** A template that changes history does so at every turn: once is enough. */
+  #noteComputedAgain({ computedAgain }: Timings): void {
+    if (!computedAgain || this.#computedAgain === computedAgain.reason) return;
+    this.#computedAgain = computedAgain.reason;
+    this.#note(computedAgain.text);
   }
 
   async #noteSpeed(measured: Timings, isStopped: boolean): Promise<void> {

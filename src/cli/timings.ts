@@ -1,7 +1,7 @@
 // How long a run took and how close it came to this machine's limits, for people (a block on stderr) and for programs
 // (the timings of --json, with llama.cpp's names).
 
-import type { SpeedLimit, Timings } from "../index.ts";
+import type { ComputedAgain, SpeedLimit, Timings } from "../index.ts";
 import { type LimitJson, limitJson, limitText } from "./machine-limits.ts";
 import { perSecond, tableText } from "./text.ts";
 
@@ -21,11 +21,17 @@ export interface TimingsJson {
   predicted_limit: LimitJson | null;
   /** From the request to its last token, without loading. */
   total_ms: number;
+  /** Prompt tokens that were not computed, by where their state came from. */
+  cache_n: number;
+  cache_by_tier: { kv: number; ram: number; disk: number };
+  /** null: nothing that was known was computed. */
+  computed_again: ComputedAgain | null;
 }
 
 export function timingsJson(timings: Timings): TimingsJson {
   // Cached tokens were not computed, so they do not count for the speed.
   const promptN = timings.promptTokens - timings.cachedTokens;
+  const { ramTokens: ram = 0, diskTokens: disk = 0 } = timings.restored ?? {};
   return {
     load_ms: timings.loadMs,
     sample_n: timings.sampledTokens,
@@ -39,6 +45,9 @@ export function timingsJson(timings: Timings): TimingsJson {
     predicted_per_second: perSecond(timings.generatedTokens, timings.generatedMs),
     predicted_limit: limitJson(timings.limits?.generation),
     total_ms: timings.totalMs,
+    cache_n: timings.cachedTokens,
+    cache_by_tier: { kv: timings.cachedTokens - ram - disk, ram, disk },
+    computed_again: timings.computedAgain ?? null,
   };
 }
 
@@ -66,7 +75,8 @@ export function timingsText(timings: Timings): string {
     row("generation time", generatedTokens, generatedMs, limits?.generation),
     ["total time", String(all), all === 1 ? "token" : "tokens", msText(timings.totalMs), "", ""],
   ];
-  return tableText(rows, [1, 3, 4]);
+  const { computedAgain } = timings;
+  return `${tableText(rows, [1, 3, 4])}${computedAgain ? `${computedAgain.text}\n` : ""}`;
 }
 
 function msText(ms: number): string {

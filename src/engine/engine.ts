@@ -6,6 +6,7 @@
 
 import type {
   BackendInfo,
+  ComputedAgain,
   EngineStatus,
   HeldWeights,
   MemoryHeld,
@@ -31,6 +32,7 @@ import type { Laps } from "../profile/laps.ts";
 import { busyMs, profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import {
@@ -46,9 +48,11 @@ import { checkRouters } from "./router-check.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import type { Amounts } from "./state/admission.ts";
 import type { BlockPool } from "./state/block-pool.ts";
+import { KnownTexts } from "./state/known-texts.ts";
 import type { Sequence } from "./state/sequence.ts";
 import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
 import { StateRoom } from "./state/state-room.ts";
+import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
 import { openTiers, type TierOptions } from "./tiers/open-tiers.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
 
@@ -125,6 +129,8 @@ export class Engine {
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
   readonly #tiers: StateTiers | undefined;
+  readonly #known = new KnownTexts();
+  readonly #counts = newCounts();
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
   /** How often widen() has changed something: state from before may hold values that are not finite. */
@@ -170,7 +176,7 @@ export class Engine {
     const { kvType, graph } = this;
     const tiered = { backend: parts.backend, graph, kvType, room: this.#room };
     const say = (sentence: string) => this.onWarning?.(sentence);
-    this.#tiers = options.tiers && openTiers(tiered, options.tiers, say);
+    this.#tiers = options.tiers && openTiers(tiered, options.tiers, say, this.#counts);
     this.#room.tiers = this.#tiers;
   }
 
@@ -234,12 +240,41 @@ export class Engine {
   /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
   close({ sequence, promised, isStored }: RunningSequence): void {
     if (this.#disposed) return;
-    if (isStored) this.#tiers?.mark(sequence);
+    if (isStored) {
+      this.#tiers?.mark(sequence);
+      this.#known.note(sequence);
+    }
     // Where tokens attend to those after them, no other text can begin with what was computed.
     if (this.isBidirectional) sequence.release();
     else this.#room.prefixes.keep(sequence);
     this.#scheduler.leave();
     this.#room.leave(promised);
+  }
+
+  /** Counts where the state of a prompt came from; says why it is computed if it was known. */
+  async countPrompt(
+    { restored, isStored }: RunningSequence,
+    tokens: readonly number[],
+    cached: number,
+  ): Promise<ComputedAgain | undefined> {
+    const counts = this.#counts;
+    const { ramTokens = 0, diskTokens = 0 } = restored ?? {};
+    counts.tokens.ram += ramTokens;
+    counts.tokens.disk += diskTokens;
+    counts.tokens.kv += cached - ramTokens - diskTokens;
+    counts.tokens.computed += tokens.length - cached;
+    if (!isStored) return undefined;
+    const again = await computedAgain({
+      tokens,
+      cached,
+      known: this.#known,
+      tiers: this.#tiers,
+      tokenizer: this.tokenizer,
+    });
+    if (again) {
+      counts.computedAgain[again.reason] = (counts.computedAgain[again.reason] ?? 0) + again.tokens;
+    }
+    return again;
   }
 
   /** After prefill: other prompts that start the same way can reuse its state while it still decodes. */
@@ -290,6 +325,10 @@ export class Engine {
       memory: this.#memoryHeld(),
       ...(this.laps && { busyMs: busyMs(this.#backend.profile?.()) }),
       cachedSequences: prefixes.sequences,
+      cache: {
+        ...cacheStatus(this.#counts, this.#tiers?.held),
+        evicted: { ...this.#counts.evicted, kv: prefixes.evicted },
+      },
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };
@@ -321,6 +360,14 @@ export class Engine {
   async forgetPrefixes(): Promise<void> {
     this.#room.prefixes.clear();
     await this.#tiers?.discard();
+  }
+
+  /** Forgets the state of ended sequences and removes its copies; those that run go on. */
+  async clearCache(): Promise<void> {
+    this.#alive();
+    this.#room.prefixes.clear();
+    this.#known.clear();
+    await this.#tiers?.clear();
   }
 
   /** Without what only some backends say of it. */

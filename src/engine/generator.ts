@@ -87,6 +87,8 @@ export async function generate(
   };
   try {
     const cachedTokens = reuse(sequence, tokens);
+    const { restored } = running;
+    const computedAgain = await engine.countPrompt(running, tokens, cachedTokens);
     let stopReason: StopReason | undefined;
     const report = (): void => {
       const [total, processed] = [tokens.length, sequence.length];
@@ -161,7 +163,8 @@ export async function generate(
       timings: {
         promptTokens: tokens.length,
         cachedTokens,
-        ...(running?.restored && { restored: running.restored }),
+        ...(restored && { restored }),
+        ...(computedAgain && { computedAgain }),
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: ended - promptDone,

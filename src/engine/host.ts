@@ -188,6 +188,10 @@ class Host {
       return report;
     },
     status: () => this.#loaded().status(),
+    clearCache: async () => {
+      await this.#loaded().clearCache();
+      return undefined;
+    },
     dispose: async () => {
       for (const running of this.#running.values()) running.aborted = true;
       const engine = this.#engine;

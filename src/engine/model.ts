@@ -249,6 +249,10 @@ export class EngineModel implements Model {
     return this.#line.call("status", {});
   }
 
+  async clearCache(): Promise<void> {
+    await this.#line.call("clearCache", {});
+  }
+
   async dispose(): Promise<void> {
     await Promise.all([this.#line.dispose(), this.#text.dispose()]);
   }

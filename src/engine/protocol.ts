@@ -164,6 +164,7 @@ export interface Methods extends SharedTextMethods {
     event: never;
   };
   status: { params: Record<never, never>; result: EngineStatus; event: never };
+  clearCache: { params: Record<never, never>; result: undefined; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 

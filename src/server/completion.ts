@@ -8,9 +8,10 @@ import {
   type Generation,
   type GenerationResult,
   rememberSpeed,
+  type Timings,
   type TokenEvent,
 } from "../index.ts";
-import type { Job, ServedModel } from "./context.ts";
+import type { Job, ServedModel, ServerContext } from "./context.ts";
 import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
 import type { Call } from "./route.ts";
 
@@ -146,12 +147,28 @@ function checkPrompt(
   }
 }
 
+/** Models of a server whose history was said to be rewritten: once is enough, since every turn of a conversation does it. */
+const saidChanged = new WeakMap<ServerContext, Set<string>>();
+
+/** Logs why a prompt was computed although it was known. */
+function sayComputedAgain(server: ServerContext, model: string, { computedAgain }: Timings): void {
+  if (!computedAgain || !server.logRequest) return;
+  if (computedAgain.reason === "changed") {
+    const said = saidChanged.get(server) ?? new Set();
+    saidChanged.set(server, said);
+    if (said.has(model)) return;
+    said.add(model);
+  }
+  server.logRequest(`${model}: ${computedAgain.text}`, "info");
+}
+
 function count({ server }: Call, model: string, { timings, stopReason }: GenerationResult): void {
   const { metrics } = server;
   metrics.promptTokens.add(timings.promptTokens, {}, model);
   metrics.cachedTokens.add(timings.cachedTokens, {}, model);
   metrics.generatedTokens.add(timings.generatedTokens, {}, model);
   metrics.llamacpp.count(timings);
+  sayComputedAgain(server, model, timings);
   if (stopReason === "aborted") metrics.aborted.add(1, {}, model);
   const { prompt, generation } = timings.limits ?? {};
   if (prompt) metrics.limitRatio.set(prompt.fraction, { phase: "prompt" }, model);

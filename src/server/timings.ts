@@ -10,15 +10,38 @@ export function usageOf(all: readonly Timings[]): object {
     prompt_tokens: prompt,
     completion_tokens: generated,
     total_tokens: prompt + generated,
-    prompt_tokens_details: { cached_tokens: all[0]?.cachedTokens ?? 0 },
+    prompt_tokens_details: cachedDetails(all[0]),
   };
 }
 
-/** llama.cpp's names. Ours are the times of sampling and of the whole request, and the limits of a measured machine. */
+/** Prompt tokens that were not computed, as OpenAI counts them, and ours: by where their state came from (docs/cache.md). */
+export function cachedDetails(timings: Timings | undefined): object {
+  if (!timings) return { cached_tokens: 0 };
+  return { cached_tokens: timings.cachedTokens, cached_by_tier: tiersOf(timings) };
+}
+
+/** Cached prompt tokens by tier. */
+export function tiersOf({ cachedTokens, restored }: Pick<Timings, "cachedTokens" | "restored">): {
+  kv: number;
+  ram: number;
+  disk: number;
+} {
+  const { ramTokens: ram = 0, diskTokens: disk = 0 } = restored ?? {};
+  return { kv: cachedTokens - ram - disk, ram, disk };
+}
+
+/**
+ * llama.cpp's names. Ours are cached tokens by tier, why known ones were computed, the times of restoring, of sampling and of the whole
+ * request, and the limits of a measured machine.
+ */
 export function timingsOf(timings: Timings): object {
   const { prompt, generation } = timings.limits ?? {};
+  const { restored, computedAgain } = timings;
   return {
     ...llamacppTimings(timings),
+    cache_by_tier: tiersOf(timings),
+    ...(restored && { restore_ms: restored.ms }),
+    ...(computedAgain && { computed_again: computedAgain }),
     sample_n: timings.sampledTokens,
     sample_ms: timings.sampleMs,
     total_ms: timings.totalMs,

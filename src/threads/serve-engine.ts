@@ -139,7 +139,9 @@ async function tierOptions(
     diskBytes,
     folders: await platform.blockFolders?.(cacheFolder),
     // Each sample over HTTP is a request.
-    facts: [await weightsFingerprint(file, spec.kind === "url" ? 8 : 400), exact ? "exact" : ""],
+    weights: await weightsFingerprint(file, spec.kind === "url" ? 8 : 400),
+    exact,
+    model: file.name,
     now: platform.now,
   };
 }

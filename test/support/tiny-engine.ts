@@ -6,7 +6,7 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import type { Metadata } from "../../src/base/metadata.ts";
 import { bytesFor, type DType } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { Engine } from "../../src/engine/engine.ts";
+import { Engine, type EngineOptions } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import type { Weight } from "../../src/graph/graph.ts";
 import type { ModelHeader, WeightSpec } from "../../src/models/arch.ts";
@@ -32,6 +32,8 @@ export interface TinyOptions {
   cacheTokens?: number;
   parallel?: number;
   promptChunk?: number;
+  /** Copies of state outside of the backend. */
+  tiers?: EngineOptions["tiers"];
 }
 
 export interface TinyModel extends ModelHeader {
@@ -108,6 +110,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       cacheTokens: options.cacheTokens,
       parallel: options.parallel,
       promptChunk: () => options.promptChunk,
+      tiers: options.tiers,
     },
     { progress: () => {}, check: () => {} },
   );

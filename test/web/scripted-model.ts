@@ -37,6 +37,16 @@ const idle: EngineStatus = {
   stateBytesHeld: 0,
   memory: { weightBytes: 0, kvBytes: 0, workBytes: 0 },
   cachedSequences: 0,
+  cache: {
+    ram: { bytes: 0, budgetBytes: 0 },
+    disk: { bytes: 0, budgetBytes: 0 },
+    tokens: { kv: 0, ram: 0, disk: 0, computed: 0 },
+    computedAgain: {},
+    restoredBytes: { ram: 0, disk: 0 },
+    writtenBytes: 0,
+    evicted: { kv: 0, ram: 0, disk: 0 },
+    damaged: 0,
+  },
   batches: 0,
   batchSequences: 0,
 };

@@ -21,6 +21,8 @@ export class PrefixCache {
   /** Least recently used first. */
   #kept: Sequence[] = [];
   readonly #most: number;
+  /** Sequences that were dropped because their room was needed. */
+  evicted = 0;
 
   constructor(contextSize: number) {
     const affordable = Math.floor(MOST_NUMBERS / contextSize);
@@ -73,14 +75,18 @@ export class PrefixCache {
 
   /** Drops all. */
   clear(): void {
+    const before = this.evicted;
     while (this.evict());
+    this.evicted = before;
   }
 
   /** Drops the least recently used sequence; false if there is none. */
   evict(): boolean {
     const oldest = this.#kept.shift();
-    oldest?.release();
-    return oldest !== undefined;
+    if (!oldest) return false;
+    oldest.release();
+    this.evicted++;
+    return true;
   }
 }
 

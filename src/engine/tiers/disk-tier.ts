@@ -14,6 +14,7 @@ import type {
   BlockReader,
   BlockWriter,
 } from "../../platform/block-files.ts";
+import type { CacheCounts } from "./cache-counts.ts";
 import type { StateKey } from "./keys.ts";
 import {
   type Crc32,
@@ -27,6 +28,10 @@ import {
   segmentRefusal,
   type UnitFacts,
 } from "./segment.ts";
+import { type StateAbout, writeAbout } from "./state-about.ts";
+
+/** budget: its segment was removed to make room; removed: by somebody else, or by hand. */
+export type LostReason = "budget" | "removed" | "damaged";
 
 export interface DiskTierParts {
   readonly folders: BlockFolders;
@@ -36,6 +41,11 @@ export interface DiskTierParts {
   readonly unitBytes: readonly number[];
   /** Called for every unit that is found or written. */
   onUnit(unit: UnitFacts): void;
+  /** Called for every unit that was there and is not any more. */
+  onLost?(id: string, reason: LostReason): void;
+  readonly counts?: CacheCounts;
+  /** What the folder holds, for people. */
+  readonly about?: StateAbout;
   /** Tells the user; each sentence once. */
   say(sentence: string): void;
   now(): number;
@@ -63,13 +73,22 @@ interface OwnSegment {
   size: number;
 }
 
+interface SegmentFile extends BlockFileFacts {
+  readonly folder: BlockFolder;
+}
+
+const bytesOf = (files: readonly BlockFileFacts[]): number =>
+  files.reduce((sum, { bytes }) => sum + bytes, 0);
+
 /** A unit's name: its key, and its kind. */
 export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
 
-const EXTENSION = ".state";
+export const EXTENSION = ".state";
 const MOST_SEGMENT_BYTES: number = 256 * 2 ** 20;
 const RETRY_MS = 60_000;
 const TOUCH_MS = 60_000;
+/** Clocks of file servers differ by so much. */
+const CLOCK_SLACK_MS = 600_000;
 /** Left free on the disk for others. */
 const SPARE_BYTES: number = 2 ** 30;
 
@@ -85,6 +104,8 @@ export class DiskTier {
   #retryAt = 0;
   /** Bytes written by this process since the budget was last looked at. */
   #unchecked = Number.POSITIVE_INFINITY;
+  /** Bytes of all files, as they were last looked at, and what was written since. */
+  #used = 0;
 
   private constructor(parts: DiskTierParts, folder: BlockFolder) {
     this.#parts = parts;
@@ -95,8 +116,11 @@ export class DiskTier {
   /** undefined: nothing can be stored there, which is said. */
   static async open(parts: DiskTierParts): Promise<DiskTier | undefined> {
     try {
-      const tier = new DiskTier(parts, await parts.folders.folder(parts.root));
+      const folder = await parts.folders.folder(parts.root);
+      const tier = new DiskTier(parts, folder);
       await tier.refresh();
+      if (parts.about) await writeAbout(folder, parts.about);
+      tier.#used = bytesOf(await tier.#allFiles());
       return tier;
     } catch (error) {
       parts.say(`state is not kept on disk: ${messageOf(error)}`);
@@ -108,12 +132,29 @@ export class DiskTier {
     return this.#places.has(id);
   }
 
+  /** Bytes of all models together. */
+  get held(): { bytes: number; budgetBytes: number } {
+    return { bytes: this.#used, budgetBytes: this.#parts.budgetBytes };
+  }
+
   /** Looks for what other processes have written. */
   async refresh(): Promise<void> {
     const files = (await this.#folder.list()).filter(({ name }) => name.endsWith(EXTENSION));
     const present = new Set(files.map(({ name }) => name));
-    for (const name of [...this.#segments.keys()]) if (!present.has(name)) await this.#forget(name);
+    for (const name of [...this.#segments.keys()]) {
+      if (!present.has(name)) await this.#forget(name, "removed");
+    }
+    await this.#checkOwn(present);
     for (const file of files) if (file.name !== this.#own?.name) await this.#scan(file);
+  }
+
+  /** Begins another segment if somebody has removed this one: what is appended to it would be found by nobody. */
+  async #checkOwn(present: ReadonlySet<string>): Promise<void> {
+    const own = this.#own;
+    if (!own || present.has(own.name)) return;
+    this.#own = undefined;
+    await this.#forget(own.name, "removed");
+    await own.writer.close().catch(() => undefined);
   }
 
   async #scan({ name, bytes }: BlockFileFacts): Promise<void> {
@@ -141,6 +182,7 @@ export class DiskTier {
       const record = readRecordHeader(header, this.#crc32);
       if (!record || record.bytes !== this.#parts.unitBytes[record.kind]) {
         scanned.end = undefined;
+        this.#countDamage();
         this.#parts.say(
           `stored state in ${name} is damaged from byte ${end} on, and the rest of it is not used`,
         );
@@ -170,15 +212,22 @@ export class DiskTier {
     const read = await from?.read(offset, target).catch(() => 0);
     if (read === bytes && target.length === bytes && this.#crc32(target) === crc) {
       await this.#touch(segment);
+      if (this.#parts.counts) this.#parts.counts.restoredBytes.disk += bytes;
       return true;
     }
     if (this.#places.get(id) === place) {
       this.#places.delete(id); // if it is not the same any more, its segment was removed meanwhile
+      this.#countDamage();
+      this.#parts.onLost?.(id, "damaged");
       this.#parts.say(
         `stored state in ${segment} is damaged at byte ${offset}: it is computed again`,
       );
     }
     return false;
+  }
+
+  #countDamage(): void {
+    if (this.#parts.counts) this.#parts.counts.damaged++;
   }
 
   async #touch(name: string): Promise<void> {
@@ -208,6 +257,8 @@ export class DiskTier {
       }
       own.size += size;
       this.#unchecked += size;
+      this.#used += size;
+      if (this.#parts.counts) this.#parts.counts.writtenBytes += size;
       const crc = new DataView(header.buffer).getUint32(8, true);
       this.#add(own.name, at, { ...unit, bytes: data.length, crc });
     } catch (error) {
@@ -237,32 +288,46 @@ export class DiskTier {
     return this.#own;
   }
 
+  /** Segments of all models. */
+  async #allFiles(): Promise<SegmentFile[]> {
+    const { folders, root } = this.#parts;
+    const files: SegmentFile[] = [];
+    for (const name of await folders.names()) {
+      const folder = name === root ? this.#folder : await folders.folder(name);
+      for (const file of await folder.list()) {
+        if (file.name.endsWith(EXTENSION)) files.push({ ...file, folder });
+      }
+    }
+    return files;
+  }
+
   /** Removes segments until `size` more bytes are within the budget; false: they cannot be. */
   async #makeRoom(size: number): Promise<boolean> {
     const { budgetBytes, folders } = this.#parts;
     if (size + SEGMENT_HEADER_BYTES > budgetBytes) return false;
     // Looking at all files for each unit would cost more than writing it.
     if (this.#unchecked + size < Math.min(budgetBytes / 16, MOST_SEGMENT_BYTES / 8)) return true;
-    const files: (BlockFileFacts & { folder: BlockFolder })[] = [];
-    for (const name of await folders.names()) {
-      const folder = name === this.#parts.root ? this.#folder : await folders.folder(name);
-      for (const file of await folder.list()) files.push({ ...file, folder });
-    }
-    let used = files.reduce((sum, { bytes }) => sum + bytes, 0);
+    const files = await this.#allFiles();
+    let used = bytesOf(files);
     const free = await folders.freeBytes();
     const budget = Math.min(
       budgetBytes * (15 / 16),
       free === undefined ? Infinity : used + free - SPARE_BYTES,
     );
-    files.sort((a, b) => a.usedAt - b.usedAt);
+    // By a clock that was wrong once, a file is the newest for years: it is not, so it is used now.
+    const latest = Date.now() + CLOCK_SLACK_MS;
+    for (const file of files) if (file.usedAt > latest) await file.folder.touch(file.name);
+    files.sort((a, b) => Math.min(a.usedAt, latest) - Math.min(b.usedAt, latest));
     for (const { name, bytes, folder } of files) {
       if (used + size <= budget) break;
       if (folder === this.#folder && name === this.#own?.name) continue;
       await folder.remove(name);
-      if (folder === this.#folder) await this.#forget(name);
+      if (folder === this.#folder) await this.#forget(name, "budget");
+      if (this.#parts.counts) this.#parts.counts.evicted.disk++;
       used -= bytes;
     }
     this.#unchecked = 0;
+    this.#used = used;
     if (used + size > Math.max(budget, 0)) {
       this.#unchecked = Number.POSITIVE_INFINITY;
       this.#parts.say(`state is not kept on disk: ${folders.path} has no room for more`);
@@ -271,8 +336,12 @@ export class DiskTier {
     return true;
   }
 
-  async #forget(name: string): Promise<void> {
-    for (const [id, { segment }] of this.#places) if (segment === name) this.#places.delete(id);
+  async #forget(name: string, reason: LostReason): Promise<void> {
+    for (const [id, { segment }] of this.#places) {
+      if (segment !== name) continue;
+      this.#places.delete(id);
+      this.#parts.onLost?.(id, reason);
+    }
     const scanned = this.#segments.get(name);
     this.#segments.delete(name);
     await scanned?.reader.close().catch(() => undefined);
@@ -283,6 +352,16 @@ export class DiskTier {
     const names = [...this.#written, ...(this.#own ? [this.#own.name] : [])];
     await this.close();
     for (const name of names) await this.#folder.remove(name).catch(() => undefined);
+  }
+
+  /** Removes all segments of this model, those of other processes included: they notice, and begin others. */
+  async clear(): Promise<void> {
+    for (const { name } of await this.#folder.list()) {
+      if (name.endsWith(EXTENSION)) await this.#folder.remove(name);
+    }
+    await this.refresh();
+    this.#used = bytesOf(await this.#allFiles());
+    this.#unchecked = Number.POSITIVE_INFINITY;
   }
 
   async close(): Promise<void> {

@@ -14,6 +14,12 @@ export const KEY_BYTES = 16;
 /** Stored state of another version is not read: its layout, or what its keys stand for, was different. */
 const LAYOUT_VERSION = 1;
 
+/**
+ * How kernels round. To be raised by whoever changes a kernel so that some result differs in its last bits: state that was computed
+ * before is then not used any more. test/engine/tiers/rounding.test.ts notices changed kernels.
+ */
+export const ROUNDING_VERSION = 1;
+
 /** The key before the first token. `facts`: all that state depends on besides tokens, in a fixed order. */
 export function rootKey(facts: readonly (string | number)[]): StateKey {
   const text = JSON.stringify(["lantern state", LAYOUT_VERSION, ...facts]);

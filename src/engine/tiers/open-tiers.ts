@@ -6,9 +6,12 @@ import { type KvDType, kvTypeName } from "../../dtypes/kv-types.ts";
 import type { Graph } from "../../graph/graph.ts";
 import type { BlockFolders } from "../../platform/block-files.ts";
 import type { StateRoom } from "../state/state-room.ts";
+import type { CacheCounts } from "./cache-counts.ts";
 import { DiskTier } from "./disk-tier.ts";
-import { rootKey } from "./keys.ts";
+import { ROUNDING_VERSION, rootKey } from "./keys.ts";
 import { RamTier } from "./ram-tier.ts";
+import { StaleState } from "./stale-state.ts";
+import type { StateAbout } from "./state-about.ts";
 import { StateTiers } from "./state-tiers.ts";
 
 export interface TierOptions {
@@ -18,8 +21,11 @@ export interface TierOptions {
   readonly diskBytes: number;
   /** Where; undefined: this platform stores none. */
   readonly folders: BlockFolders | undefined;
+  /** The model's name, for people. */
+  readonly model: string;
   /** What numbers depend on besides the graph and the backend: the weights, and how exactly they are computed. */
-  readonly facts: readonly string[];
+  readonly weights: string;
+  readonly exact: boolean;
   now(): number;
 }
 
@@ -35,6 +41,7 @@ export function openTiers(
   { backend, graph, kvType, room }: TieredModel,
   options: TierOptions,
   say: (sentence: string) => void,
+  counts?: CacheCounts,
 ): StateTiers | undefined {
   const { ramBytes, diskBytes, folders, now } = options;
   if (ramBytes <= 0 && diskBytes <= 0) return undefined;
@@ -45,15 +52,21 @@ export function openTiers(
   }
   const kinds = room.tierKinds;
   if (kinds.length === 0) return undefined;
-  const root = rootKey([
-    ...options.facts,
-    graphFacts(graph),
-    kvTypeName(kvType),
-    backend.name,
-    backend.kernels ?? "",
-    backend.adapter ?? "",
-    ...(backend.placement?.() ?? []).map(({ backend: name, layers }) => `${name} ${layers}`),
-  ]);
+  const places = (backend.placement?.() ?? []).map(
+    ({ backend: name, layers }) => `${name} ${layers}`,
+  );
+  const about: StateAbout = {
+    model: options.model,
+    weights: options.weights,
+    graph: graphFacts(graph),
+    kvType: kvTypeName(kvType),
+    backend: [backend.name, backend.adapter ?? "", ...places].filter(Boolean).join(", "),
+    kernels: backend.kernels ?? "",
+    exact: options.exact ? "on" : "off",
+    rounding: String(ROUNDING_VERSION),
+  };
+  const { model: _, ...facts } = about; // a file may be renamed
+  const root = rootKey(Object.values(facts));
   const said = new Set<string>();
   const once = (sentence: string) => {
     if (said.has(sentence)) return;
@@ -62,10 +75,15 @@ export function openTiers(
   };
   if (diskBytes > 0 && !folders) once("state is not kept on disk: there is none on this platform");
   const onUnit: StateTiers["onUnit"] = (unit) => tiers.onUnit(unit);
+  const onLost: StateTiers["onLost"] = (id, reason) => tiers.onLost(id, reason);
+  const onDrop = (id: string): void => {
+    if (counts) counts.evicted.ram++;
+    onLost(id, "budget");
+  };
   const unitBytes = kinds.map((kind) => kind.unitBytes);
   const disk =
     diskBytes > 0 && folders
-      ? { folders, root, budgetBytes: diskBytes, unitBytes, onUnit, say: once, now }
+      ? { folders, root, budgetBytes: diskBytes, unitBytes, onUnit, onLost, about, say: once, now }
       : undefined;
   const tiers: StateTiers = new StateTiers({
     root,
@@ -73,9 +91,13 @@ export function openTiers(
     transfer,
     now,
     say: once,
-    ram: new RamTier(ramBytes),
+    ram: new RamTier(ramBytes, onDrop),
     // Not before the model is open: nobody waits for it until the first prompt.
-    disk: Promise.resolve().then(() => disk && DiskTier.open(disk)),
+    disk: Promise.resolve().then(
+      () => disk && DiskTier.open({ ...disk, ...(counts && { counts }) }),
+    ),
+    ...(counts && { counts }),
+    stale: disk && new StaleState(disk.folders, root, about),
   });
   return tiers;
 }

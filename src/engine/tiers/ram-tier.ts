@@ -8,8 +8,16 @@ export class RamTier {
   /** Memory of dropped units, by size: units of a model have few sizes. */
   readonly #spare = new Map<number, Uint8Array<ArrayBuffer>[]>();
 
-  constructor(budgetBytes: number) {
+  /** Called with what is dropped because the budget is spent. */
+  readonly #onDrop: ((id: string) => void) | undefined;
+
+  constructor(budgetBytes: number, onDrop?: (id: string) => void) {
     this.#budget = budgetBytes;
+    this.#onDrop = onDrop;
+  }
+
+  get held(): { bytes: number; budgetBytes: number } {
+    return { bytes: this.#bytes, budgetBytes: this.#budget };
   }
 
   has(id: string): boolean {
@@ -46,6 +54,7 @@ export class RamTier {
       this.#units.delete(oldest);
       this.#bytes -= old.length;
       this.back(old);
+      this.#onDrop?.(oldest);
     }
     this.#units.set(id, bytes);
     this.#bytes += bytes.length;

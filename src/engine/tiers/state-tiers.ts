@@ -11,11 +11,13 @@ import { messageOf } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockPool } from "../state/block-pool.ts";
 import type { Sequence } from "../state/sequence.ts";
-import type { DiskTier } from "./disk-tier.ts";
+import type { CacheCounts, CacheHeld } from "./cache-counts.ts";
+import type { DiskTier, LostReason } from "./disk-tier.ts";
 import { unitId } from "./disk-tier.ts";
 import { blockKeys, nextKey, type StateKey, sequenceKeys } from "./keys.ts";
 import type { RamTier } from "./ram-tier.ts";
 import type { UnitFacts } from "./segment.ts";
+import type { StaleState } from "./stale-state.ts";
 
 /** What the tiers know of a kind of state: state-kinds.ts. */
 export interface TierKind {
@@ -36,6 +38,18 @@ export interface StateTiersParts {
   say(sentence: string): void;
   /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
+  readonly counts?: CacheCounts;
+  /** What is on disk and cannot be used. */
+  readonly stale?: StaleState | undefined;
+}
+
+/** Why a unit that was computed once is not there: lost, never copied because its room was needed, or not stored at that place. */
+export type MissingReason = LostReason | "dropped" | "checkpoint" | "unknown";
+
+export interface Missing {
+  readonly reason: MissingReason;
+  /** The first token that has to be computed. */
+  readonly at: number;
 }
 
 /** Tokens that came from each tier. */
@@ -63,12 +77,16 @@ const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
 const MOST_TAILS = 65_536;
 /** Units that are read at the same time. */
 const READS_AT_ONCE = 4;
+/** Units whose loss is remembered, to say why: some MB. */
+const MOST_LOST = 32_768;
 
 export class StateTiers {
   readonly #parts: StateTiersParts;
   #disk: DiskTier | undefined;
   /** Ends of texts that are no block boundaries, by the key of the boundary before. */
   readonly #tails = new Map<StateKey, Tail[]>();
+  /** Why units are gone that were there. */
+  readonly #lost = new Map<string, MissingReason>();
   #queue: Queued[] = [];
   readonly #queued = new Set<string>();
   #draining: Promise<void> | undefined;
@@ -91,6 +109,21 @@ export class StateTiers {
     // Of a text whose end is forgotten, up to a block is computed again.
     if (this.#tails.size > MOST_TAILS) this.#tails.delete(this.#tails.keys().next().value!);
   };
+
+  /** For DiskTierParts.onLost, and what memory drops. */
+  readonly onLost = (id: string, reason: MissingReason): void => {
+    if (this.#parts.ram.has(id) || this.#disk?.has(id)) return;
+    this.#lost.delete(id);
+    this.#lost.set(id, reason);
+    if (this.#lost.size > MOST_LOST) this.#lost.delete(this.#lost.keys().next().value!);
+  };
+
+  get held(): CacheHeld {
+    return {
+      ram: this.#parts.ram.held,
+      disk: this.#disk?.held ?? { bytes: 0, budgetBytes: 0 },
+    };
+  }
 
   #has(key: StateKey, kind: number): boolean {
     const id = unitId(key, kind);
@@ -202,6 +235,7 @@ export class StateTiers {
     for (const { id, number, pool } of this.#queue) {
       pool.release(number);
       this.#queued.delete(id);
+      this.onLost(id, "dropped");
     }
     this.#queue = [];
     return true;
@@ -280,6 +314,33 @@ export class StateTiers {
     return 0;
   }
 
+  /**
+   * Why a prompt is not known beyond `from` tokens, of which an earlier text began with `known`; undefined: no more was ever stored.
+   * Without an earlier text in this process (0), what is stored tells how much was known.
+   */
+  missing(tokens: readonly number[], from: number, known: number): Missing | undefined {
+    if (this.#isClosed) return undefined;
+    const keys = blockKeys(this.#parts.root, tokens, tokens.length - 1);
+    const kinds = this.#parts.kinds.map(({ needsAll }, kind) => ({ needsAll, kind }));
+    const all = kinds.filter(({ needsAll }) => needsAll);
+    const first = Math.floor(from / KV_BLOCK_TOKENS);
+    let block = all.length > 0 ? first : Math.floor(known / KV_BLOCK_TOKENS);
+    while (block < keys.length && all.every(({ kind }) => this.#has(keys[block]!, kind))) {
+      if (all.length === 0) break;
+      block++;
+    }
+    // The blocks of whole attention are there, and more than was used: other kinds have nothing at this place.
+    if (block > first && block * KV_BLOCK_TOKENS > from) return { reason: "checkpoint", at: from };
+    if (known <= from + KV_BLOCK_TOKENS) return undefined;
+    const lost = kinds.map(({ kind }) => this.#lost.get(unitId(keys[first]!, kind)));
+    return { reason: lost.find((reason) => reason) ?? "unknown", at: from };
+  }
+
+  /** What differs from how the model was computed when this prompt was stored; undefined: it was not. */
+  async stale(tokens: readonly number[]): Promise<string | undefined> {
+    return await this.#parts.stale?.find(tokens);
+  }
+
   /** Fills units of each state; undefined: one could not be read. */
   async #fill(
     taken: readonly ReadonlyMap<number, number>[],
@@ -306,6 +367,7 @@ export class StateTiers {
         if (held) {
           this.#copyIn(kind, number, held);
           from.ram++;
+          if (this.#parts.counts) this.#parts.counts.restoredBytes.ram += held.length;
           continue;
         }
         const bytes = ram.room(kinds[kind]!.unitBytes);
@@ -332,6 +394,15 @@ export class StateTiers {
       "copies of state are not used any more: values that are not finite were computed",
     );
     await this.close((disk) => disk.discard());
+  }
+
+  /** Forgets what is in memory, and removes the files of all processes for this model. */
+  async clear(): Promise<void> {
+    this.drop();
+    await this.#draining;
+    this.#parts.ram.clear();
+    this.#tails.clear();
+    await this.#disk?.clear();
   }
 
   /** `end`: what becomes of the files. */

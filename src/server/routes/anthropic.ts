@@ -18,6 +18,7 @@ import {
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
+import { tiersOf } from "../timings.ts";
 
 const promptShape = {
   model: z.string(),
@@ -142,6 +143,7 @@ function usageOf({ timings }: GenerationResult): object {
     input_tokens: timings.promptTokens - timings.cachedTokens,
     cache_creation_input_tokens: 0,
     cache_read_input_tokens: timings.cachedTokens,
+    cache_read_by_tier: tiersOf(timings),
     output_tokens: timings.generatedTokens,
   };
 }

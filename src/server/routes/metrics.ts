@@ -82,6 +82,63 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
   ];
 }
 
+/** What the caches of the models have done: tokens and bytes by tier, what left each, what was computed again and why. */
+function caches(all: [string, EngineStatus][]): GaugeReading[] {
+  type Parts = Readonly<Record<string, number>>;
+  const counter = (
+    name: string,
+    help: string,
+    label: string,
+    of: (cache: EngineStatus["cache"]) => Parts,
+    type: "counter" | "gauge" = "counter",
+  ): GaugeReading => ({
+    name: `lantern_cache_${name}`,
+    help,
+    type,
+    values: all.flatMap(([model, { cache }]) =>
+      Object.entries(of(cache)).map(([part, value]) => ({
+        value,
+        labels: { model, [label]: part },
+      })),
+    ),
+  });
+  const tokens = "Tokens of prompts, by where their state came from; computed: nowhere.";
+  const again = "Tokens of prompts that were computed although they were known once, by reason.";
+  return [
+    counter("tokens_total", tokens, "tier", ({ tokens }) => tokens),
+    counter("computed_again_tokens_total", again, "reason", ({ computedAgain }) => computedAgain),
+    counter("restored_bytes_total", "Bytes copied back, by tier.", "tier", (cache) => ({
+      ...cache.restoredBytes,
+    })),
+    counter("written_bytes_total", "Bytes written to disk.", "tier", ({ writtenBytes }) => ({
+      disk: writtenBytes,
+    })),
+    counter(
+      "evicted_total",
+      "Sequences of the KV cache, units in memory and files on disk that were evicted.",
+      "tier",
+      ({ evicted }) => ({ ...evicted }),
+    ),
+    counter("damaged_total", "Damaged pieces of files, not used.", "tier", ({ damaged }) => ({
+      disk: damaged,
+    })),
+    counter(
+      "bytes",
+      "Bytes held, by tier; on disk: of all models.",
+      "tier",
+      ({ ram, disk }) => ({ ram: ram.bytes, disk: disk.bytes }),
+      "gauge",
+    ),
+    counter(
+      "budget_bytes",
+      "Bytes that may be held, by tier.",
+      "tier",
+      ({ ram, disk }) => ({ ram: ram.budgetBytes, disk: disk.budgetBytes }),
+      "gauge",
+    ),
+  ];
+}
+
 /** Memory by purpose, and how busy processors and devices are: from the last sample (usage.ts). */
 function usage({ models, machine }: UsageSample): GaugeReading[] {
   const memory = models.flatMap(({ id: model, weightBytes, kvBytes, scratchBytes }) => [
@@ -138,7 +195,7 @@ export const metricsRoutes: RouteFamily = {
           engines(server),
           server.usage.latest(),
         ]);
-        const readings = [...gauges(server, all), ...usage(sample), ...lives];
+        const readings = [...gauges(server, all), ...caches(all), ...usage(sample), ...lives];
         const own = metricsText(server.metrics, readings, server.models.hadSeveral);
         const theirs = server.metrics.llamacpp.read(
           server.queue,

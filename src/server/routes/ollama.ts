@@ -12,6 +12,7 @@ import { chatTokens, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
+import { tiersOf } from "../timings.ts";
 import { embed, embedOld } from "./ollama-embed.ts";
 import { ollamaModelRoutes, servedAs } from "./ollama-models.ts";
 
@@ -208,6 +209,7 @@ function endOf({ timings, stopReason }: GenerationResult, totalMs: number): obje
     total_duration: nanoseconds(Math.max(totalMs, timings.promptMs + timings.generatedMs)),
     load_duration: 0,
     prompt_eval_count: timings.promptTokens,
+    prompt_cached_by_tier: tiersOf(timings), // ours: Ollama does not say what it reused
     prompt_eval_duration: nanoseconds(timings.promptMs),
     eval_count: timings.generatedTokens,
     eval_duration: nanoseconds(timings.generatedMs),

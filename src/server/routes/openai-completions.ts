@@ -165,9 +165,15 @@ function usageOfAll(all: readonly Timings[], n: number): object {
   const prompts = all.filter((_, at) => at % n === 0);
   const sum = (list: readonly Timings[], of: (one: Timings) => number): number =>
     list.reduce((total, one) => total + of(one), 0);
+  const restored = {
+    ramTokens: sum(prompts, (one) => one.restored?.ramTokens ?? 0),
+    diskTokens: sum(prompts, (one) => one.restored?.diskTokens ?? 0),
+    ms: sum(prompts, (one) => one.restored?.ms ?? 0),
+  };
   return usageOf([
     {
       ...all[0]!,
+      restored,
       promptTokens: sum(prompts, (one) => one.promptTokens),
       cachedTokens: sum(prompts, (one) => one.cachedTokens),
       generatedTokens: sum(all, (one) => one.generatedTokens),

@@ -15,7 +15,7 @@ import { type ChatPromptOptions, chatTokenCount, chatTokens, contentText } from 
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { LiveTimings, progressOf, timingsOf } from "../timings.ts";
+import { cachedDetails, LiveTimings, progressOf, timingsOf } from "../timings.ts";
 
 const inputItem = z.object({
   type: z.string().optional(),
@@ -189,7 +189,7 @@ class ResponseObject {
     const status = full ? "incomplete" : "completed";
     const usage = {
       input_tokens: timings.promptTokens,
-      input_tokens_details: { cached_tokens: timings.cachedTokens },
+      input_tokens_details: cachedDetails(timings),
       output_tokens: timings.generatedTokens,
       output_tokens_details: { reasoning_tokens: 0 },
       total_tokens: timings.promptTokens + timings.generatedTokens,
