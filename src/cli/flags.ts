@@ -197,7 +197,7 @@ export function kvTypeOf({
 }
 
 /** As llama-server's --cache-ram. */
-const defaultCacheMib = { ram: 1024, disk: 8192 };
+export const defaultCacheMib = { ram: 1024, disk: 8192 } as const;
 
 export interface StateCacheFlags {
   cacheRam?: number;

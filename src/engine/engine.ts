@@ -14,7 +14,13 @@ import type {
   ProfileReport,
   RestoredTokens,
 } from "../api/api.ts";
-import type { Backend, KvCacheOptions, LayerPlace, Widened } from "../backends/backend.ts";
+import type {
+  Backend,
+  KvCacheOptions,
+  LayerPlace,
+  MemoryNeed,
+  Widened,
+} from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
@@ -42,6 +48,7 @@ import {
   checkMemory,
   chooseContext,
   fitsBesideOthers,
+  ramForCopies,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { checkRouters } from "./router-check.ts";
@@ -187,6 +194,7 @@ export class Engine {
     checkKvType(options.kvType, graph);
     const plan = makePlan(graph, batchLimits(graph, contextSize, parts.backend));
     const kv = chooseCache(parts, options, plan, contextSize);
+    const { tiers, tierWarnings } = affordableTiers(options, parts.backend.measure(plan, kv));
     await checkRouters(graph, readerOf(parts), () => watch.check());
     await parts.backend.prepare(plan, kv);
     options.laps?.lap("load", "prepare");
@@ -198,9 +206,9 @@ export class Engine {
     const info = {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
       ...(heldAs && { heldAs }),
-      warnings: [...warningsOf(config, options), ...warnings],
+      warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };
-    return new Engine(parts, options, info, plan, kv);
+    return new Engine(parts, { ...options, tiers }, info, plan, kv);
   }
 
   /** Opens a sequence as soon as there is room for it; close() gives it back. */
@@ -431,7 +439,7 @@ function defaultChunk({ maxTokens }: PlanLimits): number {
 /** As many contexts as requested and fit in memory; it is an error if not even one fits. */
 function chooseCache(
   { backend, name }: EngineParts,
-  { kvType: dtype, availableBytes, cacheTokens, parallel = 1 }: EngineOptions,
+  { kvType: dtype, availableBytes, cacheTokens, parallel = 1, tiers }: EngineOptions,
   plan: Plan,
   contextSize: number,
 ): KvCacheOptions {
@@ -446,13 +454,27 @@ function chooseCache(
   const kinds = stateKinds(plan.graph, plan.limits);
   const shape = { contextSize, dtype, shared: parallel > 1, cacheTokens };
   if (cacheTokens !== undefined) return cacheOptions(kinds, { ...shape, contexts: parallel });
+  const withoutCopies = availableBytes && Math.max(0, availableBytes - (tiers?.ramBytes ?? 0));
   for (let contexts = parallel; ; contexts--) {
     const kv = cacheOptions(kinds, { ...shape, contexts });
     const need = backend.measure(plan, kv);
-    if (contexts > 1 && !fitsBesideOthers(need, availableBytes)) continue;
+    if (contexts > 1 && !fitsBesideOthers(need, withoutCopies)) continue;
     checkMemory(need, facts);
     return kv;
   }
+}
+
+/** Copies in memory give way where memory is short: a model that fits without them is not refused because of them. */
+function affordableTiers(
+  { tiers, availableBytes }: EngineOptions,
+  need: MemoryNeed,
+): { tiers: TierOptions | undefined; tierWarnings: string[] } {
+  if (!tiers) return { tiers, tierWarnings: [] };
+  const ramBytes = ramForCopies(need, availableBytes, tiers.ramBytes);
+  if (ramBytes === tiers.ramBytes) return { tiers, tierWarnings: [] };
+  const mb = (bytes: number) => `${Math.round(bytes / 1e6)} MB`;
+  const warning = `copies of state in memory may take ${mb(tiers.ramBytes)}, but beside the model ${mb(ramBytes)} are available: they take that at most`;
+  return { tiers: { ...tiers, ramBytes }, tierWarnings: [warning] };
 }
 
 function checkSupport(backend: Backend, graph: Graph): void {

@@ -135,6 +135,17 @@ export function fitsBesideOthers(need: MemoryNeed, availableBytes: number | unde
   return isHeld && total - (need.deviceBytes ?? 0) <= plenty;
 }
 
+/** Of the bytes wanted for copies of state in the host's memory: those that are left beside the model. */
+export function ramForCopies(
+  { weightBytes: weights, kvBytes, workBytes, deviceBytes = 0 }: MemoryNeed,
+  availableBytes: number | undefined,
+  wanted: number,
+): number {
+  if (availableBytes === undefined) return wanted;
+  const left = availableBytes - (weights + kvBytes + workBytes - deviceBytes);
+  return Math.max(0, Math.min(wanted, left));
+}
+
 /** Throws if the model does not fit. */
 export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   const { weightBytes: weights, kvBytes, workBytes, limitBytes, deviceBytes = 0 } = need;

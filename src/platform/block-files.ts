@@ -40,6 +40,8 @@ export interface BlockFolders {
   names(): Promise<string[]>;
   /** Makes it where it is missing. Rejects where nothing can be stored, with the reason. */
   folder(name: string): Promise<BlockFolder>;
+  /** Removes a folder and its files. Succeeds if it is gone already. */
+  remove(name: string): Promise<void>;
   /** Bytes that are free there; undefined where that is not known. */
   freeBytes(): Promise<number | undefined>;
   /** CRC-32 by the platform. Optional: base/crc32.ts has one. */

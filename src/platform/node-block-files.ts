@@ -21,12 +21,19 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
     },
     folder: async (name) => {
       const place = path.join(root, name);
-      await inWords(place, async () => {
+      const make = (): void => {
         if (folder === undefined) makePrivateFolder(own, env);
         makeClosedFolder(root);
         makeClosedFolder(place);
-      });
-      return nodeFolder(place);
+      };
+      await inWords(place, async () => make());
+      return nodeFolder(place, make);
+    },
+    remove: (name) => {
+      const place = path.join(root, name);
+      // A name comes from names(): a path would lead elsewhere.
+      if (path.dirname(place) !== path.normalize(root)) return Promise.resolve();
+      return inWords(place, () => fs.rm(place, { recursive: true, force: true }));
     },
     freeBytes: async () => {
       // The nearest folder that exists.
@@ -40,7 +47,8 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
   };
 }
 
-function nodeFolder(place: string): BlockFolder {
+/** `make`: makes the folder again, where somebody has removed it. */
+function nodeFolder(place: string, make: () => void): BlockFolder {
   const at = (name: string) => path.join(place, name);
   return {
     path: place,
@@ -57,9 +65,10 @@ function nodeFolder(place: string): BlockFolder {
       );
     },
     create: (name) =>
-      inWords(at(name), async () =>
-        writer(await fs.open(at(name), "wx+", privateFileMode), at(name)),
-      ),
+      inWords(at(name), async () => {
+        make();
+        return writer(await fs.open(at(name), "wx+", privateFileMode), at(name));
+      }),
     open: async (name) => {
       const handle = await fs.open(at(name), "r").catch(() => undefined);
       return handle && reader(handle);

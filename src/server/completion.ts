@@ -147,17 +147,12 @@ function checkPrompt(
   }
 }
 
-/** Models of a server whose history was said to be rewritten: once is enough, since every turn of a conversation does it. */
-const saidChanged = new WeakMap<ServerContext, Set<string>>();
-
 /** Logs why a prompt was computed although it was known. */
 function sayComputedAgain(server: ServerContext, model: string, { computedAgain }: Timings): void {
   if (!computedAgain || !server.logRequest) return;
   if (computedAgain.reason === "changed") {
-    const said = saidChanged.get(server) ?? new Set();
-    saidChanged.set(server, said);
-    if (said.has(model)) return;
-    said.add(model);
+    if (server.saidChanged.has(model)) return;
+    server.saidChanged.add(model);
   }
   server.logRequest(`${model}: ${computedAgain.text}`, "info");
 }

@@ -42,6 +42,8 @@ export interface ServerSettings {
   pooling: Pooling | undefined;
   /** Only embeddings and ranks: nothing is generated. */
   embeddingsOnly: boolean;
+  /** Folder of stored state; undefined: that of the cache folder. */
+  cacheFolder?: string | undefined;
   pages: PageModels;
   /** How often an idle event stream sends a heartbeat. */
   heartbeatMs: number;
@@ -209,6 +211,8 @@ export interface ServerContext {
   readonly usage: UsageHistory;
   /** Logs an answered request; undefined: nobody wants to know. */
   readonly logRequest: LogRequest | undefined;
+  /** Models whose history was said to be rewritten: once is enough, since every turn of a conversation does it. */
+  readonly saidChanged: Set<string>;
   /** Seconds since 1970. */
   readonly started: number;
   /** Aborted when running requests must end because the grace period is over. */
@@ -249,6 +253,7 @@ export function createContext(options: ContextOptions): ServerContext {
     ...clock,
     log,
     logRequest: options.logRequest,
+    saidChanged: new Set(),
     started: Math.floor(Date.now() / 1000),
     stopSignal,
   };

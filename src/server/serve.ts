@@ -67,6 +67,8 @@ export interface StartOptions {
   pooling?: Pooling;
   /** Answer only requests for embeddings and ranks (default false). */
   embeddingsOnly?: boolean;
+  /** Folder of the models' stored state (default: "state" in the cache folder). */
+  cacheFolder?: string;
   /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
   heartbeatMs?: number;
   headersTimeoutMs?: number;
@@ -136,6 +138,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       sampling: options.sampling ?? {},
       pooling: options.pooling,
       embeddingsOnly: options.embeddingsOnly ?? false,
+      cacheFolder: options.cacheFolder,
       pages: options.pages ?? {},
       heartbeatMs: options.heartbeatMs ?? 12_000,
     },

@@ -225,6 +225,12 @@ export const rules: readonly Rule[] = [
     why: "a composition root: a model, a text and a base file, put before the tool",
   },
   {
+    of: "tools/cache",
+    may: all("base", "platform", "engine/tiers/state-about.ts"),
+    npm: [],
+    why: "a composition root: the platform's folders, put before what reads stored state",
+  },
+  {
     of: "tools/convert",
     may: all("base", "dtypes", "formats", "models", "tokenizers"),
     npm: [],

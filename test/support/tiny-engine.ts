@@ -34,6 +34,7 @@ export interface TinyOptions {
   promptChunk?: number;
   /** Copies of state outside of the backend. */
   tiers?: EngineOptions["tiers"];
+  availableBytes?: number;
 }
 
 export interface TinyModel extends ModelHeader {
@@ -111,6 +112,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       parallel: options.parallel,
       promptChunk: () => options.promptChunk,
       tiers: options.tiers,
+      availableBytes: options.availableBytes,
     },
     { progress: () => {}, check: () => {} },
   );

@@ -59,6 +59,7 @@ export const rest: readonly string[] = [
   "test/cli/{bench,bench-serve,bin,embed,commands,log-level,manage,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
   "test/engine/{kv-types,llamacpp-seed,nonsense,profile,watchdog}.test.ts",
   "test/engine/tiers/restart.test.ts",
+  "test/{cli,server}/cache.test.ts",
   "test/faults/**",
   "test/package/package.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",

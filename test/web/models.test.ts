@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { catalogLibrary } from "../../src/cli/serve-library.ts";
-import { type ModelFit, SourceError } from "../../src/index.ts";
+import { type ModelFit, open, SourceError } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import {
   type ModelLibrary,
@@ -18,7 +18,7 @@ import {
 import { describeBrowser } from "../browser/chromium.ts";
 import { DownloadServer, noise } from "../catalog/download-server.ts";
 import { request } from "../server/lantern-client.ts";
-import { tinyGguf } from "../support/tiny-file.ts";
+import { tinyFile, tinyGguf } from "../support/tiny-file.ts";
 import { scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
@@ -129,6 +129,41 @@ function fakeLibrary() {
 
 /** Other tests may have the machine. */
 const patience = { timeout: 20_000 };
+
+describeBrowser("saved computations", () => {
+  const stage = useStage();
+
+  test("are shown by model with what they saved, and cleared", async () => {
+    const file = await tinyFile();
+    const folder = mkdtempSync(join(tmpdir(), "lantern-web-state-"));
+    const copies = { cacheRamBytes: 1e8, cacheDiskBytes: 1e8, cacheFolder: folder };
+    const model = await open(file.path, { threads: 1, ...copies });
+    try {
+      for (const last of [7, 8]) {
+        const tokens = [...Array.from({ length: 100 }, (_, i) => 5 + (i % 40)), last];
+        await model.generate(tokens, { maxTokens: 1 }).result;
+      }
+      const { url } = await stage.serve({ models: { tiny: model }, cacheFolder: folder });
+      const page = await stage.page(`${url}/#/models`);
+      const card = page.getByRole("region", { name: "Saved computations" });
+      await card.getByText("tiny.gguf").waitFor(patience);
+      expect(await card.textContent()).toContain(folder);
+      expect(await card.textContent()).toMatch(/Of 202 prompt tokens, \d+% were in the KV cache/);
+      await card.getByRole("button", { name: "Clear all" }).click();
+      const dialog = page.getByRole("dialog", { name: "Clear saved computations" });
+      await dialog.getByRole("button", { name: "Clear", exact: true }).click();
+      await expect
+        .poll(() => card.getByRole("button", { name: "Clear all" }).isDisabled(), patience)
+        .toBe(true);
+      expect(await card.getByText("tiny.gguf").count()).toBe(0);
+      expect((await model.status()).cache.ram.bytes).toBe(0);
+    } finally {
+      await model.dispose();
+      file.remove();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
 
 describeBrowser("the Models page", () => {
   const stage = useStage();

@@ -36,6 +36,8 @@ export interface ServeOptions {
   models: Readonly<Record<string, Model>>;
   library?: Partial<ModelLibrary>;
   pages?: StartOptions["pages"];
+  /** Folder of stored state; default: an empty one. */
+  cacheFolder?: string;
   apiKey?: string;
   adminKey?: string;
   /** Default: none is needed. */
@@ -90,6 +92,7 @@ export function useStage(): Stage {
           library: { ...noLibrary, ...given.library },
           ...(given.pages && { pages: given.pages }),
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
+          cacheFolder: given.cacheFolder ?? join(data, "state"),
           log: (line) => complaints.push(line),
           ...(given.apiKey !== undefined && { apiKeys: [given.apiKey] }),
           ...(given.adminKey !== undefined && { adminKey: given.adminKey }),

@@ -18,6 +18,7 @@ import type {
   LoadPlan,
 } from "../../src/server/library.ts";
 import type { ModelTask } from "../../src/server/model-service.ts";
+import type { CacheView as ServerCacheView } from "../../src/server/routes/lantern-cache.ts";
 import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
 import type { UsageSample } from "../../src/server/usage.ts";
 import type { Preset } from "../../src/sessions/presets.ts";
@@ -39,6 +40,7 @@ export type {
   SessionSettings,
   SettingsChange,
 };
+export type CacheView = ServerCacheView;
 export type Gauge = LiveGauge;
 export type LimitsReport = Report;
 export type ProfileReport = EngineProfile;

@@ -6,6 +6,7 @@
 import { LanternError } from "../../src/base/errors.ts";
 import type {
   Ask,
+  CacheView,
   Continue,
   LibraryFinding,
   LibraryFolder,
@@ -75,6 +76,10 @@ export interface LanternClient {
   /** Paths of files of that name and size on this machine. */
   findFile(name: string, bytes: number): Promise<string[]>;
   linkModel(path: string): Promise<{ name: string; list: ModelList }>;
+  /** Copies of conversations in memory and on disk. */
+  cache(): Promise<CacheView>;
+  /** Of a folder of them, or of all. */
+  clearCache(folder?: string): Promise<CacheView>;
   machine(): Promise<MachineView>;
   usage(): Promise<UsageView>;
   measure(): Promise<void>;
@@ -227,6 +232,8 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return (await post<{ paths: string[] }>(`${models}/find`, { name, bytes })).paths;
     },
     linkModel: (path) => post(`${models}/link`, { path }),
+    cache: () => json("/lantern/v1/cache"),
+    clearCache: (folder) => post("/lantern/v1/cache/clear", folder === undefined ? {} : { folder }),
     machine: () => json("/lantern/v1/machine"),
     usage: () => json("/lantern/v1/machine/usage"),
     async measure() {

@@ -3,6 +3,7 @@
 
 import { diskUse, type ModelListing } from "../../catalog/list.ts";
 import { architectures, type ModelFit } from "../../index.ts";
+import { clearCache, listCache } from "../cache-text.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type FittedModel, listWithFits } from "../model-fits.ts";
@@ -11,19 +12,40 @@ import { bytesText, tableText } from "../text.ts";
 interface ModelsFlags {
   json?: boolean;
   architectures?: boolean;
+  cache?: boolean;
+  /** true: of all models. */
+  clearCache?: string | true;
+  cacheFolder?: string;
+  yes?: boolean;
 }
 
 export const modelsCommand: CliCommand = {
   name: "models",
   summary: "list models: those on this machine, those it could run, and how fast",
-  examples: ["lantern models", "lantern models --architectures", "lantern models --json"],
+  examples: [
+    "lantern models",
+    "lantern models --architectures",
+    "lantern models --cache",
+    "lantern models --clear-cache --yes",
+    "lantern models --json",
+  ],
   define(command, context) {
     command
       .option(
         "--architectures",
         "list the architectures that are supported, and what each was held against",
       )
-      .option("--json", "print one JSON array")
+      .option(
+        "--cache",
+        "list copies of conversations on disk by model, their budgets, and how often running servers used them (docs/cache.md)",
+      )
+      .option("--clear-cache [model]", "delete the copies on disk, of one model or of all")
+      .option(
+        "--cache-folder <path>",
+        "folder of the copies, if it is not that in the cache folder",
+      )
+      .option("-y, --yes", "delete without asking")
+      .option("--json", "print one JSON array, or with --cache one object")
       .action((flags: ModelsFlags) => models(flags, context));
   },
 };
@@ -52,6 +74,8 @@ async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
     listArchitectures(flags, context);
     return;
   }
+  if (flags.clearCache !== undefined) return await clearCache(flags, context);
+  if (flags.cache) return await listCache(flags, context);
   if (!flags.json && terminal.errIsTerminal && wantsLimits({ limit: true }, context)) {
     await measureOnce(context, { seconds: quickSeconds });
   }

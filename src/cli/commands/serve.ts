@@ -365,6 +365,7 @@ function startOptions(
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),
     readSystem: () => systemReading(terminal),
+    ...(flags.cacheFolder !== undefined && { cacheFolder: flags.cacheFolder }),
     log: (line) => log.error(`lantern: ${line}\n`),
     ...(log.has("info") && { logRequest: (line, level) => log[level](`${line}\n`) }),
   };

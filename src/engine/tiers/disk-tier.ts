@@ -119,7 +119,6 @@ export class DiskTier {
       const folder = await parts.folders.folder(parts.root);
       const tier = new DiskTier(parts, folder);
       await tier.refresh();
-      if (parts.about) await writeAbout(folder, parts.about);
       tier.#used = bytesOf(await tier.#allFiles());
       return tier;
     } catch (error) {
@@ -283,6 +282,7 @@ export class DiskTier {
       const writer = await this.#folder.create(name);
       const header = segmentHeader(this.#parts.root);
       await writer.write(0, header);
+      if (this.#parts.about) await writeAbout(this.#folder, this.#parts.about);
       this.#own = { name, writer, size: header.length };
     }
     return this.#own;

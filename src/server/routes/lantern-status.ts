@@ -1,5 +1,6 @@
 // The current state of this server, for `lantern ps`: models, their memory, and the number of running requests.
 
+import type { EngineStatus } from "../../index.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { json, type RouteFamily } from "../route.ts";
@@ -32,6 +33,8 @@ export interface ModelStatus {
   /** Running answers, and requests that wait for room. */
   running: number;
   waiting: number;
+  /** What its KV cache and the copies of it hold, and have done. */
+  cache: EngineStatus["cache"];
 }
 
 export const lanternStatusRoutes: RouteFamily = {
@@ -59,7 +62,7 @@ async function serverStatus(server: ServerContext): Promise<ServerStatus> {
 
 async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
   const { architecture, parameters, weightType, weightBytes, contextSize, backend } = model.info;
-  const { running, waiting, stateBytes, stateBytesHeld, memory } = await model.status();
+  const { running, waiting, stateBytes, stateBytesHeld, memory, cache } = await model.status();
   return {
     id,
     architecture,
@@ -75,5 +78,6 @@ async function modelStatus({ id, model }: ServedModel): Promise<ModelStatus> {
     threads: backend.threads,
     running,
     waiting,
+    cache,
   };
 }

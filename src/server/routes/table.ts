@@ -6,6 +6,7 @@ import type { ServerContext } from "../context.ts";
 import type { ModelLibrary } from "../library.ts";
 import type { OpenedFamilies, RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
+import { lanternCacheRoutes } from "./lantern-cache.ts";
 import { limitRoutes } from "./lantern-limits.ts";
 import { lanternLoginRoutes } from "./lantern-login.ts";
 import { machineRoutes } from "./lantern-machine.ts";
@@ -36,6 +37,7 @@ export const routeFamilies: readonly RouteFamily[] = [
   metricsRoutes,
   lanternLoginRoutes,
   lanternStatusRoutes,
+  lanternCacheRoutes,
 ];
 
 /** What a server may have besides its models. */

@@ -14,6 +14,10 @@ export class MemoryFolders implements BlockFolders {
     return [...new Set([...this.files.keys()].map((name) => name.split("/")[0]!))];
   }
 
+  async remove(name: string): Promise<void> {
+    for (const file of this.files.keys()) if (file.startsWith(`${name}/`)) this.files.delete(file);
+  }
+
   async freeBytes(): Promise<number | undefined> {
     return this.free;
   }

@@ -159,3 +159,17 @@ test("clearing forgets all of it: nothing is found, and nothing is said to be lo
   expect((await turn(on, [...one, 7])).cached).toBe(90);
   await close(on);
 });
+
+test("copies in memory take what is left beside the model, which is said", async () => {
+  const plenty = await engine({ availableBytes: 1e9, tiers: tiersOf(undefined, 1e7, 0) });
+  expect(plenty.status().cache.ram.budgetBytes).toBe(1e7);
+  expect(plenty.info.warnings).toEqual([]);
+  const { weightBytes, kvBytes, workBytes } = plenty.status().memory;
+  await close(plenty);
+  const availableBytes = weightBytes + kvBytes + workBytes + 1_000_000;
+  const on = await engine({ availableBytes, tiers: tiersOf(undefined, 1e7, 0) });
+  const { budgetBytes } = on.status().cache.ram;
+  expect(budgetBytes).toBeLessThan(2e6);
+  expect(on.info.warnings).toEqual([expect.stringContaining("copies of state in memory")]);
+  await close(on);
+});

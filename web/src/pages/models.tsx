@@ -4,6 +4,7 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { ListedModel, ModelList } from "../api-types.ts";
+import { CacheCard } from "../components/cache-card.tsx";
 import { HubSearch } from "../components/hub-search.tsx";
 import { SpeedNote } from "../components/model-fit.tsx";
 import { ListedRow, ServedRow } from "../components/model-rows.tsx";
@@ -59,6 +60,7 @@ export function ModelsPage(): JSX.Element {
           </p>
         )}
       </section>
+      <CacheCard />
       <section class="card">
         <h2>What could run here</h2>
         <Downloads models={others} />

@@ -1,0 +1,85 @@
+// Stored state of models as files (docs/cache.md): what lies there, and how it is cleared. A composition root: the platform's folders
+// before engine/tiers.
+
+import { UsageError } from "../../base/errors.ts";
+import { type StoredModel, storedModels } from "../../engine/tiers/state-about.ts";
+import type { BlockFolders } from "../../platform/block-files.ts";
+import { currentPlatform } from "../../platform/current.ts";
+
+/** Copies of state on disk. */
+export interface StoredState {
+  /** Where they lie. */
+  path: string;
+  /** Of all models. */
+  bytes: number;
+  /** Bytes that are free there; undefined where that is not known. */
+  freeBytes: number | undefined;
+  /** The latest first. */
+  models: StoredModelState[];
+}
+
+/** Copies of one model and way of computing it. */
+export interface StoredModelState {
+  /** The folder's name. */
+  folder: string;
+  /** The model's file; "" if the folder does not say. */
+  model: string;
+  kvType: string;
+  backend: string;
+  bytes: number;
+  files: number;
+  /** In ms since 1970; 0: it holds nothing. */
+  usedAt: number;
+}
+
+export interface StoredStateOptions {
+  /** Default: "state" in the cache folder. */
+  cacheFolder?: string | undefined;
+}
+
+async function foldersOf({ cacheFolder }: StoredStateOptions): Promise<BlockFolders> {
+  const platform = await currentPlatform();
+  if (!platform.blockFolders) {
+    throw new UsageError("stored state: there is no place for it on this platform");
+  }
+  return await platform.blockFolders(cacheFolder);
+}
+
+/** What is stored; reads no conversation. */
+export async function storedState(options: StoredStateOptions = {}): Promise<StoredState> {
+  const folders = await foldersOf(options);
+  const models = (await storedModels(folders)).map(described);
+  return {
+    path: folders.path,
+    bytes: models.reduce((sum, { bytes }) => sum + bytes, 0),
+    freeBytes: await folders.freeBytes(),
+    models,
+  };
+}
+
+/**
+ * Removes what is stored of a model, by the name that storedState() gives it, with or without ".gguf", or by its folder; of all models
+ * without a name. Models that are open begin new files. Returns what was removed.
+ */
+export async function clearStoredState(
+  options: StoredStateOptions & { model?: string | undefined } = {},
+): Promise<StoredModelState[]> {
+  const folders = await foldersOf(options);
+  const all = (await storedModels(folders)).map(described);
+  const { model } = options;
+  const chosen = model === undefined ? all : all.filter((one) => isStoredAs(one, model));
+  for (const { folder } of chosen) await folders.remove(folder);
+  return chosen;
+}
+
+function described({ folder, about, bytes, segments, usedAt }: StoredModel): StoredModelState {
+  const { model = "", kvType = "", backend = "" } = about ?? {};
+  return { folder, model, kvType, backend, bytes, files: segments, usedAt };
+}
+
+/** Whether it is what a user calls by this name: a path, a file's name with or without ".gguf", or a folder. */
+export function isStoredAs({ folder, model }: StoredModelState, name: string): boolean {
+  const base = name.split(/[\\/]/).at(-1)!;
+  const names = [name, base, `${base}.gguf`];
+  return folder === name || (model !== "" && names.includes(model));
+}
