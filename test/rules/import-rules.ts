@@ -329,6 +329,7 @@ export const rules: readonly Rule[] = [
       ...all("models/embed-prefixes.ts"),
       ...all("machine", "tune/api.ts"),
       ...all(
+        "tools/cache/api.ts",
         "tools/bench/api.ts",
         "tools/convert/api.ts",
         "tools/limits",

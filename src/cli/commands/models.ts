@@ -42,7 +42,7 @@ export const modelsCommand: CliCommand = {
       .option("--clear-cache [model]", "delete the copies on disk, of one model or of all")
       .option(
         "--cache-folder <path>",
-        "folder of the copies, if it is not that in the cache folder",
+        "folder of the copies on disk (default: in the cache folder)",
       )
       .option("-y, --yes", "delete without asking")
       .option("--json", "print one JSON array, or with --cache one object")

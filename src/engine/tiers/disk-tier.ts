@@ -23,6 +23,7 @@ import {
   type RecordFacts,
   readRecordHeader,
   recordHeader,
+  SEGMENT_EXTENSION,
   SEGMENT_HEADER_BYTES,
   segmentHeader,
   segmentRefusal,
@@ -83,7 +84,6 @@ const bytesOf = (files: readonly BlockFileFacts[]): number =>
 /** A unit's name: its key, and its kind. */
 export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
 
-export const EXTENSION = ".state";
 const MOST_SEGMENT_BYTES: number = 256 * 2 ** 20;
 const RETRY_MS = 60_000;
 const TOUCH_MS = 60_000;
@@ -138,7 +138,9 @@ export class DiskTier {
 
   /** Looks for what other processes have written. */
   async refresh(): Promise<void> {
-    const files = (await this.#folder.list()).filter(({ name }) => name.endsWith(EXTENSION));
+    const files = (await this.#folder.list()).filter(({ name }) =>
+      name.endsWith(SEGMENT_EXTENSION),
+    );
     const present = new Set(files.map(({ name }) => name));
     for (const name of [...this.#segments.keys()]) {
       if (!present.has(name)) await this.#forget(name, "removed");
@@ -278,7 +280,7 @@ export class DiskTier {
     }
     if (!this.#own) {
       const random = Math.floor(Math.random() * 2 ** 40).toString(36);
-      const name = `${Date.now().toString(36)}-${random}${EXTENSION}`;
+      const name = `${Date.now().toString(36)}-${random}${SEGMENT_EXTENSION}`;
       const writer = await this.#folder.create(name);
       const header = segmentHeader(this.#parts.root);
       await writer.write(0, header);
@@ -295,7 +297,7 @@ export class DiskTier {
     for (const name of await folders.names()) {
       const folder = name === root ? this.#folder : await folders.folder(name);
       for (const file of await folder.list()) {
-        if (file.name.endsWith(EXTENSION)) files.push({ ...file, folder });
+        if (file.name.endsWith(SEGMENT_EXTENSION)) files.push({ ...file, folder });
       }
     }
     return files;
@@ -357,7 +359,7 @@ export class DiskTier {
   /** Removes all segments of this model, those of other processes included: they notice, and begin others. */
   async clear(): Promise<void> {
     for (const { name } of await this.#folder.list()) {
-      if (name.endsWith(EXTENSION)) await this.#folder.remove(name);
+      if (name.endsWith(SEGMENT_EXTENSION)) await this.#folder.remove(name);
     }
     await this.refresh();
     this.#used = bytesOf(await this.#allFiles());

@@ -13,6 +13,8 @@ import { crc32 as ownCrc32 } from "../../base/crc32.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { KEY_BYTES, keyBytes, keyFrom, type StateKey } from "./keys.ts";
 
+/** How the names of segments end. */
+export const SEGMENT_EXTENSION = ".state";
 export const SEGMENT_HEADER_BYTES = 64;
 export const RECORD_HEADER_BYTES = 256;
 const SEGMENT_VERSION = 1;

@@ -8,6 +8,7 @@ import {
   defaultCrc32,
   RECORD_HEADER_BYTES,
   readRecordHeader,
+  SEGMENT_EXTENSION,
   SEGMENT_HEADER_BYTES,
 } from "./segment.ts";
 import { difference, readAbout, type StateAbout } from "./state-about.ts";
@@ -61,7 +62,7 @@ async function firstBlocks(
   let left = most;
   const header = new Uint8Array(RECORD_HEADER_BYTES);
   for (const { name, bytes } of await folder.list()) {
-    if (!name.endsWith(".state")) continue;
+    if (!name.endsWith(SEGMENT_EXTENSION)) continue;
     const reader = await folder.open(name);
     if (!reader) continue;
     for (let at = SEGMENT_HEADER_BYTES; at + RECORD_HEADER_BYTES <= bytes && left > 0; left--) {

@@ -2,6 +2,7 @@
 // the only place that says which model it was, and what differs from how the model is computed now.
 
 import type { BlockFolder, BlockFolders } from "../../platform/block-files.ts";
+import { SEGMENT_EXTENSION } from "./segment.ts";
 
 /** All that a folder's key was made from, by name. */
 export interface StateAbout {
@@ -76,7 +77,7 @@ export async function storedModels(folders: BlockFolders): Promise<StoredModel[]
   const found: StoredModel[] = [];
   for (const name of await folders.names()) {
     const folder = await folders.folder(name);
-    const files = (await folder.list()).filter((file) => file.name.endsWith(".state"));
+    const files = (await folder.list()).filter((file) => file.name.endsWith(SEGMENT_EXTENSION));
     found.push({
       folder: name,
       about: await readAbout(folder),
