@@ -25,7 +25,10 @@ export type MatmulTarget = Pick<KernelTarget, "vectorRegisters"> &
   Partial<Pick<KernelTarget, "name" | "width" | "dot4" | "amx" | "i8mm">>;
 
 export interface MatmulVariant {
-  /** "8x4.compact", "16x2.4s.compact", "16x16.amx.compact", "16x4.i8mm.compact", "4s.replicated.serial": unique. */
+  /**
+   * "8x4.compact", "16x2.4s.compact", "8x6.unpacked.compact", "16x16.amx.compact", "16x4.i8mm.compact", "4s.replicated.serial":
+   * unique.
+   */
   readonly id: string;
   /** The register tile: rows and tokens. With one token, there are no token tiles: tokens are computed one by one. */
   readonly rows: 4 | 8 | 16;
@@ -43,6 +46,8 @@ export interface MatmulVariant {
   readonly amx: boolean;
   /** Token tiles are computed by SMMLA, which multiplies pairs of rows. */
   readonly i8mm: boolean;
+  /** A row panel is unpacked into memory of the thread before its token tiles are computed (ops/packed/unpack-panel.ts). */
+  readonly unpacked: boolean;
   /** Split into chunks for all threads; otherwise one thread computes it. */
   readonly shared: boolean;
   /** Machine code only: what differs from the default schedule. Ids end with it. */
@@ -105,6 +110,8 @@ interface NativeSpace {
   readonly tiles: readonly Tile[];
   /** Token tiles that stream, and in how many streams. */
   readonly streamed: readonly (readonly [...Tile, streams: number])[];
+  /** Tiles of unpacked row panels. */
+  readonly unpacked: readonly Tile[];
   /** The default: register tiles of quantized types and of floats, and streams of one token. */
   readonly usual: { readonly blocks: Tile; readonly floats: Tile; readonly streams: number };
 }
@@ -114,12 +121,14 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4])],
     streamed: [[8, 2, 2]],
+    unpacked: tilesOf(8, [4, 5, 6]),
     usual: { blocks: [8, 6], floats: [8, 8], streams: DEFAULT_STREAMS },
   },
   32: {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4, 5, 6])],
     streamed: [[8, 2, 2]],
+    unpacked: [],
     usual: { blocks: [8, 6], floats: [16, 6], streams: DEFAULT_STREAMS },
   },
   64: {
@@ -130,6 +139,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
       [16, 3, 4],
       [16, 4, 4],
     ],
+    unpacked: [],
     // Against four streams, measured as in ops/matmul/prefetch.ts: Q4_0 and IQ4_NL 1.07 times as fast, F16 1.1, Q8_0 1.04,
     // Q5_K the same, Q2_K 0.96.
     usual: { blocks: [16, 12], floats: [16, 12], streams: 8 },
@@ -140,7 +150,8 @@ function tilesOf(rows: Tile[0], tokens: readonly number[]): Tile[] {
   return tokens.map((count) => [rows, count]);
 }
 
-function nativeVariants({ streams, tiles, streamed, usual }: NativeSpace): MatmulVariant[] {
+function nativeVariants(space: NativeSpace): MatmulVariant[] {
+  const { streams, tiles, streamed, unpacked, usual } = space;
   const one = { rows: 16, tokens: 1, replicated: false } as const;
   return [
     ...streams.map((count) => variant({ ...one, streams: count })),
@@ -149,6 +160,9 @@ function nativeVariants({ streams, tiles, streamed, usual }: NativeSpace): Matmu
     ),
     ...streamed.map(([rows, tokens, count]) =>
       variant({ rows, tokens, replicated: false, streams: count, streamed: true }),
+    ),
+    ...unpacked.map(([rows, tokens]) =>
+      variant({ rows, tokens, replicated: false, streams: usual.streams, unpacked: true }),
     ),
     variant({ ...one, streams: usual.streams, shared: false }),
   ];
@@ -182,6 +196,9 @@ const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
 /** Tokens from which unpacking a row panel into pairs of rows costs fewer instructions than it saves (docs/native.md). */
 const FEWEST_IN_PAIRS = 8;
 
+/** Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/performance.md). */
+const FEWEST_UNPACKED = 12;
+
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 
 /** The variants of machine code for a target; undefined: it is WebAssembly. */
@@ -203,9 +220,9 @@ export function variantById(id: string, target?: MatmulTarget): MatmulVariant | 
   return target && hasKnobs(found, target) ? withKnobs(found, knobs) : undefined;
 }
 
-/** WebAssembly's compilers schedule by themselves, and the kernels of AMX tiles and SMMLA have no knobs. */
-export function hasKnobs({ amx, i8mm }: MatmulVariant, target: MatmulTarget): boolean {
-  return nativeSpace(target) !== undefined && !amx && !i8mm;
+/** WebAssembly's compilers schedule by themselves; kernels of AMX tiles, SMMLA and unpacked row panels have no knobs. */
+export function hasKnobs({ amx, i8mm, unpacked }: MatmulVariant, target: MatmulTarget): boolean {
+  return nativeSpace(target) !== undefined && !amx && !i8mm && !unpacked;
 }
 
 export function withKnobs(variant: MatmulVariant, knobs: Knobs): MatmulVariant {
@@ -226,14 +243,23 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
   }
   if (target.i8mm && packing && tokens >= FEWEST_IN_PAIRS) return inPairs;
   const native = nativeSpace(target);
-  if (native) return nativeTile(dtype, packing ? native.usual.blocks : native.usual.floats, target);
+  if (native) {
+    const tile = packing ? native.usual.blocks : native.usual.floats;
+    const isUnpacked = packing !== undefined && tokens >= FEWEST_UNPACKED;
+    return nativeTile(dtype, tile, target, isUnpacked && native.unpacked.length > 0);
+  }
   const isWide = target.vectorRegisters >= 32;
   if (packing) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;
   return variantById(isWide ? "16x4.compact" : "8x6.compact")!;
 }
 
 /** That register tile, or one of fewer tokens whose sums fit the registers with this type. */
-function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): MatmulVariant {
+function nativeTile(
+  dtype: string,
+  [rows, most]: Tile,
+  target: MatmulTarget,
+  unpacked: boolean,
+): MatmulVariant {
   const some = { dtype, n: 16, k: 256 };
   const fitting = matmulVariants(target).filter(
     (one) =>
@@ -243,6 +269,7 @@ function nativeTile(dtype: string, [rows, most]: Tile, target: MatmulTarget): Ma
       !one.streamed &&
       !one.amx &&
       !one.i8mm &&
+      one.unpacked === unpacked &&
       acceptsProblem(one, some, target) === true,
   );
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
@@ -300,13 +327,14 @@ export function acceptsProblem(
   { dtype, n }: MatmulProblem,
   target: MatmulTarget,
 ): true | string {
-  const { replicated, streamed, shared, amx, i8mm } = variant;
+  const { replicated, streamed, shared, amx, i8mm, unpacked } = variant;
   const { vectorRegisters } = target;
   const packing = packingOf(dtype);
   if (!packing && replicated)
     return `activations for ${dtype} weights are floats, which are not replicated`;
   if (!packing && streamed) return `${dtype} weights are read as one stream`;
   if (!packing && amx) return `weights of ${dtype} are floats, and AMX tiles multiply bytes`;
+  if (!packing && unpacked) return `weights of ${dtype} are floats, which are not packed`;
   if (amx && !target.amx) return "this processor has no AMX tiles";
   if (!packing && i8mm) return `weights of ${dtype} are floats, and i8mm multiplies bytes`;
   if (i8mm && !target.i8mm) return "this processor has no i8mm";
@@ -348,7 +376,7 @@ export function groupsAtOnce(
  * test/kernels/native-variants.test.ts checks this estimate against them.
  */
 function nativeVectors(
-  { rows, tokens: inTile, streams, streamed, amx, i8mm }: MatmulVariant,
+  { rows, tokens: inTile, streams, streamed, amx, i8mm, unpacked }: MatmulVariant,
   dtype: string,
   { width = 16, dot4 = "signed" }: MatmulTarget,
 ): number {
@@ -361,41 +389,46 @@ function nativeVectors(
   // Beside the sums: for each group the vector loaded last and the quants unpacked from it; activations, codebook, scratch.
   const forDot = dot4 === "i7" ? (layout.widened ? 2 : 1) : 0;
   const inGroup = layout.bits === 8 ? 1 : 2;
-  const others = (atOnce: number) => inGroup * atOnce + 1 + (layout.lookup ? 1 : 0) + forDot;
+  const others = (atOnce: number, isUnpacked = false) =>
+    isUnpacked ? atOnce + 1 : inGroup * atOnce + 1 + (layout.lookup ? 1 : 0) + forDot;
   // At the end of a span, mins are added to its sums: four vectors of them, for two tokens at a time.
   const hasMins = layout.hasMin && layout.spanBlocks === 8 && width < 64;
   const [fixed, perToken] = layout.scales === "nibbles" ? [3, 4] : [5, 2];
-  const most = (sums: number, ofTokens: number, at: number) => {
+  const most = (sums: number, ofTokens: number, at: number, isUnpacked = false) => {
     const atEnd = hasMins ? fixed + perToken * Math.min(2, ofTokens) + forDot : 0;
-    return sums + Math.max(at * ofTokens + others(at), atEnd);
+    return sums + Math.max(at * ofTokens + others(at, isUnpacked), atEnd);
   };
   const vector = most(streams * perTile, 1, groupsAtOnce(layout, width));
   // The SMMLA kernels fit as they are (test/kernels/arm64-pairs.test.ts).
   if (tokens === 1 || i8mm) return vector;
-  const matrix = most(groups * tokens, tokens, groups);
+  const matrix = most(groups * tokens, tokens, groups, unpacked);
   const inStreams = streamed ? most(streams * perTile * tokens, tokens, groups) : 0;
   return Math.max(vector, matrix, inStreams);
 }
 
 function variant(
-  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx" | "i8mm"> & {
+  parts: Omit<MatmulVariant, "id" | "shared" | "streamed" | "amx" | "i8mm" | "unpacked"> & {
     shared?: boolean;
+    unpacked?: boolean;
     streamed?: boolean;
     amx?: boolean;
     i8mm?: boolean;
   },
 ): MatmulVariant {
-  const whole = { shared: true, streamed: false, amx: false, i8mm: false, ...parts };
+  const usual = { shared: true, streamed: false, amx: false, i8mm: false, unpacked: false };
+  const whole = { ...usual, ...parts };
   return { ...whole, id: idOf(whole) };
 }
 
 function idOf(parts: Omit<MatmulVariant, "id">): string {
-  const { rows, tokens, replicated, streams, streamed, amx, i8mm, shared, knobs = {} } = parts;
+  const { rows, tokens, replicated, streams, streamed, amx, i8mm, unpacked, shared } = parts;
+  const { knobs = {} } = parts;
   const shape = [
     ...(tokens > 1 ? [`${rows}x${tokens}`] : []),
     ...(tokens === 1 || streamed ? [`${streams}s`] : []),
     ...(amx ? ["amx"] : []),
     ...(i8mm ? ["i8mm"] : []),
+    ...(unpacked ? ["unpacked"] : []),
   ];
   const style = replicated ? "replicated" : "compact";
   return [...shape, style, ...(shared ? [] : ["serial"]), ...knobWords(knobs)].join(".");

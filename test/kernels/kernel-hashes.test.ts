@@ -59,9 +59,9 @@ function matmulKernels(dtype: string, target: KernelTarget): Kernel[] {
     const made = packing
       ? blockKernels(dtype, layoutFor(packing, target), variant)
       : floatKernels(dtype as FloatType, target, variant);
-    const { vector, vectorStreams, vectorHalf = vector, matrix } = made;
+    const { vector, vectorStreams, vectorHalf = vector, matrix, unpack } = made;
     const tiles = matrix.flatMap(({ kernel, inStreams = kernel }) => [kernel, inStreams]);
-    return [vector, vectorStreams, vectorHalf, ...tiles];
+    return [vector, vectorStreams, vectorHalf, ...tiles, ...(unpack ? [unpack] : [])];
   });
 }
 

@@ -31,13 +31,14 @@ function kernelsOf(dtype: string, target: KernelTarget, variant: MatmulVariant):
     vectorStreams,
     vectorHalf = vector,
     matrix,
+    unpack = vector,
   } = packing
     ? blockKernels(dtype, layoutFor(packing, target), variant)
     : floatKernels(dtype as FloatType, target, variant);
   const tiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
-  return [vector, vectorStreams, vectorHalf, ...tiles];
+  return [vector, vectorStreams, vectorHalf, unpack, ...tiles];
 }
 
 describe.each(Object.values(nativeTargets))("$name", (target) => {

@@ -84,6 +84,7 @@ describe.each(schedules)("unroll $unroll, $order, pipelined: $pipelined", (sched
       readsFirst: (op) => !op.endsWith("_ss") && op !== "i8v.pack_i32",
       foldsLoad: () => true,
       foldsConstant: () => true,
+      copiesConstants: true,
     };
     let refused = 0;
     for (const seed of up(40)) {

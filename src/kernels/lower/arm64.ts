@@ -70,6 +70,8 @@ function machineFor(kernel: Kernel, { name }: Arm64Target): MachineTarget {
     readsFirst: (op) => !writesEarly.has(op),
     foldsLoad: () => false,
     foldsConstant: () => false,
+    // A copy takes a vector unit; the load of a literal does not.
+    copiesConstants: false,
   };
 }
 

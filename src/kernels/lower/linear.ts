@@ -377,7 +377,8 @@ export function flatten(
         const { to, from } = statement;
         if (from.kind === "virtual") instructions.push({ kind: "copy", to, from });
         else if (from.kind === "constant") {
-          const known = isVector(to.type) || to.type === "f32" ? keptIn.get(from.bits) : undefined;
+          const isCopied = target.copiesConstants && (isVector(to.type) || to.type === "f32");
+          const known = isCopied ? keptIn.get(from.bits) : undefined;
           if (known) instructions.push({ kind: "copy", to, from: known });
           else instructions.push({ kind: "constant", to, bits: from.bits });
         }

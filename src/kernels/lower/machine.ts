@@ -30,6 +30,8 @@ export interface MachineTarget {
   foldsLoad(op: OpName, index: number, load: OpName): boolean;
   /** Operand `index` of `op` may be a constant. An i32 always may; otherwise an f32 or vector is put into a register. */
   foldsConstant(op: OpName, index: number): boolean;
+  /** A variable is set to a constant by a copy of the register that holds it, if any does; otherwise it is made anew. */
+  readonly copiesConstants: boolean;
 }
 
 export type Operand =

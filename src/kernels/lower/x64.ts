@@ -63,6 +63,7 @@ export function lowerToX64(kernel: Kernel, { isa }: X64Target): NativeFunction {
       return places.includes(index) && (load in wholeLoads || (foldsSplat && load in splatLoads));
     },
     foldsConstant: (op, index) => ruleOf(op, isa).memoryAt.includes(index),
+    copiesConstants: true,
   };
   const tiles = tileConfiguration(kernel.body);
   return new KernelLowering(toMachine(expanded, target), isa, scratch, tiles).run();

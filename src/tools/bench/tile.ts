@@ -72,6 +72,7 @@ function panelTiles({ native, m, ...problem }: TiledProblem): MatmulVariant[] {
       !one.streamed &&
       !one.amx &&
       !one.i8mm &&
+      !one.unpacked &&
       acceptsProblem(one, problem, target) === true,
   );
 }

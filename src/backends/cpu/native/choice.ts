@@ -56,12 +56,13 @@ function refusalOf(
   return undefined;
 }
 
-function kernelsIn({ vector, vectorStreams, vectorHalf, matrix }: VariantKernels): Kernel[] {
+function kernelsIn({ vector, vectorStreams, vectorHalf, matrix, unpack }: VariantKernels): Kernel[] {
   const ofTiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );
   // The widest first: it is the most likely to be refused.
-  return [...ofTiles.reverse(), vectorStreams, ...(vectorHalf ? [vectorHalf] : []), vector];
+  const others = [vectorHalf, unpack].filter((kernel) => kernel !== undefined);
+  return [...ofTiles.reverse(), vectorStreams, ...others, vector];
 }
 
 /** The same choice with variants that have code in place of those that have none. */

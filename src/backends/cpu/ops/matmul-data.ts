@@ -51,6 +51,8 @@ export interface TiledVariant {
     readonly groups: number;
     readonly inStreams?: string;
   }[];
+  /** Unpacks a row panel for them. */
+  readonly unpack?: string;
   readonly tile: number;
   /** Bytes from one token's activations to the next one's. */
   readonly tokenBytes: number;

@@ -23,6 +23,7 @@ import {
   groupsPerPanel,
   PANEL_ROWS,
 } from "../../../kernels/ops/packed/packed.ts";
+import { unpackedLayout, unpackPanelKernel } from "../../../kernels/ops/packed/unpack-panel.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { FloatType } from "../memory/float-panels.ts";
 
@@ -40,6 +41,8 @@ export interface VariantKernels {
   readonly vectorHalf?: Kernel;
   /** For token tiles of 2, 3, ... tokens. */
   readonly matrix: readonly MatrixKernels[];
+  /** Unpacks a row panel for them; undefined: they read it as it is. */
+  readonly unpack?: Kernel;
 }
 
 export interface MatrixKernels {
@@ -54,7 +57,7 @@ export interface MatrixKernels {
 export function blockKernels(
   type: string,
   layout: BlockLayout,
-  { rows, tokens, replicated, streams, streamed, amx, i8mm, knobs }: MatmulVariant,
+  { rows, tokens, replicated, streams, streamed, amx, i8mm, unpacked, knobs }: MatmulVariant,
 ): VariantKernels {
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
@@ -69,6 +72,7 @@ export function blockKernels(
     ...inStreams(vector, streams, (count) =>
       make(`${count}x16x1.${style}`, { ...one, streams: count }),
     ),
+    ...(unpacked && { unpack: unpackPanelKernel(`unpack.${type}`, layout) }),
     matrix: widths(tokens).map((width) => {
       const tile = { groups, tokens: width };
       const shapeName = `${rows}x${width}.${style}`;
@@ -80,6 +84,7 @@ export function blockKernels(
         const name = `matmul.${type}.${rows}x${width}.i8mm`;
         return { kernel: pairMatmulKernel({ name, layout, tokens: width }), groups };
       }
+      if (unpacked) return { kernel: unpackedTile(type, layout, rows, width), groups };
       return {
         kernel: make(shapeName, { ...tile, order: "matrix" }),
         groups,
@@ -90,6 +95,16 @@ export function blockKernels(
       };
     }),
   };
+}
+
+/** A register tile of an unpacked row panel, which is in the cache: nothing is prefetched. */
+function unpackedTile(type: string, packed: BlockLayout, rows: number, tokens: number): Kernel {
+  const layout = unpackedLayout(packed);
+  return blockMatmulKernel({
+    name: `matmul.${type}.${rows}x${tokens}.unpacked`,
+    ...{ layout, groups: rows / groupRows(layout), tokens },
+    ...{ replicated: false, order: "matrix", ahead: 0 },
+  });
 }
 
 /** The fewest streams for which there is a kernel with half as many. */

@@ -14,6 +14,7 @@ import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
 import { activationBlockBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
+import { mostUnpackedBytes } from "../../../kernels/ops/packed/unpack-panel.ts";
 import { floatPanelsFor } from "../memory/float-panels.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
 import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
@@ -46,7 +47,10 @@ export const WIDTH = 16;
 /** The activations that an instruction reads, and its data about experts. */
 type Input = Pick<TiledMatmul, "x" | "experts">;
 
-type VariantNames = Pick<TiledVariant, "vector" | "vectorStreams" | "vectorHalf" | "matrix">;
+type VariantNames = Pick<
+  TiledVariant,
+  "vector" | "vectorStreams" | "vectorHalf" | "matrix" | "unpack"
+>;
 
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
@@ -86,6 +90,8 @@ export class MatmulLowering {
     });
     this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
     const tileScratchBytes = matmulScratchBytes(this.#c.rows);
+    const unpackedBytes = mostUnpackedBytes(this.#activations.longestRow());
+    const isUnpacked = chosen.choice.variants.some(({ unpacked }) => unpacked);
     return {
       op: "matmul_blocks",
       ...this.#shape(node),
@@ -101,6 +107,8 @@ export class MatmulLowering {
         ? this.#activations.perThread("unpacked tiles", tileScratchBytes)
         : -1,
       tileScratchBytes,
+      unpacked: isUnpacked ? this.#activations.perThread("unpacked panels", unpackedBytes) : -1,
+      unpackedBytes,
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
@@ -143,11 +151,12 @@ export class MatmulLowering {
   #named(key: string, make: () => VariantKernels): VariantNames {
     let names = this.#names.get(key);
     if (!names) {
-      const { vector, vectorStreams, vectorHalf, matrix } = make();
+      const { vector, vectorStreams, vectorHalf, matrix, unpack } = make();
       names = {
         vector: this.#c.kernel(vector),
         vectorStreams: this.#c.kernel(vectorStreams),
         ...(vectorHalf && { vectorHalf: this.#c.kernel(vectorHalf) }),
+        ...(unpack && { unpack: this.#c.kernel(unpack) }),
         matrix: matrix.map(({ kernel, groups, inStreams }) => ({
           kernel: this.#c.kernel(kernel),
           groups,

@@ -10,8 +10,8 @@ type KernelCall = ExecutorContext["kernels"][string];
 
 /** How the kernels of a layout are called. */
 export interface TileKernels {
-  /** The address at which the matrix kernels read the row panel at this address (widened, where they need that). */
-  tile(at: number): number;
+  /** The address at which the matrix kernels read the row panel at this address: widened or unpacked, where they need that. */
+  tile(at: number, unpack: KernelCall | undefined): number;
   /** All rows of `tiles` row panels for one token; with streams, the next stream begins `apart` bytes further. */
   vector(
     kernel: KernelCall,
@@ -82,6 +82,7 @@ export function runVariant(
     groups,
     inStreams: inStreams === undefined ? undefined : c.kernels[inStreams]!,
   }));
+  const unpack = variant.unpack === undefined ? undefined : c.kernels[variant.unpack]!;
   const oneToken = (weights: number, x: number, from: number, tiles: number, out: number) => {
     let done = 0;
     for (const { run, count } of vectors) {
@@ -138,7 +139,7 @@ export function runVariant(
     const streamed = from + inStreams(first, x, to - from, full, out, outStride);
     const xRest = x + done * tokenBytes;
     for (let t = rest > 1 ? from : streamed; inPanels && t < to; t++) {
-      const base = kernels.tile(w + t * i.rowPanelBytes);
+      const base = kernels.tile(w + t * i.rowPanelBytes, unpack);
       const target = out + (t - from) * PANEL_ROWS * 4;
       if (full > 0 && t >= streamed) tokenTile(base, x, tile, full, target, outStride);
       if (rest > 1) tokenTile(base, xRest, rest, 1, target + done * outStride, outStride);

@@ -17,6 +17,9 @@ export interface MatmulBlocks extends TiledMatmul {
   /** Scratch memory for each thread, of kernels that unpack row panels (AMX, SMMLA); otherwise -1. */
   readonly tileScratch: number;
   readonly tileScratchBytes: number;
+  /** An unpacked row panel for each thread; -1: no variant unpacks any. */
+  readonly unpacked: number;
+  readonly unpackedBytes: number;
 }
 
 export interface MatmulFloats extends TiledMatmul {
@@ -52,10 +55,11 @@ function asOne<I extends Matmul & { op: string; x: number }>(): StageAccess<I> {
 }
 
 /** All kernels of a variant. */
-function kernelsIn({ vector, vectorStreams, vectorHalf, matrix }: TiledVariant): string[] {
+function kernelsIn({ vector, vectorStreams, vectorHalf, matrix, unpack }: TiledVariant): string[] {
   return [
     vector,
     vectorStreams,
+    ...(unpack === undefined ? [] : [unpack]),
     ...(vectorHalf === undefined ? [] : [vectorHalf]),
     ...matrix.flatMap(({ kernel, inStreams }) =>
       inStreams === undefined ? [kernel] : [kernel, inStreams],
@@ -72,9 +76,14 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
     const i = { ...instruction, w: c.memories.pointer(instruction.w) };
     const { spans, codebook } = i;
     const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
+    const unpacked = i.unpacked + c.thread * i.unpackedBytes; // the same
     const compute = i.experts ? expertMatmul : tiledMatmul;
     return compute(i, c, {
-      tile: (at) => at,
+      tile: (at, unpack) => {
+        if (!unpack) return at;
+        unpack(at, unpacked, spans, codebook);
+        return unpacked;
+      },
       vector: (kernel, w, x, out, tiles, apart, outApart) =>
         kernel(w, x, out, spans, tiles, codebook, apart, outApart),
       matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>

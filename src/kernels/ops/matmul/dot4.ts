@@ -31,6 +31,7 @@ import { ActivationReader } from "./emit-activations.ts";
 import { emitMins } from "./emit-mins.ts";
 import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
+import { startOfSum, startsAsFloats, valueOfSum } from "./float-sums.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
@@ -235,6 +236,7 @@ class BlockMatmulBuilder {
   #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
     const { tokens, groups, layout } = this.#shape;
+    if (startsAsFloats(this.#shape)) return this.#partInFloats(x, block, part, sums);
     const starts = this.#starts(x, part);
     for (let first = 0; first < this.#groups; first += groups) {
       const dots = this.#dots(x, block, part, first, starts);
@@ -254,6 +256,33 @@ class BlockMatmulBuilder {
           k.update(sum, "f32v.fma", [min, scaledSum, sum]);
         }
       }
+    }
+  }
+
+  /** The same for integer sums that start as a float (float-sums.ts). */
+  #partInFloats(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
+    const k = this.#k;
+    const { tokens, groups, layout } = this.#shape;
+    const dots = this.#dots(x, block, part, 0, () => startOfSum(k));
+    const scales = Array.from({ length: groups }, (_, g) => {
+      const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
+      return emitScales(k, layout, this.#w.scales(g), byte);
+    });
+    // Token by token, so that each scale of activations is loaded once; the two chains of a token are independent.
+    for (let t = 0; t < tokens; t++) {
+      const values = dots.map((group) => valueOfSum(k, group[t]!));
+      const factors = scales.map(({ scale, isWhole }) =>
+        isWhole
+          ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)])
+          : scale,
+      );
+      scales.forEach(({ min }, g) => {
+        const sum = sums[g]![t]!;
+        k.update(sum, "f32v.fma", [values[g]!, factors[g]!, sum]);
+        if (!min) return;
+        const scaledSum = this.#x.f32(x, t, ACTIVATION_FIELDS.scaledSum);
+        k.update(sum, "f32v.fma", [min, scaledSum, sum]);
+      });
     }
   }
 
@@ -325,7 +354,10 @@ class BlockMatmulBuilder {
     const k = this.#k;
     const { groups, tokens, layout } = this.#shape;
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
-    const dots = grid(groups, tokens, (_, t) => k.variable(start(t)));
+    const isLate = startsAsFloats(this.#shape);
+    const dots = grid<Reg<"i32v"> | undefined>(groups, tokens, (_, t) =>
+      isLate ? undefined : k.variable(start(t)),
+    );
     const vectors = layout.scaleCols / 4;
     const loaded: Loaded[] = Array.from({ length: groups }, () => ({ vector: -1 }));
     for (const v of quantOrder(layout.bits, part * vectors, (part + 1) * vectors)) {
@@ -333,12 +365,13 @@ class BlockMatmulBuilder {
       for (let t = 0; t < tokens; t++) {
         const xs = this.#x.quants(x, t, v);
         for (let g = 0; g < groups; g++) {
-          const acc = dots[g]![t]!;
+          // Starts that are loads come right before their first use.
+          const acc = (dots[g]![t] ??= k.variable(start(t)));
           k.update(acc, dot, [xs, quants[g]!, acc]);
         }
       }
     }
-    return dots;
+    return dots as Reg<"i32v">[][];
   }
 
   /**

@@ -33,6 +33,10 @@ export function emitScales(
   if (layout.scales === "bfloats") {
     return { scale: k.op("f32v.load_bf16", [from], at), min: undefined, isWhole: true };
   }
+  if (layout.scales === "floats") {
+    const min = layout.hasMin ? k.op("f32v.load", [from], at + k.width) : undefined;
+    return { scale: k.op("f32v.load", [from], at), min, isWhole: true };
+  }
   const integer = emitSmallScale(k, layout, k.op("i32v.load", [from], at), byte);
   return { scale: k.op("f32v.from_i32v", [integer]), min: undefined, isWhole: false };
 }

@@ -12,6 +12,7 @@
 //             groups, the first in the upper halves; or a group's scales (upper) and mins (lower). Unchanged
 //             ("plain_halves"): the scales of a group's rows, then their mins
 //             or a bfloat16 for each row (MXFP4, whose scales are powers of 2 with more exponents than half floats)
+//             or a float for each row, then its min ("floats": only where a panel is unpacked for a batch; unpack-panel.ts)
 //             or one vector of small integers, four bytes for each row:
 //               scale, min | scale, min                             two blocks (Q4_K, Q5_K)
 //               scale | scale | scale | scale                       four blocks
@@ -58,8 +59,8 @@ export interface QuantLayout {
 }
 
 export interface BlockLayout extends Omit<QuantLayout, "scales"> {
-  /** "halves" are coded, "plain_halves" unchanged. */
-  readonly scales: QuantLayout["scales"] | "plain_halves";
+  /** "halves" are coded, "plain_halves" unchanged, "floats" widened. */
+  readonly scales: QuantLayout["scales"] | "plain_halves" | "floats";
   /** Bytes of a vector. */
   readonly width: VectorWidth;
   /** How the target has half floats, which activations depend on: also those for types without half floats. */
@@ -123,6 +124,7 @@ export function scaleByte(layout: BlockLayout, block: number, part: number): num
 function scalesBytes(layout: BlockLayout): number {
   const { scales, hasMin, width } = layout;
   if (scales === "bytes" || scales === "nibbles") return width;
+  if (scales === "floats") return hasMin ? 2 * width : width;
   return hasMin ? width : width / 2;
 }
 
