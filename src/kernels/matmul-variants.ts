@@ -197,7 +197,7 @@ const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
 const FEWEST_IN_PAIRS = 8;
 
 /** Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/performance.md). */
-const FEWEST_UNPACKED = 12;
+const FEWEST_UNPACKED = 8;
 
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 

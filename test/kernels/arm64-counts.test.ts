@@ -56,12 +56,15 @@ describe("the default tile", () => {
   const dotprod = nativeTargets["arm64-dotprod"];
 
   test.each(["q4_0", "q8_0", "q4_k", "q6_k"])("of %s without i8mm is 8x6", (type) => {
-    expect(defaultVariant(type, 32, dotprod).id).toBe("8x6.compact");
+    expect(defaultVariant(type, 32, dotprod).id).toBe("8x6.unpacked.compact");
+    expect(defaultVariant(type, 7, dotprod).id).toBe("8x6.compact");
     const best = counted(type, { rows: 8, tokens: 6 }, 24);
     for (const tokens of [2, 4]) {
       expect(best.vector).toBeLessThan(counted(type, { rows: 8, tokens }, 24).vector);
     }
     expect(best.vector).toBeLessThan(counted(type, { rows: 16, tokens: 2 }, 24).vector);
+    const unpacked = counted(type, { rows: 8, tokens: 6, isUnpacked: true }, 30);
+    expect(unpacked.vector).toBeLessThan(counted(type, { rows: 8, tokens: 6 }, 30).vector);
   });
 
   // F32 has nothing to convert, and takes as many by any tile.

@@ -10,6 +10,7 @@ import { floatMatmulKernel } from "../../src/kernels/ops/matmul/floats.ts";
 import { pairMatmulKernel } from "../../src/kernels/ops/matmul/i8mm.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
+import { unpackedLayout, unpackPanelKernel } from "../../src/kernels/ops/packed/unpack-panel.ts";
 import { nativeTargets } from "../../src/kernels/target.ts";
 
 export interface Counts {
@@ -132,35 +133,53 @@ export interface Tile {
   readonly tokens: number;
   /** By pairs of rows. */
   readonly isPairs?: boolean;
+  /** The row panel is unpacked before. */
+  readonly isUnpacked?: boolean;
 }
 
 /** Of a product of 16 rows, so many columns and tokens: per 1000 multiply-adds. A string: why the tile has no code. */
 export function countsOf(
   type: string,
-  { rows, tokens: inTile, isPairs = false }: Tile,
+  { rows, tokens: inTile, isPairs = false, isUnpacked = false }: Tile,
   tokens: number,
   cols = 1024,
 ): Counts | string {
-  const kernel = kernelOf(type, rows, inTile, isPairs);
+  const kernel = kernelOf(type, rows, inTile, isPairs, isUnpacked);
   const spans = cols / ((packingOf(type)?.activationSpan ?? 1) * 32);
   const byName: Readonly<Record<string, number>> = {
     ...{ spans, quads: cols / 4, tokenTiles: tokens / inTile },
   };
   try {
-    const { bytes } = lowerToArm64(kernel, { name: "arm64", i8mm: isPairs });
-    const counts = countInstructions(
-      bytes as Uint8Array<ArrayBuffer>,
-      kernel.params.map(({ name }) => byName[name!] ?? 0),
-    );
-    const per = (count: number) => (1000 * (16 / rows) * count) / (16 * cols * tokens);
-    return { all: per(counts.all), vector: per(counts.vector), memory: per(counts.memory) };
+    const count = (counted: Kernel) => {
+      const { bytes } = lowerToArm64(counted, { name: "arm64", i8mm: isPairs });
+      return countInstructions(
+        bytes as Uint8Array<ArrayBuffer>,
+        counted.params.map(({ name }) => byName[name!] ?? 0),
+      );
+    };
+    const tiles = count(kernel);
+    const before = isUnpacked ? count(unpackOf(type)) : { all: 0, vector: 0, memory: 0 };
+    const per = (part: keyof Counts) =>
+      (1000 * ((16 / rows) * tiles[part] + before[part])) / (16 * cols * tokens);
+    return { all: per("all"), vector: per("vector"), memory: per("memory") };
   } catch (error) {
     if (error instanceof KernelRefused) return error.message;
     throw error;
   }
 }
 
-function kernelOf(type: string, rows: number, tokens: number, isPairs: boolean): Kernel {
+function unpackOf(type: string): Kernel {
+  const layout = layoutFor(packingOf(type)!, nativeTargets["arm64-dotprod"]);
+  return unpackPanelKernel(`unpack.${type}`, layout);
+}
+
+function kernelOf(
+  type: string,
+  rows: number,
+  tokens: number,
+  isPairs: boolean,
+  isUnpacked: boolean,
+): Kernel {
   const target = nativeTargets["arm64-dotprod"];
   const packing = packingOf(type);
   const shape = { name: `${type}.${rows}x${tokens}`, groups: rows / 4, tokens } as const;
@@ -168,7 +187,8 @@ function kernelOf(type: string, rows: number, tokens: number, isPairs: boolean):
     const weights = type as "f32" | "f16" | "bf16";
     return floatMatmulKernel({ ...shape, weights, order: "matrix", target });
   }
-  const layout = layoutFor(packing, target);
+  const packed = layoutFor(packing, target);
+  const layout = isUnpacked ? unpackedLayout(packed) : packed;
   if (isPairs) return pairMatmulKernel({ ...shape, layout });
   return blockMatmulKernel({ ...shape, layout, replicated: false, order: "matrix" });
 }
@@ -182,12 +202,15 @@ export function printCounts(): void {
     ...[4, 6, 8].map((tokens) => ({ rows: 8, tokens })),
     ...[2, 3, 4].map((tokens) => ({ rows: 16, tokens })),
     { rows: 16, tokens: 4, isPairs: true },
+    { rows: 8, tokens: 6, isUnpacked: true },
   ];
   for (const type of printedTypes) {
     for (const tile of tiles) {
-      if (tile.isPairs && !packingOf(type)) continue;
-      const name = `${type} ${tile.rows}x${tile.tokens}${tile.isPairs ? " pairs" : ""}`;
-      const values = (tile.isPairs ? [4, 8, 24, 120] : [24]).map((tokens) => {
+      const { rows, tokens: inTile, isPairs, isUnpacked } = tile;
+      if ((isPairs || isUnpacked) && !packingOf(type)) continue;
+      const name = `${type} ${rows}x${inTile}${isPairs ? " pairs" : ""}${isUnpacked ? " unpacked" : ""}`;
+      const many = isPairs ? [4, 8, 24, 120] : isUnpacked ? [6, 12, 30, 120] : [24];
+      const values = many.map((tokens) => {
         const counts = countsOf(type, tile, tokens);
         if (typeof counts === "string") return counts;
         const [vector, all] = [counts.vector, counts.all].map((count) => count.toFixed(0));

@@ -27,7 +27,7 @@ function machine(vectors: number, generals: number, folds: boolean): MachineTarg
     readsFirst: (op) => !op.endsWith("_ss") && op !== "i8v.pack_i32",
     foldsLoad: () => folds,
     foldsConstant: () => folds,
-      copiesConstants: true,
+    copiesConstants: true,
   };
 }
 

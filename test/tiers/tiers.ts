@@ -39,7 +39,7 @@ export const slow: readonly string[] = [
   "test/tokenizers/{bounds,oracle}.test.ts",
   "test/tools/{convert-real,perplexity,quantize-codebooks}.test.ts",
   "test/web/{fast,quantize}.test.ts",
-  "test/kernels/{arm64-kernels,arm64-pairs,attention,machine,matmul,matmul-widths}.test.ts",
+  "test/kernels/{arm64-kernels,arm64-pairs,arm64-unpacked,attention,machine,matmul,matmul-widths}.test.ts",
   "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 

@@ -56,7 +56,13 @@ function refusalOf(
   return undefined;
 }
 
-function kernelsIn({ vector, vectorStreams, vectorHalf, matrix, unpack }: VariantKernels): Kernel[] {
+function kernelsIn({
+  vector,
+  vectorStreams,
+  vectorHalf,
+  matrix,
+  unpack,
+}: VariantKernels): Kernel[] {
   const ofTiles = matrix.flatMap(({ kernel, inStreams }) =>
     inStreams ? [kernel, inStreams] : [kernel],
   );

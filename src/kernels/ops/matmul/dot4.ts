@@ -236,7 +236,10 @@ class BlockMatmulBuilder {
   #part(x: Reg<"ptr">, block: number, part: number, sums: Grid): void {
     const k = this.#k;
     const { tokens, groups, layout } = this.#shape;
-    if (startsAsFloats(this.#shape)) return this.#partInFloats(x, block, part, sums);
+    if (startsAsFloats(this.#shape)) {
+      this.#partInFloats(x, block, part, sums);
+      return;
+    }
     const starts = this.#starts(x, part);
     for (let first = 0; first < this.#groups; first += groups) {
       const dots = this.#dots(x, block, part, first, starts);
@@ -272,9 +275,7 @@ class BlockMatmulBuilder {
     for (let t = 0; t < tokens; t++) {
       const values = dots.map((group) => valueOfSum(k, group[t]!));
       const factors = scales.map(({ scale, isWhole }) =>
-        isWhole
-          ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)])
-          : scale,
+        isWhole ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)]) : scale,
       );
       scales.forEach(({ min }, g) => {
         const sum = sums[g]![t]!;
@@ -366,7 +367,8 @@ class BlockMatmulBuilder {
         const xs = this.#x.quants(x, t, v);
         for (let g = 0; g < groups; g++) {
           // Starts that are loads come right before their first use.
-          const acc = (dots[g]![t] ??= k.variable(start(t)));
+          const acc = dots[g]![t] ?? k.variable(start(t));
+          dots[g]![t] = acc;
           k.update(acc, dot, [xs, quants[g]!, acc]);
         }
       }
