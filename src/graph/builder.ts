@@ -67,13 +67,23 @@ export class GraphBuilder {
     return weight;
   }
 
-  embed(table: Weight, name: string): Value {
-    return this.#push("embed", { table, by: "token" }, name, "tokens", matrixCols(table));
+  /** `substitutes`: see OpTable. */
+  embed(table: Weight, name: string, substitutes?: readonly number[]): Value {
+    const rows = matrixRows(table);
+    const outside = substitutes?.find((row) => !Number.isInteger(row) || row < 0 || row >= rows);
+    if (outside !== undefined) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: got token ${outside}, expected one of the ${rows} of ${table.name}`,
+      );
+    }
+    const operands = { table, by: "token", substitutes } as const;
+    return this.#push("embed", operands, name, "tokens", matrixCols(table));
   }
 
   /** Learned positions: a row of the table for each. */
   embedPositions(table: Weight, name: string): Value {
-    return this.#push("embed", { table, by: "position" }, name, "tokens", matrixCols(table));
+    const operands = { table, by: "position", substitutes: undefined } as const;
+    return this.#push("embed", operands, name, "tokens", matrixCols(table));
   }
 
   rmsNorm(x: Value, weight: Weight, eps: number, name: string): Value {
@@ -126,7 +136,13 @@ export class GraphBuilder {
         `graph: ${this.#prefix}${name}: ${used} of ${logits.cols} experts are used, expected all`,
       );
     }
-    const { groups } = routing;
+    const { groups, sharing = 1 } = routing;
+    const canShare = !scales && routing.gating !== "softmax_chosen" && routing.gating !== "all";
+    if (!Number.isInteger(logits.cols / sharing) || sharing < 1 || (sharing > 1 && !canShare)) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${sharing} of ${logits.cols} experts cannot share a matrix`,
+      );
+    }
     const groupSize = logits.cols / (groups?.count ?? 1);
     const isFitting =
       !groups || (Number.isInteger(groupSize) && groupSize >= 2 && groups.used * groupSize >= used);
@@ -197,11 +213,12 @@ export class GraphBuilder {
     return this.#states.push({ ...state, group }) - 1;
   }
 
-  kvWrite(k: Value, v: Value, state: number): void {
+  /** `what`: for a layer that has several caches. */
+  kvWrite(k: Value, v: Value, state: number, what = "kv"): void {
     const { kCols, vCols } = this.#kvState(state);
     if (k.cols !== kCols) this.#mismatch("kv", `a cache of keys of ${kCols} values`, k);
     if (v.cols !== vCols) this.#mismatch("kv", `a cache of values of ${vCols} values`, v);
-    const name = `${this.#prefix}kv`;
+    const name = this.#prefix + what;
     this.#nodes.push({ op: "kv_write", k, v, state, name, out: undefined });
   }
 
@@ -232,6 +249,44 @@ export class GraphBuilder {
     }
     const operands = { ...shape, window, chunked, softcap, causal, sinks, alibi, bias, buckets };
     return this.#push("attention", operands, name, q.rows, heads * vHeadDim);
+  }
+
+  /** q: [tokens, heads * headDim], weights: [tokens, heads] -> [tokens, context]. */
+  indexScores(operands: OpTable["index_scores"], context: number, name: string): Value {
+    const { q, weights, state, heads } = operands;
+    const { kCols, vCols, window } = this.#kvState(state);
+    const fits = weights.cols === heads && q.cols === heads * (kCols + vCols) && kCols === vCols;
+    if (!fits || window !== undefined || kCols % 4 !== 0) {
+      throw new ModelError(
+        `graph: ${this.#prefix}${name}: ${heads} heads of ${q.cols} values and ${weights.cols} weights do not fit a cache of ${kCols} and ${vCols} values`,
+      );
+    }
+    return this.#push("index_scores", operands, name, q.rows, context);
+  }
+
+  /** [tokens, context] -> [tokens, most] */
+  topK(x: Value, most: number, name: string): Value {
+    if (x.rows !== "tokens" || most < 1 || most > x.cols)
+      this.#mismatch(name, `${most} of them`, x);
+    return this.#push("top_k", { x }, name, x.rows, most);
+  }
+
+  /** [tokens, heads * headDim] -> [tokens, heads * vHeadDim], over the positions of `chosen`. */
+  sparseAttention(q: Value, chosen: Value, options: AttentionOptions, name: string): Value {
+    const { state, heads, kvHeads, headDim, vHeadDim = headDim, scale } = options;
+    const { kCols, vCols, window } = this.#kvState(state);
+    const fits =
+      q.cols === heads * headDim &&
+      kvHeads * headDim === kCols &&
+      kvHeads * vHeadDim === vCols &&
+      heads % kvHeads === 0 &&
+      chosen.rows === q.rows;
+    if (!fits || window !== undefined) {
+      this.#mismatch(name, `${heads} heads over ${kvHeads} KV heads of ${headDim}`, q);
+    }
+    this.#checkPositive(name, "scale", scale);
+    const operands = { q, chosen, state, heads, kvHeads, headDim, vHeadDim, scale };
+    return this.#push("sparse_attention", operands, name, q.rows, heads * vHeadDim);
   }
 
   #checkBias(

@@ -104,6 +104,30 @@ const rules: { [K in OpKind]: CostRule<K> } = {
       valueBytes: valueBytes(n.q, s) + valueBytes(n.out, s),
     };
   },
+  index_scores: (n, s) => {
+    const { k } = kvPair(s.kv);
+    const half = n.q.cols / n.heads / 2;
+    const pairs = s.tokens * Math.min(s.context, n.out.cols) * n.heads;
+    return {
+      ...opsOf(k, pairs * 4 * half, pairs * 3),
+      weightBytes: 0,
+      kvBytes: Math.min(s.context, n.out.cols) * kvRowBytes(half, half, s.kv),
+      valueBytes: [n.q, n.weights, n.out].reduce((sum, value) => sum + valueBytes(value, s), 0),
+    };
+  },
+  top_k: (n, s) => elementwise(2, [n.x], n.out, s),
+  sparse_attention: (n, s) => {
+    const context = Math.min(s.context, n.chosen.cols);
+    const pairs = s.tokens * context * n.heads;
+    const { k, v } = kvPair(s.kv);
+    return {
+      ...sumOfOps(opsOf(k, pairs * 2 * n.headDim, pairs * 3), opsOf(v, pairs * 2 * n.vHeadDim, 0)),
+      weightBytes: 0,
+      // Tokens choose different positions.
+      kvBytes: s.tokens * context * kvRowBytes(n.kvHeads * n.headDim, n.kvHeads * n.vHeadDim, s.kv),
+      valueBytes: [n.q, n.chosen, n.out].reduce((sum, value) => sum + valueBytes(value, s), 0),
+    };
+  },
   short_conv: (n, s) => ({
     ...elementwise(
       2 * n.weight.shape[1]!,

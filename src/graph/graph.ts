@@ -28,9 +28,10 @@ export interface Weight {
   readonly source?: WeightSource;
 }
 
-/** Rows of a tensor from `row` on, or numbers that the architecture computes. */
+/** Rows of a tensor from `row` on, a vector with each value `times` times, or numbers that the architecture computes. */
 export type WeightSource =
   | { readonly tensor: string; readonly row: number }
+  | { readonly tensor: string; readonly times: number }
   | { readonly values: Float32Array };
 
 /**
@@ -85,12 +86,20 @@ export interface Routing {
   readonly scale: number;
   /** Default: experts are chosen from all. */
   readonly groups?: ExpertGroups;
+  /**
+   * So many neighbouring experts share a matrix: ids are those of the matrices, and weights the scores that have their numbers
+   * (Grove MoE). Default: 1.
+   */
+  readonly sharing?: number;
 }
 
 /** Attributes and operands of each op. The comments give the mathematics; T = rows. */
 export interface OpTable {
-  /** out[t] = table[token[t]], or table[position[t]]: learned positions. */
-  embed: { table: Weight; by: "token" | "position" };
+  /**
+   * out[t] = table[token[t]], or table[position[t]]: learned positions. A token of `substitutes` has the row of the one behind
+   * it: [token, row, token, row, ...].
+   */
+  embed: { table: Weight; by: "token" | "position"; substitutes: readonly number[] | undefined };
   /** out = x / sqrt(mean(x^2) + eps) * weight, over each group of weight.length values (a row, or a head). */
   rms_norm: { x: Value; weight: Weight; eps: number };
   /** out = (x - mean) / sqrt(var + eps) * weight + bias, over each group of weight.length values (a row, or a head). */
@@ -154,6 +163,37 @@ export interface OpTable {
     bias: Weight | undefined;
     /** [2n + 1]: the bucket of each distance of a key from the query, from -n to n; further ones are as -n or n. */
     buckets: Weight | undefined;
+  };
+  /**
+   * How much a token is about each position up to its own: out[t][p] = sum over heads h of weights[t][h] * max(0, q[t][h] . k[p]),
+   * and 0 for later positions (DeepSeek 3.2). Keys are shared by all heads; state `state`, a KvState, holds their first halves as
+   * keys, and their second halves as values.
+   */
+  index_scores: {
+    /** [tokens, heads * headDim]; the result is [tokens, the longest context]. */
+    q: Value;
+    /** [tokens, heads] */
+    weights: Value;
+    state: number;
+    heads: number;
+  };
+  /**
+   * The positions up to the token's own with the largest x, and -1 after them where there are fewer: [tokens, context] ->
+   * [tokens, most]. Of equal ones, those that std::partial_sort would choose, as in llama.cpp: zeros are frequent.
+   */
+  top_k: { x: Value };
+  /** attention, but over the positions that `chosen` lists for each token: `most`, or as many as there are up to its own. */
+  sparse_attention: {
+    /** [tokens, heads * headDim]; the result is [tokens, heads * vHeadDim]. */
+    q: Value;
+    /** [tokens, most] */
+    chosen: Value;
+    state: number;
+    heads: number;
+    kvHeads: number;
+    headDim: number;
+    vHeadDim: number;
+    scale: number;
   };
   /**
    * Causal convolution of each column over its sequence: out[t][c] = sum_k weight[c][k] * x[t - K + 1 + k][c] + bias[c], for

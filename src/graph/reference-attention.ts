@@ -41,7 +41,8 @@ export function attend(node: NodeOf<"attention">, batch: Batch, memory: Referenc
     const startsSequence = t === 0 || batch.sequences[t] !== batch.sequences[t - 1];
     if (startsSequence) {
       length = batch.lengthAfter(t);
-      loadContext(node, batch, t, length, memory);
+      const first = attendedFrom(node, batch.positions[t]!);
+      loadContext(node.state, batch, t, first, length, memory);
     }
     const from = attendedFrom(node, batch.positions[t]!);
     const to = attendedTo(node, batch.positions[t]!, length);
@@ -67,23 +68,24 @@ function kvByte(table: Int32Array, position: number, stride: number, rowBytes: n
 }
 
 /**
- * Loads the keys and values that token t, and those after it in its sequence, attend to in this batch into scratch memory.
- * Blocks that have left the window are not read: they may belong to another sequence by now.
+ * Loads the keys and values of the sequence of token t from position `from` up to `length` into scratch memory. Blocks that have
+ * left a window must not be read: they may belong to another sequence by now.
  */
-function loadContext(
-  node: NodeOf<"attention">,
+export function loadContext(
+  state: number,
   batch: Batch,
   t: number,
+  from: number,
   length: number,
   memory: ReferenceMemory,
 ): void {
   const { k: kType, v: vType } = memory.kv.dtypes;
-  const stored = memory.kv.states[node.state]!;
+  const stored = memory.kv.states[state]!;
   const { kCols, vCols, keys, values, keyStride, valueStride } = stored;
   const keyBytes = bytesFor(kType, kCols);
   const valueBytes = bytesFor(vType, vCols);
   const table = tableOf(batch.sequences[t]!, stored.group);
-  for (let position = attendedFrom(node, batch.positions[t]!); position < length; position++) {
+  for (let position = from; position < length; position++) {
     const keyAt = kvByte(table, position, keyStride, keyBytes);
     kType.dequantize(keys, keyAt, memory.keys, position * kCols, kCols / kType.blockElems);
     const valueAt = kvByte(table, position, valueStride, valueBytes);

@@ -7,12 +7,13 @@
 // the weight (DType.activation), so that these kernels can be tested against this file.
 //
 // Ops that need more than a screen have files of their own (reference-attention.ts, reference-experts.ts,
-// reference-recurrent.ts); what all of them work on is in reference-memory.ts.
+// reference-index.ts, reference-recurrent.ts); what all of them work on is in reference-memory.ts.
 
 import type { Batch } from "./batch.ts";
 import type { Activation, GraphNode, NodeOf, OpKind, OpTable, Rope, Value } from "./graph.ts";
 import { attend, writeKv } from "./reference-attention.ts";
 import { combine, matmulId, route } from "./reference-experts.ts";
+import { indexScores, sparseAttend, topK } from "./reference-index.ts";
 import {
   dot,
   type ReferenceMemory,
@@ -44,7 +45,9 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
     const table = memory.weight(node.table);
     const cols = node.out.cols;
     const rows = node.by === "token" ? batch.tokens : batch.positions;
-    for (let t = 0; t < batch.tokenCount; t++) readRow(table, rows[t]!, cols, out, t * cols);
+    for (let t = 0; t < batch.tokenCount; t++) {
+      readRow(table, substituted(rows[t]!, node.substitutes), cols, out, t * cols);
+    }
   },
 
   rms_norm(node, batch, memory) {
@@ -119,6 +122,9 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
 
   kv_write: writeKv,
   attention: attend,
+  index_scores: indexScores,
+  top_k: topK,
+  sparse_attention: sparseAttend,
 
   short_conv(node, batch, memory) {
     const { x, out, weight, bias, state } = node;
@@ -277,6 +283,15 @@ export const activations: { readonly [A in Activation]: (x: number) => number } 
   softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
   exp: Math.exp,
 };
+
+/** The row of a token: that of its substitute, where it has one. */
+export function substituted(token: number, substitutes: readonly number[] | undefined): number {
+  if (!substitutes) return token;
+  for (let i = 0; i < substitutes.length; i += 2) {
+    if (substitutes[i] === token) return substitutes[i + 1]!;
+  }
+  return token;
+}
 
 /** What the CPU's instruction computes, too. */
 export function xieluOf({

@@ -21,7 +21,7 @@ export function routeScratchSize(experts: number): number {
  * for choosing only; `scales` are factors on the weights.
  */
 export function routeRow(
-  { used, gating, normalise, scale, groups }: Routing,
+  { used, gating, normalise, scale, groups, sharing = 1 }: Routing,
   experts: number,
   logits: Float32Array,
   at: number,
@@ -48,6 +48,11 @@ export function routeRow(
     const best = largest(scratch, experts, out, outAt, slot);
     out[outAt + slot] = best;
     out[weightAt + slot] = scratch[best]!;
+  }
+  for (let slot = 0; slot < used && sharing > 1; slot++) {
+    const matrix = Math.floor(out[outAt + slot]! / sharing);
+    out[outAt + slot] = matrix;
+    out[weightAt + slot] = scratch[matrix]!;
   }
   if (gating === "softmax_chosen") softmaxInPlace(out, weightAt, used);
   if (normalise) {

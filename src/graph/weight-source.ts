@@ -1,5 +1,5 @@
 // Where the values of a weight come from: a tensor of the file, a range of its rows (fused tensors are read as several
-// weights, without a copy), or numbers that the architecture computes.
+// weights, without a copy), a vector with each value several times, or numbers that the architecture computes.
 
 import { ModelError } from "../base/errors.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
@@ -19,8 +19,26 @@ export function weightReader(weight: Weight, read: ReadTensor): ReadWeight {
     const bytes = new Uint8Array(buffer, byteOffset, byteLength);
     return async (target, at) => target.set(bytes.subarray(at, at + target.length));
   }
+  if ("times" in source) return timesReader(weight, source, read);
   const start = firstByte(weight, source.row);
   return (target, at) => read(source.tensor, target, start + at);
+}
+
+/** Reads a vector with each value `times` times. */
+function timesReader(
+  { dtype, shape }: Weight,
+  { tensor, times }: { readonly tensor: string; readonly times: number },
+  read: ReadTensor,
+): ReadWeight {
+  const size = bytesFor(dtype, 1);
+  const once = new Uint8Array((shape[0]! / times) * size);
+  return async (target, at) => {
+    await read(tensor, once, 0);
+    for (let i = 0; i < target.length; i++) {
+      const byte = at + i;
+      target[i] = once[Math.floor(byte / size / times) * size + (byte % size)]!;
+    }
+  };
 }
 
 /** The first byte of a row of the tensor that the weight is a part of. */
@@ -39,7 +57,7 @@ export function weightParts<Part extends { readonly offset: number }>(
 ): readonly Part[] | undefined {
   const { source } = weight;
   if (source === undefined) return partsOf(weight.name);
-  if ("values" in source) return undefined;
+  if ("values" in source || "times" in source) return undefined;
   const parts = partsOf(source.tensor);
   if (parts?.length !== 1) return undefined; // rows of several parts are read by weightReader()
   const [part] = parts as [Part];
@@ -66,5 +84,18 @@ export function rowsOf(weight: Weight, from: number, count: number): Weight {
     shape: [count, ...shape.slice(1)],
     dtype,
     source: { tensor: name, row: from },
+  };
+}
+
+/** A vector with each value `times` times. */
+export function timesOf({ name, shape, dtype }: Weight, times: number): Weight {
+  if (shape.length !== 1 || dtype.blockElems > 1) {
+    throw new ModelError(`model: ${name} is ${dtype.name} [${shape}], expected a vector of floats`);
+  }
+  return {
+    name: `${name}[x${times}]`,
+    shape: [shape[0]! * times],
+    dtype,
+    source: { tensor: name, times },
   };
 }

@@ -116,3 +116,20 @@ export function countedShared(header: ModelHeader, experts: ExpertConfig): Exper
   const count = read.count("expert_shared_count", LIMITS.experts);
   return { ...experts, shared: count * experts.feedForward };
 }
+
+/** silu is never below this, so that a limit from here on bounds it only from above, as llama.cpp does. */
+const LEAST_LIMIT = 0.28;
+
+/** A real model has 7 or 16. */
+const MOST_LIMIT = 1e6;
+
+/** What gates and ups of experts are kept within, of each layer: the file has an array, one number, or none. 0: there is no limit. */
+export function limitsOf(header: ModelHeader, layers: number, key: string): (number | undefined)[] {
+  const read = readerOf(header);
+  const full = `${read.architecture}.${key}`;
+  if (!header.metadata.has(full)) return new Array<undefined>(layers).fill(undefined);
+  return read.generalNumbersPerLayer(full, layers, MOST_LIMIT).map((limit) => {
+    if (limit > 1e-6 && limit < LEAST_LIMIT) read.fail(key, limit, `0, or at least ${LEAST_LIMIT}`);
+    return limit > 1e-6 ? limit : undefined;
+  });
+}

@@ -5,7 +5,7 @@
 import type { GraphBuilder } from "../graph/builder.ts";
 import type { Rope, Value } from "../graph/graph.ts";
 import { rowsOf } from "../graph/weight-source.ts";
-import type { Arch, ModelHeader, WeightLookup } from "./arch.ts";
+import type { Arch, WeightLookup } from "./arch.ts";
 import { LIMITS, readerOf } from "./config.ts";
 import { headsOf, type LayeredConfig, readLayered } from "./layered-config.ts";
 import { attentionWeights } from "./parts/attention.ts";
@@ -17,7 +17,7 @@ import { moe, moeOrSwigluWeights } from "./parts/moe.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { ropeFactors } from "./parts/rope-factors.ts";
 import { baseOf, ropeFromMetadata, windowRope } from "./rope.ts";
-import { sparseByRouter } from "./sparse-config.ts";
+import { limitsOf, sparseByRouter } from "./sparse-config.ts";
 
 interface Step35Config extends LayeredConfig {
   /** Of each layer. */
@@ -106,21 +106,4 @@ function mixture(
 ): Value {
   const limits = { limit: expertLimits[layer], sharedLimit: sharedLimits[layer] };
   return moe(g, w, x, { layer, routing, ...limits });
-}
-
-/** silu is never below this, so that a limit from here on bounds it only from above, as llama.cpp does. */
-const LEAST_LIMIT = 0.28;
-
-/** A real model has 7 or 16. */
-const MOST_LIMIT = 1e6;
-
-/** Of each layer: the file has an array, one number, or none. 0: there is no limit. */
-function limitsOf(header: ModelHeader, layers: number, key: string): (number | undefined)[] {
-  const read = readerOf(header);
-  const full = `${read.architecture}.${key}`;
-  if (!header.metadata.has(full)) return new Array<undefined>(layers).fill(undefined);
-  return read.generalNumbersPerLayer(full, layers, MOST_LIMIT).map((limit) => {
-    if (limit > 1e-6 && limit < LEAST_LIMIT) read.fail(key, limit, `0, or at least ${LEAST_LIMIT}`);
-    return limit > 1e-6 ? limit : undefined;
-  });
 }

@@ -10,6 +10,7 @@ import type { Arch } from "./arch.ts";
 import { arctic } from "./arctic.ts";
 import { baichuan } from "./baichuan.ts";
 import { bailingmoe2 } from "./bailingmoe2.ts";
+import { bailingmoe3 } from "./bailingmoe3.ts";
 import { bert } from "./bert.ts";
 import { bitnet } from "./bitnet.ts";
 import { bloom } from "./bloom.ts";
@@ -23,7 +24,9 @@ import { deci } from "./deci.ts";
 import { deepseek } from "./deepseek.ts";
 import { deepseek2 } from "./deepseek2.ts";
 import { deepseek2Ocr } from "./deepseek2-ocr.ts";
+import { deepseek32 } from "./deepseek32.ts";
 import { dots1 } from "./dots1.ts";
+import { dots3note } from "./dots3note.ts";
 import { dream } from "./dream.ts";
 import { ernie45Moe } from "./ernie4_5-moe.ts";
 import { eurobert } from "./eurobert.ts";
@@ -46,7 +49,9 @@ import { gptneox } from "./gptneox.ts";
 import { granite } from "./granite.ts";
 import { graniteSwa } from "./granite_swa.ts";
 import { graniteHybrid } from "./granitehybrid.ts";
+import { graniteswitch } from "./graniteswitch.ts";
 import { grok } from "./grok.ts";
+import { grovemoe } from "./grovemoe.ts";
 import { hunyuanDense } from "./hunyuan-dense.ts";
 import { hunyuanMoe } from "./hunyuan-moe.ts";
 import { hyV3 } from "./hy_v3.ts";
@@ -54,6 +59,7 @@ import { jais } from "./jais.ts";
 import { jamba } from "./jamba.ts";
 import { jinaBertV2 } from "./jina-bert-v2.ts";
 import { jinaBertV3 } from "./jina-bert-v3.ts";
+import { kimiK3 } from "./kimi-k3.ts";
 import { kimiLinear } from "./kimi-linear.ts";
 import { laguna } from "./laguna.ts";
 import { lfm2 } from "./lfm2.ts";
@@ -69,7 +75,9 @@ import { mellum } from "./mellum.ts";
 import { mimo2 } from "./mimo2.ts";
 import { minicpm } from "./minicpm.ts";
 import { minicpm3 } from "./minicpm3.ts";
+import { minimax01 } from "./minimax-01.ts";
 import { minimaxM2 } from "./minimax-m2.ts";
+import { minimaxM3 } from "./minimax-m3.ts";
 import { mistral3 } from "./mistral3.ts";
 import { modernBert } from "./modern-bert.ts";
 import { mpt } from "./mpt.ts";
@@ -88,6 +96,7 @@ import { orion } from "./orion.ts";
 import { phi2 } from "./phi2.ts";
 import { phi3 } from "./phi3.ts";
 import { phimoe } from "./phimoe.ts";
+import { plamo } from "./plamo.ts";
 import { plamo2 } from "./plamo2.ts";
 import { plamo3 } from "./plamo3.ts";
 import { plm } from "./plm.ts";
@@ -116,6 +125,7 @@ const builtIn: readonly Arch[] = [
   arctic,
   baichuan,
   bailingmoe2,
+  bailingmoe3,
   bert,
   bitnet,
   bloom,
@@ -129,7 +139,9 @@ const builtIn: readonly Arch[] = [
   deepseek,
   deepseek2,
   deepseek2Ocr,
+  deepseek32,
   dots1,
+  dots3note,
   dream,
   ernie45Moe,
   eurobert,
@@ -152,7 +164,9 @@ const builtIn: readonly Arch[] = [
   granite,
   graniteHybrid,
   graniteSwa,
+  graniteswitch,
   grok,
+  grovemoe,
   hunyuanDense,
   hunyuanMoe,
   hyV3,
@@ -160,6 +174,7 @@ const builtIn: readonly Arch[] = [
   jamba,
   jinaBertV2,
   jinaBertV3,
+  kimiK3,
   kimiLinear,
   laguna,
   lfm2,
@@ -175,7 +190,9 @@ const builtIn: readonly Arch[] = [
   mimo2,
   minicpm,
   minicpm3,
+  minimax01,
   minimaxM2,
+  minimaxM3,
   mistral3,
   modernBert,
   mpt,
@@ -194,6 +211,7 @@ const builtIn: readonly Arch[] = [
   phi2,
   phi3,
   phimoe,
+  plamo,
   plamo2,
   plamo3,
   plm,
@@ -212,8 +230,8 @@ const builtIn: readonly Arch[] = [
   stablelm,
   starcoder2,
   step35,
-  talkie,
   t5encoder,
+  talkie,
 ];
 
 const byName = new Map<string, Arch>();

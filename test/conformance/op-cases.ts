@@ -278,6 +278,9 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     unary("by position", ({ g, cols, weight }, _, out) => {
       g.embedPositions(weight("positions", [64, cols], f32), out);
     }),
+    unary("substitutes", ({ g, cols, weight }, _, out) => {
+      g.embed(weight("others", [caseVocab, cols], f32), out, [3, 5, 14, 0, 25, 36]);
+    }),
   ],
   rms_norm: [
     unary("of a row", ({ g, cols, weight }, x, out) => {
@@ -332,6 +335,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
       ...route(`all ${cols}`, { gating: "all", used: cols }),
       columns: [cols],
     })),
+    route("neighbours that share a matrix", { normalise: true, sharing: 2 }),
     route("with factors of experts", { normalise: true }, false, true),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
     damagedRoute("softmax", [Number.NaN], {}),
@@ -398,6 +402,50 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
       hasSlopes: true,
       isWider: true,
     }),
+  ],
+  index_scores: [
+    {
+      name: "two heads",
+      columns: [64, 24],
+      build: ({ g, cols, name, input }) => {
+        const state = g.state({ kind: "kv", layer: 0, kCols: cols / 2, vCols: cols / 2 });
+        g.kvWrite(input("k", cols / 2), input("v", cols / 2), state);
+        const operands = { q: input("q", 2 * cols), weights: input("weights", 2), state, heads: 2 };
+        g.indexScores(operands, 64, name("out"));
+      },
+    },
+  ],
+  top_k: [
+    ...[1, 4, 5, 7].map((most) => ({
+      name: `${most} of them`,
+      columns: [64],
+      build: ({ g, cols, name, input }: CaseGraph) =>
+        void g.topK(input("x", cols), most, name("out")),
+    })),
+    // Of equal values, the same must be chosen everywhere.
+    unary(
+      "of zeros and others",
+      ({ g }, x, out) => {
+        void g.topK(g.activate(x, "relu", `${out}: x`), 6, out);
+      },
+      [64],
+    ),
+  ],
+  sparse_attention: [
+    {
+      name: "two heads for a KV head",
+      columns: [64],
+      build: ({ g, cols, name, input }) => {
+        const [heads, headDim, vHeadDim] = [4, cols / 4, cols / 8];
+        const sizes = { kCols: 2 * headDim, vCols: 2 * vHeadDim };
+        const state = g.state({ kind: "kv", layer: 0, ...sizes });
+        g.kvWrite(input("k", sizes.kCols), input("v", sizes.vCols), state);
+        const chosen = g.topK(input("x", 64), 5, name("chosen"));
+        const scale = 0.2 / Math.sqrt(headDim); // inputs have a few large values
+        const options = { state, heads, kvHeads: 2, headDim, vHeadDim, scale };
+        g.sparseAttention(input("q", cols), chosen, options, name("out"));
+      },
+    },
   ],
   short_conv: [
     shortConv("of 2 taps", 2, false),

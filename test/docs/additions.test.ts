@@ -57,9 +57,9 @@ test("a tensor type: one file and one line", () => {
 
 test("a plain architecture: one file and one line", () => {
   const file = additionsOf("docs/add-a-model.md")[0]!;
-  const line = listed("src/models/table.ts", "./plamo.ts", "plamo");
+  const line = listed("src/models/table.ts", "./gptj.ts", "gptj");
   expect(add("an architecture", [file, line])).toEqual([
-    "src/models/plamo.ts",
+    "src/models/gptj.ts",
     "src/models/table.ts",
   ]);
 });
@@ -89,7 +89,7 @@ test(`all of it computes: reference, the new backend, wasm, machine code ${onGpu
     ...(gpuLacks === undefined ? ["webgpu"] : []),
   ];
   const files = targets.map((name) => `test/conformance/${name}.test.ts`);
-  const cases = ["op square", "dtype q1_0", "model plamo"];
+  const cases = ["op square", "dtype q1_0", "model gptj"];
   const { passed, failed, messages } = overlay.test(files, cases);
   expect(messages).toEqual([]);
   expect(failed).toBe(0);

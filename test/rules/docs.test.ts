@@ -52,7 +52,7 @@ test.each(documents)("%s names only files that exist", (document) => {
 
 describe("the examples", () => {
   test("compile as written", () => {
-    const files = ["src/dtypes/q1_0.ts", "src/models/plamo.ts"].map(writeExample);
+    const files = ["src/dtypes/q1_0.ts", "src/models/gptj.ts"].map(writeExample);
     const config = {
       extends: join(root, "tsconfig.json"),
       compilerOptions: {
@@ -85,10 +85,10 @@ describe("the examples", () => {
     expect(again).toEqual(block);
   });
 
-  test("plamo runs on random weights", async () => {
-    const { plamo } = (await loadExample("src/models/plamo.ts")) as { plamo: Arch };
-    registerArch(plamo);
-    const engine = await tinyEngine({ architecture: "plamo" });
+  test("gptj runs on random weights", async () => {
+    const { gptj } = (await loadExample("src/models/gptj.ts")) as { gptj: Arch };
+    registerArch(gptj);
+    const engine = await tinyEngine({ architecture: "gptj" });
     const control = { aborted: false, breathe: async () => {}, now: () => 0 };
     const { positions } = await computeLogits(engine, [1, 2, 3], { top: 1, greedy: 0 }, control);
     expect(positions.every(({ norm }) => Number.isFinite(norm) && norm > 0)).toBe(true);

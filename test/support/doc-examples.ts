@@ -21,7 +21,7 @@ export function scratchFolder(): string {
 /** Each such file, and its document. */
 export const examples: Readonly<Record<string, string>> = {
   "src/dtypes/q1_0.ts": "docs/add-a-dtype.md",
-  "src/models/plamo.ts": "docs/add-a-model.md",
+  "src/models/gptj.ts": "docs/add-a-model.md",
   "test/dtypes/data/q1_0.json": "docs/add-a-dtype.md",
   "src/backends/cpu/ops/square.ts": "docs/add-an-op.md",
   "src/backends/webgpu/ops/square.ts": "docs/add-an-op.md",

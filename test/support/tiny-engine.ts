@@ -86,6 +86,11 @@ export function bytesOfWeight(weight: Weight, bytes: ReadonlyMap<string, Uint8Ar
   const { source, dtype, shape } = weight;
   if (source === undefined) return bytes.get(weight.name)!;
   if ("values" in source) return new Uint8Array(source.values.buffer);
+  if ("times" in source) {
+    const values = new Float32Array(bytes.get(source.tensor)!.slice().buffer);
+    const many = Array.from(values, (value) => new Array<number>(source.times).fill(value));
+    return new Uint8Array(Float32Array.from(many.flat()).buffer);
+  }
   const row = shape.slice(1).reduce((a, b) => a * b, 1);
   return bytes.get(source.tensor)!.subarray(bytesFor(dtype, source.row * row));
 }
@@ -171,6 +176,33 @@ const ranks = ["decay", "iclr", "value_residual_mix", "gate"].map((name) => {
   return [`attention.${name}_lora_rank`, 8] as const;
 });
 
+const latent = {
+  "attention.q_lora_rank": 12,
+  "attention.kv_lora_rank": 16,
+  "attention.key_length_mla": 12,
+  "attention.value_length_mla": 8,
+  "rope.dimension_count": 4,
+  ...mixture,
+};
+/** Chooses fewer positions than a context has. */
+const indexer = {
+  "attention.indexer.head_count": 2,
+  "attention.indexer.key_length": 8,
+  "attention.indexer.top_k": 6,
+};
+const kimi = {
+  ...mixture,
+  "attention.head_count_kv": [0, 1],
+  "attention.key_length_mla": 12,
+  "attention.value_length_mla": 8,
+  "attention.kv_lora_rank": 8,
+  "rope.dimension_count": 4,
+  "kda.head_dim": 8,
+  "ssm.conv_kernel": 4,
+  expert_shared_count: 1,
+  expert_gating_func: 2,
+};
+
 /** Keys that an architecture requires besides those that all have; "+": not under its name. */
 const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>> = {
   apertus: {
@@ -183,18 +215,46 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   "falcon-h1": scan,
   granitehybrid: hybrid,
   jamba: hybrid,
-  "kimi-linear": {
-    ...mixture,
-    "attention.head_count_kv": [0, 1],
-    "attention.key_length_mla": 12,
-    "attention.value_length_mla": 8,
-    "attention.kv_lora_rank": 8,
-    "rope.dimension_count": 4,
-    "kda.head_dim": 8,
-    "ssm.conv_kernel": 4,
-    expert_shared_count: 1,
-    expert_gating_func: 2,
+  "kimi-linear": kimi,
+  "kimi-k3": {
+    ...kimi,
+    "attention.q_lora_rank": 12,
+    "kda.gate_lower_bound": -5,
+    "attn_res.block_size": 2,
+    "activation.situ_beta": 4,
+    "activation.situ_linear_beta": 25,
   },
+  bailingmoe3: { ...kimi, "kda.gate_lower_bound": -5 },
+  graniteswitch: {
+    logit_scale: 2,
+    "adapters.count": 2,
+    "adapters.lora_rank": 8,
+    "adapters.token_ids_activate": [3, 5],
+    "adapters.token_ids_substitute": [4, 6],
+  },
+  deepseek32: { ...latent, ...indexer },
+  "glm-dsa": { ...latent, ...indexer },
+  dots3note: {
+    ...latent,
+    ...indexer,
+    "attention.key_length_mla_swa": 12,
+    "attention.value_length_mla_swa": 8,
+    "attention.kv_lora_rank_swa": 12,
+    "attention.sliding_window": 8,
+    "attention.sliding_window_pattern": [0, 1],
+    "attention.indexer.types": [1, 0],
+    "rope.freq_base_swa": 5000,
+  },
+  "minimax-m3": {
+    ...mixture,
+    ...indexer,
+    "attention.indexer.block_size": 4,
+    "attention.indexer.local_blocks": 1,
+    leading_dense_block_count: 1,
+    expert_shared_count: 1,
+  },
+  grovemoe: { ...mixture, experts_per_group: 2, expert_group_scale: 0.4 },
+  "minimax-01": { ...mixture, full_attention_interval: 2, residual_scale: 1.5 },
   lfm2: { "attention.head_count_kv": [0, 2], "shortconv.l_cache": 3 },
   lfm2moe: {
     ...mixture,
@@ -247,14 +307,7 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
     "attention.value_length": 8,
     "rope.dimension_count": 4,
   },
-  mistral4: {
-    "attention.q_lora_rank": 12,
-    "attention.kv_lora_rank": 16,
-    "attention.key_length_mla": 12,
-    "attention.value_length_mla": 8,
-    "rope.dimension_count": 4,
-    ...mixture,
-  },
+  mistral4: latent,
   nanbeige: { num_loops: 2 },
   plm: {
     "attention.kv_lora_rank": 16,
@@ -282,14 +335,7 @@ const ownKeys: Readonly<Record<string, Readonly<Record<string, MetadataValue>>>>
   bailingmoe2: mixture,
   deepseek: mixture,
   "deepseek2-ocr": mixture,
-  deepseek2: {
-    "attention.q_lora_rank": 12,
-    "attention.kv_lora_rank": 16,
-    "attention.key_length_mla": 12,
-    "attention.value_length_mla": 8,
-    "rope.dimension_count": 4,
-    ...mixture,
-  },
+  deepseek2: latent,
   dots1: mixture,
   "ernie4_5-moe": mixture,
   "hunyuan-moe": mixture,

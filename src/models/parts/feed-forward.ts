@@ -1,7 +1,7 @@
 // Feed-forward networks, without the norm before them and the residual after them.
 
 import type { GraphBuilder } from "../../graph/builder.ts";
-import type { Activation, Value } from "../../graph/graph.ts";
+import type { Activation, GateActivation, Value } from "../../graph/graph.ts";
 import type { WeightLookup, WeightSpec } from "../arch.ts";
 import { linear, linearRows, linearWeights, type Presence } from "./linear.ts";
 
@@ -26,6 +26,37 @@ function gated(
   const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
   const inner = g.gate(gate, up, activation, `ffn_${activation}`); // [tokens, feedForward]
   return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
+}
+
+/** swiglu() whose silu(gate) and up are kept within `limit`, where there is one. */
+export function limitedSwiglu(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  limit: number | undefined,
+): Value {
+  if (limit === undefined) return swiglu(g, w, x, layer);
+  const gate = linear(g, w, x, layer, "ffn_gate"); // [tokens, feedForward]
+  const up = linear(g, w, x, layer, "ffn_up"); // [tokens, feedForward]
+  const inner = gateWithin(g, gate, up, "silu", "dense", limit); // [tokens, feedForward]
+  return linear(g, w, inner, layer, "ffn_down"); // [tokens, embed]
+}
+
+/** activation(gate) * up, both within -limit and limit where there is one: [tokens, n] -> [tokens, n]. */
+export function gateWithin(
+  g: GraphBuilder,
+  gate: Value,
+  up: Value,
+  activation: GateActivation,
+  suffix: string,
+  limit: number | undefined,
+): Value {
+  const name = `ffn_${activation}_${suffix}`;
+  if (limit === undefined || activation === "swiglu_oai") return g.gate(gate, up, activation, name);
+  const opened = g.activate(gate, activation, `${name}_gate`); // [tokens, n]
+  const bounded = g.clamp(opened, limit, `${name}_clamped`); // [tokens, n]
+  return g.mul(bounded, g.clamp(up, limit, `ffn_up_${suffix}_clamped`), name); // [tokens, n]
 }
 
 /** swiglu() whose gate and up are one tensor, ffn_up: the gate is its first half. `suffix`: of the tensors' names. */

@@ -27,7 +27,16 @@ export interface LatentShape {
   readonly temperature?: Temperature | undefined;
   /** What divides the frequencies of rope. */
   readonly ropeFactors?: Weight | undefined;
+  /** What is attended is gated by sigmoids of attn_gate, of which there is one for each head, or for each value. Default: it is not. */
+  readonly gate?: "heads" | "values" | undefined;
+  /** The keys that all heads share are normed before their rotation (attn_k_norm). Default: false. */
+  readonly keyNorm?: boolean;
+  /** Tokens that a token attends to, itself included; only where matrices are absorbed. Default: all. */
+  readonly window?: number | undefined;
 }
+
+/** The positions that tokens attend to, [tokens, most], from the vector that queries are computed from; undefined: all. */
+export type Choose = (queries: Value) => Value | undefined;
 
 /** [tokens, embed] -> [tokens, embed] */
 export function latentAttention(
@@ -36,6 +45,7 @@ export function latentAttention(
   x: Value,
   layer: number,
   shape: LatentShape,
+  choose: Choose = () => undefined,
 ): Value {
   const { heads, nopeDim, ropeDim, vHeadDim, kvRank, rope, scale } = shape;
   const weight = (name: string) => w.get(`blk.${layer}.${name}.weight`);
@@ -45,16 +55,23 @@ export function latentAttention(
   const tempered = (value: Value) =>
     shape.temperature ? g.temperature(value, shape.temperature, "attn_q_temperature") : value;
 
-  const q =
-    shape.qRank === 0
-      ? linear(g, w, x, layer, "attn_q")
-      : linear(g, w, norm(linear(g, w, x, layer, "attn_q_a"), "attn_q_a_norm"), layer, "attn_q_b"); // [tokens, heads * (nope + rope)]
+  const output = (attended: Value) => {
+    if (!shape.gate) return linear(g, w, attended, layer, "attn_output"); // [tokens, embed]
+    const own = linear(g, w, x, layer, "attn_gate"); // [tokens, heads], or [tokens, heads * v]
+    const gate = repeated(g, own, attended.cols / own.cols, "attn_gate_heads", heads); // [tokens, heads * v]
+    return linear(g, w, g.gate(gate, attended, "sigmoid", "attn_gated"), layer, "attn_output");
+  };
+
+  const low = shape.qRank === 0 ? x : norm(linear(g, w, x, layer, "attn_q_a"), "attn_q_a_norm"); // [tokens, qRank], or [tokens, embed]
+  const chosen = choose(low); // [tokens, most]
+  const q = linear(g, w, low, layer, shape.qRank === 0 ? "attn_q" : "attn_q_b"); // [tokens, heads * (nope + rope)]
   const qNope = g.slice(q, 0, nopeDim, "attn_q_nope", heads); // [tokens, heads * nope]
   const qPe = g.slice(q, nopeDim, ropeDim, "attn_q_pe", heads); // [tokens, heads * rope]
   const qTurned = turned(qPe, "attn_q_rope"); // [tokens, heads * rope]
   const latent = linear(g, w, x, layer, "attn_kv_a_mqa"); // [tokens, kvRank + rope]
   const kPe = g.slice(latent, kvRank, ropeDim, "attn_k_pe"); // [tokens, rope]
-  const kTurned = turned(kPe, "attn_k_rope"); // [tokens, rope]
+  const kNormed = shape.keyNorm ? norm(kPe, "attn_k_norm") : kPe; // [tokens, rope]
+  const kTurned = turned(kNormed, "attn_k_rope"); // [tokens, rope]
   const kv = norm(g.slice(latent, 0, kvRank, "attn_kv_a"), "attn_kv_a_norm"); // [tokens, kvRank]
 
   if (!shape.absorbed) {
@@ -67,8 +84,7 @@ export function latentAttention(
     g.kvWrite(g.concat(kNope, repeated(g, kTurned, heads, "attn_k_pe"), "attn_k", heads), v, state);
     const query = tempered(g.concat(qNope, qTurned, "attn_q_all", heads)); // [tokens, heads * headDim]
     const options = { state, heads, kvHeads: heads, headDim, vHeadDim, scale };
-    const attended = g.attention(query, options, "attn"); // [tokens, heads * v]
-    return linear(g, w, attended, layer, "attn_output"); // [tokens, embed]
+    return output(g.attention(query, options, "attn")); // [tokens, embed]
   }
 
   // Each head has a matrix of its own, as an expert has: head h reads matrix h.
@@ -78,12 +94,16 @@ export function latentAttention(
   const absorbed = g.matmulId(qNope, routes, weight("attn_k_b"), "attn_k_b"); // [tokens, heads * kvRank]
   const query = tempered(g.concat(absorbed, qTurned, "attn_q_all", heads)); // [tokens, heads * (kvRank + rope)]
   const headDim = kvRank + ropeDim;
-  const state = g.state({ kind: "kv", layer, kCols: headDim, vCols: kvRank });
+  const { window } = shape;
+  const sizes = { kCols: headDim, vCols: kvRank, ...(window !== undefined && { window }) };
+  const state = g.state({ kind: "kv", layer, ...sizes });
   g.kvWrite(g.concat(kv, kTurned, "attn_k"), kv, state);
   const options = { state, heads, kvHeads: 1, headDim, vHeadDim: kvRank, scale };
-  const attended = g.attention(query, options, "attn"); // [tokens, heads * kvRank]
+  const attended = chosen
+    ? g.sparseAttention(query, chosen, options, "attn")
+    : g.attention(query, options, "attn"); // [tokens, heads * kvRank]
   const v = g.matmulId(attended, routes, weight("attn_v_b"), "attn_v_b"); // [tokens, heads * v]
-  return linear(g, w, v, layer, "attn_output"); // [tokens, embed]
+  return output(v); // [tokens, embed]
 }
 
 /** The weights that latentAttention() reads. */
@@ -104,9 +124,13 @@ export function latentWeights(embed: number, layer: number, shape: LatentShape):
         ]),
     ...linearWeights(layer, "attn_kv_a_mqa", [kvRank + ropeDim, embed]),
     named("attn_kv_a_norm", kvRank),
+    ...(shape.keyNorm ? [named("attn_k_norm", ropeDim)] : []),
     ...(shape.absorbed
       ? [named("attn_k_b", heads, kvRank, nopeDim), named("attn_v_b", heads, vHeadDim, kvRank)]
       : linearWeights(layer, "attn_kv_b", [heads * (nopeDim + vHeadDim), kvRank])),
+    ...(shape.gate
+      ? linearWeights(layer, "attn_gate", [heads * (shape.gate === "heads" ? 1 : vHeadDim), embed])
+      : []),
     ...linearWeights(layer, "attn_output", [embed, heads * vHeadDim]),
   ];
 }

@@ -6,7 +6,7 @@ import type { GraphBuilder } from "../../graph/builder.ts";
 import type { GateActivation, Routing, Value } from "../../graph/graph.ts";
 import type { ExpertConfig, WeightLookup, WeightSpec } from "../arch.ts";
 import type { SparseConfig } from "../sparse-config.ts";
-import { gatedWeights, swiglu } from "./feed-forward.ts";
+import { gatedWeights, gateWithin, swiglu } from "./feed-forward.ts";
 import { type Presence, present } from "./linear.ts";
 
 export interface MoeShape {
@@ -50,6 +50,22 @@ export function moe(g: GraphBuilder, w: WeightLookup, x: Value, shape: MoeShape)
   return shared ? g.add(out, shared, "ffn_moe_shared") : out;
 }
 
+/** The experts of `routes` alone, without fused matrices and biases; `suffix`: of their tensors' names. */
+export function routedExperts(
+  g: GraphBuilder,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+  routes: Value,
+  suffix: string,
+): Value {
+  const experts = (input: Value, name: string) =>
+    g.matmulId(input, routes, w.get(`blk.${layer}.${name}_${suffix}.weight`), `${name}_${suffix}`);
+  const [gate, up] = [experts(x, "ffn_gate"), experts(x, "ffn_up")]; // [tokens, used * feedForward]
+  const inner = g.gate(gate, up, "silu", `ffn_silu_${suffix}`); // [tokens, used * feedForward]
+  return g.combine(experts(inner, "ffn_down"), routes, `ffn_moe_${suffix}`); // [tokens, embed]
+}
+
 /** The expert that every token uses, weighted by a gate of its own where the file has one; undefined: there is none. */
 export function sharedExpert(
   g: GraphBuilder,
@@ -71,22 +87,6 @@ export function sharedExpert(
   if (!ownGate) return down;
   const weighed = g.matmul(x, ownGate, "ffn_gate_inp_shexp"); // [tokens, 1]
   return g.gate(weighed, down, "sigmoid", "ffn_shexp"); // [tokens, embed]
-}
-
-/** activation(gate) * up, both within -limit and limit where there is one: [tokens, n] -> [tokens, n]. */
-function gateWithin(
-  g: GraphBuilder,
-  gate: Value,
-  up: Value,
-  activation: GateActivation,
-  suffix: string,
-  limit: number | undefined,
-): Value {
-  const name = `ffn_${activation}_${suffix}`;
-  if (limit === undefined || activation === "swiglu_oai") return g.gate(gate, up, activation, name);
-  const opened = g.activate(gate, activation, `${name}_gate`); // [tokens, n]
-  const bounded = g.clamp(opened, limit, `${name}_clamped`); // [tokens, n]
-  return g.mul(bounded, g.clamp(up, limit, `ffn_up_${suffix}_clamped`), name); // [tokens, n]
 }
 
 /** Which optional weights a family has. */

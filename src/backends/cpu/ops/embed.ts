@@ -1,5 +1,6 @@
 // embed: the token embeddings or learned positions, rows of a table as floats.
 
+import { substituted } from "../../../graph/reference.ts";
 import { perRow } from "../executor.ts";
 import { makeRowReader } from "../memory/table-rows.ts";
 import type { TableRows } from "../program.ts";
@@ -10,6 +11,7 @@ export interface Embed {
   readonly table: TableRows;
   readonly out: number;
   readonly by: "token" | "position";
+  readonly substitutes: readonly number[] | undefined;
   /** kernel(row, out, cols) for raw rows; undefined: rows are unpacked by TypeScript. */
   readonly kernel: string | undefined;
 }
@@ -28,7 +30,14 @@ export const lowerEmbed: LowerNode<"embed"> = (c, n): Embed => {
   const table = c.rowsOf(n.table);
   const reader = table.layout === "raw" ? rowKernels[table.dtype] : undefined;
   const kernel = reader && table.cols % reader.unit === 0 ? reader.kernel : undefined;
-  return { op: "embed", table, out: c.address(n.out), by: n.by, kernel };
+  return {
+    op: "embed",
+    table,
+    out: c.address(n.out),
+    by: n.by,
+    substitutes: n.substitutes,
+    kernel,
+  };
 };
 
 export const embed: InstructionDef<Embed> = {
@@ -43,7 +52,7 @@ export const embed: InstructionDef<Embed> = {
     const { table } = i;
     const { tokens, positions } = c.program.batch;
     const rows = (i.by === "token" ? tokens : positions) / 4;
-    const indexOf = (row: number) => c.views.i32[rows + row]!;
+    const indexOf = (row: number) => substituted(c.views.i32[rows + row]!, i.substitutes);
     if (i.kernel !== undefined && table.layout === "raw") {
       const kernel = c.kernels[i.kernel]!;
       const { at, rowBytes, cols } = table;

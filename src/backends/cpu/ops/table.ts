@@ -79,6 +79,17 @@ import { lowerSelect, type Select, select } from "./select.ts";
 import { lowerShortConv, type ShortConv, shortConv } from "./short-conv.ts";
 import { type Concat, concat, lowerConcat, lowerSlice, type Slice, slice } from "./slice.ts";
 import { lowerSoftmax, type Softmax, softmax } from "./softmax.ts";
+import {
+  type IndexScores,
+  indexScores,
+  lowerIndexScores,
+  lowerSparseAttention,
+  lowerTopK,
+  type SparseAttention,
+  sparseAttention,
+  type TopK,
+  topK,
+} from "./sparse.ts";
 import { lowerTemperature, type Temperature, temperature } from "./temperature.ts";
 import { lowerXielu, type Xielu, xielu } from "./xielu.ts";
 
@@ -106,6 +117,9 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   rope: lowerRope,
   kv_write: lowerKvWrite,
   attention: lowerAttention,
+  index_scores: lowerIndexScores,
+  top_k: lowerTopK,
+  sparse_attention: lowerSparseAttention,
   short_conv: lowerShortConv,
   ssm_scan: lowerSsmScan,
   delta_net: lowerDeltaNet,
@@ -132,6 +146,9 @@ export type Instruction =
   | Rotate
   | KvWrite
   | Attention
+  | IndexScores
+  | TopK
+  | SparseAttention
   | ShortConv
   | HeadScan
   | ChannelScan
@@ -171,6 +188,9 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     rope,
     kv_write: kvWrite,
     attention,
+    index_scores: indexScores,
+    top_k: topK,
+    sparse_attention: sparseAttention,
     short_conv: shortConv,
     head_scan: headScan,
     channel_scan: channelScan,

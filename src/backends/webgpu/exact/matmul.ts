@@ -8,6 +8,7 @@ import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "../wgsl/activations.ts";
+import { tableRowText } from "../wgsl/embed.ts";
 import { halfText } from "../wgsl/halves.ts";
 import { type Binding, type Kernel, LANES } from "../wgsl/kernel.ts";
 import { groupGrid, valueBindings } from "../wgsl/matvec.ts";
@@ -255,8 +256,7 @@ export const embed: ExactLower<"embed"> = (node, { weights, batch }) => {
       grid: (count) => [Math.ceil(cols / 32 / LANES), count, 1],
       body: `
   ${bookText(format)}
-  let block = group.x * ${LANES}u + lane; // 32 columns of the row
-  let row = batch[${batch.tokens}u + group.y] - ${rowStart}u; // wraps around below rowStart
+  let block = group.x * ${LANES}u + lane; // 32 columns of the row${tableRowText(node, batch, rowStart)}
   if (block >= ${cols / 32}u || row >= ${rows}u) { return; }
   let unit = row * ${cols / spanCols}u + block / ${layout.spanBlocks}u;
   let inSpan = block % ${layout.spanBlocks}u;

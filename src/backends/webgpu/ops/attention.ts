@@ -18,14 +18,23 @@ export const kvWrite: GpuOp<"kv_write"> = always((node, { kv, batch }) =>
   kvWriteKernel(node, kv, batch),
 );
 
+/** Whether kernels take heads of these sizes. */
+export function headsFit({
+  headDim,
+  vHeadDim,
+}: {
+  readonly headDim: number;
+  readonly vHeadDim: number;
+}): true | string {
+  for (const size of [headDim, vHeadDim]) {
+    if (size % 4 !== 0) return `heads of ${size} values; they must be a multiple of 4`;
+    if (size > MOST_HEAD_VALUES) return `heads of ${size} values; at most ${MOST_HEAD_VALUES}`;
+  }
+  return true;
+}
+
 export const attention: GpuOp<"attention"> = {
-  supports({ headDim, vHeadDim }) {
-    for (const size of [headDim, vHeadDim]) {
-      if (size % 4 !== 0) return `heads of ${size} values; they must be a multiple of 4`;
-      if (size > MOST_HEAD_VALUES) return `heads of ${size} values; at most ${MOST_HEAD_VALUES}`;
-    }
-    return true;
-  },
+  supports: headsFit,
   lower: (node, { kv, batch, exchange, promptAttentionSize: size }) => [
     size > 0 && hasTeams(node, kv)
       ? attentionTeamsKernel(node, kv, batch, exchange, size)

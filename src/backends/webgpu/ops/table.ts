@@ -28,6 +28,7 @@ import { matmul } from "./matmul.ts";
 import { always, type GpuOp, type LowerContext } from "./op.ts";
 import { deltaNet, ssmScan, wkv } from "./scan.ts";
 import { shortConv } from "./short-conv.ts";
+import { indexScores, sparseAttention, topK } from "./sparse.ts";
 
 const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   embed,
@@ -40,6 +41,9 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   rope,
   kv_write: kvWrite,
   attention,
+  index_scores: indexScores,
+  top_k: topK,
+  sparse_attention: sparseAttention,
   short_conv: shortConv,
   ssm_scan: ssmScan,
   delta_net: deltaNet,

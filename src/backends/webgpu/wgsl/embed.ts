@@ -27,10 +27,24 @@ export function embedKernel(
     rows: out.rows,
     grid: perItem(Math.ceil(cols / 4)),
     body: `
-  let i = (group.x * 64u + lane) * 4u;
-  let row = batch[${node.by === "token" ? batch.tokens : batch.positions}u + group.y] - ${rowStart}u; // wraps around below rowStart
+  let i = (group.x * 64u + lane) * 4u;${tableRowText(node, batch, rowStart)}
   if (i >= ${cols}u || row >= ${rows}u) { return; }
   let values = weight4(row, i);
   for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`,
   });
+}
+
+/** The row of a token in a part of the table that begins with `rowStart`; it wraps around below that. */
+export function tableRowText(
+  { by, substitutes }: NodeOf<"embed">,
+  batch: BatchLayout,
+  rowStart: number,
+): string {
+  const token = `batch[${by === "token" ? batch.tokens : batch.positions}u + group.y]`;
+  if (!substitutes) return `\n  let row = ${token} - ${rowStart}u; // wraps around below rowStart`;
+  const pairs = Array.from({ length: substitutes.length / 2 }, (_, i) => {
+    const [from, to] = [substitutes[2 * i]!, substitutes[2 * i + 1]!];
+    return `\n  if (token == ${from}u) { row = ${to}u - ${rowStart}u; }`;
+  });
+  return `\n  let token = ${token};\n  var row = token - ${rowStart}u; // wraps around below rowStart${pairs.join("")}`;
 }

@@ -75,7 +75,7 @@ fn better(a: u32, b: u32) -> u32 {
     workgroupBarrier();
   }
   if (lane > 0u) { return; }
-  let at = group.y * ${2 * used}u;
+  let at = group.y * ${2 * used}u;${sharingText(routing)}
   ${weightsText(routing)}
   for (var s = 0u; s < ${used}u; s++) {
     result[at + s] = f32(chosen[s]);
@@ -148,6 +148,13 @@ function scoresText({ gating }: Routing, experts: number): string {
   partial[lane] = sum;${sumText(LANES)}
   let inverse = 1.0 / partial[0];
   ${each("scores[e] *= inverse;")}`;
+}
+
+/** For one lane: matrices instead of experts, where some share one. */
+function sharingText({ used, sharing = 1 }: Routing): string {
+  return sharing === 1
+    ? ""
+    : `\n  for (var s = 0u; s < ${used}u; s++) { chosen[s] /= ${sharing}u; }`;
 }
 
 /** For one lane: the weights of the chosen experts, and \`factor\`, by which all of them are multiplied. */
