@@ -35,11 +35,9 @@ export function indexed(
   const normed = g.layerNorm(plain, norm("weight"), norm("bias"), normEps, "indexer.k_norm"); // [tokens, headDim]
   const k = g.rope(normed, headDim, rope, "indexer.k_rope"); // [tokens, headDim]
   const state = g.state({ kind: "kv", layer, kCols: half, vCols: half });
-  g.kvWrite(
-    g.slice(k, 0, half, "indexer.k_first"),
-    g.slice(k, half, half, "indexer.k_last"),
-    state,
-  );
+  const first = g.slice(k, 0, half, "indexer.k_first"); // [tokens, headDim / 2]
+  const last = g.slice(k, half, half, "indexer.k_last"); // [tokens, headDim / 2]
+  g.kvWrite(first, last, state, "indexer.kv");
   const shares = linear(g, w, x, layer, "indexer.proj"); // [tokens, heads]
   const weights = g.scale(shares, 1 / Math.sqrt(headDim * heads), "indexer.weights"); // [tokens, heads]
   const operands = { q: g.rope(q, headDim, rope, "indexer.q_rope"), weights, state, heads };
