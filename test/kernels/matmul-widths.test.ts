@@ -63,6 +63,7 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
   const quantize = quantizeActivationsKernel({ name: "quantize", span, replicated, target });
   const all = groupsPerPanel(layout);
   const shape = { layout, replicated, groups: all };
+  const least = layout.paired ? 2 : 1;
 
   const vector = blockMatmulKernel({ ...shape, name: "vector", tokens: 1, order: "vector" });
   const streams = blockMatmulKernel({
@@ -91,7 +92,7 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
   }
   const few = blockMatmulKernel({
     ...shape,
-    groups: 1,
+    groups: least,
     name: "few",
     tokens,
     order: "vector",
@@ -100,7 +101,7 @@ function productsOf(type: string, target: KernelTarget, replicated: boolean): Fl
   bench.run(few, W, Q, OUT, spans, 1, CODEBOOK, STRIDE, apart, 64);
   fillPadding(bench);
   expect(bench.take(), "few").toEqual(expected);
-  for (const groups of new Set([all, 1])) {
+  for (const groups of new Set([all, least])) {
     const matrix = blockMatmulKernel({ ...shape, groups, name: "matrix", tokens, order: "matrix" });
     for (let tile = 0; tile < bench.tiles; tile++) {
       for (let g = 0; g < all; g += groups) {

@@ -14,9 +14,11 @@ import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import {
   ACTIVATION_FIELDS,
+  BLOCK_COLS,
   type BlockLayout,
   groupsPerPanel,
   hasSmallScales,
+  isSecond,
   PANEL_ROWS,
   quantsBytes,
   runAt,
@@ -31,7 +33,7 @@ import { ActivationReader } from "./emit-activations.ts";
 import { emitMins } from "./emit-mins.ts";
 import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
-import { startOfSum, startsAsFloats, valueOfSum } from "./float-sums.ts";
+import { convertsBySubtraction, startOfSum, startsAsFloats, startWithOffset, valueOfSum } from "./float-sums.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";
@@ -89,6 +91,9 @@ class BlockMatmulBuilder {
 
   constructor(shape: BlockMatmul) {
     const { layout, order, groups } = shape;
+    if (layout.paired && groups % 2 === 1) {
+      throw new Error(`${shape.name}: ${groups} groups of a layout that has pairs of them`);
+    }
     this.#shape = shape;
     this.#k = new KernelBuilder(shape.name, layout.width);
     this.#x = new ActivationReader(this.#k, shape.replicated);
@@ -132,7 +137,7 @@ class BlockMatmulBuilder {
       else {
         const sums = this.#tile(w, x, spans);
         this.#w.endTile(w);
-        storeResults(k, results, sums, this.#w);
+        storeResults(k, layout, results, sums, this.#w);
       }
       if (!isMatrix) k.advance(out, PANEL_ROWS * 4);
       else for (let t = 0; t < tokens; t++) k.update(out, "ptr.add", [out, stride!]);
@@ -240,7 +245,9 @@ class BlockMatmulBuilder {
       this.#partInFloats(x, block, part, sums);
       return;
     }
-    const starts = this.#starts(x, part);
+    const isFloat = convertsBySubtraction(this.#shape);
+    const starts = isFloat ? () => startOfSum(k) : this.#starts(x, part);
+    const subtrahends = isFloat ? this.#subtrahends(x, part) : undefined;
     for (let first = 0; first < this.#groups; first += groups) {
       const dots = this.#dots(x, block, part, first, starts);
       for (let g = first; g < first + groups; g++) {
@@ -248,7 +255,11 @@ class BlockMatmulBuilder {
         const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
         const { scale, min, isWhole } = emitScales(k, layout, this.#w.scales(g), byte);
         for (let t = 0; t < tokens; t++) {
-          const value = k.op("f32v.from_i32v", [dots[g - first]![t]!]);
+          const dot = dots[g - first]![t]!;
+          const other = isSecond(layout, g)
+            ? k.op("i32v.as_f32v", [dots[g - first - 1]![t]!])
+            : subtrahends?.(t);
+          const value = other ? valueOfSum(k, dot, other) : k.op("f32v.from_i32v", [dot]);
           const factor = isWhole
             ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)])
             : scale;
@@ -354,6 +365,7 @@ class BlockMatmulBuilder {
   ): Reg<"i32v">[][] {
     const k = this.#k;
     const { groups, tokens, layout } = this.#shape;
+    if (layout.paired) return this.#pairedDots(x, block, first, start);
     const dot = layout.widened ? "i32v.dot4_ss" : "i32v.dot4";
     const isLate = startsAsFloats(this.#shape);
     const dots = grid<Reg<"i32v"> | undefined>(groups, tokens, (_, t) =>
@@ -374,6 +386,46 @@ class BlockMatmulBuilder {
       }
     }
     return dots as Reg<"i32v">[][];
+  }
+
+  /** The same for pairs of groups: the first of a pair's sums has the low nibbles, the second all of each byte. */
+  #pairedDots(
+    x: Reg<"ptr">,
+    block: number,
+    first: number,
+    start: (t: number) => Reg<"i32v">,
+  ): Reg<"i32v">[][] {
+    const k = this.#k;
+    const { groups, tokens } = this.#shape;
+    const dots = grid(groups, tokens, (_, t) => k.variable(start(t)));
+    const low = k.op("i8v.splat", [], 15);
+    for (let v = 0; v < BLOCK_COLS / 4; v++) {
+      const quants = Array.from({ length: groups / 2 }, (_, pair) => {
+        const [from, at] = this.#w.quants(first + 2 * pair, block);
+        const bytes = k.op("i8v.load", [from], at + k.width * v);
+        return [k.op("i8v.and", [bytes, low]), bytes];
+      }).flat();
+      for (let t = 0; t < tokens; t++) {
+        const xs = this.#x.quants(x, t, v);
+        for (let g = 0; g < groups; g++) {
+          const acc = dots[g]![t]!;
+          k.update(acc, "i32v.dot4", [xs, quants[g]!, acc]);
+        }
+      }
+    }
+    return dots;
+  }
+
+  /** What is subtracted from the sums of the first group of a pair, or of any group where they are not paired. */
+  #subtrahends(x: Reg<"ptr">, part: number): (t: number) => Reg<"f32v"> {
+    const { tokens, layout } = this.#shape;
+    const of = (t: number) => {
+      const sum = () => this.#x.sum(x, t, part, scaleParts(layout));
+      return startWithOffset(this.#k, layout.offset, sum);
+    };
+    if (tokens > 1) return of;
+    const only = of(0);
+    return () => only;
   }
 
   /**

@@ -1,5 +1,5 @@
-// Integer sums whose registers are floats at the same time, as IR: how register tiles on arm64 (dot4.ts) convert sums without
-// a conversion. On Neoverse-N1 SCVTF of a vector occupies one of the two vector units for two cycles, as four dot products
+// Integer sums whose registers are floats at the same time, as IR: how kernels on arm64 (dot4.ts) convert sums without a
+// conversion. On Neoverse-N1 SCVTF of a vector occupies one of the two vector units for two cycles, as four dot products
 // would; a subtraction takes half a cycle of either. Loading the start takes no vector unit at all.
 //
 // A sum starts at the bits of the float 1.5 * 2^23. Around there, floats are 1 apart: adding n to the bits adds n to the
@@ -24,11 +24,40 @@ export function startsAsFloats({
   return order === "matrix" && width === 16 && halves === "hardware" && offset === 0;
 }
 
+/**
+ * Kernels whose sums start as floats and whose quants have an offset, which the subtraction takes out as well: all for one
+ * token on arm64, and those of paired groups (packed.ts), whose sums are subtracted from each other.
+ */
+export function convertsBySubtraction({
+  layout: { width, halves, paired },
+  tokens,
+}: {
+  readonly layout: BlockLayout;
+  readonly tokens: number;
+}): boolean {
+  return paired || (tokens === 1 && width === 16 && halves === "hardware");
+}
+
 export function startOfSum(k: KernelBuilder): Reg<"i32v"> {
   return k.op("i32v.const", [], START_BITS);
 }
 
-/** The sum as a float. */
-export function valueOfSum(k: KernelBuilder, sum: Reg<"i32v">): Reg<"f32v"> {
-  return k.op("f32v.sub", [k.op("i32v.as_f32v", [sum]), k.op("f32v.const", [], START)]);
+/** The start plus offset * sum(x), as a float. `sum` loads the sum of the activations' quants, which is stored negated. */
+export function startWithOffset(
+  k: KernelBuilder,
+  offset: number,
+  sum: () => Reg<"i32v">,
+): Reg<"f32v"> {
+  if (offset === 0) return k.op("f32v.const", [], START);
+  const negated = k.op("i32v.shl", [sum()], Math.log2(offset));
+  return k.op("i32v.as_f32v", [k.op("i32v.sub", [startOfSum(k), negated])]);
+}
+
+/** The sum as a float: less its start, or what else is given. */
+export function valueOfSum(
+  k: KernelBuilder,
+  sum: Reg<"i32v">,
+  less: Reg<"f32v"> = k.op("f32v.const", [], START),
+): Reg<"f32v"> {
+  return k.op("f32v.sub", [k.op("i32v.as_f32v", [sum]), less]);
 }

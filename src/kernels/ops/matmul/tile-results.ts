@@ -3,6 +3,7 @@
 
 import type { KernelBuilder } from "../../ir/builder.ts";
 import type { Reg } from "../../ir/kernel.ts";
+import { type BlockLayout, isSecond, SECOND_SCALE } from "../packed/packed.ts";
 import type { Grid } from "./span-sums.ts";
 import type { TilePointers } from "./tile-pointers.ts";
 
@@ -36,9 +37,10 @@ export function forEachResult(
   }
 }
 
-/** Stores the sums of all streams, times the factors of their rows where row panels have them. */
+/** Stores the sums of all streams, times the factors of their rows where there are any. */
 export function storeResults(
   k: KernelBuilder,
+  layout: BlockLayout,
   { out, stride, apart, inStream, tokens }: Results,
   sums: Grid,
   tiles: TilePointers,
@@ -53,7 +55,9 @@ export function storeResults(
     for (let t = 0; t < tokens; t++) {
       sums.slice(first, first + inStream).forEach((group, g) => {
         const sum = group[t]!;
-        const factor = tiles.factors && k.op("f32v.load", [tiles.factors], k.width * g);
+        const factor = isSecond(layout, g)
+          ? k.op("f32v.const", [], 1 / SECOND_SCALE)
+          : tiles.factors && k.op("f32v.load", [tiles.factors], k.width * g);
         k.op("f32v.store", [row, factor ? k.op("f32v.mul", [sum, factor]) : sum], k.width * g);
       });
       if (stride && t + 1 < tokens) row = k.op("ptr.add", [row, stride]);

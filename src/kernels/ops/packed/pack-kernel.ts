@@ -12,6 +12,7 @@ import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
 import type { Dot4 } from "../../ir/meanings.ts";
 import {
+  BLOCK_COLS,
   type BlockLayout,
   factorsBytes,
   groupsPerPanel,
@@ -267,6 +268,10 @@ function packGroups(
   dot4: Dot4,
 ): void {
   const { width } = layout;
+  if (layout.paired) {
+    packPairs(k, span, layout, scratch, panel, dot4);
+    return;
+  }
   const isSmall = hasSmallScales(layout);
   const words = k.variable(scratch);
   const quants = k.variable(panel);
@@ -289,6 +294,32 @@ function packGroups(
     }
     k.advance(words, width);
     k.advance(quants, quantsBytes(layout));
+  });
+}
+
+/** The quants of two groups at a time, which share bytes: the second one's are 8 less, in the high nibbles. */
+function packPairs(
+  k: KernelBuilder,
+  span: SpanWords,
+  layout: BlockLayout,
+  scratch: Reg<"ptr">,
+  panel: Reg<"ptr">,
+  dot4: Dot4,
+): void {
+  const { width } = layout;
+  const words = k.variable(scratch);
+  const quants = k.variable(panel);
+  k.loop(k.i32(groupsPerPanel(layout) / 2), () => {
+    const first = new Lanes(k, span.words, words);
+    const second = new Lanes(k, span.words, k.plus(words, width));
+    for (let v = 0; v < BLOCK_COLS / 4; v++) {
+      const high = first.shl(span.quant(second, 0, v, dot4), 4);
+      const both = first.or(span.quant(first, 0, v, dot4), high);
+      const flipped = k.op("i8v.xor", [k.op("i32v.as_i8v", [both]), k.op("i8v.splat", [], -0x80)]);
+      k.op("i8v.store", [quants, flipped], quantsAt(layout, 0) + width * v);
+    }
+    k.advance(words, 2 * width);
+    k.advance(quants, 2 * quantsBytes(layout));
   });
 }
 

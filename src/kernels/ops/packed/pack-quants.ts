@@ -11,6 +11,9 @@ type WriteQuants = (c: Uint32Array, f: number, m: Uint32Array, t: number, s: num
 const LOW_1 = 0x01010101;
 const LOW_2 = 0x03030303;
 const LOW_3 = 0x07070707;
+const NIBBLES = 0x0f0f0f0f;
+/** Flips the sign of four nibbles: 8 less, as two's complement. */
+const SIGN_BITS = 0x08080808;
 
 export const writeQuants: Readonly<Record<QuantBits, WriteQuants>> = {
   2: (c, f, m, t, s) => {
@@ -46,6 +49,20 @@ export const writeQuants: Readonly<Record<QuantBits, WriteQuants>> = {
     for (let v = 0; v < 8; v++) m[t + s * v] = c[f + v]!;
   },
 };
+
+/**
+ * The quants of a row of a pair of groups (packed.ts); `isSecond`: of the second one, which is written after the first. The
+ * words of the first begin at `t` as well.
+ */
+export function writePaired(isSecond: boolean): WriteQuants {
+  if (!isSecond) return writeQuants[8];
+  return (c, f, m, t, s) => {
+    for (let v = 0; v < 8; v++) {
+      const at = t + s * v;
+      m[at] = (m[at]! & NIBBLES) | ((c[f + v]! ^ SIGN_BITS) << 4);
+    }
+  };
+}
 
 /** Half a block. */
 function writeSixBits(c: Uint32Array, f: number, m: Uint32Array, t: number, s: number): void {

@@ -2,13 +2,15 @@
 // missing rows of the last panel are zeros.
 
 import { halfFactor, raisedHalves } from "./half-panels.ts";
-import { writeQuants } from "./pack-quants.ts";
+import { writePaired, writeQuants } from "./pack-quants.ts";
 import {
   BLOCK_COLS,
   type BlockLayout,
   factorsBytes,
+  groupOfQuants,
   groupRows,
   headerBytes,
+  isSecond,
   PANEL_ROWS,
   quantsAt,
   quantsBytes,
@@ -46,7 +48,6 @@ export function packPanel(
   const { dot4 } = target;
   const layout = layoutFor(packing, target);
   const places = placesOf(layout);
-  const write = writeQuants[layout.bits];
   const spans = cols / (BLOCK_COLS * layout.spanBlocks);
   const rowBytes = spans * packing.spanBytes;
   const spanWords = spanBytes(layout) / 4;
@@ -57,7 +58,8 @@ export function packPanel(
   // Group by group, since the rows of a group are interleaved in memory: what is written stays in the L1 cache.
   for (let first = 0; first < rows; first += inGroup) {
     const group = first / inGroup;
-    const quants = (group * quantsBytes(layout)) / 4;
+    const write = layout.paired ? writePaired(isSecond(layout, group)) : writeQuants[layout.bits];
+    const quants = (groupOfQuants(layout, group) * quantsBytes(layout)) / 4;
     const header = (group * headerBytes(layout)) / 4;
     const scales = scalesAt(layout, group);
     const lanes = Math.min(inGroup, rows - first);

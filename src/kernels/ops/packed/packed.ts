@@ -20,6 +20,8 @@
 //               the same, mins in the high nibbles (Q2_K)
 //     quants  as many vectors as a quant has bits. They hold 8 quant vectors (quant-fields.ts), of which number v has columns
 //             4v..4v+3: row 0's four, row 1's, ...
+//             Paired (Q4_0 beside a signed dot4 of 16 bytes): the 8 vectors of two groups have the first group's quants in their
+//             low nibbles and the second group's, less 8, in their high ones
 // One dot4 with a quant vector computes all rows of a group. A kernel for all groups reads a panel from its first byte to its
 // last, which suits hardware prefetchers. A quant q stands for scale * (q - offset) + min, or with a codebook
 // scale * (codebook[q] - offset).
@@ -65,20 +67,36 @@ export interface BlockLayout extends Omit<QuantLayout, "scales"> {
   readonly width: VectorWidth;
   /** How the target has half floats, which activations depend on: also those for types without half floats. */
   readonly halves: Halves;
+  /** Two groups share the bytes of their quants. */
+  readonly paired: boolean;
 }
 
 /** The layout of a type on a target. */
 export function blockLayoutFor(
   quants: QuantLayout,
-  { width, dot4, halves }: Pick<KernelTarget, "width" | "dot4" | "halves">,
+  { width, dot4, halves, i8mm }: Pick<KernelTarget, "width" | "dot4" | "halves" | "i8mm">,
 ): BlockLayout {
-  if (halves === "coded") return { ...quants, width, halves };
+  if (halves === "coded") return { ...quants, width, halves, paired: false };
   const scales = quants.scales === "halves" ? "plain_halves" : quants.scales;
   // Codebooks can be raised to any offset, and beside a signed dot4 need none. Quants that are numbers cannot, but their offsets
   // are powers of 2 already.
   const raised = dot4 === "signed" ? 0 : powerOf2(quants.offset);
   const offset = quants.lookup ? raised : quants.offset;
-  return { ...quants, offset, scales, width, halves };
+  const paired = width === 16 && !i8mm && isPairable(quants);
+  return { ...quants, offset, scales, width, halves, paired };
+}
+
+/** Nibbles less 8, with a scale for 32 of them. */
+function isPairable({ bits, offset, lookup, hasMin, spanBlocks }: QuantLayout): boolean {
+  return bits === 4 && offset === 8 && !lookup && !hasMin && spanBlocks === 1;
+}
+
+/** The sums of bytes of two nibbles have the second group's times this. */
+export const SECOND_SCALE = 16;
+
+/** The second group of a pair. */
+export function isSecond({ paired }: BlockLayout, group: number): boolean {
+  return paired && (group & 1) === 1;
 }
 
 /** The least power of 2 that is not below `offset`; 0 for 0. */
@@ -138,9 +156,14 @@ export function scalesAt(layout: BlockLayout, group: number): number {
   return layout.width * (group >> 1) - 2 * (group & 1);
 }
 
-/** Bytes of a group's quants of a block. */
+/** Bytes of a group's quants of a block; paired groups have twice as many together. */
 export function quantsBytes(layout: BlockLayout): number {
   return layout.width * layout.bits;
+}
+
+/** The group whose bytes hold a group's quants: the first of a pair. */
+export function groupOfQuants(layout: BlockLayout, group: number): number {
+  return isSecond(layout, group) ? group - 1 : group;
 }
 
 /** Bytes of a run, all groups. */

@@ -44,7 +44,7 @@ export interface Packing {
 }
 
 /** What a layout depends on. */
-export type LayoutTarget = Pick<KernelTarget, "width" | "dot4" | "halves">;
+export type LayoutTarget = Pick<KernelTarget, "width" | "dot4" | "halves" | "i8mm">;
 
 export function layoutFor(packing: Packing, target: LayoutTarget): BlockLayout {
   return blockLayoutFor(packing.layout(target.dot4), target);

@@ -16,6 +16,7 @@ import {
   groupsPerPanel,
   hasSmallScales,
   headerBytes,
+  isSecond,
   PANEL_ROWS,
   quantsAt,
   quantsBytes,
@@ -36,7 +37,7 @@ const AHEAD = 2048;
 /** The layout of an unpacked panel. */
 export function unpackedLayout(layout: BlockLayout): BlockLayout {
   const scales = hasSmallScales(layout) ? layout.scales : "floats";
-  return { ...layout, bits: 8, offset: 0, lookup: false, scales };
+  return { ...layout, bits: 8, offset: 0, lookup: false, scales, paired: false };
 }
 
 /** Bytes of an unpacked panel of so many columns, at most: a byte, and for 32 of them a scale and a min. */
@@ -114,7 +115,8 @@ class PanelUnpacker {
         const at = quantsAt(this.#from, block) + group * quantsBytes(this.#from);
         const to = quantsAt(this.#to, block) + group * quantsBytes(this.#to);
         if (quants) this.#quants(w, at, out, to, quants);
-        else this.#shiftedQuants(w, at, out, to);
+        else if (!this.#from.paired) this.#shiftedQuants(w, at, out, to);
+        else if (!isSecond(this.#from, group)) this.#pairedQuants(w, at, out, to);
       }
     }
   }
@@ -154,6 +156,20 @@ class PanelUnpacker {
       k.op("i8v.store", [out, k.op("i8v.shl", [both], 4)], to + k.width * vector);
       const upper = to + k.width * (vector + VECTORS / 2);
       k.op("i8v.store", [out, k.op("i8v.and", [both, high])], upper);
+    }
+  }
+
+  /** The same for two groups that share bytes: the second one's quants are less the offset already. */
+  #pairedQuants(w: Reg<"ptr">, at: number, out: Reg<"ptr">, to: number): void {
+    const k = this.#k;
+    const offsets = k.op("i8v.splat", [], 0x08);
+    const high = k.op("i8v.splat", [], 0xf0);
+    for (let v = 0; v < VECTORS; v++) {
+      const both = k.op("i8v.load", [w], at + k.width * v);
+      const first = k.op("i8v.shl", [k.op("i8v.xor", [both, offsets])], 4);
+      k.op("i8v.store", [out, first], to + k.width * v);
+      const second = to + quantsBytes(this.#to) + k.width * v;
+      k.op("i8v.store", [out, k.op("i8v.and", [both, high])], second);
     }
   }
 }

@@ -8,8 +8,10 @@ import {
   BLOCK_COLS,
   type BlockLayout,
   factorsBytes,
+  groupOfQuants,
   groupRows,
   headerBytes,
+  isSecond,
   quantsAt,
   quantsBytes,
   runAt,
@@ -47,8 +49,9 @@ export function unpackRow(
     const place: Place = {
       header: span + group * headerBytes(layout),
       scales: run + scalesAt(layout, group),
-      quants: run + quantsAt(layout, block) + group * quantsBytes(layout),
+      quants: run + quantsAt(layout, block) + groupOfQuants(layout, group) * quantsBytes(layout),
       block,
+      isSecond: isSecond(layout, group),
       lane,
       factor,
     };
@@ -71,6 +74,8 @@ interface Place {
   readonly scales: number;
   readonly quants: number;
   readonly block: number;
+  /** Of a pair of groups. */
+  readonly isSecond: boolean;
   readonly lane: number;
   /** The factor on coded half-float scales (codeFactor()). */
   readonly factor: number;
@@ -82,10 +87,17 @@ const quantsOfBlock = new Uint8Array(BLOCK_COLS);
 function unpackQuants(
   layout: BlockLayout,
   memory: PanelMemory,
-  { quants, lane }: Place,
+  { quants, lane, isSecond: isHigh }: Place,
 ): Uint8Array {
   const start = quants / 4 + lane;
   const vectorWords = groupRows(layout);
+  if (layout.paired) {
+    for (let col = 0; col < BLOCK_COLS; col++) {
+      const byte = memory.words[start + vectorWords * (col >> 2)]! >>> (8 * (col & 3));
+      quantsOfBlock[col] = isHigh ? ((byte >>> 4) & 15) ^ 8 : byte & 15;
+    }
+    return quantsOfBlock;
+  }
   quantFields[layout.bits].forEach((fields, v) => {
     for (let i = 0; i < 4; i++) {
       let quant = 0;
