@@ -33,7 +33,13 @@ import { ActivationReader } from "./emit-activations.ts";
 import { emitMins } from "./emit-mins.ts";
 import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
-import { convertsBySubtraction, startOfSum, startsAsFloats, startWithOffset, valueOfSum } from "./float-sums.ts";
+import {
+  convertsBySubtraction,
+  startOfSum,
+  startsAsFloats,
+  startWithOffset,
+  valueOfSum,
+} from "./float-sums.ts";
 import { CACHE_LINE, usualAhead } from "./prefetch.ts";
 import { addSpanSum, type Grid, grid, type Header, loadHeader, SpanSums } from "./span-sums.ts";
 import { TilePointers } from "./tile-pointers.ts";

@@ -5,6 +5,10 @@
 // vector. A piece of the values goes through all keys before the next: its sums stay in registers. `values` is a multiple of
 // the lanes.
 //
+// The delta rule and scan_wkv7 read the state twice. The first time it comes from memory, in the order of addresses as far as
+// registers allow: some keys of all pieces, then the next keys; the sums of other pieces wait in `out`. The second time it
+// comes from the cache.
+//
 //   scan_delta       S = decay S, then S += key (gain (v - key S)), out = query S
 //   scan_delta_keys  the same with a decay for each key
 //   scan_wkv6        out = query (S + bonus key v), then S = decay S + key v
@@ -12,7 +16,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
-import { manyRegisters, remainder } from "../loops.ts";
+import { forEachVector, manyRegisters, remainder, store, stream } from "../loops.ts";
 
 type Vector = Reg<"f32v">;
 type Pointer = Reg<"ptr">;
@@ -39,25 +43,34 @@ interface Shape {
   readonly rowBytes: Reg<"i32">;
 }
 
+/** Keys that the first pass goes over before the next piece of the values: a few KB of state that lie side by side. */
+const BLOCK_KEYS = 16;
+
+/** What a first pass sums: S times a factor for each key (times its decay). */
+interface Sums {
+  readonly factors: Pointer;
+  readonly decays: Pointer | undefined;
+}
+
 /** What a piece computes for each of its vectors. */
 type Piece = (k: KernelBuilder, shape: Shape, operands: Operands, vectors: number) => void;
 type Params = (k: KernelBuilder) => Omit<Operands, "key" | "query">;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
 export const headScans: readonly ((width: number, registers?: number) => Kernel)[] = [
-  headScan("scan_delta", deltaPiece, (k) => ({
+  headScan("scan_delta", deltaPiece, deltaSums, (k) => ({
     decay: splat(k, "decay"),
     gain: splat(k, "gain"),
   })),
-  headScan("scan_delta_keys", deltaPiece, (k) => ({
+  headScan("scan_delta_keys", deltaPiece, deltaSums, (k) => ({
     decay: k.param("ptr", "decay"),
     gain: splat(k, "gain"),
   })),
-  headScan("scan_wkv6", bonusPiece, (k) => ({
+  headScan("scan_wkv6", bonusPiece, undefined, (k) => ({
     decay: k.param("ptr", "decay"),
     bonus: k.param("ptr", "bonus"),
   })),
-  headScan("scan_wkv7", removalPiece, (k) => ({
+  headScan("scan_wkv7", removalPiece, removalSums, (k) => ({
     decay: k.param("ptr", "decay"),
     a: k.param("ptr", "a"),
     b: k.param("ptr", "b"),
@@ -67,6 +80,7 @@ export const headScans: readonly ((width: number, registers?: number) => Kernel)
 function headScan(
   name: string,
   piece: Piece,
+  sums: ((operands: Operands) => Sums) | undefined,
   params: Params,
 ): (width: number, registers?: number) => Kernel {
   return (width, registers = manyRegisters) => {
@@ -82,8 +96,10 @@ function headScan(
     const operands = { key, query, ...params(k) };
     const rowBytes = k.op("i32.mul", [values, k.i32(4)]);
     const shape = { from, to, v, out, keys, rowBytes };
+    const pieces = registers < manyRegisters ? [2, 1] : [4, 1];
+    if (sums) sumInOrder(k, shape, sums(operands), values, pieces);
     let left = values;
-    for (const vectors of registers < manyRegisters ? [2, 1] : [4, 1]) {
+    for (const vectors of pieces) {
       const count = vectors * k.lanes;
       const rounds = k.op("i32.shr_u", [left], Math.log2(count));
       k.loop(rounds, () => {
@@ -103,7 +119,7 @@ function splat(k: KernelBuilder, name: string): Vector {
 function deltaPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
   // The decay of a whole head is a factor of the sum.
   const isWhole = operands.decay.type === "f32v";
-  const known = sumOver(k, shape, operands.key, isWhole ? undefined : operands.decay, vectors);
+  const known = loadAll(k, shape.out, vectors);
   const deltas = loadAll(k, shape.v, vectors).map((v, i) => {
     const seen = isWhole ? k.op("f32v.mul", [known[i]!, operands.decay as Vector]) : known[i]!;
     return k.op("f32v.mul", [k.op("f32v.sub", [v, seen]), operands.gain!]);
@@ -138,7 +154,7 @@ function bonusPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors:
 }
 
 function removalPiece(k: KernelBuilder, shape: Shape, operands: Operands, vectors: number): void {
-  const removed = sumOver(k, shape, operands.a!, undefined, vectors);
+  const removed = loadAll(k, shape.out, vectors);
   const v = loadAll(k, shape.v, vectors);
   const sums = zeros(k, vectors);
   const factors = k.variable(operands.b!);
@@ -155,30 +171,64 @@ function removalPiece(k: KernelBuilder, shape: Shape, operands: Operands, vector
   storeAll(k, shape.out, sums);
 }
 
-/** The sum of S times a factor for each key (times its decay), for each vector of the piece. */
-function sumOver(
+function deltaSums({ key, decay }: Operands): Sums {
+  return { factors: key, decays: decay.type === "ptr" ? decay : undefined };
+}
+
+function removalSums({ a }: Operands): Sums {
+  return { factors: a!, decays: undefined };
+}
+
+/** The first pass: sums over all keys, for each of the values, into `out`. */
+function sumInOrder(
   k: KernelBuilder,
-  { from, keys, rowBytes }: Shape,
-  factors: Pointer,
-  decays: Pointer | Vector | undefined,
-  vectors: number,
-): Vector[] {
-  const row = k.variable(from);
-  const factor = k.variable(factors);
-  const decay = decays === undefined ? undefined : k.variable(decays as Pointer);
-  const sums = zeros(k, vectors);
-  k.loop(keys, () => {
-    const own = k.op("f32v.load_splat", [factor]);
-    const times = decay ? k.op("f32v.mul", [own, k.op("f32v.load_splat", [decay])]) : own;
-    for (let i = 0; i < vectors; i++) {
-      const state = k.op("f32v.load", [row], i * k.width);
-      k.update(sums[i]!, "f32v.fma", [state, times, sums[i]!]);
-    }
-    k.update(row, "ptr.add", [row, rowBytes]);
-    k.advance(factor, 4);
-    if (decay) k.advance(decay, 4);
-  });
-  return sums;
+  { from, out, keys, rowBytes }: Shape,
+  { factors, decays }: Sums,
+  values: Reg<"i32">,
+  pieces: readonly number[],
+): void {
+  const cleared = stream(k, out);
+  const zero = k.op("f32v.const", [], 0);
+  forEachVector(k, values, 4, [cleared], (i) => store(k, cleared, i, zero));
+  const block = { row: k.variable(from), factor: k.variable(factors) };
+  const decay = decays && k.variable(decays);
+  let keysLeft = keys;
+  for (const count of [BLOCK_KEYS, 1]) {
+    const blocks = k.op("i32.shr_u", [keysLeft], Math.log2(count));
+    const blockKeys = k.i32(count);
+    k.loop(blocks, () => {
+      const piece = { row: k.variable(block.row), out: k.variable(out) };
+      let left = values;
+      for (const vectors of pieces) {
+        const rounds = k.op("i32.shr_u", [left], Math.log2(vectors * k.lanes));
+        k.loop(rounds, () => {
+          const sums = loadAll(k, piece.out, vectors).map((sum) => k.variable(sum));
+          const at = { row: k.variable(piece.row), factor: k.variable(block.factor) };
+          const decayAt = decay && k.variable(decay);
+          k.loop(blockKeys, () => {
+            const own = k.op("f32v.load_splat", [at.factor]);
+            const times = decayAt
+              ? k.op("f32v.mul", [own, k.op("f32v.load_splat", [decayAt])])
+              : own;
+            loadAll(k, at.row, vectors).forEach((state, i) => {
+              k.update(sums[i]!, "f32v.fma", [state, times, sums[i]!]);
+            });
+            k.update(at.row, "ptr.add", [at.row, rowBytes]);
+            k.advance(at.factor, 4);
+            if (decayAt) k.advance(decayAt, 4);
+          });
+          storeAll(k, piece.out, sums);
+          for (const pointer of [piece.row, piece.out]) k.advance(pointer, vectors * k.width);
+        });
+        if (vectors > 1) left = remainder(k, left, rounds, vectors * k.lanes);
+      }
+      k.set(block.row, k.op("ptr.add_product", [block.row, rowBytes, blockKeys]));
+      for (const pointer of decay ? [block.factor, decay] : [block.factor]) {
+        k.advance(pointer, count * 4);
+      }
+    });
+    if (count > 1) keysLeft = remainder(k, keysLeft, blocks, count);
+  }
 }
 
 /** A key of the state, as a loop over all keys sees it. */
