@@ -10,6 +10,7 @@ import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Rope, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
+import { chooseLargest } from "../../src/graph/reference-index.ts";
 import { Random } from "../support/random.ts";
 
 interface Given {
@@ -309,3 +310,18 @@ function roundTrip(values: readonly number[], name: string): number[] {
 function dotOf(a: readonly number[], b: readonly number[]): number {
   return a.reduce((sum, value, i) => sum + value * b[i]!, 0);
 }
+
+/** What std::partial_sort of libstdc++ leaves among the first, as a program printed it: of the zeros, not the first ones. */
+test.each([
+  [1, [12]],
+  [3, [4, 9, 12]],
+  [6, [1, 4, 7, 9, 12, 15]],
+  [8, [0, 1, 4, 5, 7, 9, 12, 15]],
+  [11, [0, 1, 4, 5, 7, 8, 9, 10, 11, 12, 15]],
+])("top_k: the %i largest, where some are equal", (most, expected) => {
+  const x = Float32Array.of(7, 0, 1, 0, -1, 2, 0, 0, 0.5, 0, 1, 0, 0, 3, -2, 0, 1);
+  const chosen = new Float32Array(most + 1).fill(-7);
+  chooseLargest(x, 1, 16, chosen, 1, most);
+  expect([...chosen.subarray(1)].sort((a, b) => a - b)).toEqual(expected);
+  expect(chosen[0]).toBe(-7);
+});

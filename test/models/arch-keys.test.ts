@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { rowsOf, tensorOf, weightReader } from "../../src/graph/weight-source.ts";
+import { rowsOf, tensorOf, timesOf, weightReader } from "../../src/graph/weight-source.ts";
 import { architectures, archNamed } from "../../src/models/table.ts";
 import { type MetadataValue, plainMetadata, tinyMetadata } from "../support/tiny-engine.ts";
 
@@ -141,6 +141,17 @@ describe("weights that are part of a tensor, or of none", () => {
     const target = new Float32Array(4);
     await weightReader(rows, read)(new Uint8Array(target.buffer), 16);
     expect([...target]).toEqual([12, 13, 14, 15]);
+  });
+
+  test("values of a vector are read several times each, from anywhere", async () => {
+    const vector = { name: "qkv", shape: [24], dtype: f32 };
+    const many = timesOf(vector, 3);
+    expect(many).toMatchObject({ name: "qkv[x3]", shape: [72] });
+    expect(tensorOf(many)).toBe("qkv");
+    const target = new Float32Array(5);
+    await weightReader(many, read)(new Uint8Array(target.buffer), 4 * 4);
+    expect([...target]).toEqual([1, 1, 2, 2, 2]);
+    expect(() => timesOf(fused, 2)).toThrow(/qkv is f32 \[6,4\], expected a vector of floats/);
   });
 
   test("rows beyond the last are refused", () => {

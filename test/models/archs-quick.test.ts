@@ -1,5 +1,5 @@
 // A few architectures against llama.cpp in every `npm test`, on the reference and on WebAssembly: softcaps and windows, sinks and
-// layers without positions, fused tensors, norms of heads, ALiBi, learned positions, experts, recurrent state. All of them, on
+// layers without positions, fused tensors, norms of heads, ALiBi, learned positions, experts, recurrent state, an indexer. All of them, on
 // machine code: archs.test.ts.
 
 import { expect, test } from "vitest";
@@ -14,7 +14,7 @@ const wasm = () =>
 describeShared("llama.cpp's logits", "archs", () => {
   const files = [
     ...["gemma2", "granite_swa", "chatglm", "stablelm-12b", "bloom", "gpt2", "qwen2moe"],
-    ...["gpt-oss", "mamba", "qwen35"],
+    ...["gpt-oss", "mamba", "qwen35", "deepseek32"],
   ];
   test.each(files)("%s, reference", async (file) => {
     await expectArch(file, new ReferenceBackend(), "brief");
