@@ -28,6 +28,7 @@ import type {
   ScoreOptions,
   ScoreResult,
 } from "./read.ts";
+import type { LoadedState, LoadStateOptions, SavedState, SaveStateOptions } from "./state.ts";
 
 export type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 export type { PhaseWork, SpeedLimit, SpeedLimits } from "../limits/phase.ts";
@@ -36,6 +37,7 @@ export type * from "./generate.ts";
 export type * from "./machine.ts";
 export type * from "./profile.ts";
 export type * from "./read.ts";
+export type * from "./state.ts";
 
 /**
  * Names a model: a path (GGUF file, Hugging Face folder, llama2.c .bin), an http(s) URL, browser Files, or a catalog
@@ -193,6 +195,8 @@ export interface ModelInfo {
   };
   /** Whether generate() and chat() work: encoders only make embeddings. */
   generates: boolean;
+  /** Why the context cannot shift (contextShift, cacheReuse): a clause; absent: it can. */
+  noContextShift?: string;
   /** What embed() makes of a text; undefined: the model has no hidden states to read. */
   embedding?: EmbeddingInfo;
   backend: BackendInfo;
@@ -378,6 +382,21 @@ export interface Model {
     documents: readonly string[],
     options?: RerankOptions,
   ): Promise<RerankResult>;
+  /**
+   * Saves what the model computed of a text, so that it goes on from there after a restart, or on another machine: KV cache, windows
+   * and recurrent state, with checksums (docs/cache.md). The file holds the conversation: only this user can read it. An existing
+   * one is replaced when the new one is complete.
+   */
+  saveState(path: string, options: SaveStateOptions): Promise<SavedState>;
+  /** The same as bytes, for a browser. */
+  stateBytes(options: SaveStateOptions): Promise<Uint8Array>;
+  /**
+   * Loads it again, from a path, a File, or its bytes. State of another model or type of KV cache, and a damaged file, are refused:
+   * nothing has changed then.
+   */
+  loadState(from: string | File | Uint8Array, options?: LoadStateOptions): Promise<LoadedState>;
+  /** Drops the state of a text from the KV cache, as far as no other text needs it. Copies (cacheRamBytes) stay. */
+  forgetState(tokens: readonly number[]): Promise<void>;
   /** The prompt that the model's chat template makes of these messages. */
   applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
   /** Where the time went since the model was opened. It must have been opened with `profile: true`. */

@@ -2,6 +2,7 @@
 // api.ts.
 
 import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
+import type { SavedState } from "./state.ts";
 
 export interface SamplingOptions {
   /** 0 = greedy. Default 0.8. */
@@ -72,6 +73,22 @@ export interface GenerateOptions extends SamplingOptions {
   logprobsOf?: "model" | "sampler";
   /** Continue past the model's end-of-text token. */
   ignoreEos?: boolean;
+  /** false: compute the whole prompt, whatever is known of it (default true). */
+  cachePrompt?: boolean;
+  /**
+   * When the context is full, drop half of its tokens and go on (default false: it ends with stopReason "context"). What is written
+   * after that differs from what the model would write of the tokens that are left: docs/cache.md. Refused where the model cannot.
+   */
+  contextShift?: boolean;
+  /** With contextShift: tokens at the beginning that are never dropped, BOS not counted; -1: the whole prompt. Default 0. */
+  keepTokens?: number;
+  /** With contextShift: how many tokens are dropped at a time; 0: half of those that may be (default). */
+  discardTokens?: number;
+  /**
+   * Pieces of the prompt of at least so many tokens that were computed at another position are moved instead of computed (default 0:
+   * none), where the model allows that: docs/cache.md.
+   */
+  cacheReuse?: number;
   /** Report prompt progress, in events without text before the first token. */
   progress?: boolean;
   /** Add BOS before the prompt as the model's metadata says (default true). */
@@ -142,6 +159,14 @@ export interface ComputedAgain {
   text: string;
 }
 
+/** The context was full and lost tokens. */
+export interface ContextShift {
+  /** The first tokens, which stayed. */
+  kept: number;
+  /** Those after them, which were dropped. */
+  discarded: number;
+}
+
 export interface Timings {
   loadMs: number;
   promptTokens: number;
@@ -151,6 +176,10 @@ export interface Timings {
   restored?: RestoredTokens;
   /** Absent: nothing that was known is computed again. */
   computedAgain?: ComputedAgain;
+  /** Of cachedTokens: those that were moved from another position (cacheReuse); absent: none. */
+  movedTokens?: number;
+  /** What contextShift dropped, in order; absent: nothing. */
+  contextShifts?: ContextShift[];
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;
@@ -213,5 +242,10 @@ export interface Chat {
   regenerate(options?: GenerateOptions): Generation;
   /** Replaces (or, with "", removes) the system message. */
   setSystem(text: string): void;
+  /**
+   * Writes the state of the last answer and all before it to a file: see Model.saveState(). After model.loadState(), a chat with the
+   * same messages goes on from there.
+   */
+  saveState(path: string): Promise<SavedState>;
   dispose(): void;
 }

@@ -17,6 +17,7 @@ import {
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { CliContext } from "./command.ts";
+import { shiftNote } from "./context-flags.ts";
 import { endNotes } from "./end-notes.ts";
 import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
@@ -226,7 +227,7 @@ export class ChatRepl {
       stopListening();
       this.#terminal.out("\n");
       const note = endNotes[stopReason]?.(this.#info);
-      if (note) this.#note(note);
+      for (const each of [shiftNote(timings, this.#info), note]) if (each) this.#note(each);
       this.#noteComputedAgain(timings);
       if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
     } catch (error) {

@@ -7,6 +7,7 @@ import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, HeldType, KvType, OpenOptions, OptLevel } from "../index.ts";
 import { defaultKvType, heldTypes, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
+import { addContextFlags, type ContextFlags, contextOptions } from "./context-flags.ts";
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
 import { type NumberRule, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
@@ -272,7 +273,7 @@ export function modelOf(flags: ModelFlags): string {
   return flags.model ?? defaultModel;
 }
 
-export interface SamplingFlags extends MoreSamplingFlags {
+export interface SamplingFlags extends MoreSamplingFlags, ContextFlags {
   predict?: number;
   temp?: number;
   topK?: number;
@@ -360,7 +361,7 @@ export function addSamplingFlags(command: Command): Command {
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
     .option("--ignore-eos", "continue after the model's end-of-text token");
-  return addMoreSamplingFlags(command);
+  return addContextFlags(addMoreSamplingFlags(command));
 }
 
 export function generateOptions(flags: SamplingFlags): GenerateOptions {
@@ -382,7 +383,11 @@ export function generateOptions(flags: SamplingFlags): GenerateOptions {
     ignoreEos: flags.ignoreEos,
   };
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
-  return { ...(Object.fromEntries(given) as GenerateOptions), ...moreSamplingOptions(flags) };
+  return {
+    ...(Object.fromEntries(given) as GenerateOptions),
+    ...moreSamplingOptions(flags),
+    ...contextOptions(flags),
+  };
 }
 
 export interface PromptFlags {

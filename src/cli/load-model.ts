@@ -3,6 +3,7 @@
 import { resolveModel } from "../catalog/resolve.ts";
 import { type Model, type ModelInfo, open, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
+import { shiftText } from "./context-flags.ts";
 import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
@@ -101,6 +102,7 @@ export function explanation(info: ModelInfo): string {
   }
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
   const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType}) up to ${bytesText(info.stateBytes)}`;
-  const all = new Set([memory, ...heldText(info), ...parts]);
+  const shift = info.generates ? [shiftText(info)] : [];
+  const all = new Set([memory, ...shift, ...heldText(info), ...parts]);
   return `backend ${backend.name}, ${threads}\n  ${[...all].join("\n  ")}\n\n`;
 }

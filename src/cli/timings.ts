@@ -26,6 +26,8 @@ export interface TimingsJson {
   cache_by_tier: { kv: number; ram: number; disk: number };
   /** null: nothing that was known was computed. */
   computed_again: ComputedAgain | null;
+  /** What --context-shift dropped, in order. */
+  context_shifts?: { n_keep: number; n_discard: number }[];
 }
 
 export function timingsJson(timings: Timings): TimingsJson {
@@ -48,6 +50,12 @@ export function timingsJson(timings: Timings): TimingsJson {
     cache_n: timings.cachedTokens,
     cache_by_tier: { kv: timings.cachedTokens - ram - disk, ram, disk },
     computed_again: timings.computedAgain ?? null,
+    ...(timings.contextShifts && {
+      context_shifts: timings.contextShifts.map(({ kept, discarded }) => ({
+        n_keep: kept,
+        n_discard: discarded,
+      })),
+    }),
   };
 }
 

@@ -52,13 +52,16 @@ import {
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { checkRouters } from "./router-check.ts";
+import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
-import type { Amounts } from "./state/admission.ts";
 import type { BlockPool } from "./state/block-pool.ts";
+import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
+import type { RunningSequence, SequenceRequest } from "./state/running-sequence.ts";
 import type { Sequence } from "./state/sequence.ts";
 import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
 import { StateRoom } from "./state/state-room.ts";
+import { noShift, TokenMover } from "./state/token-mover.ts";
 import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
 import { openTiers, type TierOptions } from "./tiers/open-tiers.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
@@ -84,6 +87,8 @@ export interface EngineOptions {
   heldAs?: HeldWeights | undefined;
   /** Copies of state outside of the backend; undefined: none. */
   tiers?: TierOptions | undefined;
+  /** What names the weights, for saved state. Default: nothing does. */
+  stateFacts?: (() => Promise<readonly string[]>) | undefined;
 }
 
 export interface LoadWatch {
@@ -93,28 +98,7 @@ export interface LoadWatch {
 }
 
 export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
-
-/** The sequence of a running generation, and what it has reserved. */
-export interface RunningSequence {
-  readonly sequence: Sequence;
-  readonly promised: Amounts;
-  /** What came from copies outside of the backend. */
-  readonly restored?: RestoredTokens | undefined;
-  /** Whether its state may be copied there. */
-  readonly isStored?: boolean;
-}
-
-/** What a sequence is opened with. */
-export interface SequenceRequest {
-  /** The prompt: the state of a known prefix is reused. */
-  readonly tokens: readonly number[];
-  /** Tokens that may be added after it. */
-  readonly mayAdd: number;
-  /** Whether copies of state outside of the backend are used and made. Default: false. */
-  readonly isStored?: boolean;
-  /** Polled while it waits for room. */
-  isAborted(): boolean;
-}
+export type { RunningSequence } from "./state/running-sequence.ts";
 
 /** Shorter prompts are not worth sharing before their generation has ended. */
 const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
@@ -138,6 +122,10 @@ export class Engine {
   readonly #tiers: StateTiers | undefined;
   readonly #known = new KnownTexts();
   readonly #counts = newCounts();
+  /** State of sequences as files. */
+  readonly saved: SavedStates;
+  /** State of tokens at other positions. */
+  readonly mover: TokenMover;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
   /** How often widen() has changed something: state from before may hold values that are not finite. */
@@ -151,6 +139,7 @@ export class Engine {
     info: ModelInfo,
     plan: Plan,
     kv: KvCacheOptions,
+    rotations: KeyRotations | string,
   ) {
     this.info = info;
     this.laps = options.laps;
@@ -185,6 +174,17 @@ export class Engine {
     const say = (sentence: string) => this.onWarning?.(sentence);
     this.#tiers = options.tiers && openTiers(tiered, options.tiers, say, this.#counts);
     this.#room.tiers = this.#tiers;
+    this.mover = new TokenMover({ ...tiered, rotations });
+    this.saved = new SavedStates({
+      ...tiered,
+      info,
+      isBidirectional: this.isBidirectional,
+      stateFacts: options.stateFacts ?? (async () => []),
+      begin: (request) => this.#begin(request),
+      keep: (sequence) => this.#keep(sequence, false),
+      mark: (sequence) => this.#tiers?.mark(sequence),
+      say,
+    });
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
@@ -203,41 +203,38 @@ export class Engine {
     options.laps?.lap("load", "open");
     await uploadWeights(parts, graph, watch, options.laps);
     options.laps?.lap("load", "weights");
+    const rotations = shiftRefusal(graph) ?? (await keyRotations(graph, readerOf(parts)));
+    const refusal = noShift(rotations, parts.backend);
     const info = {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
       ...(heldAs && { heldAs }),
+      ...(refusal && { noContextShift: refusal }),
       warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };
-    return new Engine(parts, { ...options, tiers }, info, plan, kv);
+    return new Engine(parts, { ...options, tiers }, info, plan, kv, rotations);
   }
 
   /** Opens a sequence as soon as there is room for it; close() gives it back. */
   async open(request: SequenceRequest): Promise<RunningSequence> {
-    this.#alive();
-    const { tokens, mayAdd, isAborted, isStored = false } = request;
-    const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
-    const promised = await this.#room.enter(this.#room.demand(most), isAborted);
-    const known = this.isBidirectional ? undefined : this.#room.prefixes.take(tokens);
-    const sequence = known ?? this.#room.newSequence();
-    const restored = isStored ? await this.#extend(sequence, tokens, promised) : undefined;
+    const running = await this.#begin(request);
     this.#scheduler.join();
-    return { sequence, promised, restored, isStored };
+    return running;
   }
 
-  /** Goes on to the longest prefix that is known outside of the backend. */
-  async #extend(
-    sequence: Sequence,
-    tokens: readonly number[],
-    promised: Amounts,
-  ): Promise<RestoredTokens | undefined> {
-    if (!this.#tiers) return undefined;
-    const same = sequence.commonPrefix(tokens);
+  async #begin(request: SequenceRequest): Promise<RunningSequence> {
+    this.#alive();
+    const { tokens, mayAdd, isAborted, isStored = false, reuses = true } = request;
+    const { reusePieces = 0 } = request;
+    const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
+    const promised = await this.#room.enter(this.#room.demand(most), isAborted);
+    const keepsMoved = reusePieces > 0;
+    const known =
+      this.isBidirectional || !reuses ? undefined : this.#room.prefixes.take(tokens, keepsMoved);
+    const sequence = known ?? this.#room.newSequence();
     try {
-      const known = sequence.restorable(same);
-      sequence.restore(known);
-      const makeRoom = (length: number) => this.#room.makeRoomToExtend(sequence, length);
-      const { ram, disk, ms } = await this.#tiers.extend(sequence, tokens, makeRoom);
-      return ram + disk > 0 ? { ramTokens: ram, diskTokens: disk, ms } : undefined;
+      const restored = isStored && reuses ? await this.#extend(sequence, tokens) : undefined;
+      const movedTokens = keepsMoved ? await this.mover.take(sequence, tokens, reusePieces) : 0;
+      return { sequence, promised, restored, isStored, movedTokens, keepsMoved };
     } catch (error) {
       sequence.release();
       this.#room.leave(promised);
@@ -245,16 +242,42 @@ export class Engine {
     }
   }
 
+  /** Goes on to the longest prefix that is known outside of the backend. */
+  async #extend(
+    sequence: Sequence,
+    tokens: readonly number[],
+  ): Promise<RestoredTokens | undefined> {
+    if (!this.#tiers) return undefined;
+    sequence.restore(sequence.restorable(sequence.commonPrefix(tokens)));
+    const makeRoom = (length: number) => this.#room.makeRoomToExtend(sequence, length);
+    const { ram, disk, ms } = await this.#tiers.extend(sequence, tokens, makeRoom);
+    return ram + disk > 0 ? { ramTokens: ram, diskTokens: disk, ms } : undefined;
+  }
+
+  /** Drops `count` tokens after the first `keep`; those behind them move forward, and the sequence is no longer exact. */
+  async dropTokens(
+    { sequence }: RunningSequence,
+    { keep, count }: { keep: number; count: number },
+    breathe: () => Promise<void>,
+  ): Promise<void> {
+    this.#alive();
+    await this.mover.drop(sequence, keep, count, breathe);
+  }
+
+  /** Drops the state of these tokens from the KV cache, as far as no other text needs it; returns how many sequences. */
+  forget(tokens: readonly number[]): number {
+    this.#alive();
+    return this.#room.prefixes.drop(tokens);
+  }
+
   /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
-  close({ sequence, promised, isStored }: RunningSequence): void {
+  close({ sequence, promised, isStored, keepsMoved = false }: RunningSequence): void {
     if (this.#disposed) return;
-    if (isStored) {
+    if (isStored && isPlain(sequence)) {
       this.#tiers?.mark(sequence);
       this.#known.note(sequence);
     }
-    // Where tokens attend to those after them, no other text can begin with what was computed.
-    if (this.isBidirectional) sequence.release();
-    else this.#room.prefixes.keep(sequence);
+    this.#keep(sequence, keepsMoved);
     this.#scheduler.leave();
     this.#room.leave(promised);
   }
@@ -285,9 +308,23 @@ export class Engine {
     return again;
   }
 
+  #keep(sequence: Sequence, keepsMoved: boolean): void {
+    if (this.#disposed) return;
+    // Where tokens attend to those after them, no other text can begin with what was computed.
+    if (this.isBidirectional) {
+      sequence.release();
+      return;
+    }
+    if (!sequence.isExact && !keepsMoved) {
+      sequence.restore(sequence.restorable(sequence.exactTokens));
+    }
+    this.#room.prefixes.keep(sequence);
+  }
+
   /** After prefill: other prompts that start the same way can reuse its state while it still decodes. */
   share({ sequence, isStored }: RunningSequence): void {
-    if (isStored) this.#tiers?.mark(sequence);
+    if (isStored && isPlain(sequence)) this.#tiers?.mark(sequence);
+    if (!sequence.isExact) return;
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const shared = sequence.restorable(whole);
     if (shared < SHARED_PROMPT_TOKENS) return;
@@ -313,7 +350,7 @@ export class Engine {
       throw new Error("a text whose tokens attend in both directions cannot be continued");
     }
     const taken = await this.#scheduler.advance(sequence, tokens, from, options);
-    if (isStored) this.#tiers?.note(sequence);
+    if (isStored && isPlain(sequence)) this.#tiers?.note(sequence);
     return taken;
   }
 
@@ -424,6 +461,11 @@ export class Engine {
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the engine");
   }
+}
+
+/** Whether its state is what this engine computes of its tokens, whoever asks: only such state is kept by content. */
+function isPlain({ isExact, isForeign }: Sequence): boolean {
+  return isExact && !isForeign;
 }
 
 /** Which value left the range of which type beside which weight, and what was done. */

@@ -2,6 +2,7 @@
 // in between two batches, so an abort takes effect within one token.
 
 import type {
+  ContextShift,
   GenerateOptions,
   GenerationResult,
   LogitsResult,
@@ -50,6 +51,9 @@ export async function generate(
   checkLogits(engine, "generate()");
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
+  const shift = contextShift(engine, tokens.length, options);
+  checkCount("cacheReuse", options.cacheReuse ?? 0);
+  const shifts: ContextShift[] = [];
   const settings = resolveSampling(samplingPart(options));
   const breakers =
     settings.dryMultiplier === 0
@@ -72,7 +76,8 @@ export async function generate(
   const started = control.now();
   /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
   const recover = async (error: unknown): Promise<boolean> => {
-    if (!(error instanceof NonsenseError)) throw error;
+    // What was dropped cannot be computed again: the rest would be another text.
+    if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
     const all = [...tokens, ...tokenIds];
     if (running) engine.close(running);
     running = undefined;
@@ -88,7 +93,8 @@ export async function generate(
   try {
     const cachedTokens = reuse(sequence, tokens);
     const { restored } = running;
-    const computedAgain = await engine.countPrompt(running, tokens, cachedTokens);
+    const counted = { ...running, isStored: options.cachePrompt ?? true };
+    const computedAgain = await engine.countPrompt(counted, tokens, cachedTokens);
     let stopReason: StopReason | undefined;
     const report = (): void => {
       const [total, processed] = [tokens.length, sequence.length];
@@ -141,8 +147,18 @@ export async function generate(
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
-      else if (sequence.length >= sequence.capacity) stopReason = "context";
+      else if (!shift && sequence.length >= sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens) {
+        const done = shift?.(sequence);
+        if (done) {
+          await engine.dropTokens(running!, { keep: done.kept, count: done.discarded }, () =>
+            control.breathe(),
+          );
+          shifts.push(done);
+        } else if (sequence.length >= sequence.capacity) {
+          stopReason = "context";
+          break;
+        }
         next[0] = sampled.id;
         await engine.advance(running!, next, 0, oneToken).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
@@ -165,6 +181,8 @@ export async function generate(
         cachedTokens,
         ...(restored && { restored }),
         ...(computedAgain && { computedAgain }),
+        ...(running?.movedTokens && { movedTokens: running.movedTokens }),
+        ...(shifts.length > 0 && { contextShifts: shifts }),
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: ended - promptDone,
@@ -174,7 +192,7 @@ export async function generate(
         work: phaseWork(engine, engine.parts, {
           cached: cachedTokens,
           read: promptEnd - cachedTokens,
-          batches: sequence.length - promptEnd,
+          batches: shifts.reduce((sum, one) => sum + one.discarded, sequence.length - promptEnd),
         }),
       },
     };
@@ -186,17 +204,51 @@ export async function generate(
 /** undefined if it was aborted while it waited for room. */
 async function openSequence(
   engine: Engine,
-  { tokens }: GenerationRequest,
+  { tokens, options }: GenerationRequest,
   maxTokens: number,
   control: RunControl,
 ): Promise<RunningSequence | undefined> {
   try {
-    const isAborted = () => control.aborted;
-    return await engine.open({ tokens, mayAdd: maxTokens, isStored: true, isAborted });
+    return await engine.open({
+      tokens,
+      mayAdd: maxTokens,
+      isStored: true,
+      reuses: options.cachePrompt ?? true,
+      reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),
+      isAborted: () => control.aborted,
+    });
   } catch (error) {
     if (error instanceof AbortedError) return undefined;
     throw error;
   }
+}
+
+/** What a full context drops, as llama-server does; undefined: it does not shift. */
+function contextShift(
+  engine: Engine,
+  promptTokens: number,
+  { contextShift = false, keepTokens = 0, discardTokens = 0 }: GenerationRequest["options"],
+): ((sequence: Sequence) => ContextShift | undefined) | undefined {
+  checkCount("discardTokens", discardTokens);
+  if (keepTokens !== -1) checkCount("keepTokens", keepTokens);
+  if (!contextShift) return undefined;
+  const { refusal } = engine.mover;
+  if (refusal !== undefined) {
+    throw new UsageError(
+      `contextShift: the context of ${engine.info.name} cannot shift: ${refusal}. Leave it out; the answer then ends when the context is full`,
+    );
+  }
+  const bos = engine.tokenizer.special.addBos ? 1 : 0;
+  return ({ length, capacity }) => {
+    if (length + 1 < capacity) return undefined;
+    const kept = Math.min(
+      Math.max(0, capacity - 4),
+      (keepTokens < 0 ? promptTokens : keepTokens) + bos,
+    );
+    const left = length - kept;
+    const discarded = Math.min(discardTokens || Math.floor(left / 2), Math.max(0, left - 1));
+    return discarded > 0 ? { kept, discarded } : undefined;
+  };
 }
 
 function nothingGenerated(engine: Engine, tokens: readonly number[], totalMs: number): Generated {
@@ -471,7 +523,9 @@ function checkCount(name: string, count: number): void {
 /** The options that belong to the sampler. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
-  const { addBos: _a, progress: _p, logprobsOf: _o, ...sampling } = rest;
+  const { addBos: _a, progress: _p, logprobsOf: _o, ...cached } = rest;
+  const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
+  const { keepTokens: _k, discardTokens: _d, ...sampling } = shifted;
   return sampling;
 }
 

@@ -19,6 +19,7 @@ import {
   type Prompt,
   type ToEngine,
 } from "./protocol.ts";
+import { loadFrom, type StatePlaces, saveTo } from "./saved/state-places.ts";
 import { score } from "./score.ts";
 import {
   promptTokens,
@@ -32,6 +33,8 @@ export interface HostEnvironment {
   load(request: OpenRequest, watch: LoadWatch): Promise<Engine>;
   breathe(): Promise<void>;
   now(): number;
+  /** Where saved state is written and read. */
+  readonly states: StatePlaces;
 }
 
 interface Running {
@@ -190,6 +193,16 @@ class Host {
     status: () => this.#loaded().status(),
     clearCache: async () => {
       await this.#loaded().clearCache();
+      return undefined;
+    },
+    saveState: async ({ tokens, path }, control) => {
+      const { saved } = this.#loaded();
+      return await saveTo(saved, this.#environment.states, { tokens, path }, control);
+    },
+    loadState: async ({ from }, control) =>
+      await loadFrom(this.#loaded().saved, this.#environment.states, from, control),
+    forgetState: ({ tokens }) => {
+      this.#loaded().forget(tokens);
       return undefined;
     },
     dispose: async () => {

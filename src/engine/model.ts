@@ -11,6 +11,8 @@ import type {
   Generation,
   GenerationResult,
   InputSums,
+  LoadedState,
+  LoadStateOptions,
   LogitsOptions,
   LogitsResult,
   Model,
@@ -20,6 +22,8 @@ import type {
   ProfileReport,
   RerankOptions,
   RerankResult,
+  SavedState,
+  SaveStateOptions,
   ScoreOptions,
   ScoreResult,
   TemplateOptions,
@@ -42,7 +46,7 @@ import type { Connection } from "./connection.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
 import { optionNames } from "./option-names.ts";
-import type { Prompt, TokenList } from "./protocol.ts";
+import type { Prompt, SavedStatePlace, TokenList } from "./protocol.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
 
 type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal };
@@ -253,6 +257,39 @@ export class EngineModel implements Model {
     await this.#line.call("clearCache", {});
   }
 
+  async saveState(path: string, options: SaveStateOptions): Promise<SavedState> {
+    checkText(path, "saveState(): path");
+    return await this.#save(path, options);
+  }
+
+  async stateBytes(options: SaveStateOptions): Promise<Uint8Array> {
+    return (await this.#save(undefined, options)).data!;
+  }
+
+  async #save(
+    path: string | undefined,
+    options: SaveStateOptions,
+  ): Promise<SavedState & { data?: Uint8Array }> {
+    checkOptions("saveState()", options, optionNames.saveState);
+    const params = { tokens: checkedIds(options.tokens, "saveState(): tokens"), path };
+    const { signal } = options;
+    return await this.#line.call("saveState", params, signal ? { signal } : {});
+  }
+
+  async loadState(
+    from: string | File | Uint8Array,
+    options: LoadStateOptions = {},
+  ): Promise<LoadedState> {
+    checkOptions("loadState()", options, optionNames.loadState);
+    const { signal } = options;
+    return await this.#line.call("loadState", { from: placeOf(from) }, signal ? { signal } : {});
+  }
+
+  async forgetState(tokens: readonly number[]): Promise<void> {
+    const params = { tokens: checkedIds(tokens, "forgetState(): tokens") };
+    await this.#line.call("forgetState", params);
+  }
+
   async dispose(): Promise<void> {
     await Promise.all([this.#line.dispose(), this.#text.dispose()]);
   }
@@ -268,6 +305,8 @@ class EngineChat implements Chat {
   #messages: ChatMessage[];
   #answering = false;
   #disposed = false;
+  /** The tokens of the last answer and all before it. */
+  #tokens: readonly number[] | undefined;
 
   constructor(model: EngineModel, options: ChatOptions) {
     checkOptions("chat()", options);
@@ -308,6 +347,11 @@ class EngineChat implements Chat {
     this.#messages = text ? [{ role: "system", content: text }, ...rest] : rest;
   }
 
+  async saveState(path: string): Promise<SavedState> {
+    if (!this.#tokens) throw new UsageError("saveState(): this chat has no answer yet");
+    return await this.#model.saveState(path, { tokens: this.#tokens });
+  }
+
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -327,7 +371,8 @@ class EngineChat implements Chat {
       if (this.#messages === asked) this.#messages = messages;
     };
     generation.result.then(
-      ({ text, stopReason }) => {
+      ({ text, stopReason, promptTokenIds, tokenIds }) => {
+        this.#tokens = [...promptTokenIds, ...tokenIds];
         const unanswered = stopReason === "aborted" && text === "";
         end(unanswered ? before : [...asked, { role: "assistant", content: text }]);
       },
@@ -335,6 +380,14 @@ class EngineChat implements Chat {
     );
     return generation;
   }
+}
+
+/** Where saved state is read from. */
+function placeOf(from: unknown): SavedStatePlace {
+  if (from instanceof Uint8Array) return { kind: "bytes", bytes: from };
+  if (typeof File !== "undefined" && from instanceof File) return { kind: "files", files: [from] };
+  checkText(from, "loadState(): from");
+  return { kind: "path", path: from };
 }
 
 /** Refused before the conversation changes: a second question would lose the first one's answer. */

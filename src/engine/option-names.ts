@@ -3,9 +3,11 @@
 
 import type {
   EmbedOptions,
+  LoadStateOptions,
   LogitsOptions,
   ProfileOptions,
   RerankOptions,
+  SaveStateOptions,
   ScoreOptions,
   TemplateOptions,
   TokenizeOptions,
@@ -22,6 +24,8 @@ interface ModelOptionNames {
   readonly rerank: OptionNames<RerankOptions>;
   readonly applyTemplate: OptionNames<TemplateOptions>;
   readonly profile: OptionNames<ProfileOptions>;
+  readonly saveState: OptionNames<SaveStateOptions>;
+  readonly loadState: OptionNames<LoadStateOptions>;
 }
 
 export const optionNames: ModelOptionNames = {
@@ -42,4 +46,6 @@ export const optionNames: ModelOptionNames = {
   rerank: { topN: true, signal: true, onProgress: true },
   applyTemplate: { addGenerationPrompt: true, tools: true, variables: true, signal: true },
   profile: { trace: true, reset: true },
+  saveState: { tokens: true, signal: true },
+  loadState: { signal: true },
 };

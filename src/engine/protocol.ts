@@ -10,11 +10,13 @@ import type {
   GenerateOptions,
   GenerationResult,
   InputSums,
+  LoadedState,
   LoadProgress,
   LogitsResult,
   ModelInfo,
   OptLevel,
   ProfileReport,
+  SavedState,
   ScoreResult,
   TemplateOptions,
   TokenEvent,
@@ -47,6 +49,9 @@ export type Prompt =
   | { kind: "tokens"; tokens: number[] }
   | { kind: "messages"; messages: ChatMessage[] }
   | { kind: "pair"; query: string; document: string };
+
+/** Where saved state is read from. */
+export type SavedStatePlace = SourceSpec | { kind: "bytes"; bytes: Uint8Array };
 
 export interface OpenRequest {
   spec: SourceSpec;
@@ -165,6 +170,14 @@ export interface Methods extends SharedTextMethods {
   };
   status: { params: Record<never, never>; result: EngineStatus; event: never };
   clearCache: { params: Record<never, never>; result: undefined; event: never };
+  /** `path`: undefined: the result has the bytes. */
+  saveState: {
+    params: { tokens: number[]; path: string | undefined };
+    result: SavedState & { data?: Uint8Array };
+    event: never;
+  };
+  loadState: { params: { from: SavedStatePlace }; result: LoadedState; event: never };
+  forgetState: { params: { tokens: number[] }; result: undefined; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 

@@ -9,12 +9,14 @@ import * as path from "node:path";
 import { SourceError, UsageError } from "../base/errors.ts";
 import { partOf, removeDeadParts } from "./node-part-names.ts";
 import { pathError } from "./node-path-errors.ts";
+import { privateFileMode } from "./node-private.ts";
 import type { CreateOutputFile, InputFiles, OutputFile, OutputFileOptions } from "./output-file.ts";
 
 export const createNodeOutputFile: CreateOutputFile = async (asked, options) => {
   const place = await placeOf(asked, options);
   const part = partOf(place);
-  const handle = await fs.open(part, "wx").catch((error) => fail("create", asked, error));
+  const mode = options.isPrivate ? privateFileMode : undefined;
+  const handle = await fs.open(part, "wx", mode).catch((error) => fail("create", asked, error));
   return new NodeOutputFile(asked, place, part, handle);
 };
 

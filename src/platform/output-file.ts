@@ -12,6 +12,8 @@ export interface OutputFile {
 export interface OutputFileOptions {
   /** Whether an existing file may be replaced. */
   replace: boolean;
+  /** Whether only this user may read it. Default: as the system does. */
+  isPrivate?: boolean;
   /** The final size, if known: a disk without enough room is refused immediately. */
   bytes?: number;
   /** Inputs that are being read: none of them may be replaced, whatever `replace` says. */

@@ -12,12 +12,13 @@ export type ChoiceEvent =
 
 /**
  * Starts one generation per prompt and choice. It resolves when the first has its turn, so that a full server can
- * still send an error status; the others follow as turns become free.
+ * still send an error status; the others follow as turns become free. `slot` is for the first: the others run beside it.
  */
 export async function startChoices(
   call: Call,
   requests: readonly CompletionRequest[],
   n: number,
+  slot?: number,
 ): Promise<AsyncGenerator<ChoiceEvent>> {
   const all = requests.flatMap((request) =>
     Array.from({ length: n }, (_, at) => ({
@@ -28,7 +29,9 @@ export async function startChoices(
   call.server.queue.checkRoom(all.length);
   const leave = new AbortController();
   const own = { ...call, signal: AbortSignal.any([call.signal, leave.signal]) };
-  const started = all.map((request) => startCompletion(own, request));
+  const started = all.map((request, at) =>
+    startCompletion(own, at === 0 ? { ...request, slot } : request),
+  );
   for (const completion of started) completion.catch(() => {}); // reported where the events are read
   try {
     await Promise.race(started);

@@ -11,14 +11,18 @@ import {
   type Timings,
   type TokenEvent,
 } from "../index.ts";
-import type { Job, ServedModel, ServerContext } from "./context.ts";
+import type { ServedModel, ServerContext } from "./context.ts";
 import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
+import type { Turn } from "./queue.ts";
 import type { Call } from "./route.ts";
+import type { Job, Slot } from "./slots.ts";
 
 export interface CompletionRequest {
   served: ServedModel;
   tokens: readonly number[];
   options: GenerateOptions;
+  /** llama.cpp's `id_slot`: the slot to run in (default: any). */
+  slot?: number | undefined;
   /** The field that the prompt comes from (default "prompt"), for the error if it does not fit. */
   param?: string;
 }
@@ -51,37 +55,51 @@ function checkGenerates({ server }: Call, { id, model }: ServedModel): void {
 /** Waits for a turn, then starts. Throws before anything has run if the prompt does not fit or the queue is full. */
 export async function startCompletion(call: Call, request: CompletionRequest): Promise<Completion> {
   const { server, signal } = call;
-  const { served, tokens, options } = request;
+  const { served, tokens } = request;
+  const options = possible(served, request.options);
   checkGenerates(call, served);
   checkPrompt(served, tokens, request.param);
   const arrived = server.now();
-  const turn = await server.queue.enter(call.client, signal);
+  const { turn, slot } = await enterSlot(call, request);
+  const leave = (): void => {
+    server.slots.release(slot);
+    turn.release();
+  };
   let generation: Generation;
   try {
     generation = served.model.generate(tokens, { ...options, signal });
   } catch (error) {
-    turn.release();
+    leave();
     throw error;
   }
   const job: Job = {
     id: ++jobs,
-    slot: freeSlot(server.jobs),
+    slot: slot.id,
     model: served.id,
     route: call.route.path,
     options,
     promptTokens: tokens.length,
+    cachedTokens: 0,
     generatedTokens: 0,
     hasNewLine: false,
   };
   server.jobs.add(job);
+  Object.assign(slot, { job, model: served.id, tokens });
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000, served.id);
-  const ended = generation.result.finally(() => {
+  const known = generation.result.then((result) => {
+    job.cachedTokens = result.timings.cachedTokens;
+    // What was shifted is nobody's beginning.
+    slot.tokens = result.timings.contextShifts ? tokens : [...tokens, ...result.tokenIds];
+    return result;
+  });
+  const ended = known.finally(() => {
     server.jobs.delete(job);
-    turn.release();
+    leave();
   });
   const result = ended.then(
     (result) => {
       count(call, served.id, result);
+      logShifts(call, slot, result);
       // Only an answer that runs alone shows the machine's speed.
       if (server.jobs.size === 0) void rememberSpeed(served.model.info, result.timings);
       if (result.stopReason !== "aborted") return result;
@@ -110,9 +128,40 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   return { slot: job.slot, tokens: read, result };
 }
 
-function freeSlot(running: ReadonlySet<Job>): number {
-  const taken = new Set([...running].map(({ slot }) => slot));
-  for (let slot = 0; ; slot++) if (!taken.has(slot)) return slot;
+/** A turn in the queue, and a slot to run in. Nobody has a turn while it waits for a slot. */
+async function enterSlot(
+  { server, client, signal }: Call,
+  { served, tokens, slot: asked }: CompletionRequest,
+): Promise<{ turn: Turn; slot: Slot }> {
+  if (asked !== undefined) await server.slots.idle(asked, signal);
+  for (;;) {
+    const turn = await server.queue.enter(client, signal);
+    const slot = server.slots.claim(asked, { model: served.id, tokens });
+    if (slot) return { turn, slot };
+    turn.release(); // another request, or an action on a slot, was faster
+    await server.slots.idle(asked, signal);
+  }
+}
+
+/** Without a shift of the context where the model cannot: the server's flags are for all its models. */
+function possible({ model }: ServedModel, options: GenerateOptions): GenerateOptions {
+  const { noContextShift } = model.info;
+  return options.contextShift && noContextShift !== undefined
+    ? { ...options, contextShift: false }
+    : options;
+}
+
+/** Tells who runs the server that an answer has lost the beginning of its context. */
+function logShifts(
+  { server }: Call,
+  { id }: Slot,
+  { timings: { contextShifts = [] } }: GenerationResult,
+): void {
+  for (const { kept, discarded } of contextShifts) {
+    server.log(
+      `slot ${id}: the context was full and was shifted: the first ${kept} tokens were kept, the ${discarded} after them dropped`,
+    );
+  }
 }
 
 /** The tokens only; errors are reported by `result`. */

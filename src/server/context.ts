@@ -9,6 +9,7 @@ import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
+import { type Job, Slots } from "./slots.ts";
 import { type SystemReading, UsageHistory } from "./usage.ts";
 
 export interface ServerSettings {
@@ -27,6 +28,8 @@ export interface ServerSettings {
   strictModel: boolean;
   /** Whether GET /slots and GET /metrics are available. */
   slots: boolean;
+  /** Folder of saved slots; undefined: slots cannot be saved. */
+  slotSavePath?: string | undefined;
   metrics: boolean;
   /** Add llama.cpp's `__verbose` to every response. */
   verbose: boolean;
@@ -175,19 +178,6 @@ class ModelHost {
   }
 }
 
-/** A running generation, for /slots. */
-export interface Job {
-  id: number;
-  /** llama.cpp's slot: the lowest number that no running generation has. */
-  slot: number;
-  model: string;
-  route: string;
-  options: GenerateOptions;
-  promptTokens: number;
-  generatedTokens: number;
-  hasNewLine: boolean;
-}
-
 /** A line about an answered request: what it was and its status, never what it contained. */
 export type LogRequest = (line: string, level: "warn" | "info" | "debug") => void;
 
@@ -197,6 +187,7 @@ export interface ServerContext {
   /** Queue for requests with large bodies, because reading and tokenizing them takes time and memory. */
   readonly large: AdmissionQueue;
   readonly jobs: Set<Job>;
+  readonly slots: Slots;
   /** Other names of models until the server ends (Ollama's copies), and the models they stand for. */
   readonly copies: Map<string, string>;
   /** Models that can be listed, downloaded and deleted; undefined: only the served ones exist. */
@@ -246,6 +237,7 @@ export function createContext(options: ContextOptions): ServerContext {
     usage: new UsageHistory({ models, ...clock }, options.readSystem),
     large: new AdmissionQueue(largeBodies, settings.queue),
     jobs,
+    slots: new Slots(settings.parallel, settings.queue),
     copies: new Map(),
     library: options.library,
     metrics: createMetrics(),

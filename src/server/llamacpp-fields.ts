@@ -9,6 +9,7 @@ export interface LlamacppFields {
   timings_per_token?: boolean | undefined;
   return_progress?: boolean | undefined;
   verbose?: boolean | undefined;
+  id_slot?: number | undefined;
 }
 
 export const llamacppShape: {
@@ -18,19 +19,11 @@ export const llamacppShape: {
   timings_per_token: z.boolean().optional(),
   return_progress: z.boolean().optional(),
   verbose: z.boolean().optional(),
+  id_slot: z.int().min(-1).optional(),
 };
 
 export const llamacppRules: FieldRules = {
-  // Cached prefixes are found automatically, and a full context is never shifted.
-  accepted: [
-    "cache_prompt",
-    "id_slot",
-    "n_keep",
-    "n_discard",
-    "n_cache_reuse",
-    "backend_sampling",
-    "sse_ping_interval",
-  ],
+  accepted: ["backend_sampling", "sse_ping_interval"],
   refused: {
     grammar: { why: "grammars are not enforced", fine: oneOf("") },
     grammar_lazy: { why: "grammars are not enforced", fine: oneOf(false) },
@@ -59,6 +52,11 @@ export const llamacppRules: FieldRules = {
 export function maxTokensOf(...given: (number | undefined)[]): number | undefined {
   const first = given.find((count) => count !== undefined);
   return first === -1 ? undefined : first;
+}
+
+/** The slot that a request asks for; -1 is llama.cpp's "any". */
+export function slotOf({ id_slot: id }: LlamacppFields): number | undefined {
+  return id === -1 ? undefined : id;
 }
 
 /** A streamed generation reports prompt progress for either of these. */

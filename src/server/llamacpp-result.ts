@@ -41,7 +41,8 @@ export function resultObject(facts: ResultFacts): Record<string, unknown> {
     generation_settings: generationSettings(options, served.model.info, facts.more),
     prompt: facts.prompt,
     has_new_line: text.includes("\n"),
-    truncated: stopReason === "context", // the answer, never the prompt
+    // The answer, never the prompt; or the context, which has lost its beginning.
+    truncated: stopReason === "context" || timings.contextShifts !== undefined,
     stop_type: stopTypes[stopReason],
     stopping_word: result.stopString ?? "",
     tokens_cached: timings.cachedTokens,

@@ -34,6 +34,10 @@ export interface SamplingFields {
   seed?: number | undefined;
   stop?: string | string[] | undefined;
   ignore_eos?: boolean | undefined;
+  cache_prompt?: boolean | undefined;
+  n_keep?: number | undefined;
+  n_discard?: number | undefined;
+  n_cache_reuse?: number | undefined;
 }
 
 type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
@@ -85,6 +89,10 @@ export const samplingShape: Shape<SamplingFields> = {
     )
     .optional(),
   ignore_eos: z.boolean().optional(),
+  cache_prompt: z.boolean().optional(),
+  n_keep: z.int().min(-1).optional(),
+  n_discard: z.int().min(0).optional(),
+  n_cache_reuse: z.int().min(0).optional(),
 };
 
 /** The options of a generation: the request's, over the server's defaults. */
@@ -123,6 +131,10 @@ export function generateOptions(
     seed: fields.seed === -1 ? undefined : fields.seed,
     stop: typeof fields.stop === "string" ? [fields.stop] : fields.stop,
     ignoreEos: fields.ignore_eos,
+    cachePrompt: fields.cache_prompt,
+    keepTokens: fields.n_keep,
+    discardTokens: fields.n_discard,
+    cacheReuse: fields.n_cache_reuse,
   };
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   return { ...defaults, ...(Object.fromEntries(given) as GenerateOptions) };

@@ -49,6 +49,8 @@ export interface StartOptions {
   /** false: GET /slots, GET /metrics are a 501. */
   slots?: boolean;
   metrics?: boolean;
+  /** Folder for POST /slots/:id?action=save and restore (default: a 501). */
+  slotSavePath?: string;
   /** Every response has llama.cpp's `__verbose` (default: only if requested). */
   verbose?: boolean;
   /** enable_thinking for chat templates (default: true). */
@@ -128,6 +130,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       corsOrigins: options.corsOrigins ?? [],
       strictModel: options.strictModel ?? false,
       slots: options.slots ?? true,
+      slotSavePath: options.slotSavePath,
       metrics: options.metrics ?? true,
       verbose: options.verbose ?? false,
       thinking: options.thinking,

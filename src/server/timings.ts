@@ -45,6 +45,13 @@ export function timingsOf(timings: Timings): object {
     sample_n: timings.sampledTokens,
     sample_ms: timings.sampleMs,
     total_ms: timings.totalMs,
+    ...(timings.movedTokens && { cache_moved_n: timings.movedTokens }),
+    ...(timings.contextShifts && {
+      context_shifts: timings.contextShifts.map(({ kept, discarded }) => ({
+        n_keep: kept,
+        n_discard: discarded,
+      })),
+    }),
     ...(prompt && { prompt_limit: limitOf(prompt) }),
     ...(generation && { predicted_limit: limitOf(generation) }),
   };

@@ -9,6 +9,7 @@ import { kvDTypeOf } from "../dtypes/kv-types.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
+import { defaultCrc32 } from "../engine/tiers/segment.ts";
 import { weightsFingerprint } from "../formats/fingerprint.ts";
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
@@ -19,7 +20,7 @@ import { templateOf, tokenizerOf } from "../load/compose.ts";
 import { bindThread, type ThreadCpus, threadCpus } from "../machine/bind.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
-import type { EnginePort, SourceSpec } from "../platform/platform.ts";
+import type { ByteSource, EnginePort, SourceSpec } from "../platform/platform.ts";
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
 import type { GivenTune } from "../tune/given.ts";
@@ -35,7 +36,22 @@ export function serve(port: EnginePort, spares: SpareThreads): void {
     load: (request, watch) => load(request, watch, spares).finally(() => spares.end()),
     breathe: platform.breathe,
     now: platform.now,
+    states: {
+      create:
+        platform.createOutputFile &&
+        ((path, bytes) =>
+          platform.createOutputFile!(path, { replace: true, bytes, inputs: [], isPrivate: true })),
+      open: openStateSource,
+      crc32: async () => (await platform.blockFolders?.())?.crc32 ?? defaultCrc32,
+    },
   });
+}
+
+/** A file that holds saved state. */
+async function openStateSource(spec: SourceSpec): Promise<ByteSource> {
+  const source = await platform.openModelSource(spec);
+  if (source.main !== undefined) return await source.open(source.main);
+  throw new UsageError(`loadState(): ${source.name} is a folder, expected a file`);
 }
 
 async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads): Promise<Engine> {
@@ -79,6 +95,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     const { metadata } = file;
     let tokenizer: ReturnType<typeof tokenizerOf> | undefined;
     let template: ReturnType<typeof templateOf>;
+    const nameOfWeights = await weightsName(request, file);
     laps?.lap("load", "open");
     return await Engine.load(
       {
@@ -110,7 +127,8 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
         cores: request.cores,
         warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
         heldAs,
-        tiers: await tierOptions(request, file),
+        tiers: await tierOptions(request, nameOfWeights, file.name),
+        stateFacts: async () => [await nameOfWeights()],
       },
       { ...watch, progress },
     );
@@ -127,8 +145,9 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
 
 /** Copies of state outside of the backend, as far as they are wanted. */
 async function tierOptions(
-  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, exact, spec }: OpenRequest,
-  file: ModelFile,
+  { cacheRamBytes = 0, cacheDiskBytes = 0, cacheFolder, exact }: OpenRequest,
+  nameOfWeights: () => Promise<string>,
+  model: string,
 ): Promise<EngineOptions["tiers"]> {
   // For tests, and for who wants nothing of it anywhere.
   const isForbidden = platform.env("LANTERN_NO_CACHE_DISK") && cacheFolder === undefined;
@@ -138,11 +157,26 @@ async function tierOptions(
     ramBytes: cacheRamBytes,
     diskBytes,
     folders: await platform.blockFolders?.(cacheFolder),
-    // Each sample over HTTP is a request.
-    weights: await weightsFingerprint(file, spec.kind === "url" ? 8 : 400),
+    weights: await nameOfWeights(),
     exact,
-    model: file.name,
+    model,
     now: platform.now,
+  };
+}
+
+/** What names the weights. Over HTTP each sample is a request: there, they are not made before somebody asks. */
+async function weightsName({ spec }: OpenRequest, file: ModelFile): Promise<() => Promise<string>> {
+  if (spec.kind !== "url") {
+    const known = await weightsFingerprint(file, 400);
+    return async () => known;
+  }
+  return async () => {
+    const again = await openModelFile(await platform.openModelSource(spec));
+    try {
+      return await weightsFingerprint(again, 8);
+    } finally {
+      await again.close();
+    }
   };
 }
 

@@ -14,7 +14,7 @@ export const gpu: readonly string[] = [
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
-  "test/engine/state/mixed-state-webgpu.test.ts",
+  "test/engine/{saved/saved,state/mixed}-state-webgpu.test.ts",
   "test/models/webgpu-{archs,golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
@@ -63,7 +63,7 @@ export const rest: readonly string[] = [
   "test/faults/**",
   "test/package/package.test.ts",
   "test/platform/{binding,native-teardown}.test.ts",
-  "test/server/{clients,hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,stop,watchdog}.test.ts",
+  "test/server/{clients,hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,slots,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.

@@ -3,6 +3,7 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Generation, GenerationResult, Model, ModelInfo } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
 import { addTuneFlag, type TuneFlag, tuneOnce } from "../first-tune.ts";
 import {
@@ -119,7 +120,12 @@ async function showTimings(
   const isStopped = stopReason === "aborted";
   const timings = isStopped ? measured : await timingsWithLimits(measured, info, flags, context);
   terminal.err(err.dim(timingsText(timings)));
-  for (const note of [endNotes[stopReason]?.(info), limitHint(timings, info, flags, context)]) {
+  const notes = [
+    shiftNote(timings, info),
+    endNotes[stopReason]?.(info),
+    limitHint(timings, info, flags, context),
+  ];
+  for (const note of notes) {
     if (note) terminal.err(err.dim(`${note}\n`));
   }
 }

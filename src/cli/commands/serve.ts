@@ -21,6 +21,7 @@ import {
   addAccessFlags,
 } from "../access-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
+import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
 import { numberFlag, repeatedFlag } from "../flag-values.ts";
@@ -66,6 +67,7 @@ interface ServeFlags
   reasoning: "on" | "off" | "auto";
   strictModel?: boolean;
   slots: boolean;
+  slotSavePath?: string;
   metrics: boolean;
   verbose?: boolean;
   pooling?: Pooling;
@@ -139,6 +141,10 @@ export const serveCommand: CliCommand = {
       .option("--no-sessions", "do not save conversations")
       .option("--no-web", "serve only the APIs, not the web app")
       .option("--no-slots", "do not answer GET /slots")
+      .option(
+        "--slot-save-path <folder>",
+        "folder in which POST /slots/ID?action=save saves the state of a slot; only this user can read the files (default: slots cannot be saved)",
+      )
       .option("--no-metrics", "do not answer GET /metrics")
       .option("--verbose", "add llama.cpp's __verbose to every answer")
       .option("--open", "open the web app in a browser")
@@ -196,6 +202,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   using interrupt = interruptible(terminal);
   const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
   const pooling = poolingOptions(flags);
+  if (flags.slotSavePath !== undefined) await terminal.checkWritable(`${flags.slotSavePath}/slot`);
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
   const given = { ...rest, restart: true };
@@ -204,6 +211,10 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const models = await openServed(wanted, given, templates, context, interrupt.signal);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   checkRanks(flags, models);
+  for (const [id, { info }] of Object.entries(models)) {
+    const warning = shiftWarning(flags, id, info);
+    if (warning) context.log.warn(`Warning: ${warning}\n`);
+  }
   const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
   const library = catalogLibrary(context.downloads, given, openedModels(wanted, templates));
   const assets = flags.web ? webAssets() : undefined;
@@ -353,6 +364,7 @@ function startOptions(
     corsOrigins: flags.cors ?? [],
     strictModel: flags.strictModel ?? false,
     slots: flags.slots,
+    ...(flags.slotSavePath !== undefined && { slotSavePath: flags.slotSavePath }),
     metrics: flags.metrics,
     verbose: flags.verbose ?? false,
     ...(flags.reasoning !== "auto" && { thinking: flags.reasoning === "on" }),

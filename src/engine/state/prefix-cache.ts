@@ -36,11 +36,13 @@ export class PrefixCache {
   /**
    * A sequence with the longest known prefix of `tokens` and nothing else; undefined if none is known. It belongs to
    * the caller; sequences that stay in the cache share its state. The last token is always computed again.
+   * `mayBeMoved`: state of tokens that were moved will do (Sequence.exactTokens).
    */
-  take(tokens: readonly number[]): Sequence | undefined {
+  take(tokens: readonly number[], mayBeMoved = false): Sequence | undefined {
     let best: Candidate | undefined;
     for (const sequence of this.#kept) {
-      const same = sequence.commonPrefix(tokens);
+      const known = sequence.commonPrefix(tokens);
+      const same = mayBeMoved ? known : Math.min(known, sequence.exactTokens);
       const usable = sequence.restorable(Math.min(same, tokens.length - 1));
       if (usable <= 0) continue;
       const candidate = { sequence, same, usable };
@@ -65,12 +67,31 @@ export class PrefixCache {
     }
     this.#kept = this.#kept.filter((other) => {
       const isKnown =
-        sequence.startsWith(other) && sequence.restorable(other.length) === other.length;
+        sequence.startsWith(other) &&
+        sequence.restorable(other.length) === other.length &&
+        (sequence.exactTokens >= other.length || !other.isExact);
       if (isKnown) other.release();
       return !isKnown;
     });
     this.#kept.push(sequence);
     while (this.#kept.length > this.#most) this.evict();
+  }
+
+  /** Least recently used first. */
+  get all(): readonly Sequence[] {
+    return this.#kept;
+  }
+
+  /** Drops those that hold nothing but a beginning of these tokens, or all of them and more; returns how many. */
+  drop(tokens: readonly number[]): number {
+    const before = this.#kept.length;
+    this.#kept = this.#kept.filter((sequence) => {
+      const same = sequence.commonPrefix(tokens);
+      const isOther = same < Math.min(sequence.length, tokens.length);
+      if (!isOther) sequence.release();
+      return isOther;
+    });
+    return before - this.#kept.length;
   }
 
   /** Drops all. */

@@ -15,6 +15,10 @@ export class Sequence implements BatchSequence {
   readonly slots: SlotPair | undefined;
   /** Keys of its whole blocks, as far as somebody asked for them (../tiers/keys.ts). */
   keys: string[] = [];
+  /** Tokens whose state is what computing them gives: later ones depend on tokens that were moved (move-tokens.ts). */
+  exactTokens: number = Infinity;
+  /** Loaded from a file that another backend computed: it is rounded otherwise, so no copies of it are kept by content. */
+  isForeign = false;
   readonly #tokens: Int32Array;
   #length = 0;
   #isReleased = false;
@@ -34,6 +38,11 @@ export class Sequence implements BatchSequence {
 
   get capacity(): number {
     return this.#tokens.length;
+  }
+
+  /** Whether its state is what computing its tokens gives. */
+  get isExact(): boolean {
+    return this.exactTokens >= this.#length;
   }
 
   token(position: number): number {
@@ -102,6 +111,8 @@ export class Sequence implements BatchSequence {
     for (const state of this.states) state.restore(length);
     this.#length = length;
     this.keys.length = Math.min(this.keys.length, Math.floor(length / KV_BLOCK_TOKENS));
+    if (length <= this.exactTokens) this.exactTokens = Infinity;
+    if (length === 0) this.isForeign = false;
   }
 
   /** The tokens from `from` to `to`, to be read at once. */
@@ -131,6 +142,8 @@ export class Sequence implements BatchSequence {
     copy.#tokens.set(this.#tokens.subarray(0, this.#length));
     copy.#length = this.#length;
     copy.keys = [...this.keys];
+    copy.exactTokens = this.exactTokens;
+    copy.isForeign = this.isForeign;
     return copy;
   }
 

@@ -45,8 +45,7 @@ export function openTiers(
 ): StateTiers | undefined {
   const { ramBytes, diskBytes, folders, now } = options;
   if (ramBytes <= 0 && diskBytes <= 0) return undefined;
-  const { transfer } = backend;
-  if (!transfer) {
+  if (!backend.transfer) {
     say(`state is not kept outside of the KV cache: backend "${backend.name}" keeps it to itself`);
     return undefined;
   }
@@ -88,7 +87,10 @@ export function openTiers(
   const tiers: StateTiers = new StateTiers({
     root,
     kinds,
-    transfer,
+    // Asked for each time: after growKv() a GPU's blocks lie in other buffers.
+    get transfer() {
+      return backend.transfer!;
+    },
     now,
     say: once,
     ram: new RamTier(ramBytes, onDrop),
@@ -103,7 +105,7 @@ export function openTiers(
 }
 
 /** What is computed, without the weights' numbers: ops, shapes, windows, positions. */
-function graphFacts({ nodes, weights, states }: Graph): string {
+export function graphFacts({ nodes, weights, states }: Graph): string {
   const plain = JSON.stringify([nodes, weights, states], (_, value: unknown) => {
     if (value instanceof Float32Array) return [...value];
     const isType = typeof value === "object" && value !== null && "blockElems" in value;

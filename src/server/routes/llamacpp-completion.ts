@@ -9,7 +9,13 @@ import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { gapTokens, noFill } from "../infill.ts";
 import { inputList, listOf, promptInput } from "../inputs.ts";
-import { llamacppRules, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import {
+  llamacppRules,
+  llamacppShape,
+  maxTokensOf,
+  reportsProgress,
+  slotOf,
+} from "../llamacpp-fields.ts";
 import { pickFields, probabilities, promptText, resultObject } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
 import { readPrompts, type TextPrompt } from "../prompts.ts";
@@ -77,7 +83,7 @@ async function answerPrompts(
   };
   const context: Context = { call, fields, served, options, prompts };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
-  const starting = startChoices(call, requests, fields.n ?? 1);
+  const starting = startChoices(call, requests, fields.n ?? 1, slotOf(fields));
   if (!fields.stream) {
     const answers = await wholeAnswers(await starting, context);
     return json(isList || answers.length > 1 ? answers : answers[0]);

@@ -5,8 +5,8 @@ import * as z from "zod";
 import { type ChatMessage, ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
-import type { Job, ServerSettings } from "../context.ts";
-import { invalidRequest, notSupported, openaiErrors, slotsBusy } from "../errors.ts";
+import type { ServerSettings } from "../context.ts";
+import { invalidRequest, notSupported, openaiErrors } from "../errors.ts";
 import { generationParams } from "../generation-settings.ts";
 import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
 import { publicInfo } from "../library.ts";
@@ -15,6 +15,7 @@ import { chatRules } from "../openai-fields.ts";
 import { chatText } from "../prompt.ts";
 import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
 import { completion, infill } from "./llamacpp-completion.ts";
+import { listSlots, slotAction } from "./llamacpp-slots.ts";
 
 const tokenizeFields = z.object({
   model: z.string().optional(),
@@ -178,54 +179,6 @@ function setProps(): never {
   );
 }
 
-/** llama.cpp's POST /slots/0?action=save: here cached state belongs to no slot, and stays in memory. */
-function slotAction(): never {
-  throw notSupported(
-    "slots cannot be saved, restored or erased, because the cache does not belong to slots",
-  );
-}
-
-function slots({ server, url }: Call): Response {
-  const { settings, models } = server;
-  if (!settings.slots) {
-    throw notSupported("the server was started with --no-slots, so it does not list them");
-  }
-  const busy = new Map([...server.jobs].map((job) => [job.slot, job]));
-  if (url.searchParams.has("fail_on_no_slot") && busy.size >= settings.parallel) {
-    throw slotsBusy();
-  }
-  const contextOf = (model: string | undefined): number | undefined =>
-    models.list().find(({ id }) => model === undefined || id === model)?.model.info.contextSize;
-  const count = Math.max(settings.parallel, ...[...busy.keys()].map((slot) => slot + 1));
-  const list = Array.from({ length: count }, (_, id) => {
-    const job = busy.get(id);
-    const slot = { id, n_ctx: contextOf(job?.model), speculative: false };
-    return job ? { ...slot, ...runningSlot(job) } : { ...slot, is_processing: false };
-  });
-  return json(list);
-}
-
-function runningSlot(job: Job): object {
-  const { maxTokens } = job.options;
-  const remain = maxTokens === undefined ? -1 : maxTokens - job.generatedTokens;
-  return {
-    is_processing: true,
-    id_task: job.id,
-    model: job.model,
-    route: job.route,
-    n_prompt_tokens: job.promptTokens,
-    params: generationParams(job.options),
-    next_token: [
-      {
-        has_next_token: true,
-        has_new_line: job.hasNewLine,
-        n_remain: remain,
-        n_decoded: job.generatedTokens,
-      },
-    ],
-  };
-}
-
 /** What is wrong, in llama.cpp's words if it has any. */
 const healthMessages = {
   loading: "Loading model: its engine stopped and is being restarted",
@@ -253,7 +206,7 @@ export const llamacppRoutes: RouteFamily = {
     { method: "GET", path: "/v1/health", access: "open", handle: health },
     { method: "GET", path: "/props", access: "use", handle: props },
     { method: "POST", path: "/props", access: "use", handle: setProps },
-    { method: "GET", path: "/slots", access: "use", handle: slots },
+    { method: "GET", path: "/slots", access: "use", handle: listSlots },
     { method: "POST", path: "/slots/:id", access: "use", handle: slotAction },
     { method: "POST", path: "/completion", access: "use", handle: completion },
     { method: "POST", path: "/completions", access: "use", handle: completion },

@@ -7,7 +7,13 @@ import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
-import { fingerprintOf, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import {
+  fingerprintOf,
+  llamacppShape,
+  maxTokensOf,
+  reportsProgress,
+  slotOf,
+} from "../llamacpp-fields.ts";
 import { verboseField } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
 import { chatRules, checkStreamOptions, finishReason, newId } from "../openai-fields.ts";
@@ -83,6 +89,7 @@ async function chat(call: Call): Promise<Response> {
     call,
     [{ served, tokens, options, param: "messages" }],
     fields.n ?? 1,
+    slotOf(fields),
   );
   const envelope: Envelope = {
     id: newId("chatcmpl-"),

@@ -8,7 +8,13 @@ import type { ServedModel } from "../context.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
 import { gapTokens } from "../infill.ts";
 import { inputList, promptInput } from "../inputs.ts";
-import { fingerprintOf, llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import {
+  fingerprintOf,
+  llamacppShape,
+  maxTokensOf,
+  reportsProgress,
+  slotOf,
+} from "../llamacpp-fields.ts";
 import { verboseField } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
 import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-fields.ts";
@@ -90,7 +96,7 @@ async function completions(call: Call): Promise<Response> {
     ...(reportsProgress(fields) && { progress: true }),
   };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
-  const starting = startChoices(call, requests, fields.n ?? 1);
+  const starting = startChoices(call, requests, fields.n ?? 1, slotOf(fields));
   const envelope: Envelope = {
     id: newId("cmpl-"),
     object: "text_completion",

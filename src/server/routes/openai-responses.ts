@@ -8,7 +8,7 @@ import { promptOptions } from "../chat-fields.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
 import { contentInput, objectList } from "../inputs.ts";
-import { llamacppShape, maxTokensOf, reportsProgress } from "../llamacpp-fields.ts";
+import { llamacppShape, maxTokensOf, reportsProgress, slotOf } from "../llamacpp-fields.ts";
 import { withTokenBiases } from "../logit-bias.ts";
 import { newId, openaiRules } from "../openai-fields.ts";
 import { type ChatPromptOptions, chatTokenCount, chatTokens, contentText } from "../prompt.ts";
@@ -92,7 +92,13 @@ async function responses(call: Call): Promise<Response> {
     ),
     ...(reportsProgress(fields) && { progress: true }),
   };
-  const starting = startCompletion(call, { served, tokens, options, param: "input" });
+  const starting = startCompletion(call, {
+    served,
+    tokens,
+    options,
+    slot: slotOf(fields),
+    param: "input",
+  });
   const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
   if (!fields.stream) {
     const { result } = await collect(await starting);
