@@ -99,7 +99,7 @@ const scalars: Readonly<Record<string, number>> = {
   ...{ n: 44, size: 44, groups: 3, eps: 1e-5, factor: 0.37, cap: 30, heads: 3, headDim: 64 },
   ...{ dims: 32, blocks: 1, last: 7, rowBytes: 192, headOffset: 64, scale: 0.125, isNew: 1 },
   ...{ keys: 11, values: 36, decay: 0.9, gain: 0.6, skip: 0.3, channels: 36, states: 12 },
-  ...{ queryStride: 272, scoreStride: 180, outStride: 272 },
+  ...{ queryStride: 272, scoreStride: 180, outStride: 272, groupStride: 1088, fours: 2, rows: 7 },
   ...{ taps: 3, tokens: 7, valueBytes: 144, keyBytes: 48 },
 };
 /** Kernels whose parameter means something else, or wants another number. */
@@ -116,7 +116,7 @@ function elementwiseCase(kernel: Kernel): CheckedCall {
   const args = kernel.params.map(({ name, type }, i) => {
     if (type !== "ptr") return { ...scalars, ...special[kernel.name] }[name!]!;
     const at = i * regionBytes;
-    if (name === "table" && kernel.name.startsWith("attn")) {
+    if (name === "table" && /^(attn|kv_widen)_/.test(kernel.name)) {
       new Int32Array(memory.buffer, at, 2).set([1, 0]);
     } else if (halves && name !== "q" && name !== "scores") {
       const words = new Uint16Array(memory.buffer, at, regionBytes / 2);

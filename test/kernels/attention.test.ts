@@ -8,8 +8,10 @@ import { f16 } from "../../src/dtypes/f16.ts";
 import { kvTypes } from "../../src/dtypes/kv-types.ts";
 import { q8_0 } from "../../src/dtypes/q8_0.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { attentionMany } from "../../src/kernels/ops/attention/attention-many.ts";
 import { attentionMix } from "../../src/kernels/ops/attention/attention-mix.ts";
 import { attentionScores } from "../../src/kernels/ops/attention/attention-scores.ts";
+import { kvWidens } from "../../src/kernels/ops/attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "../../src/kernels/ops/attention/kv-write.ts";
 import { Random } from "../support/random.ts";
 import { type Arena, arenaFor, refusal, type Target, targets } from "./arena.ts";
@@ -95,7 +97,7 @@ describe.each(targets.map((target) => [target.name, target] as const))(
         ),
     );
     it("every kernel has code", () => {
-      for (const build of [...attentionScores, ...attentionMix]) {
+      for (const build of [...attentionScores, ...attentionMix, ...attentionMany, ...kvWidens]) {
         expect(refusal((width) => build(width, registersOf(target)), target)).toBeUndefined();
       }
     });
@@ -183,6 +185,93 @@ describe.each(targets.map((target) => [target.name, target] as const))(
           if (j > 0) expect(out[j * outStride - 1]).toBe(-5);
         }
         arena.checkGuards();
+      }
+    });
+
+    const made = (name: string): Arena => {
+      const build = [...attentionMany, ...kvWidens].find((one) => one(target.width).name === name)!;
+      return arenaFor((width) => build(width, registersOf(target)), target);
+    };
+
+    it.each(shapes.filter(([, , queries]) => queries === 1))(
+      "kv_widen %s, head of %i: what the type reads back",
+      (name, headDim, _, dtype) => {
+        const random = new Random(headDim);
+        const arena = made(`kv_widen_${name}`);
+        for (const n of lengths) {
+          const cache = pagedCache(arena, random, dtype, headDim, n);
+          const out = arena.f32(n * headDim);
+          const walk = [Math.floor(n / blockRows), n % blockRows, cache.rowBytes, cache.headOffset];
+          const from = [cache.bytes, cache.table, out].map((x) => x.byteOffset);
+          arena.call(...from, ...walk, headDim);
+          for (let p = 0; p < n; p++) {
+            cache.row(p).forEach((v, i) => {
+              // A quant times a scale plus a min rounds once or twice.
+              const isClose =
+                Math.abs(out[p * headDim + i]! - v) <= (dtype.blockElems > 1 ? 1e-6 : 0);
+              if (!isClose) expect.fail(`row ${p}: ${out[p * headDim + i]}, expected ${v}`);
+            });
+          }
+          arena.checkGuards();
+        }
+      },
+    );
+
+    it.each(
+      (target.run === "interpreted" ? [32, 64] : headDims).filter(
+        (n) => n % (target.width / 4) === 0,
+      ),
+    )("eight queries over widened rows of %i, and one: 1e-6", (headDim) => {
+      const random = new Random(headDim);
+      const [groups, stride, scoreStride] = [2, headDim + 4, 44];
+      const normal = (length: number) => Float32Array.from({ length }, () => random.normal());
+      const [queries, rowsOf] = [normal(8 * stride), normal(40 * headDim)];
+      const row = (p: number) => rowsOf.subarray(p * headDim, (p + 1) * headDim);
+      const scoring = made("attn_scores_many");
+      const [q, keys] = [scoring.f32(queries), scoring.f32(rowsOf)];
+      const scores = scoring.f32(8 * scoreStride).fill(-5);
+      const strides = [stride * 4, 4 * stride * 4, scoreStride * 4];
+      const at = [q, keys, scores].map((x) => x.byteOffset);
+      scoring.call(...at, groups, 10, headDim, ...strides);
+      for (let j = 0; j < 8; j++) {
+        for (let p = 0; p < 40; p++) {
+          const terms = Array.from(row(p), (v, i) => v * queries[j * stride + i]!);
+          expectSum(scores[j * scoreStride + p]!, terms, 1e-6);
+        }
+        expect(scores[j * scoreStride + 40]).toBe(-5);
+      }
+      scoring.checkGuards();
+      for (const [name, count, perGroup] of [
+        ["attn_mix_many", groups, 4],
+        ["attn_mix_few", 8, 1],
+      ] as const) {
+        const mixing = made(name);
+        for (const n of [0, 1, 7, 40]) {
+          const [weights, values] = [mixing.f32(normal(8 * scoreStride)), mixing.f32(rowsOf)];
+          const out = mixing.f32(8 * stride).fill(-5);
+          const from = [weights, values, out].map((x) => x.byteOffset);
+          mixing.call(
+            ...from,
+            count,
+            n,
+            headDim,
+            1,
+            stride * 4,
+            perGroup * stride * 4,
+            scoreStride * 4,
+          );
+          for (let j = 0; j < 8; j++) {
+            for (let i = 0; i < headDim; i++) {
+              const terms = Array.from(
+                { length: n },
+                (_, p) => row(p)[i]! * weights[j * scoreStride + p]!,
+              );
+              expectSum(out[j * stride + i]!, terms, 1e-6);
+            }
+            expect(out[j * stride + headDim]).toBe(-5);
+          }
+          mixing.checkGuards();
+        }
       }
     });
 

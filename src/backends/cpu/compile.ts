@@ -11,7 +11,7 @@ import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import type { CompileOptions } from "./compile-options.ts";
 import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
-import { WIDE_QUERIES } from "./ops/attention-passes.ts";
+import { scoresRowsFor } from "./ops/attention-many.ts";
 import type { Roundings } from "./ops/matmul-activations.ts";
 import { MatmulLowering, WIDTH } from "./ops/matmul-lower.ts";
 import { type Chosen, isMatmul, type MatmulCompiler } from "./ops/matmul-node.ts";
@@ -87,13 +87,15 @@ class Compiler implements MatmulCompiler {
     const context = kv.tableLength * KV_BLOCK_TOKENS;
     // Softmax writes whole vectors, and the next row begins at a cache line.
     const scoresLength = Math.ceil((context + 1) / LONGEST_VECTOR) * LONGEST_VECTOR;
+    const scoresRows = scoresRowsFor(scoresLength);
     const stages = planStages(this.#instructions);
     const program: Program = {
       instructions: this.#instructions,
       stages,
       batch: this.#batchArea(kv.tableLength),
       control: arena.allocate(controlWords(threads) * 4, "work", "control"),
-      scores: arena.allocate(threads * WIDE_QUERIES * scoresLength * 4, "work", "scores", threads),
+      scores: arena.allocate(threads * scoresRows * scoresLength * 4, "work", "scores", threads),
+      scoresRows,
       scoresLength,
       threads,
     };
@@ -216,7 +218,7 @@ class Compiler implements MatmulCompiler {
   scratch(bytes: number): { scratch: number; scratchBytes: number } {
     const { arena, threads } = this.options;
     const known = this.#scratch.get(bytes);
-    const scratch = known ?? arena.allocate(threads * bytes, "work", "scratch of a scan", threads);
+    const scratch = known ?? arena.allocate(threads * bytes, "work", "scratch of an op", threads);
     this.#scratch.set(bytes, scratch);
     return { scratch, scratchBytes: bytes };
   }

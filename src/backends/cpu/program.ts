@@ -61,8 +61,9 @@ export interface ProgramFrame {
   readonly batch: BatchArea;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** f32 [4][scoresLength] for each thread: four queries at once. scoresLength is the context plus a sink, in whole vectors. */
+  /** f32 [scoresRows][scoresLength] for each thread. scoresLength is the context plus a sink, in whole vectors. */
   readonly scores: number;
+  readonly scoresRows: number;
   readonly scoresLength: number;
   readonly threads: number;
 }

@@ -2,8 +2,10 @@
 // kernel is a file and a line here.
 
 import type { Kernel } from "../ir/kernel.ts";
+import { attentionMany } from "./attention/attention-many.ts";
 import { attentionMix } from "./attention/attention-mix.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
+import { kvWidens } from "./attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
 import { exp, gelu, relu, reluSquared, sigmoid, silu, softplus } from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
@@ -67,6 +69,8 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   softmax,
   ...attentionScores,
   ...attentionMix,
+  ...attentionMany,
+  ...kvWidens,
   storeF16,
   quantizeKvQ8_0,
   decayScan,

@@ -2,6 +2,11 @@
 
 import type { CacheRows } from "./op.ts";
 
+export interface Scratch {
+  readonly scratch: number;
+  readonly scratchBytes: number;
+}
+
 export interface Attention {
   readonly op: "attention";
   readonly q: number;
@@ -31,4 +36,6 @@ export interface Attention {
   /** f32 [distances]. */
   readonly buckets: number | undefined;
   readonly distances: number;
+  /** For widened rows; undefined: attention of many tokens goes four queries at a time, as that of few does. */
+  readonly many: Scratch | undefined;
 }

@@ -41,8 +41,8 @@ interface Queries {
 /** Lanes of the widest vectors: elementwise kernels take whole vectors. */
 const MOST_LANES = 16;
 
-const blocksOf = (count: number) => Math.floor(count / KV_BLOCK_TOKENS);
-const lastOf = (count: number) => count % KV_BLOCK_TOKENS;
+export const blocksOf = (count: number): number => Math.floor(count / KV_BLOCK_TOKENS);
+export const lastOf = (count: number): number => count % KV_BLOCK_TOKENS;
 
 /** Tokens of this token's sequence after the batch, where attention needs them. */
 export function lengthOf(
@@ -51,6 +51,24 @@ export function lengthOf(
   token: number,
 ): number {
   return lengths === undefined ? 0 : views.i32[lengths / 4 + token]!;
+}
+
+/** The positions that a token of the batch attends to: [fromOf(token), toOf(token)). */
+export interface Ranges {
+  fromOf(token: number): number;
+  toOf(token: number): number;
+}
+
+export function makeRanges(i: Attention, c: ExecutorContext): Ranges {
+  const { i32 } = c.views;
+  const positions = c.program.batch.positions / 4;
+  // Plain attention needs only the position. These run for every head, so they are chosen once.
+  return {
+    fromOf: i.window === undefined ? () => 0 : (token) => attendedFrom(i, i32[positions + token]!),
+    toOf: i.causal
+      ? (token) => i32[positions + token]! + 1
+      : (token) => attendedTo(i, i32[positions + token]!, lengthOf(i, c, token)),
+  };
 }
 
 export function makePasses(
@@ -62,19 +80,12 @@ export function makePasses(
   const headStride = i.headDim * 4;
   const outStride = i.vHeadDim * 4;
   const scoreStride = scoresLength * 4;
-  const scores = c.program.scores + c.thread * WIDE_QUERIES * scoreStride;
+  const scores = c.program.scores + c.thread * c.program.scoresRows * scoreStride;
   const one = oneQuery(i, c);
   const fourHeads = fourQueries(i, c, 1, scoreStride);
   const fourTokens = fourQueries(i, c, i.heads, scoreStride);
   const weigh = makeWeigh(i, c);
-  const { i32 } = c.views;
-  const positions = batch.positions / 4;
-  // Plain attention needs only the position. These run for every head, so they are chosen once.
-  const fromOf =
-    i.window === undefined ? () => 0 : (token: number) => attendedFrom(i, i32[positions + token]!);
-  const toOf = i.causal
-    ? (token: number) => i32[positions + token]! + 1
-    : (token: number) => attendedTo(i, i32[positions + token]!, lengthOf(i, c, token));
+  const { fromOf, toOf } = makeRanges(i, c);
   const tableOffset = (token: number) => token * batch.tableLength * 4;
   const firstScored = (from: number) => from - (from % 4);
 
@@ -162,9 +173,9 @@ export function makePasses(
 }
 
 /** Turns the scores at `row`, of positions `from` to `to`, into softmax weights, for query number `query`. */
-type Weigh = (row: number, from: number, to: number, query: number) => void;
+export type Weigh = (row: number, from: number, to: number, query: number) => void;
 
-function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
+export function makeWeigh(i: Attention, c: ExecutorContext): Weigh {
   const { scale, softcap, sinks, alibi, bias, buckets, distances, heads } = i;
   const softmax = c.kernels.softmax!;
   if ([softcap, sinks, alibi, bias].every((option) => option === undefined)) {

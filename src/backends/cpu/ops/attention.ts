@@ -1,6 +1,7 @@
-// attention: scores, softmax and mix, by kernels over the paged cache (attention-passes.ts).
+// attention: scores, softmax and mix, by kernels over the paged cache (attention-passes.ts); for many tokens of a sequence, over
+// rows of it that are widened first (attention-many.ts).
 //
-// Four queries that attend to the same keys and values share a pass over the cache: four heads that share a KV head, or, of
+// Otherwise four queries that attend to the same keys and values share a pass over the cache: four heads that share a KV head, or, of
 // the remaining heads, one head of four neighbouring tokens (prefill). A query's result has the same bits either way: the
 // kernels add in the same order, and positions that a token does not attend to never contribute to it.
 //
@@ -11,8 +12,10 @@ import { bytesFor } from "../../../dtypes/dtype.ts";
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { attendedFrom, attendedTo } from "../../../graph/attended.ts";
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
+import { mixesWidened } from "../../../kernels/ops/attention/kv-widen.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import type { Attention } from "./attention-instruction.ts";
+import { makeMany, manyKernels, manyScratchBytes, tokensOfChunk } from "./attention-many.ts";
 import { lengthOf, makePasses, WIDE_QUERIES } from "./attention-passes.ts";
 import type { InstructionDef, LowerNode } from "./op.ts";
 
@@ -50,41 +53,83 @@ export const lowerAttention: LowerNode<"attention"> = (c, n): Attention | string
     bias: n.bias && c.vector(n.bias),
     buckets: n.buckets && c.vector(n.buckets),
     distances: n.buckets?.shape[0] ?? 0,
+    many:
+      c.rows >= WIDE_QUERIES && mixesWidened(vType.name)
+        ? c.scratch(manyScratchBytes(n))
+        : undefined,
   };
 };
 
 export const attention: InstructionDef<Attention> = {
   access: "barrier",
-  kernels: ({ keys, values, softcap }) => {
+  kernels: ({ keys, values, softcap, many }) => {
     const rows = softcap === undefined ? ["softmax"] : ["softmax", "softcap"];
     const scores = [`attn_scores_${keys.type}`, `attn_scores4_${keys.type}`];
-    return [...rows, ...scores, `attn_mix_${values.type}`, `attn_mix4_${values.type}`];
+    const mix = [`attn_mix_${values.type}`, `attn_mix4_${values.type}`];
+    return [...rows, ...scores, ...mix, ...(many ? manyKernels(keys.type, values.type) : [])];
   },
   code: ({ headDim, vHeadDim }) => [headDim, vHeadDim],
   execute,
 };
 
-/** Chunks are (token, KV head). The chunk of the first of four tokens computes all four. */
+/**
+ * Chunks are some neighbouring rows of the batch with one KV head. Those of a KV head follow one another, so that its keys and
+ * values stay in a cache.
+ */
 function execute(i: Attention, c: ExecutorContext): Executor {
+  const { alone, inFours } = makeFew(i, c);
+  const many = i.many && makeMany(i, c, i.many);
+  const rowsOf = (tokens: number) => (many ? tokensOfChunk(i, c.program, tokens) : 1);
+  return {
+    chunks: () => {
+      const tokens = rowCount(c, "tokens");
+      return Math.ceil(tokens / rowsOf(tokens)) * i.kvHeads;
+    },
+    run: (chunk) => {
+      const tokens = rowCount(c, "tokens");
+      const rows = rowsOf(tokens);
+      const chunksOfHead = Math.ceil(tokens / rows);
+      const kvHead = Math.floor(chunk / chunksOfHead);
+      const from = (chunk % chunksOfHead) * rows;
+      if (!many || rows === 1) {
+        inFours(from, kvHead);
+        return;
+      }
+      const to = Math.min(tokens, from + rows);
+      for (let token = from; token < to; ) {
+        const count = neighbours(i, c, token, to);
+        const inMany = count - (count % WIDE_QUERIES);
+        if (inMany > 0) many(token, inMany, kvHead);
+        for (let next = token + inMany; next < token + count; next++) alone(next, kvHead);
+        token += count;
+      }
+    },
+  };
+}
+
+type OfToken = (token: number, kvHead: number) => void;
+
+/** A token with a KV head: alone, or the first of four for all of them. */
+function makeFew(i: Attention, c: ExecutorContext): Record<"alone" | "inFours", OfToken> {
   const sharing = i.heads / i.kvHeads;
   const wideHeads = sharing - (sharing % WIDE_QUERIES);
   const passes = makePasses(i, c);
+  const attend = (token: number, kvHead: number, others: "oneHead" | "fourTokens" | undefined) => {
+    const first = token * i.heads + kvHead * sharing;
+    for (let head = 0; head < wideHeads; head += WIDE_QUERIES) {
+      passes.fourHeads(token, kvHead, first + head);
+    }
+    if (others === undefined) return;
+    for (let head = wideHeads; head < sharing; head++) {
+      passes[others](token, kvHead, first + head);
+    }
+  };
   return {
-    chunks: () => rowCount(c, "tokens") * i.kvHeads,
-    run: (chunk) => {
-      const token = Math.floor(chunk / i.kvHeads);
-      const kvHead = chunk % i.kvHeads;
-      const first = token * i.heads + kvHead * sharing;
-      for (let head = 0; head < wideHeads; head += WIDE_QUERIES) {
-        passes.fourHeads(token, kvHead, first + head);
-      }
-      if (wideHeads === sharing) return;
-      const inFour = isInFour(i, c, token);
-      if (inFour && token % WIDE_QUERIES !== 0) return;
-      const pass = inFour ? passes.fourTokens : passes.oneHead;
-      for (let head = wideHeads; head < sharing; head++) {
-        pass(token, kvHead, first + head);
-      }
+    alone: (token, kvHead) => attend(token, kvHead, "oneHead"),
+    inFours: (token, kvHead) => {
+      const inFour = wideHeads < sharing && isInFour(i, c, token);
+      const isFirst = token % WIDE_QUERIES === 0;
+      attend(token, kvHead, inFour ? (isFirst ? "fourTokens" : undefined) : "oneHead");
     },
   };
 }
@@ -92,16 +137,20 @@ function execute(i: Attention, c: ExecutorContext): Executor {
 /** Whether this token's four (0 to 3, 4 to 7, ...) follow one another in one sequence, and attend to common positions. */
 function isInFour(i: Attention, c: ExecutorContext, token: number): boolean {
   const first = token - (token % WIDE_QUERIES);
-  const last = first + WIDE_QUERIES - 1;
-  if (last >= rowCount(c, "tokens")) return false;
+  const after = first + WIDE_QUERIES;
+  if (after > rowCount(c, "tokens") || neighbours(i, c, first, after) < WIDE_QUERIES) return false;
   const position = c.views.i32[c.program.batch.positions / 4 + first]!;
-  const from = attendedFrom(i, position);
-  for (let next = first + 1; next <= last; next++) {
-    if (!follows(c, i.keys.tables, next, from)) return false;
-  }
   return (
     attendedFrom(i, position + WIDE_QUERIES - 1) < attendedTo(i, position, lengthOf(i, c, first))
   );
+}
+
+/** How many rows of the batch, from `first` on and before `end`, follow one another in one sequence. */
+function neighbours(i: Attention, c: ExecutorContext, first: number, end: number): number {
+  const from = attendedFrom(i, c.views.i32[c.program.batch.positions / 4 + first]!);
+  let next = first + 1;
+  while (next < end && follows(c, i.keys.tables, next, from)) next++;
+  return next - first;
 }
 
 /** Whether the row before is the token before it in its sequence: both then read the same cache from `from` up to there. */

@@ -80,14 +80,14 @@ function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   return k.finish();
 }
 
-function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
+export function clear(k: KernelBuilder, pointer: Reg<"ptr">, n: Reg<"i32">): void {
   const target = stream(k, pointer);
   const zero = k.op("f32v.const", [], 0);
   forEachVector(k, n, 1, [target], (i) => store(k, target, i, zero));
 }
 
 /** out += scores * values over the rows of a block, one piece of the head after the other. */
-function mixBlock(
+export function mixBlock(
   k: KernelBuilder,
   format: KvFormat,
   reader: KvReader,

@@ -33,10 +33,10 @@ export interface ScoresTile {
   readonly unroll: number;
 }
 
-const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unroll: 4 };
+export const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unroll: 4 };
 
 /** Positions computed at once: the lanes of so many sums are reduced together. */
-const rowsAtOnce = 4;
+export const rowsAtOnce = 4;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
 export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
@@ -90,7 +90,7 @@ function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel
   return k.finish();
 }
 
-type FourVectors = [Vector, Vector, Vector, Vector];
+export type FourVectors = [Vector, Vector, Vector, Vector];
 
 /** A loop over a part of the head: `vectors` in each round. */
 interface Rounds {
@@ -98,7 +98,7 @@ interface Rounds {
   readonly count: Reg<"i32">;
 }
 
-function roundsOver(
+export function roundsOver(
   k: KernelBuilder,
   { blockValues }: KvFormat,
   { unroll }: ScoresTile,
@@ -114,7 +114,7 @@ function roundsOver(
 }
 
 /** [queries][rows]: vectors whose lanes add up to the dot products. */
-function dotProducts(
+export function dotProducts(
   k: KernelBuilder,
   format: KvFormat,
   reader: KvReader,
@@ -148,7 +148,7 @@ type AddProducts = (
   sums: readonly (readonly Vector[])[],
 ) => void;
 
-const addQueryByQuery: AddProducts = (k, reader, vectors, queries, rows, sums) => {
+export const addQueryByQuery: AddProducts = (k, reader, vectors, queries, rows, sums) => {
   const chunks = rows.map(reader);
   for (let i = 0; i < vectors; i++) {
     const keys = chunks.map((chunk) => scaled(k, chunk, i));

@@ -22,6 +22,8 @@ export interface KvFormat {
   readonly registers: number;
   /** Bytes that so many values take. */
   bytes(values: number): number;
+  /** Whether pieces have a scale. */
+  readonly isScaled: boolean;
   /** Called before a kernel's loops, for constants that all pieces share. */
   reader(k: KernelBuilder): KvReader;
 }

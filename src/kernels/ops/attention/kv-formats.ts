@@ -5,10 +5,11 @@ import type { KvFormat } from "./kv-format.ts";
 import { splatHalf } from "./kv-format.ts";
 import { nibbleFormats } from "./kv-nibbles.ts";
 
-const f32: KvFormat = {
+export const f32Rows: KvFormat = {
   name: "f32",
   blockValues: undefined,
   registers: 0,
+  isScaled: false,
   bytes: (values) => 4 * values,
   reader: (k) => (pointer) => ({
     load: (i) => k.op("f32v.load", [pointer], i * k.width),
@@ -21,6 +22,7 @@ const f16: KvFormat = {
   name: "f16",
   blockValues: undefined,
   registers: 0,
+  isScaled: false,
   bytes: (values) => 2 * values,
   reader: (k) => (pointer) => ({
     load: (i) => k.op("f32v.load_f16_finite", [pointer], i * 2 * k.lanes),
@@ -32,6 +34,7 @@ const bf16: KvFormat = {
   name: "bf16",
   blockValues: undefined,
   registers: 0,
+  isScaled: false,
   bytes: (values) => 2 * values,
   reader: (k) => (pointer) => ({
     load: (i) => k.op("f32v.load_bf16", [pointer], i * 2 * k.lanes),
@@ -44,6 +47,7 @@ const q8_0: KvFormat = {
   name: "q8_0",
   blockValues: 32,
   registers: 1,
+  isScaled: true,
   bytes: (values) => (values / 32) * 34,
   reader: (k) => (pointer) => ({
     load: (i) => k.op("f32v.from_i32v", [k.op("i32v.load_i8", [pointer], 2 + i * k.lanes)]),
@@ -51,4 +55,4 @@ const q8_0: KvFormat = {
   }),
 };
 
-export const kvFormats: readonly KvFormat[] = [f32, f16, bf16, q8_0, ...nibbleFormats];
+export const kvFormats: readonly KvFormat[] = [f32Rows, f16, bf16, q8_0, ...nibbleFormats];

@@ -81,6 +81,7 @@ function nibbleFormat(
     name,
     blockValues,
     registers,
+    isScaled: false,
     bytes: (values) => (values / blockValues) * (headBytes + quantBytes),
   };
 }
