@@ -3,7 +3,7 @@
 
 import { byName } from "../base/by-name.ts";
 import { constant, type Presented } from "./huggingface-changes.ts";
-import { configError, flagOf, numberIn, numbersIn, ropeOf, textsIn } from "./huggingface-config.ts";
+import { configError, numberIn, numbersIn, ropeOf, textsIn } from "./huggingface-config.ts";
 import type { Setting } from "./huggingface-names.ts";
 import type { JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry } from "./typed-metadata.ts";
@@ -82,92 +82,6 @@ export function gating(config: JsonObject): MetadataEntry | undefined {
   throw configError("scoring_func", JSON.stringify(value), Object.keys(gatings).join(" or "));
 }
 
-export function latentKeys(config: JsonObject): Record<string, MetadataEntry | undefined> {
-  const rank = numberIn(config, ["kv_lora_rank"]);
-  const rope = numberIn(config, ["qk_rope_head_dim"]);
-  const ownRank = config.q_lora_rank;
-  return {
-    "attention.head_count_kv": u32(1),
-    "attention.kv_lora_rank": u32(rank),
-    "attention.q_lora_rank": typeof ownRank === "number" ? u32(ownRank) : undefined,
-    "attention.key_length": u32(rank + rope),
-    "attention.value_length": u32(rank),
-    "attention.key_length_mla": u32(numberIn(config, ["qk_nope_head_dim"]) + rope),
-    "attention.value_length_mla": u32(numberIn(config, ["v_head_dim"])),
-    "rope.dimension_count": u32(rope),
-    expert_gating_func: gating(config),
-    expert_weights_norm: flagOf(config, "norm_topk_prob") ? bool(true) : undefined,
-    "rope.scaling.yarn_log_multiplier": yarnLogMultiplier(config),
-  };
-}
-
-function yarnLogMultiplier(config: JsonObject): MetadataEntry | undefined {
-  const all = ropeOf(config).mscale_all_dim;
-  return typeof all === "number" ? f32(0.1 * all) : undefined;
-}
-
-/** A number for each layer: KV heads of those with attention, 0 for those with a convolution. */
-export function lfm2Keys(config: JsonObject): Record<string, MetadataEntry | undefined> {
-  const kvHeads = numberIn(config, ["num_key_value_heads"]);
-  const layers = numberIn(config, ["num_hidden_layers"]);
-  const listed = numbersIn(config, "full_attn_idxs");
-  const types =
-    textsIn(config, "layer_types") ??
-    Array.from({ length: layers }, (_, i) => (listed?.includes(i) ? "full_attention" : "conv"));
-  const counts = types.map((type) => (type === "full_attention" ? kvHeads : 0));
-  return {
-    "attention.head_count_kv": arrayEntry("i32", counts),
-    "shortconv.l_cache": u32(numberIn(config, ["conv_L_cache"])),
-    feed_forward_length: u32(lfm2FeedForward(config)),
-  };
-}
-
-/** LFM 2 states the size before it is cut to two thirds and rounded up. */
-function lfm2FeedForward(config: JsonObject): number {
-  const stated = numberIn(config, ["block_ff_dim", "intermediate_size"]);
-  if (config.block_auto_adjust_ff_dim !== true) return stated;
-  const scaled = Math.trunc(
-    Math.trunc((2 * stated) / 3) * numberIn(config, ["block_ffn_dim_multiplier"], 1),
-  );
-  const multiple = numberIn(config, ["block_multiple_of"], 256);
-  return multiple * Math.ceil(scaled / multiple);
-}
-
-export function mambaKeys(config: JsonObject): Record<string, MetadataEntry | undefined> {
-  const embed = numberIn(config, ["hidden_size", "d_model"]);
-  const inner = numberIn(config, ["intermediate_size", "d_inner"], 2 * embed);
-  const rank = config.time_step_rank ?? config.dt_rank;
-  return {
-    context_length: u32(1 << 20), // the converter's: a scan has no end
-    feed_forward_length: u32(0),
-    "attention.head_count": u32(0),
-    "ssm.conv_kernel": u32(numberIn(config, ["conv_kernel", "d_conv"], 4)),
-    "ssm.inner_size": u32(inner),
-    "ssm.state_size": u32(numberIn(config, ["state_size", "d_state"], 16)),
-    "ssm.time_step_rank": u32(typeof rank === "number" ? rank : Math.ceil(embed / 16)),
-    "ssm.dt_b_c_rms": bool(false),
-    "attention.layer_norm_rms_epsilon": f32(
-      numberIn(config, ["layer_norm_epsilon", "rms_norm_eps"], 1e-5),
-    ),
-    "attention.layer_norm_epsilon": undefined,
-  };
-}
-
-export function mamba2Keys(config: JsonObject): Record<string, MetadataEntry | undefined> {
-  const embed = numberIn(config, ["hidden_size", "d_model"]);
-  const inner = numberIn(config, ["intermediate_size", "d_inner"], 2 * embed);
-  const headDim = numberIn(config, ["head_dim", "mamba_d_head"], 64);
-  return {
-    ...mambaKeys(config),
-    "ssm.state_size": u32(numberIn(config, ["state_size", "d_state"], 128)),
-    "ssm.time_step_rank": u32(inner / headDim),
-    "ssm.group_count": u32(numberIn(config, ["n_groups"], 1)),
-    "ssm.dt_b_c_rms": undefined,
-    "attention.key_length": undefined,
-    "attention.value_length": undefined,
-  };
-}
-
 /** Phi's long contexts: factors for each pair, as tensors. */
 export function longFactors(config: JsonObject): readonly Presented[] {
   const rope = ropeOf(config);
@@ -222,3 +136,7 @@ export const headSize = (config: JsonObject): number =>
     numberIn(config, ["hidden_size", "n_embd"]) /
       numberIn(config, ["num_attention_heads", "n_head"]),
   );
+
+/** Values of hidden_act, beside SwiGLU's. */
+export const gelu: readonly string[] = ["gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast"];
+export const relu2: readonly string[] = ["relu2"];

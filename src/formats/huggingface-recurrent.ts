@@ -1,0 +1,155 @@
+// Hugging Face folders: Models with recurrent state: scans and convolutions, alone or beside attention. The names of their tensors, and what llama.cpp's converter
+// makes of config.json. huggingface-families.ts has the table.
+
+import { decay, headDecay, reshaped, squeezed } from "./huggingface-changes.ts";
+import { numberIn, numbersIn, textsIn } from "./huggingface-config.ts";
+import { bool, f32, gatings, u32 } from "./huggingface-keys.ts";
+import type { HuggingFaceArchitecture, TensorNames } from "./huggingface-names.ts";
+import { llamaNames, named, sparseExpert } from "./huggingface-tensors.ts";
+import type { JsonObject } from "./json.ts";
+import { arrayEntry, type MetadataEntry } from "./typed-metadata.ts";
+
+/** A number for each layer: KV heads of those with attention, 0 for those with a convolution. */
+function lfm2Keys(config: JsonObject): Record<string, MetadataEntry | undefined> {
+  const kvHeads = numberIn(config, ["num_key_value_heads"]);
+  const layers = numberIn(config, ["num_hidden_layers"]);
+  const listed = numbersIn(config, "full_attn_idxs");
+  const types =
+    textsIn(config, "layer_types") ??
+    Array.from({ length: layers }, (_, i) => (listed?.includes(i) ? "full_attention" : "conv"));
+  const counts = types.map((type) => (type === "full_attention" ? kvHeads : 0));
+  return {
+    "attention.head_count_kv": arrayEntry("i32", counts),
+    "shortconv.l_cache": u32(numberIn(config, ["conv_L_cache"])),
+    feed_forward_length: u32(lfm2FeedForward(config)),
+  };
+}
+
+/** LFM 2 states the size before it is cut to two thirds and rounded up. */
+function lfm2FeedForward(config: JsonObject): number {
+  const stated = numberIn(config, ["block_ff_dim", "intermediate_size"]);
+  if (config.block_auto_adjust_ff_dim !== true) return stated;
+  const scaled = Math.trunc(
+    Math.trunc((2 * stated) / 3) * numberIn(config, ["block_ffn_dim_multiplier"], 1),
+  );
+  const multiple = numberIn(config, ["block_multiple_of"], 256);
+  return multiple * Math.ceil(scaled / multiple);
+}
+
+function mambaKeys(config: JsonObject): Record<string, MetadataEntry | undefined> {
+  const embed = numberIn(config, ["hidden_size", "d_model"]);
+  const inner = numberIn(config, ["intermediate_size", "d_inner"], 2 * embed);
+  const rank = config.time_step_rank ?? config.dt_rank;
+  return {
+    context_length: u32(1 << 20), // the converter's: a scan has no end
+    feed_forward_length: u32(0),
+    "attention.head_count": u32(0),
+    "ssm.conv_kernel": u32(numberIn(config, ["conv_kernel", "d_conv"], 4)),
+    "ssm.inner_size": u32(inner),
+    "ssm.state_size": u32(numberIn(config, ["state_size", "d_state"], 16)),
+    "ssm.time_step_rank": u32(typeof rank === "number" ? rank : Math.ceil(embed / 16)),
+    "ssm.dt_b_c_rms": bool(false),
+    "attention.layer_norm_rms_epsilon": f32(
+      numberIn(config, ["layer_norm_epsilon", "rms_norm_eps"], 1e-5),
+    ),
+    "attention.layer_norm_epsilon": undefined,
+  };
+}
+
+function mamba2Keys(config: JsonObject): Record<string, MetadataEntry | undefined> {
+  const embed = numberIn(config, ["hidden_size", "d_model"]);
+  const inner = numberIn(config, ["intermediate_size", "d_inner"], 2 * embed);
+  const headDim = numberIn(config, ["head_dim", "mamba_d_head"], 64);
+  return {
+    ...mambaKeys(config),
+    "ssm.state_size": u32(numberIn(config, ["state_size", "d_state"], 128)),
+    "ssm.time_step_rank": u32(inner / headDim),
+    "ssm.group_count": u32(numberIn(config, ["n_groups"], 1)),
+    "ssm.dt_b_c_rms": undefined,
+    "attention.key_length": undefined,
+    "attention.value_length": undefined,
+  };
+}
+
+const lfm2Names: TensorNames = named(
+  llamaNames,
+  {
+    operator_norm: "attn_norm",
+    ffn_norm: "ffn_norm",
+    "conv.conv": squeezed("shortconv.conv"),
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.gate": "ffn_gate_inp",
+  },
+  {
+    global: { ...llamaNames.global, embedding_norm: "token_embd_norm" },
+    exact: { "feed_forward.expert_bias": "exp_probs_b.bias" },
+    experts: sparseExpert("feed_forward.experts"),
+  },
+);
+
+const mambaNames: TensorNames = {
+  global: { embeddings: "token_embd", norm_f: "output_norm", lm_head: "output" },
+  layer: {
+    norm: "attn_norm",
+    "mixer.conv1d": squeezed("ssm_conv1d"),
+    "mixer.in_proj": "ssm_in",
+    "mixer.out_proj": "ssm_out",
+    "mixer.x_proj": "ssm_x",
+    "mixer.dt_proj": "ssm_dt",
+  },
+  exact: { "mixer.A_log": decay("ssm_a"), "mixer.D": "ssm_d" },
+  ignored: /^$/,
+};
+const mamba2Names: TensorNames = named(
+  mambaNames,
+  {
+    "mixer.norm": reshaped("ssm_norm", (shape, config) => {
+      const groups = numberIn(config, ["n_groups"]);
+      return [groups, shape[0]! / groups];
+    }),
+  },
+  {
+    exact: {
+      "mixer.A_log": headDecay("ssm_a"),
+      "mixer.D": reshaped("ssm_d", (shape) => [...shape, 1]),
+      "mixer.dt_bias": "ssm_dt.bias",
+    },
+  },
+);
+
+export const lfm2: HuggingFaceArchitecture = {
+  name: "lfm2",
+  tensors: lfm2Names,
+  keys: lfm2Keys,
+  defaults: { tie_word_embeddings: true },
+};
+
+export const lfm2Moe: HuggingFaceArchitecture = {
+  name: "lfm2moe",
+  tensors: lfm2Names,
+  defaults: { tie_word_embeddings: true },
+  settings: [{ from: "num_dense_layers", to: ["leading_dense_block_count"], type: "u32" }],
+  keys: (config) => ({ ...lfm2Keys(config), expert_gating_func: u32(gatings.sigmoid!) }),
+};
+
+export const mamba: HuggingFaceArchitecture = {
+  name: "mamba",
+  tensors: mambaNames,
+  defaults: { tie_word_embeddings: true },
+  without: ["feed_forward_length", "attention.head_count"],
+  keys: mambaKeys,
+};
+
+export const mamba2: HuggingFaceArchitecture = {
+  name: "mamba2",
+  tensors: mamba2Names,
+  without: ["feed_forward_length", "attention.head_count"],
+  keys: mamba2Keys,
+};
