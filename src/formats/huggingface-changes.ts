@@ -1,22 +1,34 @@
 // Tensors of a Hugging Face folder that GGUF stores in another form: split, joined, transposed, reshaped, or with other values.
 //
 // The tables of names (huggingface-families.ts) say which; the functions here are what they are made of. Splitting and
-// reordering rows needs no work: the new tensor records where its parts are. Other changes are made while a tensor is read,
-// a piece or a matrix at a time.
+// reordering rows needs no work: the new tensor records where its parts are. Other changes are made while a tensor is read
+// (huggingface-read.ts).
 
-import { FormatError, UsageError } from "../base/errors.ts";
+import { FormatError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { JsonObject } from "./json.ts";
-import type { ModelFile, TensorInfo } from "./model-file.ts";
+import type { TensorInfo } from "./model-file.ts";
+import { packedBytes } from "./packed-bytes.ts";
 
 const floats: DType = dtypeByName("f32")!;
 
 /** How the values of a tensor are made of the stored ones. */
 export type Change =
-  | { readonly kind: "each"; readonly of: (value: number) => number }
+  | { readonly kind: "each"; readonly of: (value: number, index: number) => number }
   /** Row r of each matrix is column `first + r * step` of the stored one. */
   | { readonly kind: "columns"; readonly first: number; readonly step: number }
+  /** -1, 0 or 1 times the mean of the values without their signs. */
+  | { readonly kind: "ternary" }
+  /** Groups of `size` columns in another order: group i is group order[i] of the stored ones. */
+  | { readonly kind: "groups"; readonly size: number; readonly order: readonly number[] }
+  /** MXFP4: row r of each matrix has the quants of row `first + r * step` of the stored bytes, and the scales of that row. */
+  | {
+      readonly kind: "packed";
+      readonly scales: TensorInfo;
+      readonly first: number;
+      readonly step: number;
+    }
   /** Not stored at all. */
   | { readonly kind: "constant"; readonly values: Float32Array };
 
@@ -30,7 +42,14 @@ export interface Presented {
 }
 
 /** GGUF's name of a tensor, or what becomes of it. */
-export type Target = string | ((tensor: TensorInfo, config: JsonObject) => readonly Presented[]);
+export type Target =
+  | string
+  | ((
+      tensor: TensorInfo,
+      config: JsonObject,
+      /** All tensors of the folder, by their own names. */
+      table: ReadonlyMap<string, TensorInfo>,
+    ) => readonly Presented[]);
 
 const changed =
   (of: (value: number) => number, shapeOf: (shape: readonly number[]) => readonly number[]) =>
@@ -164,6 +183,62 @@ export function rowGroups(
   return { ...tensor, shape: newShape, byteLength, ...parts[0]!, parts };
 }
 
+/** Values as BitNet rounds them. */
+export function ternary(name: string): Target {
+  return (tensor) => [{ name, tensor, change: { kind: "ternary" } }];
+}
+
+/** Every value times the product of these, in the type that the folder has it in. */
+export function scaled(name: string, ...factors: readonly number[]): Target {
+  return (tensor) => [times(name, tensor, () => factors)];
+}
+
+/** Every value times the product of the factors of its place, each product rounded to a float, as torch does. */
+export function times(
+  name: string,
+  tensor: TensorInfo,
+  factorsOf: (index: number) => readonly number[],
+): Presented {
+  const of = (value: number, index: number): number => {
+    let product = value;
+    for (const factor of factorsOf(index)) product = Math.fround(product * factor);
+    return product;
+  };
+  return { name, tensor, change: { kind: "each", of } };
+}
+
+/**
+ * MXFP4 as a folder has it: "..._blocks" [matrices, rows, blocks, 16] of bytes and "..._scales" [matrices, rows, blocks]. The rows
+ * of several tensors lie by turns.
+ */
+export function mxfp4(...names: readonly string[]): Target {
+  const type = dtypeByName("mxfp4")!;
+  return (tensor, _config, table) => {
+    const [matrices, rows, blocks, half] = tensor.shape as [number, number, number, number];
+    const scales = table.get(tensor.name.replace(/_blocks$/, "_scales"));
+    const isWhole = tensor.shape.length === 4 && half === 16 && rows % names.length === 0;
+    if (!isWhole || tensor.dtype !== packedBytes) {
+      const expected = `U8 [matrices, ${names.length} times as many rows, blocks, 16]`;
+      throw wrongShape(tensor, expected);
+    }
+    if (scales?.dtype !== packedBytes || scales.shape.join() !== tensor.shape.slice(0, 3).join()) {
+      const got = scales ? `${scales.dtype.name} [${scales.shape}]` : "no such tensor";
+      const name = tensor.name.replace(/_blocks$/, "_scales");
+      throw wrongTensor({ ...tensor, name }, got, `U8 [${tensor.shape.slice(0, 3)}]`);
+    }
+    const shape = [matrices, rows / names.length, blocks * type.blockElems];
+    const byteLength = bytesFor(
+      type,
+      shape.reduce((a, b) => a * b, 1),
+    );
+    return names.map((name, first) => ({
+      name,
+      tensor: { ...tensor, dtype: type, shape, byteLength },
+      change: { kind: "packed", scales, first, step: names.length },
+    }));
+  };
+}
+
 /** A tensor that the folder has only in config.json. */
 export function constant(name: string, values: readonly number[], file: string): Presented {
   const data = Float32Array.from(values);
@@ -176,121 +251,15 @@ function elemsOf({ shape }: TensorInfo): number {
   return shape.reduce((a, b) => a * b, 1);
 }
 
-export function wrongShape({ file, name, shape }: TensorInfo, expected: string): FormatError {
-  return new FormatError("huggingface", {
-    file,
-    field: `tensor ${JSON.stringify(name)}`,
-    got: `shape [${shape}]`,
-    expected,
-  });
+export function wrongShape(tensor: TensorInfo, expected: string): FormatError {
+  return wrongTensor(tensor, `${tensor.dtype.name} [${tensor.shape}]`, expected);
 }
 
-/** What is read of a changed tensor: the stored one, and the change. */
-export interface ChangedTensor {
-  readonly stored: TensorInfo;
-  readonly change: Change;
-}
-
-/** The same file, in which some tensors are computed from the stored ones as they are read. */
-export function withChanges(
-  file: ModelFile,
-  changes: ReadonlyMap<string, ChangedTensor>,
-): ModelFile {
-  if (changes.size === 0) return file;
-  return {
-    ...file,
-    filePartsOf: (tensor) => (changes.has(tensor.name) ? undefined : file.filePartsOf(tensor)),
-    async readTensor(tensor: TensorInfo, target: Uint8Array, byteOffset = 0): Promise<void> {
-      const found = changes.get(tensor.name);
-      if (!found) return await file.readTensor(tensor, target, byteOffset);
-      checkRange(tensor, target, byteOffset);
-      await read[found.change.kind](file, found as never, tensor, target, byteOffset);
-    },
-  };
-}
-
-function checkRange(
-  { name, dtype, byteLength }: TensorInfo,
-  target: Uint8Array,
-  from: number,
-): void {
-  const isWhole = from % dtype.blockBytes === 0 && target.byteLength % dtype.blockBytes === 0;
-  if (isWhole && from >= 0 && from <= byteLength - target.byteLength) return;
-  throw new UsageError(
-    `readTensor: bytes ${from} to ${from + target.byteLength} of "${name}", expected whole values of its ${byteLength} bytes`,
-  );
-}
-
-/** Values of a piece. */
-const pieceElems = 1 << 18;
-
-type Reader<K extends Change["kind"]> = (
-  file: ModelFile,
-  changed: { stored: TensorInfo; change: Extract<Change, { kind: K }> },
-  tensor: TensorInfo,
-  target: Uint8Array,
-  byteOffset: number,
-) => Promise<void>;
-
-const read: { [K in Change["kind"]]: Reader<K> } = {
-  async each(file, { stored, change }, _tensor, target, byteOffset) {
-    const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
-    const { dtype } = stored;
-    const elems = target.byteLength / 4;
-    for (let at = 0; at < elems; at += pieceElems) {
-      const count = Math.min(pieceElems, elems - at);
-      const bytes = new Uint8Array(bytesFor(dtype, count));
-      await file.readTensor(stored, bytes, bytesFor(dtype, byteOffset / 4 + at));
-      const values = new Float32Array(count);
-      dtype.dequantize(bytes, 0, values, 0, count);
-      for (let i = 0; i < count; i++) view.setFloat32(4 * (at + i), change.of(values[i]!), true);
-    }
-  },
-
-  async columns(file, { stored, change }, tensor, target, byteOffset) {
-    const { first, step } = change;
-    const size = stored.dtype.blockBytes;
-    const width = stored.shape.at(-1)!;
-    const [rows, cols] = [tensor.shape.at(-2)!, tensor.shape.at(-1)!];
-    const matrixBytes = rows * cols * size;
-    for (let done = 0; done < target.byteLength; ) {
-      const matrix = Math.floor((byteOffset + done) / matrixBytes);
-      const from = (byteOffset + done) % matrixBytes;
-      const bytes = Math.min(matrixBytes - from, target.byteLength - done);
-      const source = await wholeMatrix(file, stored, matrix, width * cols * size); // [cols, width]
-      for (let at = 0; at < bytes; at += size) {
-        const elem = (from + at) / size;
-        const place = (elem % cols) * width + first + Math.floor(elem / cols) * step;
-        for (let i = 0; i < size; i++) target[done + at + i] = source[place * size + i]!;
-      }
-      done += bytes;
-    }
-  },
-
-  async constant(_file, { change }, _tensor, target, byteOffset) {
-    const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
-    for (let i = 0; i < target.byteLength / 4; i++) {
-      view.setFloat32(4 * i, change.values[byteOffset / 4 + i]!, true);
-    }
-  },
-};
-
-/** The last matrix that was read of each file: a reader takes a tensor in pieces, and each piece needs all of the matrix. */
-const lastMatrix = new WeakMap<
-  ModelFile,
-  { stored: TensorInfo; matrix: number; bytes: Uint8Array }
->();
-
-async function wholeMatrix(
-  file: ModelFile,
-  stored: TensorInfo,
-  matrix: number,
-  size: number,
-): Promise<Uint8Array> {
-  const last = lastMatrix.get(file);
-  if (last?.stored === stored && last.matrix === matrix) return last.bytes;
-  const bytes = new Uint8Array(size);
-  await file.readTensor(stored, bytes, matrix * size);
-  lastMatrix.set(file, { stored, matrix, bytes });
-  return bytes;
+export function wrongTensor(
+  { file, name }: TensorInfo,
+  got: string,
+  expected: string,
+): FormatError {
+  const field = `tensor ${JSON.stringify(name)}`;
+  return new FormatError("huggingface", { file, field, got, expected });
 }

@@ -1,8 +1,14 @@
 // Hugging Face folders: Dense models that are like Llama: one feed-forward, rotary positions. The names of their tensors, and what llama.cpp's converter
 // makes of config.json. huggingface-families.ts has the table.
 
-import { type Presented, rowGroups, type Target, wrongShape } from "./huggingface-changes.ts";
-import { flagOf, numberIn } from "./huggingface-config.ts";
+import {
+  type Presented,
+  rowGroups,
+  type Target,
+  ternary,
+  wrongShape,
+} from "./huggingface-changes.ts";
+import { flagOf, numberIn, ropeOf } from "./huggingface-config.ts";
 import {
   bool,
   f32,
@@ -275,4 +281,53 @@ export const arcee: HuggingFaceArchitecture = {
   name: "arcee",
   tensors: llamaNames,
   activations: relu2,
+};
+
+const apertusNames: TensorNames = named(
+  llamaNames,
+  { attention_layernorm: "attn_norm", feedforward_layernorm: "ffn_norm" },
+  { ignored: new RegExp(`${llamaNames.ignored.source}|\\.act_fn\\.(?:alpha_[np]|beta|eps)$`) },
+);
+
+export const apertus: HuggingFaceArchitecture = {
+  name: "apertus",
+  tensors: apertusNames,
+  activations: ["xielu"],
+  listed: {
+    "xielu.alpha_n": "mlp.act_fn.alpha_n",
+    "xielu.alpha_p": "mlp.act_fn.alpha_p",
+    "xielu.beta": "mlp.act_fn.beta",
+    "xielu.eps": "mlp.act_fn.eps",
+  },
+};
+
+export const mistral3: HuggingFaceArchitecture = {
+  name: "mistral3",
+  tensors: llamaNames,
+  keys: (config) => {
+    const rope = ropeOf(config);
+    const scale = (key: string) =>
+      rope[key] === undefined ? undefined : f32(numberIn(rope, [key]));
+    return {
+      "rope.scaling.yarn_log_multiplier": scale("mscale_all_dim"),
+      "attention.temperature_scale": scale("llama_4_scaling_beta"),
+    };
+  },
+};
+
+/** 1bitLLM's: weights are rounded to -1, 0 and 1 times their mean, as llama.cpp's converter does. */
+export const bitnet: HuggingFaceArchitecture = {
+  name: "bitnet",
+  tensors: named(llamaNames, {
+    ...Object.fromEntries(
+      Object.entries(llamaNames.layer)
+        .filter(([key]) => key.endsWith("_proj"))
+        .map(([key, name]) => [key, ternary(String(name))]),
+    ),
+    "self_attn.inner_attn_ln": "attn_sub_norm",
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_layernorm": "ffn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
+  }),
+  keys: () => ({ "rope.scaling.type": text("linear"), "rope.scaling.factor": f32(1) }),
 };

@@ -4,16 +4,17 @@
 
 import { FormatError } from "../base/errors.ts";
 import { bytesFor } from "../dtypes/dtype.ts";
+import { placeOf } from "./huggingface-place.ts";
 import type { TensorInfo, TensorPart } from "./model-file.ts";
 
 /** A folder's names for expert tensors, after "layers.N.". */
 export interface ExpertNames {
-  /** The common prefix: "mlp.experts". */
-  readonly stem: string;
-  /** stem + ".E." + key for expert E, with ".weight" or ".bias", becomes "blk.N." + value. */
+  /** The common prefix: "mlp.experts". A folder uses one of these. */
+  readonly stems: readonly string[];
+  /** a stem + ".E." + key for expert E, with ".weight" or ".bias", becomes "blk.N." + value. */
   readonly each: Readonly<Record<string, string>>;
   /**
-   * stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one after the
+   * A stem + "." + key: [experts, rows, cols], where the rows of an expert are those of these tensors, one after the
    * other.
    */
   readonly fused: Readonly<Record<string, readonly string[]>>;
@@ -32,11 +33,11 @@ export class ExpertTensors {
 
   /** Takes a tensor of one expert or of all; returns false for any other tensor. */
   add(tensor: TensorInfo): boolean {
-    const inLayer = /^(?:model\.)?layers\.(\d{1,6})\.(.+)$/.exec(tensor.name);
-    const stem = `${this.#names.stem}.`;
-    if (!inLayer || !inLayer[2]!.startsWith(stem)) return false;
-    const prefix = `blk.${Number(inLayer[1])}.`;
-    const rest = inLayer[2]!.slice(stem.length);
+    const place = placeOf(tensor.name);
+    const stem = this.#names.stems.find((each) => place.rest.startsWith(`${each}.`));
+    if (place.layer === undefined || stem === undefined) return false;
+    const prefix = `blk.${place.layer}.`;
+    const rest = place.rest.slice(stem.length + 1);
     return this.#addFused(tensor, prefix, rest) || this.#addEach(tensor, prefix, rest);
   }
 

@@ -1,8 +1,11 @@
 // The families of models whose Hugging Face folders can be opened: one line each, by config.json's model_type. What is computed is
 // what llama.cpp's converter computes, so that a folder and the GGUF file that the converter makes of it are the same model.
 
+import { qwen3_5, qwen3_5Moe, qwen3Next } from "./huggingface-delta.ts";
 import {
+  apertus,
   arcee,
+  bitnet,
   cohere,
   cohere2,
   ernie4_5,
@@ -18,6 +21,7 @@ import {
   internlm2,
   llama,
   minicpm,
+  mistral3,
   nemotron,
   olmo,
   olmo2,
@@ -30,8 +34,11 @@ import {
   smollm3,
   stablelm,
 } from "./huggingface-dense.ts";
-import { bloom, falcon, gpt2, gptBigcode, gptNeox, starcoder2 } from "./huggingface-gpt.ts";
+import { bloom, falcon, gpt2, gptBigcode, gptNeox, mpt, starcoder2 } from "./huggingface-gpt.ts";
+import { falconH1, graniteMoeHybrid, nemotronH } from "./huggingface-hybrid.ts";
 import {
+  bailingMoe,
+  bailingMoeV2,
   deepseek,
   deepseekV2,
   deepseekV3,
@@ -40,6 +47,7 @@ import {
   glm4Moe,
   gptOss,
   granitemoe,
+  grok,
   hunyuanV1Moe,
   llama4,
   minimaxM2,
@@ -49,11 +57,11 @@ import {
   qwen2Moe,
   qwen3Moe,
 } from "./huggingface-moe.ts";
-import type { HuggingFaceArchitecture } from "./huggingface-names.ts";
-import { lfm2, lfm2Moe, mamba, mamba2 } from "./huggingface-recurrent.ts";
+import type { Family } from "./huggingface-names.ts";
+import { falconMamba, jamba, lfm2, lfm2Moe, mamba, mamba2 } from "./huggingface-recurrent.ts";
 
 /** By config.json's model_type. */
-export const architectures: ReadonlyMap<string, HuggingFaceArchitecture> = new Map([
+export const architectures: ReadonlyMap<string, Family> = new Map<string, Family>([
   ["llama", llama],
   ["mistral", llama],
   ["mixtral", mixtral],
@@ -111,4 +119,29 @@ export const architectures: ReadonlyMap<string, HuggingFaceArchitecture> = new M
   ["lfm2_moe", lfm2Moe],
   ["mamba", mamba],
   ["mamba2", mamba2],
+  ["apertus", apertus],
+  ["bitnet", bitnet],
+  ["mistral3", mistral3],
+  ["ministral3", mistral3],
+  ["mpt", mpt],
+  ["bailing_moe", bailingMoe],
+  ["bailing_moe_v2", bailingMoeV2],
+  ["grok-1", grok],
+  ["falcon_mamba", falconMamba],
+  ["jamba", jamba],
+  ["granitemoehybrid", graniteMoeHybrid],
+  ["falcon_h1", falconH1],
+  ["nemotron_h", nemotronH],
+  ["qwen3_next", qwen3Next],
+  ["qwen3_5", qwen3_5],
+  ["qwen3_5_text", qwen3_5],
+  ["qwen3_5_moe", qwen3_5Moe],
+  ["qwen3_5_moe_text", qwen3_5Moe],
+]);
+
+/** By the first of config.json's architectures, where model_type does not tell: these come first. */
+export const classes: ReadonlyMap<string, Family> = new Map<string, Family>([
+  ["BitnetForCausalLM", bitnet],
+  ["GrokForCausalLM", grok],
+  ["Grok1ForCausalLM", grok],
 ]);

@@ -8,11 +8,11 @@ import {
   transposed,
   wrongShape,
 } from "./huggingface-changes.ts";
-import { flagOf, numberIn } from "./huggingface-config.ts";
-import { bool, gelu, text, u32 } from "./huggingface-keys.ts";
+import { flagOf, numberIn, valueIn } from "./huggingface-config.ts";
+import { bool, f32, gelu, text, u32 } from "./huggingface-keys.ts";
 import type { HuggingFaceArchitecture, TensorNames } from "./huggingface-names.ts";
 import { llamaNames, named } from "./huggingface-tensors.ts";
-import type { JsonObject } from "./json.ts";
+import { isObject, type JsonObject } from "./json.ts";
 
 /** The rows of one head after the other, q, k and v of each: all of q, then k, then v. */
 const headByHead: Target = (tensor, config) => {
@@ -181,6 +181,45 @@ export const bloom: HuggingFaceArchitecture = {
       context_length: u32(numberIn(config, ["seq_length"])),
       feed_forward_length: u32(4 * embed),
       "attention.head_count_kv": u32(heads),
+    };
+  },
+};
+
+export const mpt: HuggingFaceArchitecture = {
+  name: "mpt",
+  activations: gelu,
+  tensors: {
+    global: { wte: "token_embd", wpe: "position_embd", norm_f: "output_norm", lm_head: "output" },
+    layer: {
+      norm_1: "attn_norm",
+      norm_2: "ffn_norm",
+      "attn.Wqkv": "attn_qkv",
+      "attn.out_proj": "attn_output",
+      "attn.q_ln": "attn_q_norm",
+      "attn.k_ln": "attn_k_norm",
+      "ffn.up_proj": "ffn_up",
+      "ffn.down_proj": "ffn_down",
+    },
+    exact: { "ffn.act.scales": "ffn_act.scales" },
+    ignored: /^$/,
+  },
+  defaults: { tie_word_embeddings: true },
+  without: ["feed_forward_length"],
+  keys: (config) => {
+    const attention = isObject(config.attn_config) ? config.attn_config : {};
+    const own = (keys: readonly string[]) => {
+      const value = valueIn(attention, keys);
+      return value === undefined ? undefined : numberIn(attention, keys);
+    };
+    const [kvHeads, clamp] = [own(["kv_n_heads"]), own(["clip_qkv"])];
+    const bias = flagOf(attention, "alibi") ? numberIn(attention, ["alibi_bias_max"], 8) : 0;
+    return {
+      context_length: u32(numberIn(config, ["max_seq_len"])),
+      feed_forward_length: u32(4 * numberIn(config, ["d_model"])),
+      "attention.head_count_kv": kvHeads === undefined ? undefined : u32(kvHeads),
+      "attention.layer_norm_epsilon": f32(1e-5),
+      "attention.clamp_kqv": clamp === undefined ? undefined : f32(clamp),
+      "attention.max_alibi_bias": f32(bias),
     };
   },
 };

@@ -14,13 +14,14 @@ import {
   valueIn,
   windowRopeOf,
 } from "./huggingface-config.ts";
-import { architectures } from "./huggingface-families.ts";
+import { architectures, classes } from "./huggingface-families.ts";
 import {
   type HuggingFaceArchitecture,
   ropeScalings,
   type Setting,
   settings,
   slidingWindow,
+  textConfig,
 } from "./huggingface-names.ts";
 import { describe, field, isObject, type JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry, TypedMetadata } from "./typed-metadata.ts";
@@ -40,8 +41,12 @@ type Entries = Map<string, MetadataEntry>;
 
 export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
   const modelType = field(config, "model_type");
-  const found = architectures.get(typeof modelType === "string" ? modelType : "");
-  if (found) return found;
+  const className = valueIn(config, ["architectures"]);
+  const first = Array.isArray(className) ? className[0] : undefined;
+  const found =
+    classes.get(typeof first === "string" ? first : "") ??
+    architectures.get(typeof modelType === "string" ? modelType : "");
+  if (found) return typeof found === "function" ? found(textConfig(config)) : found;
   throw configError(
     "model_type",
     describe(modelType),
@@ -49,15 +54,21 @@ export function architectureOf(config: JsonObject): HuggingFaceArchitecture {
   );
 }
 
-export function huggingFaceMetadata(files: HuggingFaceFiles, name: string): TypedMetadata {
+/** `listed`: keys whose values are tensors in the folder. */
+export function huggingFaceMetadata(
+  files: HuggingFaceFiles,
+  name: string,
+  listed: ReadonlyMap<string, MetadataEntry> = new Map(),
+): TypedMetadata {
   const { config } = files;
   const family = architectureOf(config);
   const arch = family.name;
-  const entries: Entries = new Map();
+  const entries: Entries = new Map(listed);
   entries.set("general.architecture", { type: "string", value: arch });
   entries.set("general.name", { type: "string", value: name });
   checkActivation(config, family);
   checkFixed(config, family);
+  checkPacked(config, family);
   const missing = family.without ?? [];
   const common = settings.map((setting) =>
     setting.required && missing.includes(setting.to[0]!)
@@ -102,6 +113,19 @@ function checkFixed(config: JsonObject, { fixed = {} }: HuggingFaceArchitecture)
     const value = field(config, key) ?? wanted;
     if (value !== wanted) throw configError(key, describe(value), describe(wanted));
   }
+}
+
+/** Quantized folders have tensors of their own, which few families read. */
+function checkPacked(config: JsonObject, { packed = [] }: HuggingFaceArchitecture): void {
+  const found = field(config, "quantization_config");
+  const method = isObject(found) ? field(found, "quant_method") : found;
+  if (method === undefined || method === null || packed.includes(String(method))) return;
+  const expected = [...packed, "a folder with F32, F16 or BF16 weights"].join(", or ");
+  throw configError(
+    "quantization_config.quant_method",
+    typeof method === "string" ? method : describe(method),
+    `${expected}; a GGUF file of the same model can be quantized`,
+  );
 }
 
 /** Mistral's early models always use it, Qwen's only if told to; null means no window. */

@@ -2,6 +2,8 @@
 // makes of config.json. huggingface-families.ts has the table.
 
 import {
+  mxfp4,
+  type Presented,
   rowGroups,
   split,
   type Target,
@@ -19,6 +21,7 @@ import {
   f32,
   gating,
   gatings,
+  gelu,
   graniteScales,
   headSize,
   hunyuanKeys,
@@ -26,11 +29,18 @@ import {
   phi3Keys,
   same,
   sharedCount,
+  softcaps,
   text,
   u32,
 } from "./huggingface-keys.ts";
-import type { HuggingFaceArchitecture, TensorNames } from "./huggingface-names.ts";
-import { expertsNames, llamaNames, mixtralNames, named } from "./huggingface-tensors.ts";
+import type { HuggingFaceArchitecture, Setting, TensorNames } from "./huggingface-names.ts";
+import {
+  expertsNames,
+  llamaNames,
+  mixtralNames,
+  named,
+  sparseExpert,
+} from "./huggingface-tensors.ts";
 import type { JsonObject } from "./json.ts";
 import type { MetadataEntry } from "./typed-metadata.ts";
 
@@ -114,6 +124,10 @@ const gptOssNames: TensorNames = named(
       "mlp.experts.gate_up_proj_bias": turns("ffn_gate_exps.bias", "ffn_up_exps.bias"),
       "mlp.experts.down_proj": transposed("ffn_down_exps.weight"),
       "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+      "mlp.experts.gate_up_proj_blocks": mxfp4("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+      "mlp.experts.gate_up_proj_scales": () => [], // read with the blocks
+      "mlp.experts.down_proj_blocks": mxfp4("ffn_down_exps.weight"),
+      "mlp.experts.down_proj_scales": () => [],
     },
   },
 );
@@ -223,6 +237,7 @@ export const hunyuanV1Moe: HuggingFaceArchitecture = {
 
 export const gptOss: HuggingFaceArchitecture = {
   name: "gpt-oss",
+  packed: ["mxfp4"],
   tensors: gptOssNames,
   keys: (config) => ({
     expert_feed_forward_length: u32(numberIn(config, ["intermediate_size"])),
@@ -285,3 +300,147 @@ export const llama4: HuggingFaceArchitecture = {
     interleave_moe_layer_step: u32(numberIn(config, ["interleave_moe_layer_step"])),
   }),
 };
+
+/** All of q, then k, then v: three tensors. */
+const bailingQkv: Target = (tensor, config) => {
+  const heads = numberIn(config, ["num_attention_heads"]);
+  const kvHeads = numberIn(config, ["num_key_value_heads"], heads);
+  const rows = headSize(config);
+  if (tensor.shape[0] !== (heads + 2 * kvHeads) * rows) {
+    throw wrongShape(tensor, `${heads} + 2 * ${kvHeads} heads of ${rows} rows`);
+  }
+  const of = (name: string, first: number, count: number): Presented => {
+    const starts = Array.from({ length: count }, (_, head) => (first + head) * rows);
+    return { name, tensor: rowGroups(tensor, starts, rows, [count * rows]) };
+  };
+  return [
+    of("attn_q", 0, heads),
+    of("attn_k", heads, kvHeads),
+    of("attn_v", heads + kvHeads, kvHeads),
+  ];
+};
+
+const bailingNames: TensorNames = named(
+  expertsNames,
+  { "attention.query_key_value": bailingQkv, "attention.dense": "attn_output" },
+  { global: { ...expertsNames.global, word_embeddings: "token_embd" } },
+);
+
+const bailingSettings: readonly Setting[] = [
+  denseStart,
+  { ...sharedCount, from: "num_shared_experts" },
+];
+
+export const bailingMoe: HuggingFaceArchitecture = {
+  name: "bailingmoe",
+  tensors: bailingNames,
+  // Its output matrix would have to be divided by the length of its columns.
+  fixed: { norm_head: false },
+  settings: bailingSettings,
+  keys: (config) => ({
+    "rope.dimension_count": u32(headSize(config)),
+    expert_weights_scale: f32(1),
+    expert_weights_norm: bool(flagOf(config, "norm_topk_prob")),
+  }),
+};
+
+export const bailingMoeV2: HuggingFaceArchitecture = {
+  name: "bailingmoe2",
+  tensors: named(
+    bailingNames,
+    {
+      "attention.query_key_value": "attn_qkv",
+      "attention.query_layernorm": "attn_q_norm",
+      "attention.key_layernorm": "attn_k_norm",
+    },
+    { exact: { "mlp.gate.expert_bias": "exp_probs_b.bias" } },
+  ),
+  defaults: { partial_rotary_factor: 0.5 },
+  // Layers that predict tokens further ahead are not read.
+  fixed: { num_nextn_predict_layers: 0 },
+  settings: [...bailingSettings, expertScale],
+  keys: (config) => ({
+    expert_shared_feed_forward_length: u32(
+      numberIn(
+        config,
+        ["moe_shared_expert_intermediate_size"],
+        numberIn(config, ["moe_intermediate_size"]) * numberIn(config, ["num_shared_experts"], 0),
+      ),
+    ),
+    expert_weights_norm: bool(flagOf(config, "norm_topk_prob")),
+    expert_gating_func: gating(config),
+    nextn_predict_layers: config.num_nextn_predict_layers === undefined ? undefined : u32(0),
+  }),
+};
+
+const grokNames: TensorNames = named(
+  mixtralNames,
+  {
+    pre_attn_norm: "attn_norm",
+    post_attn_norm: "attn_output_norm",
+    pre_moe_norm: "ffn_norm",
+    post_moe_norm: "post_ffw_norm",
+    // Grok 1's own names.
+    rms_norm: "attn_norm",
+    rms_norm_1: "attn_output_norm",
+    rms_norm_2: "ffn_norm",
+    rms_norm_3: "layer_output_norm",
+    "multi_head_attention.query": "attn_q",
+    "multi_head_attention.key": "attn_k",
+    "multi_head_attention.value": "attn_v",
+    "multi_head_attention.linear": "attn_output",
+    router: "ffn_gate_inp",
+  },
+  {
+    global: { ...mixtralNames.global, in_out_embed: "token_embd", rms_norm: "output_norm" },
+    experts: {
+      stems: ["block_sparse_moe.experts", "moe"],
+      each: {
+        ...sparseExpert("").each,
+        linear: "ffn_gate_exps",
+        linear_v: "ffn_up_exps",
+        linear_1: "ffn_down_exps",
+      },
+      fused: {},
+    },
+  },
+);
+
+const grokRope: readonly Setting[] = [
+  { from: "scaling_factor", to: ["rope.scaling.factor"], type: "f32", required: true },
+  {
+    from: "original_max_position_embeddings",
+    to: ["rope.scaling.original_context_length"],
+    type: "u32",
+    required: true,
+  },
+  { from: "extrapolation_factor", to: ["rope.scaling.yarn_ext_factor"], type: "f32" },
+  { from: "attn_factor", to: ["rope.scaling.yarn_attn_factor"], type: "f32" },
+  { from: "beta_fast", to: ["rope.scaling.yarn_beta_fast"], type: "f32" },
+  { from: "beta_slow", to: ["rope.scaling.yarn_beta_slow"], type: "f32" },
+];
+
+/** Grok 2, and Grok 1 as it was put on Hugging Face. */
+export function grok(config: JsonObject): HuggingFaceArchitecture {
+  const isScaled = config.rope_type === "yarn" || config.rope_type === "original";
+  return {
+    name: "grok",
+    activations: gelu,
+    tensors: grokNames,
+    settings: [
+      ...softcaps,
+      { from: "router_logit_softcapping", to: ["router_logit_softcapping"], type: "f32" },
+      { from: "embedding_multiplier_scale", to: ["embedding_scale"], type: "f32", required: true },
+      { from: "output_multiplier_scale", to: ["logit_scale"], type: "f32", required: true },
+      { from: "attn_temperature_len", to: ["attention.temperature_length"], type: "u32" },
+      ...(isScaled ? grokRope : []),
+    ],
+    defaults: { attn_logit_softcapping: 30, router_logit_softcapping: 30, hidden_act: "gelu" },
+    keys: (own) => ({
+      "rope.scaling.type": isScaled ? text("yarn") : undefined,
+      "attention.output_scale": f32(
+        numberIn(own, ["attn_output_multiplier"], headSize(own) ** -0.5),
+      ),
+    }),
+  };
+}

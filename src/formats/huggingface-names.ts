@@ -3,6 +3,7 @@
 
 import type { Presented, Target } from "./huggingface-changes.ts";
 import type { ExpertNames } from "./huggingface-experts.ts";
+import { placeOf, textName } from "./huggingface-place.ts";
 import { isObject, type JsonObject } from "./json.ts";
 import type { TensorInfo } from "./model-file.ts";
 import type { MetadataEntry, ScalarType } from "./typed-metadata.ts";
@@ -25,6 +26,10 @@ export interface HuggingFaceArchitecture {
   readonly keys?: (config: JsonObject) => Readonly<Record<string, MetadataEntry | undefined>>;
   /** Tensors that only config.json has. */
   readonly constants?: (config: JsonObject) => readonly Presented[];
+  /** GGUF's lists of numbers, one for each layer, by the names of the single values that the folder has after "layers.N.". */
+  readonly listed?: Readonly<Record<string, string>>;
+  /** The quant_method of folders whose tensors are packed as this family reads them. */
+  readonly packed?: readonly string[];
   /** "stored": GGUF has q and k as the folder has them. Default: pairs are half a head apart in the folder. */
   readonly pairs?: "stored";
 }
@@ -42,27 +47,24 @@ export interface TensorNames {
   readonly experts?: ExpertNames;
 }
 
-/** "model.layers.3.rest": the number of the layer (undefined outside of them) and the rest. */
-const placed =
-  /^(?:model\.|transformer\.|gpt_neox\.|backbone\.|ernie\.)?(?:(?:layers|h|blocks)\.(\d{1,6})\.)?(.+)$/;
-
 /** A tensor as GGUF has it, under its own name if GGUF has none; nothing if it is ignored. */
 export function presented(
   names: TensorNames,
   tensor: TensorInfo,
   config: JsonObject,
+  table: ReadonlyMap<string, TensorInfo>,
 ): readonly Presented[] {
   const own = textName(tensor.name);
   if (names.ignored.test(own)) return [];
-  const [, layer, rest] = placed.exec(own) as unknown as [string, string | undefined, string];
-  const prefix = layer === undefined ? "" : `blk.${Number(layer)}.`;
+  const { layer, rest } = placeOf(own);
+  const prefix = layer === undefined ? "" : `blk.${layer}.`;
   const exact = lookUp(names.exact ?? {}, rest);
-  if (exact !== undefined) return resolved(exact, prefix, "", tensor, config);
+  if (exact !== undefined) return resolved(exact, prefix, "", tensor, config, table);
   const [, stem, kind] = /^(.+)(\.(?:weight|bias))$/.exec(rest) ?? [];
-  const table = layer === undefined ? names.global : names.layer;
-  const target = stem === undefined ? undefined : lookUp(table, stem);
+  const ownNames = layer === undefined ? names.global : names.layer;
+  const target = stem === undefined ? undefined : lookUp(ownNames, stem);
   if (target === undefined) return [{ name: tensor.name, tensor }];
-  return resolved(target, prefix, kind!, tensor, config);
+  return resolved(target, prefix, kind!, tensor, config, table);
 }
 
 function resolved(
@@ -71,9 +73,10 @@ function resolved(
   suffix: string,
   tensor: TensorInfo,
   config: JsonObject,
+  table: ReadonlyMap<string, TensorInfo>,
 ): readonly Presented[] {
   if (typeof target === "string") return [{ name: `${prefix}${target}${suffix}`, tensor }];
-  return target(tensor, config).map((each) => ({
+  return target(tensor, config, table).map((each) => ({
     ...each,
     name: `${prefix}${each.name}${suffix}`,
   }));
@@ -83,16 +86,14 @@ function lookUp<T>(table: Readonly<Record<string, T>>, key: string): T | undefin
   return Object.hasOwn(table, key) ? table[key] : undefined;
 }
 
-/** The name without what a model with pictures or sound puts before its language model. */
-export function textName(name: string): string {
-  return name.replace(/^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?/, "model.");
-}
-
 /** Of a model with pictures or sound, the configuration of its language model. */
 export function textConfig(config: JsonObject): JsonObject {
   const text = Object.hasOwn(config, "text_config") ? config.text_config : undefined;
   return isObject(text) ? { ...config, ...text } : config;
 }
+
+/** A family, or several that config.json tells apart. */
+export type Family = HuggingFaceArchitecture | ((config: JsonObject) => HuggingFaceArchitecture);
 
 /** A number in config.json, under the first of these names that is there, and the "<architecture>." keys it becomes. */
 export interface Setting {

@@ -5,7 +5,7 @@ import { decay, headDecay, reshaped, squeezed } from "./huggingface-changes.ts";
 import { numberIn, numbersIn, textsIn } from "./huggingface-config.ts";
 import { bool, f32, gatings, u32 } from "./huggingface-keys.ts";
 import type { HuggingFaceArchitecture, TensorNames } from "./huggingface-names.ts";
-import { llamaNames, named, sparseExpert } from "./huggingface-tensors.ts";
+import { expertsNames, llamaNames, named, sparseExpert } from "./huggingface-tensors.ts";
 import type { JsonObject } from "./json.ts";
 import { arrayEntry, type MetadataEntry } from "./typed-metadata.ts";
 
@@ -153,3 +153,64 @@ export const mamba2: HuggingFaceArchitecture = {
   without: ["feed_forward_length", "attention.head_count"],
   keys: mamba2Keys,
 };
+
+export const falconMamba: HuggingFaceArchitecture = {
+  ...mamba,
+  keys: (config) => ({ ...mambaKeys(config), "ssm.dt_b_c_rms": bool(true) }),
+};
+
+const jambaMamba: TensorNames["layer"] = Object.fromEntries(
+  Object.entries(mambaNames.layer).map(([key, target]) => [
+    key.replace("mixer.", "mamba."),
+    target,
+  ]),
+);
+
+export const jamba: HuggingFaceArchitecture = {
+  name: "jamba",
+  tensors: named(
+    llamaNames,
+    {
+      ...jambaMamba,
+      "mamba.dt_layernorm": "ssm_dt_norm",
+      "mamba.b_layernorm": "ssm_b_norm",
+      "mamba.c_layernorm": "ssm_c_norm",
+      pre_ff_layernorm: "ffn_norm",
+      "feed_forward.gate_proj": "ffn_gate",
+      "feed_forward.up_proj": "ffn_up",
+      "feed_forward.down_proj": "ffn_down",
+      "feed_forward.router": "ffn_gate_inp",
+    },
+    {
+      global: { ...llamaNames.global, final_layernorm: "output_norm" },
+      exact: { "mamba.A_log": decay("ssm_a"), "mamba.D": "ssm_d" },
+      experts: { ...expertsNames.experts!, stems: ["feed_forward.experts"] },
+    },
+  ),
+  keys: (config) => {
+    const embed = numberIn(config, ["hidden_size"]);
+    const [offset, period] = ["attn_layer_offset", "attn_layer_period"].map((key) =>
+      numberIn(config, [key]),
+    ) as [number, number];
+    return {
+      "attention.head_count_kv": kvHeadsOf(
+        config,
+        (layer) => layer >= offset && (layer - offset) % period === 0,
+      ),
+      "ssm.conv_kernel": u32(numberIn(config, ["mamba_d_conv"], 4)),
+      "ssm.inner_size": u32(numberIn(config, ["mamba_expand"], 2) * embed),
+      "ssm.state_size": u32(numberIn(config, ["mamba_d_state"], 16)),
+      "ssm.time_step_rank": u32(
+        typeof config.mamba_dt_rank === "number" ? config.mamba_dt_rank : Math.ceil(embed / 16),
+      ),
+    };
+  },
+};
+
+/** KV heads of layers with attention, 0 for the others. */
+function kvHeadsOf(config: JsonObject, hasAttention: (layer: number) => boolean): MetadataEntry {
+  const kvHeads = numberIn(config, ["num_key_value_heads"]);
+  const layers = numberIn(config, ["num_hidden_layers"]);
+  const counts = Array.from({ length: layers }, (_, layer) => (hasAttention(layer) ? kvHeads : 0));
+  return arrayEntry("i32", counts);
+}

@@ -56,12 +56,12 @@ export function shiftedNorms(names: TensorNames): TensorNames {
 export const fusedGate: TensorNames["layer"] = { "mlp.gate_up_proj": "ffn_up" };
 
 const eachExpert: ExpertNames = {
-  stem: "mlp.experts",
+  stems: ["mlp.experts"],
   each: { gate_proj: "ffn_gate_exps", up_proj: "ffn_up_exps", down_proj: "ffn_down_exps" },
   fused: { gate_up_proj: ["ffn_gate_exps", "ffn_up_exps"], down_proj: ["ffn_down_exps"] },
 };
 export const sparseExpert: (stem: string) => ExpertNames = (stem: string): ExpertNames => ({
-  stem,
+  stems: [stem],
   each: { w1: "ffn_gate_exps", w3: "ffn_up_exps", w2: "ffn_down_exps" },
   fused: { gate_up_proj: ["ffn_gate_exps", "ffn_up_exps"], down_proj: ["ffn_down_exps"] },
 });

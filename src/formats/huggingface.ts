@@ -1,26 +1,25 @@
 // Opens a Hugging Face folder (config.json, the tokenizer's files, safetensors weights) and presents it like a GGUF
-// file, with GGUF's tensor names and keys. The translation is data in huggingface-names.ts; huggingface-metadata.ts
+// file, with GGUF's tensor names and keys. The translation is data in huggingface-families.ts; huggingface-metadata.ts
 // makes the metadata.
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
-import { type ChangedTensor, type Presented, withChanges } from "./huggingface-changes.ts";
+import { type Presented, wrongTensor } from "./huggingface-changes.ts";
 import { ExpertTensors } from "./huggingface-experts.ts";
 import {
   architectureOf,
   type HuggingFaceFiles,
   huggingFaceMetadata,
 } from "./huggingface-metadata.ts";
-import {
-  type HuggingFaceArchitecture,
-  presented,
-  textConfig,
-  textName,
-} from "./huggingface-names.ts";
+import { type HuggingFaceArchitecture, presented, textConfig } from "./huggingface-names.ts";
+import { placeOf, textName } from "./huggingface-place.ts";
+import { type ChangedTensor, withChanges } from "./huggingface-read.ts";
 import { decodeText, field, type JsonObject, readJsonFile } from "./json.ts";
 import type { ModelFile, TensorInfo } from "./model-file.ts";
 import { closeAll, openedModelFile } from "./opened-model-file.ts";
+import { packedBytes } from "./packed-bytes.ts";
 import { openSafetensorsFile, openSafetensorsIndex, safetensorsIndex } from "./safetensors.ts";
+import { arrayEntry, type MetadataEntry } from "./typed-metadata.ts";
 
 const longestConfig = 16 << 20;
 const longestTokenizer = 128 << 20;
@@ -34,10 +33,12 @@ export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
   const architecture = architectureOf(read.config);
   const config = { ...architecture.defaults, ...textConfig(read.config) };
   const files = { ...read, config: { ...config, model_type: read.config.model_type } };
-  const metadata = huggingFaceMetadata(files, modelName(source, files.config));
   const opened = new Map<string, ByteSource>();
   try {
     const table = await openWeights(source, opened);
+    const listed = await readListed(table, architecture, opened);
+    const name = modelName(source, files.config);
+    const metadata = huggingFaceMetadata(files, name, listed);
     const { tensors, changes } = ggufTensors(table, architecture, files.config);
     tieEmbeddings(tensors, files.config);
     const file = openedModelFile({
@@ -121,6 +122,40 @@ async function openWeights(
   );
 }
 
+/** Single values of the layers, as lists of numbers. */
+async function readListed(
+  table: ReadonlyMap<string, TensorInfo>,
+  { listed = {} }: HuggingFaceArchitecture,
+  opened: ReadonlyMap<string, ByteSource>,
+): Promise<Map<string, MetadataEntry>> {
+  const lists = new Map<string, number[]>();
+  const keys = new Map(Object.entries(listed).map(([key, name]) => [name, key]));
+  for (const tensor of keys.size === 0 ? [] : table.values()) {
+    const { layer, rest } = placeOf(tensor.name);
+    const key = keys.get(rest);
+    if (key === undefined || layer === undefined) continue;
+    if (tensor.byteLength !== tensor.dtype.blockBytes || tensor.dtype === packedBytes) {
+      throw wrongTensor(tensor, `${tensor.dtype.name} [${tensor.shape}]`, "a single float");
+    }
+    const bytes = await opened.get(tensor.file)!.read(tensor.offset, tensor.byteLength);
+    const value = new Float32Array(1);
+    tensor.dtype.dequantize(bytes, 0, value, 0, 1);
+    const list = lists.get(key) ?? [];
+    lists.set(key, list);
+    list[layer] = value[0]!;
+  }
+  // A layer without its value leaves a hole, which the architecture refuses as a list of another length.
+  return new Map(
+    Array.from(lists, ([key, list]) => [
+      key,
+      arrayEntry(
+        "f32",
+        list.filter((value) => value !== undefined),
+      ),
+    ]),
+  );
+}
+
 /** The folder's tensors as GGUF has them, and how some are computed. */
 function ggufTensors(
   table: ReadonlyMap<string, TensorInfo>,
@@ -130,21 +165,15 @@ function ggufTensors(
   const tensors = new Map<string, TensorInfo>();
   const changes = new Map<string, ChangedTensor>();
   const put = (own: TensorInfo, { name, tensor, change, stored }: Presented) => {
-    if (tensors.has(name)) {
-      throw new FormatError("huggingface", {
-        file: own.file,
-        field: `tensor ${JSON.stringify(own.name)}`,
-        got: `a second tensor for ${name}`,
-        expected: "one",
-      });
-    }
+    if (tensors.has(name)) throw wrongTensor(own, `a second tensor for ${name}`, "one");
+    if (tensor.dtype === packedBytes) throw wrongTensor(own, "U8", "F32, F16 or BF16");
     tensors.set(name, { ...tensor, name });
     if (change) changes.set(name, { stored: stored ?? own, change });
   };
   const experts = names.experts && new ExpertTensors(names.experts);
   for (const tensor of table.values()) {
     if (experts?.add({ ...tensor, name: textName(tensor.name) })) continue;
-    for (const each of presented(names, tensor, config)) put(tensor, each);
+    for (const each of presented(names, tensor, config, table)) put(tensor, each);
   }
   for (const [name, tensor] of experts?.tensors() ?? []) put(tensor, { name, tensor });
   for (const each of constants?.(config) ?? []) put(each.tensor, each);

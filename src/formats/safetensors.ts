@@ -5,6 +5,7 @@
 // The tables here have the file's own tensor names; huggingface.ts translates them into GGUF's.
 
 import { FormatError } from "../base/errors.ts";
+import type { DType } from "../dtypes/dtype.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
 import {
@@ -19,6 +20,7 @@ import {
   readJsonFile,
 } from "./json.ts";
 import type { TensorInfo } from "./model-file.ts";
+import { packedBytes } from "./packed-bytes.ts";
 import { checkTensorRanges, tensorBytes } from "./tensor-table.ts";
 
 export const safetensorsIndex = "model.safetensors.index.json";
@@ -28,10 +30,11 @@ const longestHeader = 100_000_000;
 const longestIndex = 64 << 20;
 
 /** The element types that this build reads, by their safetensors names. */
-const dtypeNames: ReadonlyMap<string, string> = new Map([
-  ["F32", "f32"],
-  ["F16", "f16"],
-  ["BF16", "bf16"],
+const dtypes: ReadonlyMap<string, DType> = new Map([
+  ["F32", dtypeByName("f32")!],
+  ["F16", dtypeByName("f16")!],
+  ["BF16", dtypeByName("bf16")!],
+  ["U8", packedBytes],
 ]);
 
 /** Opens one file and adds it to `opened`, where it stays open. */
@@ -135,11 +138,12 @@ function toTensorInfo(file: string, name: string, value: unknown, dataOffset: nu
   if (name === "") throw error("name", name, "a name that is not empty");
   if (!isObject(value)) throw error("entry", describe(value), "an object");
   const type = field(value, "dtype");
-  const known = typeof type === "string" ? dtypeNames.get(type) : undefined;
-  const dtype = dtypeByName(known ?? "");
-  if (!dtype) throw error("dtype", describe(type), `one of ${[...dtypeNames.keys()].join(", ")}`);
-  const shape = wholeNumbers(field(value, "shape"));
-  if (!shape) throw error("shape", describe(field(value, "shape")), "an array of whole numbers");
+  const dtype = typeof type === "string" ? dtypes.get(type) : undefined;
+  if (!dtype) throw error("dtype", describe(type), `one of ${[...dtypes.keys()].join(", ")}`);
+  const dims = wholeNumbers(field(value, "shape"));
+  if (!dims) throw error("shape", describe(field(value, "shape")), "an array of whole numbers");
+  // A single value may have no dimension.
+  const shape = dims.length === 0 ? [1] : dims;
   const byteLength = tensorBytes({ format: "safetensors", file, name, dtype, shape });
   const offsets = wholeNumbers(field(value, "data_offsets"));
   if (offsets?.length !== 2) {

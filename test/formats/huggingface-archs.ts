@@ -7,13 +7,15 @@ import golden from "./data/huggingface-archs.json" with { type: "json" };
 
 export interface FolderGolden {
   config: Record<string, unknown>;
-  /** Names by shape, by "center,spread". */
+  /** Names by shape, by "center,spread"; bytes by "u8,first,last". */
   tensors: Record<string, Record<string, string[]>>;
   /** What llama.cpp's converter writes: keys, and tensors with their shape and the hash of their bytes. */
   keys: Record<string, [type: string, value: unknown]>;
   gguf: Record<string, [shape: string, hash: string | null]>;
   /** Of transformers: the three largest logits at every position of the prompt. */
   logits: [id: number, logit: number][][] | null;
+  /** How far ours may be from them, where llama.cpp's activation is an approximation of theirs. */
+  within?: number;
 }
 
 export const folders = golden as unknown as Record<string, FolderGolden>;
@@ -22,11 +24,15 @@ export const prompt: readonly number[] = [1, 40, 77, 5, 120, 33, 200, 11, 90, 60
 
 export function goldenFolder({ config, tensors }: FolderGolden): Files {
   const stored = Object.entries(tensors).flatMap(([rule, shapes]) => {
-    const [center, spread] = rule.split(",").map(Number) as [number, number];
+    const isPacked = rule.startsWith("u8,");
+    const [first, last] = rule.replace("u8,", "").split(",").map(Number) as [number, number];
+    const [center, spread] = isPacked ? [(first + last) / 2, (last - first) / 2] : [first, last];
     return Object.entries(shapes).flatMap(([shape, names]) =>
       names.map((name) => {
         const dims = shape === "" ? [] : shape.split(",").map(Number);
-        return { name, shape: dims, bytes: bytesOf(name, dims, center, spread) };
+        const values = valuesOf(name, dims, center, spread);
+        if (!isPacked) return { name, shape: dims, bytes: new Uint8Array(values.buffer) };
+        return { name, shape: dims, dtype: "U8", bytes: Uint8Array.from(values, roundEven) };
       }),
     );
   });
@@ -39,12 +45,12 @@ export function goldenFolder({ config, tensors }: FolderGolden): Files {
   };
 }
 
-function bytesOf(
+function valuesOf(
   name: string,
   shape: readonly number[],
   center: number,
   spread: number,
-): Uint8Array {
+): Float32Array<ArrayBuffer> {
   const count = shape.reduce((a, b) => a * b, 1);
   const seed = crc32(name);
   const values = new Float32Array(count);
@@ -55,7 +61,12 @@ function bytesOf(
     x = (x ^ (x >>> 16)) >>> 0;
     values[i] = center + spread * (((x >>> 8) / 2 ** 24) * 2 - 1);
   }
-  return new Uint8Array(values.buffer);
+  return values;
+}
+
+function roundEven(value: number): number {
+  const rounded = Math.round(value);
+  return rounded - value === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
 }
 
 function crc32(text: string): number {

@@ -1,14 +1,14 @@
 // Files of a Hugging Face folder, in memory.
 
-/** Tensors of one type. */
+/** Tensors of one type, but for those that have their own. */
 export function safetensorsOf(
-  tensors: readonly { name: string; shape: number[]; bytes: Uint8Array }[],
+  tensors: readonly { name: string; shape: number[]; bytes: Uint8Array; dtype?: string }[],
   dtype: string,
 ): Uint8Array<ArrayBuffer> {
   const header: Record<string, object> = {};
   let end = 0;
-  for (const { name, shape, bytes } of tensors) {
-    header[name] = { dtype, shape, data_offsets: [end, end + bytes.byteLength] };
+  for (const { name, shape, bytes, dtype: own = dtype } of tensors) {
+    header[name] = { dtype: own, shape, data_offsets: [end, end + bytes.byteLength] };
     end += bytes.byteLength;
   }
   const json = jsonFile(header);

@@ -31,6 +31,9 @@ export interface ModelEntries {
   ropeFactors: Float32Array | undefined;
 }
 
+/** Keys that do not describe what is computed. */
+const others = /^(?:general|tokenizer|lantern|split)\./;
+
 export function modelEntries(file: ModelFile, fileType: number): ModelEntries {
   const { metadata, tensors } = file;
   const name = metadata.string("general.architecture")!;
@@ -41,7 +44,8 @@ export function modelEntries(file: ModelFile, fileType: number): ModelEntries {
   const known = ropeScalings.includes(metadata.string(`${scaling}type`) ?? "none");
   const own: Entries = new Map();
   for (const key of metadata.keys()) {
-    if (!key.startsWith(prefix) || (!known && key.startsWith(scaling))) continue;
+    // Some keys of a model have no prefix: xielu.beta.
+    if (others.test(key) || (!known && key.startsWith(scaling))) continue;
     own.set(key, copied(metadata, key));
   }
   own.set(`${prefix}vocab_size`, u32(from.vocabSize));
