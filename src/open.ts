@@ -29,6 +29,7 @@ import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
 import { halfCandidates, tensorsAsHalves } from "./formats/half-weights.ts";
 import type { ModelFile } from "./formats/model-file.ts";
+import { idleElements } from "./graph/idle-weights.ts";
 import { tokenizerOf } from "./load/compose.ts";
 import { locate, withModelFile } from "./load/model-file.ts";
 import { numaKinds } from "./machine/bind.ts";
@@ -262,12 +263,16 @@ export async function inspect(
   return await withModelFile(location, (file) => {
     const tensors = [...file.tensors.values()];
     const bytesByType = Map.groupBy(tensors, (tensor) => tensor.dtype.name);
+    const parameters = tensors.reduce(
+      (sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1),
+      0,
+    );
     return {
       name: file.name,
       format: file.format,
       totalBytes: file.totalBytes,
       architecture: file.metadata.string("general.architecture"),
-      parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),
+      parameters,
       metadata: [...file.metadata.keys()].map((key) => ({
         key,
         preview: file.metadata.preview(key)!,
@@ -284,7 +289,7 @@ export async function inspect(
         bytes: group.reduce((sum, tensor) => sum + tensor.byteLength, 0),
       })),
       ...poolingOf(file),
-      memory: memoryNeeded(file, options),
+      ...modelNeeds(file, parameters, options),
     };
   });
 }
@@ -305,8 +310,12 @@ function poolingOf({ metadata }: ModelFile): Pick<ModelInspection, "pooling"> {
   }
 }
 
-/** undefined for a file without a model that this build can run (a vocabulary, an unknown architecture). */
-function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection["memory"] {
+/** Nothing for a file without a model that this build can run (a vocabulary, an unknown architecture). */
+function modelNeeds(
+  file: ModelFile,
+  parameters: number,
+  options: InspectOptions,
+): Pick<ModelInspection, "activeParameters" | "memory"> {
   const { contextSize, kvType = defaultKvType, weights } = options;
   try {
     const { config, graph } = buildModel({
@@ -315,9 +324,13 @@ function memoryNeeded(file: ModelFile, options: InspectOptions): ModelInspection
     });
     const dtype = kvDTypeOf(kvType);
     checkKvType(dtype, graph);
-    return estimateMemory(graph, chooseContext(config, contextSize), dtype);
+    const idle = idleElements(graph);
+    return {
+      ...(idle > 0 && { activeParameters: parameters - idle }),
+      memory: estimateMemory(graph, chooseContext(config, contextSize), dtype),
+    };
   } catch (error) {
-    if (error instanceof ModelError) return undefined;
+    if (error instanceof ModelError) return { memory: undefined };
     throw error;
   }
 }

@@ -422,6 +422,8 @@ export interface ModelInspection {
   totalBytes: number;
   architecture: string | undefined;
   parameters: number;
+  /** Those that a token reads, of a model with experts. */
+  activeParameters?: number;
   metadata: { key: string; preview: MetadataPreview }[];
   tensors: { name: string; dtype: string; shape: readonly number[]; bytes: number }[];
   types: { dtype: string; tensors: number; bytes: number }[];

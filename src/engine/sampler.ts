@@ -279,7 +279,8 @@ function checkedBest(logits: Float32Array, best: number): number {
   if (Number.isFinite(logit)) return best;
   if (logit !== Number.NEGATIVE_INFINITY) throw badLogit(best, logit);
   throw new UsageError(
-    "sampler: no token is allowed, because all logits are -Infinity. Allow some in logitBias",
+    "sampler: no token is allowed, because all logits are -Infinity, expected one that is finite. " +
+      "Allow some in logitBias; without one, the model's weights are damaged: download it again",
   );
 }
 

@@ -62,7 +62,7 @@ function checkAllRead(
   const left = [...tensors.keys()].filter((name) => !read.has(name) && !mayBeLeft.has(name));
   if (left.length === 0) return;
   throw new ModelError(
-    `model: ${left.length} tensor${left.length > 1 ? "s" : ""} of the file would not be used, which would give other results than the model's:\n  ${summary(left)}`,
+    `model: ${left.length} tensor${left.length > 1 ? "s" : ""} of the file would not be used, which would give other results than the model's; expected none beside the architecture's. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${summary(left)}`,
   );
 }
 

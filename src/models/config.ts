@@ -140,6 +140,11 @@ function trainedContext(read: ConfigReader, { window: handling }: ConfigOptions)
 /** The rows of the embedding table: metadata may claim another size. */
 function vocabSize({ tensors }: ModelHeader): number {
   const table = tensors.get("token_embd.weight") ?? tensors.get("output.weight");
-  if (!table) throw new ModelError('model: tensor "token_embd.weight" is missing');
+  if (!table) {
+    throw new ModelError(
+      "model: token_embd.weight: got no such tensor, expected the table of embeddings. " +
+        "The file is damaged, or its converter is unknown here: download or convert it again",
+    );
+  }
   return table.shape[0]!;
 }

@@ -28,6 +28,8 @@ test.each([
   [["--shapes", "tinystories-1b"], /shapes: got "tinystories-1b", expected 7b, 13b, 30b, 65b/],
   [["--shapes", "smollm2-135m", "--type", "q4_k"], /q4_k has blocks of 256 values/],
   [["-m", "tinyllama-chat", "--type", "q4_0"], /'--type <name,...>' cannot be used with/],
+  [["--shapes", "7b", "--weights", "f16"], /'--weights <type>' cannot be used with/],
+  [["-m", "tinyllama-chat", "--weights", "q4_0"], /Allowed choices are f16/],
   [["-m", "tinyllama-chat", "--shapes", "7b"], /'--shapes <name>' cannot be used with/],
   [["--backend", "cpu,nonsense"], /backend: got "nonsense", expected one of cpu, webgpu/],
   [["-t", "0"], /from 1 to 256/],

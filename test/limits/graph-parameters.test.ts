@@ -2,6 +2,7 @@
 
 import { expect, test } from "vitest";
 import { weightElements } from "../../src/graph/cost.ts";
+import { idleElements } from "../../src/graph/idle-weights.ts";
 import { graphParameters } from "../../src/limits/graph-parameters.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
@@ -22,4 +23,5 @@ test("of experts, those that a token uses are active", () => {
     .filter(({ name }) => name.endsWith("_exps.weight"))
     .reduce((sum, tensor) => sum + weightElements(tensor), 0);
   expect(counts.active).toBe(counts.total - experts / 2); // 2 of 4
+  expect(idleElements(buildModel(model).graph)).toBe(experts / 2); // as inspect() says
 });

@@ -103,6 +103,16 @@ test.each([
   expect(text).toContain(message);
 });
 
+test.each([
+  ["bert", "token_embd.weight", "token_embd.weight: got no such tensor, expected the table"],
+  ["llama", "blk.0.attn_norm.weight", "missing: blk.0.attn_norm.weight [32]"],
+])("%s without %s says what was expected, and what to do", async (name, tensor, message) => {
+  const { bug, text } = await attempt(madeBase(name), { what: tensor, tensor });
+  expect(bug).toBeUndefined();
+  expect(text).toContain(message);
+  expect(text).toContain("download or convert it again");
+});
+
 test("an encoder whose embedding is NaN says so", async () => {
   const base = madeBase("bert");
   const tensor = "blk.1.attn_output.weight";

@@ -45,7 +45,10 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
     ["name", facts.name],
     ["format", facts.format],
     ["architecture", facts.architecture ?? "unknown"],
-    ["parameters", `${countText(facts.parameters)} (${facts.parameters})`],
+    ["parameters", countOf(facts.parameters)],
+    ...(facts.activeParameters === undefined
+      ? []
+      : [["  active", `${countOf(facts.activeParameters)}: those that a token uses`]]),
     ...(facts.pooling === undefined ? [] : [["pooling", facts.pooling]]),
     ["file size", `${bytesText(facts.totalBytes)} (${facts.totalBytes} bytes)`],
   ]);
@@ -76,6 +79,10 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
     title("memory needed"),
     memoryText(facts),
   ].join("");
+}
+
+function countOf(count: number): string {
+  return `${countText(count)} (${count})`;
 }
 
 function memoryText({ memory, architecture }: ModelInspection): string {

@@ -7,6 +7,7 @@ import {
   checkTune,
   compareTunes,
   correctedTune,
+  type HeldType,
   readTune,
   rememberedGpuTune,
   rememberedTune,
@@ -24,7 +25,7 @@ import { threadsOption } from "../bench/options.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
-import { modelOption } from "../flags.ts";
+import { modelOption, weightsOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
@@ -35,6 +36,7 @@ interface TuneFlags {
   model?: string;
   shapes?: string;
   type?: string;
+  weights?: HeldType;
   threads?: number[];
   mStep?: number;
   mNum?: number;
@@ -81,6 +83,7 @@ export const tuneCommand: CliCommand = {
           "with --shapes: types of the weights (default: q4_0)",
         ).conflicts("model"),
       )
+      .addOption(weightsOption().conflicts("shapes"))
       .addOption(threadsOption("thread counts to measure (default: 1 and all cores)"))
       .option(
         "--m-step <n>",
@@ -193,6 +196,7 @@ function optionsOf(flags: TuneFlags): TuneOptions {
   return {
     ...(flags.shapes !== undefined && { shapes: flags.shapes }),
     ...(flags.type !== undefined && { types: flags.type.split(",") }),
+    ...(flags.weights !== undefined && { weights: flags.weights }),
     ...(flags.threads && { threads: flags.threads }),
     ...(flags.mStep !== undefined && { mStep: flags.mStep }),
     ...(flags.mNum !== undefined && { mNum: flags.mNum }),
