@@ -23,13 +23,12 @@ import {
 import { checkOptions, checkText, wrongArgument } from "./engine/arguments.ts";
 import { type Connect, Connection } from "./engine/connection.ts";
 import { CoreTurns } from "./engine/core-turns.ts";
-import { checkKvType, chooseContext, estimateMemory } from "./engine/memory.ts";
+import { activeParameters, checkKvType, chooseContext, estimateMemory } from "./engine/memory.ts";
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
 import { halfCandidates, tensorsAsHalves } from "./formats/half-weights.ts";
 import type { ModelFile } from "./formats/model-file.ts";
-import { idleElements } from "./graph/idle-weights.ts";
 import { tokenizerOf } from "./load/compose.ts";
 import { locate, withModelFile } from "./load/model-file.ts";
 import { numaKinds } from "./machine/bind.ts";
@@ -324,9 +323,9 @@ function modelNeeds(
     });
     const dtype = kvDTypeOf(kvType);
     checkKvType(dtype, graph);
-    const idle = idleElements(graph);
+    const active = activeParameters(graph, parameters);
     return {
-      ...(idle > 0 && { activeParameters: parameters - idle }),
+      ...(active < parameters && { activeParameters: active }),
       memory: estimateMemory(graph, chooseContext(config, contextSize), dtype),
     };
   } catch (error) {

@@ -10,6 +10,7 @@ import { isKvType, type KvDType, kvPair, kvTypeName, kvTypesText } from "../dtyp
 import { KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { kvTokenBytes, weightBytes } from "../graph/cost.ts";
 import { type Graph, isBidirectional, kvStates } from "../graph/graph.ts";
+import { idleElements } from "../graph/idle-weights.ts";
 import { makePlan, type PlanLimits, planBytes } from "../graph/plan.ts";
 import { type StateSize, stateBytes, tokensThatFit } from "../limits/memory.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -68,6 +69,11 @@ export function chooseContext(
 /** The bytes of one context as a function of its tokens, for batches of the usual size. */
 export function sequenceState(graph: Graph, kvType: KvDType): StateSize {
   return stateSize(graph, BATCH_LIMITS, kvType);
+}
+
+/** Of all parameters of a file, those that a token reads: of experts, the ones it uses. */
+export function activeParameters(graph: Graph, parameters: number): number {
+  return parameters - idleElements(graph);
 }
 
 export function estimateMemory(graph: Graph, contextSize: number, kvType: KvDType): MemoryEstimate {
