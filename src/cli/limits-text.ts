@@ -173,7 +173,7 @@ function turnsText({ starts, points }: Turns): string {
 
 function decodeText({ decode }: LimitsReport): string {
   const facts = tableText([
-    ["W", `${Math.round(decode.tokensPerMs)} more tokens in the cache make a token 1 ms slower`],
+    ["W", slowdownText(decode.tokensPerMs)],
     ["B", `${decode.firstMs.toFixed(2)} ms for the first token`],
   ]);
   const rows = decode.rows.map((row) => [
@@ -199,7 +199,7 @@ function effectsText({ effects, memory }: LimitsReport): string {
     `${(effect.kvBytesPerToken / 1024).toFixed(1)} KiB`,
     memory.bytes === undefined ? "-" : fitCell(effect.tokensThatFit),
     effect.turningPoints.map(Math.floor).join(", ") || "none",
-    String(Math.round(effect.tokensPerMs)),
+    fitCell(Math.round(effect.tokensPerMs)),
     effect.firstMs.toFixed(2),
     rateText(effect.tokensPerSecond),
   ]);
@@ -315,4 +315,10 @@ function msText(ms: number): string {
 
 function rateText(perSecond: number): string {
   return perSecond >= 100 ? perSecond.toFixed(0) : perSecond.toFixed(perSecond >= 10 ? 1 : 2);
+}
+
+/** A state of fixed size makes no token slower. */
+function slowdownText(tokensPerMs: number): string {
+  if (tokensPerMs === Infinity) return "any: the state does not grow with the tokens";
+  return `${Math.round(tokensPerMs)} more tokens in the cache make a token 1 ms slower`;
 }

@@ -27,6 +27,8 @@ import {
 } from "./huggingface-keys.ts";
 import type { HuggingFaceArchitecture, TensorNames } from "./huggingface-names.ts";
 import { fusedGate, llamaNames, named, postNorms, shiftedNorms } from "./huggingface-tensors.ts";
+import type { JsonObject } from "./json.ts";
+import { arrayEntry } from "./typed-metadata.ts";
 
 /** InternLM 2: the same groups, as three tensors. */
 const internlmQkv: Target = (tensor, config) => {
@@ -81,7 +83,26 @@ export const llama: HuggingFaceArchitecture = { name: "llama", tensors: llamaNam
 
 export const qwen2: HuggingFaceArchitecture = { name: "qwen2", tensors: llamaNames };
 
-export const qwen3: HuggingFaceArchitecture = { name: "qwen3", tensors: llamaNames };
+const qwen3Plain: HuggingFaceArchitecture = { name: "qwen3", tensors: llamaNames };
+
+/** Qwen3-Reranker answers yes or no; only its name tells it from the language model. */
+const qwen3Reranker: HuggingFaceArchitecture = {
+  ...qwen3Plain,
+  labels: ["yes", "no"],
+  keys: () => ({
+    pooling_type: u32(4), // rank
+    "classifier.output_labels": arrayEntry("string", ["yes", "no"]),
+  }),
+  pairTemplate:
+    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n' +
+    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n" +
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+};
+
+export function qwen3(config: JsonObject): HuggingFaceArchitecture {
+  const isReranker = /qwen3-reranker/i.test(String(config._name_or_path ?? ""));
+  return isReranker ? qwen3Reranker : qwen3Plain;
+}
 
 export const gemma: HuggingFaceArchitecture = {
   name: "gemma",

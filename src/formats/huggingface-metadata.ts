@@ -87,6 +87,9 @@ export function huggingFaceMetadata(
   }
   addTokens(entries, files);
   addChatTemplates(entries, files);
+  if (family.pairTemplate !== undefined) {
+    entries.set("tokenizer.chat_template.rerank", { type: "string", value: family.pairTemplate });
+  }
   return new TypedMetadata("huggingface", "config.json", entries);
 }
 

@@ -28,6 +28,10 @@ export interface HuggingFaceArchitecture {
   readonly constants?: (config: JsonObject) => readonly Presented[];
   /** GGUF's lists of numbers, one for each layer, by the names of the single values that the folder has after "layers.N.". */
   readonly listed?: Readonly<Record<string, string>>;
+  /** A reranker's labels: tokens whose rows of the output matrix are its classifier. */
+  readonly labels?: readonly string[];
+  /** How a reranker reads a query and a document: {query}, {document}. */
+  readonly pairTemplate?: string;
   /** The quant_method of folders whose tensors are packed as this family reads them. */
   readonly packed?: readonly string[];
   /** "stored": GGUF has q and k as the folder has them. Default: pairs are half a head apart in the folder. */

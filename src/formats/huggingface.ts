@@ -4,7 +4,7 @@
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
-import { type Presented, wrongTensor } from "./huggingface-changes.ts";
+import { type Presented, rowGroups, wrongTensor } from "./huggingface-changes.ts";
 import { ExpertTensors } from "./huggingface-experts.ts";
 import {
   architectureOf,
@@ -14,7 +14,7 @@ import {
 import { type HuggingFaceArchitecture, presented, textConfig } from "./huggingface-names.ts";
 import { placeOf, textName } from "./huggingface-place.ts";
 import { type ChangedTensor, withChanges } from "./huggingface-read.ts";
-import { decodeText, field, type JsonObject, readJsonFile } from "./json.ts";
+import { decodeText, describe, field, isObject, type JsonObject, readJsonFile } from "./json.ts";
 import type { ModelFile, TensorInfo } from "./model-file.ts";
 import { closeAll, openedModelFile } from "./opened-model-file.ts";
 import { packedBytes } from "./packed-bytes.ts";
@@ -29,7 +29,10 @@ const embedding = "token_embd.weight";
 const output = "output.weight";
 
 export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
-  const read = await readFiles(source);
+  const found = await readFiles(source);
+  const name = modelName(source, found.config);
+  const own: JsonObject = { ...found.config, _name_or_path: name };
+  const read = { ...found, config: own };
   const architecture = architectureOf(read.config);
   const config = { ...architecture.defaults, ...textConfig(read.config) };
   const files = { ...read, config: { ...config, model_type: read.config.model_type } };
@@ -37,9 +40,9 @@ export async function openHuggingFace(source: ModelSource): Promise<ModelFile> {
   try {
     const table = await openWeights(source, opened);
     const listed = await readListed(table, architecture, opened);
-    const name = modelName(source, files.config);
     const metadata = huggingFaceMetadata(files, name, listed);
     const { tensors, changes } = ggufTensors(table, architecture, files.config);
+    addLabels(tensors, files, architecture);
     tieEmbeddings(tensors, files.config);
     const file = openedModelFile({
       format: "safetensors",
@@ -178,6 +181,31 @@ function ggufTensors(
   for (const [name, tensor] of experts?.tensors() ?? []) put(tensor, { name, tensor });
   for (const each of constants?.(config) ?? []) put(each.tensor, each);
   return { tensors, changes };
+}
+
+/** The classifier of a reranker that is a language model: the rows of its labels, in place of the output matrix. */
+function addLabels(
+  tensors: Map<string, TensorInfo>,
+  { tokenizer }: HuggingFaceFiles,
+  { labels }: HuggingFaceArchitecture,
+): void {
+  const matrix = tensors.get(output) ?? tensors.get(embedding);
+  if (!labels || matrix?.shape.length !== 2) return;
+  const model = field(tokenizer, "model");
+  const vocabulary = isObject(model) ? field(model, "vocab") : undefined;
+  const starts = labels.map((label) => {
+    const id = isObject(vocabulary) ? field(vocabulary, label) : undefined;
+    if (Number.isInteger(id) && Number(id) >= 0 && Number(id) < matrix.shape[0]!) return Number(id);
+    throw new FormatError("huggingface", {
+      file: "tokenizer.json",
+      field: `model.vocab: ${JSON.stringify(label)}`,
+      got: describe(id),
+      expected: `the id of that token, from 0 to ${matrix.shape[0]! - 1}: a reranker answers with it`,
+    });
+  });
+  const name = "cls.output.weight";
+  tensors.set(name, { ...rowGroups(matrix, starts, 1, [starts.length]), name });
+  tensors.delete(output);
 }
 
 /** A tied model has one matrix under either name. Here it is the embedding, and there is no output matrix. */

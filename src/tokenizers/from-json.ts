@@ -82,6 +82,13 @@ export function tokenizerFromJson(
     endOfGeneration,
     model: new JsonTextModel(added, normalizer, preTokenizer, model),
     ...frame,
+    // As llama.cpp joins texts: with the model's template, or with what ends a text between them.
+    pair: {
+      template: metadata?.string("tokenizer.chat_template.rerank"),
+      before: frame.prefix,
+      between: frame.suffix,
+      after: frame.suffix,
+    },
     bytesOf: decoder.bytesOf,
     leadingSpaces: decoder.leadingSpaces,
     keepsAllText: false, // normalizers and pre-tokenizers may drop some text
