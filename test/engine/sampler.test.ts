@@ -245,7 +245,9 @@ describe("refuses", () => {
   test("to choose when no token is allowed", () => {
     const never = Number.NEGATIVE_INFINITY;
     const options = { logitBias: { 0: never, 1: never } };
-    expect(sampling([1, 2], options)).toThrow(/no token is allowed.*expected one that is finite.*damaged/);
+    expect(sampling([1, 2], options)).toThrow(
+      /no token is allowed.*expected one that is finite.*damaged/,
+    );
   });
 
   test("logits of another vocabulary, and token ids outside it", () => {
