@@ -16,7 +16,7 @@ import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import { kvTokenBytes } from "../../graph/cost.ts";
-import { type Graph, kvGroups } from "../../graph/graph.ts";
+import { type Graph, isBidirectional, kvGroups } from "../../graph/graph.ts";
 import { makePlan } from "../../graph/plan.ts";
 import { weightReader } from "../../graph/weight-source.ts";
 import { type BackendChoice, chooseBackend } from "../../load/choose-backend.ts";
@@ -92,7 +92,8 @@ async function verifyFile(
   const kvType = kvDTypeOf(options.kvType ?? "f32");
   checkShape(options, config.layers, graph, kvType);
   const tokens = promptTokens(file, options);
-  const batches = batchesOf(tokens.length);
+  // Where tokens attend in both directions, a text is one batch.
+  const batches = isBidirectional(graph) ? [tokens.length] : batchesOf(tokens.length);
   const most = Math.max(...batches);
   const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = evenRoom(blocksFor(tokens.length), kvType, kvGroups(graph).length);

@@ -14,7 +14,13 @@ import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../ba
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
-import { type GraphNode, outputNamed, type Value, type Weight } from "../../graph/graph.ts";
+import {
+  type Graph,
+  type GraphNode,
+  outputNamed,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import {
   byOp,
@@ -278,8 +284,9 @@ async function runBatches(
     for (let i = 0; i < count; i++) batch.add(tokens[position]!, position++, table, true);
     await backend.run(batch, optionsOf(number));
     for (let row = 0; row < count; row++) {
-      const target = new Float32Array(outputNamed(plan.graph, "logits").cols);
-      await backend.read("logits", row, target);
+      const output = lastOutput(plan.graph);
+      const target = new Float32Array(outputNamed(plan.graph, output).cols);
+      await backend.read(output, row, target);
       logits.push(target);
     }
     watch.ran(count);
@@ -287,8 +294,13 @@ async function runBatches(
   return logits;
 }
 
+/** What a model is for: logits, or of an encoder the hidden states. */
+function lastOutput({ outputs }: Graph): "logits" | "hidden" {
+  return outputs.logits ? "logits" : "hidden";
+}
+
 function logitsIn(seen: Seen, { plan }: VerifyInput): Float32Array[] {
-  const { id, cols } = outputNamed(plan.graph, "logits");
+  const { id, cols } = outputNamed(plan.graph, lastOutput(plan.graph));
   return seen.flatMap((values) => {
     const all = values.get(id)!;
     return Array.from({ length: all.length / cols }, (_, i) =>
@@ -302,7 +314,7 @@ function logitsDifference(
   expected: readonly Float32Array[],
   { plan }: VerifyInput,
 ): LogitsDifference {
-  const { cols } = outputNamed(plan.graph, "logits");
+  const { cols } = outputNamed(plan.graph, lastOutput(plan.graph));
   let [relative, sameTop, largestLostLead] = [0, 0, 0];
   for (const [i, wanted] of expected.entries()) {
     relative = Math.max(relative, differenceOf(got[i]!, wanted, cols, 0).relative);
