@@ -63,6 +63,8 @@ interface Queued {
   readonly id: string;
   readonly number: number;
   readonly pool: BlockPool;
+  /** It came from there, and goes to memory only. */
+  readonly isOnDisk?: boolean;
 }
 
 interface Tail {
@@ -79,6 +81,9 @@ const MOST_TAILS = 65_536;
 const READS_AT_ONCE = 4;
 /** Units whose loss is remembered, to say why: some MB. */
 const MOST_LOST = 32_768;
+
+/** Lets other work of this thread go first. */
+const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
 export class StateTiers {
   readonly #parts: StateTiersParts;
@@ -177,10 +182,16 @@ export class StateTiers {
     const key = isWhole ? keys[block]! : nextKey(parent, tokens);
     const id = unitId(key, kind);
     if (this.#queued.has(id) || this.#has(key, kind)) return;
-    state.pool.share(number); // it is not overwritten until it was copied
-    this.#queued.add(id);
     const unit = { kind, key, parent, tokens: tokens.slice(), length };
-    this.#queue.push({ unit, id, number, pool: state.pool });
+    this.#push({ unit, id, number, pool: state.pool });
+  }
+
+  /** Queues a unit to be copied out of the backend: into memory, and to disk where it is not there. */
+  #push(queued: Queued): void {
+    if (this.#queued.has(queued.id)) return;
+    queued.pool.share(queued.number); // it is not overwritten until it was copied
+    this.#queued.add(queued.id);
+    this.#queue.push(queued);
     this.#draining ??= this.#drain().finally(() => {
       this.#draining = undefined;
     });
@@ -191,7 +202,14 @@ export class StateTiers {
     const { kinds, ram } = this.#parts;
     await this.#parts.disk;
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      const { unit, id, number, pool } = next;
+      const { unit, id, number, pool, isOnDisk } = next;
+      if (isOnDisk) {
+        await pause(); // nothing else here waits, and the first token would
+        if (this.#isClosed) {
+          pool.release(number);
+          return;
+        }
+      }
       const bytes = ram.room(kinds[unit.kind]!.unitBytes);
       const copied = this.#copyOut(unit.kind, number, bytes);
       pool.release(number); // what it holds now is what is copied: see StateTransfer
@@ -264,7 +282,8 @@ export class StateTiers {
       const before = sequence.length;
       makeRoom(length);
       const taken = sequence.extend(tokens, length);
-      const from = await this.#fill(taken, tokens, keys);
+      const pools = sequence.states.map(({ pool }) => pool);
+      const from = await this.#fill(taken, pools, tokens, keys);
       if (from) {
         sequence.keys = keys.slice(0, Math.floor(length / KV_BLOCK_TOKENS));
         const gained = length - before;
@@ -344,6 +363,7 @@ export class StateTiers {
   /** Fills units of each state; undefined: one could not be read. */
   async #fill(
     taken: readonly ReadonlyMap<number, number>[],
+    pools: readonly BlockPool[],
     tokens: readonly number[],
     keys: readonly StateKey[],
   ): Promise<TierTokens | undefined> {
@@ -354,7 +374,19 @@ export class StateTiers {
     const from: TierTokens = { ram: 0, disk: 0 };
     let next = 0;
     let isWhole = true;
+    const later: Omit<Queued, "pool">[] = [];
+    const unitOf = (
+      key: StateKey,
+      parent: StateKey,
+      start: number,
+      length: number,
+      kind: number,
+    ) => ({
+      ...{ kind, key, parent, length },
+      tokens: Int32Array.from(tokens.slice(start, length)),
+    });
     const readSome = async (): Promise<void> => {
+      const scratch = new Map<number, Uint8Array<ArrayBuffer>>();
       while (isWhole && next < units.length) {
         const { kind, length, number } = units[next++]!;
         const block = Math.ceil(length / KV_BLOCK_TOKENS) - 1;
@@ -370,16 +402,24 @@ export class StateTiers {
           if (this.#parts.counts) this.#parts.counts.restoredBytes.ram += held.length;
           continue;
         }
-        const bytes = ram.room(kinds[kind]!.unitBytes);
+        // Not into memory's own units: touching 100 MB of new pages takes longer than reading them.
+        const bytes = scratch.get(kinds[kind]!.unitBytes) ?? ram.room(kinds[kind]!.unitBytes);
+        scratch.set(bytes.length, bytes);
         if (await this.#disk?.read(id, bytes)) {
           this.#copyIn(kind, number, bytes);
           from.disk++;
-          if (!ram.put(id, bytes)) ram.back(bytes);
+          if (isBoundary && ram.held.budgetBytes > 0)
+            later.push({ unit: unitOf(key, parent, start, length, kind), id, number });
         } else isWhole = false;
       }
+      for (const bytes of scratch.values()) ram.back(bytes);
     };
     await Promise.all(Array.from({ length: READS_AT_ONCE }, readSome));
-    return isWhole ? from : undefined;
+    if (!isWhole) return undefined;
+    for (const one of later) {
+      this.#push({ ...one, pool: pools[one.unit.kind]!, isOnDisk: true });
+    }
+    return from;
   }
 
   /** Resolves when everything that was computed until now is stored. */

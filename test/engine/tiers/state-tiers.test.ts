@@ -165,6 +165,7 @@ describe.each([
         expect(found).toBe(text.length);
         sequence.release();
       }
+      await tiers.settled(); // what came from disk goes to memory
       expectEmpty(on);
     }
   });

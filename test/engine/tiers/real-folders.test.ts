@@ -1,0 +1,152 @@
+// Stored state in real folders, by real processes: killed writers, a full disk, a folder that cannot be written to, two writers at once,
+// clocks that jump, files of a newer version. npm run stress:cache kills 1,000.
+
+import { spawn } from "node:child_process";
+import {
+  chmodSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterEach, expect, test } from "vitest";
+import { unitId } from "../../../src/engine/tiers/disk-tier.ts";
+import { SEGMENT_HEADER_BYTES, segmentHeader } from "../../../src/engine/tiers/segment.ts";
+import { Random } from "../../support/random.ts";
+import { killWriter, survivors } from "./kill-writers.ts";
+import { unitData, unitRoot, unitsOf, unitTier } from "./unit-writer.ts";
+
+const made: string[] = [];
+const newFolder = (): string => {
+  made.push(mkdtempSync(join(tmpdir(), "lantern-units-")));
+  return made.at(-1)!;
+};
+afterEach(() => {
+  for (const folder of made.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+/** Writes the first units of a text; returns their names, and what was said. */
+async function write(
+  folder: string,
+  seed: number,
+  count: number,
+  budgetBytes = 64e6,
+): Promise<{ ids: string[]; said: string[] }> {
+  const said: string[] = [];
+  const tier = await unitTier(folder, { budgetBytes, say: (sentence) => said.push(sentence) });
+  const ids: string[] = [];
+  for (const unit of unitsOf(seed)) {
+    if (ids.length === count) break;
+    await tier?.append(unit, unitData(unit.key, unit.kind));
+    ids.push(unitId(unit.key, unit.kind));
+  }
+  await tier?.close();
+  return { ids, said };
+}
+
+const segments = (folder: string): string[] =>
+  readdirSync(join(folder, unitRoot))
+    .filter((name) => name.endsWith(".state"))
+    .map((name) => join(folder, unitRoot, name));
+
+test("killed in the middle of writing, two at a time: what is found is right", async () => {
+  const folder = newFolder();
+  const random = new Random(1);
+  await Promise.all([killWriter(folder, random), killWriter(folder, random)]);
+  const { units, wrong, said } = await survivors(folder);
+  expect({ wrong, said }).toEqual({ wrong: 0, said: [] });
+  expect(units).toBeGreaterThan(0);
+});
+
+test("a disk that is full: said, what was written before is right, and half a unit is taken back", async ({
+  skip,
+}) => {
+  if (process.platform === "win32") skip("there is no limit on the size of files");
+  const folder = newFolder();
+  const program = fileURLToPath(new URL("unit-writer.ts", import.meta.url));
+  // Blocks of 512 or 1,024 bytes, by shell.
+  const limited = `ulimit -f 300; exec "${process.execPath}" "${program}" "${folder}" 3 64e6 40`;
+  const child = spawn("sh", ["-c", limited], { stdio: ["ignore", "pipe", "inherit"] });
+  let out = "";
+  for await (const piece of child.stdout) out += String(piece);
+  expect(out).toContain("done"); // it went on without
+  expect(out).toMatch(/state could not be kept on disk: .*Lantern goes on without/);
+  const { units, wrong, said } = await survivors(folder);
+  expect({ wrong, said }).toEqual({ wrong: 0, said: [] });
+  expect(units).toBeGreaterThan(3);
+  expect(units).toBeLessThan(40);
+});
+
+test("a folder that cannot be written to, or a file in its place: said once, nothing fails", async () => {
+  const folder = newFolder();
+  const file = join(folder, "file");
+  writeFileSync(file, "");
+  const { said } = await write(file, 1, 4);
+  expect(said).toHaveLength(1);
+  expect(said[0]).toContain("state is not kept on disk");
+  if (process.getuid?.() === 0) return; // root may write everywhere
+  const closed = newFolder();
+  chmodSync(closed, 0o500);
+  expect((await write(closed, 1, 4)).said).toHaveLength(1);
+});
+
+test("a clock that was wrong: no file is the newest for ever, and none is lost because it is old", async () => {
+  const folder = newFolder();
+  const budget = 600_000; // segments of 75 kB: a unit of each kind
+  const first = await write(folder, 1, 2, budget);
+  const [wrong] = segments(folder);
+  utimesSync(wrong!, new Date("2199-01-01"), new Date("2199-01-01"));
+  for (let seed = 2; seed < 30; seed++) await write(folder, seed, 2, budget);
+  expect(segments(folder).length).toBeGreaterThan(4);
+  expect(segments(folder)).not.toContain(wrong); // others were used later
+  for (const name of segments(folder)) {
+    expect(statSync(name).mtimeMs).toBeLessThan(Date.now() + 86_400_000);
+    utimesSync(name, new Date(0), new Date(0));
+  }
+  const { units, said } = await survivors(folder, budget);
+  expect(units).toBeGreaterThan(6);
+  expect(said).toEqual([]);
+  expect(first.said).toEqual([]);
+});
+
+test("a segment of a newer version: said, neither used nor removed, and others are written beside it", async () => {
+  const folder = newFolder();
+  await write(folder, 1, 2);
+  const newer = segmentHeader(unitRoot);
+  new DataView(newer.buffer).setUint32(8, 2, true);
+  const [old] = segments(folder);
+  writeFileSync(old!, newer);
+  expect(statSync(old!).size).toBe(SEGMENT_HEADER_BYTES);
+  const { said } = await write(folder, 2, 4);
+  expect(said).toEqual([
+    expect.stringContaining("it has version 2 of the format, and this Lantern reads version 1"),
+  ]);
+  expect(segments(folder)).toHaveLength(2);
+  expect((await survivors(folder)).units).toBe(4);
+});
+
+test("truncated and flipped files: less is found, and what is found is right", async () => {
+  const random = new Random(2);
+  for (let round = 0; round < 6; round++) {
+    const folder = newFolder();
+    await write(folder, round, 8);
+    const [name] = segments(folder) as [string];
+    const bytes = readFileSync(name);
+    const at = random.below(bytes.length);
+    if (round % 2 === 0) writeFileSync(name, bytes.subarray(0, at));
+    else {
+      bytes[at]! ^= 1 << random.below(8);
+      writeFileSync(name, bytes);
+    }
+    const { units, wrong, said } = await survivors(folder);
+    expect(units).toBeLessThanOrEqual(8);
+    // A unit whose bytes are damaged is found by its header, and refused when it is read.
+    expect(wrong).toBe(said.filter((sentence) => sentence.includes("is damaged at byte")).length);
+  }
+});
