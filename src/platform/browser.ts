@@ -30,7 +30,8 @@ export const browserPlatform: Platform = {
   describeSource,
   downloads: undefined,
   createOutputFile: undefined,
-  blockFolders: undefined,
+  blockFolders: async (folder) =>
+    (await import("./browser-block-files.ts")).browserBlockFolders(folder),
   gpu: async () => {
     const { gpu } = globalThis.navigator;
     if (gpu) return { gpu, softwareOnly: false };
