@@ -75,6 +75,36 @@ describe("two backends that take turns", () => {
     engine.dispose();
   });
 
+  test.each([
+    ["prompts on the device", promptOnDevice],
+    ["prompts on the host", { prompt: 0, generation: 1 }],
+  ] as const)(
+    "%s: what left the KV cache comes back from memory, with the text of one alone",
+    async (_, choice) => {
+      const tiers = {
+        ...{ ramBytes: 1e7, diskBytes: 0, folders: undefined, now: () => 0 },
+        ...{ model: "tiny", weights: "w", exact: false },
+      };
+      const alone = await tinyEngine();
+      const { backend } = taking(choice);
+      const engine = await tinyEngine({ backend, cacheTokens: 160, contextSize: 160, tiers });
+      const texts = [1, 2, 3].map((seed) => tinyPrompt(seed, 70));
+      for (let turn = 0; turn < 2; turn++) {
+        for (const [i, text] of texts.entries()) {
+          const answer = await greedyTokens(engine, text, 20);
+          expect(answer).toEqual(await greedyTokens(alone, text, 20));
+          await engine.settled();
+          texts[i] = [...text, ...answer, ...tinyPrompt(turn + 7, 4)];
+        }
+      }
+      // All but the last token of each answer, and what is new.
+      expect(engine.status().cache.tokens.ram).toBe(3 * 89);
+      alone.dispose();
+      engine.dispose();
+      await engine.ended();
+    },
+  );
+
   test("where each phase is computed is in the model's info", async () => {
     const { backend } = taking();
     const engine = await tinyEngine({ backend });

@@ -86,6 +86,24 @@ export class Newest {
     }
   }
 
+  /** Whether a side has the newest contents of a block. */
+  hasBlock(group: number, block: number, side: Side): boolean {
+    return (this.#blocks[group]![block]! & (1 << side)) !== 0;
+  }
+
+  hasSlot(slot: number, side: Side): boolean {
+    return (this.#slots[slot]! & (1 << side)) !== 0;
+  }
+
+  /** A block was filled from outside: only this side has it. */
+  filledBlock(group: number, block: number, side: Side): void {
+    this.#blocks[group]![block] = 1 << side;
+  }
+
+  filledSlot(slot: number, side: Side): void {
+    this.#slots[slot] = 1 << side;
+  }
+
   /** A block was copied on both sides: what was old stays old. */
   copied(group: number, from: number, to: number): void {
     this.#blocks[group]![to] = this.#blocks[group]![from]!;

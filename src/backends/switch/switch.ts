@@ -68,6 +68,8 @@ export class SwitchBackend implements Backend {
   readonly #notes: readonly string[];
   #prepared: Prepared | undefined;
   #disposed = false;
+  /** The side that gets blocks now: it has them by the books, but not all have arrived. */
+  #bringingTo: Side | undefined;
   /** Cache blocks that went from one side to the other. */
   copiedBlocks = 0;
 
@@ -200,16 +202,49 @@ export class SwitchBackend implements Backend {
     if (missingBlocks.length === 0 && missingSlots.length === 0) return;
     const from = transferOf(this.#sides[side === 0 ? 1 : 0]);
     const to = transferOf(this.#sides[side]);
-    for (const { group, block: index } of missingBlocks) {
-      const bytes = block.subarray(0, blockBytes[group]!);
-      await from.readBlock(group, index, bytes);
-      to.writeBlock(group, index, bytes);
-    }
-    for (const index of missingSlots) {
-      await from.readSlot(index, slot);
-      to.writeSlot(index, slot);
+    this.#bringingTo = side;
+    try {
+      for (const { group, block: index } of missingBlocks) {
+        const bytes = block.subarray(0, blockBytes[group]!);
+        await from.readBlock(group, index, bytes);
+        to.writeBlock(group, index, bytes);
+      }
+      for (const index of missingSlots) {
+        await from.readSlot(index, slot);
+        to.writeSlot(index, slot);
+      }
+    } finally {
+      this.#bringingTo = undefined;
     }
     this.copiedBlocks += missingBlocks.length;
+  }
+
+  /** State goes out of a side that has it, and comes in on the host's, from which the next batch takes what it needs. */
+  get transfer(): StateTransfer {
+    const sideWith = (has: (side: Side) => boolean): StateTransfer => {
+      const sides = ([0, 1] as const).filter(has);
+      const side = sides.find((one) => one !== this.#bringingTo) ?? sides[0] ?? 0;
+      return transferOf(this.#sides[side]);
+    };
+    const [host] = this.#sides;
+    return {
+      readBlock: (group, block, target) =>
+        sideWith((side) => this.#ready().newest.hasBlock(group, block, side)).readBlock(
+          group,
+          block,
+          target,
+        ),
+      readSlot: (slot, target) =>
+        sideWith((side) => this.#ready().newest.hasSlot(slot, side)).readSlot(slot, target),
+      writeBlock: (group, block, source) => {
+        transferOf(host).writeBlock(group, block, source);
+        this.#ready().newest.filledBlock(group, block, 0);
+      },
+      writeSlot: (slot, source) => {
+        transferOf(host).writeSlot(slot, source);
+        this.#ready().newest.filledSlot(slot, 0);
+      },
+    };
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {

@@ -51,8 +51,8 @@ export function openTiers(
   }
   const kinds = room.tierKinds;
   if (kinds.length === 0) return undefined;
-  const places = (backend.placement?.() ?? []).map(
-    ({ backend: name, layers }) => `${name} ${layers}`,
+  const places = (backend.placement?.() ?? []).map(({ backend: name, layers, phase = "" }) =>
+    `${name} ${layers} ${phase}`.trim(),
   );
   const about: StateAbout = {
     model: options.model,
