@@ -69,3 +69,26 @@ test("what the KV cache had no room for comes back from memory", async () => {
   }
   expect(restored).toBeGreaterThan(180);
 });
+
+test("ten branches of a session, a restart, and each goes on at once", async () => {
+  const options = { cacheDiskBytes: 1e8, cacheFolder: folder, threads: 1, contextSize: 256, parallel: 8 };
+  const trunk = prompt(100, 11);
+  const branches = Array.from({ length: 10 }, (_, i) => [...trunk, ...prompt(20, i + 20)]);
+  const texts: number[][] = [];
+  {
+    await using model = await open(file.path, options);
+    for (const branch of branches) {
+      texts.push([...branch, ...(await model.generate(branch, greedy).result).tokenIds]);
+    }
+  }
+  await using plain = await open(file.path, { threads: 1, contextSize: 256 });
+  await using model = await open(file.path, options);
+  for (const text of texts) {
+    const next = [...text, 7, 8, 9];
+    const { tokenIds, timings } = await model.generate(next, greedy).result;
+    expect(tokenIds).toEqual((await plain.generate(next, greedy).result).tokenIds);
+    expect(timings.cachedTokens).toBe(text.length - 1);
+    expect(timings.restored?.diskTokens).toBeGreaterThan(0);
+    expect(timings.computedAgain).toBeUndefined();
+  }
+});
