@@ -58,7 +58,7 @@ export const rest: readonly string[] = [
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench,bench-serve,bin,embed,commands,log-level,manage,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
   "test/engine/{kv-types,llamacpp-seed,nonsense,profile,watchdog}.test.ts",
-  "test/engine/tiers/restart.test.ts",
+  "test/engine/tiers/{real-folders,restart,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/faults/**",
   "test/package/package.test.ts",

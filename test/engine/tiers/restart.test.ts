@@ -71,7 +71,13 @@ test("what the KV cache had no room for comes back from memory", async () => {
 });
 
 test("ten branches of a session, a restart, and each goes on at once", async () => {
-  const options = { cacheDiskBytes: 1e8, cacheFolder: folder, threads: 1, contextSize: 256, parallel: 8 };
+  const options = {
+    cacheDiskBytes: 1e8,
+    cacheFolder: folder,
+    threads: 1,
+    contextSize: 256,
+    parallel: 8,
+  };
   const trunk = prompt(100, 11);
   const branches = Array.from({ length: 10 }, (_, i) => [...trunk, ...prompt(20, i + 20)]);
   const texts: number[][] = [];
