@@ -197,8 +197,14 @@ const i8mmList: readonly MatmulVariant[] = [...nativeLists[16], inPairs];
 /** Tokens from which unpacking a row panel into pairs of rows costs fewer instructions than it saves (docs/native.md). */
 const FEWEST_IN_PAIRS = 8;
 
-/** Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/performance.md). */
-const FEWEST_UNPACKED = 8;
+/**
+ * Tokens from which unpacking a row panel takes less time than it saves (Neoverse-N1, docs/performance.md). Bytes have nothing
+ * to unpack but their scales. Small mins are as much work as before, so there is less to gain.
+ */
+function fewestUnpacked({ bits, hasMin, spanBlocks }: QuantLayout): number {
+  if (bits === 8) return Number.POSITIVE_INFINITY;
+  return hasMin && spanBlocks === 8 ? 32 : 12;
+}
 
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
 
@@ -219,6 +225,11 @@ export function variantById(id: string, target?: MatmulTarget): MatmulVariant | 
   const found = matmulVariants(target).find((candidate) => candidate.id === rest);
   if (rest === id || !found) return found;
   return target && hasKnobs(found, target) ? withKnobs(found, knobs) : undefined;
+}
+
+/** Whether kernels of the target unpack row panels for a batch: as register tiles need them, or as pairs of rows. */
+export function unpacksPanels(target: MatmulTarget): boolean {
+  return (nativeSpace(target)?.unpacked.length ?? 0) > 0;
 }
 
 /** WebAssembly's compilers schedule by themselves; kernels of AMX tiles, SMMLA and unpacked row panels have no knobs. */
@@ -246,8 +257,11 @@ function defaultTile(dtype: string, tokens: number, target: MatmulTarget): Matmu
   const native = nativeSpace(target);
   if (native) {
     const tile = packing ? native.usual.blocks : native.usual.floats;
-    const isUnpacked = packing !== undefined && tokens >= FEWEST_UNPACKED;
-    return nativeTile(dtype, tile, target, isUnpacked && native.unpacked.length > 0);
+    const isUnpacked =
+      native.unpacked.length > 0 &&
+      packing !== undefined &&
+      tokens >= fewestUnpacked(packing.layout(target.dot4 ?? "signed"));
+    return nativeTile(dtype, tile, target, isUnpacked);
   }
   const isWide = target.vectorRegisters >= 32;
   if (packing) return variantById(isWide ? "16x4.replicated" : "8x4.compact")!;

@@ -53,6 +53,7 @@ describe.each(["arm64-i8mm", "arm64-dotprod"] as const)("%s", (name) => {
       defaultVariant(type, maxTokens, target),
       variantById("2s.compact", target)!,
       variantById("8x4.compact", target)!,
+      variantById("8x4.unpacked.compact", target)!,
     ];
     const called = new Set<string>();
     const backend = new CpuBackend({
@@ -70,6 +71,7 @@ describe.each(["arm64-i8mm", "arm64-dotprod"] as const)("%s", (name) => {
     });
     await prepared(backend, type, cols);
     expect(backend.kernels).toBe(name);
+    expect(backend.batchTokens).toBe(64);
     const reference = await prepared(new ReferenceBackend(), type, cols);
     for (const tokens of tokenCounts) {
       const expected = await results(reference, tokens);
@@ -87,6 +89,9 @@ describe.each(["arm64-i8mm", "arm64-dotprod"] as const)("%s", (name) => {
     // Three tokens, and tiles of four.
     const inPairs = [3, 4].map((tokens) => called.has(`matmul.${type}.16x${tokens}.i8mm`));
     expect(inPairs).toEqual(target.i8mm ? [true, true] : [false, false]);
+    for (const kernel of [`unpack.${type}`, `matmul.${type}.8x4.unpacked`]) {
+      expect(called.has(kernel), kernel).toBe(true);
+    }
     backend.dispose();
   });
 });

@@ -55,9 +55,16 @@ test("neighbouring loads and stores are one instruction each", () => {
 describe("the default tile", () => {
   const dotprod = nativeTargets["arm64-dotprod"];
 
-  test.each(["q4_0", "q8_0", "q4_k", "q6_k"])("of %s without i8mm is 8x6", (type) => {
-    expect(defaultVariant(type, 32, dotprod).id).toBe("8x6.unpacked.compact");
-    expect(defaultVariant(type, 7, dotprod).id).toBe("8x6.compact");
+  test.each([
+    ["q4_0", 12],
+    ["q4_k", 32],
+    ["q6_k", 12],
+    ["q8_0", 1000],
+  ] as const)("of %s without i8mm is 8x6, unpacked from %i tokens on", (type, fewest) => {
+    expect(defaultVariant(type, fewest - 1, dotprod).id).toBe("8x6.compact");
+    if (type !== "q8_0") {
+      expect(defaultVariant(type, fewest, dotprod).id).toBe("8x6.unpacked.compact");
+    }
     const best = counted(type, { rows: 8, tokens: 6 }, 24);
     // Six tokens of paired groups leave no registers for constants, and making those again counts as vector work.
     for (const tokens of type === "q4_0" ? [2] : [2, 4]) {

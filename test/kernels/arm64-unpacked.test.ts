@@ -7,7 +7,12 @@ import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { blockMatmulKernel } from "../../src/kernels/ops/matmul/dot4.ts";
-import { startOfSum, startsAsFloats, valueOfSum } from "../../src/kernels/ops/matmul/float-sums.ts";
+import {
+  startAsFloat,
+  startOfSum,
+  startsAsFloats,
+  valueOfSum,
+} from "../../src/kernels/ops/matmul/float-sums.ts";
 import { activationBlockBytes, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
 import { packedTypes, packingOf } from "../../src/kernels/ops/packed/packings.ts";
@@ -91,7 +96,7 @@ test("a sum that starts as a float has the bits of a conversion", () => {
   const k = new KernelBuilder("sum", 16);
   const [from, to] = [k.param("ptr", "from"), k.param("ptr", "to")];
   const sum = k.op("i32v.load", [from]);
-  k.op("f32v.store", [to, valueOfSum(k, k.op("i32v.add", [startOfSum(k), sum]))]);
+  k.op("f32v.store", [to, valueOfSum(k, k.op("i32v.add", [startOfSum(k), sum]), startAsFloat(k))]);
   k.op("f32v.store", [to, k.op("f32v.from_i32v", [sum])], 16);
   const kernel = k.finish();
   const most = 128 * 128 * 32;

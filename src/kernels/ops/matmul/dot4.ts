@@ -35,6 +35,7 @@ import { emitQuants, type Loaded } from "./emit-quants.ts";
 import { emitActivationScale, emitScales } from "./emit-scales.ts";
 import {
   convertsBySubtraction,
+  startAsFloat,
   startOfSum,
   startsAsFloats,
   startWithOffset,
@@ -288,11 +289,15 @@ class BlockMatmulBuilder {
       const byte = this.#w.isApart ? 0 : scaleByte(layout, block, part);
       return emitScales(k, layout, this.#w.scales(g), byte);
     });
-    // Token by token, so that each scale of activations is loaded once; the two chains of a token are independent.
+    // In a register only from here on: before, activations need it.
+    const start = k.variable(startAsFloat(k));
+    // Token by token: each scale of activations is loaded once, and the chains of its sums are independent.
     for (let t = 0; t < tokens; t++) {
-      const values = dots.map((group) => valueOfSum(k, group[t]!));
-      const factors = scales.map(({ scale, isWhole }) =>
-        isWhole ? k.op("f32v.mul", [scale, emitActivationScale(k, layout, this.#x, x, t)]) : scale,
+      const values = dots.map((group) => valueOfSum(k, group[t]!, start));
+      const isWhole = scales.every((each) => each.isWhole);
+      const xScale = isWhole ? emitActivationScale(k, layout, this.#x, x, t) : undefined;
+      const factors = scales.map(({ scale }) =>
+        xScale ? k.op("f32v.mul", [scale, xScale]) : scale,
       );
       scales.forEach(({ min }, g) => {
         const sum = sums[g]![t]!;

@@ -42,13 +42,17 @@ export function startOfSum(k: KernelBuilder): Reg<"i32v"> {
   return k.op("i32v.const", [], START_BITS);
 }
 
+export function startAsFloat(k: KernelBuilder): Reg<"f32v"> {
+  return k.op("f32v.const", [], START);
+}
+
 /** The start plus offset * sum(x), as a float. `sum` loads the sum of the activations' quants, which is stored negated. */
 export function startWithOffset(
   k: KernelBuilder,
   offset: number,
   sum: () => Reg<"i32v">,
 ): Reg<"f32v"> {
-  if (offset === 0) return k.op("f32v.const", [], START);
+  if (offset === 0) return startAsFloat(k);
   const negated = k.op("i32v.shl", [sum()], Math.log2(offset));
   return k.op("i32v.as_f32v", [k.op("i32v.sub", [startOfSum(k), negated])]);
 }
@@ -57,7 +61,7 @@ export function startWithOffset(
 export function valueOfSum(
   k: KernelBuilder,
   sum: Reg<"i32v">,
-  less: Reg<"f32v"> = k.op("f32v.const", [], START),
+  less: Reg<"f32v"> = startAsFloat(k),
 ): Reg<"f32v"> {
   return k.op("f32v.sub", [k.op("i32v.as_f32v", [sum]), less]);
 }
