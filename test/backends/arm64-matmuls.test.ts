@@ -71,7 +71,7 @@ describe.each(["arm64-i8mm", "arm64-dotprod"] as const)("%s", (name) => {
     });
     await prepared(backend, type, cols);
     expect(backend.kernels).toBe(name);
-    expect(backend.batchTokens).toBe(64);
+    expect(backend.batchTokens).toBe(128);
     const reference = await prepared(new ReferenceBackend(), type, cols);
     for (const tokens of tokenCounts) {
       const expected = await results(reference, tokens);

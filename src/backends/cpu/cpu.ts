@@ -57,10 +57,10 @@ import { RecordWriter } from "./threads/records.ts";
 import type { BatchEnd, TeamMember } from "./threads/team.ts";
 
 /**
- * Tokens of a batch where row panels are unpacked for it: 4 % of the time of a Q4_0 matmul is unpacking then, 7 % with 32 tokens,
- * 2 % with 128, whose batches an abort has to wait for (Neoverse-N1).
+ * Tokens of a batch where row panels are unpacked for it: 2 % of the time of a Q4_0 matmul is unpacking then, 4 % with 64 tokens,
+ * 7 % with 32 (Neoverse-N1).
  */
-const UNPACKED_BATCH_TOKENS = 64;
+const UNPACKED_BATCH_TOKENS = 128;
 /** Larger batches read weights no less often for a token, and take memory. */
 const MOST_BATCH_TOKENS = 256;
 
