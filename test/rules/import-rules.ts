@@ -59,6 +59,12 @@ export const rules: readonly Rule[] = [
     why: "text to ids needs a vocabulary and no model",
   },
   {
+    of: "grammar",
+    may: [...all("base"), ...types("tokenizers/tokenizer.ts")],
+    npm: [],
+    why: "which tokens may come next follows from a grammar and a vocabulary; no model, no engine",
+  },
+  {
     of: "chat",
     may: all("base"),
     npm: ["@huggingface/jinja"],

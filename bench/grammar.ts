@@ -1,0 +1,187 @@
+// How many schemas the grammar engine gets right, and how long its masks take. Not a test: it asserts nothing.
+//
+//   npm run bench:grammar -- FOLDER [--only TEXT] [--every N] [--wrong] [--refused] [--json]
+//
+// FOLDER has MaskBench's files (guidance-ai/jsonschemabench, maskbench/data: one schema with instances each) or those of
+// JSON-Schema-Test-Suite (tests/draft2020-12: a list of schemas with tests each). A schema is right if it compiles and every
+// instance is taken or refused as it should be; refused if it does not compile; wrong otherwise. The vocabulary is Llama 3's
+// in ../shared. Times are microseconds on this machine; a mask's time includes taking the token, as MaskBench counts it.
+
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { GrammarError } from "../src/grammar/errors.ts";
+import { type Grammar, GrammarCompiler } from "../src/grammar/grammar.ts";
+import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
+import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
+import { ggufMetadata } from "../test/tokenizers/support.ts";
+
+interface Case {
+  readonly name: string;
+  readonly schema: unknown;
+  readonly tests: readonly { readonly data: unknown; readonly valid: boolean }[];
+}
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    only: { type: "string" },
+    every: { type: "string" },
+    vocab: { type: "string" },
+    wrong: { type: "boolean" },
+    refused: { type: "boolean" },
+    slow: { type: "boolean" },
+    cpu: { type: "boolean" },
+    json: { type: "boolean" },
+    help: { type: "boolean" },
+  },
+});
+const [folder] = positionals;
+if (folder === undefined || values.help) {
+  console.log(
+    "npm run bench:grammar -- FOLDER [--only TEXT] [--every N] [--vocab FILE.gguf] [--wrong] [--refused] [--slow] [--cpu] [--json]\n" +
+      "FOLDER: MaskBench's maskbench/data or JSON-Schema-Test-Suite's tests/draft2020-12",
+  );
+  process.exit(values.help ? 0 : 2);
+}
+const shared =
+  process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
+const vocab = values.vocab ?? `${shared}/vocab/ggml-vocab-llama-bpe.gguf`;
+
+function* cases(): Generator<Case> {
+  const every = Number(values.every ?? 1);
+  const files = readdirSync(folder!)
+    .filter((file) => file.endsWith(".json"))
+    .sort();
+  for (const [i, file] of files.entries()) {
+    if (i % every !== 0 || (values.only !== undefined && !file.includes(values.only))) continue;
+    const path = `${folder}/${file}`;
+    if (!statSync(path).isFile()) continue;
+    const content = JSON.parse(readFileSync(path, "utf8")) as
+      | Case
+      | (Case & { description: string })[];
+    if (!Array.isArray(content)) yield { ...content, name: file };
+    else for (const one of content) yield { ...one, name: `${file}: ${one.description}` };
+  }
+}
+
+/** As Python's json.dumps writes it. */
+function dump(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(dump).join(", ")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  const pairs = Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${dump(item)}`);
+  return `{${pairs.join(", ")}}`;
+}
+
+/** Microseconds: of the clock, or with --cpu of this thread, which does not count while others have the core. */
+function now(): number {
+  if (!values.cpu) return performance.now() * 1000;
+  const { user, system } = process.threadCpuUsage();
+  return user + system;
+}
+
+const maskTimes: number[] = [];
+const compileTimes: number[] = [];
+const slowest: { name: string; us: number; at: string }[] = [];
+let bits = new Uint32Array(0);
+
+function takes(grammar: Grammar, tokenizer: Tokenizer, data: unknown, name: string): boolean {
+  const state = grammar.start();
+  for (const token of tokenizer.encode(dump(data), { addSpecial: false, parseSpecial: false })) {
+    const start = now();
+    state.mask(bits);
+    const isAllowed = ((bits[token >> 5]! >>> (token & 31)) & 1) === 1;
+    const isTaken = isAllowed && state.accept(token);
+    const us = now() - start;
+    maskTimes.push(us);
+    if (us > 3000) slowest.push({ name, us: Math.round(us), at: tokenizer.tokenText(token) });
+    if (isTaken) continue;
+    if (state.accept(token))
+      throw new Error(`${name}: the mask forbids token ${token}, accept takes it`);
+    return false;
+  }
+  return state.isComplete;
+}
+
+const tokenizer = tokenizerFromMetadata(await ggufMetadata(vocab));
+const trieStart = performance.now();
+const compiler = new GrammarCompiler(tokenizer);
+const trieMs = performance.now() - trieStart;
+bits = new Uint32Array(compiler.compile({ choices: ["a"] }).maskWords);
+compiler.compile({ schema: { type: "object" } });
+
+const count = { right: 0, refused: 0, accepts: 0, rejects: 0, named: 0, failed: 0 };
+const reasons = new Map<string, number>();
+for (const { name, schema, tests } of cases()) {
+  let grammar: Grammar;
+  const start = now();
+  try {
+    grammar = compiler.compile({ schema });
+    compileTimes.push(now() - start);
+  } catch (error) {
+    if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
+    count.refused++;
+    const reason = error.message
+      .replace(/#\S*\//, "#…/")
+      .replaceAll(/"[^"]*"|\d+/g, "…")
+      .slice(0, 110);
+    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    if (values.refused) console.log(`refused  ${name}: ${error.message.slice(0, 300)}`);
+    continue;
+  }
+  let accepts = 0;
+  let rejects = 0;
+  try {
+    for (const { data, valid } of tests) {
+      const taken = takes(grammar, tokenizer, data, name);
+      if (taken && !valid) accepts++;
+      if (!taken && valid) rejects++;
+      if (values.wrong && taken !== valid) {
+        console.log(`${taken ? "accepts" : "rejects"}  ${name}: ${dump(data).slice(0, 300)}`);
+      }
+    }
+  } catch (error) {
+    if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
+    count.failed++;
+    console.log(`failed   ${name}: ${error.message}`);
+    continue;
+  }
+  if (accepts > 0 && grammar.notes.length > 0) count.named++;
+  else if (accepts > 0) count.accepts++;
+  else if (rejects > 0) count.rejects++;
+  else count.right++;
+}
+
+function summary(times: number[]): Record<string, number> {
+  const sorted = Float64Array.from(times).sort();
+  const at = (share: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+  const mean = sorted.reduce((sum, time) => sum + time, 0) / Math.max(1, sorted.length);
+  const round = (value: number): number => Math.round(value * 10) / 10;
+  return {
+    count: sorted.length,
+    mean: round(mean),
+    p50: round(at(0.5)),
+    p90: round(at(0.9)),
+    p99: round(at(0.99)),
+    "p99.9": round(at(0.999)),
+    most: round(at(1)),
+  };
+}
+
+const report = {
+  schemas: count,
+  maskUs: summary(maskTimes),
+  compileUs: summary(compileTimes),
+  trieMs: Math.round(trieMs),
+};
+if (values.json) console.log(JSON.stringify(report));
+else {
+  console.table({ schemas: count });
+  console.table({ "mask (us)": report.maskUs, "compile (us)": report.compileUs });
+  console.log(`trie of ${tokenizer.vocabSize} tokens: ${report.trieMs} ms`);
+  const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 30);
+  for (const [reason, times] of top) console.log(`${String(times).padStart(5)}  ${reason}`);
+  if (values.slow)
+    for (const one of slowest.sort((a, b) => b.us - a.us).slice(0, 40)) console.log(one);
+}

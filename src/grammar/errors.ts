@@ -1,0 +1,8 @@
+// What can be wrong with a grammar: its text, a keyword that is not supported, or a size beyond the limits.
+
+import { UsageError } from "../base/errors.ts";
+
+export class GrammarError extends UsageError {}
+
+/** A regular expression or a grammar whose states would take too much memory or time. */
+export class GrammarSizeError extends GrammarError {}

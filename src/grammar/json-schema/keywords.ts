@@ -1,0 +1,36 @@
+// The keywords of JSON Schema by what this reader does with them. A keyword of the standard that is in neither list is
+// refused by name; one that the standard does not know is an annotation, as the standard says.
+
+/** These say nothing about values. */
+export const ANNOTATIONS: ReadonlySet<string> = new Set([
+  "$anchor",
+  "$comment",
+  "$defs",
+  "$dynamicAnchor",
+  "$id",
+  "$schema",
+  "$vocabulary",
+  "contentEncoding",
+  "contentMediaType",
+  "contentSchema",
+  "default",
+  "definitions",
+  "deprecated",
+  "description",
+  "examples",
+  "id",
+  "readOnly",
+  "title",
+  "writeOnly",
+]);
+
+export const UNSUPPORTED: ReadonlySet<string> = new Set([
+  "$dynamicRef",
+  "$recursiveRef",
+  "disallow",
+  "divisibleBy",
+  "extends",
+  "maxContains",
+  "unevaluatedItems",
+  "unevaluatedProperties",
+]);

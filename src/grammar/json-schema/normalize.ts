@@ -1,0 +1,349 @@
+// From schemas to shapes: allOf joins, anyOf adds, oneOf adds what is not in the others, not and if turn around.
+//
+// `shapes` of a list of schemas are computed once. A schema that refers to itself without anything in between has none.
+
+import { GrammarError, GrammarSizeError } from "../errors.ts";
+import { type Documents, isObject, type SchemaObject } from "./documents.ts";
+import { ANNOTATIONS, UNSUPPORTED } from "./keywords.ts";
+import { negativeShapes } from "./negate.ts";
+import type { NumberLanguages } from "./numbers.ts";
+import type { OwnShapes } from "./own-shapes.ts";
+import {
+  ANY_OBJECT,
+  ANYTHING,
+  both,
+  equalValues,
+  joinShapes,
+  type MaybeBoth,
+  type Shape,
+  valueOfItem,
+  valueOfKey,
+  withoutKey,
+} from "./shapes.ts";
+import type { ShapesOf } from "./shapes-of.ts";
+import type { StringLanguages } from "./strings.ts";
+
+const MOST_SHAPES = 3000;
+const MOST_JOINS = 400_000;
+
+export class Normalizer implements ShapesOf {
+  readonly documents: Documents;
+  readonly own: OwnShapes;
+  readonly strings: StringLanguages;
+  readonly #numbers: NumberLanguages;
+  readonly #kept: Map<string, readonly Shape[]> = new Map();
+  readonly #single: Map<number, readonly Shape[] | undefined> = new Map();
+  #joins = 0;
+
+  constructor(
+    documents: Documents,
+    own: OwnShapes,
+    strings: StringLanguages,
+    numbers: NumberLanguages,
+  ) {
+    this.documents = documents;
+    this.own = own;
+    this.strings = strings;
+    this.#numbers = numbers;
+  }
+
+  /** What may stand where all of these schemas hold. */
+  shapes(all: MaybeBoth): readonly Shape[] {
+    if (all === undefined) return [];
+    if (all.length === 0) return ANYTHING;
+    if (all.length === 1) return this.#shapesOf(all[0]!);
+    const key = all.join();
+    let shapes = this.#kept.get(key);
+    if (shapes === undefined) {
+      // Schemas that hold come first: they fix the order of properties.
+      const ordered = [...all].sort((a, b) =>
+        a > 0 === b > 0 ? Math.abs(a) - Math.abs(b) : b - a,
+      );
+      shapes = ordered.map((one) => this.#shapesOf(one)).reduce((a, b) => this.join(a, b));
+      this.#kept.set(key, shapes);
+    }
+    return shapes;
+  }
+
+  #shapesOf(one: number): readonly Shape[] {
+    if (this.#single.has(one)) {
+      const known = this.#single.get(one);
+      if (known) return known;
+      const schema = this.documents.schema(Math.abs(one) - 1);
+      throw this.own.wrong(schema, "$ref", "the schema refers to itself without end");
+    }
+    this.#single.set(one, undefined);
+    const schema = this.documents.schema(Math.abs(one) - 1);
+    const shapes = one > 0 ? this.#positive(schema) : negativeShapes(this, schema);
+    this.#single.set(one, shapes);
+    return shapes;
+  }
+
+  join(a: readonly Shape[], b: readonly Shape[]): readonly Shape[] {
+    if (a === ANYTHING) return b;
+    if (b === ANYTHING) return a;
+    const result: Shape[] = [];
+    for (const x of a) {
+      for (const y of b) {
+        if (++this.#joins > MOST_JOINS) throw tooMany();
+        const joined = this.#joinTwo(x, y);
+        if (joined && !this.isEmpty(joined, 0)) result.push(joined);
+        if (result.length > MOST_SHAPES) throw tooMany();
+      }
+    }
+    return result;
+  }
+
+  #joinTwo(a: Shape, b: Shape): Shape | undefined {
+    if (a.type === "const") return this.check(a.value, b) ? a : undefined;
+    if (b.type === "const") return this.check(b.value, a) ? b : undefined;
+    return joinShapes(a, b);
+  }
+
+  /** Both lists. */
+  add(lists: readonly (readonly Shape[])[]): readonly Shape[] {
+    if (lists.includes(ANYTHING)) return ANYTHING;
+    const all = lists.flat();
+    if (all.length > MOST_SHAPES) throw tooMany();
+    return [...new Set(all)];
+  }
+
+  #positive(schema: SchemaObject): readonly Shape[] {
+    const { own } = this;
+    if (typeof schema.$ref === "string" && this.documents.isLegacy) return this.#ref(schema);
+    const parts: (readonly Shape[])[] = [];
+    let isOwnDone = false;
+    const addOwn = (): void => {
+      if (!isOwnDone) parts.push(this.#own(schema));
+      isOwnDone = true;
+    };
+    for (const keyword of Object.keys(schema)) {
+      if (ANNOTATIONS.has(keyword)) continue;
+      if (UNSUPPORTED.has(keyword)) {
+        if (keyword.startsWith("unevaluated") && schema[keyword] === true) continue;
+        throw own.wrong(schema, keyword, "this keyword is not supported");
+      }
+      const part = this.#applicator(keyword, schema);
+      if (part) parts.push(part);
+      else addOwn();
+    }
+    const hasType = schema.type !== undefined || isOwnDone;
+    if (!hasType && parts.length === 0) return ANYTHING;
+    return parts.reduce((a, b) => this.join(a, b), ANYTHING);
+  }
+
+  #own(schema: SchemaObject): readonly Shape[] {
+    const shapes = this.own.types(schema).map((type) => this.own.shape(type, schema));
+    return shapes.filter((shape) => shape !== undefined && !this.isEmpty(shape, 0)) as Shape[];
+  }
+
+  /** The shapes of a keyword that joins other schemas; undefined for any other. */
+  #applicator(keyword: string, schema: SchemaObject): readonly Shape[] | undefined {
+    switch (keyword) {
+      case "$ref":
+        return this.#ref(schema);
+      case "enum":
+        if (!Array.isArray(schema.enum)) throw this.own.wrong(schema, keyword, "expected a list");
+        return (schema.enum as unknown[]).map((value) => ({ type: "const", value }) as const);
+      case "const":
+        return [{ type: "const", value: schema.const }];
+      case "allOf":
+        return this.list(schema, keyword)
+          .map((sub) => this.shapes(sub))
+          .reduce((a, b) => this.join(a, b), ANYTHING);
+      case "anyOf":
+        return this.add(this.list(schema, keyword).map((sub) => this.shapes(sub)));
+      case "oneOf":
+        return this.#oneOf(schema);
+      case "not":
+        return this.shapes(this.turned(this.own.sub(schema.not, schema, keyword)));
+      case "if":
+        return this.#condition(schema);
+      case "then":
+      case "else":
+        return ANYTHING;
+      case "dependentRequired":
+      case "dependentSchemas":
+      case "dependencies":
+        return this.#dependencies(schema, keyword);
+      default:
+        return undefined;
+    }
+  }
+
+  list(schema: SchemaObject, keyword: string): MaybeBoth[] {
+    const value = schema[keyword];
+    if (!Array.isArray(value) || value.length === 0) {
+      throw this.own.wrong(schema, keyword, "expected a list of schemas");
+    }
+    return value.map((item) => this.own.sub(item, schema, keyword));
+  }
+
+  /** The opposite of one schema. */
+  turned(sub: MaybeBoth): MaybeBoth {
+    if (sub === undefined) return [];
+    if (sub.length === 0) return undefined;
+    return [-sub[0]!];
+  }
+
+  #ref(schema: SchemaObject): readonly Shape[] {
+    if (typeof schema.$ref !== "string") throw this.own.wrong(schema, "$ref", "expected a string");
+    return this.shapes(this.target(schema));
+  }
+
+  target(schema: SchemaObject): MaybeBoth {
+    const ref = schema.$ref as string;
+    const target = this.documents.resolve(ref, schema);
+    if (target === undefined) {
+      throw this.own.wrong(
+        schema,
+        "$ref",
+        `${JSON.stringify(ref)} is not in this schema, and nothing is fetched`,
+      );
+    }
+    return this.own.sub(target, schema, "$ref");
+  }
+
+  /** Branches that overlap exclude each other; most do not. */
+  #oneOf(schema: SchemaObject): readonly Shape[] {
+    const branches = this.list(schema, "oneOf");
+    const alone: MaybeBoth[] = [...branches];
+    for (let i = 0; i < branches.length; i++) {
+      for (let j = 0; j < i; j++) {
+        if (this.#areApart(branches[i], branches[j])) continue;
+        alone[i] = both(alone[i], this.turned(branches[j]));
+        alone[j] = both(alone[j], this.turned(branches[i]));
+      }
+    }
+    try {
+      return this.add(alone.map((branch) => this.shapes(branch)));
+    } catch (error) {
+      if (!(error instanceof GrammarError) || error instanceof GrammarSizeError) throw error;
+      throw this.own.wrong(
+        schema,
+        "oneOf",
+        `two branches may hold at once, and excluding it is not supported (${error.message}). Use anyOf, or give the branches a property with different constants`,
+      );
+    }
+  }
+
+  #areApart(a: MaybeBoth, b: MaybeBoth): boolean {
+    const joined = both(a, b);
+    if (joined === undefined) return true;
+    if (joined.length === 1) return false; // the same schema twice
+    return this.shapes(joined).every((shape) => this.isEmpty(shape, 3));
+  }
+
+  #condition(schema: SchemaObject): readonly Shape[] {
+    if (schema.then === undefined && schema.else === undefined) return ANYTHING;
+    const condition = this.own.sub(schema.if, schema, "if");
+    const yes = schema.then === undefined ? [] : this.own.sub(schema.then, schema, "then");
+    const no = schema.else === undefined ? [] : this.own.sub(schema.else, schema, "else");
+    return this.add([
+      this.shapes(both(condition, yes)),
+      this.shapes(both(this.turned(condition), no)),
+    ]);
+  }
+
+  #dependencies(schema: SchemaObject, keyword: string): readonly Shape[] {
+    let shapes: readonly Shape[] = ANYTHING;
+    for (const [key, value] of this.own.entries(schema, keyword)) {
+      const present: Shape = { ...ANY_OBJECT, required: [key] };
+      const needed: readonly Shape[] = Array.isArray(value)
+        ? [{ ...ANY_OBJECT, required: [key, ...this.own.strings(value, schema, keyword)] }]
+        : this.join([present], this.shapes(this.own.sub(value, schema, keyword)));
+      const others = ANYTHING.filter(({ type }) => type !== "object");
+      shapes = this.join(shapes, [...others, withoutKey(key), ...needed]);
+    }
+    return shapes;
+  }
+
+  // ---- values
+
+  check(value: unknown, shape: Shape): boolean {
+    switch (shape.type) {
+      case "null":
+        return value === null;
+      case "boolean":
+        return typeof value === "boolean";
+      case "const":
+        return equalValues(value, shape.value);
+      case "number":
+        return typeof value === "number" && this.#numbers.matches(shape, value);
+      case "string": {
+        if (typeof value !== "string") return false;
+        const length = [...value].length;
+        return (
+          length >= shape.low &&
+          length <= shape.high &&
+          shape.languages.every((language) => this.strings.matches(language, value))
+        );
+      }
+      case "array":
+        return Array.isArray(value) && this.#checkArray(value, shape);
+      case "object":
+        return isObject(value) && this.#checkObject(value, shape);
+      default:
+        return shape satisfies never;
+    }
+  }
+
+  #checkAll(value: unknown, all: MaybeBoth): boolean {
+    return this.shapes(all).some((shape) => this.check(value, shape));
+  }
+
+  #checkArray(value: readonly unknown[], shape: Shape & { type: "array" }): boolean {
+    if (value.length < shape.low || value.length > shape.high) return false;
+    if (!value.every((item, i) => this.#checkAll(item, valueOfItem(shape.layers, i)))) return false;
+    const isUnique = value.every((a, i) => value.every((b, j) => j <= i || !equalValues(a, b)));
+    if (shape.unique && !isUnique) return false;
+    return shape.contains.every(
+      (rule) => value.filter((item) => this.#checkAll(item, rule.both)).length >= rule.low,
+    );
+  }
+
+  #checkObject(value: SchemaObject, shape: Shape & { type: "object" }): boolean {
+    const keys = Object.keys(value);
+    if (keys.length < shape.low || keys.length > shape.high) return false;
+    if (!shape.required.every((key) => Object.hasOwn(value, key))) return false;
+    return keys.every(
+      (key) =>
+        this.#checkAll(value[key], this.valueOf(shape, key)) &&
+        shape.names.every((name) => this.#checkAll(key, name)),
+    );
+  }
+
+  valueOf(shape: Shape & { type: "object" }, key: string): MaybeBoth {
+    return shape.layers
+      .map((layer) =>
+        valueOfKey(layer, key, (language, name) => this.strings.matches(language, name)),
+      )
+      .reduce<MaybeBoth>(both, []);
+  }
+
+  /** Whether a shape plainly has no value; `depth`: how far to look into what it requires. */
+  isEmpty(shape: Shape, depth: number): boolean {
+    const isNever = (all: MaybeBoth): boolean => {
+      if (all === undefined) return true;
+      if (depth === 0 || all.length < 2) return false;
+      return this.shapes(all).every((inner) => this.isEmpty(inner, depth - 1));
+    };
+    switch (shape.type) {
+      case "string":
+        return shape.languages.length > 1 && depth > 0 && !this.strings.isAlive(shape);
+      case "array":
+        if (shape.low === 0) return false;
+        return shape.layers.length > 0 && isNever(valueOfItem(shape.layers, 0));
+      case "object":
+        return shape.required.some((key) => isNever(this.valueOf(shape, key)));
+      default:
+        return false;
+    }
+  }
+}
+
+function tooMany(): GrammarSizeError {
+  return new GrammarSizeError(
+    `json schema: anyOf, oneOf and conditions give more than ${MOST_SHAPES} combinations. Use fewer of them`,
+  );
+}

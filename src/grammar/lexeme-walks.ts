@@ -1,0 +1,107 @@
+// Walks of lexemes, kept for all grammars of a vocabulary, and the large ones as references for others.
+
+import type { Lexemes } from "./lexemes.ts";
+import type { NodeSet, NodeSets } from "./node-sets.ts";
+import type { TokenTrie } from "./trie.ts";
+import { Found, type Reference, type Walk, walkBeside, walkInside } from "./trie-walk.ts";
+
+/** References that are kept besides the first; each has 4 bytes for each trie node. */
+const MOST_REFERENCES = 12;
+
+export class LexemeWalks {
+  readonly #trie: TokenTrie;
+  readonly #sets: NodeSets;
+  readonly #lexemes: Lexemes;
+  readonly #kept: Map<number, Walk> = new Map();
+  readonly #references: Reference[] = [];
+
+  constructor(trie: TokenTrie, sets: NodeSets, lexemes: Lexemes) {
+    this.#trie = trie;
+    this.#sets = sets;
+    this.#lexemes = lexemes;
+  }
+
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  get hasReference(): boolean {
+    return this.#references.length > 0;
+  }
+
+  /** Walks once from a state that many others come to: the inside of a JSON string. */
+  setReference(state: number): void {
+    this.#walkWhole(state);
+  }
+
+  walk(state: number, from: NodeSet): Walk {
+    const { loose, bound } = this.#lexemes;
+    const alike = bound[state]! >= from.height && from.height < 255 ? loose[state]! : state;
+    const key = this.#key(alike, from);
+    const known = this.#kept.get(key);
+    if (known) return known;
+    const walk = from === this.#sets.root ? this.#walkRoot(alike) : this.#walkFrom(alike, from);
+    this.#kept.set(key, walk);
+    return walk;
+  }
+
+  #key(state: number, from: NodeSet): number {
+    return state * 1_048_576 + from.id;
+  }
+
+  #walkFrom(state: number, from: NodeSet): Walk {
+    const found = new Found(this.#trie);
+    walkInside(this.#lexemes, state, from, this.#trie, found);
+    return found.result(this.#sets.of(found.exits));
+  }
+
+  #walkRoot(state: number): Walk {
+    const { reference, isClose } = this.#closest(state);
+    if (reference === undefined || !isClose) return this.#walkWhole(state);
+    const found = new Found(this.#trie);
+    walkBeside(this.#lexemes, state, this.#sets.root, this.#trie, reference, found);
+    return found.result(this.#sets.of(found.exits));
+  }
+
+  /** Walks the whole trie. A walk with many tokens becomes a reference. */
+  #walkWhole(state: number): Walk {
+    const states = new Int32Array(this.#trie.nodes);
+    const found = new Found(this.#trie);
+    walkInside(this.#lexemes, state, this.#sets.root, this.#trie, found, states);
+    const walk = found.result(this.#sets.of(found.exits));
+    if (walk.mask) {
+      if (this.#references.length > MOST_REFERENCES) this.#references.splice(1, 1);
+      this.#references.push({
+        mask: walk.mask,
+        exits: Int32Array.from(found.exits).sort(),
+        states,
+      });
+    }
+    this.#kept.set(this.#key(state, this.#sets.root), walk);
+    return walk;
+  }
+
+  /** The reference that shares most subtrees below the root with this state, and whether those are most tokens. */
+  #closest(state: number): { reference: Reference | undefined; isClose: boolean } {
+    const { end, firstToken, height, tokens } = this.#trie;
+    const { loose, bound } = this.#lexemes;
+    const shared = this.#references.map(() => 0);
+    let reached = 0;
+    for (const [byte, [child]] of this.#sets.root.children) {
+      const next = this.#lexemes.next(state, byte);
+      if (next === 0) continue;
+      const count = firstToken[end[child!]!]! - firstToken[child!]!;
+      reached += count;
+      const isBounded = bound[next]! > 0;
+      const alike = bound[next]! >= height[child!]! && height[child!]! < 255 ? loose[next]! : next;
+      for (const [i, { states }] of this.#references.entries()) {
+        if (alike === states[child!]) shared[i]! += count;
+        else if (isBounded && loose[next] === states[child!]) shared[i]! += count / 2; // deeper subtrees will be the same
+      }
+    }
+    const best = shared.indexOf(Math.max(...shared));
+    // A walk that reaches little is quick, and is not worth a reference.
+    const isSmall = reached < tokens.length / 16;
+    return { reference: this.#references[best], isClose: isSmall || shared[best]! > reached / 3 };
+  }
+}

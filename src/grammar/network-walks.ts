@@ -1,0 +1,75 @@
+// Walks of one grammar's rules: inside a rule over bytes, and from rule to rule where others begin or end.
+
+import { CALLS, FINAL } from "./automaton.ts";
+import type { LexemeWalks } from "./lexeme-walks.ts";
+import type { Network } from "./network.ts";
+import type { NodeSet, NodeSets } from "./node-sets.ts";
+import type { TokenTrie } from "./trie.ts";
+import { Found, type Walk, walkInside } from "./trie-walk.ts";
+
+/** Masks that a grammar keeps: 64 MB with a vocabulary of 128k tokens. */
+const MOST_MASKS = 4096;
+
+export class NetworkWalks {
+  readonly #trie: TokenTrie;
+  readonly #sets: NodeSets;
+  readonly #network: Network;
+  readonly #lexemes: LexemeWalks;
+  #kept: Map<number, Walk> = new Map();
+  #masks = 0;
+
+  constructor(trie: TokenTrie, sets: NodeSets, network: Network, lexemes: LexemeWalks) {
+    this.#trie = trie;
+    this.#sets = sets;
+    this.#network = network;
+    this.#lexemes = lexemes;
+  }
+
+  walk(state: number, from: NodeSet): Walk {
+    const key = state * 1_048_576 + from.id;
+    let walk = this.#kept.get(key);
+    if (walk === undefined) {
+      walk = this.#compute(state, from);
+      if (walk.mask && ++this.#masks > MOST_MASKS) {
+        this.#kept = new Map();
+        this.#masks = 0;
+      }
+      this.#kept.set(key, walk);
+    }
+    return walk;
+  }
+
+  #compute(state: number, from: NodeSet): Walk {
+    const found = new Found(this.#trie);
+    walkInside(this.#network, state, from, this.#trie, found);
+    if (this.#network.flags[state]! & CALLS) this.#call(state, from, found);
+    if (from === this.#sets.root) this.#addTokenLiterals(state, found);
+    for (const [at, nodes] of found.calls) {
+      const set = this.#sets.of(nodes);
+      if (set) this.#call(at, set, found);
+    }
+    return found.result(this.#sets.of(found.exits));
+  }
+
+  #call(state: number, from: NodeSet, found: Found): void {
+    for (const { isLexeme, start, resume } of this.#network.calls(state)) {
+      const called = isLexeme ? this.#lexemes.walk(start, from) : this.walk(start, from);
+      found.join(called);
+      if (called.exits === undefined) continue;
+      const after = this.walk(resume, called.exits);
+      found.join(after);
+      if (after.exits) for (const node of after.exits.nodes) found.exits.push(node);
+      if (this.#network.flags[resume]! & FINAL) {
+        for (const node of called.exits.nodes) found.exits.push(node);
+      }
+    }
+  }
+
+  /** A grammar can name a token itself, whatever its bytes are. */
+  #addTokenLiterals(state: number, found: Found): void {
+    for (const { ids, except } of this.#network.tokenCalls(state)) {
+      if (!except) for (const id of ids) found.addToken(id);
+      else for (let id = 0; id < this.#trie.vocabSize; id++) if (!ids.has(id)) found.addToken(id);
+    }
+  }
+}

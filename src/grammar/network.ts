@@ -1,0 +1,214 @@
+// The automaton of a grammar: a state is a set of positions that share a continuation.
+//
+// Inside a rule it is an ordinary automaton over bytes. Where rules or lexemes may begin, `calls` lists them: the state
+// that the call begins in, and the state that follows when it has ended. Calls with the same target share one
+// continuation, and rules with the same continuation share one start, so that alternatives stay together.
+
+import { Automaton, CALLS, ENDS, FINAL } from "./automaton.ts";
+import { GrammarSizeError } from "./errors.ts";
+import type { Lexemes } from "./lexemes.ts";
+import { EDGE, END, type Positions } from "./positions.ts";
+import { EPSILON, type Expressions } from "./regex/expressions.ts";
+
+export interface Call {
+  readonly isLexeme: boolean;
+  readonly start: number;
+  readonly resume: number;
+  /** Nothing follows in this rule: the call takes the caller's place on the stack. */
+  readonly isLast: boolean;
+}
+
+export interface TokenCall {
+  readonly ids: ReadonlySet<number>;
+  readonly except: boolean;
+  readonly resume: number;
+}
+
+interface StateData {
+  readonly items: Int32Array; // pairs: expression, position after it
+  readonly edges: readonly number[]; // calls of rules, lexemes and tokens
+  calls?: readonly Call[];
+  tokens?: readonly TokenCall[];
+}
+
+const MOST_STATES = 200_000;
+
+export class Network extends Automaton {
+  readonly #of: Expressions;
+  readonly #positions: Positions;
+  readonly #lexemes: Lexemes;
+  readonly #data: StateData[] = [{ items: new Int32Array(0), edges: [] }];
+  readonly #states: Map<string, number> = new Map();
+  readonly #tokenSets: ReadonlySet<number>[];
+  #seen: Int32Array;
+  #turn = 0;
+  readonly start: number;
+  /** The grammar names tokens. */
+  readonly hasTokens: boolean;
+
+  constructor(positions: Positions, lexemes: Lexemes, of: Expressions) {
+    super(of.byteSets);
+    this.#of = of;
+    this.#positions = positions;
+    this.#lexemes = lexemes;
+    this.#tokenSets = positions.tokenSets.map(({ ids }) => new Set(ids));
+    this.hasTokens = positions.tokenSets.length > 0;
+    this.#seen = new Int32Array(positions.first.length);
+    this.start = this.#stateAt([positions.starts[0]!]);
+  }
+
+  /** Where other rules and lexemes may begin in this state. */
+  calls(state: number): readonly Call[] {
+    const data = this.#data[state]!;
+    data.calls ??= this.#findCalls(data.edges);
+    return data.calls;
+  }
+
+  tokenCalls(state: number): readonly TokenCall[] {
+    const data = this.#data[state]!;
+    data.tokens ??= data.edges
+      .filter((edge) => this.#positions.kind[edge] === EDGE.token)
+      .map((edge) => ({
+        ids: this.#tokenSets[this.#positions.what[edge]!]!,
+        except: this.#positions.tokenSets[this.#positions.what[edge]!]!.except,
+        resume: this.#stateAt([this.#positions.to[edge]!]),
+      }));
+    return data.tokens;
+  }
+
+  #findCalls(edges: readonly number[]): readonly Call[] {
+    const { kind, what, to, starts } = this.#positions;
+    const after = new Map<number, number[]>(); // by target: rules as they are, lexemes below 0
+    for (const edge of edges) {
+      if (kind[edge] === EDGE.token) continue;
+      const target = kind[edge] === EDGE.rule ? what[edge]! : -1 - what[edge]!;
+      const list = after.get(target);
+      if (list) list.push(to[edge]!);
+      else after.set(target, [to[edge]!]);
+    }
+    const calls: Call[] = [];
+    const rules = new Map<number, number[]>(); // by the state after them
+    for (const [target, positions] of after) {
+      const resume = this.#stateAt(positions);
+      if (target >= 0) {
+        const list = rules.get(resume);
+        if (list) list.push(starts[target]!);
+        else rules.set(resume, [starts[target]!]);
+      } else {
+        const start = this.#lexemes.stateOf(-1 - target);
+        calls.push({ isLexeme: true, start, resume, isLast: this.#endsAt(resume) });
+      }
+    }
+    for (const [resume, positions] of rules) {
+      calls.push({
+        isLexeme: false,
+        start: this.#stateAt(positions),
+        resume,
+        isLast: this.#endsAt(resume),
+      });
+    }
+    return calls;
+  }
+
+  #endsAt(state: number): boolean {
+    return (this.flags[state]! & ENDS) !== 0;
+  }
+
+  #stateAt(positions: readonly number[]): number {
+    return this.#close([], positions);
+  }
+
+  protected override follow(state: number, byte: number): number {
+    const { items } = this.#data[state]!;
+    const next: number[] = [];
+    for (let i = 0; i < items.length; i += 2) {
+      const expression = this.#of.derivative(items[i]!, byte);
+      if (this.#of.alive(expression)) next.push(expression, items[i + 1]!);
+    }
+    return next.length === 0 ? 0 : this.#close(next, []);
+  }
+
+  protected override *fronts(state: number): Iterable<number> {
+    const { items } = this.#data[state]!;
+    const seen = new Set<number>();
+    for (let i = 0; i < items.length; i += 2) {
+      for (const set of this.#of.fronts(items[i]!)) {
+        if (seen.has(set)) continue;
+        seen.add(set);
+        yield set;
+      }
+    }
+  }
+
+  /** The state of these items and positions, and of all positions that are reached from them without a byte. */
+  #close(given: readonly number[], positions: readonly number[]): number {
+    const { first, after, kind, what, to, nullable } = this.#positions;
+    const turn = ++this.#turn;
+    const items = new Set<number>();
+    const pairs: number[] = []; // expression * 2^21 + position
+    const edges: number[] = [];
+    const stack: number[] = [];
+    let flags = 0;
+    const visit = (position: number): void => {
+      if (this.#seen[position] === turn) return;
+      this.#seen[position] = turn;
+      stack.push(position);
+    };
+    const addItem = (expression: number, next: number): void => {
+      if (this.#of.nullable(expression)) visit(next);
+      const key = expression * 2_097_152 + next;
+      if (expression === EPSILON || items.has(key)) return;
+      items.add(key);
+      pairs.push(key);
+    };
+    for (let i = 0; i < given.length; i += 2) addItem(given[i]!, given[i + 1]!);
+    for (const position of positions) visit(position);
+    while (stack.length > 0) {
+      const position = stack.pop()!;
+      if (position === END) flags |= FINAL;
+      for (let edge = first[position]!; edge >= 0; edge = after[edge]!) {
+        switch (kind[edge]) {
+          case EDGE.none:
+            visit(to[edge]!);
+            break;
+          case EDGE.text:
+            addItem(what[edge]!, to[edge]!);
+            break;
+          case EDGE.lexeme:
+            edges.push(edge);
+            if (this.#of.nullable(what[edge]!)) visit(to[edge]!);
+            break;
+          default:
+            edges.push(edge);
+            if (kind[edge] === EDGE.rule && nullable[what[edge]!]) visit(to[edge]!);
+        }
+      }
+    }
+    if (edges.length > 0) flags |= CALLS;
+    else if (pairs.length === 0) flags |= ENDS;
+    pairs.sort((a, b) => a - b);
+    edges.sort((a, b) => a - b);
+    const key = `${pairs.join()};${edges.join()};${flags}`;
+    return this.#states.get(key) ?? this.#newState(key, pairs, edges, flags);
+  }
+
+  #newState(
+    key: string,
+    pairs: readonly number[],
+    edges: readonly number[],
+    flags: number,
+  ): number {
+    if (this.#data.length >= MOST_STATES) {
+      throw new GrammarSizeError(`grammar: more than ${MOST_STATES} states. Use a simpler grammar`);
+    }
+    const state = this.addState(flags);
+    const items = new Int32Array(pairs.length * 2);
+    for (const [i, pair] of pairs.entries()) {
+      items[2 * i] = Math.floor(pair / 2_097_152);
+      items[2 * i + 1] = pair % 2_097_152;
+    }
+    this.#data.push({ items, edges });
+    this.#states.set(key, state);
+    return state;
+  }
+}

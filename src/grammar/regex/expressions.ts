@@ -1,0 +1,652 @@
+// Regular expressions over bytes as hash-consed nodes, and their derivatives.
+//
+// An expression is a number. Equal expressions have equal numbers, so a derivative that was seen before is the same state
+// of the automaton. Intersection and complement are ordinary nodes: "a string that is none of these keys" needs no
+// construction of its own. The smart constructors apply only laws that keep the language.
+
+import { GrammarSizeError } from "../errors.ts";
+import { ByteSets, byteRange, hasByte } from "./byte-sets.ts";
+
+/** Matches nothing. */
+export const EMPTY = 0;
+/** Matches the empty text. */
+export const EPSILON = 1;
+
+const KIND = {
+  empty: 0,
+  epsilon: 1,
+  bytes: 2,
+  concat: 3,
+  or: 4,
+  and: 5,
+  not: 6,
+  repeat: 7,
+  multiple: 8,
+} as const;
+
+/** No upper bound of a repetition. */
+export const INFINITE: number = Number.POSITIVE_INFINITY;
+
+/** Beyond this many nodes an expression counts as exploding. A node takes about 200 bytes. */
+const MOST_NODES = 1_500_000;
+/** States that the search for a match visits before it gives up. */
+const MOST_SEARCHED = 20_000;
+
+export class Expressions {
+  readonly byteSets: ByteSets = new ByteSets();
+  readonly #kind: number[] = [];
+  readonly #left: number[] = []; // byte set of bytes; first part of concat; operand of not and repeat
+  readonly #right: number[] = []; // rest of concat; lower bound of repeat
+  readonly #high: number[] = []; // upper bound of repeat
+  readonly #parts: (readonly number[] | undefined)[] = []; // of or, and: ascending
+  readonly #nullable: boolean[] = [];
+  readonly #boolean: boolean[] = []; // has an intersection or a complement, so it may match nothing
+  readonly #ids: Map<string, number> = new Map();
+  readonly #derivatives: Map<number, number> = new Map();
+  readonly #fronts: (readonly number[] | undefined)[] = [];
+  readonly #shortestKept: (number | undefined)[] = [];
+  readonly #representatives: Map<string, readonly number[]> = new Map();
+  readonly #alive: Map<number, boolean> = new Map();
+  readonly #loose: Map<number, { readonly expression: number; readonly bound: number }> = new Map();
+  /** Matches every text. */
+  readonly everything: number;
+  readonly anyByte: number;
+
+  constructor() {
+    this.#add("0", KIND.empty, 0, 0, 0, undefined, false, false);
+    this.#add("1", KIND.epsilon, 0, 0, 0, undefined, true, false);
+    this.anyByte = this.bytes(this.byteSets.add(byteRange(0, 255)));
+    this.everything = this.not(EMPTY);
+  }
+
+  get size(): number {
+    return this.#kind.length;
+  }
+
+  nullable(expression: number): boolean {
+    return this.#nullable[expression]!;
+  }
+
+  // ---- constructors
+
+  bytes(set: number): number {
+    if (set === 0) return EMPTY;
+    return (
+      this.#find(`b${set}`) ?? this.#add(`b${set}`, KIND.bytes, set, 0, 0, undefined, false, false)
+    );
+  }
+
+  range(from: number, to: number): number {
+    return this.bytes(this.byteSets.add(byteRange(from, to)));
+  }
+
+  literal(bytes: Uint8Array): number {
+    let result: number = EPSILON;
+    for (let i = bytes.length - 1; i >= 0; i--) {
+      result = this.concat(this.range(bytes[i]!, bytes[i]!), result);
+    }
+    return result;
+  }
+
+  sequence(...items: readonly number[]): number {
+    return items.reduceRight<number>((rest, item) => this.concat(item, rest), EPSILON);
+  }
+
+  concat(first: number, rest: number): number {
+    if (first === EMPTY || rest === EMPTY) return EMPTY;
+    if (first === EPSILON) return rest;
+    if (rest === EPSILON) return first;
+    let head = first;
+    let tail = rest;
+    if (this.#kind[head] === KIND.concat) {
+      const items: number[] = [];
+      for (; this.#kind[head] === KIND.concat; head = this.#right[head]!)
+        items.push(this.#left[head]!);
+      for (let last = head, i = items.length; i >= 0; i--) {
+        tail = this.#concatNode(last, tail);
+        last = items[i - 1]!;
+      }
+      return tail;
+    }
+    return this.#concatNode(head, tail);
+  }
+
+  #concatNode(first: number, rest: number): number {
+    const key = `.${first},${rest}`;
+    return (
+      this.#find(key) ??
+      this.#add(
+        key,
+        KIND.concat,
+        first,
+        rest,
+        0,
+        undefined,
+        this.#nullable[first]! && this.#nullable[rest]!,
+        this.#boolean[first]! || this.#boolean[rest]!,
+      )
+    );
+  }
+
+  or(...items: readonly number[]): number {
+    return this.any(items);
+  }
+
+  /** One of the expressions. Common beginnings are factored out, so that a list of words becomes a trie. */
+  any(items: readonly number[]): number {
+    const flat = new Set<number>();
+    let set = 0;
+    let nullable = false;
+    const take = (item: number): void => {
+      if (item === EMPTY) return;
+      if (item === EPSILON) nullable = true;
+      else if (this.#kind[item] === KIND.or) for (const part of this.#parts[item]!) take(part);
+      else if (this.#kind[item] === KIND.bytes) set = this.byteSets.union(set, this.#left[item]!);
+      else flat.add(item);
+    };
+    for (const item of items) take(item);
+    if (set !== 0) flat.add(this.bytes(set));
+    if (flat.has(this.everything)) return this.everything;
+    if (flat.size > 1) {
+      this.#absorb(flat);
+      this.#factor(flat);
+    }
+    const sorted = [...flat].sort((a, b) => a - b);
+    if (nullable && !sorted.some((item) => this.#nullable[item])) sorted.unshift(EPSILON);
+    if (sorted.length === 0) return nullable ? EPSILON : EMPTY;
+    if (sorted.length === 1) return sorted[0]!;
+    const key = `|${sorted.join()}`;
+    const found = this.#find(key);
+    if (found !== undefined) return found;
+    return this.#add(
+      key,
+      KIND.or,
+      0,
+      0,
+      0,
+      sorted,
+      sorted.some((item) => this.#nullable[item]),
+      sorted.some((item) => this.#boolean[item]),
+    );
+  }
+
+  /** x*|y -> x*, where y is plainly made of x alone. */
+  #absorb(flat: Set<number>): void {
+    for (const star of flat) {
+      if (this.#kind[star] !== KIND.repeat || this.#high[star] !== INFINITE) continue;
+      if (this.#right[star] !== 0) continue;
+      for (const item of flat) if (item !== star && this.#within(item, star)) flat.delete(item);
+    }
+  }
+
+  #within(item: number, star: number): boolean {
+    const of = this.#left[star]!;
+    if (item === star || item === of || item === EPSILON) return true;
+    const left = this.#left[item]!;
+    switch (this.#kind[item]) {
+      case KIND.bytes: {
+        const parts = this.#kind[of] === KIND.or ? this.#parts[of]! : [of];
+        return parts.some(
+          (part) =>
+            this.#kind[part] === KIND.bytes &&
+            this.byteSets.intersection(this.#left[part]!, left) === left,
+        );
+      }
+      case KIND.concat: {
+        if (this.#kind[of] === KIND.or && this.#parts[of]!.includes(item)) return true;
+        let at = item;
+        for (; this.#kind[at] === KIND.concat; at = this.#right[at]!) {
+          if (!this.#within(this.#left[at]!, star)) return false;
+        }
+        return this.#within(at, star);
+      }
+      case KIND.or:
+        return this.#parts[item]!.every((part) => this.#within(part, star));
+      case KIND.and:
+        return this.#parts[item]!.some((part) => this.#within(part, star));
+      case KIND.repeat:
+        return this.#within(left, star);
+      default:
+        return false;
+    }
+  }
+
+  /** ax|ay -> a(x|y), then xa|ya -> (x|y)a where x and y are byte sets. */
+  #factor(flat: Set<number>): void {
+    const byHead = new Map<number, number[]>();
+    for (const item of flat) {
+      const isConcat = this.#kind[item] === KIND.concat;
+      const head = isConcat ? this.#left[item]! : item;
+      const list = byHead.get(head);
+      if (list) list.push(item);
+      else byHead.set(head, [item]);
+    }
+    for (const [head, group] of byHead) {
+      if (group.length < 2) continue;
+      const tails = group.map((item) => (item === head ? EPSILON : this.#right[item]!));
+      for (const item of group) flat.delete(item);
+      flat.add(this.concat(head, this.any(tails)));
+    }
+    const byTail = new Map<number, number[]>();
+    for (const item of flat) {
+      const isConcat = this.#kind[item] === KIND.concat;
+      const head = isConcat ? this.#left[item]! : item;
+      if (this.#kind[head] !== KIND.bytes) continue;
+      const tail = isConcat ? this.#right[item]! : EPSILON;
+      const list = byTail.get(tail);
+      if (list) list.push(item);
+      else byTail.set(tail, [item]);
+    }
+    for (const [tail, group] of byTail) {
+      if (group.length < 2) continue;
+      let set = 0;
+      for (const item of group) {
+        flat.delete(item);
+        const head = this.#kind[item] === KIND.concat ? this.#left[item]! : item;
+        set = this.byteSets.union(set, this.#left[head]!);
+      }
+      flat.add(this.concat(this.bytes(set), tail));
+    }
+  }
+
+  and(...items: readonly number[]): number {
+    return this.every(items);
+  }
+
+  /** All of the expressions at once. */
+  every(items: readonly number[]): number {
+    const flat = new Set<number>();
+    const take = (item: number): void => {
+      if (this.#kind[item] === KIND.and) for (const part of this.#parts[item]!) take(part);
+      else if (item !== this.everything) flat.add(item);
+    };
+    for (const item of items) take(item);
+    if (flat.has(EMPTY)) return EMPTY;
+    if (flat.size === 0) return this.everything;
+    if (flat.size > 1) this.#dropImplied(flat);
+    const sorted = [...flat].sort((a, b) => a - b);
+    if (sorted.length === 1) return sorted[0]!;
+    if (flat.has(EPSILON)) return sorted.every((item) => this.#nullable[item]) ? EPSILON : EMPTY;
+    if (sorted.some((item) => this.#kind[item] === KIND.not && flat.has(this.#left[item]!)))
+      return EMPTY;
+    const key = `&${sorted.join()}`;
+    const found = this.#find(key);
+    if (found !== undefined) return found;
+    return this.#add(
+      key,
+      KIND.and,
+      0,
+      0,
+      0,
+      sorted,
+      sorted.every((item) => this.#nullable[item]),
+      true,
+    );
+  }
+
+  /** x*&y -> y, where y is plainly made of x alone. */
+  #dropImplied(flat: Set<number>): void {
+    for (const star of flat) {
+      if (this.#kind[star] !== KIND.repeat || this.#high[star] !== INFINITE) continue;
+      if (this.#right[star] !== 0) continue;
+      for (const item of flat) {
+        if (item === star || !this.#within(item, star)) continue;
+        flat.delete(star);
+        break;
+      }
+    }
+  }
+
+  not(item: number): number {
+    if (this.#kind[item] === KIND.not) return this.#left[item]!;
+    const key = `!${item}`;
+    const found = this.#find(key);
+    if (found !== undefined) return found;
+    return this.#add(key, KIND.not, item, 0, 0, undefined, !this.#nullable[item], item !== EMPTY);
+  }
+
+  repeat(item: number, low: number, high: number): number {
+    if (high === 0 || item === EPSILON) return EPSILON;
+    if (item === EMPTY) return low === 0 ? EPSILON : EMPTY;
+    if (low === 1 && high === 1) return item;
+    if (
+      this.#kind[item] === KIND.repeat &&
+      this.#right[item] === 0 &&
+      this.#high[item] === INFINITE
+    ) {
+      return item;
+    }
+    const least = this.#nullable[item] ? 0 : low;
+    const key = `*${item},${least},${high}`;
+    const found = this.#find(key);
+    if (found !== undefined) return found;
+    return this.#add(
+      key,
+      KIND.repeat,
+      item,
+      least,
+      high,
+      undefined,
+      least === 0,
+      this.#boolean[item]!,
+    );
+  }
+
+  /**
+   * Digits, with any points between them, whose number times `scale` leaves no remainder by `divisor`; `remainder` is that
+   * of the digits so far.
+   */
+  multiple(divisor: number, scale: number, remainder = 0): number {
+    const key = `%${divisor},${scale},${remainder}`;
+    const found = this.#find(key);
+    if (found !== undefined) return found;
+    const isDone = (remainder * (scale % divisor)) % divisor === 0;
+    return this.#add(key, KIND.multiple, divisor, scale, remainder, undefined, isDone, true);
+  }
+
+  star(item: number): number {
+    return this.repeat(item, 0, INFINITE);
+  }
+
+  optional(item: number): number {
+    return this.any([EPSILON, item]);
+  }
+
+  // ---- questions
+
+  /** What may follow `byte` where this expression begins. */
+  derivative(expression: number, byte: number): number {
+    switch (this.#kind[expression]) {
+      case KIND.empty:
+      case KIND.epsilon:
+        return EMPTY;
+      case KIND.bytes:
+        return hasByte(this.byteSets.get(this.#left[expression]!), byte) ? EPSILON : EMPTY;
+      default:
+    }
+    const key = expression * 256 + byte;
+    const known = this.#derivatives.get(key);
+    if (known !== undefined) return known;
+    const result = this.#derive(expression, byte);
+    this.#derivatives.set(key, result);
+    return result;
+  }
+
+  #derive(expression: number, byte: number): number {
+    const left = this.#left[expression]!;
+    const right = this.#right[expression]!;
+    switch (this.#kind[expression]) {
+      case KIND.concat: {
+        const first = this.concat(this.derivative(left, byte), right);
+        return this.#nullable[left] ? this.any([first, this.derivative(right, byte)]) : first;
+      }
+      case KIND.or:
+        return this.any(this.#parts[expression]!.map((part) => this.derivative(part, byte)));
+      case KIND.and: {
+        const parts: number[] = [];
+        for (const part of this.#parts[expression]!) {
+          const next = this.derivative(part, byte);
+          if (next === EMPTY) return EMPTY;
+          parts.push(next);
+        }
+        return this.every(parts);
+      }
+      case KIND.not:
+        return this.not(this.derivative(left, byte));
+      case KIND.multiple: {
+        if (byte === 0x2e) return expression;
+        if (byte < 0x30 || byte > 0x39) return EMPTY;
+        const remainder = (this.#high[expression]! * 10 + byte - 0x30) % left;
+        return this.multiple(left, right, remainder);
+      }
+      default: {
+        const high = this.#high[expression]!;
+        return this.concat(
+          this.derivative(left, byte),
+          this.repeat(left, Math.max(0, right - 1), high - 1),
+        );
+      }
+    }
+  }
+
+  /** Byte sets such that bytes in the same ones of them have the same derivative. */
+  fronts(expression: number): readonly number[] {
+    let fronts = this.#fronts[expression];
+    if (fronts === undefined) {
+      const found = new Set<number>();
+      const left = this.#left[expression]!;
+      const take = (part: number): void => {
+        for (const set of this.fronts(part)) found.add(set);
+      };
+      switch (this.#kind[expression]) {
+        case KIND.empty:
+        case KIND.epsilon:
+          break;
+        case KIND.bytes:
+          found.add(left);
+          break;
+        case KIND.concat:
+          take(left);
+          if (this.#nullable[left]) take(this.#right[expression]!);
+          break;
+        case KIND.not:
+          take(left);
+          found.add(this.#left[this.anyByte]!);
+          break;
+        case KIND.repeat:
+          take(left);
+          break;
+        case KIND.multiple:
+          for (const digit of ".0123456789") {
+            take(this.range(digit.charCodeAt(0), digit.charCodeAt(0)));
+          }
+          break;
+        default:
+          for (const part of this.#parts[expression]!) take(part);
+      }
+      fronts = [...found];
+      this.#fronts[expression] = fronts;
+    }
+    return fronts;
+  }
+
+  /** Whether any text matches. Only intersections and complements need a search. */
+  alive(expression: number): boolean {
+    if (!this.#boolean[expression]) return expression !== EMPTY;
+    const known = this.#alive.get(expression);
+    if (known !== undefined) return known;
+    const parents = new Map<number, number>([[expression, -1]]);
+    const stack = [expression];
+    while (stack.length > 0) {
+      const state = stack.pop()!;
+      if (this.#nullable[state] || this.#alive.get(state) || !this.#boolean[state]) {
+        for (let at = state; at !== -1; at = parents.get(at)!) this.#alive.set(at, true);
+        return true;
+      }
+      if (parents.size > MOST_SEARCHED) {
+        throw new GrammarSizeError(
+          `grammar: a regular expression with intersections has more than ${MOST_SEARCHED} states. Use shorter repetitions or fewer patterns`,
+        );
+      }
+      for (const byte of this.representatives(state)) {
+        const next = this.derivative(state, byte);
+        if (next === EMPTY || parents.has(next) || this.#alive.get(next) === false) continue;
+        parents.set(next, state);
+        stack.push(next);
+      }
+    }
+    for (const state of parents.keys()) this.#alive.set(state, false);
+    return false;
+  }
+
+  /** One byte of each set of bytes that have the same derivative; bytes without any are left out. */
+  representatives(expression: number): readonly number[] {
+    const ids = this.fronts(expression).join();
+    const known = this.#representatives.get(ids);
+    if (known) return known;
+    const sets = this.fronts(expression).map((set) => this.byteSets.get(set));
+    const seen = new Set<string>();
+    const result: number[] = [];
+    for (let byte = 0; byte < 256; byte++) {
+      let key = "";
+      let any = false;
+      for (const set of sets) {
+        const has = hasByte(set, byte);
+        any ||= has;
+        key += has ? "1" : "0";
+      }
+      if (!any || seen.has(key)) continue;
+      seen.add(key);
+      result.push(byte);
+    }
+    this.#representatives.set(ids, result);
+    return result;
+  }
+
+  /**
+   * The expression with its leading upper bounds removed, and the smallest of these bounds: a text of at most `bound`
+   * bytes leads through both alike, since a repetition takes at least one byte.
+   */
+  loosened(expression: number): { readonly expression: number; readonly bound: number } {
+    let result = this.#loose.get(expression);
+    if (result === undefined) {
+      result = this.#loosen(expression);
+      this.#loose.set(expression, result);
+    }
+    return result;
+  }
+
+  #loosen(expression: number): { readonly expression: number; readonly bound: number } {
+    const left = this.#left[expression]!;
+    const right = this.#right[expression]!;
+    switch (this.#kind[expression]) {
+      case KIND.repeat: {
+        const bound = this.#high[expression]!;
+        if (bound === INFINITE || this.#nullable[left]) break;
+        return { expression: this.repeat(left, right, INFINITE), bound };
+      }
+      case KIND.concat: {
+        const first = this.loosened(left);
+        const rest = this.loosened(right);
+        return {
+          expression: this.concat(first.expression, rest.expression),
+          bound: Math.min(first.bound, rest.bound),
+        };
+      }
+      case KIND.or: {
+        const parts = this.#parts[expression]!.map((part) => this.loosened(part));
+        return {
+          expression: this.any(parts.map((part) => part.expression)),
+          bound: Math.min(...parts.map((part) => part.bound)),
+        };
+      }
+      case KIND.and: {
+        const [a, b, more] = this.#parts[expression]!;
+        if (more !== undefined) break;
+        return (
+          this.#loosenBoth(a!, b!) ?? this.#loosenBoth(b!, a!) ?? { expression, bound: INFINITE }
+        );
+      }
+      default:
+    }
+    return { expression, bound: INFINITE };
+  }
+
+  /**
+   * A pattern and an upper bound of its length. Whatever the pattern has taken, `#longestEnd` is enough to end it, so with
+   * that much room the bound forbids nothing.
+   */
+  #loosenBoth(length: number, pattern: number): { expression: number; bound: number } | undefined {
+    const high = this.#high[length]!;
+    if (this.#kind[length] !== KIND.repeat || high === INFINITE || this.#right[length] !== 0) {
+      return undefined;
+    }
+    if (this.#boolean[pattern] || this.#nullable[this.#left[length]!]) return undefined;
+    const bound = high - this.#longestEnd(pattern);
+    if (bound <= 0) return undefined;
+    const loose = this.loosened(pattern);
+    return {
+      expression: this.and(this.star(this.#left[length]!), loose.expression),
+      bound: Math.min(bound, loose.bound),
+    };
+  }
+
+  /** The bytes of the shortest match; for expressions without intersections and complements. */
+  #shortest(expression: number): number {
+    let result = this.#shortestKept[expression];
+    if (result === undefined) {
+      const left = this.#left[expression]!;
+      const right = this.#right[expression]!;
+      switch (this.#kind[expression]) {
+        case KIND.bytes:
+          result = 1;
+          break;
+        case KIND.concat:
+          result = this.#shortest(left) + this.#shortest(right);
+          break;
+        case KIND.or:
+          result = Math.min(...this.#parts[expression]!.map((part) => this.#shortest(part)));
+          break;
+        case KIND.repeat:
+          result = right * this.#shortest(left);
+          break;
+        default:
+          result = 0;
+      }
+      this.#shortestKept[expression] = result;
+    }
+    return result;
+  }
+
+  /** At least as many bytes as the shortest match of any derivative, of any order, of the expression. */
+  #longestEnd(expression: number): number {
+    const left = this.#left[expression]!;
+    const right = this.#right[expression]!;
+    switch (this.#kind[expression]) {
+      case KIND.bytes:
+        return 1;
+      case KIND.concat:
+        return this.#longestEnd(left) + this.#longestEnd(right);
+      case KIND.or:
+        return Math.max(...this.#parts[expression]!.map((part) => this.#longestEnd(part)));
+      case KIND.repeat:
+        return this.#longestEnd(left) + right * this.#shortest(left);
+      default:
+        return 0;
+    }
+  }
+
+  // ---- storage
+
+  #find(key: string): number | undefined {
+    return this.#ids.get(key);
+  }
+
+  #add(
+    key: string,
+    kind: number,
+    left: number,
+    right: number,
+    high: number,
+    parts: readonly number[] | undefined,
+    nullable: boolean,
+    boolean: boolean,
+  ): number {
+    const id = this.#kind.length;
+    if (id >= MOST_NODES) {
+      throw new GrammarSizeError(
+        `grammar: the regular expressions have more than ${MOST_NODES} states. Use shorter repetitions or simpler patterns`,
+      );
+    }
+    this.#kind.push(kind);
+    this.#left.push(left);
+    this.#right.push(right);
+    this.#high.push(high);
+    this.#parts.push(parts);
+    this.#nullable.push(nullable);
+    this.#boolean.push(boolean);
+    this.#fronts.push(undefined);
+    this.#ids.set(key, id);
+    return id;
+  }
+}

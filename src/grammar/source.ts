@@ -1,0 +1,22 @@
+// What a grammar is made from: types only. gbnf.ts, json-schema/, regex/ and tags.ts read these; grammar.ts chooses among them.
+
+import type { JsonSchemaOptions } from "./json-schema/read.ts";
+
+export type GrammarSource =
+  /** llama.cpp's notation. */
+  | { readonly gbnf: string }
+  | { readonly schema: unknown; readonly schemaOptions?: JsonSchemaOptions }
+  /** The whole text matches; ECMAScript's syntax. */
+  | { readonly regex: string }
+  | { readonly choices: readonly string[] }
+  /** Free text; after each tag's `begin` its content, then its `end`, then free text again. */
+  | { readonly tags: readonly StructuralTag[] };
+
+export interface StructuralTag {
+  /** The text after which the content begins, such as <tool_call>. */
+  readonly begin: string;
+  readonly content: Exclude<GrammarSource, { readonly gbnf: string }>;
+  readonly end: string;
+  /** A beginning of `begin` that commits to it (default: all of it). */
+  readonly trigger?: string;
+}

@@ -1,0 +1,300 @@
+// The state of one generation under a grammar: a set of stacks, kept as a tree of shared nodes.
+//
+// A stack node is an automaton's state and the node to which its rule returns. Node 0 is the bottom: the grammar has been
+// matched. Taking a token moves every stack over the token's bytes; stacks that become equal are one.
+
+import { ENDS, FINAL } from "./automaton.ts";
+import { GrammarError, GrammarSizeError } from "./errors.ts";
+import type { LexemeWalks } from "./lexeme-walks.ts";
+import type { Lexemes } from "./lexemes.ts";
+import type { Call, Network } from "./network.ts";
+import type { NetworkWalks } from "./network-walks.ts";
+import type { NodeSet, NodeSets } from "./node-sets.ts";
+import type { TokenTrie } from "./trie.ts";
+import { joinMask, type Walk } from "./trie-walk.ts";
+
+/** What all states of a grammar share. */
+export interface Machine {
+  readonly trie: TokenTrie;
+  readonly sets: NodeSets;
+  readonly lexemes: Lexemes;
+  readonly lexemeWalks: LexemeWalks;
+  readonly network: Network;
+  readonly walks: NetworkWalks;
+}
+
+const BOTTOM = 0;
+/** More stacks than this at once come from a grammar that is ambiguous without end. */
+const MOST_STACKS = 2000;
+const MOST_STACK_NODES = 20_000_000;
+
+/** Stack nodes, shared by a state and its clones. */
+class Stacks {
+  #state = new Int32Array(256); // 2 * state, + 1 for a lexeme's
+  #below = new Int32Array(256);
+  #count = 1;
+  readonly #ids: Map<number, number> = new Map();
+
+  node(state: number, isLexeme: boolean, below: number): number {
+    const value = 2 * state + (isLexeme ? 1 : 0);
+    const key = value * 33_554_432 + below;
+    let node = this.#ids.get(key);
+    if (node === undefined) {
+      node = this.#count++;
+      if (node >= MOST_STACK_NODES)
+        throw new GrammarSizeError("grammar: its stacks grew too large");
+      if (node === this.#state.length) {
+        this.#state = widened(this.#state);
+        this.#below = widened(this.#below);
+      }
+      this.#state[node] = value;
+      this.#below[node] = below;
+      this.#ids.set(key, node);
+    }
+    return node;
+  }
+
+  state(node: number): number {
+    return this.#state[node]! >> 1;
+  }
+
+  isLexeme(node: number): boolean {
+    return (this.#state[node]! & 1) === 1;
+  }
+
+  below(node: number): number {
+    return this.#below[node]!;
+  }
+}
+
+function widened(array: Int32Array): Int32Array<ArrayBuffer> {
+  const wide = new Int32Array(array.length * 2);
+  wide.set(array);
+  return wide;
+}
+
+export class GrammarState {
+  readonly #machine: Machine;
+  readonly #stacks: Stacks;
+  #tops: readonly number[];
+  /** The tops before each accepted token, for rollback. */
+  #history: (readonly number[])[];
+  #next: number[] = [];
+
+  constructor(machine: Machine, from?: GrammarState) {
+    this.#machine = machine;
+    this.#stacks = from ? from.#stacks : new Stacks();
+    this.#history = from ? [...from.#history] : [];
+    if (from) {
+      this.#tops = from.#tops;
+    } else {
+      const { network } = machine;
+      const flags = network.flags[network.start]!;
+      const tops = flags & ENDS ? [] : [this.#stacks.node(network.start, false, BOTTOM)];
+      if (flags & FINAL) tops.push(BOTTOM);
+      this.#tops = tops;
+    }
+  }
+
+  /** The text so far is whole: the generation may end here. */
+  get isComplete(): boolean {
+    return this.#tops.includes(BOTTOM);
+  }
+
+  /** Whole, and nothing can follow: the generation must end here. */
+  get isFinished(): boolean {
+    return this.#tops.length === 1 && this.#tops[0] === BOTTOM;
+  }
+
+  /** Tokens accepted since the start. */
+  get length(): number {
+    return this.#history.length;
+  }
+
+  clone(): GrammarState {
+    return new GrammarState(this.#machine, this);
+  }
+
+  /** Takes back the last `tokens` tokens. */
+  rollback(tokens: number): void {
+    if (tokens > this.#history.length) {
+      throw new GrammarError(
+        `grammar: rollback of ${tokens} tokens, but only ${this.#history.length} were accepted`,
+      );
+    }
+    for (let i = 0; i < tokens; i++) this.#tops = this.#history.pop()!;
+  }
+
+  /** Writes one bit for each token that may come next. End-of-generation tokens are allowed where the text is whole. */
+  mask(into: Uint32Array): void {
+    const { trie, sets } = this.#machine;
+    let isFirst = true;
+    for (const top of this.#tops) {
+      // The first stack's mask is copied, which is quicker than joining it with zeros.
+      if (isFirst) {
+        const mask = top === BOTTOM ? undefined : this.#walk(top, sets.root).mask;
+        if (mask) into.set(mask);
+        else into.fill(0);
+        isFirst = false;
+      }
+      if (top === BOTTOM) for (const id of trie.endTokens) into[id >> 5]! |= 1 << (id & 31);
+      else this.#addTokens(top, sets.root, into, top === this.#tops[0]);
+    }
+  }
+
+  #addTokens(top: number, root: NodeSet, into: Uint32Array, isCopied: boolean): void {
+    let from: NodeSet | undefined = root;
+    for (let node = top; node !== BOTTOM && from; node = this.#stacks.below(node)) {
+      const walk = this.#walk(node, from);
+      if (walk.mask && !(isCopied && node === top)) joinMask(into, walk.mask);
+      for (const token of walk.tokens) into[token >> 5]! |= 1 << (token & 31);
+      from = this.#exitsBelow(node, from, root, walk.exits);
+    }
+  }
+
+  #walk(node: number, from: NodeSet): Walk {
+    const { lexemeWalks, walks } = this.#machine;
+    const state = this.#stacks.state(node);
+    return this.#stacks.isLexeme(node) ? lexemeWalks.walk(state, from) : walks.walk(state, from);
+  }
+
+  /** Where the rule below goes on: at the walk's exits, and, if this rule can end at once, where it began. */
+  #exitsBelow(
+    node: number,
+    from: NodeSet,
+    root: NodeSet,
+    exits: NodeSet | undefined,
+  ): NodeSet | undefined {
+    if (from === root || this.#stacks.isLexeme(node)) return exits;
+    const { network, sets } = this.#machine;
+    if (!(network.flags[this.#stacks.state(node)]! & FINAL)) return exits;
+    return exits ? sets.of([...from.nodes, ...exits.nodes]) : from;
+  }
+
+  /** Whether the token may come next; the state moves only then. */
+  accept(token: number): boolean {
+    const { trie } = this.#machine;
+    const before = this.#tops;
+    const literal = this.#acceptLiteral(token);
+    const bytes = trie.bytesOf(token);
+    const tops = bytes ? this.#advance(before, bytes) : [];
+    for (const top of tops) if (!literal.includes(top)) literal.push(top);
+    if (trie.endTokens.includes(token) && this.isComplete && !literal.includes(BOTTOM)) {
+      literal.push(BOTTOM);
+    }
+    if (literal.length === 0) return false;
+    this.#history.push(before);
+    this.#tops = literal;
+    return true;
+  }
+
+  /** Whether these bytes may come next; the state moves only then. For text that is no token. */
+  acceptBytes(bytes: Uint8Array): boolean {
+    const tops = this.#advance(this.#tops, bytes);
+    if (tops.length === 0) return false;
+    this.#history.push(this.#tops);
+    this.#tops = tops;
+    return true;
+  }
+
+  /** The bytes that must come next, since there is no choice; at most `most`. */
+  forced(most = 256): Uint8Array {
+    const bytes: number[] = [];
+    let tops = this.#tops;
+    while (bytes.length < most && !tops.includes(BOTTOM)) {
+      const byte = this.#onlyByte(tops);
+      if (byte < 0) break;
+      bytes.push(byte);
+      tops = this.#advance(tops, Uint8Array.of(byte));
+    }
+    return Uint8Array.from(bytes);
+  }
+
+  #onlyByte(tops: readonly number[]): number {
+    let only = -1;
+    for (let byte = 0; byte < 256; byte++) {
+      if (this.#advance(tops, Uint8Array.of(byte)).length === 0) continue;
+      if (only >= 0) return -1;
+      only = byte;
+    }
+    return only;
+  }
+
+  #advance(from: readonly number[], bytes: Uint8Array): readonly number[] {
+    let tops = from;
+    for (const byte of bytes) {
+      this.#next = [];
+      for (const top of tops) {
+        if (top === BOTTOM) continue;
+        this.#step(
+          this.#stacks.state(top),
+          this.#stacks.isLexeme(top),
+          this.#stacks.below(top),
+          byte,
+        );
+      }
+      tops = this.#next;
+      if (tops.length > MOST_STACKS) {
+        throw new GrammarSizeError(
+          `grammar: more than ${MOST_STACKS} readings of the same text. Make the grammar less ambiguous`,
+        );
+      }
+      if (tops.length === 0) break;
+    }
+    return tops;
+  }
+
+  #step(state: number, isLexeme: boolean, below: number, byte: number): void {
+    const { lexemes, network } = this.#machine;
+    const automaton = isLexeme ? lexemes : network;
+    const next = automaton.next(state, byte);
+    if (next !== 0) {
+      const flags = automaton.flags[next]!;
+      if (!(flags & ENDS)) this.#add(this.#stacks.node(next, isLexeme, below));
+      if (flags & FINAL) this.#return(below);
+    }
+    if (isLexeme) return;
+    for (const call of network.calls(state)) {
+      this.#step(call.start, call.isLexeme, this.#belowCall(call, below), byte);
+    }
+  }
+
+  #belowCall(call: Call, below: number): number {
+    return call.isLast ? below : this.#stacks.node(call.resume, false, below);
+  }
+
+  #add(node: number): void {
+    if (!this.#next.includes(node)) this.#next.push(node);
+  }
+
+  /** A rule has ended: its caller goes on, and if the caller may end as well, the caller's caller. */
+  #return(to: number): void {
+    let node = to;
+    for (;;) {
+      const flags = node === BOTTOM ? 0 : this.#machine.network.flags[this.#stacks.state(node)]!;
+      if (!(flags & ENDS)) this.#add(node);
+      if (!(flags & FINAL)) return;
+      node = this.#stacks.below(node);
+    }
+  }
+
+  #acceptLiteral(token: number): number[] {
+    const { network } = this.#machine;
+    this.#next = [];
+    if (!network.hasTokens) return this.#next;
+    const visit = (state: number, below: number): void => {
+      for (const { ids, except, resume } of network.tokenCalls(state)) {
+        if (ids.has(token) !== except) this.#return(this.#stacks.node(resume, false, below));
+      }
+      for (const call of network.calls(state)) {
+        if (!call.isLexeme) visit(call.start, this.#belowCall(call, below));
+      }
+    };
+    for (const top of this.#tops) {
+      if (top !== BOTTOM && !this.#stacks.isLexeme(top)) {
+        visit(this.#stacks.state(top), this.#stacks.below(top));
+      }
+    }
+    return this.#next;
+  }
+}
