@@ -21,6 +21,7 @@ import {
   unitsOf,
   type Value,
 } from "./budget-rules.ts";
+import { gapFunctions, type JinjaFunction, type JinjaValue } from "./jinja-functions.ts";
 
 /**
  * Real templates take some hundred steps per message and read each text about ten times. Templates that compare every
@@ -131,6 +132,11 @@ export class BudgetedProgram {
     const range = (...args: number[]) => budgetedRange(budget, args);
     const all = { ...constants, range, ...variables, ...functions(budget) };
     for (const [name, value] of Object.entries(all)) environment.set(name, value);
+    const wrap = (value: unknown): JinjaValue => new Environment().set("value", value);
+    for (const [name, call] of Object.entries(gapFunctions(budget, wrap))) {
+      const made = environment.set(name, () => null) as unknown as { value: JinjaFunction };
+      made.value = call; // without the library's conversion, which unwraps one level only
+    }
     const interpreter = new BudgetedInterpreter(environment, budget, this.#rules);
     return interpreter.run(this.#program).value as string;
   }

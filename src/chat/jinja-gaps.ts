@@ -4,6 +4,11 @@
 //   '...'.format(x)                Python's, for {} and {0}
 //   raise_exception(...)           goes to our own function, so that a template's refusal can be told from a fault
 //   strftime_now(...)              ours as well: the library's months are in the reader's language
+//   list.append(x)                 Python's; also in `set _ = list.append(x)`
+//   x|string                       of lists and objects, too, as Python writes them
+//   list|min, list|max             the smallest and the largest
+//   {0: ...}|dictsort              keys that are numbers become texts, and numbers again where they are sorted
+//   for a, b in [(1, 2)]           tuples are lists
 //
 // Nodes are the library's own, plain objects told apart by `type`.
 
@@ -11,6 +16,11 @@
 export const RAISE = "lantern raise";
 export const STRFTIME = "lantern strftime";
 export const FORMAT = "lantern format";
+export const APPEND = "lantern append";
+export const TEXT = "lantern text";
+export const SMALLEST = "lantern smallest";
+export const LARGEST = "lantern largest";
+export const SORTED_PAIRS = "lantern sorted pairs";
 
 type Node = { type: string } & Record<string, unknown>;
 
@@ -23,6 +33,20 @@ const RENAMED: ReadonlyMap<unknown, string> = new Map([
   ["strftime_now", STRFTIME],
 ]);
 
+/** Methods that become calls of our own functions. */
+const METHODS: ReadonlyMap<unknown, string> = new Map([
+  ["format", FORMAT],
+  ["append", APPEND],
+]);
+
+/** Filters that become calls of our own functions. */
+const CALLED_FILTERS: ReadonlyMap<unknown, string> = new Map([
+  ["string", TEXT],
+  ["min", SMALLEST],
+  ["max", LARGEST],
+  ["dictsort", SORTED_PAIRS],
+]);
+
 const rewrites: Readonly<Record<string, (node: Node) => void>> = {
   For(node) {
     const iterable = node.iterable as Node;
@@ -33,17 +57,35 @@ const rewrites: Readonly<Record<string, (node: Node) => void>> = {
     const filter = node.filter as Node;
     const name = filter.type === "CallExpression" ? (filter.callee as Node).value : filter.value;
     if (SEQUENCE_FILTERS.has(name)) node.operand = orEmpty(node.operand);
+    const called = filter.type === "Identifier" ? CALLED_FILTERS.get(name) : undefined;
+    if (called === undefined) return;
+    node.type = "CallExpression";
+    node.callee = identifier(called);
+    node.args = [node.operand];
+  },
+  TupleLiteral(node) {
+    // The variables of a loop are a tuple, too, and stay one.
+    if ((node.value as Node[]).some((part) => part.type !== "Identifier")) {
+      node.type = "ArrayLiteral";
+    }
+  },
+  ObjectLiteral(node) {
+    for (const key of (node.value as Map<Node, Node>).keys()) {
+      if (key.type !== "IntegerLiteral") continue;
+      key.type = "StringLiteral";
+      key.value = String(key.value);
+    }
   },
   CallExpression(node) {
     const callee = node.callee as Node;
     const renamed = callee.type === "Identifier" ? RENAMED.get(callee.value) : undefined;
     if (renamed) node.callee = identifier(renamed);
     const property = callee.property as Node | undefined;
-    if (callee.type !== "MemberExpression" || callee.computed || property?.value !== "format") {
-      return;
-    }
+    if (callee.type !== "MemberExpression" || callee.computed) return;
+    const method = METHODS.get(property?.value);
+    if (method === undefined) return;
     node.args = [callee.object, ...(node.args as unknown[])];
-    node.callee = identifier(FORMAT);
+    node.callee = identifier(method);
   },
 };
 

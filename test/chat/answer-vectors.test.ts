@@ -1,0 +1,228 @@
+// What we read in answers, held against llama.cpp: its own test vectors (answer-vectors.json) with the real templates of the models.
+// Each answer is read in one piece, in pieces of seven characters and character by character.
+
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { AnswerReader, type AnswerStart, promptEnd } from "../../src/chat/answer/answer-reader.ts";
+import { deriveAnswerFormat } from "../../src/chat/answer/derive.ts";
+import type { AnswerFormat } from "../../src/chat/answer/format.ts";
+import type { AnswerPart } from "../../src/chat/answer/sink.ts";
+import { ChatTemplate, type TemplateMessage } from "../../src/chat/template.ts";
+import { describeShared, sharedPath } from "../support/shared.ts";
+
+interface Case {
+  template: string;
+  input: string;
+  tools?: string[];
+  thinking?: false;
+  reasoning?: "apart";
+  isJson?: true;
+  isPartial?: true;
+  goesOn?: "reasoning" | "content";
+  messages?: (TemplateMessage & {
+    reasoning_content?: string;
+    tool_calls?: { function: { arguments: string } }[];
+  })[];
+  expect: { content?: string; reasoning?: string; calls?: [string, string, string?][] };
+}
+
+const { tools: allTools, cases } = JSON.parse(
+  readFileSync(new URL("answer-vectors.json", import.meta.url), "utf8"),
+) as { tools: Record<string, { name: string; parameters: unknown }>; cases: Case[] };
+
+/** Where we read otherwise than llama.cpp, by the start of the input, and why. */
+const others: Readonly<Record<string, string>> = {
+  "<think>\n\n</think>\n\n<tool_call>\n<function=special_function>":
+    "reasoning has no whitespace at its end, also after a repeated mark",
+  "<|channel><|channel>thought\n<channel|>": "half a mark at the start is text",
+  "REASONING</think>\nCONTENT":
+    "whitespace after the end of reasoning belongs neither to it nor to the text",
+  '<tool_call>\n{"name": "special_function", "arguments": {"arg1":':
+    "arguments are given as the model writes them: no space that it has not written",
+  "<mm:think>Union string</mm:think>": "tags in a value that may be an object are an object",
+  "<|CHATBOT_TOKEN|>Hello, world!": "a repeated header is text",
+};
+
+const templates = new Map<string, { template: ChatTemplate; format: AnswerFormat }>();
+
+function templateOf(name: string): { template: ChatTemplate; format: AnswerFormat } {
+  const known = templates.get(name);
+  if (known !== undefined) return known;
+  const source = readFileSync(sharedPath(`chat-templates/${name}`), "utf8");
+  const template = new ChatTemplate(source, { bos: "", eos: "" });
+  const made = { template, format: deriveAnswerFormat(template) };
+  templates.set(name, made);
+  return made;
+}
+
+/** Templates get arguments as objects, as the server gives them. */
+function messagesOf({ messages }: Case): TemplateMessage[] {
+  if (messages === undefined) return [{ role: "user", content: "Hey there!" }];
+  return messages.map((message) => {
+    if (message.tool_calls === undefined) return message;
+    const tool_calls = message.tool_calls.map((call) => ({
+      ...call,
+      function: { ...call.function, arguments: JSON.parse(call.function.arguments) as unknown },
+    }));
+    return { ...message, tool_calls };
+  });
+}
+
+function startOf(one: Case): AnswerStart {
+  const { template, format } = templateOf(one.template);
+  const messages = messagesOf(one);
+  if (one.goesOn !== undefined) {
+    const { content, reasoning_content } = one.messages!.at(-1)!;
+    const before = {
+      ...(reasoning_content !== undefined && { reasoning: reasoning_content }),
+      ...(one.goesOn === "content" && { content }),
+    };
+    return { reasoning: one.goesOn === "reasoning" ? "open" : "closed", opening: "", before };
+  }
+  const tools = one.tools?.map((name) => ({ type: "function", function: allTools[name]! }));
+  const thinking = one.thinking ?? true;
+  const prompt = template.render(messages, {
+    addGenerationPrompt: true,
+    ...(tools && { tools }),
+    extra: { enable_thinking: thinking, thinking },
+  });
+  return promptEnd(prompt, format);
+}
+
+function read(one: Case, size: number): Case["expect"] {
+  const { format } = templateOf(one.template);
+  const reader = new AnswerReader({
+    format,
+    tools: (one.tools ?? []).map((name) => allTools[name]!),
+    reasoning: one.reasoning ?? "inline",
+    start: startOf(one),
+    isJson: one.isJson === true,
+  });
+  const parts: AnswerPart[] = [];
+  for (let at = 0; at < one.input.length; at += size) {
+    parts.push(...reader.push(one.input.slice(at, at + size)));
+  }
+  if (!one.isPartial) parts.push(...reader.end());
+  const calls: [string, string, string][] = [];
+  const text = { content: "", reasoning: "" };
+  for (const part of parts) {
+    if (part.kind === "call") calls.push([part.name, "", part.id]);
+    else if (part.kind === "arguments") calls[part.index]![1] += part.text;
+    else if (part.kind === "id") calls[part.index]![2] = part.id;
+    else text[part.kind] += part.text;
+  }
+  return normal({ ...text, calls });
+}
+
+/** Arguments are compared as values; an id that llama.cpp does not expect is not compared. */
+function normal({ content = "", reasoning = "", calls = [] }: Case["expect"]): Case["expect"] {
+  return {
+    content,
+    reasoning,
+    calls: calls.map(([name, text, id = ""]) => {
+      try {
+        return [name, JSON.stringify(JSON.parse(text)), id];
+      } catch {
+        return [name, text, id];
+      }
+    }),
+  };
+}
+
+describeShared("answers as llama.cpp reads them", "chat-templates", () => {
+  const names = [...new Set(cases.map(({ template }) => template))].sort();
+
+  it.each(names)("%s", (name) => {
+    for (const one of cases.filter(({ template }) => template === name)) {
+      const why = Object.keys(others).find((start) => one.input.startsWith(start));
+      for (const size of [1, 7, one.input.length + 1]) {
+        const got = read(one, size);
+        const wanted = normal(one.expect);
+        wanted.calls = wanted.calls!.map(([callName, text, id], at) => [
+          callName,
+          text,
+          id === "" ? (got.calls![at]?.[2] ?? "") : id!,
+        ]);
+        const isOther = why !== undefined && JSON.stringify(got) !== JSON.stringify(wanted);
+        if (!isOther)
+          expect(got, `${JSON.stringify(one.input)} in pieces of ${size}`).toEqual(wanted);
+      }
+    }
+  });
+
+  it("differs in no more than is said", () => {
+    const different = cases.filter((one) => {
+      const wanted = normal(one.expect);
+      const got = read(one, 7);
+      return (
+        got.content !== wanted.content ||
+        got.reasoning !== wanted.reasoning ||
+        JSON.stringify(got.calls!.map(([name, text]) => [name, text])) !==
+          JSON.stringify(wanted.calls!.map(([name, text]) => [name, text]))
+      );
+    });
+    const said = Object.keys(others);
+    expect(
+      different
+        .map(({ input }) => input)
+        .filter((input) => !said.some((start) => input.startsWith(start))),
+    ).toEqual([]);
+    expect(cases.length - different.length).toBe(421);
+  });
+});
+
+describe("pieces", () => {
+  const format: AnswerFormat = {
+    reasoning: { start: "<think>", end: "</think>" },
+    calls: {
+      section: { start: "", end: "" },
+      call: { start: "<tool_call>\n", end: "\n</tool_call>" },
+      separator: "\n",
+      gap: "\n",
+      form: {
+        kind: "json",
+        nameKey: "name",
+        argumentsKey: "arguments",
+        idKey: undefined,
+        innerKey: undefined,
+        isList: false,
+      },
+      endsReasoning: false,
+    },
+    turnEnds: [],
+  };
+  const tools = [{ name: "f" }];
+  const all = (text: string, size: number): AnswerPart[] => {
+    const reader = new AnswerReader({ format, tools });
+    const parts: AnswerPart[] = [];
+    for (let at = 0; at < text.length; at += size) {
+      parts.push(...reader.push(text.slice(at, at + size)));
+    }
+    return [...parts, ...reader.end()];
+  };
+  const contentOf = (parts: AnswerPart[]): string =>
+    parts.map((part) => (part.kind === "content" ? part.text : "")).join("");
+
+  it("of text that looks like the start of a mark are given when it is none", () => {
+    const text = "a < b, <tool, <tool_cal> and <think> in the middle";
+    for (const size of [1, 2, 3, 100]) expect(contentOf(all(text, size))).toBe(text);
+  });
+
+  it("of what is no call are text, whole", () => {
+    for (const text of [
+      "<tool_call>\nnothing</tool_call> x",
+      '<tool_call>\n{"other": 1}\n</tool_call>',
+      '<tool_call>\n{"name": 5, "arguments": {}}',
+      "<tool_call>\n{",
+    ]) {
+      for (const size of [1, 5, 100]) expect(contentOf(all(text, size))).toBe(text);
+    }
+  });
+
+  it("of a call that breaks off stay as they are", () => {
+    const parts = all('<tool_call>\n{"name": "f", "arguments": {"a": [1, 2}', 3);
+    const text = parts.map((part) => (part.kind === "arguments" ? part.text : "")).join("");
+    expect(parts[0]).toMatchObject({ kind: "call", name: "f" });
+    expect('{"a": [1, 2}'.startsWith(text)).toBe(true);
+  });
+});
