@@ -17,6 +17,14 @@ export {
   WorkerError,
 } from "./base/errors.ts";
 export { cosineSimilarity } from "./base/vectors.ts";
+export {
+  AnswerReader,
+  type AnswerReaderOptions,
+  type AnswerStart,
+  promptEnd,
+} from "./chat/answer/answer-reader.ts";
+export type { AnswerFormat, AnswerTool } from "./chat/answer/format.ts";
+export type { AnswerPart } from "./chat/answer/sink.ts";
 export { type HeldType, heldTypes } from "./dtypes/held-types.ts";
 export { defaultKvType, type KvType, type KvTypePair, kvTypes } from "./dtypes/kv-types.ts";
 export type { Device } from "./limits/device.ts";

@@ -4,6 +4,7 @@
 // for each use of a model. Everybody else imports all of these types from here.
 
 import type { MetadataPreview } from "../base/metadata.ts";
+import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type {
@@ -398,6 +399,11 @@ export interface Model {
   /** Drops the state of a text from the KV cache, as far as no other text needs it. Copies (cacheRamBytes) stay. */
   forgetState(tokens: readonly number[]): Promise<void>;
   /** The prompt that the model's chat template makes of these messages. */
+  /**
+   * How the model writes its reasoning and its tool calls, derived from its chat template: for an AnswerReader. undefined if it has
+   * no template.
+   */
+  answerFormat(): Promise<AnswerFormat | undefined>;
   applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
   /** Where the time went since the model was opened. It must have been opened with `profile: true`. */
   profile(options?: ProfileOptions): Promise<ProfileReport>;

@@ -89,6 +89,8 @@ export interface GenerateOptions extends SamplingOptions {
    * none), where the model allows that: docs/cache.md.
    */
   cacheReuse?: number;
+  /** Control tokens are part of the text, such as the marks around tool calls (default false). */
+  special?: boolean;
   /** Report prompt progress, in events without text before the first token. */
   progress?: boolean;
   /** Add BOS before the prompt as the model's metadata says (default true). */

@@ -64,7 +64,7 @@ export async function generate(
     drawn: options.logprobsOf === "sampler",
     breakers,
   });
-  const text = new TextOutput(engine, options.stop ?? []);
+  const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
@@ -325,7 +325,7 @@ export async function computeLogits(
   if (isNonsense && (await mayHelp(engine, [...tokens, ...greedy], widenings, control))) {
     return await computeLogits(engine, tokens, options, control);
   }
-  const text = new TextOutput(engine, []);
+  const text = new TextOutput(engine, [], false);
   for (const id of greedy) text.push(id);
   text.end();
   return { tokens: [...tokens], positions, greedy, text: text.all };
@@ -416,16 +416,18 @@ class TextOutput {
   // A byte-order mark in generated text is kept.
   readonly #utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
   readonly #stops: StopMatcher;
+  readonly #decode: { readonly special: boolean };
 
-  constructor(engine: Engine, stops: readonly string[]) {
+  constructor(engine: Engine, stops: readonly string[], special: boolean) {
     this.#engine = engine;
+    this.#decode = { special };
     this.#stops = new StopMatcher(stops);
   }
 
   push(id: number): string {
     const { tokenizer } = this.#engine;
     // Embedding tables are padded to round sizes: an id beyond the vocabulary has no text.
-    const bytes = id < tokenizer.vocabSize ? tokenizer.tokenBytes(id) : noBytes;
+    const bytes = id < tokenizer.vocabSize ? tokenizer.tokenBytes(id, this.#decode) : noBytes;
     return this.#emit(this.#stops.push(this.#utf8.decode(bytes, { stream: true })));
   }
 
@@ -523,7 +525,7 @@ function checkCount(name: string, count: number): void {
 /** The options that belong to the sampler. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
-  const { addBos: _a, progress: _p, logprobsOf: _o, ...cached } = rest;
+  const { addBos: _a, progress: _p, logprobsOf: _o, special: _t, ...cached } = rest;
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, ...sampling } = shifted;
   return sampling;

@@ -22,6 +22,7 @@ import {
 import { loadFrom, type StatePlaces, saveTo } from "./saved/state-places.ts";
 import { score } from "./score.ts";
 import {
+  answerFormatOf,
   promptTokens,
   renderMessages,
   type TextSide,
@@ -182,6 +183,7 @@ class Host {
       return await score(engine, request, control);
     },
     inputSums: async (request, control) => await sumInputs(this.#loaded(), request, control),
+    answerFormat: () => answerFormatOf(this.#text()),
     applyTemplate: ({ messages, options }, control) =>
       renderMessages(this.#text(), messages, options, checkOf(control)),
     profile: ({ device, trace, reset }) => {

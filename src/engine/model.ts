@@ -31,6 +31,7 @@ import type {
   TokenizeOptions,
 } from "../api/api.ts";
 import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
+import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
 import {
@@ -180,6 +181,11 @@ export class EngineModel implements Model {
       embed: (prompts, pooling, onEvent, signal) =>
         this.#line.call("embed", { prompts, pooling }, { onEvent, ...(signal && { signal }) }),
     };
+  }
+
+  async answerFormat(): Promise<AnswerFormat | undefined> {
+    const size = this.info.chatTemplate?.length ?? 0;
+    return await this.#text.call("answerFormat", undefined, size);
   }
 
   async applyTemplate(

@@ -35,6 +35,7 @@ import {
   UsageError,
   WorkerError,
 } from "../base/errors.ts";
+import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type { Device } from "../limits/device.ts";
@@ -117,6 +118,8 @@ interface SharedTextMethods {
   };
   detokenize: { params: { ids: Int32Array; special: boolean }; result: string; event: never };
   pieces: { params: { ids: Int32Array }; result: TokenPieces; event: never };
+  /** How the model writes reasoning and tool calls; undefined if it has no chat template. */
+  answerFormat: { params: undefined; result: AnswerFormat | undefined; event: never };
   applyTemplate: {
     params: { messages: ChatMessage[]; options: TemplateOptions };
     result: string;

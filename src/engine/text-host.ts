@@ -14,6 +14,7 @@ import {
   type ToText,
 } from "./protocol.ts";
 import {
+  answerFormatOf,
   promptTokens,
   renderMessages,
   type TextSide,
@@ -50,6 +51,7 @@ export function serveText(
     },
     detokenize: ({ ids, special }) => side().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(side(), ids),
+    answerFormat: () => answerFormatOf(side()),
     applyTemplate: ({ messages, options }, check) =>
       renderMessages(side(), messages, options, check),
     dispose: () => undefined,

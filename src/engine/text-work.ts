@@ -6,6 +6,8 @@
 import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
+import { deriveAnswerFormat } from "../chat/answer/derive.ts";
+import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import { pairTokens } from "../tokenizers/pair.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
@@ -57,6 +59,16 @@ export function renderMessages(
   }
   return template.render(messages, { addGenerationPrompt, tools, extra: variables, check });
 }
+
+/** The format of the model's answers, which is derived once. */
+export function answerFormatOf({ template }: TextSide): AnswerFormat | undefined {
+  if (template === undefined) return undefined;
+  const known = answerFormats.get(template) ?? deriveAnswerFormat(template);
+  answerFormats.set(template, known);
+  return known;
+}
+
+const answerFormats = new WeakMap<ChatTemplate, AnswerFormat>();
 
 /** Tokens in the form in which they are sent; more than `limit` are only counted. */
 export function tokenList(tokens: readonly number[], limit: number): TokenList {

@@ -3,7 +3,8 @@
 
 import * as z from "zod";
 import type { ChatMessage } from "../index.ts";
-import { checkFields, emptyList, type FieldRules, oneOf } from "./body.ts";
+import { checkFields, type FieldRules } from "./body.ts";
+import { earlierCalls } from "./chat-tools.ts";
 import type { ServerSettings } from "./context.ts";
 import { invalidRequest, unsupportedField } from "./errors.ts";
 import { contentInput, objectList } from "./inputs.ts";
@@ -12,18 +13,17 @@ import { type ChatPromptOptions, contentText } from "./prompt.ts";
 const messageFields = z.object({
   role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
   content: contentInput.optional(),
+  tool_calls: z.unknown().optional(),
+  tool_call_id: z.string().optional(),
+  reasoning_content: z.string().optional(),
+  name: z.string().optional(),
 });
 
-const noTools = "tool calls and their results are not supported yet";
-
 const messageRules: FieldRules = {
-  accepted: ["name", "refusal", "annotations"],
+  accepted: ["refusal", "annotations"],
   refused: {
-    tool_calls: { why: noTools, fine: emptyList },
-    tool_call_id: { why: noTools },
-    function_call: { why: noTools },
+    function_call: { why: 'it was replaced by "tool_calls"' },
     audio: { why: "this server reads text only" },
-    reasoning_content: { why: "earlier reasoning is not read again", fine: oneOf("") },
   },
 };
 
@@ -63,15 +63,32 @@ export function toMessages(
   }
   return messages.map((message, at) => {
     const path = `messages[${at}]`;
-    const { role, content } = checkFields(message, messageFields, messageRules, `${path}.`);
-    if (role === "tool" || role === "function") throw unsupportedField(path, noTools);
+    const read = checkFields(message, messageFields, messageRules, `${path}.`);
+    const { role, content, tool_call_id, reasoning_content, name } = read;
+    if (role === "function") {
+      throw unsupportedField(`${path}.role`, 'it was replaced by "tool"');
+    }
+    if (role === "tool" && tool_call_id === undefined) {
+      throw invalidRequest(
+        `"${path}.tool_call_id": it is missing, expected the id of the call that this answers`,
+        `${path}.tool_call_id`,
+      );
+    }
     if (content === undefined && message.content !== null) {
       throw invalidRequest(`"${path}.content": expected a string, or null`, `${path}.content`);
     }
     // As in llama.cpp, parts are joined as lines; at the start of an answer, as paragraphs.
     const joint = at === messages.length - 1 && role === "assistant" ? "\n\n" : "\n";
     const text = contentText(content ?? "", `${path}.content`, ["text"], joint);
-    return { role: role === "developer" ? "system" : role, content: text };
+    const tool_calls =
+      read.tool_calls === undefined
+        ? undefined
+        : earlierCalls(read.tool_calls, `${path}.tool_calls`);
+    // What there is more of goes to the template as it is.
+    const more = { tool_calls, tool_call_id, reasoning_content, name };
+    const given = Object.entries(more).filter(([, value]) => value !== undefined);
+    const own = { role: role === "developer" ? "system" : role, content: text } as const;
+    return { ...own, ...Object.fromEntries(given) };
   });
 }
 

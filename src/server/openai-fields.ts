@@ -51,11 +51,8 @@ export const openaiRules: FieldRules = {
   },
 };
 
-/** For chats: tools are accepted as long as none may be called. */
-export const chatRules: FieldRules = {
-  ...openaiRules,
-  isFine: (name, body) => name === "tools" && body.tool_choice === "none",
-};
+/** Chats read tools and reasoning themselves. */
+export const chatRules: FieldRules = openaiRules;
 
 /** OpenAI refuses it as well: a response that is not streamed always has its usage. */
 export function checkStreamOptions(fields: {

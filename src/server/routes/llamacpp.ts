@@ -2,10 +2,9 @@
 // (llamacpp-completion.ts).
 
 import * as z from "zod";
-import { type ChatMessage, ContextError, type Model, type TokenizeOptions } from "../../index.ts";
+import { ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
-import type { ServerSettings } from "../context.ts";
 import { invalidRequest, notSupported, openaiErrors } from "../errors.ts";
 import { generationParams } from "../generation-settings.ts";
 import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
@@ -106,39 +105,9 @@ async function applyTemplate(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, templateFields, chatRules);
   const served = models.find(fields.model);
-  const messages = templateMessages(fields.messages, settings);
+  const messages = toMessages(fields.messages, settings);
   const options = { ...promptOptions(fields, settings), tools: fields.tools };
   return json({ prompt: await chatText(served, messages, options) });
-}
-
-/** Tool calls and their results are passed to the template; other messages are those of a chat. */
-function templateMessages(
-  messages: readonly Readonly<Record<string, unknown>>[],
-  settings: ServerSettings,
-): ChatMessage[] {
-  const plain = messages.map(({ tool_calls, tool_call_id, reasoning_content, ...rest }) =>
-    rest.role === "tool" ? { ...rest, role: "user" } : rest,
-  );
-  return toMessages(plain, settings).map((read, at) => {
-    const { role, tool_calls, tool_call_id, reasoning_content } = messages[at]!;
-    const more = { tool_calls: toolCalls(tool_calls), tool_call_id, reasoning_content };
-    const given = Object.entries(more).filter(([, value]) => value !== undefined);
-    return { ...read, ...(role === "tool" && { role }), ...Object.fromEntries(given) };
-  });
-}
-
-/** Templates expect the arguments as an object; OpenAI's clients send JSON text. */
-function toolCalls(calls: unknown): unknown {
-  if (!Array.isArray(calls)) return calls ?? undefined;
-  return calls.map((call: { function?: { arguments?: unknown } } | null) => {
-    const text = call?.function?.arguments;
-    if (typeof text !== "string") return call;
-    try {
-      return { ...call, function: { ...call!.function, arguments: JSON.parse(text) as unknown } };
-    } catch {
-      return call;
-    }
-  });
 }
 
 /** Of the first model, or of ?model=NAME, as in llama.cpp's server with several models. */

@@ -1,9 +1,11 @@
 // OpenAI's POST /v1/chat/completions, with llama.cpp's fields in addition to OpenAI's own.
 
 import * as z from "zod";
-import type { GenerateOptions, Timings } from "../../index.ts";
+import type { AnswerReaderOptions, GenerateOptions, StopReason, Timings } from "../../index.ts";
 import { readFields } from "../body.ts";
+import { answerPlan, ChatAnswer, reasoningShape } from "../chat-answer.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
+import { answerTools, callableTools, toolShape } from "../chat-tools.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
@@ -18,7 +20,7 @@ import { verboseField } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
 import { chatRules, checkStreamOptions, finishReason, newId } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
-import { chatTokenCount, chatTokens } from "../prompt.ts";
+import { chatText, chatTokenCount, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
@@ -28,6 +30,8 @@ const chatFields = z.object({
   ...samplingShape,
   ...llamacppShape,
   ...templateShape,
+  ...toolShape,
+  ...reasoningShape,
   model: z.string().optional(),
   stream: z.boolean().optional(),
   stream_options: z
@@ -61,6 +65,7 @@ interface Context {
   tokens: readonly number[];
   options: GenerateOptions;
   envelope: Envelope;
+  plan: AnswerReaderOptions | undefined;
 }
 
 async function chat(call: Call): Promise<Response> {
@@ -73,7 +78,11 @@ async function chat(call: Call): Promise<Response> {
   }
   const fields = await withTokenBiases(served, given);
   const messages = toMessages(fields.messages, server.settings);
-  const tokens = await chatTokens(served, messages, promptOptions(fields, server.settings));
+  const tools = callableTools(fields);
+  const template = { ...promptOptions(fields, server.settings), tools: shownTools(fields) };
+  const text = await chatText(served, messages, template);
+  const tokens = await textTokens(served, text, "messages");
+  const plan = await answerPlan(served, text, answerTools(tools), fields.reasoning_format);
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -84,6 +93,7 @@ async function chat(call: Call): Promise<Response> {
       server.settings.sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
+    ...(plan && { special: true }), // marks are often control tokens
   };
   const starting = startChoices(
     call,
@@ -97,7 +107,7 @@ async function chat(call: Call): Promise<Response> {
     model: served.id,
     system_fingerprint: fingerprintOf(server.settings.version),
   };
-  const context: Context = { call, fields, served, tokens, options, envelope };
+  const context: Context = { call, fields, served, tokens, options, envelope, plan };
   if (!fields.stream) return json(await wholeAnswer(await starting, context));
   const events = await eventsOf(server, starting, (all) => chunks(all, context));
   return eventStream(events, {
@@ -112,27 +122,42 @@ async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, chatFields, chatRules);
   const served = models.find(fields.model);
   const messages = toMessages(fields.messages, settings);
-  const count = await chatTokenCount(served, messages, promptOptions(fields, settings));
+  const template = { ...promptOptions(fields, settings), tools: shownTools(fields) };
+  const count = await chatTokenCount(served, messages, template);
   return json({ object: "response.input_tokens", input_tokens: count });
 }
 
 async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context): Promise<object> {
-  const { fields, envelope } = context;
+  const { fields, envelope, plan } = context;
   const ended = await gatherChoices(events);
   return {
     ...envelope,
     object: "chat.completion",
-    choices: ended.map(({ index, tokens, result }) => ({
-      index,
-      message: { role: "assistant", content: result.text, refusal: null },
-      logprobs: fields.logprobs ? chatLogprobs(tokens) : null,
-      finish_reason: finishReason(result.stopReason),
-    })),
+    choices: ended.map(({ index, tokens, result }) => {
+      const answer = new ChatAnswer(plan);
+      answer.push(result.text);
+      answer.end();
+      return {
+        index,
+        message: answer.message(),
+        logprobs: fields.logprobs ? chatLogprobs(tokens) : null,
+        finish_reason: finishOf(result.stopReason, answer),
+      };
+    }),
     usage: usageOf(ended.map(({ result }) => result.timings)),
     timings: timingsOf(ended[0]!.result.timings),
     ...(await verbose(context, ended[0]!)),
   };
 }
+
+function finishOf(reason: StopReason, answer: ChatAnswer): string {
+  const finish = finishReason(reason);
+  return finish === "stop" && answer.hasCalls ? "tool_calls" : finish;
+}
+
+/** The tools that the template shows: none if none may be called. */
+const shownTools = ({ tools, tool_choice }: ChatFields): ChatFields["tools"] =>
+  tool_choice === "none" ? undefined : tools;
 
 async function verbose(
   { call, fields, served, tokens, options }: Context,
@@ -148,7 +173,7 @@ async function* chunks(
   events: AsyncIterable<ChoiceEvent>,
   context: Context,
 ): AsyncGenerator<ServerEvent> {
-  const { call, fields, envelope } = context;
+  const { call, fields, envelope, plan } = context;
   const withUsage = fields.stream_options?.include_usage === true;
   const chunk = (choice: object, more: object = {}): ServerEvent => ({
     data: {
@@ -161,17 +186,23 @@ async function* chunks(
   });
   const all: Timings[] = [];
   const live = new Map<number, LiveTimings>();
+  const answers = new Map<number, ChatAnswer>();
   for (let index = 0; index < (fields.n ?? 1); index++) {
+    answers.set(index, new ChatAnswer(plan));
     const delta = { role: "assistant", content: null };
     yield chunk({ index, delta, logprobs: null, finish_reason: null });
   }
   for await (const event of events) {
     const { index } = event;
+    const answer = answers.get(index)!;
     if ("result" in event) {
       const { stopReason, timings } = event.result;
       all[index] = timings;
+      for (const delta of answer.end()) {
+        yield chunk({ index, delta, logprobs: null, finish_reason: null });
+      }
       yield chunk(
-        { index, delta: {}, logprobs: null, finish_reason: finishReason(stopReason) },
+        { index, delta: {}, logprobs: null, finish_reason: finishOf(stopReason, answer) },
         { timings: timingsOf(timings), ...(await verbose(context, event)) },
       );
       continue;
@@ -188,9 +219,14 @@ async function* chunks(
         { ...more, prompt_progress },
       );
     } else if (token.text !== "" || fields.logprobs) {
-      const logprobs = fields.logprobs ? chatLogprobs([token]) : null;
-      const delta = token.text === "" ? {} : { content: token.text };
-      yield chunk({ index, delta, logprobs, finish_reason: null }, more);
+      // A token may add several parts, or none that is certain yet: its log-probabilities go with the first.
+      let logprobs = fields.logprobs ? chatLogprobs([token]) : null;
+      const deltas = answer.push(token.text);
+      if (deltas.length === 0 && logprobs !== null) deltas.push({});
+      for (const delta of deltas) {
+        yield chunk({ index, delta, logprobs, finish_reason: null }, more);
+        logprobs = null;
+      }
     }
   }
   if (withUsage) {
