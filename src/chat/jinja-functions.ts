@@ -1,7 +1,12 @@
 // Functions for templates that @huggingface/jinja lacks (jinja-gaps.ts calls them), on the library's own values.
 
-import type { Budget } from "./budget.ts";
 import { APPEND, LARGEST, SMALLEST, SORTED_PAIRS, TEXT } from "./jinja-gaps.ts";
+
+/** What a rendering may cost (budget.ts). */
+interface Costs {
+  step(): void;
+  take(units: number): void;
+}
 
 /** A value of the library. */
 export interface JinjaValue {
@@ -14,7 +19,7 @@ type Wrap = (value: unknown) => JinjaValue;
 
 export type JinjaFunction = (args: readonly JinjaValue[]) => JinjaValue;
 
-export function gapFunctions(budget: Budget, wrap: Wrap): Readonly<Record<string, JinjaFunction>> {
+export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string, JinjaFunction>> {
   const best = (isBetter: (a: number | string, b: number | string) => boolean): JinjaFunction => {
     return ([list]) => {
       let found: JinjaValue | undefined;
@@ -66,7 +71,7 @@ function listOf(value: JinjaValue | undefined): JinjaValue[] {
 }
 
 /** Python's str(), and repr() for what is inside of lists and objects. */
-function pythonText(value: JinjaValue | undefined, budget: Budget, isOutside = false): string {
+function pythonText(value: JinjaValue | undefined, budget: Costs, isOutside = false): string {
   budget.step();
   const inner = value?.value;
   if (typeof inner === "string") return isOutside ? inner : quoted(inner);

@@ -90,6 +90,11 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     names: ["nomic-bert", "nomic-bert-moe", "gemma-embedding", "jina-bert-v2", "jina-bert-v3"],
     why: "families of models whose cards ask for the same prefixes",
   },
+  {
+    file: "src/server/chat-answer.ts",
+    names: ["deepseek"],
+    why: "llama.cpp's name for reasoning in a field of its own",
+  },
   { file: "src/chat/built-in.ts", names: ["command-r"], why: "the name of a chat template" },
   {
     file: "src/graph/builder.ts",

@@ -165,7 +165,7 @@ function jsonForm(object: unknown, innerKey?: string): JsonForm | undefined {
   const keyOf = (isIt: (value: unknown) => boolean): string | undefined =>
     Object.keys(object).find((key) => isIt(object[key]));
   const isArguments = (value: unknown): boolean =>
-    (isObject(value) && FIRST.textKey in value) ||
+    (isObject(value) && Object.hasOwn(value, FIRST.textKey)) ||
     (typeof value === "string" && value.includes(FIRST.textKey));
   const nameKey = keyOf((value) => value === FIRST.name);
   const idKey =

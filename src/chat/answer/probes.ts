@@ -3,7 +3,7 @@
 
 import type { ChatTemplate, TemplateMessage } from "../template.ts";
 
-export const QUESTION = "zqQuestion";
+const QUESTION = "zqQuestion";
 export const CONTENT = "zqContent";
 export const REASONING = "zqReasoning";
 export const FIRST = {

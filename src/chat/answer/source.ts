@@ -167,7 +167,7 @@ export function* upTo(
 }
 
 /** How many characters at the end of `text` may be the start of one of `stops`. */
-export function heldBack(text: string, stops: readonly string[]): number {
+function heldBack(text: string, stops: readonly string[]): number {
   let most = 0;
   for (const stop of stops) {
     for (let count = Math.min(stop.length - 1, text.length); count > most; count--) {

@@ -32,7 +32,7 @@ const readCall = (context: CallContext): Reading<void> =>
   );
 
 /** "<function=" of "<tool_call>\n<function=": models leave the outer tag out. */
-export function innerStart(start: string): string | undefined {
+function innerStart(start: string): string | undefined {
   const at = start.lastIndexOf("<");
   return at > 0 && start.slice(0, at).trim() !== "" ? start.slice(at) : undefined;
 }

@@ -41,7 +41,7 @@ function* readArguments(source: Source, emit: (text: string) => void): Reading<v
 const words: Readonly<Record<string, string>> = { True: "true", False: "false", None: "null" };
 
 /** A Python literal as JSON. */
-export function* readPythonValue(source: Source, emit: (text: string) => void): Reading<void> {
+function* readPythonValue(source: Source, emit: (text: string) => void): Reading<void> {
   yield* space(source);
   if (!(yield* has(source, 1))) return;
   const first = source.charAt(0);
