@@ -191,6 +191,8 @@ const weightTypes = ["f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4
 /** A row of one column, as the score of a classifier, is compared relative to that one value. */
 const archTolerances: Readonly<Record<string, number>> = {
   ...{ gemma3n: 1e-3, llama4: 1e-3 },
+  // Scores of an indexer are sums that cancel, and are compared relative to themselves.
+  ...{ deepseek32: 1e-4, "glm-dsa": 1e-4, dots3note: 1e-4, "kimi-k3": 1e-4 },
   ...{ bert: 1e-3, "nomic-bert": 1e-3, "nomic-bert-moe": 1e-3, "neo-bert": 1e-3 },
   ...{ "jina-bert-v2": 1e-3, "jina-bert-v3": 1e-3, "modern-bert": 1e-3 },
 };

@@ -2,7 +2,9 @@
 // matmuls of the same routes; kernels then treat the pairs of an expert as the tokens of a dense matmul.
 //
 // i32 words at GroupTable.at:
-//   count                number of groups: experts that any token uses
+//   count                number of groups: experts that any token uses. An expert that a token uses in several slots (of experts that
+//                        share a matrix) may have more pairs than a batch has rows; it has several groups then, because kernels and
+//                        their scratch memory take no more
 //   expert [most]        expert of each group, ascending
 //   start [most + 1]     first pair of each group in `pairs`, and the end
 //   next [experts]       for counting: where an expert's next pair goes
@@ -87,6 +89,7 @@ export const groupExperts: InstructionDef<GroupExperts> = {
   execute({ table, routes }, c) {
     const { i32, f32 } = c.views;
     const { slots, experts } = table;
+    const largest = table.pairs / slots;
     const { expert: expertAt, start: startAt, next, pairs: pairAt, ...words } = wordsOf(table);
     const expertOf = (pair: number) =>
       f32[routes / 4 + Math.floor(pair / slots) * 2 * slots + (pair % slots)]!;
@@ -99,13 +102,15 @@ export const groupExperts: InstructionDef<GroupExperts> = {
         let groups = 0;
         let start = 0;
         for (let expert = 0; expert < experts; expert++) {
-          const size = i32[next + expert]!;
+          let size = i32[next + expert]!;
           if (size === 0) continue;
-          i32[expertAt + groups] = expert;
-          i32[startAt + groups] = start;
           i32[next + expert] = start;
-          start += size;
-          groups++;
+          for (; size > 0; size -= largest) {
+            i32[expertAt + groups] = expert;
+            i32[startAt + groups] = start;
+            start += Math.min(size, largest);
+            groups++;
+          }
         }
         i32[startAt + groups] = start;
         i32[table.at / 4] = groups;

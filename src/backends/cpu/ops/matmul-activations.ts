@@ -149,7 +149,9 @@ export class MatmulActivations {
   groups({ routes, weight }: NodeOf<"matmul_id">): GroupTable {
     const [slots, experts] = [routes.cols / 2, weight.shape[0]!];
     const pairs = this.#c.rows * slots;
-    const shape = { rows: routes.rows, slots, experts, most: Math.min(experts, pairs), pairs };
+    // Where experts share a matrix, its pairs may be more than the rows of a batch: then they are several groups.
+    const most = Math.min(experts + slots, pairs);
+    const shape = { rows: routes.rows, slots, experts, most, pairs };
     const key = `${slots} of ${experts} experts`;
     const at = this.#once(key, groupTableBytes(shape), routes, undefined, (table): GroupExperts => {
       const from = this.#c.address(routes);
