@@ -16,6 +16,7 @@ import {
   UsageError,
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
+import type { ChatStore } from "./chat-store.ts";
 import type { CliContext } from "./command.ts";
 import { shiftNote } from "./context-flags.ts";
 import { endNotes } from "./end-notes.ts";
@@ -70,6 +71,7 @@ export class ChatRepl {
   readonly #idle: IdleWork;
   readonly #terminal: Terminal;
   #leaving = false;
+  #store: ChatStore | undefined;
   /** The last reason that was said. */
   #computedAgain: string | undefined;
   #exitCode = 0;
@@ -89,6 +91,25 @@ export class ChatRepl {
     this.#terminal = context.terminal;
   }
 
+  /** Keeps the conversation for --resume, after every change. */
+  keepIn(store: ChatStore): void {
+    this.#store = store;
+  }
+
+  /** What was said before, so that the user knows where the chat goes on. */
+  showEarlier(messages: readonly ChatMessage[]): void {
+    if (!this.#terminal.inIsTerminal) return;
+    for (const { role, content } of messages.slice(-2)) {
+      const mark = role === "user" ? "> " : "";
+      this.#note(`${mark}${content.trim()}`);
+    }
+  }
+
+  async #keep(): Promise<void> {
+    const problem = await this.#store?.save(this.#chat.messages);
+    if (problem !== undefined) this.#complain(inFlags(problem));
+  }
+
   /** Runs until the user exits; returns the exit code. */
   async run(firstMessage: string | undefined): Promise<number> {
     const lines = this.#terminal.lines();
@@ -98,8 +119,10 @@ export class ChatRepl {
           `${this.#info.name}. /help shows the commands. Ctrl-C stops an answer; press it twice to leave.`,
         );
       }
-      if (firstMessage !== undefined)
+      if (firstMessage !== undefined) {
         await this.#answer((options) => this.#chat.send(firstMessage, options));
+        await this.#keep();
+      }
       await this.#loop(lines);
     } finally {
       lines.close();
@@ -145,6 +168,11 @@ export class ChatRepl {
   }
 
   async #take(message: string): Promise<void> {
+    await this.#do(message);
+    await this.#keep();
+  }
+
+  async #do(message: string): Promise<void> {
     if (!message.startsWith("/")) {
       await this.#answer((options) => this.#chat.send(message, options));
       return;

@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import * as os from "node:os";
 import { createInterface } from "node:readline";
+import { type ChatFiles, nodeChatFiles } from "./node-chats.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { checkWritable, writePrivateText } from "./node-private.ts";
@@ -73,6 +74,8 @@ export interface Terminal {
   now(): number;
   machine(): MachineFacts;
   load(): MachineLoad;
+  /** Where chats are kept; undefined: nowhere. */
+  readonly chats?: ChatFiles | undefined;
 }
 
 /** One Ctrl-C arrives twice when the launcher passes it on; nobody presses twice within this time. */
@@ -110,6 +113,7 @@ export function nodeTerminal(): Terminal {
     now: () => performance.now(),
     machine,
     load,
+    chats: nodeChatFiles(),
   };
 }
 

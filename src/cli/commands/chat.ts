@@ -3,6 +3,7 @@
 import { catalog } from "../../catalog/catalog.ts";
 import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
+import { ChatStore, findChat, newChatId } from "../chat-store.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
@@ -23,6 +24,9 @@ import { profileOption, profileText, takeProfile } from "../profile.ts";
 interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag {
   system?: string;
   prompt?: string;
+  resume?: string | true;
+  /** false: --no-history. */
+  history?: boolean;
 }
 
 export const chatCommand: CliCommand = {
@@ -31,11 +35,17 @@ export const chatCommand: CliCommand = {
   examples: [
     "lantern chat -m tinyllama-chat",
     'lantern chat -m tinyllama-chat --system "You answer in one sentence." --temp 0',
+    "lantern chat --resume",
   ],
   define(command, context) {
     addStateCacheFlags(addModelFlags(command, undefined), true)
       .option("--system <text>", "system message: how the model should behave")
       .option("-p, --prompt <text>", "first message to send")
+      .option(
+        "--resume [id]",
+        "go on with the last chat, or with the one whose id begins like this; only what is new is computed (docs/cache.md)",
+      )
+      .option("--no-history", "do not keep this chat for --resume")
       .option("--template <name>", `${templateHelp} (default: the model's own)`);
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
@@ -43,20 +53,30 @@ export const chatCommand: CliCommand = {
   },
 };
 
-async function chat(flags: ChatFlags, context: CliContext): Promise<void> {
-  if (flags.model === undefined) {
+async function chat(given: ChatFlags, context: CliContext): Promise<void> {
+  const { chats } = context.terminal;
+  const earlier = given.resume === undefined ? undefined : await findChat(chats, given.resume);
+  const name = given.model ?? earlier?.model;
+  if (name === undefined) {
     const names = catalog.filter((entry) => entry.chat).map((entry) => entry.name);
     throw new UsageError(
       `chat: got no model, expected -m with a file or a name. Chat models: ${names.join(", ")}. For example: lantern chat -m tinyllama-chat`,
     );
   }
-  const model = await openForChat(flags.model, flags, context);
+  const flags: ChatFlags & { model: string } = { ...given, model: name };
+  const model = await openForChat(name, flags, context);
   try {
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
-    const conversation = model.chat({ ...options, ...system });
+    const messages = earlier === undefined ? {} : { messages: earlier.messages };
+    const conversation = model.chat({ ...options, ...messages, ...system });
     const idle = new IdleWork(idleTune(flags.model, flags, context, true));
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
+    if (chats !== undefined && flags.history !== false) {
+      const id = earlier?.id ?? newChatId(new Date(), Math.random());
+      repl.keepIn(new ChatStore(chats, id, flags.model));
+    }
+    if (earlier !== undefined) repl.showEarlier(earlier.messages);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
     const profile = await takeProfile(model, flags, context);
