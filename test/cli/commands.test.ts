@@ -121,6 +121,9 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
         sample_n: 4,
         sample_ms: expect.any(Number),
         total_ms: expect.any(Number),
+        cache_n: 0,
+        cache_by_tier: { kv: 0, ram: 0, disk: 0 },
+        computed_again: null,
       },
     });
   });

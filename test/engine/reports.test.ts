@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Model, open, type TokenEvent } from "../../src/index.ts";
 
 let model: Model;
-const prompt = "Once upon a time there was a little girl who had a big red ball. ".repeat(3);
+const prompt = "Once upon a time there was a little girl who had a big red ball. ".repeat(9);
 
 const chatTemplate =
   "{{ messages[0].content }}{% if tools %}|{{ tools[0].name }}{% endif %}|{{ mood }}{% if add_generation_prompt %}|go{% endif %}";
