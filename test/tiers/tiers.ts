@@ -27,9 +27,9 @@ export const gpu: readonly string[] = [
  */
 export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,split,weights}.test.ts",
-  "test/browser/{machine,profile}.test.ts",
+  "test/browser/{document,machine,profile}.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
-  "test/cli/{first-tune,machine,make-model,profile}.test.ts",
+  "test/cli/{bench,first-tune,machine,make-model,profile}.test.ts",
   "test/docs/additions.test.ts",
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
@@ -37,8 +37,8 @@ export const slow: readonly string[] = [
   "test/models/{archs-levels,hostile-files,tiny-golden}.test.ts",
   "test/package/sea.test.ts",
   "test/tokenizers/{bounds,oracle}.test.ts",
-  "test/tools/{convert-real,perplexity,quantize-codebooks}.test.ts",
-  "test/web/{fast,quantize}.test.ts",
+  "test/tools/{convert-real,perplexity,perplexity-cli,quantize-codebooks}.test.ts",
+  "test/web/{fast,places,quantize}.test.ts",
   "test/kernels/{arm64-kernels,arm64-pairs,arm64-unpacked,attention,machine,matmul,matmul-widths}.test.ts",
   "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
@@ -46,17 +46,17 @@ export const slow: readonly string[] = [
 /** What else `npm test` leaves out. */
 export const rest: readonly string[] = [
   // A browser.
-  "test/browser/!(webgpu|machine|profile).test.ts",
-  "test/web/!(fast|quantize).test.ts",
+  "test/browser/!(document|webgpu|machine|profile).test.ts",
+  "test/web/!(fast|places|quantize).test.ts",
   // Real models and files.
   "test/formats/{gguf-real,huggingface-archs}.test.ts",
   "test/models/{archs,golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
-  "test/tools/{commands,convert,convert-errors,perplexity-cli,quantize,quantize-api,quantize-search}.test.ts",
+  "test/tools/{commands,convert,convert-errors,quantize,quantize-api,quantize-search}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench,bench-serve,bin,embed,commands,log-level,manage,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/cli/{bench-serve,bin,embed,commands,log-level,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
   "test/engine/{kv-types,llamacpp-seed,nonsense,profile,watchdog}.test.ts",
   "test/engine/tiers/{real-folders,restart,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
