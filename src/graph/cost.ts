@@ -8,6 +8,7 @@
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
+import { halfWindow } from "./attended.ts";
 import { KV_BLOCK_TOKENS } from "./batch.ts";
 import {
   type Graph,
@@ -86,7 +87,7 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     valueBytes: valueBytes(n.k, s) + valueBytes(n.v, s),
   }),
   attention: (n, s) => {
-    const context = Math.min(s.context, n.window ?? s.context);
+    const context = attendedOnAverage(n, s.context);
     const pairs = s.tokens * context * n.heads;
     const { k, v } = kvPair(s.kv);
     return {
@@ -286,6 +287,15 @@ function opsOf({ activation }: DType, dotOps: number, floatOps: number): Ops {
 
 function matmulOps({ x, weight, bias }: NodeOf<"matmul">, results: number): Ops {
   return opsOf(weight.dtype, 2 * x.cols * results, bias ? results : 0);
+}
+
+/** Tokens that a token attends to. Where attention is not causal, a text is one batch, and `context` is half of it. */
+function attendedOnAverage(
+  { window = Number.POSITIVE_INFINITY, causal }: NodeOf<"attention">,
+  context: number,
+): number {
+  if (causal) return Math.min(context, window);
+  return Math.min(2 * context - 1, 2 * halfWindow(window) + 1);
 }
 
 function elementwise(

@@ -4,8 +4,9 @@
 
 import { UsageError } from "../base/errors.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
+import { halfWindow } from "../graph/attended.ts";
 import { type Cost, graphCost, nodeCost, weightBytes } from "../graph/cost.ts";
-import type { Graph } from "../graph/graph.ts";
+import { type Graph, isBidirectional } from "../graph/graph.ts";
 import { noOps, type Ops, opsSum, type Work } from "./roofline.ts";
 import { kvParameters, type ModelShape, parameterCounts } from "./shape.ts";
 
@@ -28,6 +29,8 @@ export interface ModelCost {
   readonly pair: Ops;
   /** Layers with a sliding window, by its length: they are in neither kvBytes nor pair. */
   readonly windows?: readonly WindowCost[] | undefined;
+  /** Tokens attend to those after them as well: a prompt is a whole text. */
+  readonly isBidirectional?: boolean;
 }
 
 export interface WindowCost extends Pick<ModelCost, "kvBytes" | "pair"> {
@@ -111,6 +114,7 @@ export function graphModelCost(graph: Graph, kv: KvDType, storedBytes: number): 
     output: opsBetween(fixed, output),
     pair: all!.pair,
     windows: windows.length > 0 ? windows : undefined,
+    isBidirectional: isBidirectional(graph),
   };
 }
 
@@ -122,7 +126,8 @@ function attentionCosts({ nodes }: Graph, kv: KvDType): WindowCost[] {
   for (const node of nodes) {
     if (node.op !== "attention") continue;
     const { window = Number.POSITIVE_INFINITY } = node;
-    const at = (context: number): Cost => nodeCost(node, { tokens: 1, outputs: 0, context, kv });
+    const one = { ...node, causal: true }; // the cost of a pair is that of any attention
+    const at = (context: number): Cost => nodeCost(one, { tokens: 1, outputs: 0, context, kv });
     const [token, pair] = [at(0), at(1)];
     const sum = costs.get(window) ?? { window, ...none };
     costs.set(window, {
@@ -155,6 +160,19 @@ export function pairsOf(
   const growing = Math.min(tokens, Math.max(0, window - cached));
   const full = tokens - growing; // these attend to a whole window
   return growing * cached + (growing * (growing + 1)) / 2 + (full > 0 ? full * window : 0);
+}
+
+/** As pairsOf() for a model's prompt: where attention is not causal, half of a window lies on either side. */
+export function promptPairs(
+  cost: ModelCost,
+  tokens: number,
+  cached: number,
+  window: number = Number.POSITIVE_INFINITY,
+): number {
+  if (!cost.isBidirectional) return pairsOf(tokens, cached, window);
+  const half = Math.min(halfWindow(window), tokens);
+  const onOneSide = (half * (half - 1)) / 2 + (tokens - half) * half;
+  return tokens + 2 * onOneSide;
 }
 
 function expertCost({ nodes }: Graph): ModelCost["experts"] {

@@ -6,7 +6,7 @@ import type { Device } from "./device.ts";
 import {
   type Counting,
   type ModelCost,
-  pairsOf,
+  promptPairs,
   weightBytesFor,
   windowWork,
 } from "./model-cost.ts";
@@ -55,10 +55,10 @@ export function prefillWork(
   cached: number = 0,
 ): Work {
   const { fixed, token, pair } = growingWork(cost, count);
-  const pairs = pairsOf(tokens, cached);
+  const pairs = promptPairs(cost, tokens, cached);
   const isShared = count === "shared";
   const sharedBytes = isShared ? cached * cost.kvBytes : 0;
-  const pairsIn = (window: number) => pairsOf(tokens, cached, window);
+  const pairsIn = (window: number) => promptPairs(cost, tokens, cached, window);
   const readIn = (window: number) => Math.min(cached + tokens, window - 1 + tokens);
   const windows = windowWork(cost, isShared ? readIn : pairsIn, pairsIn);
   const weights = weightBytesFor(cost, tokens);
@@ -103,7 +103,8 @@ export function turningPoints(
     const { bandwidthSeconds, arithmeticSeconds } = limitOf(work, device);
     return bandwidthSeconds - arithmeticSeconds;
   }) as [number, number, number];
-  const roots = rootsOf(p / 2, t + p / 2, f).filter((tokens) => tokens > 1);
+  const [a, b] = cost.isBidirectional ? [p, t] : [p / 2, t + p / 2]; // n x n pairs, or n x (n + 1) / 2
+  const roots = rootsOf(a, b, f).filter((tokens) => tokens > 1);
   let binds: Limit["resource"] = f + t + p >= 0 ? "bandwidth" : "arithmetic";
   const starts = binds;
   const points = roots.map((tokens) => {
