@@ -1,5 +1,5 @@
 import { configDefaults, defineConfig, type ViteUserConfig } from "vitest/config";
-import { gpu, rest, shared, slow } from "./test/tiers/tiers.ts";
+import { gpu, long, rest, shared, slow } from "./test/tiers/tiers.ts";
 
 // `npm test` needs no network, no GPU and no model beyond what npm installs, and takes a few minutes. Tests that read ../shared
 // skip, with the reason printed, where that folder is absent. `npm test -- FILE` runs any file.
@@ -9,7 +9,7 @@ const config: ViteUserConfig = defineConfig({
   test: {
     ...shared,
     include: ["test/**/*.test.ts"],
-    exclude: [...configDefaults.exclude, ...(isAsked ? [] : [...rest, ...slow, ...gpu])],
+    exclude: [...configDefaults.exclude, ...(isAsked ? [] : [...rest, ...long, ...slow, ...gpu])],
   },
 });
 

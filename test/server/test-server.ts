@@ -60,10 +60,10 @@ export async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return list;
 }
 
-/** Waits until something is so; fails after a while. */
+/** Waits until something is so; fails after a minute: on a busy machine, starting a server takes many seconds. */
 export async function until(what: string, isSo: () => boolean): Promise<void> {
   for (let tries = 0; !isSo(); tries++) {
-    if (tries > 1000) throw new Error(`waited in vain until ${what}`);
+    if (tries > 6000) throw new Error(`waited in vain until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -1,6 +1,6 @@
 // Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
-// installed packages, or many seconds. Everything is in one of four tiers: quick, rest, slow and GPU. .ci/run runs one after
-// the other, and leaves the last two out where the others took so long that all of it would not end in a quarter of an hour.
+// installed packages, or many seconds. Everything is in one of five tiers: quick, rest, long, slow and GPU. .ci/run runs one after
+// the other, and leaves the last three out where the others took so long that all of it would not end in a quarter of an hour.
 
 import { fileURLToPath } from "node:url";
 import type { ViteUserConfig } from "vitest/config";
@@ -43,31 +43,43 @@ export const slow: readonly string[] = [
   "test/kernels/{native-variants,random-kernels,schedule,scheduled-matmuls}.test.ts",
 ];
 
+/** A quarter of a minute and more each: where there is time, right after the rest. */
+export const long: readonly string[] = [
+  "test/cli/log-level.test.ts",
+  "test/conformance/wasm.test.ts",
+  "test/engine/watchdog.test.ts",
+  "test/engine/tiers/restart.test.ts",
+  "test/faults/**",
+  "test/formats/gguf-real.test.ts",
+  "test/platform/native-teardown.test.ts",
+  "test/server/{lantern-kill,samplers}.test.ts",
+  "test/tools/{commands,quantize}.test.ts",
+  "test/web/robust.test.ts",
+];
+
 /** What else `npm test` leaves out. */
 export const rest: readonly string[] = [
   // A browser.
   "test/browser/!(document|webgpu|machine|profile).test.ts",
-  "test/web/!(fast|places|quantize).test.ts",
+  "test/web/!(fast|places|quantize|robust).test.ts",
   // Real models and files.
-  "test/formats/{gguf-real,huggingface-archs}.test.ts",
+  "test/formats/huggingface-archs.test.ts",
   "test/models/{archs,golden,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
-  "test/tools/{commands,convert,convert-errors,quantize,quantize-api,quantize-search}.test.ts",
+  "test/tools/{convert,convert-errors,quantize-api,quantize-search}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench-serve,bin,embed,commands,log-level,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{kv-types,llamacpp-seed,nonsense,profile,watchdog}.test.ts",
-  "test/engine/tiers/{real-folders,restart,rounding}.test.ts",
+  "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/engine/{kv-types,llamacpp-seed,nonsense,profile}.test.ts",
+  "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
-  "test/faults/**",
   "test/package/package.test.ts",
-  "test/platform/{binding,native-teardown}.test.ts",
-  "test/server/{clients,hostile,lantern-kill,lantern-sessions,llamacpp-protocol,samplers,slots,stop,watchdog}.test.ts",
+  "test/platform/binding.test.ts",
+  "test/server/{clients,hostile,lantern-sessions,llamacpp-protocol,slots,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.
-  "test/conformance/wasm.test.ts",
   "test/kernels/x64-kernels.test.ts",
   "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,threads}.test.ts",
   "test/fuzz/shapes.test.ts",
