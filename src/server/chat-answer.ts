@@ -1,133 +1,153 @@
-// An answer of a chat in OpenAI's shape: its reasoning, text and tool calls, as they come and as a whole.
+// An answer of a chat: its reasoning, text and tool calls, as they come and as a whole. Every protocol writes it in its own shape.
 
-import * as z from "zod";
-import {
-  type AnswerFormat,
-  AnswerReader,
-  type AnswerReaderOptions,
-  type AnswerTool,
-  promptEnd,
-} from "../index.ts";
-import type { ServedModel } from "./context.ts";
-import { unsupportedField } from "./errors.ts";
+import { AnswerReader, type AnswerReaderOptions } from "../index.ts";
 import { newId } from "./openai-fields.ts";
 
-/** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
-export const reasoningShape: {
-  readonly reasoning_format: z.ZodType<ReasoningFormat | undefined>;
-} = { reasoning_format: z.enum(["none", "auto", "deepseek"]).optional() };
+/** A piece of an answer. Calls have an id, the model's own or a new one. */
+export type ChatPart =
+  | { readonly kind: "reasoning"; readonly text: string }
+  | { readonly kind: "content"; readonly text: string }
+  | { readonly kind: "call"; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly kind: "arguments"; readonly index: number; readonly text: string };
 
-type ReasoningFormat = "none" | "auto" | "deepseek";
-
-/** What all answers to one request share; undefined: the text is the answer as it is. */
-export async function answerPlan(
-  { model }: ServedModel,
-  prompt: string,
-  tools: readonly AnswerTool[],
-  reasoning: ReasoningFormat = "auto",
-): Promise<AnswerReaderOptions | undefined> {
-  if (!model.info.hasChatTemplate) {
-    if (tools.length > 0) throw noTools("it has no chat template");
-    return undefined;
-  }
-  const format = await model.answerFormat();
-  if (format === undefined) return undefined;
-  if (tools.length > 0 && !knowsTools(format)) {
-    throw noTools("its chat template does not say how it calls them");
-  }
-  const isPlain =
-    tools.length === 0 && format.reasoning === undefined && format.frames === undefined;
-  if (isPlain) return undefined;
-  return {
-    format,
-    tools,
-    reasoning: reasoning === "none" ? "inline" : "apart",
-    start: promptEnd(prompt, format),
-  };
+/** A part of an answer with a beginning and an end. */
+export interface AnswerBlock {
+  /** Its place in the answer. */
+  readonly index: number;
+  readonly kind: "reasoning" | "content" | "call";
+  /** Of a call, its arguments as JSON text. */
+  text: string;
+  /** Of a call; "" otherwise. */
+  readonly id: string;
+  readonly name: string;
 }
 
-const knowsTools = ({ calls, frames }: AnswerFormat): boolean =>
-  calls !== undefined || frames !== undefined;
-
-const noTools = (why: string): Error =>
-  unsupportedField("tools", `this model cannot call tools: ${why}`);
-
-/** A delta of OpenAI's chunks. */
-export type Delta = Readonly<Record<string, unknown>>;
-
-interface ReadCall {
-  id: string;
-  name: string;
-  arguments: string;
+/** What happens to the blocks of an answer while it comes. */
+export interface BlockEvent {
+  readonly type: "open" | "delta" | "close";
+  readonly block: AnswerBlock;
+  /** Of a delta. */
+  readonly text: string;
 }
 
-/** One answer. */
 export class ChatAnswer {
-  #reasoning = "";
-  #content = "";
-  readonly #calls: ReadCall[] = [];
+  readonly blocks: AnswerBlock[] = [];
   readonly #reader: AnswerReader | undefined;
+  readonly #idPrefix: string;
 
-  constructor(plan: AnswerReaderOptions | undefined) {
+  /** @param plan undefined: the text is the answer as it is. */
+  constructor(plan: AnswerReaderOptions | undefined, idPrefix: string = "call_") {
     this.#reader = plan && new AnswerReader(plan);
+    this.#idPrefix = idPrefix;
+  }
+
+  /** A whole text. */
+  static of(plan: AnswerReaderOptions | undefined, text: string, idPrefix?: string): ChatAnswer {
+    const answer = new ChatAnswer(plan, idPrefix);
+    answer.push(text);
+    answer.end();
+    return answer;
   }
 
   /** More text: what it adds. */
-  push(text: string): Delta[] {
-    if (this.#reader === undefined) {
-      this.#content += text;
-      return text === "" ? [] : [{ content: text }];
-    }
-    return this.#read(this.#reader.push(text));
+  push(text: string): ChatPart[] {
+    if (this.#reader !== undefined) return this.#read(this.#reader.push(text));
+    return text === "" ? [] : this.#read([{ kind: "content", text }]);
   }
 
   /** What was held back until now. */
-  end(): Delta[] {
+  end(): ChatPart[] {
     return this.#reader === undefined ? [] : this.#read(this.#reader.end());
   }
 
   get hasCalls(): boolean {
-    return this.#calls.length > 0;
+    return this.blocks.some(({ kind }) => kind === "call");
   }
 
-  /** The whole answer. */
-  message(): object {
-    const tool_calls = this.#calls.map(({ id, name, arguments: text }) => ({
-      id,
-      type: "function",
-      function: { name, arguments: text },
-    }));
-    return {
-      role: "assistant",
-      content: this.#content === "" && this.hasCalls ? null : this.#content,
-      refusal: null,
-      ...(this.#reasoning !== "" && { reasoning_content: this.#reasoning }),
-      ...(this.hasCalls && { tool_calls }),
-    };
+  get calls(): AnswerBlock[] {
+    return this.blocks.filter(({ kind }) => kind === "call");
   }
 
-  #read(parts: ReturnType<AnswerReader["push"]>): Delta[] {
-    const deltas: Delta[] = [];
+  /** All text of a kind. */
+  text(kind: "reasoning" | "content"): string {
+    return this.blocks.map((block) => (block.kind === kind ? block.text : "")).join("");
+  }
+
+  #read(parts: ReturnType<AnswerReader["push"]>): ChatPart[] {
+    const read: ChatPart[] = [];
     for (const part of parts) {
-      if (part.kind === "content") {
-        this.#content += part.text;
-        deltas.push({ content: part.text });
-      } else if (part.kind === "reasoning") {
-        this.#reasoning += part.text;
-        deltas.push({ reasoning_content: part.text });
-      } else if (part.kind === "call") {
-        const id = part.id === "" ? newId("call_") : part.id;
-        this.#calls.push({ id, name: part.name, arguments: "" });
-        const own = { name: part.name, arguments: "" };
-        deltas.push({ tool_calls: [{ index: part.index, id, type: "function", function: own }] });
-      } else if (part.kind === "arguments") {
-        this.#calls[part.index]!.arguments += part.text;
-        deltas.push({
-          tool_calls: [{ index: part.index, function: { arguments: part.text } }],
-        });
-      }
       // An id that comes late is left out: the one that was given first stays.
+      if (part.kind === "id") continue;
+      if (part.kind === "call") {
+        const id = part.id === "" ? newId(this.#idPrefix) : part.id;
+        this.#open("call", id, part.name);
+        read.push({ ...part, id });
+        continue;
+      }
+      const last = this.blocks.at(-1);
+      if (part.kind === "arguments") last!.text += part.text;
+      else if (last?.kind === part.kind) last.text += part.text;
+      else this.#open(part.kind, "", "").text = part.text;
+      read.push(part);
     }
-    return deltas;
+    return read;
+  }
+
+  #open(kind: AnswerBlock["kind"], id: string, name: string): AnswerBlock {
+    const block = { index: this.blocks.length, kind, text: "", id, name };
+    this.blocks.push(block);
+    return block;
+  }
+}
+
+/** The arguments of a call as an object; undefined if the answer ended within them. */
+export function argumentsOf({ text }: AnswerBlock): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+    return isObject ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Follows the blocks of an answer, for protocols that mark where each begins and ends. */
+export class BlockEvents {
+  readonly #answer: ChatAnswer;
+  #open: AnswerBlock | undefined;
+  #opened = 0;
+
+  constructor(answer: ChatAnswer) {
+    this.#answer = answer;
+  }
+
+  get opened(): number {
+    return this.#opened;
+  }
+
+  *push(text: string): Generator<BlockEvent> {
+    yield* this.#follow(this.#answer.push(text));
+  }
+
+  *end(): Generator<BlockEvent> {
+    yield* this.#follow(this.#answer.end());
+    yield* this.#close();
+  }
+
+  *#follow(parts: readonly ChatPart[]): Generator<BlockEvent> {
+    for (const part of parts) {
+      const kind = part.kind === "arguments" ? "call" : part.kind;
+      if (part.kind === "call" || this.#open?.kind !== kind) {
+        yield* this.#close();
+        this.#open = this.#answer.blocks[this.#opened++]!;
+        yield { type: "open", block: this.#open, text: "" };
+      }
+      if (part.kind !== "call") yield { type: "delta", block: this.#open!, text: part.text };
+    }
+  }
+
+  *#close(): Generator<BlockEvent> {
+    if (this.#open !== undefined) yield { type: "close", block: this.#open, text: "" };
+    this.#open = undefined;
   }
 }

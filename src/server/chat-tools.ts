@@ -1,4 +1,4 @@
-// Tools in OpenAI's chat requests: what may be called, and what was called and answered before.
+// Tools in requests for a chat, in whichever protocol: what may be called, whether it must be, and what was called before.
 
 import * as z from "zod";
 import type { AnswerTool } from "../index.ts";
@@ -6,7 +6,12 @@ import { invalidRequest, unsupportedField } from "./errors.ts";
 
 /** As many as OpenAI takes. */
 const MOST_TOOLS = 128;
+/** Of a description, and of a schema as JSON text. */
+const LONGEST_TEXT = 65_536;
+/** Calls in one earlier answer. */
+const MOST_CALLS = 1024;
 
+/** A tool as templates get it. */
 export interface Tool {
   type: "function";
   function: {
@@ -17,23 +22,43 @@ export interface Tool {
   };
 }
 
-const functionInput = z.strictObject({
-  name: z.string().regex(/^[\w.-]{1,64}$/, "expected 1 to 64 letters, digits, dots, - or _"),
-  description: z.string().optional(),
-  parameters: z.record(z.string(), z.unknown()).optional(),
-  strict: z.boolean().nullish(),
-});
+/** What the model may do in one answer. */
+export type ToolChoice = "none" | "auto" | "required" | { readonly name: string };
+
+export interface ToolUse {
+  readonly tools: readonly Tool[];
+  readonly choice: ToolChoice;
+  /** Several calls in one answer. */
+  readonly isParallel: boolean;
+  /** llama.cpp's: whether calls are read at all. */
+  readonly isParsed: boolean;
+}
+
+export const noToolUse: ToolUse = { tools: [], choice: "none", isParallel: true, isParsed: true };
+
+export const toolName: z.ZodType<string> = z
+  .string()
+  .regex(/^[\w.-]{1,64}$/, "expected 1 to 64 letters, digits, dots, - or _");
+
+export const toolDescription: z.ZodType<string> = z.string().max(LONGEST_TEXT);
+
+/** A JSON Schema, not yet read. */
+export const toolParameters: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown());
 
 const toolInput = z.strictObject({
   type: z.literal("function", 'expected "function": only functions can be called'),
-  function: functionInput,
+  function: z.strictObject({
+    name: toolName,
+    description: toolDescription.nullish().transform((text) => text ?? undefined),
+    parameters: toolParameters.nullish().transform((schema) => schema ?? undefined),
+    strict: z.boolean().nullish(),
+  }),
 });
 
 export interface ToolFields {
   tools?: Tool[] | undefined;
   tool_choice?: string | Record<string, unknown> | undefined;
   parallel_tool_calls?: boolean | undefined;
-  /** llama.cpp's: whether calls are read at all. */
   parse_tool_calls?: boolean | undefined;
 }
 
@@ -46,14 +71,36 @@ export const toolShape: { readonly [K in keyof ToolFields]-?: z.ZodType<ToolFiel
   parse_tool_calls: z.boolean().optional(),
 };
 
-/** The tools that the model may call in this request. */
-export function callableTools(fields: ToolFields): readonly Tool[] {
-  const { tools = [], tool_choice: choice = "auto", parse_tool_calls = true } = fields;
-  if (choice !== "none" && choice !== "auto") {
-    throw unsupportedField(
-      "tool_choice",
-      'a call cannot be forced yet. Use "auto", with which the model decides, or "none"',
-    );
+/** Of OpenAI's chat requests. */
+export function toolUse(fields: ToolFields): ToolUse {
+  const { tools = [], tool_choice: given, parse_tool_calls = true } = fields;
+  return checkToolUse({
+    tools,
+    choice: choiceOf(given),
+    isParallel: fields.parallel_tool_calls ?? true,
+    isParsed: parse_tool_calls,
+  });
+}
+
+/** OpenAI's `tool_choice`: a word, or a function by name in one of two shapes. */
+export function choiceOf(given: string | Record<string, unknown> | undefined): ToolChoice {
+  if (given === undefined) return "auto";
+  if (given === "none" || given === "auto" || given === "required") return given;
+  if (typeof given === "object" && given.type === "function") {
+    const named = (given.function ?? given) as { name?: unknown };
+    if (typeof named.name === "string") return { name: named.name };
+  }
+  throw invalidRequest(
+    '"tool_choice": expected "none", "auto", "required", or {"type": "function"} with the name of a function',
+    "tool_choice",
+  );
+}
+
+/** Refuses tools that cannot be told apart, and choices that cannot be made. */
+export function checkToolUse(use: ToolUse): ToolUse {
+  const { tools, choice } = use;
+  if (tools.length > MOST_TOOLS) {
+    throw invalidRequest(`"tools": got ${tools.length}, expected at most ${MOST_TOOLS}`, "tools");
   }
   const names = new Set<string>();
   for (const { function: own } of tools) {
@@ -61,16 +108,60 @@ export function callableTools(fields: ToolFields): readonly Tool[] {
       throw invalidRequest(`"tools": got two with the name ${JSON.stringify(own.name)}`, "tools");
     }
     names.add(own.name);
-    if (own.strict) {
-      throw unsupportedField("tools", '"strict": arguments are not held to their schema yet');
+    const size = JSON.stringify(own.parameters ?? {}).length;
+    if (size > LONGEST_TEXT) {
+      throw invalidRequest(
+        `"tools": the schema of ${own.name} has ${size} characters, expected at most ${LONGEST_TEXT}`,
+        "tools",
+      );
     }
   }
-  return choice === "none" || !parse_tool_calls ? [] : tools;
+  if (typeof choice === "object" && !names.has(choice.name)) {
+    const known = [...names].join(", ") || "none";
+    throw invalidRequest(
+      `"tool_choice": there is no tool ${JSON.stringify(choice.name.slice(0, 64))}. Tools: ${known}`,
+      "tool_choice",
+    );
+  }
+  if (choice === "required" && tools.length === 0) {
+    throw invalidRequest(
+      '"tool_choice": a call is required, but there are no tools',
+      "tool_choice",
+    );
+  }
+  checkForced(use);
+  return use;
 }
 
-/** What a reader of answers must know of them. */
-export function answerTools(tools: readonly Tool[]): AnswerTool[] {
+function checkForced({ tools, choice }: ToolUse): void {
+  if (choice !== "none" && choice !== "auto") {
+    throw unsupportedField(
+      "tool_choice",
+      'a call cannot be forced yet. Use "auto", with which the model decides, or "none"',
+    );
+  }
+  if (tools.some(({ function: own }) => own.strict)) {
+    throw unsupportedField("tools", '"strict": arguments are not held to their schema yet');
+  }
+}
+
+/** The tools that the template shows: none if none may be called. */
+export const shownTools = ({ tools, choice }: ToolUse): readonly Tool[] | undefined =>
+  choice === "none" || tools.length === 0 ? undefined : tools;
+
+/** What a reader of answers must know of them: none if calls are not read. */
+export function answerTools({ tools, choice, isParsed }: ToolUse): AnswerTool[] {
+  if (choice === "none" || !isParsed) return [];
   return tools.map(({ function: { name, parameters } }) => ({ name, parameters }));
+}
+
+/** A call of an earlier answer, as templates get it. */
+export function earlierCall(name: string, given: unknown, id: string | undefined): object {
+  return {
+    ...(id !== undefined && { id }),
+    type: "function",
+    function: { name, arguments: given },
+  };
 }
 
 const callInput = z.object({
@@ -84,20 +175,19 @@ const callInput = z.object({
 
 /** Calls of earlier answers: templates expect their arguments as objects, OpenAI's clients send JSON text. */
 export function earlierCalls(calls: unknown, path: string): object[] {
-  const read = z.array(callInput).safeParse(calls);
+  const read = z.array(callInput).max(MOST_CALLS).safeParse(calls);
   if (!read.success) {
     const [issue] = read.error.issues;
     const at = [path, ...(issue?.path ?? [])].join(".");
     throw invalidRequest(`"${at}": ${issue?.message ?? "expected a list of calls"}`, path);
   }
-  return read.data.map(({ id, function: { name, arguments: given } }, at) => ({
-    ...(id !== undefined && { id }),
-    type: "function",
-    function: { name, arguments: argumentsOf(given, `${path}[${at}].function.arguments`) },
-  }));
+  return read.data.map(({ id, function: { name, arguments: given } }, at) =>
+    earlierCall(name, earlierArguments(given, `${path}[${at}].function.arguments`), id),
+  );
 }
 
-function argumentsOf(given: string | object | undefined, path: string): unknown {
+/** An object, or the JSON text of one. */
+export function earlierArguments(given: string | object | undefined, path: string): unknown {
   if (typeof given !== "string") return given ?? {};
   if (given.trim() === "") return {};
   try {

@@ -1,68 +1,31 @@
-// Tool calls and reasoning through the server, read by OpenAI's own client. The model's words are given: small models call no tools.
-// Everything else is real: the template, its derived format, the reader, the protocol.
+// Tool calls and reasoning in OpenAI's chats, read by its own client. The model's words are given (spoken-model.ts).
 
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Generation, type Model, open } from "../../src/index.ts";
+import { open } from "../../src/index.ts";
 import type { RunningServer } from "../../src/server/serve.ts";
+import { type SpokenModel, spokenModel } from "./spoken-model.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 
-/** In the manner of Qwen 3. */
-const template = `{%- if tools %}<|im_start|>system
-Tools:{% for tool in tools %} {{ tool.function.name }}{% endfor %}<|im_end|>
-{% endif %}
-{%- for m in messages %}<|im_start|>{{ m.role }}
-{% if m.reasoning_content %}<think>
-{{ m.reasoning_content }}
-</think>
-
-{% endif %}{{ m.content }}
-{%- for call in m.tool_calls %}{{ "\\n<tool_call>\\n" }}{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`;
-
-let real: Model;
+let spoken: SpokenModel;
 let server: RunningServer;
 let client: OpenAI;
-/** What the model says next. */
-let words = "";
 
 beforeAll(async () => {
-  real = await open(modelId, { threads: 1, chatTemplate: template });
-  const generate: Model["generate"] = (prompt, options) => {
-    const generation = real.generate(prompt, { ...options, maxTokens: 1 });
-    const pieces = words.match(/[\s\S]{1,3}/g) ?? [];
-    const spoken: Partial<Generation> = {
-      async *tokens() {
-        for await (const event of generation.tokens()) if (event.progress) yield event;
-        for (const text of pieces) yield { id: 1, text };
-      },
-      result: generation.result.then((result) => ({
-        ...result,
-        text: words,
-        stopReason: "end" as const,
-      })),
-    };
-    return new Proxy(generation, {
-      get: (target, name) => Reflect.get(name in spoken ? spoken : target, name) as unknown,
-    });
-  };
-  const model = new Proxy(real, {
-    get(target, name) {
-      if (name === "generate") return generate;
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
-  server = await serveModel(model, []);
+  spoken = await spokenModel();
+  server = await serveModel(spoken.model, []);
   client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
 });
 
 afterAll(async () => {
   await server.stop();
-  await real.dispose();
+  await spoken.close();
 });
+
+/** What the model says next. */
+const say = (words: string): void => {
+  spoken.words = [words];
+};
 
 const tools: OpenAI.ChatCompletionTool[] = [
   {
@@ -81,7 +44,7 @@ const ask = { model: modelId, messages, tools };
 
 describe("a call", () => {
   test("is a call", async () => {
-    words = call;
+    say(call);
     const { choices } = await client.chat.completions.create(ask);
     expect(choices[0]!.finish_reason).toBe("tool_calls");
     expect(choices[0]!.message).toMatchObject({
@@ -94,7 +57,7 @@ describe("a call", () => {
   });
 
   test("comes after text and reasoning, streamed as well", async () => {
-    words = `<think>\nWhere?\n</think>\n\nLet me see.\n${call}\n${call.replace("Paris", "Rome")}`;
+    say(`<think>\nWhere?\n</think>\n\nLet me see.\n${call}\n${call.replace("Paris", "Rome")}`);
     const stream = client.chat.completions.stream(ask);
     const deltas: Record<string, unknown>[] = [];
     for await (const chunk of stream) {
@@ -113,7 +76,7 @@ describe("a call", () => {
   });
 
   test("is text without tools, and if none may be called", async () => {
-    words = call;
+    say(call);
     const plain = await client.chat.completions.create({ model: modelId, messages });
     expect(plain.choices[0]!.message.content).toBe(call);
     const none = await client.chat.completions.create({ ...ask, tool_choice: "none" });
@@ -122,7 +85,7 @@ describe("a call", () => {
   });
 
   test("and its answer go back to the template", async () => {
-    words = "It is noon.";
+    say("It is noon.");
     const first = {
       role: "assistant" as const,
       content: null,
@@ -150,12 +113,12 @@ describe("a call", () => {
 
 describe("reasoning", () => {
   test("is apart, or in the text on request", async () => {
-    words = "<think>\nHm.\n</think>\n\nYes.";
+    say("<think>\nHm.\n</think>\n\nYes.");
     const apart = await client.chat.completions.create({ model: modelId, messages });
     expect(apart.choices[0]!.message).toMatchObject({ content: "Yes.", reasoning_content: "Hm." });
     const asked = { model: modelId, messages, reasoning_format: "none" };
     const inline = await client.chat.completions.create(asked);
-    expect(inline.choices[0]!.message.content).toBe(words);
+    expect(inline.choices[0]!.message.content).toBe(spoken.words[0]);
   });
 });
 

@@ -1,24 +1,54 @@
-// Anthropic's POST /v1/messages, with its streaming events, and /v1/messages/count_tokens.
+// Anthropic's POST /v1/messages, with tools, thinking and its streaming events, and /v1/messages/count_tokens.
 
 import * as z from "zod";
-import type { ChatMessage, GenerationResult, StopReason } from "../../index.ts";
+import type {
+  AnswerReaderOptions,
+  ChatMessage,
+  GenerateOptions,
+  GenerationResult,
+  StopReason,
+} from "../../index.ts";
+import { anthropicTurns, blockEvents, contentBlocks } from "../anthropic-messages.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { type AnswerBlock, BlockEvents, ChatAnswer } from "../chat-answer.ts";
 import { thinking } from "../chat-fields.ts";
+import {
+  checkToolUse,
+  shownTools,
+  type Tool,
+  type ToolChoice,
+  type ToolUse,
+  toolDescription,
+  toolName,
+  toolParameters,
+} from "../chat-tools.ts";
+import { chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { anthropicErrors, invalidRequest } from "../errors.ts";
 import { contentInput, listOf, mostMessages } from "../inputs.ts";
 import { newId } from "../openai-fields.ts";
-import {
-  type ChatPromptOptions,
-  type Content,
-  chatTokenCount,
-  chatTokens,
-  contentText,
-} from "../prompt.ts";
+import { type ChatPromptOptions, chatTokenCount, contentText } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { tiersOf } from "../timings.ts";
+
+const toolInput = z.strictObject({
+  type: z.literal("custom", 'expected "custom": this server runs no tools itself').nullish(),
+  name: toolName,
+  description: toolDescription.optional(),
+  input_schema: toolParameters,
+  strict: z.boolean().nullish(),
+  cache_control: z.unknown().optional(),
+  eager_input_streaming: z.boolean().nullish(),
+  input_examples: z.array(z.unknown()).optional(),
+});
+
+const toolChoice = z.strictObject({
+  type: z.enum(["auto", "any", "tool", "none"]),
+  name: z.string().optional(),
+  disable_parallel_tool_use: z.boolean().optional(),
+});
 
 const promptShape = {
   model: z.string(),
@@ -29,6 +59,8 @@ const promptShape = {
   system: contentInput.optional(),
   /** How long a model thinks is up to the model: a budget is accepted, but not enforced. */
   thinking: z.looseObject({ type: z.enum(["enabled", "disabled", "adaptive"]) }).optional(),
+  tools: z.array(toolInput).optional(),
+  tool_choice: toolChoice.optional(),
 };
 
 const countFields = z.object(promptShape);
@@ -43,15 +75,11 @@ const messageFields = z.object({
   top_p: z.number().min(0).max(1).optional(),
 });
 
-const noTools = "tools are not supported yet";
-
 const rules: FieldRules = {
   accepted: ["metadata", "service_tier", "inference_geo", "cache_control"],
   refused: {
-    tools: { why: noTools, fine: emptyList },
-    tool_choice: { why: noTools, fine: noChoice },
     container: { why: "there are no containers" },
-    mcp_servers: { why: noTools, fine: emptyList },
+    mcp_servers: { why: "this server calls no tools itself", fine: emptyList },
     context_management: { why: "prompts are never cut or edited" },
     output_config: { why: "answers are plain text only" },
     output_format: { why: "answers are plain text only" },
@@ -60,47 +88,81 @@ const rules: FieldRules = {
   },
 };
 
-/** Without tools, "none" and "auto" both request nothing. */
-function noChoice(value: unknown): boolean {
-  const { type } = (typeof value === "object" && value !== null ? value : {}) as { type?: unknown };
-  return type === "none" || type === "auto";
+const choices: Readonly<Record<string, ToolChoice>> = {
+  auto: "auto",
+  any: "required",
+  none: "none",
+};
+
+type PromptFields = z.infer<typeof countFields>;
+
+/** Tools in the form that templates and the other protocols know. */
+function toolUse({ tools = [], tool_choice: given }: PromptFields): ToolUse {
+  const { type = "auto", name = "", disable_parallel_tool_use = false } = given ?? {};
+  return checkToolUse({
+    tools: tools.map(
+      (tool): Tool => ({
+        type: "function",
+        function: {
+          name: tool.name,
+          ...(tool.description !== undefined && { description: tool.description }),
+          parameters: tool.input_schema,
+          strict: tool.strict,
+        },
+      }),
+    ),
+    choice: type === "tool" ? { name } : choices[type]!,
+    isParallel: !disable_parallel_tool_use,
+    isParsed: true,
+  });
 }
 
 async function messages(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, messageFields, rules);
   const served = server.models.find(fields.model);
-  const said = toMessages(fields, server.settings.maxMessages);
-  const tokens = await chatTokens(served, said, chatOptions(call, fields));
-  const options = generateOptions(
-    { ...fields, stop: fields.stop_sequences },
-    { maxTokens: fields.max_tokens },
-    server.settings.sampling,
-  );
-  const starting = startCompletion(call, { served, tokens, options });
-  const message = (result: GenerationResult | undefined): object => ({
-    id,
-    type: "message",
-    role: "assistant",
-    model: served.id,
-    content: result ? [{ type: "text", text: result.text }] : [],
-    stop_reason: result ? stopReasons[result.stopReason] : null,
-    stop_sequence: result?.stopString ?? null,
-    usage: result
-      ? usageOf(result)
-      : { input_tokens: tokens.length, output_tokens: 0, cache_read_input_tokens: 0 },
+  const turn = await chatTurn(served, {
+    messages: toMessages(fields, server.settings.maxMessages),
+    use: toolUse(fields),
+    template: chatOptions(call, fields),
+    param: "messages",
   });
+  const { tokens, plan } = turn;
+  const options: GenerateOptions = {
+    ...generateOptions(
+      { ...fields, stop: fields.stop_sequences },
+      { maxTokens: fields.max_tokens },
+      server.settings.sampling,
+    ),
+    ...turn.options,
+  };
+  const starting = startCompletion(call, { served, tokens, options });
   const id = newId("msg_");
-  if (!fields.stream) return json(message((await collect(await starting)).result));
-  const events = await eventsOf(server, starting, (all) => messageEvents(all, message(undefined)));
+  const head = { id, type: "message", role: "assistant", model: served.id };
+  if (!fields.stream) {
+    const { result } = await collect(await starting);
+    const answer = ChatAnswer.of(plan, result.text, callPrefix);
+    const content = contentBlocks(answer);
+    return json({ ...head, content, ...endOf(result, answer), usage: usageOf(result) });
+  }
+  const begun = {
+    ...head,
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
+    usage: { input_tokens: tokens.length, output_tokens: 0, cache_read_input_tokens: 0 },
+  };
+  const events = await eventsOf(server, starting, (all) => messageEvents(all, begun, plan));
   return eventStream(events, {
     server,
     error: (facts) => [{ name: "error", data: anthropicErrors.body(facts) }],
   });
 }
 
+const callPrefix = "toolu_";
+
 /** Template options besides the messages. */
-function chatOptions({ server }: Call, fields: z.infer<typeof countFields>): ChatPromptOptions {
+function chatOptions({ server }: Call, fields: PromptFields): ChatPromptOptions {
   const { thinking: asked } = fields;
   const wanted = asked ? asked.type !== "disabled" : server.settings.thinking;
   return { variables: thinking(wanted) };
@@ -111,22 +173,19 @@ async function countTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, countFields, rules);
   const served = server.models.find(fields.model);
   const messages = toMessages(fields, server.settings.maxMessages);
-  const count = await chatTokenCount(served, messages, chatOptions(call, fields));
+  const template = { ...chatOptions(call, fields), tools: shownTools(toolUse(fields)) };
+  const count = await chatTokenCount(served, messages, template);
   return json({ input_tokens: count });
 }
 
-function toMessages(fields: z.infer<typeof countFields>, limit: number): ChatMessage[] {
+function toMessages(fields: PromptFields, limit: number): ChatMessage[] {
   if (fields.messages.length > limit) {
     throw invalidRequest(`"messages": got ${fields.messages.length}, expected at most ${limit}`);
   }
-  const text = (of: Content, path: string): string => contentText(of, path, ["text"]);
-  const said = fields.messages.map(({ role, content: of }, at) => ({
-    role,
-    content: text(of, `messages[${at}].content`),
-  }));
+  const said = anthropicTurns(fields.messages);
   return fields.system === undefined
     ? said
-    : [{ role: "system", content: text(fields.system, "system") }, ...said];
+    : [{ role: "system", content: contentText(fields.system, "system", ["text"]) }, ...said];
 }
 
 const stopReasons: Readonly<Record<StopReason, string>> = {
@@ -148,30 +207,45 @@ function usageOf({ timings }: GenerationResult): object {
   };
 }
 
+function endOf({ stopReason, stopString }: GenerationResult, answer: ChatAnswer): object {
+  const isCall = stopReason === "end" && answer.hasCalls;
+  return {
+    stop_reason: isCall ? "tool_use" : stopReasons[stopReason],
+    stop_sequence: stopString ?? null,
+  };
+}
+
 async function* messageEvents(
   completion: Completion,
   message: object,
+  plan: AnswerReaderOptions | undefined,
 ): AsyncGenerator<ServerEvent> {
   const event = (type: string, more: object = {}): ServerEvent => ({
     name: type,
     data: { type, ...more },
   });
+  const answer = new ChatAnswer(plan, callPrefix);
+  const blocks = new BlockEvents(answer);
   yield event("message_start", { message });
-  yield event("content_block_start", { index: 0, content_block: { type: "text", text: "" } });
   yield event("ping");
   for await (const { text } of completion.tokens()) {
-    if (text === "") continue;
-    yield event("content_block_delta", { index: 0, delta: { type: "text_delta", text } });
+    for (const one of blocks.push(text)) {
+      for (const [type, data] of blockEvents(one)) yield event(type, data);
+    }
   }
   const result = await completion.result;
-  yield event("content_block_stop", { index: 0 });
-  yield event("message_delta", {
-    delta: {
-      stop_reason: stopReasons[result.stopReason],
-      stop_sequence: result.stopString ?? null,
-    },
-    usage: usageOf(result),
-  });
+  for (const one of blocks.end()) {
+    for (const [type, data] of blockEvents(one)) yield event(type, data);
+  }
+  if (blocks.opened === 0) {
+    const empty: AnswerBlock = { index: 0, kind: "content", text: "", id: "", name: "" };
+    for (const type of ["open", "close"] as const) {
+      for (const [name, data] of blockEvents({ type, block: empty, text: "" })) {
+        yield event(name, data);
+      }
+    }
+  }
+  yield event("message_delta", { delta: endOf(result, answer), usage: usageOf(result) });
   yield event("message_stop");
 }
 

@@ -5,7 +5,7 @@
 // weights, templates or parameters are not supported.
 
 import * as z from "zod";
-import { LanternError, type ModelInfo } from "../../index.ts";
+import { LanternError, type Model, type ModelInfo } from "../../index.ts";
 import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
 import { ApiError, notFound, notSupported, ollamaErrors } from "../errors.ts";
@@ -188,14 +188,18 @@ async function show(call: Call): Promise<Response> {
       [`${info.architecture}.context_length`]: info.trainedContext,
       [`${info.architecture}.block_count`]: info.layers,
     },
-    capabilities: capabilitiesOf(info),
+    capabilities: await capabilitiesOf(model),
     modified_at: new Date(created * 1000).toISOString(),
   });
 }
 
 /** What Ollama's clients may ask of it. */
-function capabilitiesOf({ generates, fillTokens, embedding }: ModelInfo): string[] {
+async function capabilitiesOf(model: Model): Promise<string[]> {
+  const { generates, fillTokens, embedding, hasChatTemplate } = model.info;
   const texts = generates ? ["completion", ...(fillTokens ? ["insert"] : [])] : [];
+  const format = generates && hasChatTemplate ? await model.answerFormat() : undefined;
+  if (format?.calls ?? format?.frames) texts.push("tools");
+  if (format?.reasoning ?? format?.frames) texts.push("thinking");
   return [...texts, ...(embedding ? ["embedding"] : [])];
 }
 

@@ -1,14 +1,24 @@
-// Ollama's API: /api/chat and /api/generate as lines of JSON. ollama-models.ts has the routes about models.
+// Ollama's API: /api/chat and /api/generate as lines of JSON, with tools and thinking. ollama-models.ts has the routes about models.
 
 import * as z from "zod";
-import type { ChatMessage, GenerateOptions, GenerationResult, StopReason } from "../../index.ts";
+import type {
+  AnswerReaderOptions,
+  ChatMessage,
+  GenerateOptions,
+  GenerationResult,
+  StopReason,
+} from "../../index.ts";
 import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import { type AnswerBlock, argumentsOf, BlockEvents, ChatAnswer } from "../chat-answer.ts";
+import { promptOptions } from "../chat-fields.ts";
+import { earlierCalls, noToolUse, toolShape, toolUse } from "../chat-tools.ts";
+import { type ChatTurn, chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
 import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
-import { chatTokens, textTokens } from "../prompt.ts";
+import { type ChatPromptOptions, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
@@ -37,25 +47,29 @@ const common = {
   model: z.string(),
   stream: z.boolean().optional(),
   options: z.record(z.string(), z.unknown()).optional(),
+  /** Whether the model thinks first, and for some models how hard. */
+  think: z.union([z.boolean(), z.enum(["low", "medium", "high"])]).optional(),
 };
 
 const chatFields = z.object({
   ...common,
   messages: objectList.optional(),
+  tools: toolShape.tools,
 });
 
 const messageFields = z.object({
-  role: z.enum(["system", "user", "assistant"]),
-  content: z.string(),
+  role: z.enum(["system", "user", "assistant", "tool"]),
+  content: z.string().optional(),
+  thinking: z.string().optional(),
+  tool_calls: z.unknown().optional(),
+  tool_name: z.string().optional(),
+  tool_call_id: z.string().optional(),
 });
 
 const messageRules: FieldRules = {
   accepted: [],
   refused: {
     images: { why: "this server reads text only", fine: emptyList },
-    tool_calls: { why: "tools are not supported yet", fine: emptyList },
-    tool_name: { why: "tools are not supported yet", fine: oneOf("") },
-    thinking: { why: "earlier reasoning is not read again", fine: oneOf("") },
   },
 };
 
@@ -72,8 +86,7 @@ const rules: FieldRules = {
   accepted: ["keep_alive"],
   refused: {
     format: { why: "JSON and JSON schemas are not enforced", fine: oneOf("") },
-    tools: { why: "tools are not supported yet", fine: emptyList },
-    think: { why: "reasoning cannot be switched on or off here", fine: oneOf(false) },
+    tools: { why: "only /api/chat calls tools", fine: emptyList },
     images: { why: "this server reads text only", fine: emptyList },
     template: {
       why: "the template is the model's; --chat-template chooses another",
@@ -96,16 +109,45 @@ async function chat(call: Call): Promise<Response> {
       `"messages": got ${messages.length}, expected at most ${server.settings.maxMessages}`,
     );
   }
-  const said = messages.map(
-    (message, at): ChatMessage =>
-      checkFields(message, messageFields, messageRules, `messages[${at}].`),
-  );
-  const tokens = await chatTokens(served, said);
-  const options = readOptions(call, served, fields);
-  const completion = await startCompletion(call, { served, tokens, options });
-  return await reply(call, served, completion, fields.stream, (text) => ({
-    message: assistant(text),
+  const turn = await chatTurn(served, {
+    messages: messages.map(toMessage),
+    use: toolUse(fields),
+    template: templateOf(call, fields.think),
+    param: "messages",
+  });
+  const options = { ...readOptions(call, served, fields), ...turn.options };
+  const completion = await startCompletion(call, { served, tokens: turn.tokens, options });
+  return await reply(call, served, completion, fields.stream, turn.plan, (piece) => ({
+    message: assistant(piece.content, piece),
   }));
+}
+
+function toMessage(given: Readonly<Record<string, unknown>>, at: number): ChatMessage {
+  const path = `messages[${at}]`;
+  const read = checkFields(given, messageFields, messageRules, `${path}.`);
+  const { role, content = "", thinking, tool_calls, tool_name, tool_call_id } = read;
+  if (content === "" && role !== "assistant" && given.content === undefined) {
+    throw invalidRequest(`"${path}.content": it is missing, expected a string`, `${path}.content`);
+  }
+  const more = {
+    reasoning_content: thinking || undefined,
+    tool_calls:
+      tool_calls === undefined ? undefined : earlierCalls(tool_calls, `${path}.tool_calls`),
+    name: tool_name || undefined,
+    tool_call_id,
+  };
+  const set = Object.entries(more).filter(([, value]) => value !== undefined);
+  return { role, content, ...Object.fromEntries(set) } as ChatMessage;
+}
+
+/** Template options besides the messages. */
+function templateOf({ server }: Call, think: boolean | string | undefined): ChatPromptOptions {
+  const asked = {
+    messages: [],
+    ...(typeof think === "string" && { reasoning_effort: think, enable_thinking: true }),
+    ...(typeof think === "boolean" && { enable_thinking: think }),
+  };
+  return promptOptions(asked, server.settings);
 }
 
 async function generate(call: Call): Promise<Response> {
@@ -124,17 +166,52 @@ async function generate(call: Call): Promise<Response> {
   ];
   const options = readOptions(call, served, fields);
   const gap = { prefix: prompt, suffix: fields.suffix ?? "" };
-  const tokens = fields.suffix
+  const plain = fields.suffix
     ? await gapTokens(served, gap, options.maxTokens ?? 0, "suffix")
     : raw
       ? await textTokens(served, prompt)
-      : await chatTokens(served, messages);
-  const completion = await startCompletion(call, { served, tokens, options });
-  return await reply(call, served, completion, fields.stream, (text) => ({ response: text }));
+      : undefined;
+  const turn: ChatTurn = plain
+    ? { tokens: plain, plan: undefined, options: {} }
+    : await chatTurn(served, {
+        messages,
+        use: noToolUse,
+        template: templateOf(call, fields.think),
+        param: "prompt",
+      });
+  const { tokens, plan } = turn;
+  const completion = await startCompletion(call, {
+    served,
+    tokens,
+    options: { ...options, ...turn.options },
+  });
+  return await reply(call, served, completion, fields.stream, plan, ({ content, thinking }) => ({
+    response: content,
+    ...(thinking !== "" && { thinking }),
+  }));
 }
 
-function assistant(content: string): object {
-  return { role: "assistant", content };
+/** What a line of an answer has of it. */
+interface Piece {
+  readonly content: string;
+  readonly thinking: string;
+  readonly calls: readonly AnswerBlock[];
+}
+
+const emptyPiece: Piece = { content: "", thinking: "", calls: [] };
+
+/** Ollama gives arguments as objects: a call that the answer ended in has none, and is left out. */
+function assistant(content: string, { thinking, calls }: Piece = emptyPiece): object {
+  const tool_calls = calls.flatMap((block, index) => {
+    const given = argumentsOf(block);
+    return given ? [{ id: block.id, function: { index, name: block.name, arguments: given } }] : [];
+  });
+  return {
+    role: "assistant",
+    content,
+    ...(thinking !== "" && { thinking }),
+    ...(tool_calls.length > 0 && { tool_calls }),
+  };
 }
 
 /** A request without a prompt: Ollama's way to load a model, which is already loaded here. */
@@ -167,28 +244,47 @@ async function reply(
   served: ServedModel,
   completion: Completion,
   stream: boolean | undefined,
-  piece: (text: string) => object,
+  plan: AnswerReaderOptions | undefined,
+  write: (piece: Piece) => object,
 ): Promise<Response> {
   const started = server.now();
   const head = (): object => ({
     model: served.id,
     created_at: new Date(server.time()).toISOString(),
   });
-  const last = (result: GenerationResult, text: string): object => ({
+  const last = (result: GenerationResult, piece: Piece): object => ({
     ...head(),
-    ...piece(text),
+    ...write(piece),
     done: true,
     ...endOf(result, server.now() - started),
   });
   if (stream === false) {
     const { result } = await collect(completion);
-    return json(last(result, result.text));
+    const answer = ChatAnswer.of(plan, result.text);
+    const { calls } = answer;
+    const piece = { content: answer.text("content"), thinking: answer.text("reasoning"), calls };
+    return json(last(result, piece));
   }
   async function* lines(): AsyncGenerator<object> {
-    for await (const { text } of completion.tokens()) {
-      if (text !== "") yield { ...head(), ...piece(text), done: false };
+    const blocks = new BlockEvents(new ChatAnswer(plan));
+    const line = (piece: Partial<Piece>): object => ({
+      ...head(),
+      ...write({ ...emptyPiece, ...piece }),
+      done: false,
+    });
+    function* linesOf(events: ReturnType<BlockEvents["push"]>): Generator<object> {
+      for (const { type, block, text } of events) {
+        // A call is one line, once it is whole.
+        if (type === "close" && block.kind === "call") yield line({ calls: [block] });
+        else if (type !== "delta" || text === "") continue;
+        else if (block.kind === "content") yield line({ content: text });
+        else if (block.kind === "reasoning") yield line({ thinking: text });
+      }
     }
-    yield last(await completion.result, "");
+    for await (const { text } of completion.tokens()) yield* linesOf(blocks.push(text));
+    const result = await completion.result;
+    yield* linesOf(blocks.end());
+    yield last(result, emptyPiece);
   }
   return lineStream(lines(), { server, error: (facts) => [ollamaErrors.body(facts)] });
 }

@@ -1,11 +1,12 @@
 // OpenAI's POST /v1/chat/completions, with llama.cpp's fields in addition to OpenAI's own.
 
 import * as z from "zod";
-import type { AnswerReaderOptions, GenerateOptions, StopReason, Timings } from "../../index.ts";
+import type { AnswerReaderOptions, GenerateOptions, Timings } from "../../index.ts";
 import { readFields } from "../body.ts";
-import { answerPlan, ChatAnswer, reasoningShape } from "../chat-answer.ts";
+import { ChatAnswer } from "../chat-answer.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
-import { answerTools, callableTools, toolShape } from "../chat-tools.ts";
+import { shownTools, toolShape, toolUse } from "../chat-tools.ts";
+import { chatTurn, reasoningShape } from "../chat-turn.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
@@ -18,9 +19,10 @@ import {
 } from "../llamacpp-fields.ts";
 import { verboseField } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
-import { chatRules, checkStreamOptions, finishReason, newId } from "../openai-fields.ts";
+import { deltaOf, finishOf, messageOf } from "../openai-chat-answer.ts";
+import { chatRules, checkStreamOptions, newId } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
-import { chatText, chatTokenCount, textTokens } from "../prompt.ts";
+import { chatTokenCount } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
@@ -78,11 +80,14 @@ async function chat(call: Call): Promise<Response> {
   }
   const fields = await withTokenBiases(served, given);
   const messages = toMessages(fields.messages, server.settings);
-  const tools = callableTools(fields);
-  const template = { ...promptOptions(fields, server.settings), tools: shownTools(fields) };
-  const text = await chatText(served, messages, template);
-  const tokens = await textTokens(served, text, "messages");
-  const plan = await answerPlan(served, text, answerTools(tools), fields.reasoning_format);
+  const turn = await chatTurn(served, {
+    messages,
+    use: toolUse(fields),
+    template: promptOptions(fields, server.settings),
+    reasoning: fields.reasoning_format,
+    param: "messages",
+  });
+  const { tokens, plan } = turn;
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -93,7 +98,7 @@ async function chat(call: Call): Promise<Response> {
       server.settings.sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
-    ...(plan && { special: true }), // marks are often control tokens
+    ...turn.options,
   };
   const starting = startChoices(
     call,
@@ -122,7 +127,7 @@ async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, chatFields, chatRules);
   const served = models.find(fields.model);
   const messages = toMessages(fields.messages, settings);
-  const template = { ...promptOptions(fields, settings), tools: shownTools(fields) };
+  const template = { ...promptOptions(fields, settings), tools: shownTools(toolUse(fields)) };
   const count = await chatTokenCount(served, messages, template);
   return json({ object: "response.input_tokens", input_tokens: count });
 }
@@ -134,12 +139,10 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
     ...envelope,
     object: "chat.completion",
     choices: ended.map(({ index, tokens, result }) => {
-      const answer = new ChatAnswer(plan);
-      answer.push(result.text);
-      answer.end();
+      const answer = ChatAnswer.of(plan, result.text);
       return {
         index,
-        message: answer.message(),
+        message: messageOf(answer),
         logprobs: fields.logprobs ? chatLogprobs(tokens) : null,
         finish_reason: finishOf(result.stopReason, answer),
       };
@@ -149,15 +152,6 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
     ...(await verbose(context, ended[0]!)),
   };
 }
-
-function finishOf(reason: StopReason, answer: ChatAnswer): string {
-  const finish = finishReason(reason);
-  return finish === "stop" && answer.hasCalls ? "tool_calls" : finish;
-}
-
-/** The tools that the template shows: none if none may be called. */
-const shownTools = ({ tools, tool_choice }: ChatFields): ChatFields["tools"] =>
-  tool_choice === "none" ? undefined : tools;
 
 async function verbose(
   { call, fields, served, tokens, options }: Context,
@@ -198,8 +192,8 @@ async function* chunks(
     if ("result" in event) {
       const { stopReason, timings } = event.result;
       all[index] = timings;
-      for (const delta of answer.end()) {
-        yield chunk({ index, delta, logprobs: null, finish_reason: null });
+      for (const part of answer.end()) {
+        yield chunk({ index, delta: deltaOf(part), logprobs: null, finish_reason: null });
       }
       yield chunk(
         { index, delta: {}, logprobs: null, finish_reason: finishOf(stopReason, answer) },
@@ -221,7 +215,7 @@ async function* chunks(
     } else if (token.text !== "" || fields.logprobs) {
       // A token may add several parts, or none that is certain yet: its log-probabilities go with the first.
       let logprobs = fields.logprobs ? chatLogprobs([token]) : null;
-      const deltas = answer.push(token.text);
+      const deltas = answer.push(token.text).map(deltaOf);
       if (deltas.length === 0 && logprobs !== null) deltas.push({});
       for (const delta of deltas) {
         yield chunk({ index, delta, logprobs, finish_reason: null }, more);

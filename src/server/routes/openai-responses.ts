@@ -1,26 +1,43 @@
-// OpenAI's POST /v1/responses, for text: one answer, with the events that its clients expect when it is streamed.
-// Nothing is stored: previous_response_id and the like are refused.
+// OpenAI's POST /v1/responses: one answer with its reasoning and function calls, with the events that its clients expect when it
+// is streamed. Nothing is stored: previous_response_id and the like are refused.
 
 import * as z from "zod";
-import type { ChatMessage, GenerateOptions, GenerationResult } from "../../index.ts";
-import { checkFields, emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
+import type { AnswerReaderOptions, ChatMessage, GenerateOptions } from "../../index.ts";
+import { type FieldRules, oneOf, readFields } from "../body.ts";
+import { BlockEvents, ChatAnswer } from "../chat-answer.ts";
 import { promptOptions } from "../chat-fields.ts";
+import {
+  checkToolUse,
+  choiceOf,
+  shownTools,
+  type Tool,
+  type ToolUse,
+  toolDescription,
+  toolName,
+  toolParameters,
+  toolShape,
+} from "../chat-tools.ts";
+import { chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
-import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
-import { contentInput, objectList } from "../inputs.ts";
+import { invalidRequest, openaiErrors } from "../errors.ts";
+import { objectList } from "../inputs.ts";
 import { llamacppShape, maxTokensOf, reportsProgress, slotOf } from "../llamacpp-fields.ts";
 import { withTokenBiases } from "../logit-bias.ts";
-import { newId, openaiRules } from "../openai-fields.ts";
-import { type ChatPromptOptions, chatTokenCount, chatTokens, contentText } from "../prompt.ts";
+import { openaiRules } from "../openai-fields.ts";
+import { type ChatPromptOptions, chatTokenCount } from "../prompt.ts";
+import { blocksOf, ResponseObject } from "../responses-answer.ts";
+import { responseMessages } from "../responses-input.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { cachedDetails, LiveTimings, progressOf, timingsOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingsOf } from "../timings.ts";
 
-const inputItem = z.object({
-  type: z.string().optional(),
-  role: z.enum(["system", "developer", "user", "assistant"]).optional(),
-  content: contentInput.optional(),
+const toolInput = z.strictObject({
+  type: z.literal("function", 'expected "function": only functions can be called'),
+  name: toolName,
+  description: toolDescription.nullish(),
+  parameters: toolParameters.nullish(),
+  strict: z.boolean().nullish(),
 });
 
 const responseFields = z.object({
@@ -34,13 +51,13 @@ const responseFields = z.object({
   instructions: z.string().optional(),
   stream: z.boolean().optional(),
   max_output_tokens: z.int().min(-1).optional(),
+  tools: z.array(toolInput).optional(),
+  tool_choice: toolShape.tool_choice,
+  parallel_tool_calls: toolShape.parallel_tool_calls,
   reasoning: z
     .looseObject({ effort: z.string().max(40).nullish(), summary: z.string().nullish() })
     .optional(),
 });
-
-/** Items of an earlier response come with their id and status. */
-const itemRules: FieldRules = { accepted: ["id", "status", "phase"], refused: {} };
 
 type ResponseFields = z.infer<typeof responseFields>;
 
@@ -55,7 +72,7 @@ const rules: FieldRules = {
     background: { ...stateless, fine: oneOf(false) },
     // OpenAI stores unless told otherwise; here true means the same as false.
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
-    include: { why: "there is nothing to include", fine: emptyList },
+    include: { why: "there is nothing of this to include", fine: onlyReasoning },
     prompt: { why: "there are no stored prompts. Send the text as input" },
     text: {
       why: "answers are plain text only, and their length cannot be set this way",
@@ -63,9 +80,14 @@ const rules: FieldRules = {
     },
     truncation: { why: "prompts are never cut", fine: oneOf("disabled") },
     top_logprobs: { why: "log probabilities are not part of responses", fine: oneOf(0) },
-    max_tool_calls: { why: "tools are not supported yet" },
+    max_tool_calls: { why: "this server calls no tools itself: each call is an answer of its own" },
   },
 };
+
+/** Reasoning is part of the items anyway, as text. */
+function onlyReasoning(value: unknown): boolean {
+  return Array.isArray(value) && value.every((what) => what === "reasoning.encrypted_content");
+}
 
 function plainText(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
@@ -82,8 +104,14 @@ async function responses(call: Call): Promise<Response> {
   const given = await readFields(call, responseFields, rules);
   const served = server.models.find(given.model);
   const fields = await withTokenBiases(served, given);
-  const messages = toMessages(fields, server.settings.maxMessages);
-  const tokens = await chatTokens(served, messages, chatOptions(call, fields), "input");
+  const use = toolUse(fields);
+  const turn = await chatTurn(served, {
+    messages: toMessages(fields, server.settings.maxMessages),
+    use,
+    template: chatOptions(call, fields),
+    param: "input",
+  });
+  const { tokens, plan } = turn;
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -91,6 +119,7 @@ async function responses(call: Call): Promise<Response> {
       server.settings.sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
+    ...turn.options,
   };
   const starting = startCompletion(call, {
     served,
@@ -99,22 +128,52 @@ async function responses(call: Call): Promise<Response> {
     slot: slotOf(fields),
     param: "input",
   });
-  const answer = new ResponseObject(fields, served.id, Math.floor(server.time() / 1000));
+  const response = new ResponseObject({
+    ...fields,
+    model: served.id,
+    created: Math.floor(server.time() / 1000),
+    effort: fields.reasoning?.effort,
+    tools: fields.tools ?? [],
+    tool_choice: use.tools.length === 0 ? "none" : (fields.tool_choice ?? "auto"),
+    parallel_tool_calls: use.isParallel,
+  });
   if (!fields.stream) {
     const { result } = await collect(await starting);
-    return json(answer.ended(result));
+    return json(response.ended(result, blocksOf(ChatAnswer.of(plan, result.text))));
   }
+  const live = new LiveTimings(server.now);
   const events = await eventsOf(server, starting, (all) =>
-    responseEvents(all, answer, fields, new LiveTimings(server.now)),
+    responseEvents(all, response, { fields, plan, live }),
   );
   return eventStream(events, {
     server,
     error: ({ message, code }) => [
       {
         name: "error",
-        data: { type: "error", code, message, param: null, sequence_number: answer.next() },
+        data: { type: "error", code, message, param: null, sequence_number: response.next() },
       },
     ],
+  });
+}
+
+/** Tools in the form that templates and the other protocols know. */
+function toolUse(fields: ResponseFields): ToolUse {
+  const tools = (fields.tools ?? []).map(
+    ({ name, description, parameters, strict }): Tool => ({
+      type: "function",
+      function: {
+        name,
+        ...(description && { description }),
+        ...(parameters && { parameters }),
+        strict,
+      },
+    }),
+  );
+  return checkToolUse({
+    tools,
+    choice: choiceOf(fields.tool_choice),
+    isParallel: fields.parallel_tool_calls ?? true,
+    isParsed: true,
   });
 }
 
@@ -129,7 +188,8 @@ async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, responseFields, rules);
   const served = call.server.models.find(fields.model);
   const messages = toMessages(fields, call.server.settings.maxMessages);
-  const count = await chatTokenCount(served, messages, chatOptions(call, fields));
+  const template = { ...chatOptions(call, fields), tools: shownTools(toolUse(fields)) };
+  const count = await chatTokenCount(served, messages, template);
   return json({ object: "response.input_tokens", input_tokens: count });
 }
 
@@ -139,159 +199,48 @@ function toMessages(fields: ResponseFields, limit: number): ChatMessage[] {
   if (items.length > limit) {
     throw invalidRequest(`"input": got ${items.length} items, expected at most ${limit}`, "input");
   }
-  const messages = items.map((given: Readonly<Record<string, unknown>>, at): ChatMessage => {
-    const path = `input[${at}]`;
-    const type = given.type ?? "message"; // first: items of other types have other fields
-    if (type !== "message") {
-      throw unsupportedField(path, `items of type "${String(type).slice(0, 60)}"`);
-    }
-    const item = checkFields(given, inputItem, itemRules, `${path}.`);
-    if (item.role === undefined || item.content === undefined) {
-      throw invalidRequest(`"${path}": expected role and content`, path);
-    }
-    const types = ["input_text", "output_text", "text"];
-    return {
-      role: item.role === "developer" ? "system" : item.role,
-      content: contentText(item.content, `${path}.content`, types),
-    };
-  });
-  return instructions === undefined
-    ? messages
-    : [{ role: "system", content: instructions }, ...messages];
-}
-
-/** The response object, which is part of several events. */
-class ResponseObject {
-  readonly itemId: string = newId("msg_");
-  readonly #id = newId("resp_");
-  readonly #fields: ResponseFields;
-  readonly #model: string;
-  readonly #created: number;
-  #sequence = 0;
-
-  constructor(fields: ResponseFields, model: string, created: number) {
-    this.#fields = fields;
-    this.#model = model;
-    this.#created = created;
-  }
-
-  /** The number of the next event. */
-  next(): number {
-    return this.#sequence++;
-  }
-
-  item(status: string, text: string | undefined): object {
-    const content = text === undefined ? [] : [textPart(text)];
-    return { type: "message", id: this.itemId, status, role: "assistant", content };
-  }
-
-  begun(): object {
-    return this.#object("in_progress", [], null, null);
-  }
-
-  ended(result: GenerationResult): object {
-    const { stopReason, timings, text } = result;
-    const full = stopReason === "length" || stopReason === "context";
-    const status = full ? "incomplete" : "completed";
-    const usage = {
-      input_tokens: timings.promptTokens,
-      input_tokens_details: cachedDetails(timings),
-      output_tokens: timings.generatedTokens,
-      output_tokens_details: { reasoning_tokens: 0 },
-      total_tokens: timings.promptTokens + timings.generatedTokens,
-    };
-    const details = full ? { reason: "max_output_tokens" } : null;
-    return {
-      ...this.#object(status, [this.item(status, text)], usage, details),
-      timings: timingsOf(timings),
-    };
-  }
-
-  #object(
-    status: string,
-    output: object[],
-    usage: object | null,
-    incomplete: object | null,
-  ): object {
-    const fields = this.#fields;
-    return {
-      id: this.#id,
-      object: "response",
-      created_at: this.#created,
-      status,
-      error: null,
-      incomplete_details: incomplete,
-      instructions: fields.instructions ?? null,
-      max_output_tokens: fields.max_output_tokens ?? null,
-      model: this.#model,
-      output,
-      parallel_tool_calls: false,
-      previous_response_id: null,
-      reasoning: { effort: fields.reasoning?.effort ?? null, summary: null },
-      store: false,
-      temperature: fields.temperature ?? null,
-      text: { format: { type: "text" } },
-      tool_choice: "none",
-      tools: [],
-      top_p: fields.top_p ?? null,
-      truncation: "disabled",
-      usage,
-      metadata: {},
-    };
-  }
-}
-
-function textPart(text: string): object {
-  return { type: "output_text", text, annotations: [], logprobs: [] };
+  return responseMessages(items, instructions);
 }
 
 async function* responseEvents(
   completion: Completion,
-  answer: ResponseObject,
-  fields: ResponseFields,
-  live: LiveTimings,
+  response: ResponseObject,
+  given: { fields: ResponseFields; plan: AnswerReaderOptions | undefined; live: LiveTimings },
 ): AsyncGenerator<ServerEvent> {
-  const event = (type: string, more: object): ServerEvent => ({
-    name: type,
-    data: { type, sequence_number: answer.next(), ...more },
-  });
-  const at = { item_id: answer.itemId, output_index: 0, content_index: 0 };
-  yield event("response.created", { response: answer.begun() });
-  yield event("response.in_progress", { response: answer.begun() });
-  let isItemOpen = false;
-  function* openItem(): Generator<ServerEvent> {
-    if (isItemOpen) return;
-    isItemOpen = true;
-    const item = answer.item("in_progress", undefined);
-    yield event("response.output_item.added", { output_index: 0, item });
-    yield event("response.content_part.added", { ...at, part: textPart("") });
-  }
-  if (!fields.return_progress) yield* openItem();
+  const { fields, plan, live } = given;
+  const answer = new ChatAnswer(plan);
+  const blocks = new BlockEvents(answer);
+  yield response.event("response.created", { response: response.begun() });
+  yield response.event("response.in_progress", { response: response.begun() });
   for await (const token of completion.tokens()) {
     const more = live.see(token) && fields.timings_per_token ? { timings: live.toJson() } : {};
     if (token.progress) {
       if (!fields.return_progress) continue;
       const prompt_progress = progressOf(token.progress);
-      yield event("response.in_progress", { response: answer.begun(), prompt_progress, ...more });
+      const begun = { response: response.begun(), prompt_progress, ...more };
+      yield response.event("response.in_progress", begun);
       continue;
     }
-    yield* openItem();
-    if (token.text === "") continue;
-    yield event("response.output_text.delta", {
-      ...at,
-      delta: token.text,
-      logprobs: [],
-      ...more,
-    });
+    for (const event of blocks.push(token.text)) {
+      yield* response.events(event, more);
+      if (event.type === "close") yield response.itemDone(event.block, "completed");
+    }
   }
-  yield* openItem();
   const result = await completion.result;
-  const whole = answer.ended(result) as { status: string };
-  yield event("response.output_text.done", { ...at, text: result.text, logprobs: [] });
-  yield event("response.content_part.done", { ...at, part: textPart(result.text) });
-  const done = answer.item(whole.status, result.text);
-  yield event("response.output_item.done", { output_index: 0, item: done });
-  yield event(`response.${whole.status}`, {
+  for (const event of blocks.end()) {
+    yield* response.events(event, {});
+    const isLast = event.block.index === answer.blocks.length - 1;
+    const { status } = response.ended(result, []);
+    if (event.type === "close") yield response.itemDone(event.block, isLast ? status : "completed");
+  }
+  const all = blocksOf(answer);
+  const whole = response.ended(result, all);
+  if (blocks.opened === 0) {
+    yield* response.events({ type: "open", block: all[0]!, text: "" }, {});
+    yield* response.events({ type: "close", block: all[0]!, text: "" }, {});
+    yield response.itemDone(all[0]!, whole.status);
+  }
+  yield response.event(`response.${whole.status}`, {
     response: whole,
     ...(fields.timings_per_token && { timings: timingsOf(result.timings) }),
   });
