@@ -1,6 +1,7 @@
 // Items of OpenAI's responses as messages of a chat: what was said, called, answered and thought before.
 
 import * as z from "zod";
+import { byName } from "../base/by-name.ts";
 import type { ChatMessage } from "../index.ts";
 import { checkFields, type FieldRules } from "./body.ts";
 import { earlierArguments, earlierCall } from "./chat-tools.ts";
@@ -62,7 +63,7 @@ class Conversation {
 
 type ReadItem = (item: Item, path: string, to: Conversation) => void;
 
-const readers: Readonly<Record<string, ReadItem>> = {
+const readers: Readonly<Record<string, ReadItem>> = byName<ReadItem>({
   message(given, path, to) {
     const item = checkFields(given, messageItem, itemRules, `${path}.`);
     if (item.role === undefined || item.content === undefined) {
@@ -103,7 +104,7 @@ const readers: Readonly<Record<string, ReadItem>> = {
     const thought = text(content, "content") || text(summary, "summary");
     if (thought !== "") to.answer().reasoning_content = thought;
   },
-};
+});
 
 /** @param items Not yet checked. */
 export function responseMessages(

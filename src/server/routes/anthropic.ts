@@ -1,6 +1,7 @@
 // Anthropic's POST /v1/messages, with tools, thinking and its streaming events, and /v1/messages/count_tokens.
 
 import * as z from "zod";
+import { byName } from "../../base/by-name.ts";
 import type {
   AnswerReaderOptions,
   ChatMessage,
@@ -88,11 +89,11 @@ const rules: FieldRules = {
   },
 };
 
-const choices: Readonly<Record<string, ToolChoice>> = {
+const choices: Readonly<Record<string, ToolChoice>> = byName<ToolChoice>({
   auto: "auto",
   any: "required",
   none: "none",
-};
+});
 
 type PromptFields = z.infer<typeof countFields>;
 
