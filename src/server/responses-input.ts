@@ -63,7 +63,7 @@ class Conversation {
 
 type ReadItem = (item: Item, path: string, to: Conversation) => void;
 
-const readers: Readonly<Record<string, ReadItem>> = byName<ReadItem>({
+const readers: Readonly<Record<string, ReadItem>> = byName({
   message(given, path, to) {
     const item = checkFields(given, messageItem, itemRules, `${path}.`);
     if (item.role === undefined || item.content === undefined) {

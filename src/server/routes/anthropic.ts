@@ -89,7 +89,7 @@ const rules: FieldRules = {
   },
 };
 
-const choices: Readonly<Record<string, ToolChoice>> = byName<ToolChoice>({
+const choices: Readonly<Record<string, ToolChoice>> = byName({
   auto: "auto",
   any: "required",
   none: "none",
