@@ -41,7 +41,8 @@ export class SchemaWriter {
   readonly #normalizer: Normalizer;
   readonly #strings: StringLanguages;
   readonly #numbers: NumberLanguages;
-  readonly #space: number;
+  /** A lexeme, so that its many states and walks are made once for all grammars. */
+  readonly #space: Node;
   readonly #values: Map<string, Node> = new Map();
 
   constructor(
@@ -57,7 +58,7 @@ export class SchemaWriter {
     this.#normalizer = normalizer;
     this.#strings = strings;
     this.#numbers = numbers;
-    this.#space = writing.compact ? EPSILON : this.#spaces();
+    this.#space = writing.compact ? text(EPSILON) : { kind: "lexeme", expression: this.#spaces() };
   }
 
   /** Nothing, a space, or one or two line ends with an indentation: as much as llama.cpp allows. */
@@ -131,7 +132,7 @@ export class SchemaWriter {
   }
 
   #constant(value: unknown): Node {
-    const space = text(this.#space);
+    const space = this.#space;
     if (Array.isArray(value)) {
       const items = value.flatMap((item, i) => [
         ...(i > 0 ? [this.#comma()] : []),
@@ -152,14 +153,13 @@ export class SchemaWriter {
   }
 
   #comma(): Node {
-    return text(this.#of.concat(this.#ascii(","), this.#space));
+    return sequence(literal(this.#of, ","), this.#space);
   }
 
   #key(key: string): Node {
     const of = this.#of;
-    return text(
-      of.sequence(this.#ascii('"'), this.#strings.exact(key), this.#ascii('":'), this.#space),
-    );
+    const quoted = of.sequence(this.#ascii('"'), this.#strings.exact(key), this.#ascii('":'));
+    return sequence(text(quoted), this.#space);
   }
 
   // ---- arrays
@@ -200,9 +200,9 @@ export class SchemaWriter {
       return choices;
     };
     const close = (count: number, found: number): Node[] =>
-      count >= low && found >= need ? [text(this.#of.concat(this.#space, this.#ascii("]")))] : [];
+      count >= low && found >= need ? [sequence(this.#space, literal(this.#of, "]"))] : [];
     const start = this.#rules.add(shape.path);
-    const first = either([sequence(text(this.#space), either(items(0, 0))), ...close(0, 0)]);
+    const first = either([sequence(this.#space, either(items(0, 0))), ...close(0, 0)]);
     this.#rules.set(start, sequence(literal(this.#of, "["), first));
     for (const [rule, count, found] of pending) {
       this.#rules.set(
@@ -241,8 +241,8 @@ export class SchemaWriter {
               } as const),
             ],
       );
-      const more = sequence(used === 0 ? text(space) : this.#comma(), either(choices));
-      const close = text(this.#of.concat(space, this.#ascii("]")));
+      const more = sequence(used === 0 ? space : this.#comma(), either(choices));
+      const close = sequence(space, literal(this.#of, "]"));
       this.#rules.set(rule, either(count >= shape.low ? [more, close] : [more]));
     }
     const start = this.#rules.add(shape.path);
@@ -341,7 +341,7 @@ export class SchemaWriter {
     this.#checkParts(properties.length * counted, shape.path);
     const lastRequired = properties.findLastIndex(({ isRequired }) => isRequired);
     const close = (at: number, count: number): Node[] =>
-      at > lastRequired && count >= low ? [text(of.concat(this.#space, this.#ascii("}")))] : [];
+      at > lastRequired && count >= low ? [sequence(this.#space, literal(of, "}"))] : [];
 
     // keyAt(i, n): a key from property i on must come; rest(i, n): a comma and that, or the end. n: keys so far.
     const rules = new Map<string, number>();
@@ -380,7 +380,7 @@ export class SchemaWriter {
       start,
       sequence(
         literal(of, "{"),
-        either([sequence(text(this.#space), keyAt(0, 0)), ...close(0, 0)]),
+        either([sequence(this.#space, keyAt(0, 0)), ...close(0, 0)]),
       ),
     );
     for (const make of pending) make();
@@ -392,7 +392,8 @@ export class SchemaWriter {
       sequence(
         literal(this.#of, '"'),
         { kind: "lexeme", expression: this.#strings.closed(language) },
-        text(this.#of.concat(this.#ascii(":"), this.#space)),
+        literal(this.#of, ":"),
+        this.#space,
         this.value(value),
         rest(),
       ),

@@ -16,6 +16,8 @@ export function byteRange(from: number, to: number): ByteSet {
 export class ByteSets {
   readonly #sets: ByteSet[] = [];
   readonly #ids: Map<string, number> = new Map();
+  /** By both sets' ids; intersections at + 2^40. */
+  readonly #joined: Map<number, number> = new Map();
 
   constructor() {
     this.add(new Uint32Array(8));
@@ -36,14 +38,24 @@ export class ByteSets {
   }
 
   union(a: number, b: number): number {
-    if (a === b) return a;
-    const [x, y] = [this.get(a), this.get(b)];
-    return this.add(x.map((word, i) => word | y[i]!));
+    if (a === b || b === 0) return a;
+    if (a === 0) return b;
+    return this.#join(a, b, 0, (x, y) => x | y);
   }
 
   intersection(a: number, b: number): number {
     if (a === b) return a;
-    const [x, y] = [this.get(a), this.get(b)];
-    return this.add(x.map((word, i) => word & y[i]!));
+    return this.#join(a, b, 1_099_511_627_776, (x, y) => x & y);
+  }
+
+  #join(a: number, b: number, kind: number, join: (x: number, y: number) => number): number {
+    const key = kind + a * 1_048_576 + b;
+    let id = this.#joined.get(key);
+    if (id === undefined) {
+      const [x, y] = [this.get(a), this.get(b)];
+      id = this.add(x.map((word, i) => join(word, y[i]!)));
+      this.#joined.set(key, id);
+    }
+    return id;
   }
 }

@@ -5,7 +5,8 @@
 // construction of its own. The smart constructors apply only laws that keep the language.
 
 import { GrammarSizeError } from "../errors.ts";
-import { ByteSets, byteRange, hasByte } from "./byte-sets.ts";
+import { type ByteSet, ByteSets, byteRange, hasByte } from "./byte-sets.ts";
+import { ExpressionTable } from "./expression-table.ts";
 
 /** Matches nothing. */
 export const EMPTY = 0;
@@ -27,25 +28,23 @@ const KIND = {
 /** No upper bound of a repetition. */
 export const INFINITE: number = Number.POSITIVE_INFINITY;
 
-/** Beyond this many nodes an expression counts as exploding. A node takes about 200 bytes. */
-const MOST_NODES = 1_500_000;
 /** States that the search for a match visits before it gives up. */
 const MOST_SEARCHED = 20_000;
 
 export class Expressions {
   readonly byteSets: ByteSets = new ByteSets();
-  readonly #kind: number[] = [];
-  readonly #left: number[] = []; // byte set of bytes; first part of concat; operand of not and repeat
-  readonly #right: number[] = []; // rest of concat; lower bound of repeat
-  readonly #high: number[] = []; // upper bound of repeat
-  readonly #parts: (readonly number[] | undefined)[] = []; // of or, and: ascending
-  readonly #nullable: boolean[] = [];
-  readonly #boolean: boolean[] = []; // has an intersection or a complement, so it may match nothing
-  readonly #ids: Map<string, number> = new Map();
+  readonly #table = new ExpressionTable();
+  readonly #kind = this.#table.kind;
+  readonly #left = this.#table.left;
+  readonly #right = this.#table.right;
+  readonly #high = this.#table.high;
+  readonly #parts = this.#table.parts;
+  readonly #nullable = this.#table.nullable;
+  readonly #boolean = this.#table.boolean;
   readonly #derivatives: Map<number, number> = new Map();
   readonly #fronts: (readonly number[] | undefined)[] = [];
   readonly #shortestKept: (number | undefined)[] = [];
-  readonly #representatives: Map<string, readonly number[]> = new Map();
+  readonly #firsts: (ByteSet | undefined)[] = [];
   readonly #alive: Map<number, boolean> = new Map();
   readonly #loose: Map<number, { readonly expression: number; readonly bound: number }> = new Map();
   /** Matches every text. */
@@ -53,8 +52,8 @@ export class Expressions {
   readonly anyByte: number;
 
   constructor() {
-    this.#add("0", KIND.empty, 0, 0, 0, undefined, false, false);
-    this.#add("1", KIND.epsilon, 0, 0, 0, undefined, true, false);
+    this.#node(KIND.empty, 0, 0, 0, undefined, false, false);
+    this.#node(KIND.epsilon, 0, 0, 0, undefined, true, false);
     this.anyByte = this.bytes(this.byteSets.add(byteRange(0, 255)));
     this.everything = this.not(EMPTY);
   }
@@ -71,9 +70,7 @@ export class Expressions {
 
   bytes(set: number): number {
     if (set === 0) return EMPTY;
-    return (
-      this.#find(`b${set}`) ?? this.#add(`b${set}`, KIND.bytes, set, 0, 0, undefined, false, false)
-    );
+    return this.#node(KIND.bytes, set, 0, 0, undefined, false, false);
   }
 
   range(from: number, to: number): number {
@@ -112,19 +109,14 @@ export class Expressions {
   }
 
   #concatNode(first: number, rest: number): number {
-    const key = `.${first},${rest}`;
-    return (
-      this.#find(key) ??
-      this.#add(
-        key,
-        KIND.concat,
-        first,
-        rest,
-        0,
-        undefined,
-        this.#nullable[first]! && this.#nullable[rest]!,
-        this.#boolean[first]! || this.#boolean[rest]!,
-      )
+    return this.#node(
+      KIND.concat,
+      first,
+      rest,
+      0,
+      undefined,
+      this.#nullable[first]! && this.#nullable[rest]!,
+      this.#boolean[first]! || this.#boolean[rest]!,
     );
   }
 
@@ -155,11 +147,9 @@ export class Expressions {
     if (nullable && !sorted.some((item) => this.#nullable[item])) sorted.unshift(EPSILON);
     if (sorted.length === 0) return nullable ? EPSILON : EMPTY;
     if (sorted.length === 1) return sorted[0]!;
-    const key = `|${sorted.join()}`;
-    const found = this.#find(key);
-    if (found !== undefined) return found;
-    return this.#add(
-      key,
+    const known = this.#table.find(KIND.or, 0, 0, 0, sorted);
+    if (known >= 0) return known;
+    return this.#table.add(
       KIND.or,
       0,
       0,
@@ -269,19 +259,10 @@ export class Expressions {
     if (flat.has(EPSILON)) return sorted.every((item) => this.#nullable[item]) ? EPSILON : EMPTY;
     if (sorted.some((item) => this.#kind[item] === KIND.not && flat.has(this.#left[item]!)))
       return EMPTY;
-    const key = `&${sorted.join()}`;
-    const found = this.#find(key);
-    if (found !== undefined) return found;
-    return this.#add(
-      key,
-      KIND.and,
-      0,
-      0,
-      0,
-      sorted,
-      sorted.every((item) => this.#nullable[item]),
-      true,
-    );
+    const known = this.#table.find(KIND.and, 0, 0, 0, sorted);
+    if (known >= 0) return known;
+    const isNullable = sorted.every((item) => this.#nullable[item]);
+    return this.#table.add(KIND.and, 0, 0, 0, sorted, isNullable, true);
   }
 
   /** x*&y -> y, where y is plainly made of x alone. */
@@ -299,10 +280,7 @@ export class Expressions {
 
   not(item: number): number {
     if (this.#kind[item] === KIND.not) return this.#left[item]!;
-    const key = `!${item}`;
-    const found = this.#find(key);
-    if (found !== undefined) return found;
-    return this.#add(key, KIND.not, item, 0, 0, undefined, !this.#nullable[item], item !== EMPTY);
+    return this.#node(KIND.not, item, 0, 0, undefined, !this.#nullable[item], item !== EMPTY);
   }
 
   repeat(item: number, low: number, high: number): number {
@@ -317,19 +295,8 @@ export class Expressions {
       return item;
     }
     const least = this.#nullable[item] ? 0 : low;
-    const key = `*${item},${least},${high}`;
-    const found = this.#find(key);
-    if (found !== undefined) return found;
-    return this.#add(
-      key,
-      KIND.repeat,
-      item,
-      least,
-      high,
-      undefined,
-      least === 0,
-      this.#boolean[item]!,
-    );
+    const isFree = least === 0;
+    return this.#node(KIND.repeat, item, least, high, undefined, isFree, this.#boolean[item]!);
   }
 
   /**
@@ -337,11 +304,8 @@ export class Expressions {
    * of the digits so far.
    */
   multiple(divisor: number, scale: number, remainder = 0): number {
-    const key = `%${divisor},${scale},${remainder}`;
-    const found = this.#find(key);
-    if (found !== undefined) return found;
     const isDone = (remainder * (scale % divisor)) % divisor === 0;
-    return this.#add(key, KIND.multiple, divisor, scale, remainder, undefined, isDone, true);
+    return this.#node(KIND.multiple, divisor, scale, remainder, undefined, isDone, true);
   }
 
   star(item: number): number {
@@ -364,6 +328,7 @@ export class Expressions {
         return hasByte(this.byteSets.get(this.#left[expression]!), byte) ? EPSILON : EMPTY;
       default:
     }
+    if (!hasByte(this.#first(expression), byte)) return EMPTY;
     const key = expression * 256 + byte;
     const known = this.#derivatives.get(key);
     if (known !== undefined) return known;
@@ -381,7 +346,7 @@ export class Expressions {
         return this.#nullable[left] ? this.any([first, this.derivative(right, byte)]) : first;
       }
       case KIND.or:
-        return this.any(this.#parts[expression]!.map((part) => this.derivative(part, byte)));
+        return this.#deriveAny(this.#parts[expression]!, byte);
       case KIND.and: {
         const parts: number[] = [];
         for (const part of this.#parts[expression]!) {
@@ -406,6 +371,51 @@ export class Expressions {
           this.repeat(left, Math.max(0, right - 1), high - 1),
         );
       }
+    }
+  }
+
+  /** Of many words only a few begin with the byte. */
+  #deriveAny(parts: readonly number[], byte: number): number {
+    const next: number[] = [];
+    for (const part of parts) {
+      const derived = this.derivative(part, byte);
+      if (derived !== EMPTY) next.push(derived);
+    }
+    return next.length === 1 ? next[0]! : this.any(next);
+  }
+
+  /** All bytes that a match can begin with, and perhaps more. */
+  #first(expression: number): ByteSet {
+    let first = this.#firsts[expression];
+    if (first === undefined) {
+      first = this.#findFirst(expression);
+      this.#firsts[expression] = first;
+    }
+    return first;
+  }
+
+  #findFirst(expression: number): ByteSet {
+    const left = this.#left[expression]!;
+    switch (this.#kind[expression]) {
+      case KIND.empty:
+      case KIND.epsilon:
+        return this.byteSets.get(0);
+      case KIND.bytes:
+        return this.byteSets.get(left);
+      case KIND.concat: {
+        const first = this.#first(left);
+        return this.#nullable[left] ? orSets([first, this.#first(this.#right[expression]!)]) : first;
+      }
+      case KIND.repeat:
+        return this.#first(left);
+      case KIND.or:
+        return orSets(this.#parts[expression]!.map((part) => this.#first(part)));
+      case KIND.and:
+        return this.#parts[expression]!.map((part) => this.#first(part)).reduce((a, b) =>
+          a.map((word, i) => word & b[i]!),
+        );
+      default:
+        return ALL_BYTES;
     }
   }
 
@@ -455,23 +465,27 @@ export class Expressions {
     if (!this.#boolean[expression]) return expression !== EMPTY;
     const known = this.#alive.get(expression);
     if (known !== undefined) return known;
+    if (this.#isPlainlyAlive(expression)) {
+      this.#alive.set(expression, true);
+      return true;
+    }
     const parents = new Map<number, number>([[expression, -1]]);
     const stack = [expression];
     while (stack.length > 0) {
       const state = stack.pop()!;
-      if (this.#nullable[state] || this.#alive.get(state) || !this.#boolean[state]) {
-        for (let at = state; at !== -1; at = parents.get(at)!) this.#alive.set(at, true);
-        return true;
-      }
       if (parents.size > MOST_SEARCHED) {
         throw new GrammarSizeError(
           `grammar: a regular expression with intersections has more than ${MOST_SEARCHED} states. Use shorter repetitions or fewer patterns`,
         );
       }
-      for (const byte of this.representatives(state)) {
+      for (const byte of this.#representatives(state)) {
         const next = this.derivative(state, byte);
         if (next === EMPTY || parents.has(next) || this.#alive.get(next) === false) continue;
         parents.set(next, state);
+        if (this.#isPlainlyAlive(next)) {
+          for (let at = next; at !== -1; at = parents.get(at)!) this.#alive.set(at, true);
+          return true;
+        }
         stack.push(next);
       }
     }
@@ -479,28 +493,27 @@ export class Expressions {
     return false;
   }
 
+  #isPlainlyAlive(state: number): boolean {
+    if (this.#nullable[state] || !this.#boolean[state]) return state !== EMPTY;
+    return this.#alive.get(state) === true;
+  }
+
   /** One byte of each set of bytes that have the same derivative; bytes without any are left out. */
-  representatives(expression: number): readonly number[] {
-    const ids = this.fronts(expression).join();
-    const known = this.#representatives.get(ids);
-    if (known) return known;
+  *#representatives(expression: number): Iterable<number> {
     const sets = this.fronts(expression).map((set) => this.byteSets.get(set));
-    const seen = new Set<string>();
-    const result: number[] = [];
+    const first = this.#first(expression);
+    const seen = new Uint32Array(8);
+    const alike = new Uint32Array(8);
     for (let byte = 0; byte < 256; byte++) {
-      let key = "";
-      let any = false;
+      if (!hasByte(first, byte) || hasByte(seen, byte)) continue;
+      alike.fill(0xffffffff);
       for (const set of sets) {
         const has = hasByte(set, byte);
-        any ||= has;
-        key += has ? "1" : "0";
+        for (let i = 0; i < 8; i++) alike[i]! &= has ? set[i]! : ~set[i]!;
       }
-      if (!any || seen.has(key)) continue;
-      seen.add(key);
-      result.push(byte);
+      for (let i = 0; i < 8; i++) seen[i]! |= alike[i]!;
+      yield byte;
     }
-    this.#representatives.set(ids, result);
-    return result;
   }
 
   /**
@@ -618,12 +631,7 @@ export class Expressions {
 
   // ---- storage
 
-  #find(key: string): number | undefined {
-    return this.#ids.get(key);
-  }
-
-  #add(
-    key: string,
+  #node(
     kind: number,
     left: number,
     right: number,
@@ -632,21 +640,17 @@ export class Expressions {
     nullable: boolean,
     boolean: boolean,
   ): number {
-    const id = this.#kind.length;
-    if (id >= MOST_NODES) {
-      throw new GrammarSizeError(
-        `grammar: the regular expressions have more than ${MOST_NODES} states. Use shorter repetitions or simpler patterns`,
-      );
-    }
-    this.#kind.push(kind);
-    this.#left.push(left);
-    this.#right.push(right);
-    this.#high.push(high);
-    this.#parts.push(parts);
-    this.#nullable.push(nullable);
-    this.#boolean.push(boolean);
-    this.#fronts.push(undefined);
-    this.#ids.set(key, id);
-    return id;
+    const known = this.#table.find(kind, left, right, high, parts);
+    return known >= 0
+      ? known
+      : this.#table.add(kind, left, right, high, parts, nullable, boolean);
   }
+}
+
+const ALL_BYTES: ByteSet = byteRange(0, 255);
+
+function orSets(sets: readonly ByteSet[]): ByteSet {
+  const all = new Uint32Array(8);
+  for (const set of sets) for (let i = 0; i < 8; i++) all[i]! |= set[i]!;
+  return all;
 }
