@@ -18,6 +18,7 @@ export abstract class Automaton {
   /** [states]: FINAL, CALLS. */
   flags: Uint8Array = new Uint8Array(64);
   #states = 0;
+  readonly #alike = new Uint32Array(8);
   readonly #byteSets: ByteSets;
 
   protected constructor(byteSets: ByteSets) {
@@ -57,7 +58,7 @@ export abstract class Automaton {
 
   /** Computes the transition for a byte, and with it that of every byte that cannot be told apart from it. */
   #compute(state: number, byte: number): number {
-    const alike = new Uint32Array(8).fill(0xffffffff);
+    const alike = this.#alike.fill(0xffffffff);
     let any = false;
     for (const id of this.fronts(state)) {
       const set = this.#byteSets.get(id);

@@ -3,7 +3,7 @@
 import type { Lexemes } from "./lexemes.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
-import { Found, type Reference, type Walk, walkBeside, walkInside } from "./trie-walk.ts";
+import { type Reference, takeFound, type Walk, walkBeside, walkInside } from "./trie-walk.ts";
 
 /** References that are kept besides the first; each has 4 bytes for each trie node. */
 const MOST_REFERENCES = 12;
@@ -14,6 +14,8 @@ export class LexemeWalks {
   readonly #lexemes: Lexemes;
   readonly #kept: Map<number, Walk> = new Map();
   readonly #references: Reference[] = [];
+  /** The states of a walk that did not become a reference, for the next one. */
+  #spare: Int32Array | undefined;
 
   constructor(trie: TokenTrie, sets: NodeSets, lexemes: Lexemes) {
     this.#trie = trie;
@@ -50,32 +52,31 @@ export class LexemeWalks {
   }
 
   #walkFrom(state: number, from: NodeSet): Walk {
-    const found = new Found(this.#trie);
+    const found = takeFound(this.#trie);
     walkInside(this.#lexemes, state, from, this.#trie, found);
-    return found.result(this.#sets.of(found.exits));
+    return found.end(this.#sets);
   }
 
   #walkRoot(state: number): Walk {
     const { reference, isClose } = this.#closest(state);
     if (reference === undefined || !isClose) return this.#walkWhole(state);
-    const found = new Found(this.#trie);
+    const found = takeFound(this.#trie);
     walkBeside(this.#lexemes, state, this.#sets.root, this.#trie, reference, found);
-    return found.result(this.#sets.of(found.exits));
+    return found.end(this.#sets);
   }
 
   /** Walks the whole trie. A walk with many tokens becomes a reference. */
   #walkWhole(state: number): Walk {
-    const states = new Int32Array(this.#trie.nodes);
-    const found = new Found(this.#trie);
+    const states = this.#spare?.fill(0) ?? new Int32Array(this.#trie.nodes);
+    this.#spare = states;
+    const found = takeFound(this.#trie);
     walkInside(this.#lexemes, state, this.#sets.root, this.#trie, found, states);
-    const walk = found.result(this.#sets.of(found.exits));
+    const exits = found.exits.slice(0, found.exitCount).sort();
+    const walk = found.end(this.#sets);
     if (walk.mask) {
+      this.#spare = undefined;
       if (this.#references.length > MOST_REFERENCES) this.#references.splice(1, 1);
-      this.#references.push({
-        mask: walk.mask,
-        exits: Int32Array.from(found.exits).sort(),
-        states,
-      });
+      this.#references.push({ mask: walk.mask, exits, states });
     }
     this.#kept.set(this.#key(state, this.#sets.root), walk);
     return walk;
@@ -85,23 +86,29 @@ export class LexemeWalks {
   #closest(state: number): { reference: Reference | undefined; isClose: boolean } {
     const { end, firstToken, height, tokens } = this.#trie;
     const { loose, bound } = this.#lexemes;
-    const shared = this.#references.map(() => 0);
+    const references = this.#references;
+    const { children } = this.#sets.root;
+    const shared = new Float64Array(references.length);
     let reached = 0;
-    for (const [byte, [child]] of this.#sets.root.children) {
-      const next = this.#lexemes.next(state, byte);
+    for (let c = 0; c < children.length; c++) {
+      const next = this.#lexemes.next(state, children[c]!.byte);
       if (next === 0) continue;
-      const count = firstToken[end[child!]!]! - firstToken[child!]!;
+      const child = children[c]!.nodes[0]!;
+      const count = firstToken[end[child]!]! - firstToken[child]!;
       reached += count;
       const isBounded = bound[next]! > 0;
-      const alike = bound[next]! >= height[child!]! && height[child!]! < 255 ? loose[next]! : next;
-      for (const [i, { states }] of this.#references.entries()) {
-        if (alike === states[child!]) shared[i]! += count;
-        else if (isBounded && loose[next] === states[child!]) shared[i]! += count / 2; // deeper subtrees will be the same
+      const looser = loose[next]!;
+      const alike = bound[next]! >= height[child]! && height[child]! < 255 ? looser : next;
+      for (let i = 0; i < references.length; i++) {
+        const other = references[i]!.states[child]!;
+        if (alike === other) shared[i]! += count;
+        else if (isBounded && looser === other) shared[i]! += count / 2; // deeper subtrees will be the same
       }
     }
-    const best = shared.indexOf(Math.max(...shared));
+    let best = 0;
+    for (let i = 1; i < shared.length; i++) if (shared[i]! > shared[best]!) best = i;
     // A walk that reaches little is quick, and is not worth a reference.
     const isSmall = reached < tokens.length / 16;
-    return { reference: this.#references[best], isClose: isSmall || shared[best]! > reached / 3 };
+    return { reference: references[best], isClose: isSmall || shared[best]! > reached / 3 };
   }
 }

@@ -5,7 +5,7 @@ import type { LexemeWalks } from "./lexeme-walks.ts";
 import type { Network } from "./network.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
-import { Found, type Walk, walkInside } from "./trie-walk.ts";
+import { type Found, takeFound, type Walk, walkInside } from "./trie-walk.ts";
 
 /** Masks that a grammar keeps: 64 MB with a vocabulary of 128k tokens. */
 const MOST_MASKS = 4096;
@@ -40,7 +40,7 @@ export class NetworkWalks {
   }
 
   #compute(state: number, from: NodeSet): Walk {
-    const found = new Found(this.#trie);
+    const found = takeFound(this.#trie);
     walkInside(this.#network, state, from, this.#trie, found);
     if (this.#network.flags[state]! & CALLS) this.#call(state, from, found);
     if (from === this.#sets.root) this.#addTokenLiterals(state, found);
@@ -48,7 +48,7 @@ export class NetworkWalks {
       const set = this.#sets.of(nodes);
       if (set) this.#call(at, set, found);
     }
-    return found.result(this.#sets.of(found.exits));
+    return found.end(this.#sets);
   }
 
   #call(state: number, from: NodeSet, found: Found): void {
@@ -58,10 +58,8 @@ export class NetworkWalks {
       if (called.exits === undefined) continue;
       const after = this.walk(resume, called.exits);
       found.join(after);
-      if (after.exits) for (const node of after.exits.nodes) found.exits.push(node);
-      if (this.#network.flags[resume]! & FINAL) {
-        for (const node of called.exits.nodes) found.exits.push(node);
-      }
+      if (after.exits) found.addExits(after.exits.nodes);
+      if (this.#network.flags[resume]! & FINAL) found.addExits(called.exits.nodes);
     }
   }
 

@@ -3,13 +3,18 @@
 
 import type { TokenTrie } from "./trie.ts";
 
+export interface Children {
+  readonly byte: number;
+  readonly nodes: Int32Array; // ascending
+}
+
 export class NodeSet {
   readonly id: number;
   readonly nodes: Int32Array; // ascending
   /** Bytes below the nodes, 255 for more. */
   readonly height: number;
   readonly #trie: TokenTrie;
-  #children: readonly (readonly [byte: number, nodes: Int32Array])[] | undefined;
+  #children: readonly Children[] | undefined;
 
   constructor(id: number, nodes: Int32Array, trie: TokenTrie) {
     this.id = id;
@@ -20,8 +25,8 @@ export class NodeSet {
     this.height = height;
   }
 
-  /** The children of all nodes, by byte. */
-  get children(): readonly (readonly [byte: number, nodes: Int32Array])[] {
+  /** The children of all nodes, by byte; those of one node in ascending order. */
+  get children(): readonly Children[] {
     if (this.#children === undefined) {
       const { byte, end } = this.#trie;
       const lists = new Map<number, number[]>();
@@ -32,7 +37,10 @@ export class NodeSet {
           else lists.set(byte[child]!, [child]);
         }
       }
-      this.#children = [...lists].map(([key, list]) => [key, Int32Array.from(list)] as const);
+      this.#children = [...lists].map(([key, list]) => ({
+        byte: key,
+        nodes: Int32Array.from(list),
+      }));
     }
     return this.#children;
   }
@@ -41,7 +49,9 @@ export class NodeSet {
 export class NodeSets {
   readonly root: NodeSet;
   readonly #trie: TokenTrie;
-  readonly #sets: Map<string, NodeSet> = new Map();
+  readonly #byHash: Map<number, NodeSet[]> = new Map();
+  #size = 0;
+  #scratch = new Int32Array(1024);
 
   constructor(trie: TokenTrie) {
     this.#trie = trie;
@@ -49,22 +59,51 @@ export class NodeSets {
   }
 
   get size(): number {
-    return this.#sets.size;
+    return this.#size;
   }
 
   /** The set of the nodes that have children; undefined if none has. */
-  of(nodes: readonly number[]): NodeSet | undefined {
+  of(nodes: ArrayLike<number>): NodeSet | undefined {
     const { height } = this.#trie;
-    const inner = nodes.filter((node) => height[node]! > 0);
-    if (inner.length === 0) return undefined;
-    inner.sort((a, b) => a - b);
-    const unique = inner.filter((node, i) => node !== inner[i - 1]);
-    const key = unique.join();
-    let set = this.#sets.get(key);
-    if (set === undefined) {
-      set = new NodeSet(this.#sets.size, Int32Array.from(unique), this.#trie);
-      this.#sets.set(key, set);
+    if (nodes.length > this.#scratch.length) this.#scratch = new Int32Array(2 * nodes.length);
+    const scratch = this.#scratch;
+    let count = 0;
+    let isAscending = true;
+    for (let i = 0; i < nodes.length; i++) {
+      const node = nodes[i]!;
+      if (height[node] === 0) continue;
+      if (count > 0 && scratch[count - 1]! >= node) {
+        if (scratch[count - 1] === node) continue;
+        isAscending = false;
+      }
+      scratch[count++] = node;
     }
+    if (count === 0) return undefined;
+    if (!isAscending) {
+      scratch.subarray(0, count).sort();
+      let unique = 1;
+      for (let i = 1; i < count; i++) {
+        if (scratch[i] !== scratch[i - 1]) scratch[unique++] = scratch[i]!;
+      }
+      count = unique;
+    }
+    return this.#kept(scratch, count);
+  }
+
+  #kept(nodes: Int32Array, count: number): NodeSet {
+    let hash = count;
+    for (let i = 0; i < count; i++) hash = Math.imul((hash ^ (hash >>> 15)) + nodes[i]!, 0x85ebca6b);
+    const list = this.#byHash.get(hash);
+    for (const set of list ?? []) if (isSame(set.nodes, nodes, count)) return set;
+    const set = new NodeSet(this.#size++, nodes.slice(0, count), this.#trie);
+    if (list) list.push(set);
+    else this.#byHash.set(hash, [set]);
     return set;
   }
+}
+
+function isSame(a: Int32Array, b: Int32Array, count: number): boolean {
+  if (a.length !== count) return false;
+  for (let i = 0; i < count; i++) if (a[i] !== b[i]) return false;
+  return true;
 }

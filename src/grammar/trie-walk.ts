@@ -5,7 +5,7 @@
 
 import { type Automaton, CALLS, FINAL } from "./automaton.ts";
 import type { Lexemes } from "./lexemes.ts";
-import type { NodeSet } from "./node-sets.ts";
+import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
 
 export interface Walk {
@@ -23,66 +23,96 @@ export interface Reference {
   readonly states: Int32Array; // [nodes]: 0 where the walk did not come
 }
 
-/** What a walk has found so far. */
+/** What a walk has found so far. Its buffers are used again: a walk asks `takeFound`, and gives it back with its result. */
 export class Found {
-  readonly #trie: TokenTrie;
-  #tokens = new Int32Array(64);
-  #count = 0;
-  masks: Uint32Array[] = [];
-  readonly exits: number[] = [];
+  #trie: TokenTrie | undefined;
+  tokens: Int32Array = new Int32Array(1024);
+  tokenCount = 0;
+  readonly masks: Uint32Array[] = [];
+  exits: Int32Array = new Int32Array(1024);
+  exitCount = 0;
   /** The nodes at which calls begin, by state. */
   readonly calls: Map<number, number[]> = new Map();
 
-  constructor(trie: TokenTrie) {
+  begin(trie: TokenTrie): void {
     this.#trie = trie;
-  }
-
-  /** The tokens of `trie.tokens` from `first` to before `end`. */
-  addRange(first: number, end: number): void {
-    const { tokens } = this.#trie;
-    this.#makeRoom(end - first);
-    for (let i = first; i < end; i++) this.#tokens[this.#count++] = tokens[i]!;
+    this.tokenCount = 0;
+    this.exitCount = 0;
+    this.masks.length = 0;
+    this.calls.clear();
   }
 
   addToken(token: number): void {
-    this.#makeRoom(1);
-    this.#tokens[this.#count++] = token;
+    this.makeRoom(1);
+    this.tokens[this.tokenCount++] = token;
   }
 
-  #makeRoom(more: number): void {
-    if (this.#count + more <= this.#tokens.length) return;
-    const wider = new Int32Array(Math.max(this.#tokens.length * 4, this.#count + more));
-    wider.set(this.#tokens.subarray(0, this.#count));
-    this.#tokens = wider;
+  /** Before tokens are written to `tokens`. */
+  makeRoom(more: number): void {
+    if (this.tokenCount + more <= this.tokens.length) return;
+    const wider = new Int32Array(Math.max(this.tokens.length * 2, this.tokenCount + more));
+    wider.set(this.tokens.subarray(0, this.tokenCount));
+    this.tokens = wider;
   }
 
   join(walk: Walk): void {
     if (walk.mask) this.masks.push(walk.mask);
-    this.#makeRoom(walk.tokens.length);
-    this.#tokens.set(walk.tokens, this.#count);
-    this.#count += walk.tokens.length;
+    this.makeRoom(walk.tokens.length);
+    this.tokens.set(walk.tokens, this.tokenCount);
+    this.tokenCount += walk.tokens.length;
+  }
+
+  addExit(node: number): void {
+    if (this.exitCount === this.exits.length) this.#widenExits(1);
+    this.exits[this.exitCount++] = node;
+  }
+
+  addExits(nodes: Int32Array): void {
+    if (this.exitCount + nodes.length > this.exits.length) this.#widenExits(nodes.length);
+    this.exits.set(nodes, this.exitCount);
+    this.exitCount += nodes.length;
+  }
+
+  #widenExits(more: number): void {
+    const wider = new Int32Array(this.exits.length * 2 + more);
+    wider.set(this.exits);
+    this.exits = wider;
   }
 
   note(flags: number, state: number, node: number): void {
-    if (flags & FINAL) this.exits.push(node);
+    if (flags & FINAL) this.addExit(node);
     if (!(flags & CALLS)) return;
     const list = this.calls.get(state);
     if (list) list.push(node);
     else this.calls.set(state, [node]);
   }
 
-  /** With many tokens a mask is smaller and quicker than a list. */
-  result(exits: NodeSet | undefined): Walk {
-    const { maskWords } = this.#trie;
-    const tokens = this.#tokens.subarray(0, this.#count);
-    if (this.masks.length === 0 && tokens.length <= maskWords / 4) {
-      return { mask: undefined, tokens: tokens.slice(), exits };
+  /** What was found. With many tokens a mask is smaller and quicker than a list. */
+  end(sets: NodeSets): Walk {
+    const { maskWords } = this.#trie!;
+    const exits = sets.of(this.exits.subarray(0, this.exitCount));
+    const { tokens, tokenCount } = this;
+    let walk: Walk;
+    if (this.masks.length === 0 && tokenCount <= maskWords / 4) {
+      walk = { mask: undefined, tokens: tokens.slice(0, tokenCount), exits };
+    } else {
+      const mask = this.masks[0]?.slice() ?? new Uint32Array(maskWords);
+      for (let i = 1; i < this.masks.length; i++) joinMask(mask, this.masks[i]!);
+      for (let i = 0; i < tokenCount; i++) mask[tokens[i]! >> 5]! |= 1 << (tokens[i]! & 31);
+      walk = { mask, tokens: NO_TOKENS, exits };
     }
-    const mask = this.masks[0]?.slice() ?? new Uint32Array(maskWords);
-    for (let i = 1; i < this.masks.length; i++) joinMask(mask, this.masks[i]!);
-    for (let i = 0; i < tokens.length; i++) mask[tokens[i]! >> 5]! |= 1 << (tokens[i]! & 31);
-    return { mask, tokens: NO_TOKENS, exits };
+    this.masks.length = 0;
+    unused.push(this);
+    return walk;
   }
+}
+
+const unused: Found[] = [];
+
+export function takeFound(trie: TokenTrie): Found {
+  const found = unused.pop() ?? new Found();
+  found.begin(trie);
+  return found;
 }
 
 const NO_TOKENS = new Int32Array(0);
@@ -93,7 +123,7 @@ export function joinMask(into: Uint32Array, from: Uint32Array): void {
 
 /** The longest token has 65,536 characters (tokenizers/vocabulary.ts) of up to three bytes. */
 const pathEnds = new Int32Array(200_000);
-const pathStates = new Int32Array(200_000);
+const pathRows = new Int32Array(200_000);
 
 /** Walks the subtrees of the children of `from`. `record` gets the state of every node that is reached. */
 export function walkInside(
@@ -104,37 +134,65 @@ export function walkInside(
   found: Found,
   record?: Int32Array,
 ): void {
-  const { byte, end, firstToken } = trie;
-  for (const [first, children] of from.children) {
-    const start = automaton.next(state, first);
+  const { children } = from;
+  for (let i = 0; i < children.length; i++) {
+    const { byte, nodes } = children[i]!;
+    const start = automaton.next(state, byte);
     if (start === 0) continue;
-    for (const child of children) {
-      let node = child;
-      let at = start;
-      let depth = 0;
-      for (;;) {
-        if (record) record[node] = at;
-        const token = firstToken[node]!;
-        if (token !== firstToken[node + 1]!) found.addRange(token, firstToken[node + 1]!);
-        const after = end[node]!;
-        if (node + 1 < after) {
-          const flags = automaton.flags[at]!;
-          if (flags !== 0) found.note(flags, at, node);
-          pathEnds[depth] = after;
-          pathStates[depth++] = at;
+    for (let j = 0; j < nodes.length; j++) {
+      walkSubtree(automaton, start, nodes[j]!, trie, found, record);
+    }
+  }
+}
+
+/** Walks `root` and what is below it; `start` is the state after the root's byte. */
+function walkSubtree(
+  automaton: Automaton,
+  start: number,
+  root: number,
+  trie: TokenTrie,
+  found: Found,
+  record: Int32Array | undefined,
+): void {
+  const { byte, end, firstToken, tokens } = trie;
+  let { table, flags } = automaton;
+  found.makeRoom(firstToken[end[root]!]! - firstToken[root]!);
+  const out = found.tokens;
+  let count = found.tokenCount;
+  let node = root;
+  let at = start;
+  let depth = 0;
+  let row = 0; // of the table, for the children of the node that ends at `rowEnd`
+  let rowEnd = 0;
+  for (;;) {
+    if (record !== undefined) record[node] = at;
+    const last = firstToken[node + 1]!;
+    for (let i = firstToken[node]!; i < last; i++) out[count++] = tokens[i]!;
+    const after = end[node]!;
+    if (++node < after) {
+      const flag = flags[at]!;
+      if (flag !== 0) found.note(flag, at, node - 1);
+      pathEnds[depth] = rowEnd;
+      pathRows[depth++] = row;
+      rowEnd = after;
+      row = at << 8;
+    }
+    for (;;) {
+      while (node >= rowEnd) {
+        if (depth === 0) {
+          found.tokenCount = count;
+          return;
         }
-        node++;
-        for (;;) {
-          while (depth > 0 && node >= pathEnds[depth - 1]!) depth--;
-          if (depth === 0) break;
-          const row = pathStates[depth - 1]!;
-          at = automaton.table[(row << 8) | byte[node]!]!;
-          if (at < 0) at = automaton.next(row, byte[node]!);
-          if (at !== 0) break;
-          node = end[node]!;
-        }
-        if (depth === 0) break;
+        rowEnd = pathEnds[--depth]!;
+        row = pathRows[depth]!;
       }
+      at = table[row | byte[node]!]!;
+      if (at < 0) {
+        at = automaton.next(row >> 8, byte[node]!);
+        ({ table, flags } = automaton);
+      }
+      if (at !== 0) break;
+      node = end[node]!;
     }
   }
 }
@@ -151,64 +209,78 @@ export function walkBeside(
   reference: Reference,
   found: Found,
 ): void {
-  const { byte, end, height, firstToken } = trie;
-  const { loose, bound } = lexemes;
-  const { states, exits } = reference;
-  const same: number[] = []; // pairs: where tokens begin and end, in the trie's order
-  let count = 0;
-  for (const [first, children] of from.children) {
-    const start = lexemes.next(state, first);
+  same.length = 0;
+  const { children } = from;
+  for (let i = 0; i < children.length; i++) {
+    const { byte, nodes } = children[i]!;
+    const start = lexemes.next(state, byte);
     if (start === 0) continue;
-    for (const child of children) {
-      let node = child;
-      let at = start;
-      let depth = 0;
-      for (;;) {
-        const after = end[node]!;
-        const isShort = bound[at]! >= height[node]! && height[node]! < 255;
-        if ((isShort ? loose[at]! : at) === states[node]) {
-          same.push(firstToken[node]!, firstToken[after]!);
-          count += firstToken[after]! - firstToken[node]!;
-          for (let i = lowerBound(exits, node); i < exits.length && exits[i]! < after; i++) {
-            found.exits.push(exits[i]!);
-          }
-          node = after;
-        } else {
-          const token = firstToken[node]!;
-          if (token !== firstToken[node + 1]!) found.addRange(token, firstToken[node + 1]!);
-          if (node + 1 < after) {
-            if (lexemes.flags[at]! & FINAL) found.exits.push(node);
-            pathEnds[depth] = after;
-            pathStates[depth++] = at;
-          }
-          node++;
-        }
-        for (;;) {
-          while (depth > 0 && node >= pathEnds[depth - 1]!) depth--;
-          if (depth === 0) break;
-          const row = pathStates[depth - 1]!;
-          at = lexemes.table[(row << 8) | byte[node]!]!;
-          if (at < 0) at = lexemes.next(row, byte[node]!);
-          if (at !== 0) break;
-          node = end[node]!;
-        }
-        if (depth === 0) break;
-      }
+    for (let j = 0; j < nodes.length; j++) {
+      walkSubtreeBeside(lexemes, start, nodes[j]!, trie, reference, found);
     }
   }
-  if (count > 0) takeSame(found, same, count, reference.mask, trie);
+  if (same.length > 0) takeSame(found, reference.mask, trie);
 }
 
-/** Adds the reference's tokens in the ranges; from a copy of its mask where they are most of it. */
-function takeSame(
-  found: Found,
-  same: readonly number[],
-  count: number,
-  mask: Uint32Array,
+/** What walkBeside takes from the reference. Pairs: where tokens begin and end, in the trie's order. */
+const same: number[] = [];
+
+function walkSubtreeBeside(
+  lexemes: Lexemes,
+  start: number,
+  root: number,
   trie: TokenTrie,
+  reference: Reference,
+  found: Found,
 ): void {
+  const { byte, end, height, firstToken, tokens } = trie;
+  const { loose, bound } = lexemes;
+  const { states, exits } = reference;
+  let node = root;
+  let at = start;
+  let depth = 0;
+  let row = 0;
+  let rowEnd = 0;
+  for (;;) {
+    const after = end[node]!;
+    const isShort = bound[at]! >= height[node]! && height[node]! < 255;
+    if ((isShort ? loose[at]! : at) === states[node]) {
+      same.push(firstToken[node]!, firstToken[after]!);
+      for (let i = lowerBound(exits, node); i < exits.length && exits[i]! < after; i++) {
+        found.addExit(exits[i]!);
+      }
+      node = after;
+    } else {
+      for (let i = firstToken[node]!; i < firstToken[node + 1]!; i++) found.addToken(tokens[i]!);
+      if (++node < after) {
+        if (lexemes.flags[at]! & FINAL) found.addExit(node - 1);
+        pathEnds[depth] = rowEnd;
+        pathRows[depth++] = row;
+        rowEnd = after;
+        row = at << 8;
+      }
+    }
+    for (;;) {
+      while (node >= rowEnd) {
+        if (depth === 0) return;
+        rowEnd = pathEnds[--depth]!;
+        row = pathRows[depth]!;
+      }
+      at = lexemes.table[row | byte[node]!]!;
+      if (at < 0) at = lexemes.next(row >> 8, byte[node]!);
+      if (at !== 0) break;
+      node = end[node]!;
+    }
+  }
+}
+
+/** Adds the reference's tokens in the ranges of `same`; from a copy of its mask where they are most of it. */
+function takeSame(found: Found, mask: Uint32Array, trie: TokenTrie): void {
   const { tokens } = trie;
+  let count = 0;
+  for (let i = 0; i < same.length; i += 2) count += same[i + 1]! - same[i]!;
   if (count < tokens.length / 2) {
+    found.makeRoom(count);
     for (let i = 0; i < same.length; i += 2) {
       for (let j = same[i]!; j < same[i + 1]!; j++) {
         const token = tokens[j]!;
@@ -218,14 +290,12 @@ function takeSame(
     return;
   }
   const copy = mask.slice();
-  const ranges: [number, number][] = [];
-  for (let i = 0; i < same.length; i += 2) ranges.push([same[i]!, same[i + 1]!]);
-  ranges.sort((a, b) => a[0] - b[0]);
-  ranges.push([tokens.length, tokens.length]);
+  // The walk goes through the children in ascending order, and so through the ranges.
   let at = 0;
-  for (const [from, to] of ranges) {
+  for (let i = 0; i <= same.length; i += 2) {
+    const from = i === same.length ? tokens.length : same[i]!;
     for (; at < from; at++) copy[tokens[at]! >> 5]! &= ~(1 << (tokens[at]! & 31));
-    at = Math.max(at, to);
+    if (i < same.length) at = Math.max(at, same[i + 1]!);
   }
   found.masks.push(copy);
 }
