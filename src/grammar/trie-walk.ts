@@ -6,7 +6,7 @@
 import { type Automaton, CALLS, FINAL } from "./automaton.ts";
 import type { Lexemes } from "./lexemes.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
-import type { TokenTrie } from "./trie.ts";
+import { INNER, SHARED, type TokenTrie } from "./trie.ts";
 
 export interface Walk {
   /** Where there are many tokens; else undefined. */
@@ -121,9 +121,11 @@ export function joinMask(into: Uint32Array, from: Uint32Array): void {
   for (let i = 0; i < from.length; i++) into[i]! |= from[i]!;
 }
 
-/** The longest token has 65,536 characters (tokenizers/vocabulary.ts) of up to three bytes. */
-const pathEnds = new Int32Array(200_000);
-const pathRows = new Int32Array(200_000);
+/**
+ * [depth]: the row of the automaton's table for the children of the node at that depth. The longest token has 65,536
+ * characters (tokenizers/vocabulary.ts) of up to three bytes.
+ */
+const rows = new Int32Array(200_000);
 
 /** Walks the subtrees of the children of `from`. `record` gets the state of every node that is reached. */
 export function walkInside(
@@ -154,47 +156,51 @@ function walkSubtree(
   found: Found,
   record: Int32Array | undefined,
 ): void {
-  const { byte, end, firstToken, tokens } = trie;
+  const { info, end, token } = trie;
   let { table, flags } = automaton;
-  found.makeRoom(firstToken[end[root]!]! - firstToken[root]!);
+  const last = end[root]!;
+  found.makeRoom(1 + trie.firstToken[last]! - trie.firstToken[root]!);
   const out = found.tokens;
   let count = found.tokenCount;
   let node = root;
   let at = start;
-  let depth = 0;
-  let row = 0; // of the table, for the children of the node that ends at `rowEnd`
-  let rowEnd = 0;
   for (;;) {
+    const facts = info[node]!;
     if (record !== undefined) record[node] = at;
-    const last = firstToken[node + 1]!;
-    for (let i = firstToken[node]!; i < last; i++) out[count++] = tokens[i]!;
-    const after = end[node]!;
-    if (++node < after) {
-      const flag = flags[at]!;
-      if (flag !== 0) found.note(flag, at, node - 1);
-      pathEnds[depth] = rowEnd;
-      pathRows[depth++] = row;
-      rowEnd = after;
-      row = at << 8;
-    }
+    // Written without asking, which is quicker than a branch that goes either way.
+    const id = token[node]!;
+    out[count] = id;
+    count += (id >> 31) + 1;
+    const flag = flags[at]!;
+    if (flag !== 0 && (facts & INNER) !== 0) found.note(flag, at, node);
+    if ((facts & SHARED) !== 0) count = addShared(trie, node, out, count);
+    rows[((facts >> 8) & 0x3ffff) + 1] = at << 8;
+    node++;
     for (;;) {
-      while (node >= rowEnd) {
-        if (depth === 0) {
-          found.tokenCount = count;
-          return;
-        }
-        rowEnd = pathEnds[--depth]!;
-        row = pathRows[depth]!;
+      if (node >= last) {
+        found.tokenCount = count;
+        return;
       }
-      at = table[row | byte[node]!]!;
+      const next = info[node]!;
+      const row = rows[(next >> 8) & 0x3ffff]!;
+      at = table[row | (next & 255)]!;
       if (at < 0) {
-        at = automaton.next(row >> 8, byte[node]!);
+        at = automaton.next(row >> 8, next & 255);
         ({ table, flags } = automaton);
       }
       if (at !== 0) break;
       node = end[node]!;
     }
   }
+}
+
+/** The tokens after the first that have the same bytes. */
+function addShared(trie: TokenTrie, node: number, out: Int32Array, count: number): number {
+  let at = count;
+  for (let i = trie.firstToken[node]! + 1; i < trie.firstToken[node + 1]!; i++) {
+    out[at++] = trie.tokens[i]!;
+  }
+  return at;
 }
 
 /**
@@ -233,41 +239,43 @@ function walkSubtreeBeside(
   reference: Reference,
   found: Found,
 ): void {
-  const { byte, end, height, firstToken, tokens } = trie;
+  const { info, end, height, firstToken, token } = trie;
   const { loose, bound } = lexemes;
   const { states, exits } = reference;
+  const last = end[root]!;
+  found.makeRoom(1 + firstToken[last]! - firstToken[root]!);
+  const out = found.tokens;
+  let count = found.tokenCount;
   let node = root;
   let at = start;
-  let depth = 0;
-  let row = 0;
-  let rowEnd = 0;
   for (;;) {
-    const after = end[node]!;
     const isShort = bound[at]! >= height[node]! && height[node]! < 255;
     if ((isShort ? loose[at]! : at) === states[node]) {
+      const after = end[node]!;
       same.push(firstToken[node]!, firstToken[after]!);
       for (let i = lowerBound(exits, node); i < exits.length && exits[i]! < after; i++) {
         found.addExit(exits[i]!);
       }
       node = after;
     } else {
-      for (let i = firstToken[node]!; i < firstToken[node + 1]!; i++) found.addToken(tokens[i]!);
-      if (++node < after) {
-        if (lexemes.flags[at]! & FINAL) found.addExit(node - 1);
-        pathEnds[depth] = rowEnd;
-        pathRows[depth++] = row;
-        rowEnd = after;
-        row = at << 8;
-      }
+      const facts = info[node]!;
+      const id = token[node]!;
+      out[count] = id;
+      count += (id >> 31) + 1;
+      if ((lexemes.flags[at]! & FINAL) !== 0 && (facts & INNER) !== 0) found.addExit(node);
+      if ((facts & SHARED) !== 0) count = addShared(trie, node, out, count);
+      rows[((facts >> 8) & 0x3ffff) + 1] = at << 8;
+      node++;
     }
     for (;;) {
-      while (node >= rowEnd) {
-        if (depth === 0) return;
-        rowEnd = pathEnds[--depth]!;
-        row = pathRows[depth]!;
+      if (node >= last) {
+        found.tokenCount = count;
+        return;
       }
-      at = lexemes.table[row | byte[node]!]!;
-      if (at < 0) at = lexemes.next(row >> 8, byte[node]!);
+      const next = info[node]!;
+      const row = rows[(next >> 8) & 0x3ffff]!;
+      at = lexemes.table[row | (next & 255)]!;
+      if (at < 0) at = lexemes.next(row >> 8, next & 255);
       if (at !== 0) break;
       node = end[node]!;
     }

@@ -5,12 +5,19 @@
 
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 
+/** Of `info`: the node has children; several tokens have the node's bytes. */
+export const INNER: number = 1 << 26;
+export const SHARED: number = 1 << 27;
+
 export class TokenTrie {
   readonly vocabSize: number;
   /** Words of 32 bits in a mask. */
   readonly maskWords: number;
   readonly nodes: number;
   readonly byte: Uint8Array; // [nodes]
+  /** [nodes]: the byte, the depth of the parent << 8, INNER and SHARED: all that a walk asks of most nodes. */
+  readonly info: Int32Array;
+  readonly token: Int32Array; // [nodes]: the first of the node's tokens, -1 without one
   readonly end: Int32Array; // [nodes]: the first node after the subtree
   readonly height: Uint8Array; // [nodes]: bytes below the node, 255 for more
   readonly firstToken: Int32Array; // [nodes + 1]: where the node's tokens begin in `tokens`
@@ -41,10 +48,19 @@ export class TokenTrie {
     );
     this.nodes = flat.nodes;
     this.byte = flat.byte;
+    this.info = flat.info;
     this.end = flat.end;
     this.height = flat.height;
     this.firstToken = flat.firstToken;
     this.tokens = Int32Array.from(ids);
+    this.token = new Int32Array(this.nodes).fill(-1);
+    for (let node = 0; node < this.nodes; node++) {
+      const first = this.firstToken[node]!;
+      const count = this.firstToken[node + 1]! - first;
+      if (count > 0) this.token[node] = this.tokens[first]!;
+      if (count > 1) this.info[node]! |= SHARED;
+      if (this.height[node]! > 0) this.info[node]! |= INNER;
+    }
   }
 
   /** The bytes of a token; undefined for one without, and for one that ends the generation. */
@@ -63,10 +79,11 @@ function compareBytes(a: Uint8Array, b: Uint8Array): number {
 function flatten(
   texts: readonly Uint8Array[],
   ids: readonly number[],
-): Pick<TokenTrie, "nodes" | "byte" | "end" | "height" | "firstToken"> {
+): Pick<TokenTrie, "nodes" | "byte" | "info" | "end" | "height" | "firstToken"> {
   let most = 1;
   for (const text of texts) most += text.length;
   const byte = new Uint8Array(most);
+  const info = new Int32Array(most);
   const end = new Int32Array(most);
   const height = new Uint8Array(most);
   const firstToken = new Int32Array(most + 1);
@@ -88,6 +105,7 @@ function flatten(
     if (common < text.length || i === 0) close(common);
     for (let depth = common; depth < text.length; depth++) {
       byte[nodes] = text[depth]!;
+      info[nodes] = text[depth]! | (depth << 8);
       firstToken[nodes] = i;
       path.push(nodes++);
     }
@@ -99,6 +117,7 @@ function flatten(
   return {
     nodes,
     byte: byte.slice(0, nodes),
+    info: info.slice(0, nodes),
     end: end.slice(0, nodes),
     height: height.slice(0, nodes),
     firstToken: firstToken.slice(0, nodes + 1),
