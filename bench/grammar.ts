@@ -75,7 +75,12 @@ class NumberText {
 /** Only instances keep the text of their numbers; schemas are ordinary values. */
 function parse(text: string): unknown {
   const plain = JSON.parse(text) as unknown;
-  const kept = JSON.parse(text, function (this: unknown, _key, value: unknown, context?: { source?: string }) {
+  const kept = JSON.parse(text, function (
+    this: unknown,
+    _key,
+    value: unknown,
+    context?: { source?: string },
+  ) {
     const source = context?.source;
     if (typeof value !== "number" || source === undefined || source === String(value)) return value;
     return new NumberText(pythonNumber(source, value));
@@ -152,6 +157,8 @@ for (const { name, schema, tests } of cases()) {
   try {
     grammar = compiler.compile({ schema });
     compileTimes.push(now() - start);
+    if (values.slow && now() - start > 30000)
+      slowest.push({ name, us: Math.round(now() - start), at: "compile" });
   } catch (error) {
     if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
     count.refused++;

@@ -92,7 +92,8 @@ export class NodeSets {
 
   #kept(nodes: Int32Array, count: number): NodeSet {
     let hash = count;
-    for (let i = 0; i < count; i++) hash = Math.imul((hash ^ (hash >>> 15)) + nodes[i]!, 0x85ebca6b);
+    for (let i = 0; i < count; i++)
+      hash = Math.imul((hash ^ (hash >>> 15)) + nodes[i]!, 0x85ebca6b);
     const list = this.#byHash.get(hash);
     for (const set of list ?? []) if (isSame(set.nodes, nodes, count)) return set;
     const set = new NodeSet(this.#size++, nodes.slice(0, count), this.#trie);

@@ -234,13 +234,19 @@ describe("json schema", () => {
     expect(notes).toEqual(['#/properties/a/format: "slug" is not enforced']);
   });
 
+  test("uniqueItems of items with any text is named in the notes", () => {
+    const schema = { type: "array", items: { type: "string" }, uniqueItems: true };
+    expect(compile({ schema }).notes.join()).toMatch("#/uniqueItems");
+    const few = { type: "array", items: { enum: [1, 2] }, uniqueItems: true };
+    expect(compile({ schema: few }).notes).toEqual([]);
+  });
+
   test.each([
     [
       { properties: { a: { unevaluatedProperties: false } } },
       "#/properties/a/unevaluatedProperties",
     ],
     [{ items: { $dynamicRef: "#x" } }, "#/items/$dynamicRef"],
-    [{ type: "array", uniqueItems: true }, "#/uniqueItems"],
     [{ $ref: "https://example.org/other" }, "nothing is fetched"],
     [{ $ref: "#/$defs/none" }, "is not in this schema"],
     [{ $ref: "#" }, "refers to itself"],

@@ -38,7 +38,36 @@ const vectors = JSON.parse(
   readFileSync(new URL("data/llama-cpp-vectors.json", import.meta.url), "utf8"),
 ) as Vectors;
 
-const differences: Readonly<Record<string, string>> = {};
+/** Integration: llama.cpp narrows a schema where JSON Schema does not. */
+const differences: Readonly<Record<string, string>> = {
+  'takes min 0: "100000000000000000000000000000000"':
+    "integers have as many digits as they need, not 16",
+  'takes min 0: "-0"': "-0 is not below 0",
+  'takes min 2: "12345678900000000"': "integers have as many digits as they need, not 16",
+  'takes empty schema (object): "[]"': "{} allows any value, not only objects",
+  'takes empty schema (object): "null"': "as above",
+  'takes empty schema (object): "\\"\\""': "as above",
+  'takes empty schema (object): "true"': "as above",
+  'takes min+max items: "1"': "without a type, minItems and maxItems say nothing about numbers",
+  'takes object properties: "{ \\"number\\": 1600, \\"street_name\\": \\"Pennsylvania\\", \\"street_type\\":\\"Avenue\\", \\"direction\\":\\"NW\\"}"':
+    "other keys are allowed unless additionalProperties forbids them",
+};
+
+/** The parser's: by a part of the grammar. */
+const parserDifferences: Readonly<Record<string, string>> = {
+  "{0,99}": "repetitions are counted, not copied, so that their limits are higher",
+  "{5000}": "as above",
+  "{5000,}": "as above",
+  "{5000,6000}": "as above",
+  "<[1000]>": "the vocabulary of these tests has no token 1000",
+};
+
+/** Schemas that are no schemas: prefixItems must be a list. */
+const schemaDifferences: readonly string[] = [
+  "string array",
+  "nullable string array",
+  "array with empty items and prefixItems",
+];
 
 function compiles(source: GrammarSource): boolean {
   try {
@@ -69,8 +98,12 @@ function differencesOf(one: IntegrationCase): string[] {
   const grammar = compile(source);
   const show = (text: Text): string => `${one.name}: ${JSON.stringify(text)}`;
   return [
-    ...(one.takes ?? []).filter((text) => !takes(grammar, text)).map((text) => `refuses ${show(text)}`),
-    ...(one.refuses ?? []).filter((text) => takes(grammar, text)).map((text) => `takes ${show(text)}`),
+    ...(one.takes ?? [])
+      .filter((text) => !takes(grammar, text))
+      .map((text) => `refuses ${show(text)}`),
+    ...(one.refuses ?? [])
+      .filter((text) => takes(grammar, text))
+      .map((text) => `takes ${show(text)}`),
   ];
 }
 
@@ -81,12 +114,15 @@ describe("llama.cpp's grammar vectors", () => {
 
   test("test-grammar-parser.cpp", () => {
     const wrong = vectors.parser.filter(({ gbnf, ok }) => compiles({ gbnf }) !== ok);
-    expect(wrong.map(({ gbnf }) => gbnf)).toEqual([]);
+    const named = Object.keys(parserDifferences);
+    expect(wrong.map(({ gbnf }) => named.find((part) => gbnf.includes(part)) ?? gbnf)).toEqual(
+      named,
+    );
   });
 
   test("test-json-schema-to-grammar.cpp", () => {
     const wrong = vectors.schemas.filter(({ schema, ok }) => compiles({ schema }) !== ok);
-    expect(wrong.map(({ name }) => name)).toEqual([]);
+    expect(wrong.map(({ name }) => name)).toEqual(schemaDifferences);
     const unread = vectors.schemas.filter(({ gbnf, ok }) => ok && !compiles({ gbnf }));
     expect(unread.map(({ name }) => name)).toEqual([]);
   });

@@ -1,7 +1,7 @@
 // JSON Schema (2020-12, and the older drafts' spellings of the same) to rules: documents -> shapes -> rules.
 //
 // A keyword that is not supported is an error with its path. Properties come in the schema's order. What is mentioned but
-// not enforced (formats that the standard does not define) goes to `notes`.
+// not enforced (formats that the standard does not define, uniqueItems of free items) goes to `notes`.
 
 import { GrammarError } from "../errors.ts";
 import type { Node, Rules } from "../nodes.ts";
@@ -49,9 +49,8 @@ export function readJsonSchema(
   const { strings, numbers } = languagesOf(of);
   const own = new OwnShapes(documents, strings, notes);
   const normalizer = new Normalizer(documents, own, strings, numbers);
-  const writer = new SchemaWriter(of, rules, normalizer, strings, numbers, {
-    compact: options.compact ?? false,
-  });
+  const writing = { compact: options.compact ?? false };
+  const writer = new SchemaWriter(of, rules, normalizer, strings, numbers, writing, notes);
   const root = typeof schema === "boolean" ? (schema ? [] : undefined) : [documents.id(schema) + 1];
   return writer.value(root);
 }

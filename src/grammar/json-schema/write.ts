@@ -44,6 +44,7 @@ export class SchemaWriter {
   /** A lexeme, so that its many states and walks are made once for all grammars. */
   readonly #space: Node;
   readonly #values: Map<string, Node> = new Map();
+  readonly #notes: string[];
 
   constructor(
     of: Expressions,
@@ -52,7 +53,9 @@ export class SchemaWriter {
     strings: StringLanguages,
     numbers: NumberLanguages,
     writing: Writing,
+    notes: string[],
   ) {
+    this.#notes = notes;
     this.#of = of;
     this.#rules = rules;
     this.#normalizer = normalizer;
@@ -166,7 +169,8 @@ export class SchemaWriter {
 
   #array(shape: ArrayShape): number {
     const { layers, low, high, contains } = shape;
-    if (shape.unique && high > 1) return this.#uniqueArray(shape);
+    const unique = shape.unique && high > 1 ? this.#uniqueArray(shape) : undefined;
+    if (unique !== undefined) return unique;
     const prefix = Math.max(0, ...layers.map((layer) => layer.prefix.length));
     if (contains.length > 1) {
       throw new GrammarError(
@@ -214,7 +218,7 @@ export class SchemaWriter {
   }
 
   /** Different items of a short list of constants: a state for each set of items that are used up. */
-  #uniqueArray(shape: ArrayShape): number {
+  #uniqueArray(shape: ArrayShape): number | undefined {
     const values = this.#normalizer.shapes(valueOfItem(shape.layers, 0));
     const constants = values.flatMap((value) => (value.type === "const" ? [value.value] : []));
     const isShort =
@@ -223,9 +227,10 @@ export class SchemaWriter {
       shape.contains.length === 0 &&
       shape.layers.every((layer) => layer.prefix.length === 0);
     if (!isShort) {
-      throw new GrammarError(
-        `json schema: ${shape.path}/uniqueItems: supported only for items from an enum of at most ${MOST_UNIQUE} values`,
-      );
+      // No grammar remembers items of any text.
+      const note = `${shape.path}/uniqueItems: is enforced only for items from an enum of at most ${MOST_UNIQUE} values`;
+      if (!this.#notes.includes(note)) this.#notes.push(note);
+      return undefined;
     }
     const space = this.#space;
     const states = Array.from({ length: 1 << constants.length }, () => this.#rules.add(shape.path));
@@ -378,10 +383,7 @@ export class SchemaWriter {
     const start = this.#rules.add(shape.path);
     this.#rules.set(
       start,
-      sequence(
-        literal(of, "{"),
-        either([sequence(this.#space, keyAt(0, 0)), ...close(0, 0)]),
-      ),
+      sequence(literal(of, "{"), either([sequence(this.#space, keyAt(0, 0)), ...close(0, 0)])),
     );
     for (const make of pending) make();
     return start;

@@ -404,7 +404,9 @@ export class Expressions {
         return this.byteSets.get(left);
       case KIND.concat: {
         const first = this.#first(left);
-        return this.#nullable[left] ? orSets([first, this.#first(this.#right[expression]!)]) : first;
+        return this.#nullable[left]
+          ? orSets([first, this.#first(this.#right[expression]!)])
+          : first;
       }
       case KIND.repeat:
         return this.#first(left);
@@ -641,9 +643,7 @@ export class Expressions {
     boolean: boolean,
   ): number {
     const known = this.#table.find(kind, left, right, high, parts);
-    return known >= 0
-      ? known
-      : this.#table.add(kind, left, right, high, parts, nullable, boolean);
+    return known >= 0 ? known : this.#table.add(kind, left, right, high, parts, nullable, boolean);
   }
 }
 
