@@ -14,6 +14,7 @@ import type {
   ComputedAgain,
   GenerateOptions,
   Generation,
+  GrammarOptions,
 } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
 import type { ProfileOptions, ProfileReport } from "./profile.ts";
@@ -398,12 +399,17 @@ export interface Model {
   loadState(from: string | File | Uint8Array, options?: LoadStateOptions): Promise<LoadedState>;
   /** Drops the state of a text from the KV cache, as far as no other text needs it. Copies (cacheRamBytes) stay. */
   forgetState(tokens: readonly number[]): Promise<void>;
-  /** The prompt that the model's chat template makes of these messages. */
+  /**
+   * Compiles a grammar, which a later generation with the same one need not do. An error names the keyword that is wrong or not
+   * supported; the result is what is mentioned but not enforced, such as a format that no standard defines.
+   */
+  checkGrammar(options: GrammarOptions): Promise<readonly string[]>;
   /**
    * How the model writes its reasoning and its tool calls, derived from its chat template: for an AnswerReader. undefined if it has
    * no template.
    */
   answerFormat(): Promise<AnswerFormat | undefined>;
+  /** The prompt that the model's chat template makes of these messages. */
   applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
   /** Where the time went since the model was opened. It must have been opened with `profile: true`. */
   profile(options?: ProfileOptions): Promise<ProfileReport>;

@@ -1,8 +1,11 @@
 // Public types for text generation: options of sampling and of a generation, its tokens and result, and chats. Part of
 // api.ts.
 
+import type { GrammarSource } from "../grammar/source.ts";
 import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
 import type { SavedState } from "./state.ts";
+
+export type { GrammarSource, StructuralTag } from "../grammar/source.ts";
 
 export interface SamplingOptions {
   /** 0 = greedy. Default 0.8. */
@@ -62,7 +65,21 @@ export interface SamplingOptions {
   seed?: number;
 }
 
-export interface GenerateOptions extends SamplingOptions {
+/** Which texts are allowed; at most one of these. docs/grammar.md */
+export interface GrammarOptions {
+  /**
+   * Only texts of this grammar, in llama.cpp's GBNF or as a GrammarSource. The generation ends when nothing can follow.
+   */
+  grammar?: string | GrammarSource;
+  /** Only JSON texts that this JSON schema allows; a schema of Zod is one too. `{}` allows any value. */
+  schema?: object | boolean;
+  /** Only texts that match as a whole; ECMAScript's syntax. */
+  regex?: string | RegExp;
+  /** Only one of these texts. */
+  choices?: readonly string[];
+}
+
+export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   /** Default: until the model ends or the context is full. */
   maxTokens?: number;
   /** Generation ends before the first of these strings; none of it is part of the text. */
@@ -95,9 +112,16 @@ export interface GenerateOptions extends SamplingOptions {
   progress?: boolean;
   /** Add BOS before the prompt as the model's metadata says (default true). */
   addBos?: boolean;
+  /** The grammar applies only from the first of these on; until then the text is free. Default: from the start. */
+  grammarTriggers?: readonly GrammarTrigger[];
+  /** false: also tokens to which the grammar leaves no alternative are computed one by one; the text is the same (default true). */
+  forceTokens?: boolean;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal;
 }
+
+/** Where a grammar begins to apply: at this text or token; `after`: behind it (default false). */
+export type GrammarTrigger = ({ text: string } | { token: number }) & { after?: boolean };
 
 export type StopReason = "end" | "stop" | "length" | "context" | "aborted";
 

@@ -96,6 +96,9 @@ export interface RunOptions {
   phase?: BatchPhase;
   /** Called between ops: whether to abort the batch. */
   stop?: () => boolean;
+  /** Work of the caller that needs nothing of the batch. A backend may call it, at any time and any number of times, while
+   * something else computes. It never throws. */
+  meanwhile?: () => void;
 }
 
 /** Fills `target` with the weight's bytes from `byteOffset` on. */

@@ -41,6 +41,7 @@ import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import type { EngineParts } from "./engine-parts.ts";
+import { Grammars } from "./grammars.ts";
 import {
   BATCH_LIMITS,
   batchLimits,
@@ -122,6 +123,8 @@ export class Engine {
   readonly #tiers: StateTiers | undefined;
   readonly #known = new KnownTexts();
   readonly #counts = newCounts();
+  /** Compiled grammars of the tokenizer. */
+  readonly grammars: Grammars;
   /** State of sequences as files. */
   readonly saved: SavedStates;
   /** State of tokens at other positions. */
@@ -148,6 +151,7 @@ export class Engine {
     this.kvType = options.kvType;
     this.parts = partsOf(this, info.backend.placement);
     this.tokenizer = parts.tokenizer;
+    this.grammars = new Grammars(parts.tokenizer);
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
     this.#backend = parts.backend;

@@ -13,8 +13,10 @@ import type {
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { phaseWork } from "../limits/phase.ts";
+import { Constraint } from "./constraint.ts";
 import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "./engine.ts";
+import { checkedTriggers, grammarSource } from "./grammar-options.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
@@ -64,6 +66,7 @@ export async function generate(
     drawn: options.logprobsOf === "sampler",
     breakers,
   });
+  const constraint = constraintOf(engine, options, shift === undefined);
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
@@ -88,7 +91,7 @@ export async function generate(
     if (!running) return false;
     sequence = running.sequence;
     reuse(sequence, all);
-    return await prefill(engine, running, all, { control, logits, onBatch: undefined });
+    return await prefill(engine, running, all, { control, logits });
   };
   try {
     const cachedTokens = reuse(sequence, tokens);
@@ -102,7 +105,8 @@ export async function generate(
       emit({ id: -1, text: "", progress: { total, cached: cachedTokens, processed, ms } });
     };
     const onBatch = options.progress ? report : undefined;
-    if (!(await prefill(engine, running, tokens, { control, logits, onBatch }))) {
+    const meanwhile = constraint?.prepare;
+    if (!(await prefill(engine, running, tokens, { control, logits, onBatch, meanwhile }))) {
       stopReason = "aborted";
     }
     if (!stopReason) engine.share(running);
@@ -111,14 +115,20 @@ export async function generate(
     for (const token of tokens) sampler.accept(token);
 
     const { laps } = engine;
-    const next = [0];
+    /** Tokens of the text that are not computed yet: the last one, and those before it that the grammar forced. */
+    const next: number[] = [];
     let sampledTokens = 0;
     let sampleMs = 0;
-    const oneToken: AdvanceOptions = {
-      ...readingInto(logits, always, control),
+    const lastOfNext: AdvanceOptions = {
+      ...readingInto(logits, (index) => index === next.length - 1, control),
       phase: "generation",
+      ...(meanwhile && { meanwhile }),
     };
     while (!stopReason) {
+      if (constraint?.isFinished) {
+        stopReason = "end";
+        break;
+      }
       if (tokenIds.length >= maxTokens) {
         stopReason = "length";
         break;
@@ -126,7 +136,11 @@ export async function generate(
       const sampling = control.now();
       let sampled: SampledToken;
       try {
-        sampled = sampler.sample(logits);
+        if (constraint?.endsHere()) {
+          stopReason = "end";
+          break;
+        }
+        sampled = sampler.sample(logits, constraint);
       } catch (error) {
         if (!(await recover(error))) stopReason = "aborted";
         continue;
@@ -139,7 +153,9 @@ export async function generate(
         stopReason = "end";
         break;
       }
+      constraint?.accept(sampled.id);
       tokenIds.push(sampled.id);
+      next.push(sampled.id);
       const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
       laps?.lap("generation", "text");
       emit(event);
@@ -147,8 +163,8 @@ export async function generate(
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
-      else if (!shift && sequence.length >= sequence.capacity) stopReason = "context";
-      else if (tokenIds.length < maxTokens) {
+      else if (!shift && sequence.length + next.length > sequence.capacity) stopReason = "context";
+      else if (tokenIds.length < maxTokens && !constraint?.isFinished) {
         const done = shift?.(sequence);
         if (done) {
           await engine.dropTokens(running!, { keep: done.kept, count: done.discarded }, () =>
@@ -159,11 +175,12 @@ export async function generate(
           stopReason = "context";
           break;
         }
-        next[0] = sampled.id;
-        await engine.advance(running!, next, 0, oneToken).catch((error: unknown) => {
+        if (constraint?.isNextKnown) continue;
+        await advanceAll(engine, running!, next, lastOfNext).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
           stopReason = "aborted";
         });
+        next.length = 0;
       }
     }
     const rest = text.end();
@@ -198,6 +215,38 @@ export async function generate(
     };
   } finally {
     if (running) engine.close(running);
+  }
+}
+
+/** What the text must look like; undefined: it is free. */
+function constraintOf(
+  engine: Engine,
+  options: GenerationRequest["options"],
+  isWhole: boolean,
+): Constraint | undefined {
+  const source = grammarSource(options);
+  const triggers = checkedTriggers(options.grammarTriggers);
+  if (source === undefined) {
+    if (triggers.length === 0) return undefined;
+    throw new UsageError("grammarTriggers: got triggers, but no grammar that they could start");
+  }
+  return new Constraint(engine.grammars.compile(source), engine.tokenizer, {
+    triggers,
+    // Forced tokens have no logits of their own, and a context shifts after every token where it must.
+    forces: (options.forceTokens ?? true) && options.logprobs === undefined && isWhole,
+    ignoreEos: options.ignoreEos ?? false,
+  });
+}
+
+/** Computes all of these tokens, in as many batches as it takes. */
+async function advanceAll(
+  engine: Engine,
+  running: RunningSequence,
+  tokens: readonly number[],
+  options: AdvanceOptions,
+): Promise<void> {
+  for (let done = 0; done < tokens.length; ) {
+    done += await engine.advance(running, tokens, done, options);
   }
 }
 
@@ -366,7 +415,9 @@ interface PromptRun {
   /** Receives the logits of the last token. */
   logits: Float32Array;
   /** Called before the first batch and after each. */
-  onBatch: (() => void) | undefined;
+  onBatch?: (() => void) | undefined;
+  /** See AdvanceOptions. */
+  meanwhile?: (() => void) | undefined;
 }
 
 /** Computes the part of the prompt that is not cached; false if it was aborted. */
@@ -374,11 +425,14 @@ async function prefill(
   engine: Engine,
   running: RunningSequence,
   tokens: readonly number[],
-  { control, logits, onBatch }: PromptRun,
+  { control, logits, onBatch, meanwhile }: PromptRun,
 ): Promise<boolean> {
   const { sequence } = running;
   const last = tokens.length - 1;
-  const lastOnly = readingInto(logits, (index) => index === last, control);
+  const lastOnly: AdvanceOptions = {
+    ...readingInto(logits, (index) => index === last, control),
+    ...(meanwhile && { meanwhile }),
+  };
   onBatch?.();
   try {
     while (sequence.length < tokens.length) {
@@ -527,7 +581,8 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
   const { addBos: _a, progress: _p, logprobsOf: _o, special: _t, ...cached } = rest;
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
-  const { keepTokens: _k, discardTokens: _d, ...sampling } = shifted;
+  const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
+  const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...sampling } = rules;
   return sampling;
 }
 

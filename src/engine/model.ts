@@ -10,6 +10,7 @@ import type {
   GenerateOptions,
   Generation,
   GenerationResult,
+  GrammarOptions,
   InputSums,
   LoadedState,
   LoadStateOptions,
@@ -32,6 +33,7 @@ import type {
 } from "../api/api.ts";
 import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
+import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
 import { speedLimits } from "../limits/phase.ts";
 import {
@@ -46,6 +48,7 @@ import {
 import type { Connection } from "./connection.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
+import { grammarSource } from "./grammar-options.ts";
 import { optionNames } from "./option-names.ts";
 import type { Prompt, SavedStatePlace, TokenList } from "./protocol.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
@@ -183,6 +186,12 @@ export class EngineModel implements Model {
     };
   }
 
+  async checkGrammar(options: GrammarOptions): Promise<readonly string[]> {
+    checkOptions("checkGrammar()", options, optionNames.checkGrammar);
+    const source = grammarSource(options);
+    return source === undefined ? [] : await this.#line.call("compileGrammar", { source });
+  }
+
   async answerFormat(): Promise<AnswerFormat | undefined> {
     const size = this.info.chatTemplate?.length ?? 0;
     return await this.#text.call("answerFormat", undefined, size);
@@ -211,7 +220,15 @@ export class EngineModel implements Model {
 
   /** Used by Chat: a generation that continues a conversation. */
   run(prompt: Prompt, options: GenerateOptions): Generation {
-    const { signal, ...rest } = options;
+    const { signal, ...more } = options;
+    const { schema: _s, regex: _r, choices: _c, grammar: _g, ...rest } = more;
+    let source: GrammarSource | undefined;
+    try {
+      source = grammarSource(options);
+    } catch (error) {
+      return startGeneration(() => Promise.reject(error), undefined);
+    }
+    if (source) Object.assign(rest, { grammar: source });
     const generate = async (ready: Prompt, how: CallOptions): Promise<GenerationResult> =>
       await this.#withLimits(
         await this.#line.call("generate", { prompt: ready, options: rest }, how),

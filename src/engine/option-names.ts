@@ -3,6 +3,7 @@
 
 import type {
   EmbedOptions,
+  GrammarOptions,
   LoadStateOptions,
   LogitsOptions,
   ProfileOptions,
@@ -22,6 +23,7 @@ interface ModelOptionNames {
   readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal }>;
   readonly embed: OptionNames<EmbedOptions>;
   readonly rerank: OptionNames<RerankOptions>;
+  readonly checkGrammar: OptionNames<GrammarOptions>;
   readonly applyTemplate: OptionNames<TemplateOptions>;
   readonly profile: OptionNames<ProfileOptions>;
   readonly saveState: OptionNames<SaveStateOptions>;
@@ -44,6 +46,7 @@ export const optionNames: ModelOptionNames = {
     onProgress: true,
   },
   rerank: { topN: true, signal: true, onProgress: true },
+  checkGrammar: { grammar: true, schema: true, regex: true, choices: true },
   applyTemplate: { addGenerationPrompt: true, tools: true, variables: true, signal: true },
   profile: { trace: true, reset: true },
   saveState: { tokens: true, signal: true },

@@ -38,6 +38,7 @@ import {
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
+import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
 import type { CorePlace } from "./core-turns.ts";
@@ -145,6 +146,8 @@ export interface Methods extends SharedTextMethods {
     result: GenerationResult;
     event: TokenEvent;
   };
+  /** Compiles it, if it is not; the result: what it does not enforce though its source mentions it. */
+  compileGrammar: { params: { source: GrammarSource }; result: readonly string[]; event: never };
   /** Answered immediately, between two pieces of other work. */
   alive: { params: Record<never, never>; result: undefined; event: never };
   /** Fingerprint of the vocabulary. */

@@ -1,4 +1,4 @@
-// The steps of the sampler that change logits: temperature (fixed or by entropy) and top-n-sigma.
+// The steps of the sampler that change logits: the mask of a grammar, temperature (fixed or by entropy) and top-n-sigma.
 
 import { type Candidates, entropyOf, forgetOrder, keepBest } from "./sampler-filters.ts";
 
@@ -60,4 +60,26 @@ export function forbidFarBelow(candidates: Candidates, logits: Float32Array, n: 
     if (logits[ids[i]!]! < lowest) logits[ids[i]!] = Number.NEGATIVE_INFINITY;
   }
   if (!candidates.sorted) forgetOrder(candidates);
+}
+
+/** -Infinity for every token without a bit, and for those beyond the mask: embedding tables are padded. */
+export function forbidTokens(
+  logits: Float32Array, // [vocab]
+  mask: Uint32Array, // one bit for each token
+): void {
+  const words = Math.min(mask.length, Math.ceil(logits.length / 32));
+  for (let i = 0; i < words; i++) {
+    const word = mask[i]!;
+    if (word === 0xffffffff) continue;
+    const from = i * 32;
+    if (word === 0) {
+      logits.fill(Number.NEGATIVE_INFINITY, from, from + 32);
+      continue;
+    }
+    for (let left = ~word; left !== 0; left &= left - 1) {
+      const id = from + 31 - Math.clz32(left & -left);
+      if (id < logits.length) logits[id] = Number.NEGATIVE_INFINITY;
+    }
+  }
+  logits.fill(Number.NEGATIVE_INFINITY, words * 32);
 }

@@ -1,6 +1,6 @@
 // The sampler: chooses one token from the logits of a position, as llama.cpp does.
 //
-// First the logit bias; then the steps of `samplers` in order, by default:
+// First the mask of a grammar, if there is one (constraint.ts), then the logit bias; then the steps of `samplers` in order, by default:
 //   penalties      repetition, frequency, presence (penalties.ts)
 //   dry            repetitions of whole sequences (dry.ts)
 //   top_n_sigma    forbids by the spread of the logits (sampler-logits.ts)
@@ -35,7 +35,7 @@ import {
 } from "./sampler-filters.ts";
 import { dynamicTemperature, forbidFarBelow, scaleLogits } from "./sampler-logits.ts";
 import type { SamplerName } from "./sampler-names.ts";
-import type { SampledToken, Sampler, SamplerSettings } from "./sampling.ts";
+import type { SampledToken, Sampler, SamplerSettings, TokenMask } from "./sampling.ts";
 import { bestOfAll, selectBestOfAll } from "./select-best.ts";
 
 export { resolveSampling } from "./sampling-options.ts";
@@ -122,13 +122,14 @@ class ChainSampler implements Sampler {
     else if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
   }
 
-  sample(logits: Float32Array): SampledToken {
+  sample(logits: Float32Array, mask?: TokenMask): SampledToken {
     if (logits.length !== this.#vocabSize) {
       throw new UsageError(
         `sampler: got ${logits.length} logits, expected ${this.#vocabSize}, the vocabulary size`,
       );
     }
     this.#logprobs?.keep(logits);
+    mask?.forbid(logits);
     for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
     const id = this.#isGreedy ? this.#best(logits) : this.#draw(logits);
     if (this.#drawn !== undefined) {
@@ -280,7 +281,7 @@ function checkedBest(logits: Float32Array, best: number): number {
   if (logit !== Number.NEGATIVE_INFINITY) throw badLogit(best, logit);
   throw new UsageError(
     "sampler: no token is allowed, because all logits are -Infinity, expected one that is finite. " +
-      "Allow some in logitBias; without one, the model's weights are damaged: download it again",
+      "Allow some in logitBias, also of those that a grammar allows; without either, the model's weights are damaged: download it again",
   );
 }
 

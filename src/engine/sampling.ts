@@ -43,9 +43,17 @@ export interface SampledToken {
   top: { id: number; logprob: number }[];
 }
 
+/** Which tokens may come next (constraint.ts). */
+export interface TokenMask {
+  /** Writes -Infinity to the logits of all others. */
+  forbid(logits: Float32Array): void;
+}
+
 export interface Sampler {
-  /** Chooses a token from the logits of the next position; `logits` may be overwritten. */
-  sample(logits: Float32Array): SampledToken;
+  /**
+   * Chooses a token from the logits of the next position; `logits` may be overwritten. `mask` forbids tokens before any step.
+   */
+  sample(logits: Float32Array, mask?: TokenMask): SampledToken;
   /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
   /** The seed in use: with the same options and logits, it gives the same tokens again. */

@@ -26,6 +26,8 @@ export interface AdvanceOptions {
   logits?: boolean;
   /** Polled on the way: whether to give up. */
   stop(): boolean;
+  /** Work that needs nothing of the batch: called, if the backend can, while others compute it. Never throws. */
+  meanwhile?(): void;
   /** Default: "prompt". */
   phase?: BatchPhase;
   /** Sees every value of the batches with these tokens; other sequences are kept out of these batches. */
@@ -225,12 +227,15 @@ export class Scheduler {
     laps?.lap(phase, "bookkeeping");
     // One job that gives up does not stop the others; its tokens are computed in vain.
     const stop = () => entries.every(({ job }) => job.options.stop());
+    const meanwhile = () => {
+      for (const { job } of entries) job.options.meanwhile?.();
+    };
     const tap = entries[0]!.job.options.tap; // a job with a tap is alone
     batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
     if (turn && !turn.take()) await turn.wait(stop);
     if (turn) this.#rest(turn.begin());
     try {
-      await backend.run(batch, { stop, phase, ...(tap && { tap }) });
+      await backend.run(batch, { stop, phase, meanwhile, ...(tap && { tap }) });
     } finally {
       turn?.release(this.#participants > 0);
     }

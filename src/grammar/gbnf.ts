@@ -16,8 +16,9 @@ export function readGbnf(
   of: Expressions,
   vocabSize: number,
   findToken: FindToken,
+  rules: Rules = new Rules(),
 ): Rules {
-  return new GbnfReader(source, of, vocabSize, findToken).read();
+  return new GbnfReader(source, of, vocabSize, findToken, rules).read();
 }
 
 class GbnfReader {
@@ -25,14 +26,21 @@ class GbnfReader {
   readonly #of: Expressions;
   readonly #vocabSize: number;
   readonly #findToken: FindToken;
-  readonly #rules = new Rules();
+  readonly #rules: Rules;
   readonly #ids: Map<string, number> = new Map();
   readonly #defined: Set<string> = new Set();
   readonly #used: Map<string, number> = new Map(); // where a rule is named first
   #at = 0;
   #depth = 0;
 
-  constructor(source: string, of: Expressions, vocabSize: number, findToken: FindToken) {
+  constructor(
+    source: string,
+    of: Expressions,
+    vocabSize: number,
+    findToken: FindToken,
+    rules: Rules,
+  ) {
+    this.#rules = rules;
     this.#source = source;
     this.#of = of;
     this.#vocabSize = vocabSize;

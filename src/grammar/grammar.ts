@@ -18,8 +18,9 @@ import { Lexemes } from "./lexemes.ts";
 import { Network } from "./network.ts";
 import { NetworkWalks } from "./network-walks.ts";
 import { NodeSets } from "./node-sets.ts";
-import { either, literal, type Node, Rules, text } from "./nodes.ts";
+import { either, literal, type Node, Rules, sequence, text } from "./nodes.ts";
 import { Positions } from "./positions.ts";
+import { reasoningNode } from "./reasoning.ts";
 import { plainCharacters } from "./regex/code-points.ts";
 import { Expressions } from "./regex/expressions.ts";
 import { patternLanguage } from "./regex/pattern-language.ts";
@@ -54,6 +55,11 @@ export class Grammar {
   /** Words of 32 bits that `mask` writes. */
   get maskWords(): number {
     return this.#machine.trie.maskWords;
+  }
+
+  /** The tokens that end a generation. */
+  get endTokens(): readonly number[] {
+    return this.#machine.trie.endTokens;
   }
 
   start(): GrammarState {
@@ -117,6 +123,15 @@ export class GrammarCompiler {
     }
     const rules = new Rules();
     rules.add("root");
+    if ("reasoning" in source && "gbnf" in source.content) {
+      const answer = rules.count; // where the root of the GBNF will be
+      const { gbnf } = source.content;
+      checkLength("gbnf", gbnf);
+      readGbnf(gbnf, of, this.#trie.vocabSize, (name) => this.#oneToken(name), rules);
+      const before = reasoningNode(source.reasoning, of, (mark) => this.#controlToken(mark));
+      rules.set(0, sequence(before, { kind: "rule", rule: answer }));
+      return rules;
+    }
     rules.set(0, this.#node(source, pool, rules, notes));
     return rules;
   }
@@ -141,9 +156,19 @@ export class GrammarCompiler {
     if ("tags" in source) {
       return addTags(source.tags, of, (inner) => this.#node(inner, pool, rules, notes));
     }
+    if ("reasoning" in source) {
+      const before = reasoningNode(source.reasoning, of, (mark) => this.#controlToken(mark));
+      return sequence(before, this.#node(source.content, pool, rules, notes));
+    }
     throw new GrammarError(
       "grammar: structural tags cannot hold GBNF; use a schema, a regex or choices",
     );
+  }
+
+  /** The token of a mark that has no bytes of its own. */
+  #controlToken(mark: string): number | undefined {
+    const id = this.#oneToken(mark);
+    return id !== undefined && this.#trie.bytesOf(id) === undefined ? id : undefined;
   }
 
   #oneToken(name: string): number | undefined {

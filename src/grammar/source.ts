@@ -10,12 +10,21 @@ export type GrammarSource =
   | { readonly regex: string }
   | { readonly choices: readonly string[] }
   /** Free text; after each tag's `begin` its content, then its `end`, then free text again. */
-  | { readonly tags: readonly StructuralTag[] };
+  | { readonly tags: readonly StructuralTag[] }
+  /** Reasoning, which is free text, and then an answer of the content. */
+  | { readonly reasoning: ReasoningMarks; readonly content: GrammarSource };
+
+/** Around reasoning. */
+export interface ReasoningMarks {
+  /** The model may open reasoning with this, or answer at once; undefined: reasoning is open from the start. */
+  readonly start?: string;
+  readonly end: string;
+}
 
 export interface StructuralTag {
   /** The text after which the content begins, such as <tool_call>. */
   readonly begin: string;
-  readonly content: Exclude<GrammarSource, { readonly gbnf: string }>;
+  readonly content: GrammarSource;
   readonly end: string;
   /** A beginning of `begin` that commits to it (default: all of it). */
   readonly trigger?: string;

@@ -122,7 +122,7 @@ export const rules: readonly Rule[] = [
   {
     of: "engine",
     may: [
-      ...all("base", "dtypes", "graph", "models", "tokenizers", "chat", "profile"),
+      ...all("base", "dtypes", "graph", "models", "tokenizers", "grammar", "chat", "profile"),
       ...all("limits"),
       ...types(
         "api/api.ts",
@@ -152,7 +152,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "api",
-    may: types("base", "chat/answer", "dtypes/held-types.ts", "dtypes/kv-types.ts", "limits"),
+    may: [
+      ...types("base", "chat/answer", "dtypes/held-types.ts", "dtypes/kv-types.ts", "limits"),
+      ...types("grammar/source.ts"),
+    ],
     npm: [],
     why: "the public types are types",
   },

@@ -250,7 +250,7 @@ export class CpuBackend implements Backend {
 
   /** Synchronous; a promise only where it had to wait for other threads. */
   #run(batch: Batch, options: RunOptions): Promise<void> | void {
-    const { tap, stop, input, replace, phase = "prompt" } = options;
+    const { tap, stop, input, replace, meanwhile, phase = "prompt" } = options;
     const prepared = this.#ready();
     this.#batch = batch;
     writeBatch(batch, prepared.compiled.program.batch, prepared.arena.views.i32);
@@ -263,7 +263,7 @@ export class CpuBackend implements Backend {
     prepared.batchRecords?.begin(batch, phase);
     let end: BatchEnd;
     try {
-      end = prepared.member.runBatch(stop);
+      end = prepared.member.runBatch(stop, meanwhile);
     } catch (cause) {
       throw batchFailed(prepared, cause);
     }

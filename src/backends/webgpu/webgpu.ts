@@ -208,6 +208,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       else for (const piece of commands.take(program, counts)) queue.submit([piece]);
       // Another token will probably follow: its commands are encoded while this one is computed.
       if (counts.tokens === 1 && !isRecorded) commands.prepare(program, counts);
+      options.meanwhile?.();
       await this.#readCopied(values, result);
       await times?.end();
     }

@@ -100,10 +100,11 @@ export class TeamMember {
   /**
    * For the leader: runs all instructions once, with the helpers. "given up" when `stop` returned true; throws when a chunk
    * failed on any thread. "waits" when it has waited for others' chunks for a while, so that its thread can process events
-   * before it continues with goOn().
+   * before it continues with goOn(). `meanwhile` runs when the helpers have begun.
    */
-  runBatch(stop?: () => boolean): BatchEnd {
+  runBatch(stop?: () => boolean, meanwhile?: () => void): BatchEnd {
     this.begin();
+    meanwhile?.();
     return this.goOn(stop);
   }
 

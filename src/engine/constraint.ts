@@ -1,0 +1,180 @@
+// The grammar of one generation: which tokens may come next, and which must.
+//
+// The mask of a position depends only on the tokens before it. So prepare() runs as soon as a token is accepted, while the model
+// computes that token (AdvanceOptions.meanwhile), and the mask is there when the logits are. Where it has a single token, that
+// token is known before its logits: prepare() looks ahead to the next mask with a choice, and the generator computes such a run of
+// tokens in one batch.
+
+import type { GrammarTrigger } from "../api/api.ts";
+import { GrammarError } from "../grammar/errors.ts";
+import type { Grammar } from "../grammar/grammar.ts";
+import type { GrammarState } from "../grammar/state.ts";
+import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { GrammarTriggers } from "./grammar-triggers.ts";
+import { forbidTokens } from "./sampler-logits.ts";
+
+export interface ConstraintOptions {
+  /** The grammar begins to apply where one of them appears; none: at once. */
+  readonly triggers: readonly GrammarTrigger[];
+  /** Whether tokens without an alternative are known before their logits. */
+  readonly forces: boolean;
+  /** End tokens are allowed only where nothing else is. */
+  readonly ignoreEos: boolean;
+}
+
+/** The most tokens of a run without a choice. */
+const MOST_FORCED = 32;
+
+export class Constraint {
+  readonly #state: GrammarState;
+  readonly #tokenizer: Tokenizer;
+  readonly #options: ConstraintOptions;
+  readonly #triggers: GrammarTriggers | undefined;
+  readonly #mask: Uint32Array; // one bit for each token
+  readonly #ends: readonly number[];
+  /** Tokens that the state has accepted and the text does not have yet. */
+  readonly #forced: number[] = [];
+  #isReady = false;
+  #endsHere = false;
+  #failure: unknown;
+
+  constructor(grammar: Grammar, tokenizer: Tokenizer, options: ConstraintOptions) {
+    this.#state = grammar.start();
+    this.#tokenizer = tokenizer;
+    this.#options = options;
+    this.#mask = new Uint32Array(grammar.maskWords);
+    this.#ends = grammar.endTokens;
+    if (options.triggers.length > 0) {
+      this.#triggers = new GrammarTriggers(options.triggers, tokenizer);
+    }
+  }
+
+  /** Whether the grammar applies yet. */
+  get #isActive(): boolean {
+    return this.#triggers === undefined || this.#triggers.isFound;
+  }
+
+  /** Whether the next token is known, so that nobody needs its logits. */
+  get isNextKnown(): boolean {
+    return this.#forced.length > 0;
+  }
+
+  /** Whether the text is whole and nothing can follow it. Does not wait for the mask. */
+  get isFinished(): boolean {
+    return this.#isActive && this.#forced.length === 0 && this.#state.isFinished;
+  }
+
+  /** The same, also where only the vocabulary has nothing that could follow. */
+  endsHere(): boolean {
+    if (!this.#isActive || this.#forced.length > 0) return false;
+    this.#ensure();
+    return this.#endsHere;
+  }
+
+  /** Computes the next mask, unless it is there. What goes wrong is thrown when the mask is needed. */
+  readonly prepare = (): void => {
+    if (this.#isReady || this.#failure !== undefined || !this.#isActive) return;
+    try {
+      this.#compute();
+      this.#isReady = true;
+    } catch (error) {
+      this.#failure = error;
+    }
+  };
+
+  #ensure(): void {
+    this.prepare();
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  /** Forbids all tokens that cannot come next, whatever their logits are. */
+  forbid(
+    logits: Float32Array, // [vocab]
+  ): void {
+    if (!this.#isActive) return;
+    const known = this.#forced[0];
+    if (known !== undefined) {
+      logits.fill(Number.NEGATIVE_INFINITY);
+      logits[known] = 0;
+      return;
+    }
+    this.#ensure();
+    forbidTokens(logits, this.#mask);
+  }
+
+  /** A token is now part of the text. */
+  accept(id: number): void {
+    if (!this.#isActive) {
+      const rest = this.#triggers!.push(id);
+      if (rest !== undefined && rest.length > 0 && !this.#state.acceptBytes(rest)) {
+        throw new GrammarError(
+          `grammar: its trigger was found, but the text from there, ${shown(rest)}, does not fit the grammar. Begin the grammar with the trigger`,
+        );
+      }
+      return;
+    }
+    if (this.#forced.length > 0) {
+      this.#forced.shift();
+      return;
+    }
+    this.#isReady = false;
+    if (this.#state.accept(id)) return;
+    throw new Error(`grammar: token ${id} was chosen, but the grammar does not allow it`);
+  }
+
+  #compute(): void {
+    this.#endsHere = false;
+    for (;;) {
+      const only = this.#nextMask();
+      if (only < 0 || !this.#options.forces || this.#forced.length >= MOST_FORCED) return;
+      this.#state.accept(only);
+      this.#forced.push(only);
+      if (this.#state.isFinished) return;
+    }
+  }
+
+  /** Writes the mask; returns its token if it has only one, which does not end the text, and -1 otherwise. */
+  #nextMask(): number {
+    const mask = this.#mask;
+    this.#state.mask(mask);
+    if (!this.#state.isComplete) {
+      const only = singleToken(mask);
+      if (only === NO_TOKEN) throw this.#stuck();
+      return only;
+    }
+    for (const id of this.#ends) mask[id >> 5]! &= ~(1 << (id & 31));
+    const other = singleToken(mask);
+    this.#endsHere = other === NO_TOKEN;
+    if (this.#endsHere) return SEVERAL;
+    if (this.#options.ignoreEos) return other;
+    for (const id of this.#ends) mask[id >> 5]! |= 1 << (id & 31);
+    return SEVERAL;
+  }
+
+  #stuck(): GrammarError {
+    return new GrammarError(
+      `grammar: after ${this.#state.length} tokens no token of the ${this.#tokenizer.vocabSize} in the vocabulary can continue the text, which is not whole yet. Allow other texts there`,
+    );
+  }
+}
+
+/** The mask has no token at all, or more than one. */
+const NO_TOKEN = -2;
+const SEVERAL = -1;
+
+/** The only token of a mask, or NO_TOKEN, or SEVERAL. */
+function singleToken(mask: Uint32Array): number {
+  let at = -1;
+  for (let i = 0; i < mask.length; i++) {
+    if (mask[i] === 0) continue;
+    if (at >= 0) return SEVERAL;
+    at = i;
+  }
+  if (at < 0) return NO_TOKEN;
+  const word = mask[at]!;
+  return (word & (word - 1)) === 0 ? at * 32 + 31 - Math.clz32(word) : SEVERAL;
+}
+
+function shown(bytes: Uint8Array): string {
+  return JSON.stringify(new TextDecoder().decode(bytes.subarray(0, 60)));
+}
