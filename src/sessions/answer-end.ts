@@ -2,7 +2,7 @@
 // decides when an answer has ended.
 
 import type { GenerationResult } from "../api/api.ts";
-import type { Answer } from "./run.ts";
+import type { Answer } from "./answer.ts";
 import type { MessageTimings } from "./session.ts";
 import type { Prompt } from "./slide.ts";
 import type { MessageEnd } from "./tree.ts";
@@ -11,7 +11,7 @@ import type { MessageEnd } from "./tree.ts";
 export function endOf(answer: Answer, result: GenerationResult, dropped: number): MessageEnd {
   const { timings, stopReason } = result;
   return {
-    content: answer.text,
+    ...answer.saved,
     state: stopReason === "aborted" ? "aborted" : "complete",
     stopReason,
     error: null,
@@ -19,6 +19,7 @@ export function endOf(answer: Answer, result: GenerationResult, dropped: number)
       prompt: timings.promptTokens,
       cached: timings.cachedTokens,
       generated: timings.generatedTokens,
+      ...(answer.reasoningTokens > 0 && { reasoning: answer.reasoningTokens }),
       ...(dropped > 0 && { dropped }),
     },
     timings: timingsOf(answer, result),
@@ -29,7 +30,7 @@ export function endOf(answer: Answer, result: GenerationResult, dropped: number)
 export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null): MessageEnd {
   const { dropped } = prompt;
   return {
-    content: answer.text,
+    ...answer.saved,
     state: error === null ? "aborted" : "error",
     stopReason: error === null ? "aborted" : null,
     error,
@@ -37,6 +38,7 @@ export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null):
       prompt: prompt.tokens.length,
       cached: null,
       generated: answer.tokens,
+      ...(answer.reasoningTokens > 0 && { reasoning: answer.reasoningTokens }),
       ...(dropped > 0 && { dropped }),
     },
     timings: timingsOf(answer, undefined),
@@ -68,6 +70,7 @@ function timingsOf(answer: Answer, result: GenerationResult | undefined): Messag
     tokensPerSecond: engineSpeed(result) ?? answer.tokensPerSecond,
     promptMs: result?.timings.promptMs ?? null,
     generatedMs: result?.timings.generatedMs ?? null,
+    ...(answer.reasoningMs !== null && { reasoningMs: answer.reasoningMs }),
     percentOfLimit: limit ? limit.fraction * 100 : null,
     boundBy: limit?.resource ?? null,
   };

@@ -4,6 +4,7 @@
 // that parents exist, that there is no cycle, that its size is reasonable. Ids are kept if they are free.
 
 import * as z from "zod";
+import { callsSchema } from "./calls.ts";
 import { newId } from "./ids.ts";
 import {
   type Message,
@@ -13,13 +14,15 @@ import {
   SessionError,
   sessionModes,
   stopReasons,
+  type ToolCall,
 } from "./session.ts";
 import { settingsSchema } from "./settings.ts";
 import { timingsSchema, tokensSchema } from "./statistics.ts";
 import type { SessionStore } from "./store.ts";
 
 const exchangeFormat = "lantern-session";
-const exchangeVersion = 1;
+/** Version 1 had no reasoning and no calls. */
+const exchangeVersion = 2;
 
 export interface SessionFile {
   format: typeof exchangeFormat;
@@ -41,6 +44,8 @@ const messageSchema = z.strictObject({
   parent: id.nullable(),
   role: z.enum(messageRoles),
   content: z.string().max(exchangeLimits.contentLength),
+  reasoning: z.string().max(exchangeLimits.contentLength).nullable().default(null),
+  calls: callsSchema.default([]),
   state: z.enum(messageStates),
   createdAt: time,
   changedAt: time,
@@ -53,7 +58,7 @@ const messageSchema = z.strictObject({
 
 const fileSchema = z.strictObject({
   format: z.literal(exchangeFormat),
-  version: z.literal(exchangeVersion),
+  version: z.literal([1, exchangeVersion]),
   exportedAt: time,
   session: z.strictObject({
     id,
@@ -176,7 +181,10 @@ async function checkFile(
 ): Promise<z.infer<typeof fileSchema>> {
   const version = (file as { version?: unknown } | null)?.version;
   if (typeof version === "number" && version > exchangeVersion) {
-    throw wrong("version", `got ${version}, expected ${exchangeVersion}. Use a newer Lantern`);
+    throw wrong(
+      "version",
+      `got ${version}, expected at most ${exchangeVersion}. Use a newer Lantern`,
+    );
   }
   const messages = (file as { messages?: unknown } | null)?.messages;
   const whole = checked(headSchema, file, "");
@@ -250,10 +258,32 @@ const markdownBodies: Readonly<
     ].join("\n\n---\n\n"),
 };
 
-function turnText({ role, content, model, state }: Message): string {
+function turnText({ role, content, reasoning, calls, model, state }: Message): string {
   const who = role === "user" ? "User" : model ? `Assistant (${oneLine(model)})` : "Assistant";
   const how = state === "complete" ? "" : ` (${state})`;
-  return `**${who}**${how}\n\n${content}`;
+  const parts = [
+    `**${who}**${how}`,
+    ...(reasoning === null ? [] : [quoted(`Reasoning:\n\n${reasoning}`)]),
+    ...(content === "" ? [] : [content]),
+    ...calls.map(callText),
+  ];
+  return parts.join("\n\n");
+}
+
+function callText({ name, arguments: text, state, result }: ToolCall): string {
+  const call = `**Call of ${oneLine(name)}** (${state})\n\n${fenced(text)}`;
+  return result === null ? call : `${call}\n\n${fenced(result)}`;
+}
+
+function quoted(text: string): string {
+  return text.replaceAll(/^/gm, "> ");
+}
+
+/** In a fence that the text cannot close. */
+function fenced(text: string): string {
+  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([ticks]) => ticks.length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}\n${text}\n${fence}`;
 }
 
 function oneLine(text: string): string {

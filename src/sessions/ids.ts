@@ -5,7 +5,7 @@ import { SessionError } from "./session.ts";
 /** Letters of the first message that become the title of an untitled session. */
 const titleLength = 60;
 
-export function newId(kind: "ses" | "msg" | "run"): string {
+export function newId(kind: "ses" | "msg" | "run" | "call"): string {
   return `${kind}_${crypto.randomUUID().replaceAll("-", "")}`;
 }
 

@@ -7,20 +7,35 @@
 
 import type { ChatMessage, GenerateOptions, GenerationResult, TokenEvent } from "../api/api.ts";
 import { ContextError } from "../base/errors.ts";
-import { type Message, type MessageRole, SessionError, type SessionMode } from "./session.ts";
-import type { SessionSettings } from "./settings.ts";
+import { isAnswered, openCalls, toTurns } from "./calls.ts";
+import {
+  type Message,
+  type MessageRole,
+  SessionError,
+  type SessionMode,
+  type ToolCall,
+} from "./session.ts";
+import type { SessionSettings, SessionTool } from "./settings.ts";
 import { type Prompt, slide } from "./slide.ts";
 
 /** The model that answers, under its name. The server puts its queue and its counters in between. */
 export interface RunModel {
   readonly name: string;
   readonly contextSize: number;
-  chatTokens(messages: readonly ChatMessage[]): Promise<number[]>;
+  chatPrompt(messages: readonly ChatMessage[], options: ChatPromptOptions): Promise<ChatPrompt>;
   textTokens(text: string): Promise<number[]>;
   /** Throws if `count` more generations would be refused. */
   checkRoom(count: number): void;
   /** Resolves when the generation has started. */
   generate(tokens: readonly number[], options: GenerateOptions): Promise<RunGeneration>;
+}
+
+export type ChatPrompt = Omit<Prompt, "dropped">;
+
+export interface ChatPromptOptions {
+  tools: readonly SessionTool[];
+  /** Whether a model that can think first does; undefined: as it is used to. */
+  thinking: boolean | undefined;
 }
 
 export interface RunGeneration {
@@ -55,16 +70,19 @@ interface Mode {
     model: RunModel,
     settings: SessionSettings,
     path: readonly PromptMessage[],
-  ): Promise<number[]>;
+  ): Promise<ChatPrompt>;
 }
 
-export type PromptMessage = Pick<Message, "role" | "content">;
+export type PromptMessage = Pick<Message, "role" | "content"> &
+  Partial<Pick<Message, "reasoning" | "calls">>;
 
 const chat: Mode = {
   needsContent: true,
   slides: false,
   checkFollows(last, role) {
-    if ((last?.role ?? "assistant") !== role) return;
+    const waiting = last === undefined ? [] : openCalls(last);
+    if (waiting.length > 0) throw unanswered(last!, waiting);
+    if ((last?.role ?? "assistant") !== role || (role === "assistant" && isAnswered(last))) return;
     const why =
       last === undefined
         ? "a conversation begins with the user's message"
@@ -72,18 +90,18 @@ const chat: Mode = {
     throw new SessionError("invalid", `parent: ${why}`, "parent");
   },
   again(path) {
-    const at = path.findLastIndex(({ role }) => role === "user");
-    if (at >= 0) return path.slice(0, at + 1);
+    const above = path.at(-1)?.role === "assistant" ? path.slice(0, -1) : path;
+    const at = above.findLastIndex((message) => message.role === "user" || isAnswered(message));
+    if (at >= 0) return above.slice(0, at + 1);
     throw new SessionError(
       "invalid",
       "regenerate: there is no question to answer again yet",
       "regenerate",
     );
   },
-  tokens(model, { systemPrompt }, path) {
+  tokens(model, { systemPrompt, tools = [], thinking }, path) {
     const system: ChatMessage[] = systemPrompt ? [{ role: "system", content: systemPrompt }] : [];
-    const turns = path.map(({ role, content }): ChatMessage => ({ role, content }));
-    return model.chatTokens([...system, ...turns]);
+    return model.chatPrompt([...system, ...path.flatMap(toTurns)], { tools, thinking });
   },
 };
 
@@ -92,7 +110,9 @@ const story: Mode = {
   slides: true,
   checkFollows() {},
   again: (path) => (path.at(-1)?.role === "assistant" ? path.slice(0, -1) : path),
-  tokens: (model, _, path) => model.textTokens(path.map(({ content }) => content).join("")),
+  tokens: async (model, _, path) => ({
+    tokens: await model.textTokens(path.map(({ content }) => content).join("")),
+  }),
 };
 
 const modes: Readonly<Record<SessionMode, Mode>> = { chat, story };
@@ -113,11 +133,23 @@ export function askedPath(
     );
   }
   if (content === undefined) {
-    if (!needsContent) return path;
+    const last = path.at(-1);
+    if (!needsContent || isAnswered(last)) return path;
+    const waiting = last === undefined ? [] : openCalls(last);
+    if (waiting.length > 0) throw unanswered(last!, waiting);
     throw new SessionError("invalid", "content: missing. Write a message", "content");
   }
   checkFollows(path.at(-1), role);
   return path;
+}
+
+function unanswered({ id }: Message, waiting: readonly ToolCall[]): SessionError {
+  const names = waiting.map(({ name, id: call }) => `${name} (${call})`).join(", ");
+  return new SessionError(
+    "waiting",
+    `message "${id}" has called ${names}, which wait${waiting.length === 1 ? "s" : ""} for a result. Give it or refuse the call first, or answer the question again`,
+    "parent",
+  );
 }
 
 export function slides(mode: SessionMode): boolean {
@@ -142,7 +174,7 @@ export async function promptTokens(
   settings: SessionSettings,
   path: readonly PromptMessage[],
 ): Promise<Prompt> {
-  const tokens = await modes[mode].tokens(model, settings, path);
+  const { tokens, reader } = await modes[mode].tokens(model, settings, path);
   if (tokens.length === 0) {
     throw new SessionError("invalid", "there is no text to continue yet. Write some", "content");
   }
@@ -150,5 +182,5 @@ export async function promptTokens(
   if (tokens.length >= model.contextSize) {
     throw tooLong(model, tokens.length);
   }
-  return { tokens, dropped: 0 };
+  return { tokens, dropped: 0, reader };
 }

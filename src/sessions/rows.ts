@@ -3,6 +3,7 @@
 import type * as z from "zod";
 import type { StopReason } from "../api/api.ts";
 import type { SqlRow } from "../platform/database.ts";
+import { callsSchema } from "./calls.ts";
 import type {
   Message,
   MessageRole,
@@ -11,6 +12,7 @@ import type {
   MessageTokens,
   Session,
   SessionMode,
+  ToolCall,
 } from "./session.ts";
 import { type SessionSettings, settingsSchema } from "./settings.ts";
 import { timingsSchema, tokensSchema } from "./statistics.ts";
@@ -21,7 +23,7 @@ export const sessionColumns: string = `s.id, s.title, s.mode, s.model, s.setting
   (SELECT count(*) FROM messages WHERE session = s.number) AS message_count`;
 
 /** Columns of `messages AS m` that toMessage reads. */
-export const messageColumns: string = `m.id, (SELECT id FROM messages WHERE number = m.parent) AS parent, m.role, m.content, m.state,
+export const messageColumns: string = `m.id, (SELECT id FROM messages WHERE number = m.parent) AS parent, m.role, m.content, m.reasoning, m.calls, m.state,
   m.created_at, m.changed_at, m.model, m.stop_reason, m.error, m.tokens, m.timings`;
 
 export function toSession(row: SqlRow): Session {
@@ -44,6 +46,8 @@ export function toMessage(row: SqlRow): Message {
     parent: row.parent as string | null,
     role: row.role as MessageRole,
     content: row.content as string,
+    reasoning: row.reasoning as string | null,
+    calls: readCalls(row.calls) ?? [],
     state: row.state as MessageState,
     createdAt: row.created_at as number,
     changedAt: row.changed_at as number,
@@ -53,6 +57,15 @@ export function toMessage(row: SqlRow): Message {
     tokens: readTokens(row.tokens) ?? null,
     timings: readTimings(row.timings) ?? null,
   };
+}
+
+/** undefined: unreadable; null: none. */
+export function readCalls(text: SqlRow[string] | undefined): ToolCall[] | null | undefined {
+  return parsed(callsSchema, text);
+}
+
+export function callsJson(calls: readonly ToolCall[]): string | null {
+  return calls.length === 0 ? null : JSON.stringify(calls);
 }
 
 export function toJson(value: object | null): string | null {

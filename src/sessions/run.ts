@@ -2,12 +2,12 @@
 // it.
 //
 // Anybody can follow it with events(), from the start or from an earlier position. An event's id is how much of each
-// answer's text was sent ("120" or, with two answers, "120.57"). So resuming after a lost connection needs no log of
-// events: the rest of the text is the rest of the string.
+// answer was sent ("120" or, with two answers, "120.57"; answer.ts has the units). So resuming after a lost connection
+// needs no log of events.
 
-import type { StopReason, TokenEvent } from "../api/api.ts";
-import type { MessageState, MessageTimings, MessageTokens } from "./session.ts";
-import type { MessageEnd } from "./tree.ts";
+import type { StopReason } from "../api/api.ts";
+import { Answer, type Before, type Part, type PartReader } from "./answer.ts";
+import type { MessageState, MessageTimings, MessageTokens, ToolCall } from "./session.ts";
 
 /** Live numbers of an answer while it is written. */
 export interface LiveGauge {
@@ -18,11 +18,16 @@ export interface LiveGauge {
   /** Percentage of the limit from this model's last answer; null if that is not known. */
   percentOfLimit: number | null;
   boundBy: string | null;
+  /** What of it is reasoning; null: nothing. */
+  reasoning: { tokens: number; ms: number } | null;
 }
 
 export type RunEvent =
   | { name: "snapshot"; data: RunSnapshot }
   | { name: "delta"; data: { message: string; text: string } }
+  | { name: "reasoning"; data: { message: string; text: string } }
+  | { name: "call"; data: { message: string; index: number; id: string; name: string } }
+  | { name: "arguments"; data: { message: string; index: number; text: string } }
   | { name: "gauge"; data: LiveGauge }
   | { name: "warning"; data: { text: string } }
   | { name: "end"; data: AnswerEnd }
@@ -31,7 +36,13 @@ export type RunEvent =
 export interface RunSnapshot {
   run: string;
   session: string;
-  messages: { id: string; content: string; state: MessageState }[];
+  messages: {
+    id: string;
+    content: string;
+    reasoning: string | null;
+    calls: ToolCall[];
+    state: MessageState;
+  }[];
 }
 
 export interface AnswerEnd {
@@ -52,48 +63,6 @@ export interface KnownLimit {
 /** Minimum time between two updates of an answer. */
 const gaugeEveryMs = 250;
 
-/** One answer. */
-export class Answer {
-  readonly messageId: string;
-  /** For a continued answer, it starts with the existing text. */
-  text: string;
-  tokens = 0;
-  readonly startedAt: number;
-  firstTokenAt: number | undefined;
-  lastTokenAt: number | undefined;
-  end: MessageEnd | undefined;
-  /** How much of the text is on disk. */
-  savedLength: number;
-  endSaved = false;
-  /** It ended without any text and is removed. */
-  isEmpty = false;
-
-  constructor(messageId: string, text: string, startedAt: number) {
-    this.messageId = messageId;
-    this.text = text;
-    this.savedLength = text.length;
-    this.startedAt = startedAt;
-  }
-
-  push({ id, text }: TokenEvent, now: number): void {
-    this.text += text;
-    if (id < 0) return; // held-back text of earlier tokens
-    this.tokens++;
-    this.firstTokenAt ??= now;
-    this.lastTokenAt = now;
-  }
-
-  get msToFirstToken(): number | null {
-    return this.firstTokenAt === undefined ? null : this.firstTokenAt - this.startedAt;
-  }
-
-  /** Measured from the first token to the last: the time before the first belongs to the prompt. */
-  get tokensPerSecond(): number | null {
-    const ms = (this.lastTokenAt ?? 0) - (this.firstTokenAt ?? 0);
-    return ms > 0 ? ((this.tokens - 1) * 1000) / ms : null;
-  }
-}
-
 export class Run {
   readonly id: string;
   readonly sessionId: string;
@@ -113,7 +82,9 @@ export class Run {
       id: string;
       sessionId: string;
       modelName: string;
-      answers: readonly { id: string; content: string }[];
+      answers: readonly ({ id: string } & Before)[];
+      /** One for each answer; undefined: the text is the answer. */
+      reader?: (() => PartReader) | undefined;
     },
     now: () => number,
   ) {
@@ -121,7 +92,9 @@ export class Run {
     this.sessionId = facts.sessionId;
     this.modelName = facts.modelName;
     const started = now();
-    this.answers = facts.answers.map(({ id, content }) => new Answer(id, content, started));
+    this.answers = facts.answers.map(
+      ({ id, ...before }) => new Answer(id, before, started, facts.reader?.()),
+    );
     this.#now = now;
   }
 
@@ -173,8 +146,8 @@ export class Run {
     signal: AbortSignal,
   ): AsyncGenerator<RunEvent & { id: string }> {
     const known = this.#positions(lastEventId);
-    const sent = known ?? this.answers.map(({ text }) => text.length);
-    if (!known) yield { id: sent.join("."), name: "snapshot", data: this.#snapshot(sent) };
+    const sent = known ?? this.answers.map(({ length }) => length);
+    if (!known) yield { id: sent.join("."), name: "snapshot", data: this.#snapshot() };
     const view: View = {
       sent,
       gaugeAt: this.answers.map(() => 0),
@@ -210,9 +183,9 @@ export class Run {
     for (const [at, answer] of this.answers.entries()) {
       const message = answer.messageId;
       const from = view.sent[at]!;
-      if (answer.text.length > from) {
-        view.sent[at] = answer.text.length;
-        add({ name: "delta", data: { message, text: answer.text.slice(from) } });
+      for (const part of answer.length > from ? answer.since(from) : []) {
+        view.sent[at]! += part.kind === "call" ? 1 : part.text.length;
+        add(eventOf(message, part));
       }
       const now = this.#now();
       const isNew = answer.lastTokenAt !== undefined && answer.lastTokenAt > view.gaugeAt[at]!;
@@ -222,8 +195,8 @@ export class Run {
       }
       if (answer.end && !view.ended[at]) {
         view.ended[at] = true;
-        const { content: _, ...end } = answer.end;
-        add({ name: "end", data: { message, ...end } });
+        const { state, stopReason, error, tokens, timings } = answer.end;
+        add({ name: "end", data: { message, state, stopReason, error, tokens, timings } });
       }
     }
     if (this.endedAt !== undefined) add({ name: "done", data: { run: this.id } });
@@ -241,18 +214,21 @@ export class Run {
       msToFirstToken: answer.msToFirstToken,
       percentOfLimit: known ? (100 * tokensPerSecond) / limit.tokensPerSecond : null,
       boundBy: known ? limit.boundBy : null,
+      reasoning:
+        answer.reasoningMs === null
+          ? null
+          : { tokens: answer.reasoningTokens, ms: answer.reasoningMs },
     };
   }
 
-  #snapshot(lengths: readonly number[]): RunSnapshot {
+  #snapshot(): RunSnapshot {
     return {
       run: this.id,
       session: this.sessionId,
-      messages: this.answers.map(({ messageId, text, end }, at) => ({
-        id: messageId,
-        content: text.slice(0, lengths[at]),
-        state: end?.state ?? "streaming",
-      })),
+      messages: this.answers.map(({ messageId, saved, end }) => {
+        const { content, reasoning, calls } = saved;
+        return { id: messageId, content, reasoning, calls, state: end?.state ?? "streaming" };
+      }),
     };
   }
 
@@ -262,9 +238,28 @@ export class Run {
     const positions = lastEventId.split(".").map(Number);
     const fits =
       positions.length === this.answers.length &&
-      positions.every((position, at) => position <= this.answers[at]!.text.length);
+      positions.every((position, at) => position <= this.answers[at]!.length);
     return fits ? positions : undefined;
   }
+}
+
+const partEvents: {
+  readonly [Kind in Part["kind"]]: (
+    message: string,
+    part: Extract<Part, { kind: Kind }>,
+  ) => RunEvent;
+} = {
+  content: (message, { text }) => ({ name: "delta", data: { message, text } }),
+  reasoning: (message, { text }) => ({ name: "reasoning", data: { message, text } }),
+  call: (message, { index, id, name }) => ({ name: "call", data: { message, index, id, name } }),
+  arguments: (message, { index, text }) => ({
+    name: "arguments",
+    data: { message, index, text },
+  }),
+};
+
+function eventOf(message: string, part: Part): RunEvent {
+  return (partEvents[part.kind] as (message: string, part: Part) => RunEvent)(message, part);
 }
 
 /** What one follower has seen. */

@@ -7,6 +7,7 @@
 
 import type { GenerationResult } from "../api/api.ts";
 import { AbortedError, LanternError } from "../base/errors.ts";
+import type { Answer } from "./answer.ts";
 import { brokenEnd, endOf, joined } from "./answer-end.ts";
 import { newId } from "./ids.ts";
 import {
@@ -17,7 +18,7 @@ import {
   type RunModel,
   slides,
 } from "./prompt.ts";
-import { type Answer, type KnownLimit, Run } from "./run.ts";
+import { type KnownLimit, Run } from "./run.ts";
 import { type Message, type Session, SessionError } from "./session.ts";
 import {
   changeSettings,
@@ -94,7 +95,7 @@ export class Runs {
       const session = this.#store.session(sessionId);
       const { content, count = 1, message } = request;
       checkAnswerable(request);
-      const path =
+      const path: readonly (PromptMessage & { id: string })[] =
         message === undefined
           ? askedPath(session.mode, this.#pathFrom(session, request), request)
           : this.#resumedPath(session, message);
@@ -112,7 +113,7 @@ export class Runs {
               count,
             })
           : this.#store.resume(sessionId, message, model.name);
-      const run = this.#start(session, model, begun);
+      const run = this.#start(session, model, begun, prompt);
       const above = message === undefined ? read : read.slice(0, -1);
       const task: Task = { session, model, settings, path: above, prompt };
       const written = run.answers.map((answer, at) => this.#write(run, answer, at, task));
@@ -183,17 +184,25 @@ export class Runs {
   }
 
   /** The path down to an answer that is to be continued. */
-  #resumedPath(session: Session, id: string): Message[] {
+  #resumedPath(session: Session, id: string): (PromptMessage & { id: string })[] {
     const refuse = (why: string): never => {
       throw new SessionError("invalid", `message: "${id}" ${why}`, "message");
     };
-    const { role, content } = this.#store.message(session.id, id);
+    const { role, content, reasoning, calls } = this.#store.message(session.id, id);
     if (role !== "assistant") refuse("is not an answer, and only an answer can be continued");
-    if (content === "") refuse('has no text to continue. Ask for another answer with "regenerate"');
+    const raw = this.#store.rawText(id) ?? content;
+    const isPlain = reasoning === null && calls.length === 0;
+    if (raw === content && !isPlain) {
+      refuse(
+        'was imported, without what the model wrote. Ask for another answer with "regenerate"',
+      );
+    }
+    if (calls.some(({ state }) => state !== "waiting")) refuse("has results of its calls");
+    if (raw === "") refuse('has no text to continue. Ask for another answer with "regenerate"');
     if (this.#store.messages(session.id).some(({ parent }) => parent === id)) {
       refuse("has messages below it, and only the last one of a branch can be continued");
     }
-    return this.#store.path(session.id, id);
+    return [...this.#store.path(session.id, id).slice(0, -1), { id, role, content: raw }];
   }
 
   #checkOpen(): void {
@@ -201,11 +210,15 @@ export class Runs {
     throw new SessionError("conflict", "the server is stopping, so no answer can be started");
   }
 
-  #start(session: Session, model: RunModel, begun: Begun): Run {
+  #start(session: Session, model: RunModel, begun: Begun, { reader }: Prompt): Run {
     this.#forgetOld();
-    const { answers } = begun;
-    const facts = { id: newId("run"), sessionId: session.id, modelName: model.name, answers };
-    const run = new Run(facts, this.#now);
+    const answers = begun.answers.map(({ id, content }) => ({
+      id,
+      content,
+      raw: this.#store.rawText(id),
+    }));
+    const own = { id: newId("run"), sessionId: session.id, modelName: model.name };
+    const run = new Run({ ...own, answers, reader }, this.#now);
     run.limit = this.#limits.get(model.name);
     this.#runs.set(run.id, run);
     this.#busy.set(session.id, run);
@@ -225,7 +238,9 @@ export class Runs {
     try {
       for (;;) {
         const limit = left(settings, result);
-        const wanted = { ...options, ...seed, ...limit, signal: run.signal };
+        // Marks of reasoning and calls are often control tokens.
+        const special = prompt.reader && { special: true };
+        const wanted = { ...options, ...seed, ...limit, ...special, signal: run.signal };
         result = joined(
           result,
           await this.#read(run, answer, model.generate(prompt.tokens, wanted)),
@@ -238,8 +253,10 @@ export class Runs {
         const read = [...path, { role: "assistant" as const, content: answer.text }];
         prompt = await promptTokens(session.mode, model, { ...settings, maxTokens }, read);
       }
+      answer.close();
       answer.end = endOf(answer, result, prompt.dropped);
     } catch (error) {
+      answer.close();
       const aborted = run.signal.aborted || error instanceof AbortedError;
       answer.end = brokenEnd(answer, prompt, aborted ? null : this.#describe(error));
     }
@@ -289,21 +306,19 @@ export class Runs {
   #save(): void {
     this.#savedAt = this.#now();
     const answers = [...this.#unsaved].flatMap((run) => run.answers);
-    const running = answers.filter(
-      ({ end, text, savedLength }) => !end && text.length > savedLength,
-    );
+    const running = answers.filter(({ end, length, savedLength }) => !end && length > savedLength);
     const ended = answers.filter(({ end, endSaved }) => end && !endSaved);
     try {
       if (running.length + ended.length > 0) {
         this.#store.saveAnswers(
-          running.map(({ messageId, text }) => ({ id: messageId, content: text })),
+          running.map(({ messageId, saved }) => ({ id: messageId, text: saved })),
           ended
             .filter(({ isEmpty }) => !isEmpty)
             .map(({ messageId, end }) => ({ id: messageId, end: end! })),
           ended.filter(({ isEmpty }) => isEmpty).map(({ messageId }) => messageId),
         );
       }
-      for (const answer of running) answer.savedLength = answer.text.length;
+      for (const answer of running) answer.savedLength = answer.length;
       for (const answer of ended) answer.endSaved = true;
       this.#warn(null);
     } catch (error) {

@@ -93,6 +93,11 @@ export const migrations: readonly string[] = [
 
   // 6: where the file of a session's model was at its last answer, so that it can be loaded again.
   `ALTER TABLE sessions ADD COLUMN model_file TEXT;`,
+
+  // 7: reasoning and tool calls apart from the text, and what the model wrote where that is more than the text.
+  `ALTER TABLE messages ADD COLUMN reasoning TEXT;
+   ALTER TABLE messages ADD COLUMN calls TEXT;
+   ALTER TABLE messages ADD COLUMN raw TEXT;`,
 ];
 
 /** Brings the file to the newest version; refuses a file that is newer than this program. */

@@ -19,6 +19,23 @@ export type MessageRole = (typeof messageRoles)[number];
 export const messageStates = ["complete", "streaming", "aborted", "error"] as const;
 export type MessageState = (typeof messageStates)[number];
 
+/** waiting: nobody has given its result. failed: the tool was run, and gave an error. */
+export const callStates = ["waiting", "done", "refused", "failed"] as const;
+export type CallState = (typeof callStates)[number];
+
+/** A call of a tool that an answer makes. */
+export interface ToolCall {
+  id: string;
+  name: string;
+  /** JSON text, as the model wrote it. */
+  arguments: string;
+  state: CallState;
+  /** What the model reads of it; null while it waits, and for a refusal without words. */
+  result: string | null;
+  /** Who gave the result: "hand", or the name of a server of tools. */
+  by: string | null;
+}
+
 export const stopReasons: readonly StopReason[] = ["end", "stop", "length", "context", "aborted"];
 
 export interface Session {
@@ -42,6 +59,9 @@ export interface Message {
   parent: string | null;
   role: MessageRole;
   content: string;
+  /** The model's reasoning before and between its text; null: none. Answers of older versions have it in their content. */
+  reasoning: string | null;
+  calls: ToolCall[];
   state: MessageState;
   createdAt: number;
   changedAt: number;
@@ -59,6 +79,8 @@ export interface MessageTokens {
   /** Prompt tokens whose keys and values were already in the cache; null: not known for an interrupted answer. */
   cached: number | null;
   generated: number;
+  /** How many of those were reasoning. */
+  reasoning?: number;
   /**
    * For a story longer than the context: tokens between its beginning and its latest part, which the model did not
    * see.
@@ -72,6 +94,8 @@ export interface MessageTimings {
   tokensPerSecond: number | null;
   promptMs: number | null;
   generatedMs: number | null;
+  /** From the first token of reasoning to the last. */
+  reasoningMs?: number;
   /** Percentage of what this machine allows for this model; null if not known. */
   percentOfLimit: number | null;
   /** What limits the speed: "memory bandwidth", "compute". */
@@ -81,6 +105,7 @@ export interface MessageTimings {
 export type SessionProblem =
   | "missing" // there is no such session, message or run
   | "conflict" // not now: an answer is being written
+  | "waiting" // not now: a call waits for its result
   | "invalid"; // the request makes no sense for this conversation
 
 /** A refused request about sessions; `problem` says why, `param` which field. */

@@ -4,14 +4,14 @@
 // dropped.
 //
 //   session   bad fields get their defaults; its messages stay
-//   message   unreadable statistics are dropped; a missing or later parent becomes none; a message with unreadable
+//   message   unreadable statistics and calls are dropped; a missing or later parent becomes none; a message with unreadable
 //             text or role is removed, and the messages below it move up
 //   preset    is removed
 
 import { byName } from "../base/by-name.ts";
 import type { Database, SqlRow } from "../platform/database.ts";
 import { newId } from "./ids.ts";
-import { readSettings, readTimings, readTokens } from "./rows.ts";
+import { readCalls, readSettings, readTimings, readTokens } from "./rows.ts";
 import { messageRoles, messageStates, sessionModes } from "./session.ts";
 
 export interface SetAsideItem {
@@ -75,6 +75,8 @@ const sessionFlaws: readonly Flaw[] = [
 const messageFlaws: readonly Omit<Flaw, "column" | "becomes">[] = [
   { when: notText("id"), says: "its id is not text" },
   { when: notText("content"), says: "its words are no text" },
+  { when: notTextOrNull("reasoning"), says: "its reasoning is not text" },
+  { when: notTextOrNull("raw"), says: "what the model wrote is not text" },
   { when: `role NOT IN (${list(messageRoles)})`, says: "it has an unknown role" },
   { when: `state NOT IN (${list(messageStates)})`, says: "it has an unknown state" },
   { when: badTime("created_at"), says: "the time at which it was written is not valid" },
@@ -180,13 +182,15 @@ function setAsideParents(database: Database, now: number): void {
 
 function setAsideStatistics(database: Database, now: number): void {
   const rows = database.all(
-    `SELECT number, CAST(tokens AS TEXT) AS tokens, CAST(timings AS TEXT) AS timings FROM messages
-     WHERE tokens IS NOT NULL OR timings IS NOT NULL`,
+    `SELECT number, CAST(tokens AS TEXT) AS tokens, CAST(timings AS TEXT) AS timings,
+       CAST(calls AS TEXT) AS calls
+     FROM messages WHERE tokens IS NOT NULL OR timings IS NOT NULL OR calls IS NOT NULL`,
   );
-  for (const { number, tokens, timings } of rows) {
+  for (const { number, tokens, timings, calls } of rows) {
     const bad = [
       ...(readTokens(tokens) === undefined ? ["tokens"] : []),
       ...(readTimings(timings) === undefined ? ["timings"] : []),
+      ...(readCalls(calls) === undefined ? ["calls"] : []),
     ];
     if (bad.length === 0) continue;
     const why = `its ${bad.join(" and ")} cannot be read`;

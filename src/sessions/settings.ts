@@ -1,4 +1,4 @@
-// The settings of a session: the system prompt and the sampling options. One schema checks them wherever they come
+// The settings of a session: the system prompt, the tools and the sampling options. One schema checks them wherever they come
 // from: a request, an imported file, the database.
 
 import * as z from "zod";
@@ -19,6 +19,17 @@ export interface SessionSettings {
   seed?: number;
   maxTokens?: number;
   stop?: string[];
+  /** Whether a model that can think first does; default: as it is used to. */
+  thinking?: boolean;
+  /** Tools that the model may call, besides those of servers; a person gives their results. */
+  tools?: SessionTool[];
+}
+
+export interface SessionTool {
+  name: string;
+  description?: string;
+  /** A JSON Schema of its arguments. */
+  parameters?: Record<string, unknown>;
 }
 
 type Fields = Required<SessionSettings>;
@@ -39,6 +50,20 @@ const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
   seed: z.int().min(0),
   maxTokens: z.int().min(1),
   stop: z.array(z.string().min(1).max(1000)).max(16),
+  thinking: z.boolean(),
+  tools: z
+    .array(
+      z.strictObject({
+        name: z.string().regex(/^[\w.-]{1,64}$/, "expected 1 to 64 letters, digits, dots, - or _"),
+        description: z.string().max(10_000).exactOptional(),
+        parameters: z.record(z.string(), z.unknown()).exactOptional(),
+      }),
+    )
+    .max(128)
+    .refine(
+      (tools) => new Set(tools.map(({ name }) => name)).size === tools.length,
+      "two tools have the same name",
+    ),
 };
 
 /** A change: null removes a setting; unnamed settings stay. */
@@ -61,6 +86,6 @@ export function changeSettings(settings: SessionSettings, change: SettingsChange
 
 /** The settings that are options of the engine. */
 export function toGenerateOptions(settings: SessionSettings): GenerateOptions {
-  const { systemPrompt: _, ...options } = settings;
+  const { systemPrompt: _, thinking: _thinking, tools: _tools, ...options } = settings;
   return options as GenerateOptions;
 }

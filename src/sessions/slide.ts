@@ -4,10 +4,14 @@
 // The cut moves in large steps, like llama.cpp's context shift (n_keep, then half of the rest). Between two steps the
 // prompt only grows at its end, so the KV cache holds all but the new tokens.
 
+import type { PartReader } from "./answer.ts";
+
 export interface Prompt {
   tokens: number[];
   /** Tokens of the text that are not in the prompt. */
   dropped: number;
+  /** Makes what tells reasoning and calls from text; undefined: the text is the answer. */
+  reader?: (() => PartReader) | undefined;
 }
 
 /** The fraction of the context that the beginning may take. */

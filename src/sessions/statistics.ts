@@ -11,6 +11,7 @@ export const tokensSchema: z.ZodType<MessageTokens> = z.strictObject({
   prompt: count,
   cached: count.nullable(),
   generated: count,
+  reasoning: count.exactOptional(),
   dropped: count.exactOptional(),
 });
 
@@ -19,6 +20,7 @@ export const timingsSchema: z.ZodType<MessageTimings> = z.strictObject({
   tokensPerSecond: measure,
   promptMs: measure,
   generatedMs: measure,
+  reasoningMs: z.number().min(0).exactOptional(),
   percentOfLimit: measure,
   boundBy: shortText.nullable(),
 });

@@ -5,6 +5,7 @@
 // finish them. Ids come from outside and may not exist.
 
 import { type Database, StorageError } from "../platform/database.ts";
+import { type CallEnd, endedCalls } from "./calls.ts";
 import { newId, parseCursor, titleFrom } from "./ids.ts";
 import { messageColumns, sessionColumns, toMessage, toSession } from "./rows.ts";
 import { migrate } from "./schema.ts";
@@ -14,6 +15,7 @@ import type { Message, MessageRole, MessageState, Session, SessionMode } from ".
 import { listSetAside, type SetAsideItem, setAsideBadRows } from "./set-aside.ts";
 import { changeSettings, type SessionSettings, type SettingsChange } from "./settings.ts";
 import {
+  type AnswerText,
   abortInterrupted,
   finishMessage,
   insertMessage,
@@ -25,6 +27,7 @@ import {
   removeMessage,
   resumeMessage,
   sessionNumber,
+  writeMessage,
 } from "./tree.ts";
 
 export interface NewSession {
@@ -297,22 +300,37 @@ export class SessionStore {
    * that was deleted meanwhile stays deleted.
    */
   saveAnswers(
-    running: readonly { id: string; content: string }[],
+    running: readonly { id: string; text: AnswerText }[],
     ended: readonly { id: string; end: MessageEnd }[],
     empty: readonly string[] = [],
   ): void {
     const now = this.#now();
     this.#write(() => {
-      for (const { id, content } of running) {
-        this.#database.run(
-          "UPDATE messages SET content = ?, changed_at = ? WHERE id = ?",
-          content,
-          now,
-          id,
-        );
-      }
+      for (const { id, text } of running) writeMessage(this.#database, id, text, now);
       for (const { id, end } of ended) finishMessage(this.#database, id, end, now);
       for (const id of empty) removeMessage(this.#database, id);
+    });
+  }
+
+  /** What the model wrote of an answer, where that is more than its content. */
+  rawText(id: string): string | null {
+    const row = this.#database.get("SELECT raw FROM messages WHERE id = ?", id);
+    return (row?.raw as string | null | undefined) ?? null;
+  }
+
+  /** The result of a call, which is given once. */
+  endCall(sessionId: string, id: string, call: string, end: CallEnd): Message {
+    return this.#write(() => {
+      const calls = endedCalls(this.message(sessionId, id), call, end);
+      const now = this.#now();
+      this.#database.run(
+        "UPDATE messages SET calls = ?, changed_at = ? WHERE id = ?",
+        JSON.stringify(calls),
+        now,
+        id,
+      );
+      this.#database.run("UPDATE sessions SET changed_at = ? WHERE id = ?", now, sessionId);
+      return this.message(sessionId, id);
     });
   }
 
@@ -375,6 +393,8 @@ export class SessionStore {
       parent,
       role: wanted.role,
       content: wanted.content,
+      reasoning: null,
+      calls: [],
       state: wanted.state ?? "complete",
       createdAt: now,
       changedAt: now,

@@ -3,18 +3,27 @@
 
 import type { StopReason } from "../api/api.ts";
 import type { Database } from "../platform/database.ts";
-import { messageColumns, toJson, toMessage } from "./rows.ts";
+import { callsJson, messageColumns, toJson, toMessage } from "./rows.ts";
 import {
   type Message,
   type MessageState,
   type MessageTimings,
   type MessageTokens,
   SessionError,
+  type ToolCall,
 } from "./session.ts";
 
-/** How an answer ended. */
-export interface MessageEnd {
+/** What an answer says. */
+export interface AnswerText {
   content: string;
+  reasoning: string | null;
+  calls: ToolCall[];
+  /** What the model wrote, if that is more than the content: a later run continues it. */
+  raw: string | null;
+}
+
+/** How an answer ended. */
+export interface MessageEnd extends AnswerText {
   state: Exclude<MessageState, "streaming">;
   stopReason: StopReason | null;
   error: string | null;
@@ -71,14 +80,16 @@ export function newestBelow(database: Database, sessionId: string, id: string): 
 
 export function insertMessage(database: Database, session: number, message: Message): void {
   database.run(
-    `INSERT INTO messages (id, session, parent, role, content, state, created_at, changed_at, model, stop_reason,
-       error, tokens, timings)
-     VALUES (?, ?, (SELECT number FROM messages WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    `INSERT INTO messages (id, session, parent, role, content, reasoning, calls, state, created_at, changed_at, model,
+       stop_reason, error, tokens, timings)
+     VALUES (?, ?, (SELECT number FROM messages WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     message.id,
     session,
     message.parent,
     message.role,
     message.content,
+    message.reasoning,
+    callsJson(message.calls),
     message.state,
     message.createdAt,
     message.changedAt,
@@ -90,17 +101,33 @@ export function insertMessage(database: Database, session: number, message: Mess
   );
 }
 
-export function finishMessage(database: Database, id: string, end: MessageEnd, now: number): void {
+/** Saves the text of an answer. */
+export function writeMessage(
+  database: Database,
+  id: string,
+  { content, reasoning, calls, raw }: AnswerText,
+  now: number,
+): void {
   database.run(
-    `UPDATE messages SET content = ?, state = ?, stop_reason = ?, error = ?, tokens = ?, timings = ?, changed_at = ?
-     WHERE id = ?`,
-    end.content,
+    "UPDATE messages SET content = ?, reasoning = ?, calls = ?, raw = ?, changed_at = ? WHERE id = ?",
+    content,
+    reasoning,
+    callsJson(calls),
+    raw,
+    now,
+    id,
+  );
+}
+
+export function finishMessage(database: Database, id: string, end: MessageEnd, now: number): void {
+  writeMessage(database, id, end, now);
+  database.run(
+    `UPDATE messages SET state = ?, stop_reason = ?, error = ?, tokens = ?, timings = ? WHERE id = ?`,
     end.state,
     end.stopReason,
     end.error,
     toJson(end.tokens),
     toJson(end.timings),
-    now,
     id,
   );
   database.run(

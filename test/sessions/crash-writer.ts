@@ -32,7 +32,7 @@ const timings: GenerationResult["timings"] = {
 const model: RunModel = {
   name: "counting",
   contextSize: 1e9,
-  chatTokens: async () => [1],
+  chatPrompt: async () => ({ tokens: [1] }),
   textTokens: async () => [1],
   checkRoom: () => {},
   async generate() {

@@ -31,10 +31,17 @@ function filled(store: SessionStore): string {
     boundBy: "bandwidth",
   };
   const tokens = { prompt: 9, cached: 3, generated: 2 };
+  const plain = { reasoning: null, calls: [], raw: null };
+  const call = { id: "call_1", name: "look", arguments: '{"at":"`map`"}' };
+  const ended = { ...call, state: "done", result: "north", by: "hand" } as const;
+  const more = { reasoning: "A map?\nYes.", calls: [ended], raw: null };
   const end = { state: "complete", stopReason: "end", error: null, tokens, timings } as const;
-  store.saveAnswers([], [{ id: answers[0]!.id, end: { content: "North.", ...end } }]);
+  store.saveAnswers([], [{ id: answers[0]!.id, end: { content: "North.", ...more, ...end } }]);
   const failed = { state: "error", stopReason: null, tokens: null, timings: null } as const;
-  store.saveAnswers([], [{ id: answers[1]!.id, end: { content: "So", error: "lost", ...failed } }]);
+  store.saveAnswers(
+    [],
+    [{ id: answers[1]!.id, end: { content: "So", error: "lost", ...plain, ...failed } }],
+  );
   store.changeSession(id, { leaf: answers[0]!.id });
   return id;
 }
@@ -42,6 +49,15 @@ function filled(store: SessionStore): string {
 const asFile = (file: SessionFile): SessionFile => JSON.parse(JSON.stringify(file)) as SessionFile;
 
 describe("JSON", () => {
+  test("of version 1 has no reasoning and no calls", async () => {
+    const { store } = scratchStore();
+    const file = asFile(exportSession(store, filled(store), 99));
+    const messages = file.messages.map(({ reasoning: _, calls: _calls, ...old }) => old);
+    const other = scratchStore().store;
+    const { id } = await importSession(other, { ...file, version: 1, messages });
+    expect(other.messages(id)[1]).toMatchObject({ content: "North.", reasoning: null, calls: [] });
+  });
+
   test("comes back the same in another store", async () => {
     const { store } = scratchStore();
     const id = filled(store);
@@ -99,7 +115,7 @@ describe("a file that is refused", () => {
     ["is null", /the file/, () => null],
     ["is a list", /the file/, () => []],
     ["has another format", /format/, (f) => ({ ...f, format: "chatgpt" })],
-    ["has a newer version", /version: got 2, expected 1/, (f) => ({ ...f, version: 2 })],
+    ["has a newer version", /version: got 3, expected at most 2/, (f) => ({ ...f, version: 3 })],
     ["has an unknown field", /Unrecognized key/, (f) => ({ ...f, extra: 1 })],
     [
       "would change every object",
@@ -254,7 +270,7 @@ describe("Markdown", () => {
     const { store } = scratchStore();
     const id = filled(store);
     expect(exportMarkdown(store, id)).toBe(
-      "# Trip 🙂\n\n**System**\n\nBe kind.\n\n---\n\n**User**\n\nWhere\u0000 to?\n\n---\n\n**Assistant (tiny)**\n\nNorth.\n",
+      '# Trip 🙂\n\n**System**\n\nBe kind.\n\n---\n\n**User**\n\nWhere\u0000 to?\n\n---\n\n**Assistant (tiny)**\n\n> Reasoning:\n> \n> A map?\n> Yes.\n\nNorth.\n\n**Call of look** (done)\n\n```\n{"at":"`map`"}\n```\n\n```\nnorth\n```\n',
     );
   });
 

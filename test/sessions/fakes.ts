@@ -12,7 +12,8 @@ import type {
 } from "../../src/api/api.ts";
 import type { Database } from "../../src/platform/database.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import type { RunGeneration, RunModel } from "../../src/sessions/prompt.ts";
+import type { PartReader } from "../../src/sessions/answer.ts";
+import type { ChatPrompt, RunGeneration, RunModel } from "../../src/sessions/prompt.ts";
 import { SessionStore } from "../../src/sessions/store.ts";
 
 /** A file name in a folder of its own, gone after the test. */
@@ -54,8 +55,15 @@ export class FakeModel implements RunModel {
   readonly spoken: Spoken[] = [];
   readonly prompts: string[] = [];
 
-  chatTokens(messages: readonly ChatMessage[]): Promise<number[]> {
-    return this.textTokens(messages.map(({ role, content }) => `<${role}>${content}`).join(""));
+  /** Tells reasoning and calls from its words. */
+  reader: (() => PartReader) | undefined;
+  /** The conversations that it was asked to answer. */
+  readonly asked: (readonly ChatMessage[])[] = [];
+
+  async chatPrompt(messages: readonly ChatMessage[]): Promise<ChatPrompt> {
+    this.asked.push(messages);
+    const text = messages.map(({ role, content }) => `<${role}>${content}`).join("");
+    return { tokens: await this.textTokens(text), reader: this.reader };
   }
 
   async textTokens(text: string): Promise<number[]> {

@@ -20,6 +20,8 @@ function talk(store: SessionStore) {
   return { session, a, answer, b, answerB, second };
 }
 
+const plain = (content: string) => ({ content, reasoning: null, calls: [], raw: null });
+
 const contents = (messages: readonly { content: string }[]) => messages.map((m) => m.content);
 
 describe("a session", () => {
@@ -252,12 +254,12 @@ describe("search", () => {
     const { id } = store.createSession({ title: "t" });
     const asked = { content: "question", model: "m", count: 1 };
     const { answers } = store.begin(id, null, asked);
-    store.saveAnswers([{ id: answers[0]!.id, content: "unfinished symphony" }], []);
+    store.saveAnswers([{ id: answers[0]!.id, text: plain("unfinished symphony") }], []);
     expect(store.search("symphony")).toEqual([]);
     const end = { stopReason: "end", error: null, tokens: null, timings: null } as const;
     store.saveAnswers(
       [],
-      [{ id: answers[0]!.id, end: { content: "the symphony", state: "complete", ...end } }],
+      [{ id: answers[0]!.id, end: { ...plain("the symphony"), state: "complete", ...end } }],
     );
     expect(store.search("symphony")).toHaveLength(1);
     expect(store.search("unfinished")).toEqual([]);
@@ -268,7 +270,7 @@ test("an answer that was being written when the process ended is aborted, with w
   const { store, file, database } = scratchStore();
   const { id } = store.createSession();
   const { answers } = store.begin(id, null, { content: "hello", model: "m", count: 2 });
-  store.saveAnswers([{ id: answers[0]!.id, content: "so far" }], []);
+  store.saveAnswers([{ id: answers[0]!.id, text: plain("so far") }], []);
   database.close();
   const again = new SessionStore(openNodeDatabase(file));
   expect(again.messages(id)).toMatchObject([

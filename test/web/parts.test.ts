@@ -12,8 +12,9 @@ import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src
 
 function message(id: string, parent: string | null): Message {
   const none = { model: null, stopReason: null, error: null, tokens: null, timings: null };
+  const more = { reasoning: null, calls: [] };
   const times = { createdAt: 0, changedAt: 0 };
-  return { id, parent, role: "user", content: id, state: "complete", ...times, ...none };
+  return { id, parent, role: "user", content: id, state: "complete", ...more, ...times, ...none };
 }
 
 test("a tree of messages", () => {

@@ -24,8 +24,8 @@ import type { UsageSample } from "../../src/server/usage.ts";
 import type { Preset } from "../../src/sessions/presets.ts";
 import type { LiveGauge, RunEvent as ServerRunEvent } from "../../src/sessions/run.ts";
 import type { SearchHit } from "../../src/sessions/search.ts";
-import type { Message, Session } from "../../src/sessions/session.ts";
-import type { SessionSettings, SettingsChange } from "../../src/sessions/settings.ts";
+import type { Message, Session, ToolCall } from "../../src/sessions/session.ts";
+import type { SessionSettings, SessionTool, SettingsChange } from "../../src/sessions/settings.ts";
 import type { ModelFit } from "../../src/tools/limits/fit.ts";
 import type { TuneAnalysis } from "../../src/tune/analyze.ts";
 import type { TuneProfile } from "../../src/tune/tune-file.ts";
@@ -38,7 +38,9 @@ export type {
   QuantizeReport,
   SearchHit,
   SessionSettings,
+  SessionTool,
   SettingsChange,
+  ToolCall,
 };
 export type CacheView = ServerCacheView;
 export type Gauge = LiveGauge;
@@ -100,6 +102,15 @@ export interface Ask {
   regenerate?: boolean;
   role?: Message["role"];
   generate?: boolean;
+}
+
+/** The result of a call, or that there is none. */
+export interface CallEnd {
+  message: string;
+  call: string;
+  state: Exclude<ToolCall["state"], "waiting">;
+  result: string | null;
+  by: string;
 }
 
 export interface Continue {

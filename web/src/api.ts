@@ -7,6 +7,7 @@ import { LanternError } from "../../src/base/errors.ts";
 import type {
   Ask,
   CacheView,
+  CallEnd,
   Continue,
   LibraryFinding,
   LibraryFolder,
@@ -56,6 +57,8 @@ export interface LanternClient {
   keep(session: string, ask: Ask): Promise<Message>;
   /** Starts continuations of a story. */
   goOn(session: string, wanted: Continue): Promise<Started>;
+  /** Gives the result of a call, or refuses it. */
+  endCall(session: string, end: CallEnd): Promise<Message>;
   cancelRun(run: string): Promise<void>;
   /** Continues after the event `lastId`; without one, a snapshot comes first. */
   runEvents(run: string, lastId: string | undefined, signal: AbortSignal): AsyncIterable<RunEvent>;
@@ -194,6 +197,9 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return (await post<{ message: Message }>(`${one(session)}/messages`, kept)).message;
     },
     goOn: (session, wanted) => post(`${one(session)}/continue`, wanted),
+    async endCall(session, end) {
+      return (await post<{ message: Message }>(`${one(session)}/calls`, end)).message;
+    },
     async cancelRun(run) {
       await post<RunView>(`/lantern/v1/runs/${encodeURIComponent(run)}/cancel`, {});
     },

@@ -3,15 +3,22 @@
 
 import * as z from "zod";
 import { unknownName } from "../../base/options.ts";
-import type { GenerateOptions } from "../../index.ts";
+import { AnswerReader, type ChatMessage, type GenerateOptions } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
 import { Presets } from "../../sessions/presets.ts";
-import { type RunModel, tooLong } from "../../sessions/prompt.ts";
+import {
+  type ChatPrompt,
+  type ChatPromptOptions,
+  type RunModel,
+  tooLong,
+} from "../../sessions/prompt.ts";
 import type { Run } from "../../sessions/run.ts";
 import { Runs } from "../../sessions/runs.ts";
 import { type Session, SessionError, type SessionProblem } from "../../sessions/session.ts";
 import { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
+import { answerPlan } from "../chat-answer.ts";
+import { thinking } from "../chat-fields.ts";
 import { startCompletion } from "../completion.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
 import {
@@ -22,7 +29,7 @@ import {
   modelNotFound,
   openaiErrors,
 } from "../errors.ts";
-import { chatTokens, wholeTextTokens } from "../prompt.ts";
+import { chatText, textTokens, wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
 
 export interface SessionService {
@@ -97,6 +104,7 @@ export function guarded(routes: readonly Route[]): Route[] {
 const sessionStatus: Readonly<Record<SessionProblem, { status: number; code: string }>> = {
   missing: { status: 404, code: "not_found" },
   conflict: { status: 409, code: "run_in_progress" },
+  waiting: { status: 409, code: "calls_waiting" },
   invalid: { status: 400, code: "invalid_value" },
 };
 
@@ -218,16 +226,33 @@ async function servedFrom(
   return undefined;
 }
 
+/** The prompt, and what reads the answer to it. */
+async function chatPrompt(
+  { settings }: ServerContext,
+  served: ServedModel,
+  messages: readonly ChatMessage[],
+  { tools, thinking: wanted }: ChatPromptOptions,
+): Promise<ChatPrompt> {
+  const shown = tools.map((tool) => ({ type: "function", function: tool }));
+  const variables = { ...thinking(settings.thinking), ...thinking(wanted) };
+  const text = await chatText(served, messages, { tools: shown, variables });
+  // The beginning of an answer that goes on is read by the reader, too.
+  const last = messages.at(-1);
+  const begun = last?.role === "assistant" ? last.content.length : 0;
+  const plan = await answerPlan(served, text.slice(0, text.length - begun), tools);
+  const tokens = await textTokens(served, text, "content", (count, contextSize, _, qualifier) =>
+    tooLong({ name: served.id, contextSize }, count, qualifier),
+  );
+  return { tokens, reader: plan && (() => new AnswerReader(plan)) };
+}
+
 /** The model that answers, with the server's queue and counters in between. */
 export function runModel(call: Call, served: ServedModel): RunModel {
   const { server } = call;
   return {
     name: served.id,
     contextSize: served.model.info.contextSize,
-    chatTokens: (messages) =>
-      chatTokens(served, messages, {}, "content", (tokens, contextSize, _, qualifier) =>
-        tooLong({ name: served.id, contextSize }, tokens, qualifier),
-      ),
+    chatPrompt: (messages, options) => chatPrompt(server, served, messages, options),
     textTokens: (text) => wholeTextTokens(served, text),
     checkRoom: (count) => server.queue.checkRoom(count),
     generate: (tokens, { signal, ...wanted }) => {

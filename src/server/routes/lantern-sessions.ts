@@ -6,7 +6,13 @@ import { type Database, StorageError } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
 import { openWhenFree } from "../../sessions/open-when-free.ts";
 import type { AskRequest, Runs } from "../../sessions/runs.ts";
-import { messageRoles, type Session, SessionError, sessionModes } from "../../sessions/session.ts";
+import {
+  callStates,
+  messageRoles,
+  type Session,
+  SessionError,
+  sessionModes,
+} from "../../sessions/session.ts";
 import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
 import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
@@ -63,6 +69,15 @@ const newMessage = z.strictObject({
   role: z.enum(messageRoles).exactOptional(),
   /** false: save it, and answer later. */
   generate: z.boolean().exactOptional(),
+});
+
+/** The result of a call, or that there is none. */
+const callEnd = z.strictObject({
+  message: id,
+  call: z.string().min(1).max(200),
+  state: z.enum(callStates).exclude(["waiting"]).default("done"),
+  result: z.string().nullable().default(null),
+  by: z.string().min(1).max(200).default("hand"),
 });
 
 const maxAlternatives = 8;
@@ -192,6 +207,15 @@ function messagePaths(service: SessionService): Route[] {
         const { role = "user", generate, ...request } = await bodyFields(call, newMessage);
         if (generate ?? role === "user") return await ask(service, call, { ...request, role });
         return json({ message: runs.keep(call.params.id!, { ...request, role }) }, 201);
+      },
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/sessions/:id/calls",
+      access: "admin",
+      handle: async (call) => {
+        const { message, call: which, ...end } = await bodyFields(call, callEnd);
+        return json({ message: store.endCall(call.params.id!, message, which, end) });
       },
     },
     {

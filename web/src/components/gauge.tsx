@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { LimitsReport, Message } from "../api-types.ts";
 import { digits, msText, resourceText } from "../state/format.ts";
-import type { LiveAnswer, Sample } from "../state/live.ts";
+import { type Live, type LiveAnswer, nothingSaid, type Sample } from "../state/live.ts";
 import { limitAt, modelLimits, wantLimits } from "../state/model-limits.ts";
 import { hrefOf } from "../state/route.ts";
 import { Store, useStore } from "../state/store.ts";
@@ -18,7 +18,7 @@ interface Reading {
   boundBy: string | null;
 }
 
-const nothing = new Store({ text: "", gauge: null, samples: [] as readonly Sample[] });
+const nothing = new Store<Live>({ ...nothingSaid, gauge: null, samples: [] });
 
 interface Props {
   message: Message;

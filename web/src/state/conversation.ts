@@ -5,10 +5,18 @@
 // server was restarted meanwhile, the run is gone and its text is in the tree.
 
 import { RequestError } from "../api.ts";
-import type { Message, NewSession, OpenSession, RunEvent, RunView, Started } from "../api-types.ts";
+import type {
+  CallEnd,
+  Message,
+  NewSession,
+  OpenSession,
+  RunEvent,
+  RunView,
+  Started,
+} from "../api-types.ts";
 import { client, lost, whenOnline } from "./connection.ts";
 import { draftKey, moveDraft } from "./drafts.ts";
-import { LiveAnswer } from "./live.ts";
+import { LiveAnswer, nothingSaid, saidIn } from "./live.ts";
 import { whileLoading } from "./models.ts";
 import { notify } from "./notices.ts";
 import { forgetPlace } from "./places.ts";
@@ -133,7 +141,7 @@ export class Conversation {
     if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);
     const live = new Map(this.store.value.live);
-    for (const { id, content } of started.answers) live.set(id, new LiveAnswer(content));
+    for (const answer of started.answers) live.set(answer.id, new LiveAnswer(saidIn(answer)));
     const leaf = started.answers[0]!.id;
     // The server uses the first line as the title; do the same until its title arrives.
     const title = session.title || (started.user?.content.trim().split("\n", 1)[0] ?? "");
@@ -168,6 +176,15 @@ export class Conversation {
     this.#add([message]);
     const open = { ...this.store.value.session!, leaf: message.id };
     this.store.patch({ session: open, silent: false });
+    return message;
+  }
+
+  /** Gives the result of a call. */
+  async endCall(end: CallEnd): Promise<Message | undefined> {
+    const { session } = this.store.value;
+    if (!session) return undefined;
+    const message = await this.#ask(() => client.endCall(session.id, end));
+    if (this.#isOpen(session.id)) this.#add([message]);
     return message;
   }
 
@@ -237,9 +254,14 @@ export class Conversation {
     readonly [Name in RunEvent["name"]]: (data: Extract<RunEvent, { name: Name }>["data"]) => void;
   } = {
     snapshot: ({ messages }) => {
-      for (const { id, content } of messages) this.#live(id).replace(content);
+      for (const { id, content, reasoning, calls } of messages) {
+        this.#live(id).replace({ text: content, reasoning, calls });
+      }
     },
     delta: ({ message, text }) => this.#live(message).append(text),
+    reasoning: ({ message, text }) => this.#live(message).think(text),
+    call: ({ message, id, name }) => this.#live(message).call(id, name),
+    arguments: ({ message, index, text }) => this.#live(message).callWith(index, text),
     gauge: (gauge) => this.#live(gauge.message).measure(gauge, performance.now()),
     warning: ({ text }) => {
       const { run } = this.store.value;
@@ -249,9 +271,10 @@ export class Conversation {
       const live = this.#live(message);
       live.finish();
       const before = this.store.value.tree.get(message);
-      if (before) this.#add([{ ...before, ...end, content: live.text }]);
+      const { text: content, reasoning, calls } = live.said;
+      if (before) this.#add([{ ...before, ...end, content, reasoning, calls: [...calls] }]);
       const { session } = this.store.value;
-      if (session?.mode !== "story" || live.text.trim() !== "") return;
+      if (session?.mode !== "story" || content.trim() !== "") return;
       this.store.patch({ silent: end.state === "complete" });
       if (end.error !== null) notify(end.error, "error");
     },
@@ -261,7 +284,8 @@ export class Conversation {
   #live(id: string): LiveAnswer {
     const known = this.store.value.live.get(id);
     if (known) return known;
-    const made = new LiveAnswer(this.store.value.tree.get(id)?.content ?? "");
+    const message = this.store.value.tree.get(id);
+    const made = new LiveAnswer(message ? saidIn(message) : nothingSaid);
     this.store.patch({ live: new Map([...this.store.value.live, [id, made]]) });
     return made;
   }

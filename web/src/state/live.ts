@@ -1,7 +1,7 @@
-// An answer while it is written: its text, its gauge, and its speed over time. One store per answer, updated once per
+// An answer while it is written: its reasoning, text and calls, its gauge, and its speed over time. One store per answer, updated once per
 // animation frame, so that only the component of this answer renders again.
 
-import type { Gauge } from "../api-types.ts";
+import type { Gauge, Message, ToolCall } from "../api-types.ts";
 import { FrameBatch } from "./frame.ts";
 import { Store } from "./store.ts";
 
@@ -11,8 +11,20 @@ export interface Sample {
   rate: number;
 }
 
-export interface Live {
+/** What an answer says. */
+export interface Said {
   text: string;
+  reasoning: string | null;
+  calls: readonly ToolCall[];
+}
+
+export const nothingSaid: Said = { text: "", reasoning: null, calls: [] };
+
+export function saidIn({ content, reasoning, calls }: Message): Said {
+  return { text: content, reasoning, calls };
+}
+
+export interface Live extends Said {
   gauge: Gauge | null;
   samples: readonly Sample[];
 }
@@ -21,31 +33,46 @@ const mostSamples = 160;
 
 export class LiveAnswer {
   readonly store: Store<Live>;
-  #text: string;
+  #said: Said;
   #gauge: Gauge | null = null;
   #samples: Sample[] = [];
   #lastGauge: { at: number; tokens: number } | undefined;
   #startedAt = 0;
   readonly #batch: FrameBatch = new FrameBatch(() => this.#show());
 
-  constructor(text: string) {
-    this.#text = text;
-    this.store = new Store<Live>({ text, gauge: null, samples: [] });
+  constructor(said: Said) {
+    this.#said = said;
+    this.store = new Store<Live>({ ...said, gauge: null, samples: [] });
   }
 
-  /** All text so far, including text that is not drawn yet. */
-  get text(): string {
-    return this.#text;
+  /** All of it so far, including what is not drawn yet. */
+  get said(): Said {
+    return this.#said;
   }
 
-  replace(text: string): void {
-    this.#text = text;
+  replace(said: Said): void {
+    this.#said = said;
     this.#batch.ask();
   }
 
   append(text: string): void {
-    this.#text += text;
-    this.#batch.ask();
+    this.replace({ ...this.#said, text: this.#said.text + text });
+  }
+
+  think(text: string): void {
+    this.replace({ ...this.#said, reasoning: (this.#said.reasoning ?? "") + text });
+  }
+
+  call(id: string, name: string): void {
+    const call = { id, name, arguments: "", state: "waiting", result: null, by: null } as const;
+    this.replace({ ...this.#said, calls: [...this.#said.calls, call] });
+  }
+
+  callWith(index: number, text: string): void {
+    const calls = this.#said.calls.map((call, at) =>
+      at === index ? { ...call, arguments: call.arguments + text } : call,
+    );
+    this.replace({ ...this.#said, calls });
   }
 
   measure(gauge: Gauge, now: number): void {
@@ -67,7 +94,7 @@ export class LiveAnswer {
   }
 
   #show(): void {
-    this.store.set({ text: this.#text, gauge: this.#gauge, samples: [...this.#samples] });
+    this.store.set({ ...this.#said, gauge: this.#gauge, samples: [...this.#samples] });
   }
 }
 
