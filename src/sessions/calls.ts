@@ -1,24 +1,8 @@
-// The tool calls of an answer: their schema, for the database and imported files; their results; and the messages of a
-// conversation as a template expects them, with reasoning, calls and results.
+// The tool calls of an answer: their results, and the messages of a conversation as a template expects them, with
+// reasoning, calls and results.
 
-import * as z from "zod";
 import type { ChatMessage } from "../api/api.ts";
-import { callStates, type Message, SessionError, type ToolCall } from "./session.ts";
-
-const longText = z.string().max(10_000_000);
-
-export const callsSchema: z.ZodType<ToolCall[]> = z
-  .array(
-    z.strictObject({
-      id: z.string().min(1).max(200),
-      name: z.string().max(1000),
-      arguments: longText,
-      state: z.enum(callStates),
-      result: longText.nullable(),
-      by: z.string().max(1000).nullable(),
-    }),
-  )
-  .max(1000);
+import { type Message, SessionError, type ToolCall } from "./session.ts";
 
 /** How a call ended. */
 export interface CallEnd {

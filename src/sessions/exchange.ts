@@ -4,7 +4,6 @@
 // that parents exist, that there is no cycle, that its size is reasonable. Ids are kept if they are free.
 
 import * as z from "zod";
-import { callsSchema } from "./calls.ts";
 import { newId } from "./ids.ts";
 import {
   type Message,
@@ -17,7 +16,7 @@ import {
   type ToolCall,
 } from "./session.ts";
 import { settingsSchema } from "./settings.ts";
-import { timingsSchema, tokensSchema } from "./statistics.ts";
+import { callsSchema, timingsSchema, tokensSchema } from "./statistics.ts";
 import type { SessionStore } from "./store.ts";
 
 const exchangeFormat = "lantern-session";

@@ -3,7 +3,6 @@
 import type * as z from "zod";
 import type { StopReason } from "../api/api.ts";
 import type { SqlRow } from "../platform/database.ts";
-import { callsSchema } from "./calls.ts";
 import type {
   Message,
   MessageRole,
@@ -15,7 +14,7 @@ import type {
   ToolCall,
 } from "./session.ts";
 import { type SessionSettings, settingsSchema } from "./settings.ts";
-import { timingsSchema, tokensSchema } from "./statistics.ts";
+import { callsSchema, timingsSchema, tokensSchema } from "./statistics.ts";
 
 /** Columns of `sessions AS s` that toSession reads. */
 export const sessionColumns: string = `s.id, s.title, s.mode, s.model, s.settings, s.created_at, s.changed_at,

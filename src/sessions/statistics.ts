@@ -1,7 +1,7 @@
-// The schema of an answer's statistics, for the database and imported files.
+// The schemas of an answer's statistics and calls, for the database and imported files.
 
 import * as z from "zod";
-import type { MessageTimings, MessageTokens } from "./session.ts";
+import { callStates, type MessageTimings, type MessageTokens, type ToolCall } from "./session.ts";
 
 const count = z.int().min(0);
 const measure = z.number().min(0).nullable();
@@ -24,3 +24,18 @@ export const timingsSchema: z.ZodType<MessageTimings> = z.strictObject({
   percentOfLimit: measure,
   boundBy: shortText.nullable(),
 });
+
+const longText = z.string().max(10_000_000);
+
+export const callsSchema: z.ZodType<ToolCall[]> = z
+  .array(
+    z.strictObject({
+      id: z.string().min(1).max(200),
+      name: z.string().max(1000),
+      arguments: longText,
+      state: z.enum(callStates),
+      result: longText.nullable(),
+      by: z.string().max(1000).nullable(),
+    }),
+  )
+  .max(1000);

@@ -45,7 +45,7 @@ function scene() {
   model.reader = () => new AnswerReader({ format, tools });
   /** Says a text in small pieces. */
   const say = async (text: string): Promise<void> => {
-    for (const piece of text.match(/[^]{1,5}/gu) ?? []) {
+    for (const piece of text.match(/.{1,5}/gsu) ?? []) {
       clockMs.ms += 10;
       model.spoken.at(-1)!.say(piece);
       await settle();

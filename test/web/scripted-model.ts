@@ -2,6 +2,7 @@
 // database and a real browser, and only the words are made up. Its tokens are letters.
 
 import type {
+  AnswerFormat,
   ChatMessage,
   EngineStatus,
   GenerateOptions,
@@ -20,9 +21,32 @@ export interface Script {
   msPerPiece?: number;
   contextSize?: number;
   chat?: boolean;
+  /** How it writes reasoning and calls; default: all is text. */
+  format?: AnswerFormat;
   /** It makes embeddings, and writes no text. */
   isEncoder?: boolean;
 }
+
+/** Reasoning between <think> and </think>, calls as JSON between <call> and </call>. */
+export const marked: AnswerFormat = {
+  reasoning: { start: "<think>", end: "</think>" },
+  calls: {
+    section: { start: "", end: "" },
+    call: { start: "<call>", end: "</call>" },
+    separator: "",
+    gap: "",
+    form: {
+      kind: "json",
+      nameKey: "name",
+      argumentsKey: "arguments",
+      idKey: undefined,
+      innerKey: undefined,
+      isList: false,
+    },
+    endsReasoning: false,
+  },
+  turnEnds: [],
+};
 
 const pieceLength = 4;
 
@@ -80,7 +104,15 @@ export function scriptedModel(script: Script): Model {
   // What the server asks of a model for a page, and no more.
   const scripted: Pick<
     Model,
-    "info" | "health" | "status" | "generate" | "tokenize" | "applyTemplate" | "profile" | "dispose"
+    | "info"
+    | "health"
+    | "status"
+    | "generate"
+    | "tokenize"
+    | "applyTemplate"
+    | "answerFormat"
+    | "profile"
+    | "dispose"
   > = {
     info,
     health: async () => ({ status: "ok" as const, restarts: 0 }),
@@ -92,6 +124,7 @@ export function scriptedModel(script: Script): Model {
     },
     tokenize: async (text) => lettersOf(text),
     applyTemplate: async (messages) => messages.map(turn).join(""),
+    answerFormat: async () => script.format,
     profile: async () => {
       throw new UsageError("the scripted model was opened without a profile");
     },

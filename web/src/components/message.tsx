@@ -3,18 +3,21 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { isAnswered } from "../../../src/sessions/calls.ts";
 import type { Message } from "../api-types.ts";
 import { splitAttachments } from "../state/attachments.ts";
-import type { LiveAnswer } from "../state/live.ts";
+import { type Live, type LiveAnswer, nothingSaid, saidIn } from "../state/live.ts";
 import { Store, useStore } from "../state/store.ts";
-import { splitThought } from "../state/thought.ts";
 import type { Tree } from "../state/tree.ts";
 import { BranchSwitcher } from "./branch-switcher.tsx";
+import { CallCard, type CallResult } from "./call-card.tsx";
 import { CopyButton } from "./copy-button.tsx";
 import { EditBox } from "./edit-box.tsx";
 import { Gauge } from "./gauge.tsx";
 import { Icon, type IconName } from "./icon.tsx";
+import { JsonView, jsonOf } from "./json-view.tsx";
 import { Markdown } from "./markdown.tsx";
+import { ThoughtView, thoughtCost, thoughtOf } from "./thought.tsx";
 
 export interface MessageActions {
   edit(message: Message, text: string): void;
@@ -22,6 +25,10 @@ export interface MessageActions {
   goOn(message: Message): void;
   goBack(message: Message): void;
   pick(id: string): void;
+  /** Gives the result of a call; after the last one, the model answers. */
+  endCall(message: Message, call: string, result: CallResult): Promise<void>;
+  /** All calls have their results: the model answers. */
+  answerCalls(message: Message): void;
 }
 
 interface Props {
@@ -93,27 +100,34 @@ export function Question({ content }: { content: string }): JSX.Element {
   );
 }
 
-const none = new Store({ text: "" });
+const none = new Store<Live>({ ...nothingSaid, gauge: null, samples: [] });
 
-function Answer({ message, live }: Props): JSX.Element {
+function Answer({ message, live, actions }: Props): JSX.Element {
   const streaming = message.state === "streaming";
-  const now = useStore<{ text: string }>(live?.store ?? none);
-  const { thought, isThinking, answer } = splitThought(
-    streaming && live ? now.text : message.content,
-  );
+  const now = useStore(live?.store ?? none);
+  const said = streaming && live ? now : saidIn(message);
+  const { thought, isThinking, answer } = thoughtOf(said);
+  const { calls } = said;
   return (
     <div class="answer" aria-live={streaming ? "off" : undefined}>
       {thought !== null && thought !== "" && (
-        <details class="thought">
-          <summary>{isThinking && streaming ? "Thinking…" : "Reasoning"}</summary>
-          <Markdown text={thought} growing={isThinking && streaming} />
-        </details>
+        <ThoughtView
+          text={thought}
+          growing={isThinking && streaming}
+          cost={thoughtCost(message, now.gauge)}
+        />
       )}
-      {answer === "" && streaming ? (
-        <span class="caret" />
-      ) : (
-        <Markdown text={answer} growing={streaming} />
-      )}
+      {answer === "" && streaming && calls.length === 0 && <span class="caret" />}
+      {answer !== "" && <AnswerText text={answer} growing={streaming && calls.length === 0} />}
+      {calls.map((call, at) => (
+        <CallCard
+          key={call.id}
+          call={call}
+          growing={streaming && at === calls.length - 1}
+          cutOff={!streaming && message.state !== "complete"}
+          onEnd={(result) => actions.endCall(message, call.id, result)}
+        />
+      ))}
       {ending(message) && (
         <p class={message.state === "error" ? "ending" : "hint"}>{ending(message)}</p>
       )}
@@ -122,22 +136,28 @@ function Answer({ message, live }: Props): JSX.Element {
   );
 }
 
+function AnswerText({ text, growing }: { text: string; growing: boolean }): JSX.Element {
+  const json = growing ? undefined : jsonOf(text);
+  if (json !== undefined) return <JsonView text={json} growing={false} />;
+  return <Markdown text={text} growing={growing} />;
+}
+
 /** How an answer ended, unless it ended by itself. */
-function ending({ state, stopReason, error, content }: Message): string | null {
+function ending({ state, stopReason, error, content, calls }: Message): string | null {
   if (state === "error") return error ?? "The answer failed.";
   if (state === "aborted") return "Stopped. The text so far is kept.";
   if (stopReason === "length")
     return "The answer reached the longest length that the settings allow.";
-  if (stopReason === "end" && content === "")
+  if (stopReason === "end" && content === "" && calls.length === 0)
     return "The model ended its answer without writing anything.";
   if (stopReason === "context") return "The answer ended because the model's context is full.";
   return null;
 }
 
 /** It ended early, and can be continued. */
-function isCutShort({ role, state, stopReason, content }: Message): boolean {
+function isCutShort({ role, state, stopReason, content, reasoning }: Message): boolean {
   const isCut = state === "aborted" || state === "error" || stopReason === "length";
-  return role === "assistant" && content !== "" && isCut;
+  return role === "assistant" && (content !== "" || reasoning !== null) && isCut;
 }
 
 function Actions(props: Props & { onEdit(): void }): JSX.Element {
@@ -179,8 +199,18 @@ function Actions(props: Props & { onEdit(): void }): JSX.Element {
           <Icon name="story" /> Continue
         </button>
       )}
+      {isLast && canAnswer && !busy && isAnswered(message) && (
+        <button
+          type="button"
+          aria-keyshortcuts="C"
+          title="Continue (C)"
+          onClick={() => actions.answerCalls(message)}
+        >
+          <Icon name="story" /> Continue
+        </button>
+      )}
       <CopyButton
-        text={answer ? splitThought(message.content).answer : message.content}
+        text={answer ? thoughtOf(saidIn(message)).answer : message.content}
         label="Copy"
       />
       {button("edit", "Edit", onEdit, answer ? undefined : "E")}

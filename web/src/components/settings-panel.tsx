@@ -109,6 +109,22 @@ export function SettingsPanel({ settings: now, withSystem, onChange }: Props): J
           <span class="hint">Sent to the model before the first message.</span>
         </label>
       )}
+      {withSystem && (
+        <label class="field">
+          <span class="field-label">Reasoning</span>
+          <select
+            value={now.thinking === undefined ? "" : now.thinking ? "yes" : "no"}
+            onChange={({ currentTarget: { value } }) =>
+              onChange({ thinking: value === "" ? null : value === "yes" })
+            }
+          >
+            <option value="">As the model is used to</option>
+            <option value="yes">Think first</option>
+            <option value="no">Answer at once</option>
+          </select>
+          <span class="hint">For models that can do both.</span>
+        </label>
+      )}
       {settings.map((setting) => (
         <SettingSlider
           key={setting.name}

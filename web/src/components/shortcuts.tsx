@@ -35,6 +35,7 @@ const letters: readonly Shortcut[] = [
   { keys: ["U"], what: "Story: undo" },
   { keys: ["Shift+U"], what: "Story: redo" },
   { keys: ["S"], what: "Settings of this chat or story" },
+  { keys: ["T"], what: "Chat: tools" },
   { keys: ["1", "…", String(pages.length)], what: "Go to a page, in the order of the menu" },
 ];
 

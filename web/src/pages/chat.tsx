@@ -3,7 +3,9 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { isAnswered, openCalls } from "../../../src/sessions/calls.ts";
 import type { Message, SettingsChange } from "../api-types.ts";
+import { ChatExtras } from "../components/chat-extras.tsx";
 import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
 import { Dialog } from "../components/dialog.tsx";
@@ -44,6 +46,13 @@ const actions: MessageActions = {
     void attempt(() => conversation.start((id) => client.goOn(id, { message: message.id }))),
   goBack: (message) => void attempt(() => conversation.change({ leaf: message.id })),
   pick: (id) => void attempt(() => conversation.change({ branch: id })),
+  endCall: async (message, call, result) => {
+    const end = { message: message.id, call, ...result };
+    const changed = await attempt(() => conversation.endCall(end));
+    if (changed && isAnswered(changed)) actions.answerCalls(changed);
+  },
+  answerCalls: (message) =>
+    void attempt(() => conversation.start((id) => client.ask(id, { parent: message.id }))),
 };
 
 interface PageProps {
@@ -69,6 +78,8 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   const path = pathTo(tree, session?.leaf ?? null);
   const found = useFound(conversation, "chat", id, wanted);
   const box = useStickToEnd(session?.id ?? null, found);
+  const leaf = path.at(-1);
+  const isWaiting = leaf !== undefined && openCalls(leaf).length > 0;
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
 
@@ -137,17 +148,22 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
         <div class="foot">
           <Composer
             draft={draftKey("chat", session?.id ?? null)}
-            placeholder="Write a message"
+            placeholder={
+              isWaiting ? "Give the call above its result, or refuse it" : "Write a message"
+            }
             busy={run !== null || pending !== null}
-            disabled={loading}
+            disabled={loading || isWaiting}
             onSend={send}
             onStop={stop}
           />
-          <ContextMeter
-            path={path}
-            contextSize={served?.info.contextSize}
-            hint="Enter sends, Shift+Enter is a new line, Escape stops"
-          />
+          <div class="foot-row">
+            <ChatExtras settings={settings} onChange={changeSettings} />
+            <ContextMeter
+              path={path}
+              contextSize={served?.info.contextSize}
+              hint="Enter sends, Shift+Enter is a new line, Escape stops"
+            />
+          </div>
         </div>
       )}
       {settingsOpen && (

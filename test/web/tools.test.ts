@@ -1,0 +1,102 @@
+// Reasoning, tools and their calls on the Chat page: folded, streamed and kept; cards that ask for a result; the panel in
+// which tools are added.
+
+import { expect, test } from "vitest";
+import { describeBrowser } from "../browser/chromium.ts";
+import { marked, scriptedModel } from "./scripted-model.ts";
+import { answers, say, useStage } from "./stage.ts";
+
+const call = (name: string, values: object): string =>
+  `<call>${JSON.stringify({ name, arguments: values })}</call>`;
+
+describeBrowser("answers of more than text", () => {
+  const stage = useStage();
+
+  test("fold reasoning with what it cost, also after a reload, and copy only the answer", async () => {
+    const model = scriptedModel({
+      answer: () => `<think>${"*hm* ".repeat(40)}</think>Done.`,
+      msPerPiece: 5,
+      format: marked,
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    await say(page, "Think");
+    await page.getByText("Thinking…").waitFor();
+    expect(await page.locator(".answer .markdown").count()).toBe(0);
+    expect(await answers(page)).toEqual(["Done."]);
+    const summary = page.locator("details.thought summary");
+    const cost = /^Reasoning [\d.]+ m?s, \d+ tokens$/;
+    expect(await summary.innerText()).toMatch(cost);
+    await page.reload();
+    expect(await answers(page)).toEqual(["Done."]);
+    expect(await summary.innerText()).toMatch(cost);
+    await summary.click();
+    expect(await page.locator("details.thought em").count()).toBe(40);
+  });
+
+  test("show calls as cards, which are answered or refused before the chat goes on", async () => {
+    const asked: string[] = [];
+    const replies = [
+      `Let me see.${call("get_weather", { city: "Ulm" })}${call("look_up", { words: "<b>Ulm" })}`,
+      "It is sunny in Ulm.",
+    ];
+    const model = scriptedModel({
+      answer: (prompt) => {
+        asked.push(prompt);
+        return replies[asked.length - 1]!;
+      },
+      msPerPiece: 2,
+      format: marked,
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+
+    await page.getByRole("button", { name: "Tools" }).click();
+    const panel = page.getByRole("dialog");
+    await panel.getByRole("button", { name: "Example: look_up" }).click();
+    await panel.getByRole("button", { name: "Add", exact: true }).click();
+    await panel.getByRole("button", { name: "Add a tool" }).click();
+    const add = panel.getByRole("button", { name: "Add", exact: true });
+    await panel.getByLabel("Name").fill("look_up");
+    await panel.getByText("Another tool has this name.").waitFor();
+    await panel.getByLabel("Name").fill("get_weather");
+    const schema = panel.getByLabel("Arguments");
+    await schema.fill('{ "type": "object", ');
+    await panel.getByText("This is not JSON").waitFor();
+    await schema.fill('{ "properties": { "city": { "type": "strong" } } }');
+    await panel.getByText(/type.*properties\/city/).waitFor();
+    expect(await add.isDisabled()).toBe(true);
+    await schema.fill('{ "properties": { "city": { "type": "string" } } }');
+    await expect.poll(() => add.isDisabled()).toBe(false);
+    await add.click();
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Tools: 2" }).waitFor();
+
+    await say(page, "Weather?");
+    const card = page.getByRole("region", { name: "Call of get_weather" });
+    await card.getByText("waits for your result").waitFor();
+    expect(await card.locator("pre").innerText()).toBe('{\n  "city": "Ulm"\n}');
+    expect(await page.getByLabel("Message", { exact: true }).isDisabled()).toBe(true);
+    await page.reload(); // everything is on the server
+    await card.getByLabel("Result").fill("sunny");
+    await page.keyboard.press("Control+Enter");
+    await card.getByText("done").waitFor();
+    expect(asked).toHaveLength(1); // the other one waits
+    const other = page.getByRole("region", { name: "Call of look_up" });
+    expect(await other.locator("pre").innerText()).toContain("<b>Ulm");
+    await other.getByRole("button", { name: "Refuse" }).click();
+    await page.getByText("It is sunny in Ulm.").waitFor();
+    await answers(page);
+    expect(asked[1]).toBe(
+      "<user>Weather?\n<assistant>Let me see.\n<tool>sunny\n<tool>The user refused this call.\n",
+    );
+    expect(await other.locator(".call-state").innerText()).toBe("refused");
+    await card.getByText("Result").click();
+    expect(await card.locator("details pre").innerText()).toBe("sunny");
+    const again = page.locator(".message").last().getByRole("button", { name: "Answer again" });
+    replies.push("Sunny, as I said.");
+    await again.click();
+    await page.getByText("Sunny, as I said.").waitFor();
+    expect(asked[2]).toBe(asked[1]);
+  });
+});
