@@ -144,7 +144,12 @@ export const httpSamples: readonly Sample[] = [
   [
     "POST",
     "/lantern/v1/sessions",
-    { title: "a", mode: "chat", model: "tiny", settings: { temperature: 0.5, maxTokens: 2 } },
+    {
+      title: "a",
+      mode: "chat",
+      model: "tiny",
+      settings: { temperature: 0.5, maxTokens: 2, tools: [{ name: "f", parameters: {} }] },
+    },
   ],
   ["GET", "/lantern/v1/sessions/:id", {}],
   ["GET", "/lantern/v1/sessions/:id/messages", {}],
@@ -154,6 +159,11 @@ export const httpSamples: readonly Sample[] = [
     "POST",
     "/lantern/v1/sessions/:id/messages",
     { parent: null, content: "the cat", role: "user", generate: false },
+  ],
+  [
+    "POST",
+    "/lantern/v1/sessions/:id/calls",
+    { message: "msg_1", call: "call_1", state: "done", result: "3", by: "hand" },
   ],
   ["POST", "/lantern/v1/sessions/:id/continue", { content: "the cat", n: 2, settings: {} }],
   ["GET", "/lantern/v1/sessions/:id/export?format=markdown", {}],

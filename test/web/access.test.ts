@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { marked, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -74,12 +74,16 @@ const a = "text"; // why
 
 > said`;
 
+const called = `<think>Hm.</think>${answer}
+<call>{"name": "look_up", "arguments": {"words": "everything"}}</call>`;
+
 describeBrowser("every page", () => {
   const stage = useStage();
 
   test.each(["desktop", "phone"])("is accessible on a %s, by day and by night", async (device) => {
     let count = 0;
-    const model = scriptedModel({ answer: () => (++count > 1 ? "And so on." : answer) });
+    const said = (): string => (++count > 1 ? "And so on." : called);
+    const model = scriptedModel({ answer: said, format: marked });
     const { url } = await stage.serve({ models: { scripted: model } });
     const isPhone = device === "phone";
     const page = await stage.page(url, {
@@ -92,9 +96,24 @@ describeBrowser("every page", () => {
       if (isPhone) expect(await smallTargets(page), where).toEqual([]);
     };
     await check("an empty chat");
+    await page.getByRole("button", { name: "Tools" }).click();
+    await page.getByRole("button", { name: "Example: look_up" }).click();
+    await page.getByLabel("Arguments").fill('{ "type": "strong" }');
+    await page.getByText('"strong" is not one of').waitFor();
+    await check("a tool");
+    await page.getByLabel("Arguments").fill("");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.keyboard.press("Escape");
     await say(page, "Hello");
     await answers(page);
     await page.locator(".hljs-keyword").waitFor();
+    await check("a chat with a call");
+    await page.getByLabel("Result").fill("nothing");
+    await page.getByRole("button", { name: "Give this result" }).click();
+    await page.getByText("And so on.").waitFor();
+    await answers(page);
+    await page.locator("summary", { hasText: "Reasoning" }).click();
+    await page.locator("summary", { hasText: "Result" }).click();
     await check("a chat");
     await page.getByRole("button", { name: "Settings" }).click();
     await check("settings");

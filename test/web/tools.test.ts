@@ -25,7 +25,7 @@ describeBrowser("answers of more than text", () => {
     expect(await page.locator(".answer .markdown").count()).toBe(0);
     expect(await answers(page)).toEqual(["Done."]);
     const summary = page.locator("details.thought summary");
-    const cost = /^Reasoning [\d.]+ m?s, \d+ tokens$/;
+    const cost = /^Reasoning: [\d.]+ m?s, \d+ tokens$/;
     expect(await summary.innerText()).toMatch(cost);
     await page.reload();
     expect(await answers(page)).toEqual(["Done."]);

@@ -28,7 +28,7 @@ export function ThoughtView({ text, growing, cost }: Props): JSX.Element {
     <details class="thought" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         {growing ? "Thinking…" : "Reasoning"}
-        {cost !== "" && <span class="cost"> {cost}</span>}
+        {cost !== "" && <span class="cost">{`${growing ? "" : ":"} ${cost}`}</span>}
       </summary>
       {isOpen && <Markdown text={text} growing={growing} />}
     </details>
