@@ -11,7 +11,7 @@ import {
 import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
-import { type ChatPromptOptions, chatText, textTokens } from "./prompt.ts";
+import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
 
 /** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
 export type ReasoningFormat = "none" | "auto" | "deepseek";
@@ -27,6 +27,9 @@ export interface TurnRequest {
   readonly reasoning?: ReasoningFormat | undefined;
   /** The field that the prompt comes from, for the error if it does not fit. */
   readonly param: string;
+  readonly refuse?: Refuse;
+  /** The beginning of the answer, where the prompt ends with it and the reader is given it, too. */
+  readonly begun?: string;
 }
 
 export interface ChatTurn {
@@ -38,10 +41,10 @@ export interface ChatTurn {
 }
 
 export async function chatTurn(served: ServedModel, request: TurnRequest): Promise<ChatTurn> {
-  const { messages, use, template, param } = request;
+  const { messages, use, template, param, refuse, begun = "" } = request;
   const text = await chatText(served, messages, { ...template, tools: shownTools(use) });
-  const tokens = await textTokens(served, text, param);
-  const plan = await answerPlan(served, text, request);
+  const tokens = await textTokens(served, text, param, refuse);
+  const plan = await answerPlan(served, text.slice(0, text.length - begun.length), request);
   return { tokens, plan, options: plan ? { special: true } : {} }; // marks are often control tokens
 }
 

@@ -174,7 +174,7 @@ export async function promptTokens(
   settings: SessionSettings,
   path: readonly PromptMessage[],
 ): Promise<Prompt> {
-  const { tokens, reader } = await modes[mode].tokens(model, settings, path);
+  const { tokens, reader, options } = await modes[mode].tokens(model, settings, path);
   if (tokens.length === 0) {
     throw new SessionError("invalid", "there is no text to continue yet. Write some", "content");
   }
@@ -182,5 +182,5 @@ export async function promptTokens(
   if (tokens.length >= model.contextSize) {
     throw tooLong(model, tokens.length);
   }
-  return { tokens, dropped: 0, reader };
+  return { tokens, dropped: 0, reader, options };
 }

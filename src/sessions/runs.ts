@@ -238,9 +238,7 @@ export class Runs {
     try {
       for (;;) {
         const limit = left(settings, result);
-        // Marks of reasoning and calls are often control tokens.
-        const special = prompt.reader && { special: true };
-        const wanted = { ...options, ...seed, ...limit, ...special, signal: run.signal };
+        const wanted = { ...options, ...seed, ...limit, ...prompt.options, signal: run.signal };
         result = joined(
           result,
           await this.#read(run, answer, model.generate(prompt.tokens, wanted)),

@@ -4,6 +4,7 @@
 // The cut moves in large steps, like llama.cpp's context shift (n_keep, then half of the rest). Between two steps the
 // prompt only grows at its end, so the KV cache holds all but the new tokens.
 
+import type { GenerateOptions } from "../api/api.ts";
 import type { PartReader } from "./answer.ts";
 
 export interface Prompt {
@@ -12,6 +13,8 @@ export interface Prompt {
   dropped: number;
   /** Makes what tells reasoning and calls from text; undefined: the text is the answer. */
   reader?: (() => PartReader) | undefined;
+  /** What the generation needs so that its answer can be read. */
+  options?: GenerateOptions | undefined;
 }
 
 /** The fraction of the context that the beginning may take. */

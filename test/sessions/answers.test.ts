@@ -112,7 +112,6 @@ describe("reasoning and calls", () => {
     expect(message.tokens!.reasoning).toBeGreaterThan(1);
     expect(message.tokens!.reasoning).toBeLessThan(message.tokens!.generated);
     expect(message.timings!.reasoningMs).toBeGreaterThan(10);
-    expect(model.spoken[0]!.options).toMatchObject({ special: true });
     expect(model.spoken[0]!.options).not.toHaveProperty("tools");
   });
 

@@ -17,8 +17,9 @@ import { Runs } from "../../sessions/runs.ts";
 import { type Session, SessionError, type SessionProblem } from "../../sessions/session.ts";
 import { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
-import { answerPlan } from "../chat-answer.ts";
 import { thinking } from "../chat-fields.ts";
+import { noToolUse } from "../chat-tools.ts";
+import { chatTurn } from "../chat-turn.ts";
 import { startCompletion } from "../completion.ts";
 import type { ServedModel, ServerContext } from "../context.ts";
 import {
@@ -29,7 +30,7 @@ import {
   modelNotFound,
   openaiErrors,
 } from "../errors.ts";
-import { chatText, textTokens, wholeTextTokens } from "../prompt.ts";
+import { wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
 
 export interface SessionService {
@@ -233,17 +234,18 @@ async function chatPrompt(
   messages: readonly ChatMessage[],
   { tools, thinking: wanted }: ChatPromptOptions,
 ): Promise<ChatPrompt> {
-  const shown = tools.map((tool) => ({ type: "function", function: tool }));
-  const variables = { ...thinking(settings.thinking), ...thinking(wanted) };
-  const text = await chatText(served, messages, { tools: shown, variables });
-  // The beginning of an answer that goes on is read by the reader, too.
+  const given = tools.map((tool) => ({ type: "function" as const, function: tool }));
   const last = messages.at(-1);
-  const begun = last?.role === "assistant" ? last.content.length : 0;
-  const plan = await answerPlan(served, text.slice(0, text.length - begun), tools);
-  const tokens = await textTokens(served, text, "content", (count, contextSize, _, qualifier) =>
-    tooLong({ name: served.id, contextSize }, count, qualifier),
-  );
-  return { tokens, reader: plan && (() => new AnswerReader(plan)) };
+  const { tokens, plan, options } = await chatTurn(served, {
+    messages,
+    use: { ...noToolUse, tools: given, choice: "auto" },
+    template: { variables: { ...thinking(settings.thinking), ...thinking(wanted) } },
+    param: "content",
+    refuse: (count, contextSize, _, qualifier) =>
+      tooLong({ name: served.id, contextSize }, count, qualifier),
+    ...(last?.role === "assistant" && { begun: last.content }),
+  });
+  return { tokens, options, reader: plan && (() => new AnswerReader(plan)) };
 }
 
 /** The model that answers, with the server's queue and counters in between. */
