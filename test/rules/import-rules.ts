@@ -352,10 +352,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "sessions",
-    may: [
-      ...all("base", "platform/database.ts"),
-      ...types("api/api.ts", "chat/answer/sink.ts"),
-    ],
+    may: [...all("base", "platform/database.ts"), ...types("api/api.ts", "chat/answer/sink.ts")],
     npm: ["zod"],
     why: "conversations need a database and somebody who answers; which ones, the server says",
   },
