@@ -65,21 +65,7 @@ export interface ChatPromptOptions {
   variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/**
- * The prompt of a conversation, with the start of the answer. If the last message is the assistant's, the model
- * continues it.
- */
-export async function chatTokens(
-  served: ServedModel,
-  messages: readonly ChatMessage[],
-  options: ChatPromptOptions = {},
-  param: string = "messages",
-  refuse: Refuse = contextExceeded,
-): Promise<number[]> {
-  return await textTokens(served, await chatText(served, messages, options), param, refuse);
-}
-
-/** The number of those tokens, whether they fit or not. */
+/** The number of tokens of a conversation's prompt, whether they fit or not. */
 export async function chatTokenCount(
   served: ServedModel,
   messages: readonly ChatMessage[],
@@ -94,6 +80,10 @@ export async function chatTokenCount(
   return hasTwoBos(tokens, await model.tokenize("")) ? count - 1 : count;
 }
 
+/**
+ * The prompt of a conversation, with the start of the answer. If the last message is the assistant's, the model
+ * continues it.
+ */
 export async function chatText(
   { model }: ServedModel,
   messages: readonly ChatMessage[],
