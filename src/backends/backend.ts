@@ -305,6 +305,11 @@ export interface Backend {
 export interface StateTransfer {
   /** Copies a cache block out: [kvBlockBytes]. */
   readBlock(group: number, block: number, target: Uint8Array): Promise<void> | void;
+  /**
+   * The memory of a cache block itself, in the order of readBlock(): a file is read into it without a copy. Optional: a backend may keep
+   * it where the host does not see it.
+   */
+  blockPieces?(group: number, block: number): Uint8Array[];
   /** Before the next batch. */
   writeBlock(group: number, block: number, source: Uint8Array): void;
   /** Copies a slot of recurrent state out: [slotFloats]. */

@@ -29,6 +29,12 @@ export function hostTransfer(
         }
       }
     },
+    blockPieces: (group, block) =>
+      joined(
+        statesOf(group).flatMap((state) =>
+          rowsOf(state, block, dtypes).map(({ from, bytes }) => from.subarray(0, bytes)),
+        ),
+      ),
     writeBlock(group, block, source) {
       let at = 0;
       for (const state of statesOf(group)) {
@@ -53,6 +59,21 @@ export function hostTransfer(
       }
     },
   };
+}
+
+/** Pieces that follow each other in memory become one. */
+function joined(pieces: readonly Uint8Array[]): Uint8Array[] {
+  const all: Uint8Array[] = [];
+  for (const piece of pieces) {
+    const last = all.at(-1);
+    const isNext =
+      last?.buffer === piece.buffer && last.byteOffset + last.length === piece.byteOffset;
+    if (last && isNext) {
+      const { buffer, byteOffset, length } = last;
+      all[all.length - 1] = new Uint8Array(buffer, byteOffset, length + piece.length);
+    } else all.push(piece);
+  }
+  return all;
 }
 
 /** Keys, then values, of a layer in a block: where they begin, and their bytes. */

@@ -19,11 +19,11 @@ function makeTables(): Int32Array[] {
   return tables;
 }
 
-/** The checksum, 0 to 2^32 - 1. */
-export function crc32(bytes: Uint8Array): number {
+/** The checksum, 0 to 2^32 - 1. `before`: that of the bytes before these. */
+export function crc32(bytes: Uint8Array, before: number = 0): number {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = TABLES as unknown as Int32Array[] & { length: 8 };
   const end = bytes.length - (bytes.length % 8);
-  let crc = -1;
+  let crc = ~before;
   let i = 0;
   for (; i < end; i += 8) {
     const a =

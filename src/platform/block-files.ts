@@ -25,6 +25,8 @@ export interface BlockFileFacts {
 export interface BlockReader {
   /** Fills the target from `offset`; returns how many bytes there were. */
   read(offset: number, target: Uint8Array): Promise<number>;
+  /** The same into several targets, one after the other. Optional: a platform may have no such call. */
+  readPieces?(offset: number, targets: readonly Uint8Array[]): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -44,6 +46,6 @@ export interface BlockFolders {
   remove(name: string): Promise<void>;
   /** Bytes that are free there; undefined where that is not known. */
   freeBytes(): Promise<number | undefined>;
-  /** CRC-32 by the platform. Optional: base/crc32.ts has one. */
-  readonly crc32?: ((bytes: Uint8Array) => number) | undefined;
+  /** CRC-32 by the platform, of bytes after others with checksum `before`. Optional: base/crc32.ts has one. */
+  readonly crc32?: ((bytes: Uint8Array, before?: number) => number) | undefined;
 }

@@ -43,7 +43,7 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
         if (path.dirname(at) === at) return undefined;
       }
     },
-    crc32: (zlib as { crc32?: (bytes: Uint8Array) => number }).crc32, // since Node 20.15
+    crc32: (zlib as { crc32?: (bytes: Uint8Array, before?: number) => number }).crc32, // since Node 20.15
   };
 }
 
@@ -92,8 +92,28 @@ function reader(handle: fs.FileHandle): BlockReader {
       }
       return done;
     },
+    readPieces: async (offset, targets) => {
+      let done = 0;
+      for (let left = targets; left.length > 0; ) {
+        const { bytesRead } = await handle.readv(left, offset + done);
+        if (bytesRead === 0) break;
+        done += bytesRead;
+        left = after(left, bytesRead);
+      }
+      return done;
+    },
     close: () => handle.close(),
   };
+}
+
+/** What is left of pieces after their first bytes. */
+function after(pieces: readonly Uint8Array[], bytes: number): Uint8Array[] {
+  let skipped = bytes;
+  return pieces.flatMap((piece) => {
+    const here = Math.min(piece.length, skipped);
+    skipped -= here;
+    return here === piece.length ? [] : piece.subarray(here);
+  });
 }
 
 function writer(handle: fs.FileHandle, name: string): BlockWriter {

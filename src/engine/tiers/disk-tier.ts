@@ -81,6 +81,23 @@ interface SegmentFile extends BlockFileFacts {
 const bytesOf = (files: readonly BlockFileFacts[]): number =>
   files.reduce((sum, { bytes }) => sum + bytes, 0);
 
+async function readInto(
+  from: BlockReader,
+  offset: number,
+  target: readonly Uint8Array[],
+): Promise<number> {
+  if (target.length === 1) return await from.read(offset, target[0]!);
+  if (from.readPieces) return await from.readPieces(offset, target);
+  const whole = new Uint8Array(target.reduce((sum, { length }) => sum + length, 0));
+  const read = await from.read(offset, whole);
+  let at = 0;
+  for (const piece of target) {
+    piece.set(whole.subarray(at, at + piece.length));
+    at += piece.length;
+  }
+  return read;
+}
+
 /** A unit's name: its key, and its kind. */
 export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
 
@@ -203,15 +220,16 @@ export class DiskTier {
     this.#parts.onUnit(record);
   }
 
-  /** Reads a unit; false: it is gone or damaged, and forgotten. */
-  async read(id: string, target: Uint8Array): Promise<boolean> {
+  /** Reads a unit into pieces of memory; false: it is gone or damaged, and forgotten, and the pieces hold anything. */
+  async read(id: string, target: readonly Uint8Array[]): Promise<boolean> {
     const place = this.#places.get(id);
     if (!place) return false;
     const { segment, offset, bytes, crc } = place;
     const from =
       segment === this.#own?.name ? this.#own.writer : this.#segments.get(segment)?.reader;
-    const read = await from?.read(offset, target).catch(() => 0);
-    if (read === bytes && target.length === bytes && this.#crc32(target) === crc) {
+    const isWhole = target.reduce((sum, { length }) => sum + length, 0) === bytes;
+    const read = isWhole && from ? await readInto(from, offset, target).catch(() => 0) : 0;
+    if (read === bytes && target.reduce((sum, piece) => this.#crc32(piece, sum), 0) === crc) {
       await this.#touch(segment);
       if (this.#parts.counts) this.#parts.counts.restoredBytes.disk += bytes;
       return true;

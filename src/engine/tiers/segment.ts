@@ -39,7 +39,8 @@ export interface RecordFacts extends UnitFacts {
   readonly crc: number;
 }
 
-export type Crc32 = (bytes: Uint8Array) => number;
+/** `before`: the checksum of the bytes before these. */
+export type Crc32 = (bytes: Uint8Array, before?: number) => number;
 
 export const defaultCrc32: Crc32 = ownCrc32;
 

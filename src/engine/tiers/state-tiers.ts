@@ -360,6 +360,32 @@ export class StateTiers {
     return await this.#parts.stale?.find(tokens);
   }
 
+  /** Reads a unit from disk into the backend; `scratch`: memory for units on their way, by their bytes. */
+  async #readIn(
+    kind: number,
+    number: number,
+    id: string,
+    scratch: Map<number, Uint8Array<ArrayBuffer>>,
+  ): Promise<boolean> {
+    const { kinds, ram, transfer } = this.#parts;
+    const { group, unitBytes } = kinds[kind]!;
+    const disk = this.#disk;
+    if (!disk) return false;
+    // Touching 100 MB of new pages takes as long as reading them: the threads that read do both.
+    const own = group === undefined ? undefined : transfer.blockPieces?.(group, number);
+    if (own) {
+      const isRead = await disk.read(id, own);
+      // Kernels multiply what is beyond a text by 0: a damaged file's NaN would stay one.
+      if (!isRead) for (const piece of own) piece.fill(0);
+      return isRead;
+    }
+    const bytes = scratch.get(unitBytes) ?? ram.room(unitBytes);
+    scratch.set(unitBytes, bytes);
+    if (!(await disk.read(id, [bytes]))) return false;
+    this.#copyIn(kind, number, bytes);
+    return true;
+  }
+
   /** Fills units of each state; undefined: one could not be read. */
   async #fill(
     taken: readonly ReadonlyMap<number, number>[],
@@ -367,7 +393,7 @@ export class StateTiers {
     tokens: readonly number[],
     keys: readonly StateKey[],
   ): Promise<TierTokens | undefined> {
-    const { kinds, ram } = this.#parts;
+    const { ram } = this.#parts;
     const units = taken.flatMap((numbers, kind) =>
       [...numbers].map(([length, number]) => ({ kind, length, number })),
     );
@@ -402,11 +428,7 @@ export class StateTiers {
           if (this.#parts.counts) this.#parts.counts.restoredBytes.ram += held.length;
           continue;
         }
-        // Not into memory's own units: touching 100 MB of new pages takes longer than reading them.
-        const bytes = scratch.get(kinds[kind]!.unitBytes) ?? ram.room(kinds[kind]!.unitBytes);
-        scratch.set(bytes.length, bytes);
-        if (await this.#disk?.read(id, bytes)) {
-          this.#copyIn(kind, number, bytes);
+        if (await this.#readIn(kind, number, id, scratch)) {
           from.disk++;
           if (isBoundary && ram.held.budgetBytes > 0)
             later.push({ unit: unitOf(key, parent, start, length, kind), id, number });

@@ -42,7 +42,7 @@ export async function survivors(folder: string, budgetBytes = 64e6): Promise<Sur
   let wrong = 0;
   for (const [id, { key, kind }] of found) {
     const bytes = new Uint8Array(unitBytes[kind]!);
-    const isRead = await tier!.read(id, bytes);
+    const isRead = await tier!.read(id, [bytes]);
     if (!isRead || Buffer.compare(bytes, unitData(key, kind)) !== 0) wrong++;
   }
   await tier?.close();

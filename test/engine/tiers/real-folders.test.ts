@@ -50,10 +50,42 @@ async function write(
   return { ids, said };
 }
 
+function* take<T>(items: Iterable<T>, count: number): Generator<T> {
+  let left = count;
+  for (const item of items) {
+    if (left-- === 0) return;
+    yield item;
+  }
+}
+
 const segments = (folder: string): string[] =>
   readdirSync(join(folder, unitRoot))
     .filter((name) => name.endsWith(".state"))
     .map((name) => join(folder, unitRoot, name));
+
+test("into several pieces of memory, as into one; a damaged unit into none", async () => {
+  const folder = newFolder();
+  const { ids } = await write(folder, 3, 2);
+  const units = [...take(unitsOf(3), 2)];
+  const tier = (await unitTier(folder, { budgetBytes: 64e6, say: () => undefined }))!;
+  const shared = (bytes: number) => new Uint8Array(new SharedArrayBuffer(bytes));
+  for (const [i, { key, kind }] of units.entries()) {
+    const data = unitData(key, kind);
+    const pieces = [shared(1), shared(1000), shared(data.length - 1001)];
+    expect(await tier.read(ids[i]!, pieces)).toBe(true);
+    expect(Buffer.concat(pieces).equals(data)).toBe(true);
+    expect(await tier.read(ids[i]!, pieces.slice(1)), "fewer bytes than the unit has").toBe(false);
+  }
+  await tier.close();
+  const [segment] = segments(folder);
+  const bytes = readFileSync(segment!);
+  bytes[bytes.length - 5]! ^= 1;
+  writeFileSync(segment!, bytes);
+  const again = (await unitTier(folder, { budgetBytes: 64e6, say: () => undefined }))!;
+  const { length } = unitData(units[1]!.key, units[1]!.kind);
+  expect(await again.read(ids[1]!, [shared(8), shared(length - 8)])).toBe(false);
+  await again.close();
+});
 
 test("killed in the middle of writing, two at a time: what is found is right", async () => {
   const folder = newFolder();
