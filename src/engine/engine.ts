@@ -355,6 +355,7 @@ export class Engine {
     }
     const taken = await this.#scheduler.advance(sequence, tokens, from, options);
     if (isStored && isPlain(sequence)) this.#tiers?.note(sequence);
+    if (from + taken < tokens.length) await this.#tiers?.turn();
     return taken;
   }
 

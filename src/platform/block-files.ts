@@ -31,8 +31,8 @@ export interface BlockReader {
 }
 
 export interface BlockWriter extends BlockReader {
-  /** Writes all of it at `offset`. Rejects with a sentence, for example if the disk is full. */
-  write(offset: number, bytes: Uint8Array): Promise<void>;
+  /** Writes all of it at `offset`, one piece after the other. Rejects with a sentence, for example if the disk is full. */
+  write(offset: number, ...pieces: readonly Uint8Array[]): Promise<void>;
   truncate(size: number): Promise<void>;
 }
 

@@ -125,10 +125,14 @@ function reader(handle: WorkerFile): BlockReader {
 function writer(access: SyncAccess, name: string): BlockWriter {
   return {
     read: async (offset, target) => access.read(target, { at: offset }),
-    write: (offset, bytes) =>
+    write: (offset, ...pieces) =>
       inWords(name, async () => {
-        const written = access.write(bytes, { at: offset });
-        if (written < bytes.length) throw new Error("the site's storage is full");
+        let at = offset;
+        for (const bytes of pieces) {
+          const written = access.write(bytes, { at });
+          if (written < bytes.length) throw new Error("the site's storage is full");
+          at += written;
+        }
       }),
     truncate: async (size) => access.truncate(size),
     close: async () => access.close(),

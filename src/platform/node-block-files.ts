@@ -119,11 +119,13 @@ function after(pieces: readonly Uint8Array[], bytes: number): Uint8Array[] {
 function writer(handle: fs.FileHandle, name: string): BlockWriter {
   return {
     ...reader(handle),
-    write: (offset, bytes) =>
+    write: (offset, ...pieces) =>
       inWords(name, async () => {
-        for (let done = 0; done < bytes.length; ) {
-          const left = bytes.length - done;
-          done += (await handle.write(bytes, done, left, offset + done)).bytesWritten;
+        let done = 0;
+        for (let left: readonly Uint8Array[] = pieces; left.length > 0; ) {
+          const { bytesWritten } = await handle.writev(left, offset + done);
+          done += bytesWritten;
+          left = after(left, bytesWritten);
         }
       }),
     truncate: (size) => inWords(name, () => handle.truncate(size)),

@@ -257,19 +257,20 @@ export class DiskTier {
     await this.#folder.touch(name);
   }
 
-  /** Appends a unit; one at a time. Failures are said, and what was half written is taken back. */
-  async append(unit: UnitFacts, data: Uint8Array): Promise<void> {
-    const id = unitId(unit.key, unit.kind);
-    if (this.#places.has(id) || this.#parts.now() < this.#retryAt) return;
-    const header = recordHeader(unit, data, this.#crc32);
-    const size = header.length + data.length;
+  /** Appends units in one write; one call at a time. Failures are said, and what was half written is taken back. */
+  async append(units: readonly { unit: UnitFacts; data: Uint8Array }[]): Promise<void> {
+    const missing = units.filter(({ unit }) => !this.has(unitId(unit.key, unit.kind)));
+    if (missing.length === 0 || this.#parts.now() < this.#retryAt) return;
+    const records = missing.map(({ unit, data }) => {
+      return { unit, data, header: recordHeader(unit, data, this.#crc32) };
+    });
+    const size = records.reduce((sum, { header, data }) => sum + header.length + data.length, 0);
     try {
       if (!(await this.#makeRoom(size))) return;
       const own = await this.#ownSegment(size);
       const at = own.size;
       try {
-        await own.writer.write(at, header);
-        await own.writer.write(at + header.length, data);
+        await own.writer.write(at, ...records.flatMap(({ header, data }) => [header, data]));
       } catch (error) {
         await own.writer.truncate(at).catch(() => undefined);
         throw error;
@@ -278,8 +279,12 @@ export class DiskTier {
       this.#unchecked += size;
       this.#used += size;
       if (this.#parts.counts) this.#parts.counts.writtenBytes += size;
-      const crc = new DataView(header.buffer).getUint32(8, true);
-      this.#add(own.name, at, { ...unit, bytes: data.length, crc });
+      let start = at;
+      for (const { unit, data, header } of records) {
+        const crc = new DataView(header.buffer).getUint32(8, true);
+        this.#add(own.name, start, { ...unit, bytes: data.length, crc });
+        start += header.length + data.length;
+      }
     } catch (error) {
       this.#retryAt = this.#parts.now() + RETRY_MS;
       this.#parts.say(

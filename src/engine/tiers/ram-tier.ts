@@ -1,5 +1,8 @@
 // Units of stored state in the host's memory, up to a budget; the least recently used is dropped first.
 
+/** Kept of each size. */
+const MOST_SPARE_BYTES: number = 4 * 2 ** 20;
+
 export class RamTier {
   readonly #budget: number;
   /** Least recently used first. */
@@ -41,9 +44,9 @@ export class RamTier {
   /** A unit's memory that is not needed any more. */
   back(bytes: Uint8Array<ArrayBuffer>): void {
     const spare = this.#spare.get(bytes.length);
-    // Two of each size are enough: one that is filled while another is written.
+    // One that is filled while another is written, and some of a batch of a prompt.
     if (!spare) this.#spare.set(bytes.length, [bytes]);
-    else if (spare.length < 2) spare.push(bytes);
+    else if (spare.length < 2 || spare.length * bytes.length < MOST_SPARE_BYTES) spare.push(bytes);
   }
 
   /** Takes the bytes over; false: it has no room for them, and they stay the caller's. */

@@ -82,6 +82,17 @@ const READS_AT_ONCE = 4;
 /** Units whose loss is remembered, to say why: some MB. */
 const MOST_LOST = 32_768;
 
+/** Units that are written at once, all together. */
+const MOST_WRITE_BYTES: number = 8 * 2 ** 20;
+
+/** Files that were read or written are noticed. A timer waits for a millisecond, where there is something better. */
+const turnOfEventLoop = (): Promise<void> =>
+  new Promise((resolve) => {
+    const { setImmediate: soon } = globalThis as { setImmediate?: (then: () => void) => void };
+    if (soon) soon(resolve);
+    else setTimeout(resolve);
+  });
+
 /** Lets other work of this thread go first. */
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
@@ -192,41 +203,74 @@ export class StateTiers {
     queued.pool.share(queued.number); // it is not overwritten until it was copied
     this.#queued.add(queued.id);
     this.#queue.push(queued);
+    this.#start();
+  }
+
+  #start(): void {
     this.#draining ??= this.#drain().finally(() => {
       this.#draining = undefined;
+      // A unit may have come after the last look at the queue.
+      if (this.#queue.length > 0 && !this.#isClosed) this.#start();
     });
   }
 
-  /** Copies units out, one after the other, while batches run. */
+  /** Copies units out, some at a time, while batches run. */
   async #drain(): Promise<void> {
     const { kinds, ram } = this.#parts;
     await this.#parts.disk;
-    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
-      const { unit, id, number, pool, isOnDisk } = next;
-      if (isOnDisk) {
+    for (let some = this.#nextUnits(); some.length > 0; some = this.#nextUnits()) {
+      if (some[0]!.isOnDisk) {
         await pause(); // nothing else here waits, and the first token would
         if (this.#isClosed) {
-          pool.release(number);
+          for (const { number, pool } of some) pool.release(number);
           return;
         }
       }
-      const bytes = ram.room(kinds[unit.kind]!.unitBytes);
-      const copied = this.#copyOut(unit.kind, number, bytes);
-      pool.release(number); // what it holds now is what is copied: see StateTransfer
-      this.#queued.delete(id);
+      const copies = some.map(({ unit, id, number, pool }) => {
+        const data = ram.room(kinds[unit.kind]!.unitBytes);
+        const copied = this.#copyOut(unit.kind, number, data);
+        pool.release(number); // what it holds now is what is copied: see StateTransfer
+        this.#queued.delete(id);
+        return { unit, id, data, copied };
+      });
       try {
-        await copied;
+        await Promise.all(copies.map(({ copied }) => copied));
       } catch (error) {
         this.#parts.say(`state could not be copied out of the KV cache: ${messageOf(error)}`);
         this.drop();
         return;
       }
       if (this.#isClosed) return;
-      const isKept = ram.put(id, bytes);
-      if (isKept) this.onUnit(unit);
-      await this.#disk?.append(unit, bytes);
-      if (!isKept) ram.back(bytes);
+      const others = copies.filter(({ unit, id, data }) => {
+        const isKept = ram.put(id, data);
+        if (isKept) this.onUnit(unit);
+        return !isKept;
+      });
+      await this.#disk?.append(copies);
+      for (const { data } of others) ram.back(data);
     }
+  }
+
+  /** The units that are copied next, together: a prompt fills several blocks in a batch, and a write takes a turn of the event loop. */
+  #nextUnits(): Queued[] {
+    const { ram, disk } = this.held;
+    const { kinds } = this.#parts;
+    // None of them makes room for another, in memory or on disk.
+    const budgets = [ram.budgetBytes / 2, disk.budgetBytes / 16].filter((bytes) => bytes > 0);
+    const most = Math.min(MOST_WRITE_BYTES, ...budgets);
+    let bytes = 0;
+    let count = 0;
+    for (const { unit, isOnDisk } of this.#queue) {
+      bytes += kinds[unit.kind]!.unitBytes;
+      if (count > 0 && (bytes > most || isOnDisk || this.#queue[0]!.isOnDisk)) break;
+      count++;
+    }
+    return this.#queue.splice(0, count);
+  }
+
+  /** Between batches of a prompt, which leave no time for it: lets copies that wait be written. */
+  async turn(): Promise<void> {
+    if (this.#draining) await turnOfEventLoop();
   }
 
   async #copyOut(kind: number, number: number, target: Uint8Array<ArrayBuffer>): Promise<void> {

@@ -33,7 +33,8 @@ export class MemoryFolders implements BlockFolders {
           target.set(part);
           return part.length;
         },
-        write: async (offset, bytes) => {
+        write: async (offset, ...pieces) => {
+          const bytes = Buffer.concat(pieces);
           const taken = Math.min(bytes.length, this.room);
           const grown = new Uint8Array(Math.max(held.bytes.length, offset + taken));
           grown.set(held.bytes);

@@ -43,7 +43,7 @@ async function write(
   const ids: string[] = [];
   for (const unit of unitsOf(seed)) {
     if (ids.length === count) break;
-    await tier?.append(unit, unitData(unit.key, unit.kind));
+    await tier?.append([{ unit, data: unitData(unit.key, unit.kind) }]);
     ids.push(unitId(unit.key, unit.kind));
   }
   await tier?.close();

@@ -1,7 +1,7 @@
 // State outside of the backend: a text that goes on from stored state gets the bits of a fresh run, for every kind of state at
 // once, after restarts, with damaged, lost and full files; and pools are empty in the end.
 
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -169,6 +169,28 @@ describe.each([
       expectEmpty(on);
     }
   });
+});
+
+test("a turn of the event loop after each batch of a prompt: its blocks are written while it is computed", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "lantern-state-"));
+  made.push(folder);
+  const on = await stage(nodeBlockFolders(folder));
+  const tiers = on.start();
+  await goOn(on, tiers, tokensOf(new Random(7), 3)).then(({ sequence }) => sequence.release()); // opens the folder
+  const sequence = on.mixed.room.newSequence();
+  const text = tokensOf(new Random(8), 240);
+  const sizes: number[] = [];
+  for (let at = 0; at < text.length; at += 24) {
+    await on.mixed.append(sequence, text.slice(at, at + 24));
+    tiers.note(sequence);
+    for (let turn = 0; turn < 100; turn++) await tiers.turn(); // time passes, as in a batch
+    const files = readdirSync(folder, { recursive: true }) as string[]; // without a turn of its own
+    sizes.push(files.reduce((sum, file) => sum + statSync(join(folder, file)).size, 0));
+  }
+  expect(new Set(sizes).size).toBeGreaterThan(1); // without turns, all is written in the end
+  await tiers.settled();
+  sequence.release();
+  expectEmpty(on);
 });
 
 test("another model, or another way to compute it, finds nothing", async () => {

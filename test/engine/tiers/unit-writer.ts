@@ -59,7 +59,7 @@ async function write(folder: string, seed: number, budgetBytes: number, most: nu
   const tier = await unitTier(folder, { budgetBytes, say: said });
   let written = 0;
   for (const unit of unitsOf(seed)) {
-    await tier?.append(unit, unitData(unit.key, unit.kind));
+    await tier?.append([{ unit, data: unitData(unit.key, unit.kind) }]);
     if (++written === 4) console.log("writing");
     if (written >= most) break;
   }
