@@ -7,10 +7,9 @@ import type { MetadataPreview } from "../base/metadata.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
+import type { Chat, ChatOptions } from "./chat.ts";
 import type {
-  Chat,
   ChatMessage,
-  ChatOptions,
   ComputedAgain,
   GenerateOptions,
   Generation,
@@ -35,11 +34,13 @@ import type { LoadedState, LoadStateOptions, SavedState, SaveStateOptions } from
 export type { CachedReads, MachineMeasurement, RatePoint } from "../limits/device.ts";
 export type { PhaseWork, SpeedLimit, SpeedLimits } from "../limits/phase.ts";
 export type { Work } from "../limits/roofline.ts";
+export type * from "./chat.ts";
 export type * from "./generate.ts";
 export type * from "./machine.ts";
 export type * from "./profile.ts";
 export type * from "./read.ts";
 export type * from "./state.ts";
+export type * from "./tools.ts";
 
 /**
  * Names a model: a path (GGUF file, Hugging Face folder, llama2.c .bin), an http(s) URL, browser Files, or a catalog

@@ -1,9 +1,8 @@
-// Public types for text generation: options of sampling and of a generation, its tokens and result, and chats. Part of
+// Public types for text generation: options of sampling and of a generation, its tokens and result, and messages. Part of
 // api.ts.
 
 import type { GrammarSource } from "../grammar/source.ts";
 import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
-import type { SavedState } from "./state.ts";
 
 export type { GrammarSource, StructuralTag } from "../grammar/source.ts";
 
@@ -245,33 +244,18 @@ export type ChatRole = "system" | "user" | "assistant" | "tool";
 export interface ChatMessage {
   role: ChatRole;
   content: string;
+  /** Of an answer: what the model thought before it. */
+  reasoning_content?: string;
+  /** Of an answer: the functions that it calls. */
+  tool_calls?: readonly ChatToolCall[];
+  /** Of a tool's result: the call that it is for, and the function's name. */
+  tool_call_id?: string;
+  name?: string;
 }
 
-export interface ChatOptions extends GenerateOptions {
-  system?: string;
-  /** A conversation to continue. */
-  messages?: readonly ChatMessage[];
-}
-
-/** A conversation. Its past stays in the KV cache, so only new tokens are computed. */
-export interface Chat {
-  readonly messages: readonly ChatMessage[];
-  /**
-   * Sends a user message. The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
-   * does not fit, the template refuses it, an answer is still running), or whose answer is aborted before its first
-   * word, leaves the conversation unchanged.
-   */
-  send(text: string, options?: GenerateOptions): Generation;
-  /** Drops the last exchange; false when there is none. */
-  undo(): boolean;
-  /** Answers the last user message again. */
-  regenerate(options?: GenerateOptions): Generation;
-  /** Replaces (or, with "", removes) the system message. */
-  setSystem(text: string): void;
-  /**
-   * Writes the state of the last answer and all before it to a file: see Model.saveState(). After model.loadState(), a chat with the
-   * same messages goes on from there.
-   */
-  saveState(path: string): Promise<SavedState>;
-  dispose(): void;
+/** A call in a conversation, in OpenAI's form; templates expect the arguments as an object. */
+export interface ChatToolCall {
+  id?: string;
+  type: "function";
+  function: { name: string; arguments: unknown };
 }

@@ -2,30 +2,53 @@
 
 import type { Generation, GenerationResult, TokenEvent } from "../api/api.ts";
 
-/** Starts the work; `emit` gets every token, the promise settles at the end. */
-type Start = (emit: (event: TokenEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
+/** Starts the work; `emit` gets every event, the promise settles at the end. */
+type Start<Event, Result> = (emit: (event: Event) => void, signal: AbortSignal) => Promise<Result>;
+
+/** Work whose events are read as they come, or whose end is awaited. */
+interface Stream<Event, Result> {
+  events(): AsyncGenerator<Event>;
+  readonly result: Promise<Result>;
+}
+
+/** A generation from its tokens. */
+export function startGeneration<Result extends GenerationResult>(
+  start: Start<TokenEvent, Result>,
+  signal: AbortSignal | undefined,
+): Generation & { readonly result: Promise<Result> } {
+  const { events: tokens, result } = startStream(start, signal);
+
+  async function* text(): AsyncGenerator<string> {
+    for await (const event of tokens()) if (event.text) yield event.text;
+  }
+
+  return { tokens, result, [Symbol.asyncIterator]: text };
+}
 
 /**
- * Starts immediately. Leaving the loop early (break, return, throw) aborts the generation; so does the caller's
- * signal. Text is queued until it is read.
+ * Starts immediately. Leaving the loop early (break, return, throw) aborts the work; so does the caller's signal. Events are
+ * queued until they are read.
  */
-export function startGeneration(start: Start, signal: AbortSignal | undefined): Generation {
+export function startStream<Event, Result>(
+  start: Start<Event, Result>,
+  signal: AbortSignal | undefined,
+): Stream<Event, Result> {
   const leave = new AbortController();
   const either = signal ? AbortSignal.any([signal, leave.signal]) : leave.signal;
-  const events = new EventQueue();
-  const result = start((event) => events.push(event), either);
+  const queue = new EventQueue<Event>();
+  const result = start((event) => queue.push(event), either);
   result.then(
-    () => events.end(undefined),
-    (error: unknown) => events.end(error),
+    () => queue.end(undefined),
+    (error: unknown) => queue.end(error),
   );
   // A caller who only iterates sees the error there; without this it would also be an unhandled rejection.
   result.catch(() => {});
 
-  async function* tokens(): AsyncGenerator<TokenEvent> {
+  async function* events(): AsyncGenerator<Event> {
     let finished = false;
     try {
       for (;;) {
-        const event = await events.next();
+        const event = await queue.next();
         if (!event) break;
         yield event;
       }
@@ -35,22 +58,18 @@ export function startGeneration(start: Start, signal: AbortSignal | undefined): 
     }
   }
 
-  async function* text(): AsyncGenerator<string> {
-    for await (const event of tokens()) if (event.text) yield event.text;
-  }
-
-  return { tokens, result, [Symbol.asyncIterator]: text };
+  return { events, result };
 }
 
 /** Events in order for all readers; the end (or the error) comes after the last of them. */
-class EventQueue {
-  readonly #events: TokenEvent[] = [];
+class EventQueue<Event> {
+  readonly #events: Event[] = [];
   #ended = false;
   #error: unknown;
   /** Readers that wait for an event: several if a generation is iterated more than once. */
   #waiting: (() => void)[] = [];
 
-  push(event: TokenEvent): void {
+  push(event: Event): void {
     this.#events.push(event);
     this.#wake();
   }
@@ -61,7 +80,7 @@ class EventQueue {
     this.#wake();
   }
 
-  async next(): Promise<TokenEvent | undefined> {
+  async next(): Promise<Event | undefined> {
     while (this.#events.length === 0) {
       if (this.#error) throw this.#error;
       if (this.#ended) return undefined;

@@ -1,4 +1,4 @@
-// The public Model and Chat: thin objects on the caller's thread that call the engine's thread (rpc.ts).
+// The public Model: a thin object on the caller's thread that calls the engine's thread (rpc.ts). Its chats: chat.ts.
 
 import type {
   Chat,
@@ -31,7 +31,7 @@ import type {
   TokenEvent,
   TokenizeOptions,
 } from "../api/api.ts";
-import { AbortedError, ContextError, DisposedError, UsageError } from "../base/errors.ts";
+import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
@@ -45,6 +45,7 @@ import {
   isIterable,
   wrongArgument,
 } from "./arguments.ts";
+import { EngineChat } from "./chat.ts";
 import type { Connection } from "./connection.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
@@ -322,103 +323,12 @@ export class EngineModel implements Model {
   }
 }
 
-class EngineChat implements Chat {
-  readonly #model: EngineModel;
-  readonly #defaults: GenerateOptions;
-  #messages: ChatMessage[];
-  #answering = false;
-  #disposed = false;
-  /** The tokens of the last answer and all before it. */
-  #tokens: readonly number[] | undefined;
-
-  constructor(model: EngineModel, options: ChatOptions) {
-    checkOptions("chat()", options);
-    const { system, messages, ...defaults } = options;
-    this.#model = model;
-    this.#defaults = defaults;
-    this.#messages = messages === undefined ? [] : checkedMessages(messages);
-    if (system !== undefined) this.setSystem(system);
-  }
-
-  get messages(): readonly ChatMessage[] {
-    return this.#messages;
-  }
-
-  send(text: string, options: GenerateOptions = {}): Generation {
-    checkText(text, "send(): text");
-    checkOptions("send()", options);
-    return this.#answer([...this.#messages, { role: "user", content: text }], options);
-  }
-
-  undo(): boolean {
-    const at = this.#messages.findLastIndex((message) => message.role === "user");
-    if (at < 0) return false;
-    this.#messages = this.#messages.slice(0, at);
-    return true;
-  }
-
-  regenerate(options: GenerateOptions = {}): Generation {
-    checkOptions("regenerate()", options);
-    const at = this.#messages.findLastIndex((message) => message.role === "user");
-    if (at < 0) throw new UsageError("regenerate(): there is no question to answer again yet");
-    return this.#answer(this.#messages.slice(0, at + 1), options);
-  }
-
-  setSystem(text: string): void {
-    checkText(text, "system");
-    const rest = this.#messages.filter((message) => message.role !== "system");
-    this.#messages = text ? [{ role: "system", content: text }, ...rest] : rest;
-  }
-
-  async saveState(path: string): Promise<SavedState> {
-    if (!this.#tokens) throw new UsageError("saveState(): this chat has no answer yet");
-    return await this.#model.saveState(path, { tokens: this.#tokens });
-  }
-
-  dispose(): void {
-    if (this.#disposed) return;
-    this.#disposed = true;
-  }
-
-  #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
-    if (this.#disposed) throw new DisposedError("the chat");
-    if (this.#answering) return stillAnswering();
-    const before = this.#messages;
-    this.#messages = asked;
-    this.#answering = true;
-    const prompt: Prompt = { kind: "messages", messages: [...asked] };
-    const generation = this.#model.run(prompt, { ...this.#defaults, ...options });
-    const end = (messages: ChatMessage[]): void => {
-      this.#answering = false;
-      // Only if the conversation was not rolled back meanwhile.
-      if (this.#messages === asked) this.#messages = messages;
-    };
-    generation.result.then(
-      ({ text, stopReason, promptTokenIds, tokenIds }) => {
-        this.#tokens = [...promptTokenIds, ...tokenIds];
-        const unanswered = stopReason === "aborted" && text === "";
-        end(unanswered ? before : [...asked, { role: "assistant", content: text }]);
-      },
-      () => end(before), // the caller sees the error on the generation; the failed message is dropped
-    );
-    return generation;
-  }
-}
-
 /** Where saved state is read from. */
 function placeOf(from: unknown): SavedStatePlace {
   if (from instanceof Uint8Array) return { kind: "bytes", bytes: from };
   if (typeof File !== "undefined" && from instanceof File) return { kind: "files", files: [from] };
   checkText(from, "loadState(): from");
   return { kind: "path", path: from };
-}
-
-/** Refused before the conversation changes: a second question would lose the first one's answer. */
-function stillAnswering(): Generation {
-  const error = new UsageError(
-    "this chat is still answering. Wait for the answer, or abort it before sending again",
-  );
-  return startGeneration(() => Promise.reject(error), undefined);
 }
 
 function toPrompt(prompt: string | readonly number[], addBos: boolean | undefined): Prompt {

@@ -47,7 +47,8 @@ import type { ScoreRequest } from "./score.ts";
 
 /** A prompt as the caller gave it: text, token ids, a conversation for the template, or two texts for a model that ranks. */
 export type Prompt =
-  | { kind: "text"; text: string; addBos: boolean }
+  /** `isRendered`: a template made the text, and may have written BOS itself. */
+  | { kind: "text"; text: string; addBos: boolean; isRendered?: boolean }
   | { kind: "tokens"; tokens: number[] }
   | { kind: "messages"; messages: ChatMessage[] }
   | { kind: "pair"; query: string; document: string };

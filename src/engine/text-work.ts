@@ -25,7 +25,8 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
   if (prompt.kind === "tokens") return prompt.tokens;
   const { tokenizer } = side;
   if (prompt.kind === "text") {
-    return tokenizer.encode(prompt.text, { addSpecial: prompt.addBos, check });
+    const tokens = tokenizer.encode(prompt.text, { addSpecial: prompt.addBos, check });
+    return prompt.isRendered ? withOneBos(side, tokens) : tokens;
   }
   if (prompt.kind === "pair") {
     const frame = tokenizer.pair ?? unpaired(side);
@@ -34,8 +35,11 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
     );
   }
   const text = renderMessages(side, prompt.messages, { addGenerationPrompt: true }, check);
-  const tokens = tokenizer.encode(text, { addSpecial: true, check });
-  // Many templates write BOS themselves; a second one would confuse the model.
+  return withOneBos(side, tokenizer.encode(text, { addSpecial: true, check }));
+}
+
+/** Many templates write BOS themselves; a second one would confuse the model. */
+function withOneBos({ tokenizer }: TextSide, tokens: number[]): number[] {
   const { bos } = tokenizer.special;
   return tokens[0] === bos && tokens[1] === bos ? tokens.slice(1) : tokens;
 }

@@ -1,0 +1,36 @@
+// Public types of conversations. Part of api.ts.
+
+import type { ChatMessage, GenerateOptions, Generation } from "./generate.ts";
+import type { SavedState } from "./state.ts";
+import type { ToolGeneration, ToolOptions } from "./tools.ts";
+
+export interface ChatOptions extends GenerateOptions {
+  system?: string;
+  /** A conversation to continue. */
+  messages?: readonly ChatMessage[];
+}
+
+/** A conversation. Its past stays in the KV cache, so only new tokens are computed. */
+export interface Chat {
+  readonly messages: readonly ChatMessage[];
+  /**
+   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools.md). The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
+   * does not fit, the template refuses it, an answer is still running), or whose answer is aborted before its first
+   * word, leaves the conversation unchanged.
+   */
+  send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  send(text: string, options?: GenerateOptions): Generation;
+  /** Drops the last exchange; false when there is none. */
+  undo(): boolean;
+  /** Answers the last user message again. */
+  regenerate<S>(options: ToolOptions<S>): ToolGeneration;
+  regenerate(options?: GenerateOptions): Generation;
+  /** Replaces (or, with "", removes) the system message. */
+  setSystem(text: string): void;
+  /**
+   * Writes the state of the last answer and all before it to a file: see Model.saveState(). After model.loadState(), a chat with the
+   * same messages goes on from there.
+   */
+  saveState(path: string): Promise<SavedState>;
+  dispose(): void;
+}

@@ -1,0 +1,138 @@
+// Public types for tools that a chat may call, and for answers that follow a schema. Part of api.ts.
+
+import type { GenerateOptions, GenerationResult, StopReason } from "./generate.ts";
+
+/** A schema of any library that follows Standard Schema (standardschema.dev), such as zod 4. */
+export interface StandardSchema<Output = unknown> {
+  readonly "~standard": {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => StandardResult<Output> | Promise<StandardResult<Output>>;
+    readonly types?: { readonly input: unknown; readonly output: Output } | undefined;
+  };
+}
+
+type StandardResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly StandardIssue[] };
+
+interface StandardIssue {
+  readonly message: string;
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+}
+
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** A schema of a library (zod), or a JSON Schema. */
+export type AnySchema = StandardSchema | JsonSchema;
+
+/** What a value has that follows the schema: the library's type, or any object for a JSON Schema. */
+export type SchemaValue<S> = S extends {
+  readonly "~standard": { readonly types?: { readonly output: infer Output } | undefined };
+}
+  ? Output
+  : S extends StandardSchema
+    ? unknown
+    : Record<string, unknown>;
+
+/** A function that the model may call. */
+export interface Tool<S = AnySchema> {
+  /** What it does and when to call it: the model reads this. */
+  description?: string;
+  /** The schema of its arguments: an object. Default: it has none. Arguments that do not follow it never reach `run`. */
+  parameters?: S;
+  /** What it returns goes to the model: text as it is, anything else as JSON. An error's message goes to the model, too. */
+  run(args: SchemaValue<S>, call: ToolRun): unknown;
+}
+
+/** What a tool learns of its call besides the arguments. */
+export interface ToolRun {
+  readonly id: string;
+  /** Aborted when the answer is stopped or the time is over. */
+  readonly signal: AbortSignal;
+}
+
+/** Tools by name: 1 to 64 letters, digits, dots, - or _. */
+export type Tools<S> = { readonly [Name in keyof S]: Tool<S[Name]> };
+
+/** A complete call whose arguments follow the tool's schema. */
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  readonly arguments: unknown;
+  /** The answer's first step is 1. */
+  readonly step: number;
+}
+
+/** What became of a call. */
+export interface ToolOutcome {
+  readonly call: ToolCall;
+  /**
+   * ok: it ran; unknown: there is no such tool; arguments: they do not follow the schema; refused: by onCall; failed: it threw;
+   * timeout: it took too long; steps: not run, since the limit of steps was reached; stopped: not run to its end, since the answer was.
+   */
+  readonly status:
+    | "ok"
+    | "unknown"
+    | "arguments"
+    | "refused"
+    | "failed"
+    | "timeout"
+    | "steps"
+    | "stopped";
+  /** What the model is told. */
+  readonly text: string;
+  /** The result's length where only its beginning is in `text`. */
+  readonly fullLength?: number;
+}
+
+export interface ToolLimits {
+  /** How often the model may answer, calls included (default 8). Then stopReason is "steps". */
+  maxSteps?: number;
+  /** Milliseconds for each call (default 60000). */
+  toolTimeoutMs?: number;
+  /** Characters of a result that the model is told (default 16384); a longer one is cut, and the model told so. */
+  maxToolText?: number;
+}
+
+export interface ToolOptions<S> extends GenerateOptions, ToolLimits {
+  tools: Tools<S>;
+  /** Asked before every call. false, or a reason: the call is refused, and the model told so. */
+  onCall?: (call: ToolCall) => ToolDecision | Promise<ToolDecision>;
+  /** More variables for the template, such as enable_thinking. */
+  variables?: Readonly<Record<string, unknown>>;
+}
+
+// biome-ignore lint/suspicious/noConfusingVoidType: a callback that only looks returns nothing
+export type ToolDecision = boolean | string | undefined | void;
+
+/** An answer as it comes. */
+export type AnswerEvent =
+  | { readonly kind: "reasoning"; readonly text: string }
+  | { readonly kind: "content"; readonly text: string }
+  /** The model begins a call; its arguments follow as JSON text. */
+  | { readonly kind: "call"; readonly id: string; readonly name: string }
+  | { readonly kind: "arguments"; readonly id: string; readonly text: string }
+  /** The call is complete, allowed, and runs. */
+  | { readonly kind: "run"; readonly call: ToolCall }
+  | { readonly kind: "outcome"; readonly outcome: ToolOutcome };
+
+/** The end of an answer with tools. */
+export interface ToolAnswer {
+  /** The text of the last step. */
+  text: string;
+  /** The reasoning of the last step. */
+  reasoning: string;
+  /** All calls in their order. */
+  calls: readonly ToolOutcome[];
+  /** "steps": the model still wanted to call tools when its steps were used up. */
+  stopReason: StopReason | "steps";
+  /** The generation of each step. */
+  steps: readonly GenerationResult[];
+}
+
+/** A running answer with tools: iterate it for text, `events()` for everything, or await `result`. Starts at once. */
+export interface ToolGeneration extends AsyncIterable<string> {
+  events(): AsyncIterable<AnswerEvent>;
+  readonly result: Promise<ToolAnswer>;
+}

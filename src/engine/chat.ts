@@ -1,0 +1,216 @@
+// The public Chat: a conversation on the caller's thread. A plain message is one generation; with tools, or with a schema that the
+// answer must follow, src/engine/tools/ puts an answer together from generations.
+
+import type {
+  AnswerEvent,
+  Chat,
+  ChatMessage,
+  ChatOptions,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  Model,
+  SavedState,
+  ToolAnswer,
+  ToolGeneration,
+  ToolOptions,
+} from "../api/api.ts";
+import { DisposedError, UsageError } from "../base/errors.ts";
+import {
+  checkCount,
+  checkedMessages,
+  checkOptions,
+  checkText,
+  wrongArgument,
+} from "./arguments.ts";
+import { startGeneration, startStream } from "./generation.ts";
+import type { Prompt } from "./protocol.ts";
+import { type AnsweringModel, answerWithTools } from "./tools/answer-with-tools.ts";
+import { readyTools } from "./tools/tool-set.ts";
+
+/** The part of a model that chats need. */
+export interface ChatModel extends Pick<Model, "answerFormat" | "applyTemplate" | "saveState"> {
+  readonly info: Pick<Model["info"], "name">;
+  run(prompt: Prompt, options: GenerateOptions): Generation;
+}
+
+export class EngineChat implements Chat {
+  readonly #model: ChatModel;
+  readonly #defaults: GenerateOptions;
+  #messages: ChatMessage[];
+  #answering = false;
+  #disposed = false;
+  /** The tokens of the last answer and all before it. */
+  #tokens: readonly number[] | undefined;
+
+  constructor(model: ChatModel, options: ChatOptions) {
+    checkOptions("chat()", options);
+    const { system, messages, ...defaults } = options;
+    this.#model = model;
+    this.#defaults = defaults;
+    this.#messages = messages === undefined ? [] : checkedMessages(messages);
+    if (system !== undefined) this.setSystem(system);
+  }
+
+  get messages(): readonly ChatMessage[] {
+    return this.#messages;
+  }
+
+  send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  send(text: string, options?: GenerateOptions): Generation;
+  send(text: string, options: GenerateOptions | ToolOptions<unknown> = {}): AnyAnswer {
+    checkText(text, "send(): text");
+    checkOptions("send()", options);
+    return this.#start("send()", [...this.#messages, { role: "user", content: text }], options);
+  }
+
+  undo(): boolean {
+    const at = this.#messages.findLastIndex((message) => message.role === "user");
+    if (at < 0) return false;
+    this.#messages = this.#messages.slice(0, at);
+    return true;
+  }
+
+  regenerate<S>(options: ToolOptions<S>): ToolGeneration;
+  regenerate(options?: GenerateOptions): Generation;
+  regenerate(options: GenerateOptions | ToolOptions<unknown> = {}): AnyAnswer {
+    checkOptions("regenerate()", options);
+    const at = this.#messages.findLastIndex((message) => message.role === "user");
+    if (at < 0) throw new UsageError("regenerate(): there is no question to answer again yet");
+    return this.#start("regenerate()", this.#messages.slice(0, at + 1), options);
+  }
+
+  setSystem(text: string): void {
+    checkText(text, "system");
+    const rest = this.#messages.filter((message) => message.role !== "system");
+    this.#messages = text ? [{ role: "system", content: text }, ...rest] : rest;
+  }
+
+  async saveState(path: string): Promise<SavedState> {
+    if (!this.#tokens) throw new UsageError("saveState(): this chat has no answer yet");
+    return await this.#model.saveState(path, { tokens: this.#tokens });
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+  }
+
+  #start(
+    call: string,
+    asked: ChatMessage[],
+    options: GenerateOptions | ToolOptions<unknown>,
+  ): AnyAnswer {
+    if (this.#disposed) throw new DisposedError("the chat");
+    if (!("tools" in options)) return this.#answer(asked, options);
+    return this.#answerWithTools(call, asked, options);
+  }
+
+  #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
+    if (this.#answering) return startGeneration(stillAnswering, undefined);
+    const end = this.#begin(asked);
+    const prompt: Prompt = { kind: "messages", messages: [...asked] };
+    const generation = this.#model.run(prompt, { ...this.#defaults, ...options });
+    generation.result.then(
+      (result) => {
+        this.#tokens = tokensOf(result);
+        const { text, stopReason } = result;
+        const unanswered = stopReason === "aborted" && text === "";
+        end(unanswered ? undefined : [...asked, { role: "assistant", content: text }]);
+      },
+      () => end(undefined), // the caller sees the error on the generation; the failed message is dropped
+    );
+    return generation;
+  }
+
+  #answerWithTools(
+    call: string,
+    asked: ChatMessage[],
+    options: ToolOptions<unknown>,
+  ): ToolGeneration {
+    const { tools, maxSteps, toolTimeoutMs, maxToolText, onCall, variables, signal, ...own } =
+      options;
+    const ready = readyTools(tools, call);
+    checkCount(`${call}: maxSteps`, maxSteps, 1);
+    checkCount(`${call}: toolTimeoutMs`, toolTimeoutMs, 1);
+    checkCount(`${call}: maxToolText`, maxToolText, 1);
+    if (onCall !== undefined && typeof onCall !== "function") {
+      throw wrongArgument(`${call}: onCall`, onCall, "a function");
+    }
+    if (this.#answering) return toolGeneration(stillAnswering, undefined);
+    const end = this.#begin(asked);
+    const model: AnsweringModel = {
+      name: this.#model.info.name,
+      answerFormat: () => this.#model.answerFormat(),
+      render: (messages, offered, stop) =>
+        this.#model.applyTemplate(messages, {
+          tools: offered,
+          signal: stop,
+          ...(variables && { variables }),
+        }),
+      generate: (text, how) =>
+        this.#model.run({ kind: "text", text, addBos: true, isRendered: true }, how),
+    };
+    return toolGeneration(async (emit, either) => {
+      try {
+        const ended = await answerWithTools(model, asked, {
+          tools: ready,
+          maxSteps: maxSteps ?? 8,
+          timeoutMs: Math.min(toolTimeoutMs ?? 60_000, longestTimeoutMs),
+          maxText: maxToolText ?? 16_384,
+          onCall,
+          generate: { ...this.#defaults, ...own },
+          signal: either,
+          emit,
+        });
+        this.#tokens = tokensOf(ended.answer.steps.at(-1)!);
+        end(ended.messages.length === asked.length ? undefined : ended.messages);
+        return ended.answer;
+      } catch (error) {
+        end(undefined);
+        throw error;
+      }
+    }, signal);
+  }
+
+  /** An answer begins; the result ends it, with the messages then, or undefined: nothing was said. */
+  #begin(asked: ChatMessage[]): (messages: ChatMessage[] | undefined) => void {
+    const before = this.#messages;
+    this.#messages = asked;
+    this.#answering = true;
+    return (messages) => {
+      this.#answering = false;
+      // Only if the conversation was not rolled back meanwhile.
+      if (this.#messages === asked) this.#messages = messages ?? before;
+    };
+  }
+}
+
+type AnyAnswer = Generation | ToolGeneration;
+
+/** The longest that a timer takes. */
+const longestTimeoutMs = 2 ** 31 - 1;
+
+const tokensOf = ({ promptTokenIds, tokenIds }: GenerationResult): number[] => [
+  ...promptTokenIds,
+  ...tokenIds,
+];
+
+function toolGeneration(
+  start: Parameters<typeof startStream<AnswerEvent, ToolAnswer>>[0],
+  signal: AbortSignal | undefined,
+): ToolGeneration {
+  const { events, result } = startStream(start, signal);
+  async function* text(): AsyncGenerator<string> {
+    for await (const event of events()) if (event.kind === "content") yield event.text;
+  }
+  return { events, result, [Symbol.asyncIterator]: text };
+}
+
+/** Refused before the conversation changes: a second question would lose the first one's answer. */
+function stillAnswering(): Promise<never> {
+  const error = new UsageError(
+    "this chat is still answering. Wait for the answer, or abort it before sending again",
+  );
+  return Promise.reject(error);
+}

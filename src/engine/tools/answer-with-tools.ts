@@ -1,0 +1,244 @@
+// An answer with tools: the model writes, its calls are checked and run, their results go back to it, and so on until it calls
+// nothing more or its steps are used up. The conversation so far comes in, and goes out with all that was added.
+//
+// What a tool returns is data: it becomes the content of a tool message, and changes no option of the answer.
+
+import type {
+  AnswerEvent,
+  ChatMessage,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  StopReason,
+  ToolAnswer,
+  ToolCall,
+  ToolDecision,
+  ToolOutcome,
+} from "../../api/api.ts";
+import { UsageError } from "../../base/errors.ts";
+import { AnswerReader, promptEnd } from "../../chat/answer/answer-reader.ts";
+import type { AnswerFormat } from "../../chat/answer/format.ts";
+import type { AnswerPart } from "../../chat/answer/sink.ts";
+import { runCall } from "./run-call.ts";
+import type { ReadyTool } from "./tool-set.ts";
+
+/** The part of a model that answers need. */
+export interface AnsweringModel {
+  readonly name: string;
+  answerFormat(): Promise<AnswerFormat | undefined>;
+  /** The prompt of a conversation, with these functions offered. */
+  render(
+    messages: readonly ChatMessage[],
+    offered: readonly object[],
+    signal: AbortSignal,
+  ): Promise<string>;
+  generate(prompt: string, options: GenerateOptions): Generation;
+}
+
+export interface ToolRequest {
+  readonly tools: readonly ReadyTool[];
+  readonly maxSteps: number;
+  readonly timeoutMs: number;
+  readonly maxText: number;
+  readonly onCall?: ((call: ToolCall) => ToolDecision | Promise<ToolDecision>) | undefined;
+  readonly generate: GenerateOptions;
+  readonly signal: AbortSignal;
+  readonly emit: (event: AnswerEvent) => void;
+}
+
+export interface EndedAnswer {
+  readonly answer: ToolAnswer;
+  readonly messages: ChatMessage[];
+}
+
+export async function answerWithTools(
+  model: AnsweringModel,
+  asked: readonly ChatMessage[],
+  request: ToolRequest,
+): Promise<EndedAnswer> {
+  const { tools, maxSteps, signal } = request;
+  const format = await model.answerFormat();
+  if (format === undefined || (format.calls === undefined && format.frames === undefined)) {
+    throw new UsageError(
+      `send(): ${model.name} cannot call tools: its chat template does not say how it calls them. Use a model that was trained for tools, or send without them`,
+    );
+  }
+  const offered = tools.map(({ name, description, schema }) => ({
+    type: "function",
+    function: { name, description, parameters: schema },
+  }));
+  const messages = [...asked];
+  const calls: ToolOutcome[] = [];
+  const steps: GenerationResult[] = [];
+  for (let step = 1; ; step++) {
+    const prompt = await model.render(messages, offered, signal);
+    const said = await readStep(model, prompt, format, step, request);
+    steps.push(said.result);
+    const { stopReason } = said.result;
+    const isLast = said.calls.length === 0 || !isComplete(stopReason) || step === maxSteps;
+    if (said.calls.length > 0 || said.content !== "" || stopReason !== "aborted") {
+      messages.push(messageOfStep(said));
+    }
+    for (const call of said.calls) {
+      const notRun = isLast ? notRunBecause(stopReason, maxSteps) : undefined;
+      const outcome = notRun ? { call: call.asCall(), ...notRun } : await take(call, request);
+      request.emit({ kind: "outcome", outcome });
+      calls.push(outcome);
+      messages.push(toolMessage(outcome));
+    }
+    const isStopped = signal.aborted && !isLast;
+    if (!isLast && !isStopped) continue;
+    // Templates expect an answer after results.
+    if (messages.at(-1)?.role === "tool") messages.push({ role: "assistant", content: "" });
+    const isSpent = said.calls.length > 0 && isComplete(stopReason);
+    const reason = isStopped ? "aborted" : isSpent ? "steps" : stopReason;
+    const { content: text, reasoning } = said;
+    return { answer: { text, reasoning, calls, stopReason: reason, steps }, messages };
+  }
+}
+
+type NotRun = Pick<ToolOutcome, "status" | "text">;
+
+/** Whether the model had said what it wanted to. */
+const isComplete = (reason: StopReason): boolean => reason === "end" || reason === "stop";
+
+function notRunBecause(reason: StopReason, maxSteps: number): NotRun {
+  if (isComplete(reason)) {
+    return { status: "steps", text: `not run: the limit of ${maxSteps} steps was reached` };
+  }
+  return { status: "stopped", text: "not run: the answer was cut off" };
+}
+
+interface Said {
+  readonly content: string;
+  readonly reasoning: string;
+  readonly calls: readonly WrittenCall[];
+  readonly result: GenerationResult;
+}
+
+/** One generation, told apart into reasoning, text and calls as it comes. */
+async function readStep(
+  model: AnsweringModel,
+  prompt: string,
+  format: AnswerFormat,
+  step: number,
+  { tools, generate, signal, emit }: ToolRequest,
+): Promise<Said> {
+  const reader = new AnswerReader({
+    format,
+    tools: tools.map(({ name, schema }) => ({ name, parameters: schema })),
+    start: promptEnd(prompt, format),
+  });
+  let content = "";
+  let reasoning = "";
+  const calls: WrittenCall[] = [];
+  const read = (parts: readonly AnswerPart[]): void => {
+    for (const part of parts) {
+      if (part.kind === "content") content += part.text;
+      else if (part.kind === "reasoning") reasoning += part.text;
+      if (part.kind === "content" || part.kind === "reasoning") emit(part);
+      else if (part.kind === "call") {
+        const call = new WrittenCall(part.name, part.id || callId(step, part.index), step);
+        calls.push(call);
+        emit({ kind: "call", id: call.id, name: call.name });
+      } else if (part.kind === "arguments") {
+        const call = calls[part.index]!;
+        call.text += part.text;
+        emit({ kind: "arguments", id: call.id, text: part.text });
+      }
+      // An id that comes late is left out: the one that was given first stays.
+    }
+  };
+  // Marks around calls are often control tokens.
+  const generation = model.generate(prompt, { ...generate, special: true, signal });
+  for await (const piece of generation) read(reader.push(piece));
+  read(reader.end());
+  return { content, reasoning, calls, result: await generation.result };
+}
+
+/** Nine letters and digits, as Mistral's templates want them. */
+function callId(step: number, index: number): string {
+  return `call${String(step * 256 + index).padStart(5, "0")}`;
+}
+
+/** A call as the model wrote it. */
+class WrittenCall {
+  readonly name: string;
+  readonly id: string;
+  readonly step: number;
+  /** The arguments: JSON, if the model wrote what it should. */
+  text = "";
+
+  constructor(name: string, id: string, step: number) {
+    this.name = name;
+    this.id = id;
+    this.step = step;
+  }
+
+  /** undefined: it is no JSON. */
+  parsed(): { value: unknown } | undefined {
+    try {
+      return { value: this.text.trim() === "" ? {} : (JSON.parse(this.text) as unknown) };
+    } catch {
+      return undefined;
+    }
+  }
+
+  asCall(args: unknown = this.parsed()?.value ?? {}): ToolCall {
+    return { id: this.id, name: this.name, arguments: args, step: this.step };
+  }
+}
+
+/** Checks a call, asks whether it may run, and runs it. */
+async function take(written: WrittenCall, request: ToolRequest): Promise<ToolOutcome> {
+  const { tools, timeoutMs, maxText, onCall, signal, emit } = request;
+  const fail = (status: ToolOutcome["status"], text: string): ToolOutcome => ({
+    call: written.asCall(),
+    status,
+    text: `error: ${text}`,
+  });
+  const tool = tools.find(({ name }) => name === written.name);
+  if (tool === undefined) {
+    const known = tools.map(({ name }) => name).join(", ");
+    return fail("unknown", `there is no tool "${written.name.slice(0, 64)}". Tools: ${known}`);
+  }
+  const parsed = written.parsed();
+  if (parsed === undefined) {
+    return fail("arguments", `the arguments are no JSON: ${written.text.slice(0, 200)}`);
+  }
+  const checked = await tool.check(parsed.value);
+  if (checked.problems !== undefined) {
+    return fail("arguments", `the arguments do not fit: ${checked.problems.join("; ")}`);
+  }
+  const call = written.asCall(checked.value);
+  if (signal.aborted) return fail("stopped", "the user stopped the call");
+  const decision = await onCall?.(call);
+  if (decision === false || typeof decision === "string") {
+    const reason = decision === false || decision === "" ? "" : `: ${decision}`;
+    return { call, status: "refused", text: `error: the user refused this call${reason}` };
+  }
+  emit({ kind: "run", call });
+  return {
+    call,
+    ...(await runCall(tool, written.id, checked.value, { timeoutMs, maxText, signal })),
+  };
+}
+
+/** Templates expect arguments as an object. */
+function messageOfStep({ content, reasoning, calls }: Said): ChatMessage {
+  const tool_calls = calls.map((call) => ({
+    id: call.id,
+    type: "function" as const,
+    function: { name: call.name, arguments: call.parsed()?.value ?? {} },
+  }));
+  return {
+    role: "assistant",
+    content,
+    ...(reasoning !== "" && { reasoning_content: reasoning }),
+    ...(tool_calls.length > 0 && { tool_calls }),
+  };
+}
+
+function toolMessage({ call, text }: ToolOutcome): ChatMessage {
+  return { role: "tool", content: text, tool_call_id: call.id, name: call.name };
+}
