@@ -1,7 +1,7 @@
 // Who may import whom in src/: the table that imports.test.ts enforces, and the one list of it.
 //
 // From the ground up: base -> dtypes -> graph -> models -> engine, with formats, tokenizers, chat, kernels and backends beside it.
-// Above them machine -> load -> tune -> open.ts and threads/ -> tools/ -> index.ts -> server -> cli: composition roots, which
+// Above them machine -> load -> tune -> open.ts and threads/ -> tools/ -> index.ts -> server, mcp -> cli: composition roots, which
 // only put things together. No import runs up, and none in a circle; imports.test.ts checks it.
 
 /** Something of src/ that may be imported: a folder ("base"), or one file ("backends/backend.ts"). */
@@ -363,8 +363,14 @@ export const rules: readonly Rule[] = [
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
   {
+    of: "mcp",
+    may: [...all("index.ts", "base"), ...types("platform/node-lines.ts")],
+    npm: ["@modelcontextprotocol/sdk", "zod"],
+    why: "tools of other programs and for them; the machine's part of it is handed in",
+  },
+  {
     of: "cli",
-    may: all("index.ts", "server/serve.ts", "catalog", "platform", "base"),
+    may: all("index.ts", "server/serve.ts", "catalog", "mcp", "platform", "base"),
     npm: ["commander"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },

@@ -1,0 +1,220 @@
+// One MCP server: connected, asked for its tools, and called. Whatever the server does (dies, hangs, floods, talks nonsense), a call
+// ends within its time with a result or an error that names the server.
+
+import { AbortedError, messageOf, SourceError } from "../base/errors.ts";
+import { plural } from "../base/plural.ts";
+import type { LinePipe, LineProgram } from "../platform/node-lines.ts";
+import type { ServerSpec } from "./config.ts";
+import { resultOf, type ToolResult } from "./content.ts";
+import {
+  connectMs,
+  descriptionLength,
+  lineLimits,
+  mostPages,
+  mostTools,
+  responseBytes,
+  schemaLength,
+} from "./limits.ts";
+import { LineTransport } from "./line-transport.ts";
+import { loadSdk, type McpClient, type Transport } from "./sdk.ts";
+
+/** What connections need of the machine. */
+export interface McpPlatform {
+  startProgram(program: LineProgram): Promise<LinePipe>;
+  /** A fetch whose answers have at most so many bytes. */
+  boundedFetch(maxBytes: number): unknown;
+}
+
+/** A tool as its server describes it. */
+export interface ServerTool {
+  readonly name: string;
+  readonly description: string;
+  readonly schema: Readonly<Record<string, unknown>>;
+}
+
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly timeoutMs: number;
+}
+
+export class McpConnection {
+  readonly name: string;
+  readonly tools: readonly ServerTool[];
+  /** What was left out of the server's list, and why: a sentence each. */
+  readonly notes: readonly string[];
+  readonly #client: McpClient;
+  readonly #transport: Transport;
+  #ended: string | undefined;
+
+  private constructor(name: string, link: Link, { tools, notes }: ListedTools) {
+    this.name = name;
+    this.tools = tools;
+    this.notes = notes;
+    this.#client = link.client;
+    this.#transport = link.transport;
+    link.client.onclose = () => {
+      this.#ended ??= reasonOf(link.transport) ?? "the connection was closed";
+    };
+  }
+
+  /** Rejects with a SourceError that names the server; nothing of it is left then. */
+  static async open(
+    spec: ServerSpec,
+    platform: McpPlatform,
+    signal?: AbortSignal,
+  ): Promise<McpConnection> {
+    const late = AbortSignal.timeout(connectMs);
+    const either = signal ? AbortSignal.any([signal, late]) : late;
+    const transport = await makeTransport(spec, platform);
+    try {
+      const { Client } = await loadSdk("client/index.js");
+      // No capabilities: a server can ask this client for nothing.
+      const client = new Client({ name: "lantern", version: "1" }, { capabilities: {} });
+      const options = { signal: either, timeout: connectMs };
+      await orAborted(either, client.connect(transport, options));
+      const listed = await listTools(client, spec.name, either);
+      return new McpConnection(spec.name, { client, transport }, listed);
+    } catch (cause) {
+      const reason = reasonOf(transport);
+      await transport.close();
+      if (signal?.aborted) throw new AbortedError(`connecting to ${spec.name}`, { cause });
+      const why = late.aborted
+        ? `it did not answer within ${connectMs / 1000} s`
+        : (reason ?? messageOf(cause));
+      throw new SourceError(`MCP server ${spec.name}: ${why}`, { cause });
+    }
+  }
+
+  /** Why it can no longer be called; undefined: it can. */
+  get problem(): string | undefined {
+    return this.#ended;
+  }
+
+  /** Rejects with a SourceError if there is no result. */
+  async call(tool: string, args: unknown, { signal, timeoutMs }: CallOptions): Promise<ToolResult> {
+    if (this.#ended !== undefined) throw this.#failure(this.#ended);
+    const { CallToolResultSchema } = await loadSdk("types.js");
+    try {
+      const result = await this.#client.request(
+        { method: "tools/call", params: { name: tool, arguments: args } },
+        CallToolResultSchema,
+        { timeout: timeoutMs, ...(signal && { signal }) },
+      );
+      return resultOf(result);
+    } catch (cause) {
+      if (signal?.aborted) throw new AbortedError(`the call of ${tool}`, { cause });
+      const { code } = cause as { code?: number };
+      if (code === -32001)
+        throw this.#failure(`${tool} took more than ${timeoutMs / 1000} s`, cause);
+      throw this.#failure(this.#ended ?? `${tool}: ${shortMessage(cause)}`, cause);
+    }
+  }
+
+  #failure(why: string, cause?: unknown): SourceError {
+    return new SourceError(`MCP server ${this.name}: ${why}`, { cause });
+  }
+
+  async close(): Promise<void> {
+    this.#ended ??= "it was closed";
+    await this.#transport.close();
+  }
+}
+
+interface Link {
+  readonly client: McpClient;
+  readonly transport: Transport;
+}
+
+interface ListedTools {
+  readonly tools: readonly ServerTool[];
+  readonly notes: readonly string[];
+}
+
+async function makeTransport(spec: ServerSpec, platform: McpPlatform): Promise<Transport> {
+  if (spec.kind === "stdio") {
+    const { command, args, env, cwd } = spec;
+    try {
+      const program = { command, args, env, cwd, limits: lineLimits };
+      return new LineTransport(await platform.startProgram(program));
+    } catch (cause) {
+      throw new SourceError(`MCP server ${spec.name}: ${messageOf(cause)}`, { cause });
+    }
+  }
+  const { StreamableHTTPClientTransport } = await loadSdk("client/streamableHttp.js");
+  return new StreamableHTTPClientTransport(new URL(spec.url), {
+    fetch: platform.boundedFetch(responseBytes),
+    requestInit: { headers: spec.headers },
+  });
+}
+
+const reasonOf = (transport: Transport): string | undefined =>
+  transport instanceof LineTransport ? transport.reason : undefined;
+
+/** All pages of a server's tools, within bounds. */
+async function listTools(
+  client: McpClient,
+  server: string,
+  signal: AbortSignal,
+): Promise<ListedTools> {
+  const { ListToolsResultSchema } = await loadSdk("types.js");
+  const tools: ServerTool[] = [];
+  const notes: string[] = [];
+  let cursor: unknown;
+  for (let page = 0; page < mostPages; page++) {
+    const params = cursor === undefined ? {} : { cursor };
+    const request = client.request({ method: "tools/list", params }, ListToolsResultSchema, {
+      signal,
+      timeout: connectMs,
+    });
+    const listed = (await orAborted(signal, request)) as { tools: Listed[]; nextCursor?: unknown };
+    for (const tool of listed.tools) {
+      if (tools.length >= mostTools) break;
+      const { name, description = "", inputSchema } = tool;
+      const problem = problemOf(description, inputSchema);
+      if (problem === undefined) tools.push({ name, description, schema: inputSchema });
+      else
+        notes.push(
+          `MCP server ${server}: ${JSON.stringify(name.slice(0, 64))} is left out: ${problem}`,
+        );
+    }
+    cursor = listed.nextCursor;
+    if (cursor === undefined) return { tools, notes };
+    if (tools.length >= mostTools) break;
+  }
+  notes.push(
+    `MCP server ${server}: it has more tools than the first ${plural(tools.length, "tool")}, which are left out`,
+  );
+  return { tools, notes };
+}
+
+interface Listed {
+  name: string;
+  description?: string;
+  inputSchema: Record<string, unknown>;
+}
+
+function problemOf(description: string, schema: unknown): string | undefined {
+  if (description.length > descriptionLength) {
+    return `its description has ${description.length} characters, at most ${descriptionLength} are read`;
+  }
+  const length = JSON.stringify(schema).length;
+  if (length <= schemaLength) return undefined;
+  return `its schema has ${length} characters, at most ${schemaLength} are read`;
+}
+
+/** Settles with the promise, or rejects with the abort: not every request of the SDK looks at its signal. */
+async function orAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  promise.catch(() => {}); // it may fail after the abort
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const stop = (): void => reject(signal.reason);
+  if (signal.aborted) stop();
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
+}
+
+/** What a server says of its error may be long. */
+const shortMessage = (error: unknown): string => messageOf(error).slice(0, 2000);

@@ -1,0 +1,28 @@
+// What servers may take and send. All of it is in docs/tools.md.
+
+import type { LineLimits } from "../platform/node-lines.ts";
+
+/** From the start of a server to the list of its tools. */
+export const connectMs = 30_000;
+/** A call, unless somebody says otherwise. */
+export const callMs = 60_000;
+
+export const lineLimits: LineLimits = {
+  lineBytes: 8 * 2 ** 20,
+  floodBytes: 64 * 2 ** 20,
+  floodLines: 10_000,
+};
+/** An answer over HTTP. */
+export const responseBytes: number = lineLimits.floodBytes;
+
+/** Lines that are no JSON: programs that print by mistake what belongs to stderr. */
+export const strayLines = 100;
+
+export const mostServers = 32;
+/** Of all servers together: as many as a request may have. */
+export const mostTools = 128;
+/** Pages of a server's list of tools. */
+export const mostPages = 32;
+/** Characters of a tool's description, and of its schema as JSON. */
+export const descriptionLength = 8192;
+export const schemaLength = 65_536;
