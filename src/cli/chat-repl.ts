@@ -8,15 +8,15 @@ import {
   type Chat,
   type ChatMessage,
   ContextError,
-  type GenerateOptions,
-  type Generation,
   LanternError,
   type ModelInfo,
+  type StopReason,
   type Timings,
   UsageError,
 } from "../index.ts";
 import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
 import type { ChatStore } from "./chat-store.ts";
+import type { ChatTools } from "./chat-tools.ts";
 import type { CliContext } from "./command.ts";
 import { shiftNote } from "./context-flags.ts";
 import { endNotes } from "./end-notes.ts";
@@ -58,6 +58,12 @@ const replCommands: readonly ReplCommand[] = [
     help: "write the conversation to FILE (.json or .md)",
     run: (repl, file) => repl.save(file),
   },
+  {
+    name: "/tools",
+    argument: "",
+    help: "show the tools that the model may call",
+    run: (repl) => repl.showTools(),
+  },
   { name: "/help", argument: "", help: "show these commands", run: (repl) => repl.help() },
   { name: "/exit", argument: "", help: "leave (also: Ctrl-D)", run: (repl) => repl.leave() },
 ];
@@ -75,6 +81,8 @@ export class ChatRepl {
   /** The last reason that was said. */
   #computedAgain: string | undefined;
   #exitCode = 0;
+  #tools: ChatTools | undefined;
+  #lines: LineReader | undefined;
 
   constructor(
     chat: Chat,
@@ -96,6 +104,11 @@ export class ChatRepl {
     this.#store = store;
   }
 
+  /** Lets the model call these. */
+  useTools(tools: ChatTools): void {
+    this.#tools = tools;
+  }
+
   /** What was said before, so that the user knows where the chat goes on. */
   showEarlier(messages: readonly ChatMessage[]): void {
     if (!this.#terminal.inIsTerminal) return;
@@ -113,14 +126,16 @@ export class ChatRepl {
   /** Runs until the user exits; returns the exit code. */
   async run(firstMessage: string | undefined): Promise<number> {
     const lines = this.#terminal.lines();
+    this.#lines = lines;
     try {
       if (this.#terminal.inIsTerminal) {
         this.#note(
           `${this.#info.name}. /help shows the commands. Ctrl-C stops an answer; press it twice to leave.`,
         );
+        if (this.#tools) this.#note(this.#tools.summary());
       }
       if (firstMessage !== undefined) {
-        await this.#answer((options) => this.#chat.send(firstMessage, options));
+        await this.#answer(firstMessage);
         await this.#keep();
       }
       await this.#loop(lines);
@@ -174,7 +189,7 @@ export class ChatRepl {
 
   async #do(message: string): Promise<void> {
     if (!message.startsWith("/")) {
-      await this.#answer((options) => this.#chat.send(message, options));
+      await this.#answer(message);
       return;
     }
     const [, name, argument] = /^(\/\S*)\s*(.*)$/s.exec(message) as unknown as [
@@ -206,7 +221,7 @@ export class ChatRepl {
 
   async regenerate(): Promise<void> {
     if (this.#chat.messages.some((message) => message.role === "user")) {
-      await this.#answer((options) => this.#chat.regenerate(options));
+      await this.#answer(undefined);
     } else {
       this.#complain("There is no question to answer again yet.");
     }
@@ -239,22 +254,28 @@ export class ChatRepl {
     this.#terminal.err(`${lines.join("")}End a line with \\ to continue on the next one.\n`);
   }
 
+  showTools(): void {
+    this.#note(this.#tools?.summary() ?? "There are no tools. --tools FILE or --mcp adds some.");
+  }
+
   leave(): void {
     this.#leaving = true;
   }
 
-  async #answer(start: (options: GenerateOptions) => Generation): Promise<void> {
+  /** @param text undefined: the last message is answered again. */
+  async #answer(text: string | undefined): Promise<void> {
     const controller = new AbortController();
     const stopListening = this.#terminal.onInterrupt(() => {
       controller.abort();
     });
     try {
-      const generation = start({ signal: controller.signal });
-      for await (const piece of generation) outPlain(this.#terminal, piece);
-      const { stopReason, timings } = await generation.result;
+      const { stopReason, timings } = await this.#stream(text, controller);
       stopListening();
       this.#terminal.out("\n");
-      const note = endNotes[stopReason]?.(this.#info);
+      const note =
+        stopReason === "steps"
+          ? "The model wanted to call more tools. --tool-steps allows more steps."
+          : endNotes[stopReason]?.(this.#info);
       for (const each of [shiftNote(timings, this.#info), note]) if (each) this.#note(each);
       this.#noteComputedAgain(timings);
       if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
@@ -266,6 +287,26 @@ export class ChatRepl {
     } finally {
       stopListening();
     }
+  }
+
+  /** Writes the answer as it comes; how it ended. */
+  async #stream(
+    text: string | undefined,
+    controller: AbortController,
+  ): Promise<{ stopReason: StopReason | "steps"; timings: Timings }> {
+    const { signal } = controller;
+    if (this.#tools === undefined) {
+      const generation =
+        text === undefined ? this.#chat.regenerate({ signal }) : this.#chat.send(text, { signal });
+      for await (const piece of generation) outPlain(this.#terminal, piece);
+      return await generation.result;
+    }
+    const options = { ...this.#tools.options(this.#lines!, () => controller.abort()), signal };
+    const generation =
+      text === undefined ? this.#chat.regenerate(options) : this.#chat.send(text, options);
+    await this.#tools.show(generation.events());
+    const { stopReason, steps } = await generation.result;
+    return { stopReason, timings: steps.at(-1)!.timings };
   }
 
   /** A template that changes history does so at every turn: once is enough. */

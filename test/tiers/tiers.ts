@@ -74,7 +74,7 @@ export const rest: readonly string[] = [
   "test/engine/{kv-types,llamacpp-seed,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
-  "test/mcp/{own-server,servers}.test.ts",
+  "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",
   "test/server/{clients,hostile,lantern-sessions,llamacpp-protocol,slots,stop,watchdog}.test.ts",

@@ -4,6 +4,7 @@ import { catalog } from "../../catalog/catalog.ts";
 import { UsageError } from "../../index.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import { ChatStore, findChat, newChatId } from "../chat-store.ts";
+import { addToolFlags, checkCallsTools, openChatTools, type ToolFlags } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
@@ -21,7 +22,7 @@ import { checkGenerates, openModel } from "../load-model.ts";
 import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
 import { profileOption, profileText, takeProfile } from "../profile.ts";
 
-interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag {
+interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag, ToolFlags {
   system?: string;
   prompt?: string;
   resume?: string | true;
@@ -36,6 +37,7 @@ export const chatCommand: CliCommand = {
     "lantern chat -m tinyllama-chat",
     'lantern chat -m tinyllama-chat --system "You answer in one sentence." --temp 0',
     "lantern chat --resume",
+    'lantern chat -m qwen3-0.6b --mcp "npx -y @modelcontextprotocol/server-filesystem ."',
   ],
   define(command, context) {
     addStateCacheFlags(addModelFlags(command, undefined), true)
@@ -47,6 +49,7 @@ export const chatCommand: CliCommand = {
       )
       .option("--no-history", "do not keep this chat for --resume")
       .option("--template <name>", `${templateHelp} (default: the model's own)`);
+    addToolFlags(command);
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
       .action((flags: ChatFlags) => chat(flags, context));
@@ -64,8 +67,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
     );
   }
   const flags: ChatFlags & { model: string } = { ...given, model: name };
+  const tools = await toolsOf(flags, context); // what is wrong with them is said before a model is loaded
+  await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
   const model = await openForChat(name, flags, context);
   try {
+    if (tools !== undefined) await checkCallsTools(name, model);
     const options = generateOptions(flags);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
@@ -76,6 +82,7 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
       const id = earlier?.id ?? newChatId(new Date(), Math.random());
       repl.keepIn(new ChatStore(chats, id, flags.model));
     }
+    if (tools !== undefined) repl.useTools(tools);
     if (earlier !== undefined) repl.showEarlier(earlier.messages);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();
@@ -84,6 +91,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   } finally {
     await model.dispose();
   }
+}
+
+async function toolsOf(flags: ChatFlags, context: CliContext): ReturnType<typeof openChatTools> {
+  using interrupt = interruptible(context.terminal);
+  return await openChatTools(flags, context, interrupt.signal);
 }
 
 async function openForChat(

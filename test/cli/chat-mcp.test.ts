@@ -1,0 +1,63 @@
+// lantern chat --tools and --mcp with real servers: the flags, and the processes that are started and ended.
+
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { main } from "../../src/cli/main.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { hasMcpSdk, noMcpSdk } from "../support/mcp-sdk.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+import { toolTemplate } from "../support/tool-chat.ts";
+import { FakeTerminal } from "./fake-terminal.ts";
+
+describe("flags", () => {
+  const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+  const server = fileURLToPath(new URL("../support/mcp-server.ts", import.meta.url));
+  const mcp = `"${process.execPath}" "${server}"`;
+
+  async function run(args: string[], terminal = new FakeTerminal()) {
+    const code = await main(["chat", ...args], terminal, downloads);
+    return { code, err: terminal.stderr, out: terminal.stdout };
+  }
+
+  test("what is wrong is said before a model is loaded", async () => {
+    const terminal = new FakeTerminal();
+    terminal.files.set("t.json", "{");
+    const at = ["-m", "/nonexistent.gguf"];
+    expect(await run([...at, "--tools", "t.json"], terminal)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("t.json: it is no JSON"),
+    });
+    expect((await run([...at, "--yes-tools"])).err).toContain("got --yes-tools without tools");
+    expect((await run([...at, "--mcp", " "])).err).toContain("--mcp: got no command");
+  });
+
+  test.skipIf(!hasMcpSdk)(
+    `a server's tools reach the prompt, and its process ends${noMcpSdk}`,
+    async () => {
+      const file = await tinyFile({
+        contextSize: 2048,
+        more: [["tokenizer.chat_template", { type: "string", value: toolTemplate }]],
+      });
+      try {
+        const terminal = new FakeTerminal();
+        terminal.script = ["/tools", "Hello", "/save a.json"];
+        const model = ["-m", file.path, "--temp", "0", "-n", "3", "--no-history"];
+        const absent = ["--mcp", "/nonexistent/program"];
+        const unknown = await run([...model, "--mcp", mcp, "--allow-tool", "nothing"]);
+        expect(unknown.err).toContain('--allow-tool: there is no tool "nothing". Tools: add, echo');
+        const { err } = await run([...model, "--mcp", mcp, ...absent], terminal);
+        expect(err).toContain("Connecting to 2 MCP servers");
+        expect(err).toContain("MCP server mcp2: /nonexistent/program cannot be started");
+        expect(err).toContain("mcp1: add, echo, fail, picture, environment, wait");
+        expect(terminal.files.get("a.json")).toContain('"role": "assistant"');
+        const plain = await tinyFile();
+        const refused = await run(["-m", plain.path, "--mcp", mcp]);
+        plain.remove();
+        expect(refused.err).toContain("cannot call tools: its chat template does not say how");
+      } finally {
+        file.remove();
+      }
+    },
+    30_000,
+  );
+});
