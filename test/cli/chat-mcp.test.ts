@@ -35,8 +35,10 @@ describe("flags", () => {
     `a server's tools reach the prompt, and its process ends${noMcpSdk}`,
     async () => {
       const file = await tinyFile({
-        contextSize: 2048,
-        more: [["tokenizer.chat_template", { type: "string", value: toolTemplate }]],
+        more: [
+          ["llama.context_length", { type: "u32", value: 4096 }],
+          ["tokenizer.chat_template", { type: "string", value: toolTemplate }],
+        ],
       });
       try {
         const terminal = new FakeTerminal();
