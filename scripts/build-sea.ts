@@ -76,13 +76,13 @@ if (status !== 0) process.exit(status ?? 1);
 rmSync(work, { recursive: true });
 console.log(`${output}: ${(statSync(output).size / 1e6).toFixed(1)} MB`);
 
-/** One file with everything that the entry imports, except Node's own modules and the native `webgpu`. */
+/** One file with everything that the entry imports, except Node's own modules and optional packages. */
 async function bundle(entry: string, name: string): Promise<void> {
   await build({
     configFile: false,
     root,
     logLevel: "warn",
-    ssr: { noExternal: true, external: ["webgpu"], target: "node" },
+    ssr: { noExternal: true, external: ["webgpu", "@modelcontextprotocol/sdk"], target: "node" },
     build: {
       ssr: entry,
       outDir: work,

@@ -14,7 +14,7 @@ export interface ChatOptions extends GenerateOptions {
 export interface Chat {
   readonly messages: readonly ChatMessage[];
   /**
-   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools.md). The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
+   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools-api.md). The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
    * does not fit, the template refuses it, an answer is still running), or whose answer is aborted before its first
    * word, leaves the conversation unchanged.
    */

@@ -33,7 +33,7 @@ export function addToolFlags(command: Command): Command {
   return command
     .option(
       "--tools <file>",
-      'let the model call tools of the MCP servers in this file: {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}} (docs/tools.md); every call is shown, and you are asked before it runs',
+      'let the model call tools of the MCP servers in this file: {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}} (docs/tools-api.md); every call is shown, and you are asked before it runs',
     )
     .option(
       "--mcp <server>",
@@ -62,32 +62,38 @@ export async function openChatTools(
   context: CliContext,
   signal: AbortSignal,
 ): Promise<ChatTools | undefined> {
-  const { terminal, log } = context;
-  if (flags.tools === undefined && flags.mcp === undefined) {
-    if (!flags.yesTools && flags.allowTool === undefined) return undefined;
-    const flag = flags.yesTools ? "--yes-tools" : "--allow-tool";
+  const { tools, mcp, allowTool = [], yesTools } = flags;
+  if (tools === undefined && mcp === undefined) {
+    if (!yesTools && allowTool.length === 0) return undefined;
+    const flag = yesTools ? "--yes-tools" : "--allow-tool";
     throw new UsageError(`chat: got ${flag} without tools, expected --tools FILE or --mcp, too`);
   }
-  // Chats without tools start without these.
+  const servers = await openServers({ file: tools, servers: mcp }, context, signal);
+  const unknown = allowTool.find((name) => servers.find(name) === undefined);
+  if (unknown === undefined) return new ChatTools(servers, flags, context);
+  await servers.close();
+  const names = servers.tools.map(({ name }) => name).join(", ") || "none";
+  throw new UsageError(`--allow-tool: there is no tool "${unknown}". Tools: ${names}`);
+}
+
+/** Connects to the servers of a file, and to those of commands and URLs. */
+export async function openServers(
+  { file, servers = [] }: { file?: string | undefined; servers?: readonly string[] | undefined },
+  { terminal, log }: CliContext,
+  signal: AbortSignal,
+): Promise<McpServers> {
+  // Commands without tools start without these.
   const { readServers, serverOf } = await import("../mcp/config.ts");
   const { McpServers } = await import("../mcp/servers.ts");
   const specs: ServerSpec[] = [
-    ...(flags.tools === undefined
-      ? []
-      : readServers(await terminal.readText(flags.tools), flags.tools)),
-    ...(flags.mcp ?? []).map((text, at) => serverOf(text, at + 1)),
+    ...(file === undefined ? [] : readServers(await terminal.readText(file), file)),
+    ...servers.map((text, at) => serverOf(text, at + 1)),
   ];
   terminal.err(`Connecting to ${plural(specs.length, "MCP server")}\n`);
   const platform = { startProgram: startLineProgram, boundedFetch };
-  const servers = await McpServers.open(specs, platform, signal);
-  for (const note of servers.notes) log.warn(`Warning: ${note}\n`);
-  const unknown = (flags.allowTool ?? []).find((name) => servers.find(name) === undefined);
-  if (unknown !== undefined) {
-    await servers.close();
-    const names = servers.tools.map(({ name }) => name).join(", ") || "none";
-    throw new UsageError(`--allow-tool: there is no tool "${unknown}". Tools: ${names}`);
-  }
-  return new ChatTools(servers, flags, context);
+  const opened = await McpServers.open(specs, platform, signal);
+  for (const note of opened.notes) log.warn(`Warning: ${note}\n`);
+  return opened;
 }
 
 /** Refuses a model that cannot call tools, before anything is asked of it. */

@@ -1,4 +1,4 @@
-// What servers may take and send. All of it is in docs/tools.md.
+// What servers may take and send. All of it is in docs/tools-api.md.
 
 import type { LineLimits } from "../platform/node-lines.ts";
 

@@ -72,7 +72,14 @@ interface SdkFiles {
   };
 }
 
-export const sdkPackage = "@modelcontextprotocol/sdk";
+const files: { readonly [File in keyof SdkFiles]: () => Promise<SdkFiles[File]> } = {
+  "client/index.js": () => import("@modelcontextprotocol/sdk/client/index.js"),
+  "client/streamableHttp.js": () => import("@modelcontextprotocol/sdk/client/streamableHttp.js"),
+  "server/index.js": () => import("@modelcontextprotocol/sdk/server/index.js"),
+  "server/webStandardStreamableHttp.js": () =>
+    import("@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js"),
+  "types.js": () => import("@modelcontextprotocol/sdk/types.js"),
+};
 
 /** The version that Lantern is tested with. */
 const testedVersion = "1.32.2";
@@ -80,7 +87,7 @@ const testedVersion = "1.32.2";
 /** One file of the SDK. */
 export async function loadSdk<File extends keyof SdkFiles>(file: File): Promise<SdkFiles[File]> {
   try {
-    return (await import(`${sdkPackage}/${file}`)) as SdkFiles[File];
+    return await files[file]();
   } catch (cause) {
     const { code } = cause as { code?: string };
     const why =
@@ -88,7 +95,7 @@ export async function loadSdk<File extends keyof SdkFiles>(file: File): Promise<
         ? "which is not installed"
         : `which cannot be loaded here (${messageOf(cause)})`;
     throw new UsageError(
-      `MCP needs the npm package "${sdkPackage}", ${why}: npm install ${sdkPackage}@${testedVersion}`,
+      `MCP needs the npm package "@modelcontextprotocol/sdk", ${why}: npm install @modelcontextprotocol/sdk@${testedVersion}`,
       { cause },
     );
   }

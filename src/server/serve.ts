@@ -12,6 +12,7 @@ import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
+import type { ToolHost } from "./routes/lantern-tools.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
 import type { SystemReading } from "./usage.ts";
 
@@ -83,6 +84,8 @@ export interface StartOptions {
   sessions?: () => Database;
   /** Models that can be listed, downloaded, opened (docs/web.md); absent: the served models are fixed. */
   library?: ModelLibrary;
+  /** Tools that the web app may call (docs/tools-api.md); absent: none. The caller closes them after stop(). */
+  tools?: ToolHost;
   /** The web app's files, by path. */
   assets?: ReadonlyMap<string, Asset>;
   log?: (line: string) => void;

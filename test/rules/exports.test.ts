@@ -66,8 +66,9 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
 /** What architectures are put together from: a part may be there before the first architecture that takes it. */
 const kit = /^src\/models\/parts\//;
 
-/** Started or loaded by name, not imported: the package, its threads, what bin/lantern.js loads. */
-const entries = /^src\/(index|worker|cli\/(main|fetch-runtime)|threads\/[\w-]+)\.ts$/;
+/** Started or loaded by name, not imported: the package, its threads, what bin/lantern.js loads; declarations for the compiler. */
+const entries =
+  /^src\/(index|worker|cli\/(main|fetch-runtime)|threads\/[\w-]+|mcp\/[\w-]+\.d)\.ts$/;
 
 interface Scanned {
   readonly path: string;

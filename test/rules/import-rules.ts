@@ -365,7 +365,14 @@ export const rules: readonly Rule[] = [
   {
     of: "mcp",
     may: [...all("index.ts", "base"), ...types("platform/node-lines.ts")],
-    npm: ["@modelcontextprotocol/sdk", "zod"],
+    npm: [
+      "@modelcontextprotocol/sdk/client/index.js",
+      "@modelcontextprotocol/sdk/client/streamableHttp.js",
+      "@modelcontextprotocol/sdk/server/index.js",
+      "@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js",
+      "@modelcontextprotocol/sdk/types.js",
+      "zod",
+    ],
     why: "tools of other programs and for them; the machine's part of it is handed in",
   },
   {

@@ -20,6 +20,7 @@ import {
   accessOptions,
   addAccessFlags,
 } from "../access-flags.ts";
+import { openServers } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
@@ -75,6 +76,7 @@ interface ServeFlags
   reranking?: boolean;
   /** A file; false: none. */
   sessions?: string | false;
+  mcpConfig?: string;
   web: boolean;
   open?: boolean;
   json?: boolean;
@@ -139,6 +141,10 @@ export const serveCommand: CliCommand = {
         "file in which conversations are kept (default: in the folder LANTERN_DATA, or the user's data folder)",
       )
       .option("--no-sessions", "do not save conversations")
+      .option(
+        "--mcp-config <file>",
+        "let the web app call tools of the MCP servers in this file, on this machine: docs/tools-api.md (default: it can call none)",
+      )
       .option("--no-web", "serve only the APIs, not the web app")
       .option("--no-slots", "do not answer GET /slots")
       .option(
@@ -208,6 +214,10 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const given = { ...rest, restart: true };
   const wanted = await wantedModels(flags, context, interrupt.signal);
   const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
+  const file = flags.mcpConfig;
+  const tools =
+    file === undefined ? undefined : await openServers({ file }, context, interrupt.signal);
+  await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
   const models = await openServed(wanted, given, templates, context, interrupt.signal);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   checkRanks(flags, models);
@@ -224,6 +234,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     ...pooling,
     ...served(wanted),
     ...(flags.web && { library }),
+    ...(tools && { tools }),
     ...(assets && { assets }),
   };
   const server = await startServer(options)

@@ -1,6 +1,7 @@
 // Checks a value against a JSON Schema, for arguments of tools: what is wrong, at which path. The schema may come from a stranger (an
 // MCP server), so the work is bounded, and `pattern` and `format` are left to the tool: a regular expression can take for ever.
 
+import { byName } from "../../base/by-name.ts";
 import { show } from "../../base/show.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -160,7 +161,7 @@ const keys = (value: unknown): number | undefined =>
 const atLeast = (size: number, bound: number): boolean => size >= bound;
 const atMost = (size: number, bound: number): boolean => size <= bound;
 
-const bounds: Readonly<Record<string, Bound>> = {
+const bounds: Readonly<Record<string, Bound>> = byName({
   minimum: { of: numberOf, fits: atLeast, says: "at least" },
   maximum: { of: numberOf, fits: atMost, says: "at most" },
   exclusiveMinimum: { of: numberOf, fits: (size, bound) => size > bound, says: "more than" },
@@ -176,7 +177,7 @@ const bounds: Readonly<Record<string, Bound>> = {
   maxItems: { of: items, fits: atMost, says: "a length of at most" },
   minProperties: { of: keys, fits: atLeast, says: "a number of properties of at least" },
   maxProperties: { of: keys, fits: atMost, says: "a number of properties of at most" },
-};
+});
 
 function isObject(value: unknown): value is Schema {
   return typeof value === "object" && value !== null && !Array.isArray(value);

@@ -68,7 +68,7 @@ const toolKeys: readonly string[] = ["description", "parameters", "run"];
 const noArguments: AnySchema = { type: "object", properties: {} };
 
 /** A schema of a library or a JSON Schema, as JSON Schema and as a check. */
-export function readySchema(given: unknown, where: string): Pick<ReadyTool, "schema" | "check"> {
+function readySchema(given: unknown, where: string): Pick<ReadyTool, "schema" | "check"> {
   if ((typeof given !== "object" && typeof given !== "function") || given === null) {
     throw new UsageError(`${where}: got ${show(given)}, expected a schema of zod or a JSON Schema`);
   }

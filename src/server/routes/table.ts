@@ -14,6 +14,7 @@ import { modelRoutes } from "./lantern-models.ts";
 import { quantizeRoutes } from "./lantern-quantize.ts";
 import { openSessions } from "./lantern-sessions.ts";
 import { lanternStatusRoutes } from "./lantern-status.ts";
+import { type ToolHost, toolRoutes } from "./lantern-tools.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
 import { metricsRoutes } from "./metrics.ts";
 import { ollamaRoutes } from "./ollama.ts";
@@ -45,6 +46,8 @@ export interface FamilyParts {
   /** The database of conversations. */
   readonly sessions?: (() => Database) | undefined;
   readonly library?: ModelLibrary | undefined;
+  /** Tools of MCP servers. */
+  readonly tools?: ToolHost | undefined;
 }
 
 type OpenFamilies = (
@@ -61,6 +64,7 @@ const ofLibrary =
 export const openedFamilies: readonly OpenFamilies[] = [
   (context, { sessions }) => sessions && openSessions(context, sessions),
   (context, { library }) => library && modelRoutes(context, library),
+  (_, { tools }) => ({ families: [toolRoutes(tools)], close: async () => {} }),
   ofLibrary(machineRoutes),
   ofLibrary(limitRoutes),
   ofLibrary(quantizeRoutes),
