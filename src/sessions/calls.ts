@@ -1,7 +1,7 @@
 // The tool calls of an answer: their results, and the messages of a conversation as a template expects them, with
 // reasoning, calls and results.
 
-import type { ChatMessage } from "../api/api.ts";
+import type { ChatMessage, ChatToolCall } from "../api/api.ts";
 import { type Message, SessionError, type ToolCall } from "./session.ts";
 
 /** How a call ended. */
@@ -59,7 +59,7 @@ export function toTurns({ role, content, reasoning, calls = [] }: Turn): ChatMes
   return [own, ...results];
 }
 
-function templateCall({ id, name, arguments: text }: ToolCall): object {
+function templateCall({ id, name, arguments: text }: ToolCall): ChatToolCall {
   return { id, type: "function", function: { name, arguments: parsed(text) } };
 }
 
