@@ -11,6 +11,7 @@ import { addContextFlags, type ContextFlags, contextOptions } from "./context-fl
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
 import { type NumberRule, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
+import { addGrammarFlags, type GrammarFlags } from "./grammar-flags.ts";
 import {
   addMoreSamplingFlags,
   type MoreSamplingFlags,
@@ -64,6 +65,7 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-Cr": "--cpu-range",
   "-ctk": "--cache-type-k",
   "-ctv": "--cache-type-v",
+  "-jf": "--json-schema-file",
   "--embedding": "--embeddings",
   "--rerank": "--reranking",
 });
@@ -273,7 +275,7 @@ export function modelOf(flags: ModelFlags): string {
   return flags.model ?? defaultModel;
 }
 
-export interface SamplingFlags extends MoreSamplingFlags, ContextFlags {
+export interface SamplingFlags extends MoreSamplingFlags, ContextFlags, GrammarFlags {
   predict?: number;
   temp?: number;
   topK?: number;
@@ -361,7 +363,7 @@ export function addSamplingFlags(command: Command): Command {
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
     .option("--ignore-eos", "continue after the model's end-of-text token");
-  return addContextFlags(addMoreSamplingFlags(command));
+  return addGrammarFlags(addContextFlags(addMoreSamplingFlags(command)));
 }
 
 export function generateOptions(flags: SamplingFlags): GenerateOptions {

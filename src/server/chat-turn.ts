@@ -11,6 +11,7 @@ import {
 import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
+import { type AskedGrammar, grammarOptions } from "./grammar-fields.ts";
 import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
 
 /** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
@@ -25,6 +26,8 @@ export interface TurnRequest {
   readonly use: ToolUse;
   readonly template: ChatPromptOptions;
   readonly reasoning?: ReasoningFormat | undefined;
+  /** What the answer must look like. */
+  readonly grammar?: AskedGrammar | undefined;
   /** The field that the prompt comes from, for the error if it does not fit. */
   readonly param: string;
   readonly refuse?: Refuse;
@@ -45,7 +48,14 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
   const text = await chatText(served, messages, { ...template, tools: shownTools(use) });
   const tokens = await textTokens(served, text, param, refuse);
   const plan = await answerPlan(served, text.slice(0, text.length - begun.length), request);
-  return { tokens, plan, options: plan ? { special: true } : {} }; // marks are often control tokens
+  if (request.grammar && answerTools(use).length > 0) {
+    throw unsupportedField(
+      request.grammar.param,
+      "together with tools, which have a grammar of their own",
+    );
+  }
+  const grammar = await grammarOptions(served, request.grammar, plan);
+  return { tokens, plan, options: { ...grammar, ...(plan && { special: true }) } }; // marks are often control tokens
 }
 
 async function answerPlan(

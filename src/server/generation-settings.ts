@@ -65,6 +65,12 @@ export function generationParams(options: GenerateOptions, more: SettingsMore = 
   };
 }
 
+/** In GBNF; another kind of grammar as JSON. */
+function grammarText(grammar: GenerateOptions["grammar"] = ""): string {
+  if (typeof grammar === "string") return grammar;
+  return "gbnf" in grammar ? grammar.gbnf : JSON.stringify(grammar);
+}
+
 /** The same including fields that may be long: stop strings, biases. */
 export function generationSettings(
   options: GenerateOptions,
@@ -82,9 +88,13 @@ export function generationSettings(
     dry_sequence_breakers: options.drySequenceBreakers ?? ["\n", ":", '"', "*"],
     // JSON has no -Infinity: it becomes null, which llama.cpp uses for "never".
     logit_bias: [...asked, ...ends].map(([token, bias]) => ({ bias, token })),
-    grammar: "",
-    grammar_lazy: false,
-    grammar_triggers: [],
+    grammar: grammarText(options.grammar),
+    grammar_lazy: options.grammarTriggers !== undefined,
+    grammar_triggers: (options.grammarTriggers ?? []).map((trigger) =>
+      "token" in trigger
+        ? { type: 0, value: "", token: trigger.token }
+        : { type: 1, value: trigger.text },
+    ),
     preserved_tokens: [],
   };
 }

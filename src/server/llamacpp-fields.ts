@@ -3,8 +3,9 @@
 
 import * as z from "zod";
 import { emptyList, type FieldRules, oneOf } from "./body.ts";
+import { type GrammarFields, grammarShape } from "./grammar-fields.ts";
 
-export interface LlamacppFields {
+export interface LlamacppFields extends GrammarFields {
   n_predict?: number | undefined;
   timings_per_token?: boolean | undefined;
   return_progress?: boolean | undefined;
@@ -20,14 +21,13 @@ export const llamacppShape: {
   return_progress: z.boolean().optional(),
   verbose: z.boolean().optional(),
   id_slot: z.int().min(-1).optional(),
+  ...grammarShape,
 };
 
 export const llamacppRules: FieldRules = {
-  accepted: ["backend_sampling", "sse_ping_interval"],
+  // Preserved tokens are those that a trigger may have: here any may.
+  accepted: ["backend_sampling", "sse_ping_interval", "preserved_tokens"],
   refused: {
-    grammar: { why: "grammars are not enforced", fine: oneOf("") },
-    grammar_lazy: { why: "grammars are not enforced", fine: oneOf(false) },
-    json_schema: { why: "JSON schemas are not enforced" },
     image_data: { why: "this server reads text only", fine: emptyList },
     min_keep: { why: "samplers always keep at least one token", fine: oneOf(0, 1) },
     n_indent: { why: "indentation is not enforced", fine: oneOf(0) },

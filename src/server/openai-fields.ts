@@ -29,10 +29,7 @@ export const openaiRules: FieldRules = {
     tool_choice: { why: noTools.why, fine: oneOf("none", "auto") },
     function_call: { why: noTools.why, fine: oneOf("none", "auto") },
     parallel_tool_calls: { why: noTools.why, fine: (value) => typeof value === "boolean" },
-    response_format: {
-      why: "JSON and JSON schemas are not enforced",
-      fine: textOnly,
-    },
+    response_format: { why: 'only chats have it. Use "json_schema"', fine: textOnly },
     modalities: {
       why: "this server generates text only",
       fine: (value) => Array.isArray(value) && value.every((mode) => mode === "text"),

@@ -18,6 +18,7 @@ export interface ResponseFacts {
   readonly tools: readonly object[];
   readonly tool_choice: unknown;
   readonly parallel_tool_calls: boolean;
+  readonly text?: { readonly format?: object | null | undefined } | undefined;
 }
 
 export type ResponseJson = Readonly<Record<string, unknown>> & { readonly status: string };
@@ -147,7 +148,7 @@ export class ResponseObject {
       reasoning: { effort: facts.effort ?? null, summary: null },
       store: false,
       temperature: facts.temperature ?? null,
-      text: { format: { type: "text" } },
+      text: { format: facts.text?.format ?? { type: "text" } },
       tool_choice: facts.tool_choice,
       tools: facts.tools,
       top_p: facts.top_p ?? null,

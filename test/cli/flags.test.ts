@@ -10,6 +10,8 @@ import {
   openOptions,
   withOneName,
 } from "../../src/cli/flags.ts";
+import { grammarOptions } from "../../src/cli/grammar-flags.ts";
+import type { Terminal } from "../../src/platform/node-cli.ts";
 
 function parse(args: string[]): Command {
   const command = new Command("run").exitOverride().configureOutput({ writeErr: () => {} });
@@ -134,4 +136,35 @@ test("numberFlag takes what people write", () => {
   expect(["1", "-1", "+1", "1.5", ".5", "1.", "1e-3", " 2 "].map(read)).toEqual([
     1, -1, 1, 1.5, 0.5, 1, 0.001, 2,
   ]);
+});
+
+describe("flags of grammars", () => {
+  const files: Readonly<Record<string, string>> = {
+    "a.gbnf": "root ::= [a]",
+    "b.json": '{"type": "null"}',
+  };
+  const terminal = { readText: async (path: string) => files[path]! } as Terminal;
+  const read = async (args: string[]) =>
+    await grammarOptions(parse(withOneName(args)).opts(), terminal);
+
+  test.each([
+    [["--grammar", "root ::= [b]"], { gbnf: "root ::= [b]" }],
+    [["--grammar-file", "a.gbnf"], { gbnf: "root ::= [a]" }],
+    [["-j", '{"type": "string"}'], { schema: { type: "string" } }],
+    [["--json-schema", "@b.json"], { schema: { type: "null" } }],
+    [["-jf", "b.json"], { schema: { type: "null" } }],
+    [["--regex", "a+"], { regex: "a+" }],
+    [["--choice", "a", "--choice", "b,c"], { choices: ["a", "b,c"] }],
+  ])("%j", async (args, grammar) => {
+    expect(await read(args)).toEqual({ grammar });
+  });
+
+  test("none, two, and a schema that is none", async () => {
+    expect(await read([])).toEqual({});
+    await expect(read(["--regex", "a", "-jf", "b.json"])).rejects.toThrow(
+      /both --json-schema-file and --regex/,
+    );
+    await expect(read(["-j", "{type}"])).rejects.toThrow(/--json-schema: expected a JSON schema/);
+    await expect(read(["-j", "7"])).rejects.toThrow(/--json-schema: .*got 7/);
+  });
 });

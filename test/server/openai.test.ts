@@ -276,7 +276,9 @@ describe("responses", () => {
   test("refuse what they do not do, by name", async () => {
     const ask = (fields: object) =>
       client.responses.create({ model: modelId, input: prompt, ...fields } as never);
-    await expect(ask({ text: { verbosity: "low" } })).rejects.toMatchObject({ param: "text" });
+    await expect(ask({ text: { verbosity: "low" } })).rejects.toMatchObject({
+      param: "text.verbosity",
+    });
     const output = { type: "function_call_output", call_id: "1", output: "7" };
     await expect(ask({ input: [output] })).rejects.toThrow(/no function_call before it/);
     const unknown = { role: "user", content: "?", mood: "good" };
@@ -367,7 +369,7 @@ describe("what is refused", () => {
 
   test.each([
     ["tools", { tools: [{ type: "function", function: { name: "f" } }] }],
-    ["response_format", { response_format: { type: "json_object" } }],
+    ["response_format.type", { response_format: { type: "yaml" } }],
     ["audio", { audio: { voice: "alloy", format: "wav" } }],
     ["store", { store: true }],
     ["frobnicate", { frobnicate: 1 }],

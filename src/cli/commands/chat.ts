@@ -16,6 +16,7 @@ import {
   type ModelFlags,
   type SamplingFlags,
 } from "../flags.ts";
+import { grammarOptions } from "../grammar-flags.ts";
 import { IdleWork } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
@@ -67,12 +68,13 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
     );
   }
   const flags: ChatFlags & { model: string } = { ...given, model: name };
+  const grammar = await grammarOptions(flags, context.terminal);
   const tools = await toolsOf(flags, context); // what is wrong with them is said before a model is loaded
   await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
   const model = await openForChat(name, flags, context);
   try {
     if (tools !== undefined) await checkCallsTools(name, model);
-    const options = generateOptions(flags);
+    const options = { ...generateOptions(flags), ...grammar };
     const system = flags.system === undefined ? {} : { system: flags.system };
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
     const conversation = model.chat({ ...options, ...messages, ...system });

@@ -1,7 +1,7 @@
 // lantern run: continues a prompt and streams the text; timings at the end, or all of it as one JSON object.
 
 import { defaultModel } from "../../catalog/catalog.ts";
-import type { Generation, GenerationResult, Model, ModelInfo } from "../../index.ts";
+import type { Generation, GenerationResult, ModelInfo } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
@@ -18,6 +18,7 @@ import {
   promptOf,
   type SamplingFlags,
 } from "../flags.ts";
+import { grammarOptions } from "../grammar-flags.ts";
 import { interruptExitCode, interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
 import {
@@ -44,6 +45,7 @@ export const runCommand: CliCommand = {
   examples: [
     'lantern run -p "Once upon a time, a small dragon" -n 100',
     "lantern run -m tinyllama-chat -f notes.txt --temp 0 --json",
+    'lantern run -m tinyllama-chat -p \'A person as JSON: \' -j \'{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}\'',
     "lantern run -n 100 --profile trace.json",
   ],
   define(command, context) {
@@ -61,9 +63,10 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const prompt = await promptOf(flags, defaultPrompt, terminal);
+  const options = { ...generateOptions(flags), ...(await grammarOptions(flags, terminal)) };
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
   checkGenerates("run", modelOf(flags), model);
-  const generation = startGeneration(model, prompt, flags, interrupt.signal);
+  const generation = model.generate(prompt, { ...options, signal: interrupt.signal });
   if (flags.json) {
     const result = await generation.result;
     const { limits: _, ...bare } = result.timings;
@@ -82,15 +85,6 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   const isStopped = (await generation.result).stopReason === "aborted";
   if (isStopped) context.exitCode = interruptExitCode;
   else if (!flags.json) await tuneOnce(modelOf(flags), flags, context);
-}
-
-function startGeneration(
-  model: Model,
-  prompt: string,
-  flags: RunFlags,
-  signal: AbortSignal,
-): Generation {
-  return model.generate(prompt, { ...generateOptions(flags), signal });
 }
 
 async function streamText(

@@ -35,6 +35,7 @@ import {
   poolingOption,
   type SamplingFlags,
 } from "../flags.ts";
+import { grammarOptions } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { idleMeasurement } from "../machine-limits.ts";
@@ -208,6 +209,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   using interrupt = interruptible(terminal);
   const access = await accessOptions(flags, context); // what is wrong with it is said before a model is loaded
   const pooling = poolingOptions(flags);
+  const grammar = await grammarOptions(flags, terminal);
   if (flags.slotSavePath !== undefined) await terminal.checkWritable(`${flags.slotSavePath}/slot`);
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
@@ -221,6 +223,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const models = await openServed(wanted, given, templates, context, interrupt.signal);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   checkRanks(flags, models);
+  for (const model of Object.values(models)) await model.checkGrammar(grammar);
   for (const [id, { info }] of Object.entries(models)) {
     const warning = shiftWarning(flags, id, info);
     if (warning) context.log.warn(`Warning: ${warning}\n`);
@@ -230,6 +233,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, models, context),
+    sampling: { ...generateOptions(flags), ...grammar },
     ...access,
     ...pooling,
     ...served(wanted),
@@ -383,7 +387,6 @@ function startOptions(
     requestTimeoutMs: flags.timeout * 1000,
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
-    sampling: generateOptions(flags),
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),

@@ -16,6 +16,7 @@ import { type ChatTurn, chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
+import { grammarOptions, ollamaFormatInput, ollamaGrammar } from "../grammar-fields.ts";
 import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
 import { type ChatPromptOptions, textTokens } from "../prompt.ts";
@@ -49,6 +50,7 @@ const common = {
   options: z.record(z.string(), z.unknown()).optional(),
   /** Whether the model thinks first, and for some models how hard. */
   think: z.union([z.boolean(), z.enum(["low", "medium", "high"])]).optional(),
+  format: ollamaFormatInput.optional(),
 };
 
 const chatFields = z.object({
@@ -85,7 +87,6 @@ const notHere = "not supported by this server";
 const rules: FieldRules = {
   accepted: ["keep_alive"],
   refused: {
-    format: { why: "JSON and JSON schemas are not enforced", fine: oneOf("") },
     tools: { why: "only /api/chat calls tools", fine: emptyList },
     images: { why: "this server reads text only", fine: emptyList },
     template: {
@@ -113,6 +114,7 @@ async function chat(call: Call): Promise<Response> {
     messages: messages.map(toMessage),
     use: toolUse(fields),
     template: templateOf(call, fields.think),
+    grammar: ollamaGrammar(fields.format),
     param: "messages",
   });
   const options = { ...readOptions(call, served, fields), ...turn.options };
@@ -171,12 +173,14 @@ async function generate(call: Call): Promise<Response> {
     : raw
       ? await textTokens(served, prompt)
       : undefined;
+  const grammar = ollamaGrammar(fields.format);
   const turn: ChatTurn = plain
-    ? { tokens: plain, plan: undefined, options: {} }
+    ? { tokens: plain, plan: undefined, options: await grammarOptions(served, grammar) }
     : await chatTurn(served, {
         messages,
         use: noToolUse,
         template: templateOf(call, fields.think),
+        grammar,
         param: "prompt",
       });
   const { tokens, plan } = turn;

@@ -10,6 +10,7 @@ import { chatTurn, reasoningShape } from "../chat-turn.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
+import { chatGrammar, responseFormatInput } from "../grammar-fields.ts";
 import {
   fingerprintOf,
   llamacppShape,
@@ -34,6 +35,7 @@ const chatFields = z.object({
   ...templateShape,
   ...toolShape,
   ...reasoningShape,
+  response_format: responseFormatInput.optional(),
   model: z.string().optional(),
   stream: z.boolean().optional(),
   stream_options: z
@@ -85,6 +87,7 @@ async function chat(call: Call): Promise<Response> {
     use: toolUse(fields),
     template: promptOptions(fields, server.settings),
     reasoning: fields.reasoning_format,
+    grammar: chatGrammar(fields),
     param: "messages",
   });
   const { tokens, plan } = turn;

@@ -6,6 +6,7 @@ import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
+import { grammarOptions, llamacppGrammar } from "../grammar-fields.ts";
 import { gapTokens } from "../infill.ts";
 import { inputList, promptInput } from "../inputs.ts";
 import {
@@ -94,6 +95,7 @@ async function completions(call: Call): Promise<Response> {
       settings.sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
+    ...(await grammarOptions(served, llamacppGrammar(fields))),
   };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
   const starting = startChoices(call, requests, fields.n ?? 1, slotOf(fields));

@@ -20,6 +20,7 @@ import {
 import { chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
+import { textFormatInput, textGrammar } from "../grammar-fields.ts";
 import { objectList } from "../inputs.ts";
 import { llamacppShape, maxTokensOf, reportsProgress, slotOf } from "../llamacpp-fields.ts";
 import { withTokenBiases } from "../logit-bias.ts";
@@ -54,6 +55,12 @@ const responseFields = z.object({
   tools: z.array(toolInput).optional(),
   tool_choice: toolShape.tool_choice,
   parallel_tool_calls: toolShape.parallel_tool_calls,
+  text: z
+    .strictObject({
+      format: textFormatInput.nullish(),
+      verbosity: z.literal("medium", "the length of answers cannot be set this way").nullish(),
+    })
+    .optional(),
   reasoning: z
     .looseObject({ effort: z.string().max(40).nullish(), summary: z.string().nullish() })
     .optional(),
@@ -74,10 +81,6 @@ const rules: FieldRules = {
     store: { why: "expected true or false", fine: (value) => typeof value === "boolean" },
     include: { why: "there is nothing of this to include", fine: onlyReasoning },
     prompt: { why: "there are no stored prompts. Send the text as input" },
-    text: {
-      why: "answers are plain text only, and their length cannot be set this way",
-      fine: plainText,
-    },
     truncation: { why: "prompts are never cut", fine: oneOf("disabled") },
     top_logprobs: { why: "log probabilities are not part of responses", fine: oneOf(0) },
     max_tool_calls: { why: "this server calls no tools itself: each call is an answer of its own" },
@@ -87,16 +90,6 @@ const rules: FieldRules = {
 /** Reasoning is part of the items anyway, as text. */
 function onlyReasoning(value: unknown): boolean {
   return Array.isArray(value) && value.every((what) => what === "reasoning.encrypted_content");
-}
-
-function plainText(value: unknown): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  const { format, verbosity } = value as {
-    format?: { type?: unknown } | null;
-    verbosity?: unknown;
-  };
-  const usual = verbosity === undefined || verbosity === null || verbosity === "medium";
-  return usual && (format === undefined || format === null || format.type === "text");
 }
 
 async function responses(call: Call): Promise<Response> {
@@ -109,6 +102,7 @@ async function responses(call: Call): Promise<Response> {
     messages: toMessages(fields, server.settings.maxMessages),
     use,
     template: chatOptions(call, fields),
+    grammar: textGrammar(fields, fields.text?.format),
     param: "input",
   });
   const { tokens, plan } = turn;
