@@ -342,6 +342,8 @@ export interface ModelHealth {
   status: "ok" | "loading" | "error";
   /** How often it was restarted. */
   restarts: number;
+  /** Its memory was freed (unload()): the next request loads it again. */
+  unloaded?: true;
 }
 
 export interface Model {
@@ -412,6 +414,14 @@ export interface Model {
   answerFormat(): Promise<AnswerFormat | undefined>;
   /** The prompt that the model's chat template makes of these messages. */
   applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
+  /**
+   * Frees the model's memory, once all that is to be kept on disk was written (cacheDiskBytes); what was in the KV cache and in
+   * cacheRamBytes only is lost. The next request loads it again, and waits for that; `info` stays, and status() says that nothing
+   * is held. false: it computes something, and nothing has changed.
+   */
+  unload(): Promise<boolean>;
+  /** Loads it after unload(), before a request does. */
+  load(): Promise<void>;
   /** Where the time went since the model was opened. It must have been opened with `profile: true`. */
   profile(options?: ProfileOptions): Promise<ProfileReport>;
   dispose(): Promise<void>;

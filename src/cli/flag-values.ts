@@ -1,6 +1,7 @@
 // Parsers of flag values for commander: a number must be in its range, or the command does not start.
 
 import { InvalidArgumentError } from "commander";
+import { keepAliveText, keepMsOf } from "../base/durations.ts";
 
 export interface NumberRule {
   integer?: boolean;
@@ -65,4 +66,11 @@ export function onceFlag(text: string, before: string | undefined): string {
 export function svgFlag(text: string): string {
   if (/\.svg$/i.test(text)) return text;
   throw new InvalidArgumentError("Expected a file name that ends in .svg.");
+}
+
+/** A parser for a duration, in milliseconds. */
+export function keepAliveFlag(text: string): number {
+  const ms = keepMsOf(text);
+  if (ms !== undefined) return ms;
+  throw new InvalidArgumentError(`Expected ${keepAliveText}.`);
 }

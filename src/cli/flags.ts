@@ -68,6 +68,7 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-jf": "--json-schema-file",
   "--embedding": "--embeddings",
   "--rerank": "--reranking",
+  "--sleep-idle-seconds": "--keep-alive",
 });
 
 /** The arguments with one name per flag. */

@@ -1,6 +1,8 @@
 // A Model's connection to its engine, which outlives the engine's thread. If the thread dies or hangs and the model
 // was opened with `restart: true`, another thread is started and opens the model again. Requests that were running are
 // rejected as lost, requests during the restart as RestartingError; later requests work as before.
+//
+// unload() ends the thread on purpose, and its memory is free: the next request opens the model again and waits for that.
 
 import type { ModelHealth, ModelInfo } from "../api/api.ts";
 import { DisposedError, ModelError, RestartingError, WorkerError } from "../base/errors.ts";
@@ -20,13 +22,14 @@ const retryMs = 5000;
 type State =
   | { name: "ready" }
   | { name: "restarting" }
+  | { name: "unloaded" }
   | { name: "failed"; cause: Error; since: number }
   | { name: "disposed" };
 
 export class Connection {
   readonly #connect: Connect;
   readonly #mayRestart: boolean;
-  /** Called when another engine is ready. */
+  /** Called when another engine is ready after the one before was lost, and when the engine was unloaded. */
   onRestart: () => void = () => {};
   #line: EngineLine;
   #info: ModelInfo;
@@ -34,6 +37,9 @@ export class Connection {
   #life = 0;
   #restarts = 0;
   #restarting: Promise<void> = Promise.resolve();
+  /** The end of an unloaded engine, and then the load of another. */
+  #unloading: Promise<void> = Promise.resolve();
+  #loading: Promise<void> | undefined;
 
   private constructor(connect: Connect, mayRestart: boolean, { line, info }: Connected) {
     this.#connect = connect;
@@ -59,25 +65,67 @@ export class Connection {
   }
 
   call: EngineLine["call"] = async (method, params, options) => {
+    if (this.#state.name === "unloaded") await this.load();
     this.#check();
     return await this.#line.call(method, params, options);
   };
+
+  /** Whether its engine is there; false after unload(), until a request or load() has opened the model again. */
+  get isLoaded(): boolean {
+    return this.#state.name !== "unloaded";
+  }
+
+  /**
+   * Ends the engine, after all state that is to be copied out of it was. false: it is used, or there is none, and nothing has
+   * changed. `mayEnd`: whether whoever else uses it is done.
+   */
+  async unload(mayEnd: () => boolean = () => true): Promise<boolean> {
+    const line = this.#line;
+    const isIdle = () =>
+      this.#state.name === "ready" && line === this.#line && line.isIdle && mayEnd();
+    if (!isIdle()) return false;
+    await line.call("settle", {});
+    if (!isIdle()) return false; // a request came meanwhile
+    this.#state = { name: "unloaded" };
+    this.#life++;
+    this.#unloading = line.dispose();
+    this.onRestart();
+    await this.#unloading;
+    return true;
+  }
+
+  /** Opens the model again after unload(). */
+  load(): Promise<void> {
+    if (this.#state.name !== "unloaded") return Promise.resolve();
+    this.#loading ??= this.#loadAgain().finally(() => {
+      this.#loading = undefined;
+    });
+    return this.#loading;
+  }
+
+  async #loadAgain(): Promise<void> {
+    await this.#unloading; // its memory is needed for the next one
+    await this.#open(this.#life);
+  }
 
   /** Asks the engine itself, which has `ms` milliseconds to give a sign of life. */
   async health(ms: number): Promise<ModelHealth> {
     const restarts = this.#restarts;
     const state = this.#state;
     if (state.name === "restarting") return { status: "loading", restarts };
+    if (state.name === "unloaded") return { status: "ok", restarts, unloaded: true };
     if (state.name !== "ready") return { status: "error", restarts };
     const line = this.#line;
     const isAlive = await line.isAlive(() => line.call("alive", {}), ms);
+    if (this.#state.name === "unloaded") return { status: "ok", restarts, unloaded: true };
     if (this.#state.name === "restarting") return { status: "loading", restarts: this.#restarts };
     return { status: isAlive ? "ok" : "error", restarts: this.#restarts };
   }
 
   async dispose(): Promise<void> {
     this.#state = { name: "disposed" };
-    await Promise.all([this.#restarting, this.#line.dispose()]);
+    const loading = this.#loading?.catch(() => undefined);
+    await Promise.all([this.#restarting, loading, this.#line.dispose()]);
   }
 
   /** The thread of that life was lost. */
@@ -117,6 +165,12 @@ export class Connection {
 
   async #reopen(life: number): Promise<void> {
     await this.#line.terminate(); // its memory is needed for the next one
+    await this.#open(life);
+    if ((this.#state as State).name === "ready") this.onRestart();
+  }
+
+  /** Starts the engine of that life. */
+  async #open(life: number): Promise<void> {
     if (this.#state.name === "disposed") return;
     const { line, info } = await this.#connect(() => this.died(life));
     if ((this.#state as State).name === "disposed") return await line.dispose();
@@ -127,7 +181,6 @@ export class Connection {
     this.#line = line;
     this.#info = info;
     this.#state = { name: "ready" };
-    this.onRestart();
   }
 }
 

@@ -157,6 +157,10 @@ class Host {
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(this.#text(), ids),
     alive: () => undefined,
+    settle: async () => {
+      await this.#loaded().settled();
+      return undefined;
+    },
     fingerprint: () => this.#loaded().tokenizer.fingerprint,
     logits: async ({ prompt, top, greedy }, control) => {
       const engine = this.#loaded();

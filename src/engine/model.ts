@@ -63,6 +63,8 @@ export class EngineModel implements Model {
   readonly #line: Connection;
   readonly #devices: DeviceLookup;
   readonly #text: TextDesk;
+  /** Its status since unload(). */
+  #unloaded: EngineStatus | undefined;
 
   constructor(connection: Connection, devices: DeviceLookup, text: TextThread) {
     this.#line = connection;
@@ -273,8 +275,19 @@ export class EngineModel implements Model {
     return { ...result, timings: { ...timings, limits: speedLimits(timings, ...devices) } };
   }
 
-  status(): Promise<EngineStatus> {
-    return this.#line.call("status", {});
+  async status(): Promise<EngineStatus> {
+    if (!this.#line.isLoaded && this.#unloaded) return this.#unloaded;
+    return await this.#line.call("status", {});
+  }
+
+  async unload(): Promise<boolean> {
+    if (!this.#line.isLoaded) return true;
+    this.#unloaded = unloadedStatus(await this.status());
+    return await this.#line.unload(() => this.#text.isIdle);
+  }
+
+  async load(): Promise<void> {
+    await this.#line.load();
   }
 
   async clearCache(): Promise<void> {
@@ -321,6 +334,20 @@ export class EngineModel implements Model {
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }
+}
+
+/** What an engine says of itself when it has ended: nothing is held. */
+function unloadedStatus(status: EngineStatus): EngineStatus {
+  const { ram, ...cache } = status.cache;
+  return {
+    ...status,
+    kvBlocksHeld: 0,
+    kvBlocksUsed: 0,
+    stateBytesHeld: 0,
+    memory: { weightBytes: 0, kvBytes: 0, workBytes: 0 },
+    cachedSequences: 0,
+    cache: { ...cache, ram: { ...ram, bytes: 0 } },
+  };
 }
 
 /** Where saved state is read from. */

@@ -151,6 +151,8 @@ export interface Methods extends SharedTextMethods {
   compileGrammar: { params: { source: GrammarSource }; result: readonly string[]; event: never };
   /** Answered immediately, between two pieces of other work. */
   alive: { params: Record<never, never>; result: undefined; event: never };
+  /** Answers when all state that is to be copied out of the backend was. */
+  settle: { params: Record<never, never>; result: undefined; event: never };
   /** Fingerprint of the vocabulary. */
   fingerprint: { params: Record<never, never>; result: number; event: never };
   logits: {

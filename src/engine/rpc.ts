@@ -123,6 +123,11 @@ export class Line<T extends MethodTable<T> & Disposable> {
     return this.#closed;
   }
 
+  /** Whether no request waits for an answer. */
+  get isIdle(): boolean {
+    return !this.#closed && this.#pending.size === 0;
+  }
+
   /** Terminates the thread. Resolves when it is gone, or does not seem to end. */
   async terminate(): Promise<void> {
     await atMost(terminateMs, this.#thread.terminate());

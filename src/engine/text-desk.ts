@@ -38,6 +38,8 @@ export class TextDesk {
    */
   #opening: Promise<Line<TextMethods> | undefined> | undefined;
   #disposed = false;
+  /** Requests that are not answered yet. */
+  #running = 0;
 
   constructor(engine: Pick<EngineLine, "call">, thread: TextThread) {
     this.#engine = engine;
@@ -50,6 +52,25 @@ export class TextDesk {
     params: TextMethods[M]["params"],
     units: number,
     signal?: AbortSignal,
+  ): Promise<TextMethods[M]["result"]> {
+    this.#running++;
+    try {
+      return await this.#call(method, params, units, signal);
+    } finally {
+      this.#running--;
+    }
+  }
+
+  /** Whether nothing is being worked on. */
+  get isIdle(): boolean {
+    return this.#running === 0;
+  }
+
+  async #call<M extends SharedMethod>(
+    method: M,
+    params: TextMethods[M]["params"],
+    units: number,
+    signal: AbortSignal | undefined,
   ): Promise<TextMethods[M]["result"]> {
     if (signal?.aborted) throw new AbortedError("the request", { cause: signal.reason });
     if (!this.isLarge(units)) return await this.#ask(method, params, units, signal);
@@ -75,7 +96,7 @@ export class TextDesk {
     await this.#close();
   }
 
-  /** Call when the engine was restarted: the tokenizers of both threads must be compared again. */
+  /** Call when the engine was restarted or unloaded: the tokenizers of both threads must be compared again. */
   reset(): void {
     void this.#close();
   }

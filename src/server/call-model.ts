@@ -3,8 +3,11 @@
 
 import type { Model, TemplateOptions, TokenizeOptions } from "../index.ts";
 
-/** The same model, whose work on texts ends with a signal. */
-export function stoppedBy(model: Model, signal: AbortSignal): Model {
+/** What neither loads a model nor keeps it in memory. */
+const quiet: ReadonlySet<PropertyKey> = new Set<keyof Model>(["health", "status", "unload"]);
+
+/** The same model, whose work on texts ends with a signal. `touch`: called before it does anything. */
+export function stoppedBy(model: Model, signal: AbortSignal, touch: () => void): Model {
   const texts: Partial<Model> = {
     tokenize: (text, options: TokenizeOptions = {}) => model.tokenize(text, { signal, ...options }),
     countTokens: (text, options: TokenizeOptions = {}) =>
@@ -14,9 +17,10 @@ export function stoppedBy(model: Model, signal: AbortSignal): Model {
   };
   return new Proxy(model, {
     get(target, name) {
-      if (Object.hasOwn(texts, name)) return texts[name as keyof Model];
       const value: unknown = Reflect.get(target, name, target);
-      return typeof value === "function" ? value.bind(target) : value;
+      if (typeof value !== "function") return value;
+      if (!quiet.has(name)) touch();
+      return Object.hasOwn(texts, name) ? texts[name as keyof Model] : value.bind(target);
     },
   });
 }

@@ -61,7 +61,9 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   checkPrompt(served, tokens, request.param);
   const arrived = server.now();
   const { turn, slot } = await enterSlot(call, request);
+  const done = server.keepAlive.use(served.id);
   const leave = (): void => {
+    done();
     server.slots.release(slot);
     turn.release();
   };

@@ -5,6 +5,7 @@ import type { GenerateOptions, Model, Pooling } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
 import { stoppedBy } from "./call-model.ts";
 import { modelNotFound } from "./errors.ts";
+import { KeepAlive } from "./keep-alive.ts";
 import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
@@ -48,6 +49,8 @@ export interface ServerSettings {
   /** Folder of stored state; undefined: that of the cache folder. */
   cacheFolder?: string | undefined;
   pages: PageModels;
+  /** How long a model stays in memory after its last request, unless a request says otherwise; Infinity: until the end. */
+  keepMs: number;
   /** How often an idle event stream sends a heartbeat. */
   heartbeatMs: number;
 }
@@ -82,6 +85,7 @@ export interface ModelLoader {
 class ModelHost {
   #models = new Map<string, ServedModel>();
   readonly #strict: boolean;
+  readonly #keepAlive: KeepAlive;
   #changed: () => void = () => {};
   #view: (served: ServedModel) => ServedModel = (served) => served;
   #lasting: ModelHost = this;
@@ -89,17 +93,22 @@ class ModelHost {
   #several = false;
 
   /** `strict`: a single model accepts only its own name. */
-  constructor(strict: boolean = false) {
+  constructor(strict: boolean, keepAlive: KeepAlive) {
     this.#strict = strict;
+    this.#keepAlive = keepAlive;
   }
 
   /** The same models for one request: its work on texts ends with the signal. */
   forRequest(signal: AbortSignal): ModelHost {
-    const host = new ModelHost(this.#strict);
+    const keepAlive = this.#keepAlive;
+    const host = new ModelHost(this.#strict, keepAlive);
     host.#models = this.#models;
     host.#lasting = this.#lasting;
     host.#changed = () => this.#changed();
-    host.#view = (served) => ({ ...served, model: stoppedBy(served.model, signal) });
+    host.#view = (served) => {
+      const touch = () => keepAlive.touch(served.id);
+      return { ...served, model: stoppedBy(served.model, signal, touch) };
+    };
     return host;
   }
 
@@ -129,6 +138,7 @@ class ModelHost {
 
   add(served: ServedModel): void {
     this.#models.set(served.id, served);
+    this.#keepAlive.add(served.id, served.model);
     this.#lasting.#several ||= this.#models.size > 1;
     this.#changed();
   }
@@ -136,6 +146,7 @@ class ModelHost {
   remove(id: string): ServedModel | undefined {
     const served = this.#models.get(id);
     this.#models.delete(id);
+    this.#keepAlive.remove(id);
     this.#changed();
     return served;
   }
@@ -183,6 +194,7 @@ export type LogRequest = (line: string, level: "warn" | "info" | "debug") => voi
 
 export interface ServerContext {
   readonly models: ModelHost;
+  readonly keepAlive: KeepAlive;
   readonly queue: AdmissionQueue;
   /** Queue for requests with large bodies, because reading and tokenizing them takes time and memory. */
   readonly large: AdmissionQueue;
@@ -226,13 +238,15 @@ export interface ContextOptions {
 
 export function createContext(options: ContextOptions): ServerContext {
   const { settings, log, stopSignal } = options;
-  const models = new ModelHost(settings.strictModel);
+  const clock = { now: () => performance.now(), time: () => Date.now() };
+  const keepAlive = new KeepAlive(settings.keepMs, { time: clock.time, log });
+  const models = new ModelHost(settings.strictModel, keepAlive);
   for (const served of options.models) models.add(served);
   const queue = new AdmissionQueue(settings.parallel, settings.queue);
   const jobs = new Set<Job>();
-  const clock = { now: () => performance.now(), time: () => Date.now() };
   return {
     models,
+    keepAlive,
     queue,
     usage: new UsageHistory({ models, ...clock }, options.readSystem),
     large: new AdmissionQueue(largeBodies, settings.queue),

@@ -114,6 +114,7 @@ async function inTurn<T>(
 ): Promise<T> {
   const { server, signal } = call;
   const turn = await server.queue.enter(call.client, signal);
+  const done = server.keepAlive.use(served.id);
   try {
     const { result, tokens } = await work();
     server.metrics.promptTokens.add(tokens, {}, served.id);
@@ -125,6 +126,7 @@ async function inTurn<T>(
     // Inputs were counted before, so it is the cache that has no room; pairs are counted by the engine, which says so.
     throw error instanceof ContextError && /KV cache/.test(error.message) ? cacheFull() : error;
   } finally {
+    done();
     turn.release();
   }
 }

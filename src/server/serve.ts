@@ -72,6 +72,8 @@ export interface StartOptions {
   embeddingsOnly?: boolean;
   /** Folder of the models' stored state (default: "state" in the cache folder). */
   cacheFolder?: string;
+  /** How long a model stays in memory after its last request, in ms, unless a request says otherwise (default: until the end). */
+  keepMs?: number;
   /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
   heartbeatMs?: number;
   headersTimeoutMs?: number;
@@ -146,6 +148,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       embeddingsOnly: options.embeddingsOnly ?? false,
       cacheFolder: options.cacheFolder,
       pages: options.pages ?? {},
+      keepMs: options.keepMs ?? Infinity,
       heartbeatMs: options.heartbeatMs ?? 12_000,
     },
     models: Object.entries(options.models).map(([id, model]) => ({
@@ -191,6 +194,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     families,
     async stop() {
       context.usage.stop();
+      context.keepAlive.close();
       listener.stopAccepting();
       context.queue.close();
       await settled(listener.closed, graceMs);

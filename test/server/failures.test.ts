@@ -105,6 +105,7 @@ function server(end: () => GenerationResult): {
       pooling: "mean",
       embeddingsOnly: false,
       pages: {},
+      keepMs: Infinity,
       heartbeatMs: 12_000,
     },
     models: [{ id: "fake", model, created: 0 }],

@@ -25,7 +25,7 @@ import type { CliCommand, CliContext } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
-import { numberFlag, repeatedFlag } from "../flag-values.ts";
+import { keepAliveFlag, numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
   addRuntimeFlags,
   addSamplingFlags,
@@ -70,6 +70,7 @@ interface ServeFlags
   strictModel?: boolean;
   slots: boolean;
   slotSavePath?: string;
+  keepAlive?: number;
   metrics: boolean;
   verbose?: boolean;
   pooling?: Pooling;
@@ -151,6 +152,11 @@ export const serveCommand: CliCommand = {
       .option(
         "--slot-save-path <folder>",
         "folder in which POST /slots/ID?action=save saves the state of a slot; only this user can read the files (default: slots cannot be saved)",
+      )
+      .option(
+        "--keep-alive <time>",
+        "how long a model stays in memory after its last request, in seconds or as in 5m, 1h30m; 0: not at all, -1: until the server ends (default). The next request loads it again; requests of Ollama's API may ask for another time (also: --sleep-idle-seconds)",
+        keepAliveFlag,
       )
       .option("--no-metrics", "do not answer GET /metrics")
       .option("--verbose", "add llama.cpp's __verbose to every answer")
@@ -380,6 +386,7 @@ function startOptions(
     strictModel: flags.strictModel ?? false,
     slots: flags.slots,
     ...(flags.slotSavePath !== undefined && { slotSavePath: flags.slotSavePath }),
+    ...(flags.keepAlive !== undefined && { keepMs: flags.keepAlive }),
     metrics: flags.metrics,
     verbose: flags.verbose ?? false,
     ...(flags.reasoning !== "auto" && { thinking: flags.reasoning === "on" }),

@@ -111,7 +111,7 @@ async function applyTemplate(call: Call): Promise<Response> {
 }
 
 /** Of the first model, or of ?model=NAME, as in llama.cpp's server with several models. */
-function props({ server, url }: Call): Response {
+async function props({ server, url }: Call): Promise<Response> {
   const { settings, models } = server;
   const asked = url.searchParams.get("model");
   const served = asked === null ? models.find(undefined) : models.findExact(asked);
@@ -136,7 +136,7 @@ function props({ server, url }: Call): Response {
     eos_token: info.eosToken,
     backend: publicInfo(info).backend,
     build_info: fingerprintOf(settings.version),
-    is_sleeping: false,
+    is_sleeping: (await served.model.health()).unloaded ?? false,
     cors_proxy_enabled: false,
   });
 }

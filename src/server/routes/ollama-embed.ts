@@ -6,12 +6,13 @@ import { type FieldRules, readFields } from "../body.ts";
 import type { ServedModel } from "../context.ts";
 import { embedInputs, poolingOf, tokensOf } from "../embed.ts";
 import { textInput } from "../inputs.ts";
+import { keepAliveField } from "../keep-alive.ts";
 import { type Call, json } from "../route.ts";
 import { servedAs } from "./ollama-models.ts";
 
 const rules: FieldRules = {
   // `truncate` asks to cut long texts: they are refused instead, with the numbers.
-  accepted: ["keep_alive", "truncate", "options"],
+  accepted: ["truncate", "options"],
   refused: {},
 };
 
@@ -19,13 +20,14 @@ const embedFields = z.object({
   model: z.string(),
   input: textInput,
   dimensions: z.int().min(1).optional(),
+  keep_alive: keepAliveField.optional(),
 });
 
 export async function embed(call: Call): Promise<Response> {
   const { server } = call;
   const started = server.now();
   const fields = await readFields(call, embedFields, rules);
-  const served = await servedAs(call, fields.model);
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   const inputs = typeof fields.input === "string" ? [fields.input] : fields.input;
   const found = await embedInputs(call, served, inputs, {
     pooling: pooledOf(call, served),
@@ -46,11 +48,15 @@ function pooledOf(call: Call, served: ServedModel): Pooling | undefined {
   return pooling === "none" ? "mean" : pooling;
 }
 
-const oldFields = z.object({ model: z.string(), prompt: z.string() });
+const oldFields = z.object({
+  model: z.string(),
+  prompt: z.string(),
+  keep_alive: keepAliveField.optional(),
+});
 
 export async function embedOld(call: Call): Promise<Response> {
   const fields = await readFields(call, oldFields, rules);
-  const served = await servedAs(call, fields.model);
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   const [found] = await embedInputs(call, served, [fields.prompt], {
     pooling: pooledOf(call, served),
   });

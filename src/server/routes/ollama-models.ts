@@ -25,9 +25,19 @@ function plainName(name: string): string {
     .replace(/^(?:https?:\/\/)?(?:hf\.co|huggingface\.co)\//, "hf:");
 }
 
+/** The model that answers a request, which stays in memory for `keepMs` after it. */
+export async function servedAs(
+  call: Call,
+  asked: string,
+  keepMs?: number | undefined,
+): Promise<ServedModel> {
+  const served = await servedNamed(call, asked);
+  if (keepMs !== undefined) call.server.keepAlive.set(served.id, keepMs);
+  return served;
+}
+
 /** The model behind a name or a copy's name. For a model on this machine that is not loaded, no other one answers. */
-export async function servedAs(call: Call, asked: string): Promise<ServedModel> {
-  const { server } = call;
+async function servedNamed({ server }: Call, asked: string): Promise<ServedModel> {
   const name = server.copies.get(plainName(asked)) ?? plainName(asked);
   const served = server.models.lookUp(name) ?? server.models.lookUp(asked);
   if (served) return served;
@@ -123,19 +133,27 @@ async function tags({ server }: Call): Promise<Response> {
   return json({ models: entries });
 }
 
+/** The models in memory: those that were unloaded are served, too, and are loaded by the next request. */
 async function ps({ server }: Call): Promise<Response> {
   const models = server.models.list().map(async (served) => {
     const { info } = served.model;
+    if ((await served.model.health()).unloaded) return [];
     const { stateBytesHeld } = await served.model.status();
     return {
       ...(await servedEntry(server, served)),
       size: info.weightBytes + stateBytesHeld,
       size_vram: 0,
       context_length: info.contextSize,
-      expires_at: "9999-12-31T23:59:59Z", // stays until the server ends
+      expires_at: expiryText(server.keepAlive.expiresAt(served.id)),
     };
   });
-  return json({ models: await Promise.all(models) });
+  return json({ models: (await Promise.all(models)).flat() });
+}
+
+/** For a model that stays until the server ends, a time that never comes. */
+function expiryText(ms: number): string {
+  const last = Date.parse("9999-12-31T23:59:59.000Z");
+  return new Date(Math.min(ms, last)).toISOString();
 }
 
 const named = {

@@ -19,6 +19,7 @@ import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
 import { grammarOptions, ollamaFormatInput, ollamaGrammar } from "../grammar-fields.ts";
 import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
+import { keepAliveField } from "../keep-alive.ts";
 import { type ChatPromptOptions, textTokens } from "../prompt.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
@@ -31,13 +32,13 @@ const optionFields = z.object({
   ...samplingShape,
   num_predict: z.int().min(-2).optional(),
   num_ctx: z.int().min(1).optional(),
+  num_keep: z.int().min(-1).optional(),
 });
 
 const optionRules: FieldRules = {
   // These are fixed when the server starts.
   accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
   refused: {
-    num_keep: { why: "prompts are never cut" },
     tfs_z: { why: "tail-free sampling is not supported", fine: oneOf(1) },
     penalize_newline: { why: "newlines are treated like any other token" },
   },
@@ -48,6 +49,7 @@ const common = {
   model: z.string(),
   stream: z.boolean().optional(),
   options: z.record(z.string(), z.unknown()).optional(),
+  keep_alive: keepAliveField.optional(),
   /** Whether the model thinks first, and for some models how hard. */
   think: z.union([z.boolean(), z.enum(["low", "medium", "high"])]).optional(),
   format: ollamaFormatInput.optional(),
@@ -85,7 +87,7 @@ const generateFields = z.object({
 
 const notHere = "not supported by this server";
 const rules: FieldRules = {
-  accepted: ["keep_alive"],
+  accepted: [],
   refused: {
     tools: { why: "only /api/chat calls tools", fine: emptyList },
     images: { why: "this server reads text only", fine: emptyList },
@@ -102,9 +104,11 @@ const rules: FieldRules = {
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, chatFields, rules);
-  const served = await servedAs(call, fields.model);
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   const messages = fields.messages ?? [];
-  if (messages.length === 0) return json(loaded(call, served, { message: assistant("") }));
+  if (messages.length === 0) {
+    return json(await loaded(call, served, fields.keep_alive, { message: assistant("") }));
+  }
   if (messages.length > server.settings.maxMessages) {
     throw invalidRequest(
       `"messages": got ${messages.length}, expected at most ${server.settings.maxMessages}`,
@@ -154,13 +158,13 @@ function templateOf({ server }: Call, think: boolean | string | undefined): Chat
 
 async function generate(call: Call): Promise<Response> {
   const fields = await readFields(call, generateFields, rules);
-  const served = await servedAs(call, fields.model);
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   const { prompt, system, raw } = fields;
   if (raw && system) {
     throw unsupportedField("system", "together with raw, which is the whole prompt as it stands");
   }
   if (prompt === undefined || prompt === "") {
-    return json(loaded(call, served, { response: "" }));
+    return json(await loaded(call, served, fields.keep_alive, { response: "" }));
   }
   const messages: ChatMessage[] = [
     ...(system ? [{ role: "system" as const, content: system }] : []),
@@ -218,10 +222,18 @@ function assistant(content: string, { thinking, calls }: Piece = emptyPiece): ob
   };
 }
 
-/** A request without a prompt: Ollama's way to load a model, which is already loaded here. */
-function loaded({ server }: Call, served: ServedModel, empty: object): object {
+/** A request without a prompt: Ollama's way to load a model, or to unload it with keep_alive 0. */
+async function loaded(
+  { server }: Call,
+  served: ServedModel,
+  keepMs: number | undefined,
+  empty: object,
+): Promise<object> {
+  if (keepMs === 0) await server.keepAlive.unload(served.id);
+  else await served.model.load();
   const created_at = new Date(server.time()).toISOString();
-  return { model: served.id, created_at, ...empty, done_reason: "load", done: true };
+  const done_reason = keepMs === 0 ? "unload" : "load";
+  return { model: served.id, created_at, ...empty, done_reason, done: true };
 }
 
 function readOptions(
@@ -240,7 +252,8 @@ function readOptions(
   }
   const limit = fields.num_predict;
   const maxTokens = limit === undefined || limit < 0 ? undefined : limit;
-  return generateOptions(fields, { maxTokens }, server.settings.sampling);
+  const n_keep = fields.num_keep ?? fields.n_keep;
+  return generateOptions({ ...fields, n_keep }, { maxTokens }, server.settings.sampling);
 }
 
 async function reply(
