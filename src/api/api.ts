@@ -292,6 +292,14 @@ export interface CacheStatus {
   ram: { bytes: number; budgetBytes: number };
   /** Copies on disk, of all models. */
   disk: { bytes: number; budgetBytes: number };
+  /** Bytes of a token in layers that keep all tokens: in the KV cache, and in each copy. */
+  bytesPerToken: number;
+  /**
+   * Where state of layers with a window, and recurrent state, is copied: so many tokens apart, `why` not closer; the bytes of one;
+   * how long copying one takes, and computing the tokens from one to the next, where that was measured. undefined: no such
+   * layers, or no copies.
+   */
+  checkpoints?: { tokens: number; bytes: number; why: string; computeMs?: number; copyMs?: number };
   /** Tokens of prompts, by where their state came from. */
   tokens: { kv: number; ram: number; disk: number; computed: number };
   /** Tokens that were computed although they were known once, by reason. */

@@ -174,7 +174,10 @@ export class Engine {
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
     });
     const { kvType, graph } = this;
-    const tiered = { backend: parts.backend, graph, kvType, room: this.#room };
+    const { contextSize } = info;
+    const batchTokens = plan.limits.maxTokens;
+    const room = this.#room;
+    const tiered = { backend: parts.backend, graph, kvType, room, contextSize, batchTokens };
     const say = (sentence: string) => this.onWarning?.(sentence);
     this.#tiers = options.tiers && openTiers(tiered, options.tiers, say, this.#counts);
     this.#room.tiers = this.#tiers;
@@ -353,9 +356,13 @@ export class Engine {
     if (this.isBidirectional && sequence.length > 0) {
       throw new Error("a text whose tokens attend in both directions cannot be continued");
     }
+    const tiers = this.#tiers;
+    const isTimed = tiers !== undefined && options.phase !== "generation";
+    const since = isTimed ? tiers.now() : 0;
     const taken = await this.#scheduler.advance(sequence, tokens, from, options);
-    if (isStored && isPlain(sequence)) this.#tiers?.note(sequence);
-    if (from + taken < tokens.length) await this.#tiers?.turn();
+    if (isTimed) tiers.computed(taken, since);
+    if (isStored && isPlain(sequence)) tiers?.note(sequence);
+    if (from + taken < tokens.length) await tiers?.turn();
     return taken;
   }
 
@@ -376,7 +383,7 @@ export class Engine {
       ...(this.laps && { busyMs: busyMs(this.#backend.profile?.()) }),
       cachedSequences: prefixes.sequences,
       cache: {
-        ...cacheStatus(this.#counts, this.#tiers?.held),
+        ...cacheStatus(this.#counts, this.#room.bytesPerToken, this.#tiers?.held),
         evicted: { ...this.#counts.evicted, kv: prefixes.evicted },
       },
       batches: this.#scheduler.batches,

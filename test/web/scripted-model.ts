@@ -64,6 +64,7 @@ const idle: EngineStatus = {
   cache: {
     ram: { bytes: 0, budgetBytes: 0 },
     disk: { bytes: 0, budgetBytes: 0 },
+    bytesPerToken: 0,
     tokens: { kv: 0, ram: 0, disk: 0, computed: 0 },
     computedAgain: {},
     restoredBytes: { ram: 0, disk: 0 },

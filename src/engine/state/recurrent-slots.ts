@@ -5,17 +5,21 @@
 // loses nothing, a fork shares the slot, and a checkpoint is a slot that is kept: no data is ever copied.
 //
 // Checkpoints are at block boundaries: the last one before the end of a prompt, because the next prompt often starts
-// with the same tokens, and every CHECKPOINT_TOKENS. A sequence keeps its newest MOST_CHECKPOINTS.
+// with the same tokens, and as many tokens apart as CheckpointDistance says. A sequence keeps its newest MOST_CHECKPOINTS.
 
 import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
-const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
 const MOST_CHECKPOINTS = 2;
 
 /** The most slots of a running sequence: its state, the one that a batch writes, and checkpoints. */
 export const RUNNING_SLOTS: number = 2 + MOST_CHECKPOINTS;
+
+/** How many tokens apart checkpoints are, a multiple of a block; it may change while a sequence runs. */
+export interface CheckpointDistance {
+  readonly tokens: number;
+}
 
 interface Checkpoint {
   readonly length: number;
@@ -24,6 +28,7 @@ interface Checkpoint {
 
 export class RecurrentSlots implements SequenceState {
   readonly pool: BlockPool;
+  readonly #distance: CheckpointDistance;
   /** NO_SLOT as `from`: start from zeros; as `to`: nothing is written. */
   readonly slots: { from: number; to: number } & SlotPair = { from: NO_SLOT, to: NO_SLOT };
   /** Tokens that `from` has seen. */
@@ -35,8 +40,9 @@ export class RecurrentSlots implements SequenceState {
   /** Oldest first. */
   #checkpoints: Checkpoint[] = [];
 
-  constructor(pool: BlockPool) {
+  constructor(pool: BlockPool, distance: CheckpointDistance) {
     this.pool = pool;
+    this.#distance = distance;
   }
 
   needed(count: number): number {
@@ -44,7 +50,7 @@ export class RecurrentSlots implements SequenceState {
   }
 
   batchTokens(count: number, end: number): number {
-    return Math.min(count, nextCheckpoint(this.#length, end) - this.#length);
+    return Math.min(count, this.#next(end) - this.#length);
   }
 
   append(count: number, end: number): void {
@@ -52,7 +58,7 @@ export class RecurrentSlots implements SequenceState {
     if (this.#appended > 0) throw new Error("a batch was appended before the one before was over");
     this.slots.to = this.pool.take();
     this.#appended = count;
-    this.#isCheckpoint = nextCheckpoint(this.#length, end) === this.#length + count;
+    this.#isCheckpoint = this.#next(end) === this.#length + count;
   }
 
   commit(): void {
@@ -89,7 +95,7 @@ export class RecurrentSlots implements SequenceState {
   }
 
   fork(): RecurrentSlots {
-    const copy = new RecurrentSlots(this.pool);
+    const copy = new RecurrentSlots(this.pool, this.#distance);
     const { from } = this.slots;
     if (from !== NO_SLOT) this.pool.share(from);
     for (const { slot } of this.#checkpoints) this.pool.share(slot);
@@ -135,11 +141,12 @@ export class RecurrentSlots implements SequenceState {
     if (this.#checkpoints.length <= MOST_CHECKPOINTS) return;
     this.pool.release(this.#checkpoints.shift()!.slot);
   }
-}
 
-/** The first length after `length` that gets a checkpoint, if the known tokens reach up to `end`. */
-function nextCheckpoint(length: number, end: number): number {
-  const periodic = (Math.floor(length / CHECKPOINT_TOKENS) + 1) * CHECKPOINT_TOKENS;
-  const last = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
-  return last > length ? Math.min(periodic, last) : periodic;
+  /** The next length that gets a checkpoint, if the known tokens reach up to `end`. */
+  #next(end: number): number {
+    const { tokens } = this.#distance;
+    const periodic = (Math.floor(this.#length / tokens) + 1) * tokens;
+    const last = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    return last > this.#length ? Math.min(periodic, last) : periodic;
+  }
 }

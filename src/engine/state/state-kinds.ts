@@ -18,7 +18,7 @@ import type { PlanLimits } from "../../graph/plan.ts";
 import type { KvSize, StateSize } from "../../limits/memory.ts";
 import type { BlockPool } from "./block-pool.ts";
 import { blocksFor, KvBlocks, windowBlocks } from "./kv-blocks.ts";
-import { RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";
+import { type CheckpointDistance, RecurrentSlots, RUNNING_SLOTS } from "./recurrent-slots.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
 export interface StateKind {
@@ -30,7 +30,14 @@ export interface StateKind {
   perContext(tokens: number, shared: boolean): number;
   /** Bytes of a block or a slot, over all layers. */
   unitBytes(dtype: KvDType): number;
-  create(pool: BlockPool, backend: BlockStore, maxTokens: number): SequenceState;
+  /** Units that a checkpoint takes which those of one `tokens` before have not: see ../tiers/checkpoints.ts. */
+  checkpointUnits(tokens: number): number;
+  create(
+    pool: BlockPool,
+    backend: BlockStore,
+    maxTokens: number,
+    checkpoints: CheckpointDistance,
+  ): SequenceState;
   /** Why nothing more can be computed with a pool of this size: the start of a sentence. */
   full(size: number): string;
 }
@@ -63,6 +70,7 @@ function kvKind(
     perContext: (tokens, shared) => Math.min(blocksFor(tokens), 2 * most) + (shared ? 1 : 0),
     unitBytes: (dtype) =>
       states.reduce((sum, state) => sum + KV_BLOCK_TOKENS * kvStateBytes(state, dtype), 0),
+    checkpointUnits: (tokens) => Math.min(blocksFor(tokens), blocksFor(window) + 1),
     create: (pool, backend, maxTokens) =>
       new KvBlocks({
         pool,
@@ -81,7 +89,8 @@ function recurrentKind(states: readonly RecurrentState[]): StateKind {
     demand: () => RUNNING_SLOTS,
     perContext: () => RUNNING_SLOTS,
     unitBytes: () => states.reduce((sum, { floats }) => sum + floats * 4, 0),
-    create: (pool) => new RecurrentSlots(pool),
+    checkpointUnits: () => 1,
+    create: (pool, _backend, _maxTokens, checkpoints) => new RecurrentSlots(pool, checkpoints),
     full: (size) => `there is no room for more recurrent state: it has ${size} slots`,
   };
 }

@@ -6,10 +6,13 @@
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import { ContextError, MemoryError } from "../../base/errors.ts";
+import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import { CHECKPOINT_TOKENS } from "../tiers/checkpoints.ts";
 import type { StateTiers, TierKind } from "../tiers/state-tiers.ts";
 import { Admission, type Amounts, isWithin } from "./admission.ts";
 import { BlockPool } from "./block-pool.ts";
 import { PrefixCache } from "./prefix-cache.ts";
+import type { CheckpointDistance } from "./recurrent-slots.ts";
 import { Sequence } from "./sequence.ts";
 import type { SequenceState } from "./sequence-state.ts";
 import type { StateKind } from "./state-kinds.ts";
@@ -30,6 +33,8 @@ export class StateRoom {
   readonly #parts: StateRoomParts;
   /** Copies of state outside of the backend; undefined: there are none. */
   tiers: StateTiers | undefined;
+  /** How many tokens apart recurrent state is kept. */
+  checkpoints: CheckpointDistance = { tokens: CHECKPOINT_TOKENS };
   /** Serializes growth. */
   #growing: Promise<void> = Promise.resolve();
 
@@ -58,13 +63,22 @@ export class StateRoom {
     return { held: sum(({ size }) => size), most: sum(({ most }) => most) };
   }
 
+  /** Bytes of a token in the states that keep all tokens. */
+  get bytesPerToken(): number {
+    return this.tierKinds.reduce(
+      (sum, { needsAll, unitBytes }) => sum + (needsAll ? unitBytes / KV_BLOCK_TOKENS : 0),
+      0,
+    );
+  }
+
   /** What copies of state know of the kinds. */
   get tierKinds(): TierKind[] {
     const { kinds, kv } = this.#parts;
-    return kinds.map(({ group, demand, unitBytes }) => ({
+    return kinds.map(({ group, demand, unitBytes, checkpointUnits }) => ({
       group,
       unitBytes: unitBytes(kv.dtype),
       needsAll: group !== undefined && demand(Infinity) === Infinity,
+      checkpointUnits,
     }));
   }
 
@@ -96,7 +110,9 @@ export class StateRoom {
 
   newSequence(): Sequence {
     const { kinds, backend, contextSize } = this.#parts;
-    const states = kinds.map((kind, i) => kind.create(this.pools[i]!, backend, contextSize));
+    const states = kinds.map((kind, i) =>
+      kind.create(this.pools[i]!, backend, contextSize, this.checkpoints),
+    );
     return new Sequence(states, contextSize);
   }
 
@@ -116,7 +132,9 @@ export class StateRoom {
       // Checked again after each eviction: a block shared with the evicted sequence is no longer shared and need
       // not be copied.
       while (state.pool.freeCount < needed(state)) {
-        if (this.prefixes.evict() || this.tiers?.drop()) continue;
+        // What waits to be copied and nothing else holds goes first: that loses nothing.
+        if (this.tiers?.free(state.pool, false) || this.prefixes.evict()) continue;
+        if (this.tiers?.free(state.pool, true)) continue;
         throw new ContextError(
           `${this.#parts.kinds[i]!.full(state.pool.size)}, and running generations use them. Open the model with a larger parallel, or contextSize`,
         );

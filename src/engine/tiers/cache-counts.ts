@@ -29,13 +29,19 @@ export function newCounts(): CacheCounts {
 export interface CacheHeld {
   readonly ram: CacheStatus["ram"];
   readonly disk: CacheStatus["disk"];
+  readonly checkpoints?: NonNullable<CacheStatus["checkpoints"]>;
 }
 
-export function cacheStatus(counts: CacheCounts, held: CacheHeld | undefined): CacheStatus {
+export function cacheStatus(
+  counts: CacheCounts,
+  bytesPerToken: number,
+  held: CacheHeld | undefined,
+): CacheStatus {
   const none = { bytes: 0, budgetBytes: 0 };
   const { tokens, computedAgain, restoredBytes, evicted, writtenBytes, damaged } = counts;
   return {
     ...(held ?? { ram: none, disk: none }),
+    bytesPerToken,
     tokens: { ...tokens },
     computedAgain: { ...computedAgain },
     restoredBytes: { ...restoredBytes },

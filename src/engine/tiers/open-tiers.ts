@@ -7,6 +7,7 @@ import type { Graph } from "../../graph/graph.ts";
 import type { BlockFolders } from "../../platform/block-files.ts";
 import type { StateRoom } from "../state/state-room.ts";
 import type { CacheCounts } from "./cache-counts.ts";
+import { Checkpoints } from "./checkpoints.ts";
 import { DiskTier } from "./disk-tier.ts";
 import { ROUNDING_VERSION, rootKey } from "./keys.ts";
 import { RamTier } from "./ram-tier.ts";
@@ -34,11 +35,14 @@ export interface TieredModel {
   readonly graph: Graph;
   readonly kvType: KvDType;
   readonly room: StateRoom;
+  readonly contextSize: number;
+  /** Tokens of a whole batch of a prompt. */
+  readonly batchTokens: number;
 }
 
 /** undefined: no copies are wanted, or the backend keeps its state to itself, which is said. */
 export function openTiers(
-  { backend, graph, kvType, room }: TieredModel,
+  { backend, graph, kvType, room, contextSize, batchTokens }: TieredModel,
   options: TierOptions,
   say: (sentence: string) => void,
   counts?: CacheCounts,
@@ -84,9 +88,13 @@ export function openTiers(
     diskBytes > 0 && folders
       ? { folders, root, budgetBytes: diskBytes, unitBytes, onUnit, onLost, about, say: once, now }
       : undefined;
+  const budgetBytes = Math.max(ramBytes, disk ? diskBytes : 0);
+  const checkpoints = new Checkpoints({ kinds, contextSize, batchTokens, budgetBytes });
+  room.checkpoints = checkpoints;
   const tiers: StateTiers = new StateTiers({
     root,
     kinds,
+    checkpoints,
     // Asked for each time: after growKv() a GPU's blocks lie in other buffers.
     get transfer() {
       return backend.transfer!;

@@ -3,7 +3,7 @@
 // whose blocks were evicted, by another branch, after a restart.
 //
 // Attention without a window needs all blocks of a text, so all are stored. A window, and recurrent state, need only what stands at
-// one length: these are stored at the end of a prompt, at the end of a text and at every CHECKPOINT_TOKENS between them.
+// one length: these are stored at the end of a prompt, at the end of a text and at checkpoints between them (checkpoints.ts).
 // The end of a text is seldom a block boundary: its last piece is a unit as well.
 
 import type { StateTransfer } from "../../backends/backend.ts";
@@ -12,6 +12,8 @@ import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockPool } from "../state/block-pool.ts";
 import type { Sequence } from "../state/sequence.ts";
 import type { CacheCounts, CacheHeld } from "./cache-counts.ts";
+import { CHECKPOINT_TOKENS, type Checkpoints } from "./checkpoints.ts";
+import { CopyQueue, type EarlyCopy, type Waiting } from "./copy-queue.ts";
 import type { DiskTier, LostReason } from "./disk-tier.ts";
 import { unitId } from "./disk-tier.ts";
 import { blockKeys, nextKey, type StateKey, sequenceKeys } from "./keys.ts";
@@ -26,6 +28,8 @@ export interface TierKind {
   readonly unitBytes: number;
   /** Whether every block of a text is needed to continue it. */
   readonly needsAll: boolean;
+  /** Units that a checkpoint takes which those of one `tokens` before have not. */
+  checkpointUnits(tokens: number): number;
 }
 
 export interface StateTiersParts {
@@ -39,6 +43,8 @@ export interface StateTiersParts {
   /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
   readonly counts?: CacheCounts;
+  /** How many tokens apart checkpoints are. Default: CHECKPOINT_TOKENS. */
+  readonly checkpoints?: Checkpoints;
   /** What is on disk and cannot be used. */
   readonly stale?: StaleState | undefined;
 }
@@ -58,15 +64,6 @@ export interface TierTokens {
   disk: number;
 }
 
-interface Queued {
-  readonly unit: UnitFacts;
-  readonly id: string;
-  readonly number: number;
-  readonly pool: BlockPool;
-  /** It came from there, and goes to memory only. */
-  readonly isOnDisk?: boolean;
-}
-
 interface Tail {
   readonly key: StateKey;
   readonly tokens: Int32Array;
@@ -74,7 +71,6 @@ interface Tail {
 
 /** Shorter texts are computed faster than they are found. */
 const FEWEST_TOKENS: number = 2 * KV_BLOCK_TOKENS;
-const CHECKPOINT_TOKENS: number = 16 * KV_BLOCK_TOKENS;
 /** Boundaries with ends behind them that are known: some ten MB of bookkeeping. */
 const MOST_TAILS = 65_536;
 /** Units that are read at the same time. */
@@ -103,13 +99,16 @@ export class StateTiers {
   readonly #tails = new Map<StateKey, Tail[]>();
   /** Why units are gone that were there. */
   readonly #lost = new Map<string, MissingReason>();
-  #queue: Queued[] = [];
-  readonly #queued = new Set<string>();
+  readonly #queue: CopyQueue;
   #draining: Promise<void> | undefined;
   #isClosed = false;
 
   constructor(parts: StateTiersParts) {
     this.#parts = parts;
+    this.#queue = new CopyQueue({
+      copy: (waiting) => this.#copyOf(waiting),
+      onDrop: (id) => this.onLost(id, "dropped"),
+    });
     void parts.disk.then((disk) => {
       if (this.#isClosed) void disk?.close();
       else this.#disk = disk;
@@ -134,8 +133,19 @@ export class StateTiers {
     if (this.#lost.size > MOST_LOST) this.#lost.delete(this.#lost.keys().next().value!);
   };
 
+  now(): number {
+    return this.#parts.now();
+  }
+
+  /** A batch with so many tokens of a prompt began at `since`, and is over. */
+  computed(tokens: number, since: number): void {
+    this.#parts.checkpoints?.computed(tokens, this.#parts.now() - since);
+  }
+
   get held(): CacheHeld {
+    const checkpoints = this.#parts.checkpoints?.status;
     return {
+      ...(checkpoints && { checkpoints }),
       ram: this.#parts.ram.held,
       disk: this.#disk?.held ?? { bytes: 0, budgetBytes: 0 },
     };
@@ -152,10 +162,11 @@ export class StateTiers {
     const before = sequence.keys.length;
     if (whole === before || sequence.length < FEWEST_TOKENS) return;
     const keys = sequenceKeys(this.#parts.root, sequence);
+    const apart = this.#parts.checkpoints?.tokens ?? CHECKPOINT_TOKENS;
     for (let block = before; block < whole; block++) {
       const length = (block + 1) * KV_BLOCK_TOKENS;
       for (let kind = 0; kind < this.#parts.kinds.length; kind++) {
-        const isCheckpoint = length % CHECKPOINT_TOKENS === 0;
+        const isCheckpoint = length % apart === 0;
         if (this.#parts.kinds[kind]!.needsAll) this.#enqueue(sequence, keys, kind, length);
         else if (isCheckpoint) this.#enqueueAll(sequence, keys, kind, length);
       }
@@ -192,17 +203,15 @@ export class StateTiers {
     const isWhole = length % KV_BLOCK_TOKENS === 0;
     const key = isWhole ? keys[block]! : nextKey(parent, tokens);
     const id = unitId(key, kind);
-    if (this.#queued.has(id) || this.#has(key, kind)) return;
+    if (this.#queue.has(id) || this.#has(key, kind)) return;
     const unit = { kind, key, parent, tokens: tokens.slice(), length };
     this.#push({ unit, id, number, pool: state.pool });
   }
 
   /** Queues a unit to be copied out of the backend: into memory, and to disk where it is not there. */
-  #push(queued: Queued): void {
-    if (this.#queued.has(queued.id)) return;
-    queued.pool.share(queued.number); // it is not overwritten until it was copied
-    this.#queued.add(queued.id);
-    this.#queue.push(queued);
+  #push(waiting: Waiting): void {
+    if (this.#queue.has(waiting.id)) return;
+    this.#queue.push(waiting); // it is not overwritten until it was copied
     this.#start();
   }
 
@@ -214,9 +223,14 @@ export class StateTiers {
     });
   }
 
+  #copyOf({ unit: { kind }, number }: Waiting): EarlyCopy {
+    const bytes = this.#parts.ram.room(this.#parts.kinds[kind]!.unitBytes);
+    return { bytes, done: this.#copyOut(kind, number, bytes) };
+  }
+
   /** Copies units out, some at a time, while batches run. */
   async #drain(): Promise<void> {
-    const { kinds, ram } = this.#parts;
+    const { ram, checkpoints, now } = this.#parts;
     await this.#parts.disk;
     for (let some = this.#nextUnits(); some.length > 0; some = this.#nextUnits()) {
       if (some[0]!.isOnDisk) {
@@ -226,18 +240,18 @@ export class StateTiers {
           return;
         }
       }
-      const copies = some.map(({ unit, id, number, pool }) => {
-        const data = ram.room(kinds[unit.kind]!.unitBytes);
-        const copied = this.#copyOut(unit.kind, number, data);
-        pool.release(number); // what it holds now is what is copied: see StateTransfer
-        this.#queued.delete(id);
+      const started = now();
+      const copies = some.map((waiting) => {
+        const { unit, id, number, pool, early } = waiting;
+        const { bytes: data, done: copied } = early ?? this.#copyOf(waiting);
+        if (!early) pool.release(number); // what it holds now is what is copied: see StateTransfer
         return { unit, id, data, copied };
       });
       try {
         await Promise.all(copies.map(({ copied }) => copied));
       } catch (error) {
         this.#parts.say(`state could not be copied out of the KV cache: ${messageOf(error)}`);
-        this.drop();
+        this.#queue.clear();
         return;
       }
       if (this.#isClosed) return;
@@ -247,25 +261,19 @@ export class StateTiers {
         return !isKept;
       });
       await this.#disk?.append(copies);
+      const bytes = copies.reduce((sum, { data }) => sum + data.length, 0);
+      checkpoints?.copied(bytes, now() - started);
       for (const { data } of others) ram.back(data);
     }
   }
 
   /** The units that are copied next, together: a prompt fills several blocks in a batch, and a write takes a turn of the event loop. */
-  #nextUnits(): Queued[] {
+  #nextUnits(): Waiting[] {
     const { ram, disk } = this.held;
-    const { kinds } = this.#parts;
     // None of them makes room for another, in memory or on disk.
     const budgets = [ram.budgetBytes / 2, disk.budgetBytes / 16].filter((bytes) => bytes > 0);
     const most = Math.min(MOST_WRITE_BYTES, ...budgets);
-    let bytes = 0;
-    let count = 0;
-    for (const { unit, isOnDisk } of this.#queue) {
-      bytes += kinds[unit.kind]!.unitBytes;
-      if (count > 0 && (bytes > most || isOnDisk || this.#queue[0]!.isOnDisk)) break;
-      count++;
-    }
-    return this.#queue.splice(0, count);
+    return this.#queue.take(most, ({ unit }) => this.#parts.kinds[unit.kind]!.unitBytes);
   }
 
   /** Between batches of a prompt, which leave no time for it: lets copies that wait be written. */
@@ -291,16 +299,9 @@ export class StateTiers {
       );
   }
 
-  /** Gives up units that wait to be copied, because their room is needed; false: none waits. */
-  drop(): boolean {
-    if (this.#queue.length === 0) return false;
-    for (const { id, number, pool } of this.#queue) {
-      pool.release(number);
-      this.#queued.delete(id);
-      this.onLost(id, "dropped");
-    }
-    this.#queue = [];
-    return true;
+  /** Frees a unit of this pool that waits to be copied: it is copied now. false: none waits; see CopyQueue.free(). */
+  free(pool: BlockPool, isAny: boolean): boolean {
+    return this.#queue.free(pool, isAny);
   }
 
   /**
@@ -444,7 +445,7 @@ export class StateTiers {
     const from: TierTokens = { ram: 0, disk: 0 };
     let next = 0;
     let isWhole = true;
-    const later: Omit<Queued, "pool">[] = [];
+    const later: Omit<Waiting, "pool">[] = [];
     const unitOf = (
       key: StateKey,
       parent: StateKey,
@@ -504,7 +505,7 @@ export class StateTiers {
 
   /** Forgets what is in memory, and removes the files of all processes for this model. */
   async clear(): Promise<void> {
-    this.drop();
+    this.#queue.clear();
     await this.#draining;
     this.#parts.ram.clear();
     this.#tails.clear();
@@ -514,7 +515,7 @@ export class StateTiers {
   /** `end`: what becomes of the files. */
   async close(end: (disk: DiskTier) => Promise<void> = (disk) => disk.close()): Promise<void> {
     this.#isClosed = true;
-    this.drop();
+    this.#queue.clear();
     await this.#draining;
     if (this.#disk) await end(this.#disk);
     this.#disk = undefined;

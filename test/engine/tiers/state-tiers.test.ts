@@ -379,13 +379,14 @@ test("a copy that fails is said, and the rest goes on", async () => {
   expectEmpty(on);
 });
 
-test("units that wait to be copied give way to tokens that need their room", async () => {
+test("units that wait to be copied leave their room to tokens that need it, and are copied all the same", async () => {
   const on = await stage(new MemoryFolders());
   const { room } = on.mixed;
   const tiers = on.start();
   room.tiers = tiers;
+  const text = tokensOf(new Random(12), 200);
   const sequence = room.newSequence();
-  await on.mixed.append(sequence, tokensOf(new Random(12), 200));
+  await on.mixed.append(sequence, text);
   tiers.mark(sequence);
   sequence.release();
   const [pool] = room.pools as [(typeof room.pools)[number]];
@@ -394,8 +395,13 @@ test("units that wait to be copied give way to tokens that need their room", asy
   const next = room.newSequence();
   room.makeRoom(next, 64);
   expect(pool.freeCount).toBeGreaterThan(1);
+  // Other tokens are written over what waited.
+  await on.mixed.append(next, tokensOf(new Random(13), 64));
   for (const block of others) pool.release(block);
   next.release();
   await tiers.settled();
+  const { found, sequence: again } = await goOn(on, tiers, [...text, 1, 2]);
+  expect(found).toBe(200);
+  again.release();
   expectEmpty(on);
 });
