@@ -83,6 +83,7 @@ export class ChatRepl {
   #exitCode = 0;
   #tools: ChatTools | undefined;
   #lines: LineReader | undefined;
+  #explain: ((timings: Timings) => Promise<string>) | undefined;
 
   constructor(
     chat: Chat,
@@ -107,6 +108,11 @@ export class ChatRepl {
   /** Lets the model call these. */
   useTools(tools: ChatTools): void {
     this.#tools = tools;
+  }
+
+  /** Says something of every answer (--explain). */
+  explainWith(explain: (timings: Timings) => Promise<string>): void {
+    this.#explain = explain;
   }
 
   /** What was said before, so that the user knows where the chat goes on. */
@@ -277,7 +283,8 @@ export class ChatRepl {
           ? "The model wanted to call more tools. --tool-steps allows more steps."
           : endNotes[stopReason]?.(this.#info);
       for (const each of [shiftNote(timings, this.#info), note]) if (each) this.#note(each);
-      this.#noteComputedAgain(timings);
+      if (this.#explain) this.#context.asked(await this.#explain(timings));
+      else this.#noteComputedAgain(timings);
       if (this.#terminal.inIsTerminal) await this.#noteSpeed(timings, stopReason === "aborted");
     } catch (error) {
       // A message that does not fit, or that the template refuses, must not lose the conversation.

@@ -164,7 +164,10 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .addOption(gpuLayersOption())
     .addOption(gpuForOption())
     .addOption(exactOption())
-    .option("--explain", "show which kernels compute each part of the model, and why");
+    .option(
+      "--explain",
+      "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
+    );
   return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
 

@@ -2,6 +2,7 @@
 
 import { resolveModel } from "../catalog/resolve.ts";
 import { type Model, type ModelInfo, open, UsageError } from "../index.ts";
+import { cachePlan } from "./cache-explained.ts";
 import type { CliContext } from "./command.ts";
 import { shiftText } from "./context-flags.ts";
 import { inFlags } from "./flag-words.ts";
@@ -53,12 +54,18 @@ export async function openModel(
     });
     bar.done();
     sayWarnings(model.info, context);
-    if (flags.explain) context.asked(explanation(model.info));
-    else if (context.log.has("debug")) context.log.debug(explanation(model.info));
+    if (flags.explain) {
+      const cache = model.info.generates ? cachePlan((await model.status()).cache) : "";
+      context.asked(`${explanation(model.info).trimEnd()}\n${indented(cache)}\n`);
+    } else if (context.log.has("debug")) context.log.debug(explanation(model.info));
     return model;
   } finally {
     bar.done();
   }
+}
+
+function indented(text: string): string {
+  return text.replace(/^(?=.)/gm, "  ");
 }
 
 /** Refuses an encoder where text should be generated. */

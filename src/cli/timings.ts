@@ -87,6 +87,6 @@ export function timingsText(timings: Timings): string {
   return `${tableText(rows, [1, 3, 4])}${computedAgain ? `${computedAgain.text}\n` : ""}`;
 }
 
-function msText(ms: number): string {
+export function msText(ms: number): string {
   return `${ms.toFixed(1)} ms`;
 }

@@ -70,3 +70,25 @@ test("clearing asks, names what it does not know, and deletes", async () => {
   expect(readdirSync(folder)).toEqual([]);
   expect((await models(["--cache"])).out).toContain("Nothing is stored.");
 });
+
+test("--explain says what copies cost, and where the state of a prompt came from", async () => {
+  const file = await tinyFile();
+  const prompt = "the cat sat on the mat and looked at the dog ".repeat(3);
+  const args = ["run", "-m", file.path, "-p", prompt, "-n", "2", "--temp", "0", "--explain"];
+  const run = async (more: string[]): Promise<string> => {
+    const terminal = new FakeTerminal();
+    const all = [...args, "--no-limit", "--no-tune", "--cache-folder", `${folder}-run`, ...more];
+    expect(await main(all, terminal, downloads), terminal.stderr).toBe(0);
+    return terminal.stderr;
+  };
+  const none = await run([]);
+  expect(none).toContain("copies of state: none (--cache-ram, --cache-disk)");
+  expect(none).toMatch(/a token takes .* in the KV cache and in each copy/);
+  await run(["--cache-disk", "10"]);
+  const again = await run(["--cache-disk", "10"]);
+  expect(again).toContain("copies of state: up to 10.5 MB on disk, of all models (--cache-disk)");
+  expect(again).toMatch(/0 were in the KV cache, 0 came from memory and [1-9]\d+ from disk \(/);
+  expect(again).toContain("computed again: nothing that was known");
+  expect(again).toMatch(/copies: memory holds 0 B of 0 B, disk .* of 10\.5 MB/);
+  file.remove();
+});

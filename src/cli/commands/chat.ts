@@ -2,6 +2,7 @@
 
 import { catalog } from "../../catalog/catalog.ts";
 import { UsageError } from "../../index.ts";
+import { promptCache } from "../cache-explained.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import { ChatStore, findChat, newChatId } from "../chat-store.ts";
 import { addToolFlags, checkCallsTools, openChatTools, type ToolFlags } from "../chat-tools.ts";
@@ -85,6 +86,9 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
       repl.keepIn(new ChatStore(chats, id, flags.model));
     }
     if (tools !== undefined) repl.useTools(tools);
+    if (flags.explain) {
+      repl.explainWith(async (timings) => promptCache(timings, (await model.status()).cache));
+    }
     if (earlier !== undefined) repl.showEarlier(earlier.messages);
     context.exitCode = await repl.run(flags.prompt);
     conversation.dispose();

@@ -2,6 +2,7 @@
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Generation, GenerationResult, ModelInfo } from "../../index.ts";
+import { promptCache } from "../cache-explained.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
@@ -78,7 +79,11 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
     );
   } else {
     await streamText(generation, flags.displayPrompt ? prompt : "", context);
-    await showTimings(await generation.result, flags, model.info, context);
+    const result = await generation.result;
+    await showTimings(result, flags, model.info, context);
+    if (flags.explain) {
+      context.asked(`\n${promptCache(result.timings, (await model.status()).cache)}`);
+    }
     const profile = await takeProfile(model, flags, context);
     if (profile) context.asked(`\n${profileText(profile)}`);
   }

@@ -106,6 +106,7 @@ export function openTiers(
     disk: Promise.resolve().then(
       () => disk && DiskTier.open({ ...disk, ...(counts && { counts }) }),
     ),
+    diskBudgetBytes: disk?.budgetBytes ?? 0,
     ...(counts && { counts }),
     stale: disk && new StaleState(disk.folders, root, about),
   });

@@ -42,6 +42,8 @@ export interface StateTiersParts {
   say(sentence: string): void;
   /** Resolves when what was stored before is known; undefined: nothing is kept on disk. */
   readonly disk: Promise<DiskTier | undefined>;
+  /** For people, before it is open. Default: 0. */
+  readonly diskBudgetBytes?: number;
   readonly counts?: CacheCounts;
   /** How many tokens apart checkpoints are. Default: CHECKPOINT_TOKENS. */
   readonly checkpoints?: Checkpoints;
@@ -147,7 +149,7 @@ export class StateTiers {
     return {
       ...(checkpoints && { checkpoints }),
       ram: this.#parts.ram.held,
-      disk: this.#disk?.held ?? { bytes: 0, budgetBytes: 0 },
+      disk: this.#disk?.held ?? { bytes: 0, budgetBytes: this.#parts.diskBudgetBytes ?? 0 },
     };
   }
 
