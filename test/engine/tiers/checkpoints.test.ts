@@ -93,7 +93,8 @@ async function archEngine(name: string, tiers: boolean): Promise<Engine> {
       format: "gguf",
       metadata: file.metadata,
       tensors: file.tensors,
-      readTensor: (tensor, target, offset) => file.readTensor(file.tensors.get(tensor)!, target, offset),
+      readTensor: (tensor, target, offset) =>
+        file.readTensor(file.tensors.get(tensor)!, target, offset),
       tokenizer: tokenizerFromMetadata(file.metadata),
       template: undefined,
       backend: new CpuBackend({ level: 3, threads: 1, startThread: undefined }),
