@@ -1,6 +1,8 @@
 // Durations as Ollama writes them: how long a model stays in memory.
 
-const units: Readonly<Record<string, number>> = {
+import { byName } from "./by-name.ts";
+
+const units: Readonly<Record<string, number>> = byName({
   ns: 1e-6,
   us: 1e-3,
   µs: 1e-3,
@@ -9,7 +11,7 @@ const units: Readonly<Record<string, number>> = {
   s: 1000,
   m: 60_000,
   h: 3_600_000,
-};
+});
 
 /**
  * Ollama's durations: a number of seconds, or "5m", "1h30m", "300ms"; below 0: without end. undefined: it is none of these.
