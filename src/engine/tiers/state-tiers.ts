@@ -97,6 +97,7 @@ const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve))
 export class StateTiers {
   readonly #parts: StateTiersParts;
   #disk: DiskTier | undefined;
+  #isDiskKnown = false;
   /** Ends of texts that are no block boundaries, by the key of the boundary before. */
   readonly #tails = new Map<StateKey, Tail[]>();
   /** Why units are gone that were there. */
@@ -112,6 +113,7 @@ export class StateTiers {
       onDrop: (id) => this.onLost(id, "dropped"),
     });
     void parts.disk.then((disk) => {
+      this.#isDiskKnown = true;
       if (this.#isClosed) void disk?.close();
       else this.#disk = disk;
     });
@@ -146,10 +148,11 @@ export class StateTiers {
 
   get held(): CacheHeld {
     const checkpoints = this.#parts.checkpoints?.status;
+    const { diskBudgetBytes = 0 } = this.#parts;
     return {
       ...(checkpoints && { checkpoints }),
       ram: this.#parts.ram.held,
-      disk: this.#disk?.held ?? { bytes: 0, budgetBytes: this.#parts.diskBudgetBytes ?? 0 },
+      disk: this.#disk?.held ?? { bytes: 0, budgetBytes: this.#isDiskKnown ? 0 : diskBudgetBytes },
     };
   }
 
