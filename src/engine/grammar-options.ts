@@ -48,7 +48,10 @@ const readers: Readonly<Record<Spelling, (value: unknown) => GrammarSource>> = {
   },
 };
 
-const kinds = ["gbnf", "schema", "regex", "choices", "tags", "reasoning"];
+const kinds = [
+  ...["gbnf", "schema", "regex", "choices", "tags", "reasoning"],
+  ...["sequence", "either", "repeat", "literal", "without"],
+];
 
 /** A JSON schema as it is, or that of an object which can describe itself as one, such as a schema of Zod. */
 function jsonSchema(value: unknown): unknown {

@@ -9,6 +9,7 @@
 // large, new grammars get a new one, and the old one lives as long as its grammars.
 
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { addComposed, ControlTokens, isComposed } from "./compose.ts";
 import { GrammarError, GrammarSizeError } from "./errors.ts";
 import { readGbnf } from "./gbnf.ts";
 import { readJsonSchema } from "./json-schema/read.ts";
@@ -71,6 +72,7 @@ export class GrammarCompiler {
   readonly #tokenizer: Tokenizer;
   readonly #trie: TokenTrie;
   #pool: Pool | undefined;
+  #controls: ControlTokens | undefined;
 
   constructor(tokenizer: Tokenizer) {
     this.#tokenizer = tokenizer;
@@ -160,8 +162,14 @@ export class GrammarCompiler {
       const before = reasoningNode(source.reasoning, of, (mark) => this.#controlToken(mark));
       return sequence(before, this.#node(source.content, pool, rules, notes));
     }
+    if (isComposed(source)) {
+      this.#controls ??= new ControlTokens(this.#tokenizer);
+      return addComposed(source, of, this.#controls, (inner) =>
+        this.#node(inner, pool, rules, notes),
+      );
+    }
     throw new GrammarError(
-      "grammar: structural tags cannot hold GBNF; use a schema, a regex or choices",
+      "grammar: tags and sequences cannot hold GBNF; use a schema, a regex or choices",
     );
   }
 

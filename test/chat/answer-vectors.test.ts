@@ -1,34 +1,12 @@
 // What we read in answers, held against llama.cpp: its own test vectors (answer-vectors.json) with the real templates of the models.
 // Each answer is read in one piece, in pieces of seven characters and character by character.
 
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { AnswerReader, type AnswerStart, promptEnd } from "../../src/chat/answer/answer-reader.ts";
-import { deriveAnswerFormat } from "../../src/chat/answer/derive.ts";
+import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
 import type { AnswerFormat } from "../../src/chat/answer/format.ts";
 import type { AnswerPart } from "../../src/chat/answer/sink.ts";
-import { ChatTemplate, type TemplateMessage } from "../../src/chat/template.ts";
-import { describeShared, sharedPath } from "../support/shared.ts";
-
-interface Case {
-  template: string;
-  input: string;
-  tools?: string[];
-  thinking?: false;
-  reasoning?: "apart";
-  isJson?: true;
-  isPartial?: true;
-  goesOn?: "reasoning" | "content";
-  messages?: (TemplateMessage & {
-    reasoning_content?: string;
-    tool_calls?: { function: { arguments: string } }[];
-  })[];
-  expect: { content?: string; reasoning?: string; calls?: [string, string, string?][] };
-}
-
-const { tools: allTools, cases } = JSON.parse(
-  readFileSync(new URL("answer-vectors.json", import.meta.url), "utf8"),
-) as { tools: Record<string, { name: string; parameters: unknown }>; cases: Case[] };
+import { describeShared } from "../support/shared.ts";
+import { allTools, startOf, templateOf, type Vector, vectors } from "./vectors.ts";
 
 /** Where we read otherwise than llama.cpp, by the start of the input, and why. */
 const others: Readonly<Record<string, string>> = {
@@ -43,53 +21,7 @@ const others: Readonly<Record<string, string>> = {
   "<|CHATBOT_TOKEN|>Hello, world!": "a repeated header is text",
 };
 
-const templates = new Map<string, { template: ChatTemplate; format: AnswerFormat }>();
-
-function templateOf(name: string): { template: ChatTemplate; format: AnswerFormat } {
-  const known = templates.get(name);
-  if (known !== undefined) return known;
-  const source = readFileSync(sharedPath(`chat-templates/${name}`), "utf8");
-  const template = new ChatTemplate(source, { bos: "", eos: "" });
-  const made = { template, format: deriveAnswerFormat(template) };
-  templates.set(name, made);
-  return made;
-}
-
-/** Templates get arguments as objects, as the server gives them. */
-function messagesOf({ messages }: Case): TemplateMessage[] {
-  if (messages === undefined) return [{ role: "user", content: "Hey there!" }];
-  return messages.map((message) => {
-    if (message.tool_calls === undefined) return message;
-    const tool_calls = message.tool_calls.map((call) => ({
-      ...call,
-      function: { ...call.function, arguments: JSON.parse(call.function.arguments) as unknown },
-    }));
-    return { ...message, tool_calls };
-  });
-}
-
-function startOf(one: Case): AnswerStart {
-  const { template, format } = templateOf(one.template);
-  const messages = messagesOf(one);
-  if (one.goesOn !== undefined) {
-    const { content, reasoning_content } = one.messages!.at(-1)!;
-    const before = {
-      ...(reasoning_content !== undefined && { reasoning: reasoning_content }),
-      ...(one.goesOn === "content" && { content }),
-    };
-    return { reasoning: one.goesOn === "reasoning" ? "open" : "closed", opening: "", before };
-  }
-  const tools = one.tools?.map((name) => ({ type: "function", function: allTools[name]! }));
-  const thinking = one.thinking ?? true;
-  const prompt = template.render(messages, {
-    addGenerationPrompt: true,
-    ...(tools && { tools }),
-    extra: { enable_thinking: thinking, thinking },
-  });
-  return promptEnd(prompt, format);
-}
-
-function read(one: Case, size: number): Case["expect"] {
+function read(one: Vector, size: number): Vector["expect"] {
   const { format } = templateOf(one.template);
   const reader = new AnswerReader({
     format,
@@ -115,7 +47,7 @@ function read(one: Case, size: number): Case["expect"] {
 }
 
 /** Arguments are compared as values; an id that llama.cpp does not expect is not compared. */
-function normal({ content = "", reasoning = "", calls = [] }: Case["expect"]): Case["expect"] {
+function normal({ content = "", reasoning = "", calls = [] }: Vector["expect"]): Vector["expect"] {
   return {
     content,
     reasoning,
@@ -130,10 +62,10 @@ function normal({ content = "", reasoning = "", calls = [] }: Case["expect"]): C
 }
 
 describeShared("answers as llama.cpp reads them", "chat-templates", () => {
-  const names = [...new Set(cases.map(({ template }) => template))].sort();
+  const names = [...new Set(vectors.map(({ template }) => template))].sort();
 
   it.each(names)("%s", (name) => {
-    for (const one of cases.filter(({ template }) => template === name)) {
+    for (const one of vectors.filter(({ template }) => template === name)) {
       const why = Object.keys(others).find((start) => one.input.startsWith(start));
       for (const size of [1, 7, one.input.length + 1]) {
         const got = read(one, size);
@@ -151,7 +83,7 @@ describeShared("answers as llama.cpp reads them", "chat-templates", () => {
   });
 
   it("differs in no more than is said", () => {
-    const different = cases.filter((one) => {
+    const different = vectors.filter((one) => {
       const wanted = normal(one.expect);
       const got = read(one, 7);
       return (
@@ -167,7 +99,7 @@ describeShared("answers as llama.cpp reads them", "chat-templates", () => {
         .map(({ input }) => input)
         .filter((input) => !said.some((start) => input.startsWith(start))),
     ).toEqual([]);
-    expect(cases.length - different.length).toBe(421);
+    expect(vectors.length - different.length).toBe(421);
   });
 });
 

@@ -66,7 +66,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "chat",
-    may: all("base"),
+    may: [...all("base"), ...types("grammar/source.ts")],
     npm: ["@huggingface/jinja"],
     why: "a conversation to text needs a template and no model",
   },

@@ -166,7 +166,8 @@ export class AnswerReader {
     const end = reasoning.end.trim();
     const others: string[] = [];
     if (content !== undefined && content.start.trim() !== "") others.push(content.start.trim());
-    if (calls?.endsReasoning && this.#tools.length > 0) others.push(...callStarts(this.#calls));
+    if (calls?.endsReasoning && this.#tools.length > 0)
+      others.push(...callStarts(calls, this.#tools));
     const isBegun = this.#options.start?.before?.reasoning !== undefined;
     const trimmed = new Trimmed((text) => this.#sink.reasoning(text), isBegun);
     let isOpened = false;
@@ -192,7 +193,8 @@ export class AnswerReader {
     const source = this.#source;
     const { content, reasoning, calls, turnEnds } = this.#options.format;
     const context = this.#calls;
-    const starts = calls === undefined || this.#tools.length === 0 ? [] : callStarts(context);
+    const starts =
+      calls === undefined || this.#tools.length === 0 ? [] : callStarts(calls, this.#tools);
     if (isFresh && calls !== undefined && starts.length === 0 && this.#tools.length > 0) {
       yield* this.#readUnmarkedCall(context);
     }

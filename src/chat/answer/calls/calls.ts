@@ -1,6 +1,6 @@
 // Calls in an answer, in whatever form: one after the other, in a section or not.
 
-import type { CallForm } from "../format.ts";
+import type { AnswerTool, CallForm, CallFormat } from "../format.ts";
 import { acceptMarker, has, type Reading, space } from "../source.ts";
 import { readBareKeysCall } from "./bare-keys.ts";
 import { type CallContext, NoCall } from "./call-reader.ts";
@@ -32,14 +32,13 @@ const readCall = (context: CallContext): Reading<void> =>
   );
 
 /** "<function=" of "<tool_call>\n<function=": models leave the outer tag out. */
-function innerStart(start: string): string | undefined {
+export function innerStart(start: string): string | undefined {
   const at = start.lastIndexOf("<");
   return at > 0 && start.slice(0, at).trim() !== "" ? start.slice(at) : undefined;
 }
 
 /** Texts at which calls begin. */
-export function callStarts({ format, tools }: CallContext): string[] {
-  const { section, call } = format;
+export function callStarts({ section, call }: CallFormat, tools: readonly AnswerTool[]): string[] {
   const starts = [section.start.trim(), call.start.trim()].filter((start) => start !== "");
   const inner = innerStart(call.start);
   if (inner !== undefined) for (const { name } of tools) starts.push(inner.trim() + name);
