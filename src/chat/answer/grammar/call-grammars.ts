@@ -24,6 +24,8 @@ import {
 } from "./parts.ts";
 import {
   bareKeys,
+  isString,
+  jsonValue,
   nestedItems,
   nestedTags,
   type Property,
@@ -92,7 +94,7 @@ const bodies: { readonly [K in CallForm["kind"]]: Write<Extract<CallForm, { kind
       properties === undefined
         ? writing.free
         : writing.object(nestedItems(properties, tool.parameters, writing));
-    return sequence(literal(tool.name), countedMark(form.afterName), inside);
+    return sequence(literal(tool.name + form.afterName.first), inside);
   },
 };
 
@@ -186,26 +188,25 @@ function taggedArgument(
 ): GrammarSource {
   const { afterKey, afterValue, beforeKey } = form;
   const end = afterValue.trim();
-  const plain = taggedValue(schema, root, end);
   const cdata = sequence(literal("<![CDATA["), without("]]>"), literal("]]>"));
-  const value = form.hasCdata ? either([plain, cdata]) : plain;
-  const string = sequence(exactMark(afterKey.string), value);
-  const others = [
-    ...new Set(jsonTypes.map((type) => afterKey.other.replace('"number"', `"${type}"`))),
-  ];
-  const other = sequence(either(others.map((text) => exactMark(text))), value);
+  const orCdata = (value: GrammarSource): GrammarSource =>
+    form.hasCdata ? either([value, cdata]) : value;
+  const types = typesOf(schema);
+  const mayBeText = types.size === 0 || types.has("string");
+  const string = sequence(exactMark(afterKey.string), orCdata(taggedValue(schema, root, end)));
+  const others = jsonTypes.map((type) => afterKey.other.replace('"number"', `"${type}"`));
+  const other = sequence(
+    either([...new Set(others)].map((text) => exactMark(text))),
+    mayBeText ? { schema: { not: { type: "string" } } } : jsonValue(schema, root),
+  );
+  // A mark that says whether the value is text must be true.
   const isSplit = afterKey.string !== afterKey.other;
-  const rest = isSplit ? either([string, other]) : string;
+  const split = isString(schema) ? string : mayBeText ? either([string, other]) : other;
+  const rest = isSplit ? split : string;
   // Whitespace before the end that the template does not have there is the string's.
   const lead = afterValue.slice(0, afterValue.indexOf(end));
-  const close = isText(schema) ? maybe(literal(lead)) : space;
+  const close = mayBeText ? maybe(literal(lead)) : space;
   return sequence(literal(beforeKey.trimStart()), key, rest, close, literal(end));
-}
-
-/** A value that is taken as it stands. */
-function isText(schema: Property["schema"]): boolean {
-  const types = typesOf(schema);
-  return types.size === 0 || types.has("string");
 }
 
 const jsonTypes = ["number", "integer", "boolean", "object", "array", "null"];

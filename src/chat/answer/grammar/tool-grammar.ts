@@ -69,7 +69,8 @@ function reasoningGrammar(
   );
   if (start.reasoning === "open" || start.before?.reasoning !== undefined) return rest;
   const own = sequence(literal(reasoning.start.trim()), rest);
-  return maybe(sequence(space, either([own, close])));
+  const isClosed = start.reasoning === "closed";
+  return maybe(sequence(space, isClosed ? own : either([own, close])));
 }
 
 /** Text that ends the turn where the vocabulary has no token for it. */

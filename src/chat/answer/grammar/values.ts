@@ -5,6 +5,7 @@ import type { GrammarSource } from "../../../grammar/source.ts";
 import { isObject, typesOf } from "../calls/call-reader.ts";
 import {
   any,
+  comma,
   either,
   type Item,
   literal,
@@ -112,7 +113,12 @@ export function pythonValue(schema: Schema, root: unknown): GrammarSource {
   if (isString(schema) && isFree) own.push({ regex: "'(?:[^'\\\\\\n]|\\\\.)*'" });
   if (types.has("boolean")) own.push({ choices: ["True", "False"] });
   if (types.has("null")) own.push(literal("None"));
-  if (types.size === 0 || types.has("object") || types.has("array")) own.push(freePython(2));
+  const isPlain = !["properties", "items", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"].some(
+    (key) => key in schema,
+  );
+  if (isPlain && types.size === 0) own.push(freePython(2));
+  if (isPlain && types.has("object")) own.push(pythonDictionary(freePython(1)));
+  if (isPlain && types.has("array")) own.push(pythonList(freePython(1)));
   return either(own);
 }
 
@@ -124,23 +130,27 @@ const pythonString: GrammarSource = {
 function freePython(depth: number): GrammarSource {
   const leaves: GrammarSource[] = [
     pythonString,
-    { regex: "-?[0-9]{1,20}(?:\\.[0-9]{1,20})?" },
+    { regex: "-?(?:0|[1-9][0-9]{0,19})(?:\\.[0-9]{1,20})?" },
     { choices: ["True", "False", "None"] },
   ];
   if (depth === 0) return either(leaves);
   const inner = freePython(depth - 1);
-  const comma = sequence(space, literal(","), space);
-  const list = (open: string, item: GrammarSource, close: string): GrammarSource =>
-    sequence(
-      literal(open),
-      space,
-      maybe(sequence(item, any(sequence(comma, item)))),
-      space,
-      literal(close),
-    );
-  const pair = sequence(pythonString, space, literal(":"), space, inner);
-  return either([...leaves, list("[", inner, "]"), list("{", pair, "}")]);
+  return either([...leaves, pythonList(inner), pythonDictionary(inner)]);
 }
+
+const listed = (open: string, item: GrammarSource, close: string): GrammarSource =>
+  sequence(
+    literal(open),
+    space,
+    maybe(sequence(item, any(sequence(comma, item)))),
+    space,
+    literal(close),
+  );
+
+const pythonList = (item: GrammarSource): GrammarSource => listed("[", item, "]");
+
+const pythonDictionary = (value: GrammarSource): GrammarSource =>
+  listed("{", sequence(pythonString, space, literal(":"), space, value), "}");
 
 /** How objects, lists and strings are written in a form that nests. */
 export interface NestedWriting {
@@ -196,7 +206,6 @@ export function nestedItems(
 export function bareKeys(quote: string, end: string): NestedWriting {
   const quoted = (inside: GrammarSource): GrammarSource =>
     sequence(literal(quote), inside, literal(quote));
-  const separator = sequence(space, literal(","), space);
   return {
     object: (items) =>
       sequence(
@@ -207,13 +216,12 @@ export function bareKeys(quote: string, end: string): NestedWriting {
             isRequired,
             part: sequence(literal(`${key}:`), space, part),
           })),
-          separator,
+          comma,
         ),
         space,
         literal("}"),
       ),
-    list: (item) =>
-      sequence(literal("["), maybe(sequence(item, any(sequence(separator, item)))), literal("]")),
+    list: (item) => listed("[", item, "]"),
     string: (schema) => quoted(plainString(schema, quote)),
     free: without(end),
   };
