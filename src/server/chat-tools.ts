@@ -2,7 +2,7 @@
 
 import * as z from "zod";
 import type { AnswerTool } from "../index.ts";
-import { invalidRequest, unsupportedField } from "./errors.ts";
+import { invalidRequest } from "./errors.ts";
 
 /** As many as OpenAI takes. */
 const MOST_TOOLS = 128;
@@ -129,20 +129,7 @@ export function checkToolUse(use: ToolUse): ToolUse {
       "tool_choice",
     );
   }
-  checkForced(use);
   return use;
-}
-
-function checkForced({ tools, choice }: ToolUse): void {
-  if (choice !== "none" && choice !== "auto") {
-    throw unsupportedField(
-      "tool_choice",
-      'a call cannot be forced yet. Use "auto", with which the model decides, or "none"',
-    );
-  }
-  if (tools.some(({ function: own }) => own.strict)) {
-    throw unsupportedField("tools", '"strict": arguments are not held to their schema yet');
-  }
 }
 
 /** The tools that the template shows: none if none may be called. */

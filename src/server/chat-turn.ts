@@ -13,6 +13,7 @@ import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
 import { type AskedGrammar, grammarOptions } from "./grammar-fields.ts";
 import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
+import { toolOptions } from "./tool-options.ts";
 
 /** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
 export type ReasoningFormat = "none" | "auto" | "deepseek";
@@ -54,7 +55,9 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
       "together with tools, which have a grammar of their own",
     );
   }
-  const grammar = await grammarOptions(served, request.grammar, plan);
+  const grammar = request.grammar
+    ? await grammarOptions(served, request.grammar, plan)
+    : await toolOptions(served, use, plan);
   return { tokens, plan, options: { ...grammar, ...(plan && { special: true }) } }; // marks are often control tokens
 }
 

@@ -32,7 +32,7 @@ export interface SpokenModel {
 export async function spokenModel(chatTemplate: string = qwenTemplate): Promise<SpokenModel> {
   const real = await open(modelId, { threads: 1, chatTemplate, contextSize: 2048 });
   const generate: Model["generate"] = (prompt, options = {}) => {
-    const { grammar: _grammar, ...plain } = options as GenerateOptions & { grammar?: unknown };
+    const { grammar: _grammar, ...plain } = options;
     const generation = real.generate(prompt, { ...plain, maxTokens: 1 });
     spoken.options = options;
     const words = (spoken.words.length > 1 ? spoken.words.shift() : spoken.words[0]) ?? "";

@@ -4,7 +4,7 @@ import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open } from "../../src/index.ts";
 import type { RunningServer } from "../../src/server/serve.ts";
-import { type SpokenModel, spokenModel } from "./spoken-model.ts";
+import { qwenTemplate, type SpokenModel, spokenModel } from "./spoken-model.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
 
 let spoken: SpokenModel;
@@ -122,20 +122,79 @@ describe("reasoning", () => {
   });
 });
 
-test("what is not there yet is refused by name", async () => {
-  const refused = async (fields: object): Promise<string> => {
-    const error = await client.chat.completions
-      .create({ ...ask, ...fields })
-      .catch((cause) => cause);
-    expect((error as { status: number }).status).toBe(400);
-    return (error as Error).message;
+describe("a choice", () => {
+  const named = { type: "function" as const, function: { name: "get_time" } };
+
+  test("of the client is a grammar: the model must call", async () => {
+    say(call);
+    for (const tool_choice of ["required", named] as const) {
+      const { choices } = await client.chat.completions.create({ ...ask, tool_choice });
+      expect(choices[0]!.finish_reason).toBe("tool_calls");
+      expect(spoken.options.grammar).toBeDefined();
+    }
+    await client.chat.completions.create({ ...ask, tool_choice: "none" });
+    expect(spoken.options.grammar).toBeUndefined();
+  });
+
+  test("of what is not there is refused by name", async () => {
+    const refused = async (fields: object): Promise<string> => {
+      const error = await client.chat.completions
+        .create({ ...ask, ...fields })
+        .catch((cause) => cause);
+      expect((error as { status: number }).status).toBe(400);
+      return (error as Error).message;
+    };
+    const other = { type: "function", function: { name: "get_date" } };
+    expect(await refused({ tool_choice: other })).toContain('no tool "get_date"');
+    expect(await refused({ tools: [], tool_choice: "required" })).toContain("no tools");
+    expect(await refused({ tools: [...tools, ...tools] })).toContain("two with the name");
+  });
+
+  test("of strict arguments needs a schema that can be enforced", async () => {
+    say(call);
+    const odd = { type: "object", unevaluatedProperties: false };
+    const own = (strict: boolean): OpenAI.ChatCompletionTool => ({
+      type: "function",
+      function: { name: "get_time", parameters: odd, strict },
+    });
+    await expect(client.chat.completions.create({ ...ask, tools: [own(true)] })).rejects.toThrow(
+      /get_time cannot be enforced.*unevaluatedProperties/,
+    );
+    const { choices } = await client.chat.completions.create({ ...ask, tools: [own(false)] });
+    expect(choices[0]!.finish_reason).toBe("tool_calls");
+  });
+});
+
+test("a real model that must call does, with arguments that follow the schema", async () => {
+  await using real = await open(modelId, {
+    threads: 1,
+    chatTemplate: qwenTemplate.replace(/{% if m.reasoning[^]*?{% endif %}/, ""),
+    contextSize: 512,
+  });
+  const other = await serveModel(real, []);
+  const own = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const city = { type: "string", enum: ["Paris", "Rome"] };
+  const parameters = {
+    type: "object",
+    properties: { city },
+    required: ["city"],
+    additionalProperties: false,
   };
-  expect(await refused({ tool_choice: "required" })).toContain("cannot be forced");
-  const named = { type: "function", function: { name: "get_time" } };
-  expect(await refused({ tool_choice: named })).toContain("cannot be forced");
-  const strict = [{ type: "function", function: { name: "f", strict: true } }];
-  expect(await refused({ tools: strict })).toContain("strict");
-  expect(await refused({ tools: [...tools, ...tools] })).toContain("two with the name");
+  const { choices } = await own.chat.completions.create({
+    model: modelId,
+    messages,
+    tools: [{ type: "function", function: { name: "get_time", parameters, strict: true } }],
+    tool_choice: "required",
+    parallel_tool_calls: false,
+    max_tokens: 300,
+    seed: 1,
+  });
+  expect(choices[0]!.finish_reason).toBe("tool_calls");
+  const [made] = choices[0]!.message.tool_calls as OpenAI.ChatCompletionMessageFunctionToolCall[];
+  const values = JSON.parse(made!.function.arguments) as { city: string };
+  expect(made!.function.name).toBe("get_time");
+  expect(["Paris", "Rome"]).toContain(values.city);
+  await other.stop();
 });
 
 test("a model whose template knows no tools says so", async () => {

@@ -1,0 +1,76 @@
+// The grammar of a turn with tools: calls in the model's own format, arguments by the schemas of the tools. A schema that has no
+// grammar is refused where the request insists on it (`strict`), and otherwise any object is allowed for that tool.
+
+import {
+  type AnswerReaderOptions,
+  type AnswerTool,
+  type GenerateOptions,
+  type GrammarSource,
+  type Model,
+  toolGrammar,
+  UsageError,
+} from "../index.ts";
+import { answerTools, type ToolUse } from "./chat-tools.ts";
+import type { ServedModel } from "./context.ts";
+import { invalidRequest } from "./errors.ts";
+
+/** @param plan How the answer is read; undefined: it is only text. */
+export async function toolOptions(
+  { model }: ServedModel,
+  use: ToolUse,
+  plan: AnswerReaderOptions | undefined,
+): Promise<GenerateOptions> {
+  const { choice, isParallel } = use;
+  const all = answerTools(use);
+  if (plan === undefined || all.length === 0) return {};
+  const tools = typeof choice === "object" ? all.filter(({ name }) => name === choice.name) : all;
+  const isForced = choice !== "auto";
+  const start = plan.start ?? { reasoning: "unknown", opening: "" };
+  const make = (given: readonly AnswerTool[]): GrammarSource =>
+    toolGrammar({ format: plan.format, tools: given, isForced, isParallel, start })!;
+  const exact = make(tools);
+  const problem = await problemOf(model, exact);
+  if (problem === undefined) return { grammar: exact };
+  const known = await enforceable(model, use, tools);
+  const loose = make(known);
+  const rest = known.some((tool, at) => tool !== tools[at])
+    ? await problemOf(model, loose)
+    : problem;
+  if (rest === undefined) return { grammar: loose };
+  // Without a grammar the model still calls as it has learned to; only a forced call depends on it.
+  if (!isForced && !use.tools.some(({ function: own }) => own.strict)) return {};
+  throw invalidRequest(`"tools": ${rest}`, "tools", "invalid_grammar");
+}
+
+/** The tools, without those schemas that have no grammar. */
+async function enforceable(
+  model: Model,
+  use: ToolUse,
+  tools: readonly AnswerTool[],
+): Promise<AnswerTool[]> {
+  const known: AnswerTool[] = [];
+  for (const tool of tools) {
+    const problem = await problemOf(model, { schema: tool.parameters ?? {} });
+    const at = use.tools.findIndex(({ function: own }) => own.name === tool.name);
+    if (problem !== undefined && use.tools[at]?.function.strict) {
+      throw invalidRequest(
+        `"tools[${at}]": "strict", but the schema of ${tool.name} cannot be enforced: ${problem}`,
+        `tools[${at}]`,
+        "invalid_grammar",
+      );
+    }
+    known.push(problem === undefined ? tool : { name: tool.name });
+  }
+  return known;
+}
+
+/** Why a grammar cannot be used; undefined: it can. */
+async function problemOf(model: Model, grammar: GrammarSource): Promise<string | undefined> {
+  try {
+    await model.checkGrammar({ grammar });
+    return undefined;
+  } catch (error) {
+    if (error instanceof UsageError) return error.message;
+    throw error;
+  }
+}
