@@ -168,7 +168,7 @@ describe("a choice", () => {
 test("a real model that must call does, with arguments that follow the schema", async () => {
   await using real = await open(modelId, {
     threads: 1,
-    chatTemplate: qwenTemplate.replace(/{% if m.reasoning[^]*?{% endif %}/, ""),
+    chatTemplate: qwenTemplate.replace(/{% if m.reasoning[\s\S]*?{% endif %}/, ""),
     contextSize: 512,
   });
   const other = await serveModel(real, []);

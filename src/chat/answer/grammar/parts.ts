@@ -15,8 +15,11 @@ export const without = (...stops: readonly string[]): GrammarSource => ({
   without: stops.filter((stop) => stop !== ""),
 });
 
-/** Whitespace that a model may write where its template does, and where it may not matter. */
-export const space: GrammarSource = { regex: "[ \\t\\r\\n]{0,40}" };
+/**
+ * Whitespace that a model may write where its template does, and where it does not matter: little of it, since a weak model
+ * goes on with it as long as it may.
+ */
+export const space: GrammarSource = { regex: " ?|\\n{1,2}[ \\t]{0,8}" };
 export const nothing: GrammarSource = literal("");
 
 /** A mark between other marks or JSON: the whitespace around it may be other than in the template. */
