@@ -97,5 +97,7 @@ export function addComposed(
 const oneToken = (ids: readonly number[]): Node => ({ kind: "token", ids, except: false });
 
 export function isComposed(source: GrammarSource): source is ComposedSource {
-  return ["sequence", "either", "repeat", "literal", "without"].some((kind) => kind in source);
+  return ["sequence", "either", "repeat", "literal", "without"].some((kind) =>
+    Object.hasOwn(source, kind),
+  );
 }

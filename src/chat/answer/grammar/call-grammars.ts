@@ -46,7 +46,9 @@ export interface CallGrammarOptions {
 /** The arguments of a tool as JSON. */
 export function argumentsJson({ parameters }: AnswerTool): GrammarSource {
   const given = isObject(parameters) ? parameters : {};
-  const isTyped = ["type", "$ref", "anyOf", "oneOf", "allOf"].some((key) => key in given);
+  const isTyped = ["type", "$ref", "anyOf", "oneOf", "allOf"].some((key) =>
+    Object.hasOwn(given, key),
+  );
   return { schema: isTyped ? given : { type: "object", ...given } };
 }
 

@@ -37,7 +37,9 @@ export function propertiesOf(
   if (!isObject(parameters)) return undefined;
   const { properties, required, additionalProperties } = parameters;
   if (
-    ["anyOf", "oneOf", "allOf", "$ref", "if", "patternProperties"].some((key) => key in parameters)
+    ["anyOf", "oneOf", "allOf", "$ref", "if", "patternProperties"].some((key) =>
+      Object.hasOwn(parameters, key),
+    )
   ) {
     return undefined;
   }
@@ -54,7 +56,7 @@ export function propertiesOf(
 }
 
 /** The schema behind references within the tool's own schema. */
-export function resolved(schema: Schema, root: unknown): Schema {
+function resolved(schema: Schema, root: unknown): Schema {
   let found: unknown = schema;
   for (let steps = 0; steps < 8 && isObject(found) && typeof found.$ref === "string"; steps++) {
     const path = /^#\/(.*)$/.exec(found.$ref)?.[1];
@@ -80,7 +82,7 @@ export const isString = (schema: Schema): boolean => {
 };
 
 /** A string as plain text up to `end`: one of its words, by its pattern or length, or any text. */
-export function plainString(schema: Schema, end: string): GrammarSource {
+function plainString(schema: Schema, end: string): GrammarSource {
   const words = Array.isArray(schema.enum) ? schema.enum : "const" in schema ? [schema.const] : [];
   if (words.length > 0 && words.every((word) => typeof word === "string")) {
     return { choices: words as string[] };
@@ -107,14 +109,14 @@ export function taggedValue(schema: Schema, root: unknown, end: string): Grammar
 export function pythonValue(schema: Schema, root: unknown): GrammarSource {
   const types = typesOf(schema);
   const own: GrammarSource[] = [jsonValue(schema, root)];
-  const isFree = !["enum", "const", "pattern", "format", "minLength", "maxLength"].some(
-    (key) => key in schema,
+  const isFree = !["enum", "const", "pattern", "format", "minLength", "maxLength"].some((key) =>
+    Object.hasOwn(schema, key),
   );
   if (isString(schema) && isFree) own.push({ regex: "'(?:[^'\\\\\\n]|\\\\.)*'" });
   if (types.has("boolean")) own.push({ choices: ["True", "False"] });
   if (types.has("null")) own.push(literal("None"));
   const isPlain = !["properties", "items", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"].some(
-    (key) => key in schema,
+    (key) => Object.hasOwn(schema, key),
   );
   if (isPlain && types.size === 0) own.push(freePython(2));
   if (isPlain && types.has("object")) own.push(pythonDictionary(freePython(1)));
@@ -161,7 +163,7 @@ export interface NestedWriting {
   free: GrammarSource;
 }
 
-export function nestedValue(
+function nestedValue(
   schema: Schema,
   root: unknown,
   writing: NestedWriting,
