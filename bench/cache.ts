@@ -102,15 +102,20 @@ function dropPages(files: readonly string[]): boolean {
   });
 }
 
-/** The same bytes, one large read after the other: MB/s. */
-function sequential(files: readonly string[]): number {
+/** The same bytes, one large read after the other into the same memory, or each into memory that nobody has used: MB/s. */
+function sequential(files: readonly string[], into: "same" | "new" = "same"): number {
   const bytes = files.reduce((sum, file) => sum + statSync(file).size, 0);
-  const buffer = new Uint8Array(8 << 20);
-  buffer.fill(1);
+  const step = 8 << 20;
+  const buffer = new Uint8Array(into === "new" ? bytes + step : step);
+  if (into === "same") buffer.fill(1);
   const started = performance.now();
+  let at = 0;
   for (const file of files) {
     const descriptor = openSync(file, "r");
-    while (readSync(descriptor, buffer) > 0);
+    for (let read = -1; read !== 0; ) {
+      read = readSync(descriptor, buffer, at, step, null);
+      if (into === "new") at += read;
+    }
     closeSync(descriptor);
   }
   return bytes / 1000 / (performance.now() - started);
@@ -131,6 +136,8 @@ async function restart(folder: string) {
   };
   const isCold = dropPages(files);
   const coldRate = sequential(files);
+  dropPages(files);
+  const coldNewRate = sequential(files, "new");
   const cold = await restored(11, true);
   const warm = await restored(12, false);
   return {
@@ -141,6 +148,7 @@ async function restart(folder: string) {
     bytes,
     isCold,
     coldRate,
+    coldNewRate,
     warmRate: sequential(files),
     load,
   };
@@ -167,6 +175,7 @@ interface RestartResult {
   isCold: boolean;
   coldMBps: number;
   coldSequentialMBps: number;
+  coldSequentialNewMBps: number;
   warmMBps: number;
   warmSequentialMBps: number;
   generationWithCopies: number;
@@ -192,6 +201,7 @@ async function measureRestart(): Promise<RestartResult> {
     isCold: rounds.every(({ isCold }) => isCold),
     coldMBps: rate(({ cold }) => cold),
     coldSequentialMBps: of(({ coldRate }) => coldRate),
+    coldSequentialNewMBps: of(({ coldNewRate }) => coldNewRate),
     warmMBps: rate(({ warm }) => warm),
     warmSequentialMBps: of(({ warmRate }) => warmRate),
     generationWithCopies: of(
@@ -221,7 +231,7 @@ if (parts.includes("restart")) {
   first token, computed:       ${ms(r.computedMs)}
   first token after a restart: ${ms(r.coldMs)} (${r.coldRatio.toFixed(4)}x; ${r.restoredTokens} tokens restored) with ${r.isCold ? "a cold" : "an unknown"} page cache
                                ${ms(r.warmMs)} (${r.warmRatio.toFixed(4)}x) with a warm one
-  copies:                      ${r.storedMB.toFixed(0)} MB, restored at ${r.coldMBps.toFixed(0)} MB/s; reading these files: ${r.coldSequentialMBps.toFixed(0)} MB/s (cold: ${((100 * r.coldMBps) / r.coldSequentialMBps).toFixed(0)}%)
+  copies:                      ${r.storedMB.toFixed(0)} MB, restored at ${r.coldMBps.toFixed(0)} MB/s; reading these files: ${r.coldSequentialMBps.toFixed(0)} MB/s (cold: ${((100 * r.coldMBps) / r.coldSequentialMBps).toFixed(0)}%), into new memory ${r.coldSequentialNewMBps.toFixed(0)} MB/s
                                ${r.warmMBps.toFixed(0)} MB/s; reading these files: ${r.warmSequentialMBps.toFixed(0)} MB/s (warm)
   generation with copies:      ${r.generationWithCopies.toFixed(3)}x of without`);
 }

@@ -72,7 +72,7 @@ export const shapes: Readonly<Record<string, Shape>> = {
     feedForward: 5632,
     heads: 32,
     kvHeads: 4,
-    context: 2048,
+    context: 8192, // more than TinyLlama has, for long conversations
   },
   "llama2-7b": {
     ...llama,
