@@ -116,9 +116,12 @@ export class DiskTier {
   readonly #places = new Map<string, Place>();
   readonly #segments = new Map<string, Scanned>();
   #own: OwnSegment | undefined;
+  #ownName: string | undefined;
   /** Segments that this process has filled. */
   readonly #written: string[] = [];
   #retryAt = 0;
+  #refreshing: Promise<void> | undefined;
+  #isClosed = false;
   /** Bytes written by this process since the budget was last looked at. */
   #unchecked = Number.POSITIVE_INFINITY;
   /** Bytes of all files, as they were last looked at, and what was written since. */
@@ -153,8 +156,17 @@ export class DiskTier {
     return { bytes: this.#used, budgetBytes: this.#parts.budgetBytes };
   }
 
-  /** Looks for what other processes have written. */
-  async refresh(): Promise<void> {
+  /** Looks for what other processes have written; one look at a time, which all share that ask meanwhile. */
+  refresh(): Promise<void> {
+    this.#refreshing ??= this.#refresh().finally(() => {
+      this.#refreshing = undefined;
+    });
+    return this.#refreshing;
+  }
+
+  async #refresh(): Promise<void> {
+    if (this.#isClosed) return;
+    const own = this.#own; // one that is begun while files are listed is not in the list
     const files = (await this.#folder.list()).filter(({ name }) =>
       name.endsWith(SEGMENT_EXTENSION),
     );
@@ -162,14 +174,12 @@ export class DiskTier {
     for (const name of [...this.#segments.keys()]) {
       if (!present.has(name)) await this.#forget(name, "removed");
     }
-    await this.#checkOwn(present);
-    for (const file of files) if (file.name !== this.#own?.name) await this.#scan(file);
+    if (own && own === this.#own && !present.has(own.name)) await this.#loseOwn(own);
+    for (const file of files) if (file.name !== this.#ownName) await this.#scan(file);
   }
 
-  /** Begins another segment if somebody has removed this one: what is appended to it would be found by nobody. */
-  async #checkOwn(present: ReadonlySet<string>): Promise<void> {
-    const own = this.#own;
-    if (!own || present.has(own.name)) return;
+  /** Somebody has removed this segment: what is appended to it would be found by nobody, so that another is begun. */
+  async #loseOwn(own: OwnSegment): Promise<void> {
     this.#own = undefined;
     await this.#forget(own.name, "removed");
     await own.writer.close().catch(() => undefined);
@@ -181,13 +191,14 @@ export class DiskTier {
       const reader = await this.#folder.open(name);
       if (!reader) return;
       const start = new Uint8Array(SEGMENT_HEADER_BYTES);
-      const read = await reader.read(0, start);
+      const read = await reader.read(0, start).catch(() => 0);
       const refusal = segmentRefusal(start.subarray(0, read), this.#parts.root);
       if (refusal && read === SEGMENT_HEADER_BYTES) {
         this.#parts.say(`stored state in ${name} is not used: ${refusal}`);
       }
-      if (refusal) {
-        await reader.close();
+      // A file that is not closed ends the process when it is collected.
+      if (refusal || this.#isClosed) {
+        await reader.close().catch(() => undefined);
         return;
       }
       scanned = { reader, end: SEGMENT_HEADER_BYTES, touchedAt: 0 };
@@ -304,9 +315,16 @@ export class DiskTier {
     if (!this.#own) {
       const random = Math.floor(Math.random() * 2 ** 40).toString(36);
       const name = `${Date.now().toString(36)}-${random}${SEGMENT_EXTENSION}`;
+      this.#ownName = name; // before it is there: nobody else here opens it
       const writer = await this.#folder.create(name);
       const header = segmentHeader(this.#parts.root);
-      await writer.write(0, header);
+      try {
+        await writer.write(0, header);
+      } catch (error) {
+        await writer.close().catch(() => undefined);
+        await this.#folder.remove(name).catch(() => undefined);
+        throw error;
+      }
       if (this.#parts.about) await writeAbout(this.#folder, this.#parts.about);
       this.#own = { name, writer, size: header.length };
     }
@@ -390,6 +408,8 @@ export class DiskTier {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#refreshing?.catch(() => undefined);
     for (const { reader } of this.#segments.values()) await reader.close().catch(() => undefined);
     await this.#own?.writer.close().catch(() => undefined);
     this.#segments.clear();

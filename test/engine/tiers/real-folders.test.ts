@@ -58,6 +58,20 @@ function* take<T>(items: Iterable<T>, count: number): Generator<T> {
   }
 }
 
+const about = {
+  ...{ model: "a model", weights: "1", graph: "2", kvType: "f16" },
+  ...{ backend: "cpu", kernels: "wasm", exact: "no", rounding: "3" },
+};
+
+/** Files that this process holds open; 0 where the system does not say. */
+const openFiles = (): number => {
+  try {
+    return readdirSync("/proc/self/fd").length;
+  } catch {
+    return 0;
+  }
+};
+
 const segments = (folder: string): string[] =>
   readdirSync(join(folder, unitRoot))
     .filter((name) => name.endsWith(".state"))
@@ -85,6 +99,34 @@ test("into several pieces of memory, as into one; a damaged unit into none", asy
   const { length } = unitData(units[1]!.key, units[1]!.kind);
   expect(await again.read(ids[1]!, [shared(8), shared(length - 8)])).toBe(false);
   await again.close();
+});
+
+test("looks at a folder at the same time, and while segments begin: every file is closed, and none is taken for lost", async () => {
+  const folder = newFolder();
+  await write(folder, 4, 3);
+  await write(folder, 5, 3);
+  const said: string[] = [];
+  const before = openFiles();
+  const tier = (await unitTier(folder, {
+    budgetBytes: 420_000, // a segment holds an eighth of it: a unit or two
+    about,
+    say: (sentence) => said.push(sentence),
+  }))!;
+  for (const unit of take(unitsOf(6), 8)) {
+    const data = unitData(unit.key, unit.kind);
+    let isWritten = false;
+    const written = tier.append([{ unit, data }]).then(() => {
+      isWritten = true;
+    });
+    while (!isWritten) await tier.refresh(); // also between the making of a file and its first bytes
+    await written;
+    await write(folder, 20 + unit.length + unit.kind, 1); // another process
+    await Promise.all([tier.refresh(), tier.refresh(), tier.refresh()]);
+    expect(await tier.read(unitId(unit.key, unit.kind), [data])).toBe(true);
+  }
+  expect(said).toEqual([]);
+  await Promise.all([tier.refresh(), tier.close()]);
+  expect(openFiles()).toBe(before);
 });
 
 test("killed in the middle of writing, two at a time: what is found is right", async () => {
