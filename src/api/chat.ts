@@ -2,7 +2,13 @@
 
 import type { ChatMessage, GenerateOptions, Generation } from "./generate.ts";
 import type { SavedState } from "./state.ts";
-import type { ToolGeneration, ToolOptions } from "./tools.ts";
+import type {
+  SchemaGeneration,
+  SchemaOptions,
+  SchemaValue,
+  ToolGeneration,
+  ToolOptions,
+} from "./tools.ts";
 
 export interface ChatOptions extends GenerateOptions {
   system?: string;
@@ -19,6 +25,11 @@ export interface Chat {
    * word, leaves the conversation unchanged.
    */
   send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  /** The answer is one JSON value of the schema, after any reasoning: `(await chat.send(text, { schema }).result).value`. */
+  send<S extends object>(
+    text: string,
+    options: SchemaOptions<S>,
+  ): SchemaGeneration<SchemaValue<S, unknown>>;
   send(text: string, options?: GenerateOptions): Generation;
   /** Drops the last exchange; false when there is none. */
   undo(): boolean;

@@ -1,6 +1,6 @@
 // Public types for tools that a chat may call, and for answers that follow a schema. Part of api.ts.
 
-import type { GenerateOptions, GenerationResult, StopReason } from "./generate.ts";
+import type { GenerateOptions, Generation, GenerationResult, StopReason } from "./generate.ts";
 
 /** A schema of any library that follows Standard Schema (standardschema.dev), such as zod 4. */
 export interface StandardSchema<Output = unknown> {
@@ -26,14 +26,14 @@ export type JsonSchema = Readonly<Record<string, unknown>>;
 /** A schema of a library (zod), or a JSON Schema. */
 export type AnySchema = StandardSchema | JsonSchema;
 
-/** What a value has that follows the schema: the library's type, or any object for a JSON Schema. */
-export type SchemaValue<S> = S extends {
+/** The type of a value of a schema: the library's; for a JSON Schema of arguments, any object. */
+export type SchemaValue<S, Other = Record<string, unknown>> = S extends {
   readonly "~standard": { readonly types?: { readonly output: infer Output } | undefined };
 }
   ? Output
   : S extends StandardSchema
     ? unknown
-    : Record<string, unknown>;
+    : Other;
 
 /** A function that the model may call. */
 export interface Tool<S = AnySchema> {
@@ -129,6 +129,26 @@ export interface ToolAnswer {
   stopReason: StopReason | "steps";
   /** The generation of each step. */
   steps: readonly GenerationResult[];
+}
+
+/** Options of an answer that is one JSON value of a schema. */
+export interface SchemaOptions<S> extends Omit<GenerateOptions, "schema" | "grammar"> {
+  /** A schema of a library (zod), or a JSON Schema: the answer follows it by force. */
+  schema: S;
+  /** More variables for the template, such as enable_thinking. */
+  variables?: Readonly<Record<string, unknown>>;
+}
+
+export interface SchemaResult<Value> extends GenerationResult {
+  /** The answer as the schema gives it. */
+  value: Value;
+  /** What the model thought before it. */
+  reasoning: string;
+}
+
+/** A running answer of a schema: its text is JSON. `result` rejects if it was cut off. */
+export interface SchemaGeneration<Value> extends Generation {
+  readonly result: Promise<SchemaResult<Value>>;
 }
 
 /** A running answer with tools: iterate it for text, `events()` for everything, or await `result`. Starts at once. */

@@ -11,6 +11,10 @@ import type {
   GenerationResult,
   Model,
   SavedState,
+  SchemaGeneration,
+  SchemaOptions,
+  SchemaResult,
+  SchemaValue,
   ToolAnswer,
   ToolGeneration,
   ToolOptions,
@@ -25,8 +29,9 @@ import {
 } from "./arguments.ts";
 import { startGeneration, startStream } from "./generation.ts";
 import type { Prompt } from "./protocol.ts";
+import { answerWithSchema } from "./tools/answer-with-schema.ts";
 import { type AnsweringModel, answerWithTools } from "./tools/answer-with-tools.ts";
-import { readyTools } from "./tools/tool-set.ts";
+import { readySchema, readyTools } from "./tools/tool-set.ts";
 
 /** The part of a model that chats need. */
 export interface ChatModel extends Pick<Model, "answerFormat" | "applyTemplate" | "saveState"> {
@@ -57,10 +62,24 @@ export class EngineChat implements Chat {
   }
 
   send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  send<S extends object>(
+    text: string,
+    options: SchemaOptions<S>,
+  ): SchemaGeneration<SchemaValue<S, unknown>>;
   send(text: string, options?: GenerateOptions): Generation;
-  send(text: string, options: GenerateOptions | ToolOptions<unknown> = {}): AnyAnswer {
+  send(
+    text: string,
+    options: GenerateOptions | ToolOptions<unknown> | SchemaOptions<object> = {},
+  ): AnyAnswer {
     checkText(text, "send(): text");
     checkOptions("send()", options);
+    const { schema } = options as { schema?: unknown };
+    if (schema !== undefined && !("tools" in options)) {
+      return this.#answerWithSchema(
+        [...this.#messages, { role: "user", content: text }],
+        options as SchemaOptions<object>,
+      );
+    }
     return this.#start("send()", [...this.#messages, { role: "user", content: text }], options);
   }
 
@@ -139,18 +158,7 @@ export class EngineChat implements Chat {
     }
     if (this.#answering) return toolGeneration(stillAnswering, undefined);
     const end = this.#begin(asked);
-    const model: AnsweringModel = {
-      name: this.#model.info.name,
-      answerFormat: () => this.#model.answerFormat(),
-      render: (messages, offered, stop) =>
-        this.#model.applyTemplate(messages, {
-          tools: offered,
-          signal: stop,
-          ...(variables && { variables }),
-        }),
-      generate: (text, how) =>
-        this.#model.run({ kind: "text", text, addBos: true, isRendered: true }, how),
-    };
+    const model = this.#answerer(variables);
     return toolGeneration(async (emit, either) => {
       try {
         const ended = await answerWithTools(model, asked, {
@@ -173,6 +181,45 @@ export class EngineChat implements Chat {
     }, signal);
   }
 
+  #answerWithSchema(
+    asked: ChatMessage[],
+    options: SchemaOptions<object>,
+  ): SchemaGeneration<unknown> {
+    if (this.#disposed) throw new DisposedError("the chat");
+    const { schema, variables, signal, ...own } = options;
+    const ready = readySchema(schema, "send(): schema");
+    if (this.#answering) return startGeneration<SchemaResult<unknown>>(stillAnswering, undefined);
+    const end = this.#begin(asked);
+    const model = this.#answerer(variables);
+    return startGeneration(async (emit, either) => {
+      try {
+        const generate = { ...this.#defaults, ...own };
+        const request = { schema: ready, generate, signal: either, emit };
+        const result = await answerWithSchema(model, asked, request);
+        this.#tokens = tokensOf(result);
+        const { text: content, reasoning } = result;
+        const thought = reasoning === "" ? {} : { reasoning_content: reasoning };
+        end([...asked, { role: "assistant", content, ...thought }]);
+        return result;
+      } catch (error) {
+        end(undefined);
+        throw error;
+      }
+    }, signal);
+  }
+
+  /** The model as answers of several parts need it. */
+  #answerer(variables: Readonly<Record<string, unknown>> | undefined): AnsweringModel {
+    return {
+      name: this.#model.info.name,
+      answerFormat: () => this.#model.answerFormat(),
+      render: (messages, tools, signal) =>
+        this.#model.applyTemplate(messages, { tools, signal, ...(variables && { variables }) }),
+      generate: (text, how) =>
+        this.#model.run({ kind: "text", text, addBos: true, isRendered: true }, how),
+    };
+  }
+
   /** An answer begins; the result ends it, with the messages then, or undefined: nothing was said. */
   #begin(asked: ChatMessage[]): (messages: ChatMessage[] | undefined) => void {
     const before = this.#messages;
@@ -186,7 +233,7 @@ export class EngineChat implements Chat {
   }
 }
 
-type AnyAnswer = Generation | ToolGeneration;
+type AnyAnswer = Generation | ToolGeneration | SchemaGeneration<unknown>;
 
 /** The longest that a timer takes. */
 const longestTimeoutMs = 2 ** 31 - 1;

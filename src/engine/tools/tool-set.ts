@@ -67,8 +67,11 @@ const toolKeys: readonly string[] = ["description", "parameters", "run"];
 
 const noArguments: AnySchema = { type: "object", properties: {} };
 
-/** A schema of a library or a JSON Schema, as JSON Schema and as a check. */
-function readySchema(given: unknown, where: string): Pick<ReadyTool, "schema" | "check"> {
+/** A schema as JSON Schema and as a check. */
+export type ReadySchema = Pick<ReadyTool, "schema" | "check">;
+
+/** A schema of a library or a JSON Schema. */
+export function readySchema(given: unknown, where: string): ReadySchema {
   if ((typeof given !== "object" && typeof given !== "function") || given === null) {
     throw new UsageError(`${where}: got ${show(given)}, expected a schema of zod or a JSON Schema`);
   }
