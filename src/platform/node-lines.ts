@@ -1,4 +1,4 @@
-// Lines over pipes: a program that is started and spoken with through its standard streams.
+// Lines over pipes: a program that is started and spoken with through its standard streams, and this process's own standard streams.
 // The other side is not trusted: lines have a largest size, and how much may come between two of our own lines is bounded.
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -139,6 +139,28 @@ class ProgramPipe implements LinePipe {
       // none of them is left
     }
   }
+}
+
+/** This process's standard streams: a client started it. */
+export function ownLines(limits: LineLimits): LinePipe {
+  const { stdin, stdout } = process;
+  return {
+    listen(onLine, onEnd) {
+      const end = once(onEnd);
+      new LineReading(
+        stdin,
+        { ...limits, floodBytes: Infinity, floodLines: Infinity },
+        onLine,
+        end,
+      );
+      stdin.once("end", () => end("its input has ended"));
+    },
+    write: (line) => writeLine(stdout, line),
+    close: async () => {
+      stdin.pause();
+      stdin.unref?.();
+    },
+  };
 }
 
 /** Splits a stream into lines. */

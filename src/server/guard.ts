@@ -28,7 +28,9 @@ export interface Guard {
   preflight(request: Request, path: string): Response;
 }
 
-export function createGuard(settings: ServerSettings): Guard {
+export function createGuard(
+  settings: Pick<ServerSettings, "access" | "corsOrigins" | "hosts">,
+): Guard {
   const { corsOrigins, hosts } = settings;
   const access = createAccess(settings.access);
   const allowed = (origin: string): boolean =>

@@ -11,6 +11,7 @@ import { inspectCommand } from "./inspect.ts";
 import { limitsCommand } from "./limits.ts";
 import { logitsCommand } from "./logits.ts";
 import { machineCommand } from "./machine.ts";
+import { mcpCommand } from "./mcp.ts";
 import { modelsCommand } from "./models.ts";
 import { perplexityCommand } from "./perplexity.ts";
 import { psCommand } from "./ps.ts";
@@ -31,6 +32,7 @@ export const commands: readonly CliCommand[] = [
   embedCommand,
   rerankCommand,
   serveCommand,
+  mcpCommand,
   modelsCommand,
   pullCommand,
   searchCommand,
