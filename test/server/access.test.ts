@@ -104,6 +104,7 @@ describe("classes", () => {
       "GET /lantern/v1/sessions/:id/export",
       "GET /lantern/v1/sessions/:id/messages",
       "GET /lantern/v1/set-aside",
+      "GET /lantern/v1/tools",
       "PATCH /lantern/v1/sessions/:id",
       "POST /api/copy",
       "POST /api/create",
@@ -123,8 +124,10 @@ describe("classes", () => {
       "POST /lantern/v1/quantize/cancel",
       "POST /lantern/v1/runs/:id/cancel",
       "POST /lantern/v1/sessions",
+      "POST /lantern/v1/sessions/:id/calls",
       "POST /lantern/v1/sessions/:id/continue",
       "POST /lantern/v1/sessions/:id/messages",
+      "POST /lantern/v1/tools/call",
       "PUT /lantern/v1/presets/:name",
     ]);
     const isClients = /^\w+ \/(v1|api|props|slots|models|metrics|completions?|infill)\b/;
