@@ -36,6 +36,7 @@ export interface ChatPromptOptions {
   tools: readonly SessionTool[];
   /** Whether a model that can think first does; undefined: as it is used to. */
   thinking: boolean | undefined;
+  schema: SessionSettings["schema"];
 }
 
 export interface RunGeneration {
@@ -99,9 +100,9 @@ const chat: Mode = {
       "regenerate",
     );
   },
-  tokens(model, { systemPrompt, tools = [], thinking }, path) {
+  tokens(model, { systemPrompt, tools = [], thinking, schema }, path) {
     const system: ChatMessage[] = systemPrompt ? [{ role: "system", content: systemPrompt }] : [];
-    return model.chatPrompt([...system, ...path.flatMap(toTurns)], { tools, thinking });
+    return model.chatPrompt([...system, ...path.flatMap(toTurns)], { tools, thinking, schema });
   },
 };
 

@@ -21,8 +21,10 @@ export interface SessionSettings {
   stop?: string[];
   /** Whether a model that can think first does; default: as it is used to. */
   thinking?: boolean;
-  /** Tools that the model may call, besides those of servers; a person gives their results. */
+  /** Chat only: tools that the model may call. */
   tools?: SessionTool[];
+  /** Chat only: answers are JSON that this JSON Schema allows. */
+  schema?: boolean | Record<string, unknown>;
 }
 
 export interface SessionTool {
@@ -30,6 +32,8 @@ export interface SessionTool {
   description?: string;
   /** A JSON Schema of its arguments. */
   parameters?: Record<string, unknown>;
+  /** The server of tools that runs it, after the person has confirmed the call; none: the person gives the result. */
+  server?: string;
 }
 
 type Fields = Required<SessionSettings>;
@@ -57,6 +61,7 @@ const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
         name: z.string().regex(/^[\w.-]{1,64}$/, "expected 1 to 64 letters, digits, dots, - or _"),
         description: z.string().max(10_000).exactOptional(),
         parameters: z.record(z.string(), z.unknown()).exactOptional(),
+        server: z.string().min(1).max(200).exactOptional(),
       }),
     )
     .max(128)
@@ -64,6 +69,7 @@ const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
       (tools) => new Set(tools.map(({ name }) => name)).size === tools.length,
       "two tools have the same name",
     ),
+  schema: z.union([z.boolean(), z.record(z.string(), z.unknown())], "expected a JSON schema"),
 };
 
 /** A change: null removes a setting; unnamed settings stay. */
@@ -86,6 +92,6 @@ export function changeSettings(settings: SessionSettings, change: SettingsChange
 
 /** The settings that are options of the engine. */
 export function toGenerateOptions(settings: SessionSettings): GenerateOptions {
-  const { systemPrompt: _, thinking: _thinking, tools: _tools, ...options } = settings;
+  const { systemPrompt: _, thinking: _t, tools: _tools, schema: _schema, ...options } = settings;
   return options as GenerateOptions;
 }

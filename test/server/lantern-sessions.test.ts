@@ -103,6 +103,31 @@ test("a damaged entry is set aside: the list is served and says so, the log name
   ]);
 });
 
+test("answers hold to the JSON schema of their conversation, and a wrong one is refused", async () => {
+  await withServer(async (base) => {
+    const schema = {
+      type: "object",
+      properties: { name: { enum: ["Tim", "Lily"] }, age: { type: "integer", maximum: 9 } },
+      required: ["name", "age"],
+      additionalProperties: false,
+    };
+    const { id } = await newSession(base, { settings: { maxTokens: 60, schema } });
+    const { answers } = await answered(base, id, { content: "Once" });
+    const { messages } = await tree(base, id);
+    const answer = messages.find((message) => message.id === answers[0]!.id)!;
+    expect(JSON.parse(answer.content)).toEqual({
+      name: expect.stringMatching(/^(Tim|Lily)$/),
+      age: expect.any(Number),
+    });
+    const continued = { message: answer.id };
+    const refused = await request(`${base}/sessions/${id}/continue`, "POST", continued, 400);
+    expect(refused).toMatchObject({ error: { message: expect.stringContaining("JSON schema") } });
+    await request(`${base}/sessions/${id}`, "PATCH", { settings: { schema: { type: "strong" } } });
+    const wrong = await request(`${base}/sessions/${id}/messages`, "POST", { content: "?" }, 400);
+    expect(wrong).toMatchObject({ error: { param: "settings.schema" } });
+  });
+});
+
 describe("a conversation", () => {
   test("is asked, answered, edited, answered again, gone back in, and kept over a restart", async () => {
     const file = scratchFile();

@@ -75,7 +75,8 @@ const a = "text"; // why
 > said`;
 
 const called = `<think>Hm.</think>${answer}
-<call>{"name": "look_up", "arguments": {"words": "everything"}}</call>`;
+<call>{"name": "look_up", "arguments": {"words": "everything"}}</call>
+<call>{"name": "look_up", "arguments": {"words": "nothing"}}</call>`;
 
 describeBrowser("every page", () => {
   const stage = useStage();
@@ -107,14 +108,17 @@ describeBrowser("every page", () => {
     await say(page, "Hello");
     await answers(page);
     await page.locator(".hljs-keyword").waitFor();
-    await check("a chat with a call");
-    await page.getByLabel("Result").fill("nothing");
-    await page.getByRole("button", { name: "Give this result" }).click();
-    await page.getByText("And so on.").waitFor();
-    await answers(page);
+    await page.getByLabel("Result").first().fill("nothing");
+    await page.getByRole("button", { name: "Give this result" }).first().click();
     await page.locator("summary", { hasText: "Reasoning" }).click();
     await page.locator("summary", { hasText: "Result" }).click();
-    await check("a chat");
+    await check("a chat with calls, of which one waits");
+    await page.getByRole("button", { name: "JSON" }).click();
+    await page.getByRole("button", { name: "Example: Facts" }).click();
+    await page.getByText("Answers follow this schema.").waitFor();
+    await check("a schema");
+    await page.getByRole("button", { name: "Remove" }).click();
+    await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Settings" }).click();
     await check("settings");
     await page.keyboard.press("Escape");

@@ -112,6 +112,7 @@ export function scriptedModel(script: Script): Model {
     | "tokenize"
     | "applyTemplate"
     | "answerFormat"
+    | "checkGrammar"
     | "profile"
     | "dispose"
   > = {
@@ -126,6 +127,7 @@ export function scriptedModel(script: Script): Model {
     tokenize: async (text) => lettersOf(text),
     applyTemplate: async (messages) => messages.map(turn).join(""),
     answerFormat: async () => script.format,
+    checkGrammar: async () => [],
     profile: async () => {
       throw new UsageError("the scripted model was opened without a profile");
     },

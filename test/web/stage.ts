@@ -36,6 +36,8 @@ export interface ServeOptions {
   models: Readonly<Record<string, Model>>;
   library?: Partial<ModelLibrary>;
   pages?: StartOptions["pages"];
+  /** Tools of MCP servers. */
+  tools?: StartOptions["tools"];
   /** Folder of stored state; default: an empty one. */
   cacheFolder?: string;
   apiKey?: string;
@@ -91,6 +93,7 @@ export function useStage(): Stage {
           assets,
           library: { ...noLibrary, ...given.library },
           ...(given.pages && { pages: given.pages }),
+          ...(given.tools && { tools: given.tools }),
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
           cacheFolder: given.cacheFolder ?? join(data, "state"),
           log: (line) => complaints.push(line),

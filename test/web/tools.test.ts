@@ -2,9 +2,10 @@
 // which tools are added.
 
 import { expect, test } from "vitest";
+import { AbortedError } from "../../src/index.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { marked, scriptedModel } from "./scripted-model.ts";
-import { answers, say, useStage } from "./stage.ts";
+import { answers, type ServeOptions, say, useStage } from "./stage.ts";
 
 const call = (name: string, values: object): string =>
   `<call>${JSON.stringify({ name, arguments: values })}</call>`;
@@ -73,7 +74,7 @@ describeBrowser("answers of more than text", () => {
     await page.getByRole("button", { name: "Tools: 2" }).waitFor();
 
     await say(page, "Weather?");
-    const card = page.getByRole("region", { name: "Call of get_weather" });
+    const card = page.getByRole("article", { name: "Call of get_weather" });
     await card.getByText("waits for your result").waitFor();
     expect(await card.locator("pre").innerText()).toBe('{\n  "city": "Ulm"\n}');
     expect(await page.getByLabel("Message", { exact: true }).isDisabled()).toBe(true);
@@ -82,7 +83,7 @@ describeBrowser("answers of more than text", () => {
     await page.keyboard.press("Control+Enter");
     await card.getByText("done").waitFor();
     expect(asked).toHaveLength(1); // the other one waits
-    const other = page.getByRole("region", { name: "Call of look_up" });
+    const other = page.getByRole("article", { name: "Call of look_up" });
     expect(await other.locator("pre").innerText()).toContain("<b>Ulm");
     await other.getByRole("button", { name: "Refuse" }).click();
     await page.getByText("It is sunny in Ulm.").waitFor();
@@ -98,5 +99,90 @@ describeBrowser("answers of more than text", () => {
     await again.click();
     await page.getByText("Sunny, as I said.").waitFor();
     expect(asked[2]).toBe(asked[1]);
+  });
+
+  test("run a tool of a server only after the person has confirmed it", async () => {
+    const replies = [
+      call("files_list", { folder: "." }),
+      "One file.",
+      call("files_list", {}),
+      "Ok.",
+    ];
+    const model = scriptedModel({ answer: () => replies.shift()!, format: marked });
+    const ran: unknown[] = [];
+    const tools: ServeOptions["tools"] = {
+      servers: [
+        { name: "files", status: "ready" },
+        { name: "mail", status: "failed", problem: "mail: it ended with code 1" },
+      ],
+      tools: [
+        {
+          name: "files_list",
+          server: "files",
+          description: "Lists a folder.",
+          schema: { type: "object" },
+        },
+      ],
+      async call(name, args, { signal }) {
+        ran.push([name, args]);
+        if (ran.length === 1) return { text: "a.txt", isError: false };
+        const stopped = Promise.withResolvers<never>();
+        signal.addEventListener("abort", () => stopped.reject(new AbortedError("the call")));
+        return await stopped.promise;
+      },
+    };
+    const { url } = await stage.serve({ models: { scripted: model }, tools });
+    const page = await stage.page(url);
+    await page.getByRole("button", { name: "Tools" }).click();
+    await page.getByText("mail: it ended with code 1").waitFor();
+    await page.getByLabel("files_list").check();
+    await page.keyboard.press("Escape");
+    await say(page, "Which files?");
+    const card = page.getByRole("article", { name: "Call of files_list" });
+    await card.first().getByText("waits for your confirmation").waitFor();
+    expect(ran).toEqual([]);
+    await card.first().getByRole("button", { name: "Run it" }).click();
+    await page.getByText("One file.").waitFor();
+    expect(ran).toEqual([["files_list", { folder: "." }]]);
+    expect(await card.first().innerText()).toContain("run by files");
+    await answers(page);
+
+    await say(page, "And now?");
+    await card.last().getByRole("button", { name: "Run it" }).click();
+    await card.last().getByText("running").waitFor();
+    await card.last().getByRole("button", { name: "Stop the tool" }).click();
+    await page.getByText("Ok.").waitFor();
+    expect(await card.last().locator(".call-state").innerText()).toBe("failed");
+  });
+
+  test("are JSON by a schema, which is checked as it is typed", async () => {
+    const wanted: unknown[] = [];
+    const model = scriptedModel({
+      answer: (_, { grammar }) => {
+        wanted.push(grammar);
+        return '{"name":"Ada","tags":["a"]}';
+      },
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    await page.getByRole("button", { name: "JSON" }).click();
+    await page.getByText("Answers are free.").waitFor();
+    await page.getByRole("button", { name: "Example: Facts" }).click();
+    await page.getByText("Answers follow this schema.").waitFor();
+    const box = page.getByLabel("JSON Schema");
+    await box.fill('{ "properties": { "name": { "unevaluatedItems": false } } }');
+    await page.getByText(/#\/properties\/name.*unevaluatedItems/).waitFor();
+    await page.getByText("Answers follow the last schema that was complete.").waitFor();
+    await box.fill('{ "type": "object" }');
+    await page.getByText("Answers follow this schema.").waitFor();
+    await page.keyboard.press("Escape");
+    await say(page, "Who?");
+    await answers(page);
+    expect(wanted).toEqual([{ schema: { type: "object" } }]);
+    const code = page.locator(".answer .code");
+    expect(await code.locator("pre").innerText()).toBe(
+      '{\n  "name": "Ada",\n  "tags": [\n    "a"\n  ]\n}',
+    );
+    await code.getByRole("button", { name: "Copy code" }).waitFor();
   });
 });

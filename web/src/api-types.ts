@@ -113,6 +113,27 @@ export interface CallEnd {
   by: string;
 }
 
+/** Servers of tools (MCP), and what they offer. */
+export interface ToolServers {
+  enabled: boolean;
+  servers: { name: string; status: "ready" | "failed"; problem?: string }[];
+  tools: ServerTool[];
+}
+
+export interface ServerTool {
+  name: string;
+  server: string;
+  description: string;
+  parameters: Record<string, unknown>;
+}
+
+export interface ToolResult {
+  text: string;
+  is_error: boolean;
+  /** Its length, where it was cut. */
+  full_length?: number;
+}
+
 export interface Continue {
   parent?: string | null;
   content?: string;

@@ -30,6 +30,8 @@ import type {
   SessionList,
   SessionTree,
   Started,
+  ToolResult,
+  ToolServers,
   UsageView,
 } from "./api-types.ts";
 import { readEvents } from "./event-stream.ts";
@@ -79,6 +81,10 @@ export interface LanternClient {
   /** Paths of files of that name and size on this machine. */
   findFile(name: string, bytes: number): Promise<string[]>;
   linkModel(path: string): Promise<{ name: string; list: ModelList }>;
+  /** Servers of tools; one that was started without them has none. */
+  toolServers(): Promise<ToolServers>;
+  /** Runs a tool of a server: the person has confirmed it. */
+  callTool(name: string, values: unknown, signal: AbortSignal): Promise<ToolResult>;
   /** Copies of conversations in memory and on disk. */
   cache(): Promise<CacheView>;
   /** Of a folder of them, or of all. */
@@ -238,6 +244,9 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return (await post<{ paths: string[] }>(`${models}/find`, { name, bytes })).paths;
     },
     linkModel: (path) => post(`${models}/link`, { path }),
+    toolServers: () => json("/lantern/v1/tools"),
+    callTool: (name, values, signal) =>
+      json("/lantern/v1/tools/call", { method: "POST", body: { name, arguments: values }, signal }),
     cache: () => json("/lantern/v1/cache"),
     clearCache: (folder) => post("/lantern/v1/cache/clear", folder === undefined ? {} : { folder }),
     machine: () => json("/lantern/v1/machine"),

@@ -29,6 +29,7 @@ import {
   invalidRequest,
   modelNotFound,
   openaiErrors,
+  unsupportedField,
 } from "../errors.ts";
 import { wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
@@ -232,15 +233,27 @@ async function chatPrompt(
   { settings }: ServerContext,
   served: ServedModel,
   messages: readonly ChatMessage[],
-  { tools, thinking: wanted }: ChatPromptOptions,
+  { tools, thinking: wanted, schema }: ChatPromptOptions,
 ): Promise<ChatPrompt> {
-  const given = tools.map((tool) => ({ type: "function" as const, function: tool }));
+  const given = tools.map(({ server: _, ...tool }) => ({
+    type: "function" as const,
+    function: tool,
+  }));
   const last = messages.at(-1);
+  if (last?.role === "assistant" && schema !== undefined) {
+    throw unsupportedField(
+      "message",
+      "an answer that is held to a JSON schema cannot be continued. Ask for another one",
+    );
+  }
   const { tokens, plan, options } = await chatTurn(served, {
     messages,
     use: { ...noToolUse, tools: given, choice: "auto" },
     template: { variables: { ...thinking(settings.thinking), ...thinking(wanted) } },
     param: "content",
+    ...(schema !== undefined && {
+      grammar: { source: { schema }, param: "settings.schema", triggers: [] },
+    }),
     refuse: (count, contextSize, _, qualifier) =>
       tooLong({ name: served.id, contextSize }, count, qualifier),
     ...(last?.role === "assistant" && { begun: last.content }),

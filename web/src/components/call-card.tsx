@@ -2,14 +2,24 @@
 // hand is answered by hand; a tool of a server runs only after the person has confirmed it.
 
 import type { JSX } from "preact";
-import { useId, useState } from "preact/hooks";
-import type { CallEnd, ToolCall } from "../api-types.ts";
+import { useEffect, useId, useState } from "preact/hooks";
+import type { ToolCall } from "../api-types.ts";
+import { useStore } from "../state/store.ts";
+import {
+  type CallResult,
+  loadToolServers,
+  runCall,
+  runningCalls,
+  toolServers,
+} from "../state/tool-servers.ts";
 import { Icon } from "./icon.tsx";
 
-export type CallResult = Pick<CallEnd, "state" | "result" | "by">;
-
 interface Props {
+  /** Its name among all calls. */
+  id: string;
   call: ToolCall;
+  /** The server of tools that runs it; undefined: the person gives the result. */
+  server: string | undefined;
   /** It is being written. */
   growing: boolean;
   /** The answer ended in the middle of it, or before it could be answered. */
@@ -17,46 +27,114 @@ interface Props {
   onEnd(result: CallResult): Promise<void>;
 }
 
-const stateWords: Readonly<Record<ToolCall["state"], string>> = {
-  waiting: "waits for your result",
-  done: "done",
-  refused: "refused",
-  failed: "failed",
-};
-
-export function CallCard({ call, growing, cutOff, onEnd }: Props): JSX.Element {
+export function CallCard({ id, call, server, growing, cutOff, onEnd }: Props): JSX.Element {
+  const running = useStore(runningCalls, (all) => all.get(id));
   const [isBusy, setBusy] = useState(false);
   const end = async (result: CallResult): Promise<void> => {
     setBusy(true);
     await onEnd(result).finally(() => setBusy(false));
   };
   const waits = call.state === "waiting" && !growing && !cutOff;
-  const state = growing ? "being written" : stateWords[call.state];
+  const shown = growing ? "growing" : cutOff && call.state === "waiting" ? "cut" : call.state;
+  const state = running ? "running" : shown;
   return (
-    <section class="call" aria-label={`Call of ${call.name}`}>
+    <article class="call" aria-label={`Call of ${call.name}`}>
       <header class="row wrap">
         <Icon name="tool" />
         <b class="call-name">{call.name}</b>
-        <span class="hint">{whoRuns(call)}</span>
-        <span class={`call-state ${cutOff ? "refused" : call.state}`}>
-          {cutOff && call.state === "waiting" ? "cut off" : state}
+        <span class="hint">{whoRuns(call, server)}</span>
+        <span class={`call-state ${state}`} role="status">
+          {stateWords[state]}
+          {state === "waiting" && (server === undefined ? " result" : " confirmation")}
         </span>
       </header>
       <Values text={call.arguments} />
-      {waits && <ByHand busy={isBusy} onEnd={end} />}
+      {waits && server === undefined && <ByHand busy={isBusy} onEnd={end} />}
+      {waits && server !== undefined && (
+        <Confirm
+          name={call.name}
+          busy={isBusy}
+          running={running}
+          onRun={() => void runCall(id, call, server, onEnd)}
+          onEnd={end}
+        />
+      )}
       {call.result !== null && (
         <details class="call-result">
           <summary>{call.state === "done" ? "Result" : "Why"}</summary>
           <Values text={call.result} />
         </details>
       )}
-    </section>
+    </article>
   );
 }
 
-function whoRuns({ by, state }: ToolCall): string {
-  if (by === null || by === "hand") return state === "waiting" ? "you run it" : "answered by you";
-  return `run by ${by}`;
+const stateWords: Readonly<Record<ToolCall["state"] | "growing" | "cut" | "running", string>> = {
+  growing: "being written",
+  cut: "cut off",
+  waiting: "waits for your",
+  running: "running",
+  done: "done",
+  refused: "refused",
+  failed: "failed",
+};
+
+function whoRuns({ by, state }: ToolCall, server: string | undefined): string {
+  if (state === "waiting") return server === undefined ? "you run it" : `${server} runs it`;
+  return by === null || by === "hand" ? "answered by you" : `run by ${by}`;
+}
+
+interface ConfirmProps {
+  name: string;
+  busy: boolean;
+  running: AbortController | undefined;
+  onRun(): void;
+  onEnd(result: CallResult): Promise<void>;
+}
+
+/** A tool of a server: nothing runs before this button is pressed. */
+function Confirm({ name, busy, running, onRun, onEnd }: ConfirmProps): JSX.Element {
+  const servers = useStore(toolServers);
+  useEffect(() => {
+    if (servers === undefined) void loadToolServers().catch(() => {});
+  }, [servers]);
+  const isGone = servers !== undefined && !servers.tools.some((tool) => tool.name === name);
+  if (isGone) {
+    return (
+      <>
+        <p class="hint">No server offers this tool now. You can type its result.</p>
+        <ByHand busy={busy} onEnd={onEnd} />
+      </>
+    );
+  }
+  if (running !== undefined) {
+    return (
+      <div class="row wrap">
+        <button type="button" disabled={busy} onClick={() => running.abort()}>
+          <Icon name="stop" /> Stop the tool
+        </button>
+      </div>
+    );
+  }
+  return (
+    <div class="row wrap">
+      <button
+        type="button"
+        class="primary"
+        disabled={busy || servers === undefined}
+        onClick={onRun}
+      >
+        Run it
+      </button>
+      <button
+        type="button"
+        disabled={busy}
+        onClick={() => void onEnd({ state: "refused", result: null, by: "hand" })}
+      >
+        Refuse
+      </button>
+    </div>
+  );
 }
 
 /** JSON with line ends, or the text as it is. */

@@ -1,11 +1,12 @@
-// What a chat can have besides messages: tools. A button below the text box shows how many there are and opens their
-// panel.
+// What a chat can have besides messages: tools, and a JSON Schema for its answers. Buttons below the text box show what
+// there is and open the panels.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { SessionSettings, SettingsChange } from "../api-types.ts";
 import { Dialog } from "./dialog.tsx";
 import { Icon } from "./icon.tsx";
+import { SchemaPanel } from "./schema-panel.tsx";
 import { ToolsPanel } from "./tools-panel.tsx";
 
 interface Props {
@@ -14,8 +15,8 @@ interface Props {
 }
 
 export function ChatExtras({ settings, onChange }: Props): JSX.Element {
-  const [open, setOpen] = useState<"tools" | null>(null);
-  const { tools = [] } = settings;
+  const [open, setOpen] = useState<"tools" | "schema" | null>(null);
+  const { tools = [], schema } = settings;
   const close = (): void => setOpen(null);
   return (
     <div class="extras">
@@ -28,6 +29,25 @@ export function ChatExtras({ settings, onChange }: Props): JSX.Element {
       >
         <Icon name="tool" /> Tools{tools.length > 0 && `: ${tools.length}`}
       </button>
+      <button
+        type="button"
+        class={`chip ${schema === undefined ? "" : "on"}`}
+        aria-keyshortcuts="J"
+        title="Answer as JSON (J)"
+        aria-label={schema === undefined ? "JSON" : "JSON: answers follow a schema"}
+        onClick={() => setOpen("schema")}
+      >
+        <Icon name="braces" /> JSON
+      </button>
+      {open === "schema" && (
+        <Dialog title="Answer as JSON" place="side" onClose={close}>
+          <SchemaPanel
+            schema={schema}
+            hasTools={tools.length > 0}
+            onChange={(now) => onChange({ schema: now ?? null })}
+          />
+        </Dialog>
+      )}
       {open === "tools" && (
         <Dialog title="Tools of this chat" place="side" onClose={close}>
           <ToolsPanel

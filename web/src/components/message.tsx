@@ -4,13 +4,14 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { isAnswered } from "../../../src/sessions/calls.ts";
-import type { Message } from "../api-types.ts";
+import type { Message, SessionTool } from "../api-types.ts";
 import { splitAttachments } from "../state/attachments.ts";
 import { type Live, type LiveAnswer, nothingSaid, saidIn } from "../state/live.ts";
 import { Store, useStore } from "../state/store.ts";
+import type { CallResult } from "../state/tool-servers.ts";
 import type { Tree } from "../state/tree.ts";
 import { BranchSwitcher } from "./branch-switcher.tsx";
-import { CallCard, type CallResult } from "./call-card.tsx";
+import { CallCard } from "./call-card.tsx";
 import { CopyButton } from "./copy-button.tsx";
 import { EditBox } from "./edit-box.tsx";
 import { Gauge } from "./gauge.tsx";
@@ -26,12 +27,13 @@ export interface MessageActions {
   goBack(message: Message): void;
   pick(id: string): void;
   /** Gives the result of a call; after the last one, the model answers. */
-  endCall(message: Message, call: string, result: CallResult): Promise<void>;
+  endCall(session: string, message: Message, call: string, result: CallResult): Promise<void>;
   /** All calls have their results: the model answers. */
   answerCalls(message: Message): void;
 }
 
 interface Props {
+  session: string;
   message: Message;
   tree: Tree;
   live: LiveAnswer | undefined;
@@ -42,6 +44,8 @@ interface Props {
   busy: boolean;
   /** The model can answer now. */
   canAnswer: boolean;
+  /** The tools of the chat, which say who runs a call. */
+  tools: readonly SessionTool[];
   actions: MessageActions;
 }
 
@@ -102,7 +106,7 @@ export function Question({ content }: { content: string }): JSX.Element {
 
 const none = new Store<Live>({ ...nothingSaid, gauge: null, samples: [] });
 
-function Answer({ message, live, actions }: Props): JSX.Element {
+function Answer({ session, message, live, tools, actions }: Props): JSX.Element {
   const streaming = message.state === "streaming";
   const now = useStore(live?.store ?? none);
   const said = streaming && live ? now : saidIn(message);
@@ -123,9 +127,11 @@ function Answer({ message, live, actions }: Props): JSX.Element {
         <CallCard
           key={call.id}
           call={call}
+          server={tools.find(({ name }) => name === call.name)?.server}
           growing={streaming && at === calls.length - 1}
           cutOff={!streaming && message.state !== "complete"}
-          onEnd={(result) => actions.endCall(message, call.id, result)}
+          id={`${message.id} ${call.id}`}
+          onEnd={(result) => actions.endCall(session, message, call.id, result)}
         />
       ))}
       {ending(message) && (
@@ -137,6 +143,7 @@ function Answer({ message, live, actions }: Props): JSX.Element {
 }
 
 function AnswerText({ text, growing }: { text: string; growing: boolean }): JSX.Element {
+  if (growing && /^\s*\{/.test(text)) return <JsonView text={text} growing />;
   const json = growing ? undefined : jsonOf(text);
   if (json !== undefined) return <JsonView text={json} growing={false} />;
   return <Markdown text={text} growing={growing} />;

@@ -3,9 +3,10 @@
 
 import type { JSX } from "preact";
 import { useEffect, useId, useState } from "preact/hooks";
-import { schemaProblem } from "../state/schema-check.ts";
+import { checkSchema, type SchemaCheck } from "../state/schema-check.ts";
 
 const restMs = 200;
+const nothing: SchemaCheck = { problem: null, notes: [] };
 
 interface Props {
   label: string;
@@ -19,16 +20,16 @@ interface Props {
 
 export function SchemaField(props: Props): JSX.Element {
   const { label, hint, placeholder, text, onInput, onChecked } = props;
-  const [problem, setProblem] = useState<string | null>(null);
+  const [{ problem, notes }, setFound] = useState<SchemaCheck>(nothing);
   const id = useId();
   useEffect(() => {
     let isCurrent = true;
-    if (text.trim() === "") return setProblem(null);
+    if (text.trim() === "") return setFound(nothing);
     const timer = setTimeout(async () => {
-      const found = await schemaProblem(text);
+      const found = await checkSchema(text);
       if (!isCurrent) return;
-      setProblem(found);
-      onChecked(found);
+      setFound(found);
+      onChecked(found.problem);
     }, restMs);
     return () => {
       isCurrent = false;
@@ -55,6 +56,7 @@ export function SchemaField(props: Props): JSX.Element {
       <span class="ending" id={`${id}-problem`} role="status">
         {problem}
       </span>
+      {notes.length > 0 && <span class="hint">Not enforced: {notes.join("; ")}</span>}
       <span class="hint" id={`${id}-hint`}>
         {hint}
       </span>

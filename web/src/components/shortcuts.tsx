@@ -36,6 +36,7 @@ const letters: readonly Shortcut[] = [
   { keys: ["Shift+U"], what: "Story: redo" },
   { keys: ["S"], what: "Settings of this chat or story" },
   { keys: ["T"], what: "Chat: tools" },
+  { keys: ["J"], what: "Chat: answer as JSON" },
   { keys: ["1", "…", String(pages.length)], what: "Go to a page, in the order of the menu" },
 ];
 

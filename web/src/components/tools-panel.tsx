@@ -1,8 +1,12 @@
-// The tools of a chat: those that the person adds by a name and a JSON Schema, and whose calls the person answers.
+// The tools of a chat: those that the person adds by a name and a JSON Schema, and whose calls the person answers; and
+// those of servers of tools (MCP), which run after the person has confirmed a call.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
-import type { SessionTool } from "../api-types.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { ServerTool, SessionTool } from "../api-types.ts";
+import { attempt } from "../state/notices.ts";
+import { useStore } from "../state/store.ts";
+import { loadToolServers, toolServers } from "../state/tool-servers.ts";
 import { Icon } from "./icon.tsx";
 import { SchemaField } from "./schema-field.tsx";
 
@@ -12,10 +16,19 @@ interface Props {
 }
 
 export function ToolsPanel({ tools, onChange }: Props): JSX.Element {
+  return (
+    <>
+      <OwnTools tools={tools} onChange={onChange} />
+      <ServerTools tools={tools} onChange={onChange} />
+    </>
+  );
+}
+
+function OwnTools({ tools: all, onChange }: Props): JSX.Element {
+  const tools = all.filter(({ server }) => server === undefined);
   const [draft, setDraft] = useState<Draft | null>(null);
   const save = (tool: SessionTool, before: string | null): void => {
-    const others = tools.filter(({ name }) => name !== before);
-    onChange(before === null ? [...tools, tool] : [...others, tool]);
+    onChange([...all.filter(({ name }) => name !== before), tool]);
     setDraft(null);
   };
   return (
@@ -47,7 +60,7 @@ export function ToolsPanel({ tools, onChange }: Props): JSX.Element {
                 class="quiet"
                 aria-label={`Remove ${tool.name}`}
                 title="Remove"
-                onClick={() => onChange(tools.filter(({ name }) => name !== tool.name))}
+                onClick={() => onChange(all.filter(({ name }) => name !== tool.name))}
               >
                 <Icon name="trash" />
               </button>
@@ -61,7 +74,7 @@ export function ToolsPanel({ tools, onChange }: Props): JSX.Element {
             <Icon name="plus" /> Add a tool
           </button>
           {examples
-            .filter(({ name }) => !tools.some((tool) => tool.name === name))
+            .filter(({ name }) => !all.some((tool) => tool.name === name))
             .map((example) => (
               <button
                 key={example.name}
@@ -76,11 +89,67 @@ export function ToolsPanel({ tools, onChange }: Props): JSX.Element {
         <ToolForm
           key={draft.before ?? draft.name}
           start={draft}
-          taken={tools.map(({ name }) => name).filter((name) => name !== draft.before)}
+          taken={all.map(({ name }) => name).filter((name) => name !== draft.before)}
           onSave={save}
           onCancel={() => setDraft(null)}
         />
       )}
+    </section>
+  );
+}
+
+/** The tools of the servers, each with a switch. */
+function ServerTools({ tools: all, onChange }: Props): JSX.Element {
+  const known = useStore(toolServers);
+  // A server without this route has none.
+  useEffect(() => void attempt(loadToolServers), []);
+  if (!known?.enabled) {
+    return (
+      <section class="stack">
+        <h3>Tools of other programs</h3>
+        <p class="hint">
+          Start the server with <code>--mcp-config FILE</code> to use MCP servers here.
+        </p>
+      </section>
+    );
+  }
+  const turn = (tool: ServerTool, isOn: boolean): void => {
+    const others = all.filter(({ name }) => name !== tool.name);
+    onChange(isOn ? [...others, tool] : others);
+  };
+  return (
+    <section class="stack tools">
+      <h3>Tools of other programs</h3>
+      <p class="hint">You confirm every call before it runs.</p>
+      {known.servers.map(({ name, status, problem }) => (
+        <fieldset key={name} class="tool-server">
+          <legend>{name}</legend>
+          {status === "failed" && <p class="ending">{problem ?? "It could not be started."}</p>}
+          {known.tools
+            .filter(({ server }) => server === name)
+            .map((tool) => {
+              const own = all.find((one) => one.name === tool.name);
+              const isTaken = own !== undefined && own.server !== tool.server;
+              return (
+                <label key={tool.name} class="check">
+                  <input
+                    type="checkbox"
+                    checked={own !== undefined && !isTaken}
+                    disabled={isTaken}
+                    onChange={(event) => turn(tool, event.currentTarget.checked)}
+                  />
+                  <span>
+                    <b>{tool.name}</b>
+                    <span class="hint">
+                      {" "}
+                      {isTaken ? "Another tool has this name." : tool.description}
+                    </span>
+                  </span>
+                </label>
+              );
+            })}
+        </fieldset>
+      ))}
     </section>
   );
 }

@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { isAnswered, openCalls } from "../../../src/sessions/calls.ts";
-import type { Message, SettingsChange } from "../api-types.ts";
+import type { Message, SessionTool, SettingsChange } from "../api-types.ts";
 import { ChatExtras } from "../components/chat-extras.tsx";
 import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
@@ -46,14 +46,16 @@ const actions: MessageActions = {
     void attempt(() => conversation.start((id) => client.goOn(id, { message: message.id }))),
   goBack: (message) => void attempt(() => conversation.change({ leaf: message.id })),
   pick: (id) => void attempt(() => conversation.change({ branch: id })),
-  endCall: async (message, call, result) => {
+  endCall: async (session, message, call, result) => {
     const end = { message: message.id, call, ...result };
-    const changed = await attempt(() => conversation.endCall(end));
+    const changed = await attempt(() => conversation.endCall(session, end));
     if (changed && isAnswered(changed)) actions.answerCalls(changed);
   },
   answerCalls: (message) =>
     void attempt(() => conversation.start((id) => client.ask(id, { parent: message.id }))),
 };
+
+const noTools: readonly SessionTool[] = [];
 
 interface PageProps {
   id: string | null;
@@ -120,6 +122,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           {path.map((message, at) => (
             <MessageView
               key={message.id}
+              session={session!.id}
               message={message}
               tree={tree}
               live={live.get(message.id)}
@@ -127,6 +130,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
               found={message.id === found}
               busy={run !== null}
               canAnswer={canAsk}
+              tools={settings.tools ?? noTools}
               actions={actions}
             />
           ))}
@@ -149,7 +153,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           <Composer
             draft={draftKey("chat", session?.id ?? null)}
             placeholder={
-              isWaiting ? "Give the call above its result, or refuse it" : "Write a message"
+              isWaiting ? "Answer the call above first, or refuse it" : "Write a message"
             }
             busy={run !== null || pending !== null}
             disabled={loading || isWaiting}

@@ -179,12 +179,11 @@ export class Conversation {
     return message;
   }
 
-  /** Gives the result of a call. */
-  async endCall(end: CallEnd): Promise<Message | undefined> {
-    const { session } = this.store.value;
-    if (!session) return undefined;
-    const message = await this.#ask(() => client.endCall(session.id, end));
-    if (this.#isOpen(session.id)) this.#add([message]);
+  /** Gives the result of a call; undefined: another conversation is open by now. */
+  async endCall(session: string, end: CallEnd): Promise<Message | undefined> {
+    const message = await this.#ask(() => client.endCall(session, end));
+    if (!this.#isOpen(session)) return undefined;
+    this.#add([message]);
     return message;
   }
 

@@ -3,20 +3,23 @@
 import { readJsonSchema } from "../../../src/grammar/json-schema/read.ts";
 import { Rules } from "../../../src/grammar/nodes.ts";
 import { Expressions } from "../../../src/grammar/regex/expressions.ts";
+import { sentence } from "../api.ts";
+import type { SchemaCheck } from "./schema-check.ts";
 
 /** What the schemas of a page share; a large one is replaced. */
 let shared = new Expressions();
 const large = 100_000;
 
-export function schemaError(schema: unknown): string | null {
+export function readSchema(schema: unknown): SchemaCheck {
   if (shared.size > large) shared = new Expressions();
   const rules = new Rules();
   rules.add("root");
   try {
-    rules.set(0, readJsonSchema(schema, shared, rules, []));
-    return null;
+    const notes: string[] = [];
+    rules.set(0, readJsonSchema(schema, shared, rules, notes));
+    return { problem: null, notes };
   } catch (error) {
-    if (error instanceof RangeError) return "The schema is nested too deep.";
-    return error instanceof Error ? error.message : String(error);
+    const isDeep = error instanceof RangeError;
+    return { problem: isDeep ? "The schema is nested too deep." : sentence(error), notes: [] };
   }
 }
