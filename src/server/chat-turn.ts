@@ -55,9 +55,9 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
       "together with tools, which have a grammar of their own",
     );
   }
-  const grammar = request.grammar
-    ? await grammarOptions(served, request.grammar, plan)
-    : await toolOptions(served, use, plan);
+  // The grammar of calls begins with the answer, so one that goes on has none.
+  const tools = begun === "" ? await toolOptions(served, use, plan) : {};
+  const grammar = request.grammar ? await grammarOptions(served, request.grammar, plan) : tools;
   return { tokens, plan, options: { ...grammar, ...(plan && { special: true }) } }; // marks are often control tokens
 }
 

@@ -93,6 +93,20 @@ test("a call is streamed, gets its result, and goes back to the template with it
   expect(rendered.at(-1)!.messages.map(({ role }) => role)).toEqual(["user", "assistant", "tool"]);
 });
 
+test("an answer that goes on has no grammar: that of calls begins with the answer", async () => {
+  const wanted: GenerateOptions[] = [];
+  const answer: Script["answer"] = (_, options) => {
+    wanted.push(options);
+    return "Well";
+  };
+  const { url, ask, last } = await serve({ answer, format: marked }, { tools: [tool] });
+  await ask({ content: "1+2?" });
+  const { id } = await last();
+  await request(`${url}/continue`, "POST", { message: id }, 201);
+  await expect.poll(async () => (await last()).content).toBe("WellWell");
+  expect(wanted.map(({ grammar }) => grammar !== undefined)).toEqual([true, false]);
+});
+
 test("tools are refused where a name is wrong or taken, and a field unknown", async () => {
   const { url } = await serve({ answer: () => "Hi" });
   const change = (tools: object[], status: number) =>
