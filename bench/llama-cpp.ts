@@ -16,7 +16,7 @@ interface LlamaSequence {
   evaluateWithoutGeneratingNewTokens(tokens: number[]): Promise<void>;
   evaluate(
     tokens: number[],
-    options: { temperature: number; yieldEogToken: boolean },
+    options: { temperature: number; yieldEogToken: boolean; grammarEvaluationState?: object },
   ): AsyncGenerator<number, void, undefined>;
 }
 
@@ -31,6 +31,7 @@ interface LlamaEmbeddingContext {
 }
 
 interface LlamaModel {
+  tokenize(text: string): number[];
   createEmbeddingContext(options: {
     contextSize: number;
     batchSize: number;
@@ -48,9 +49,14 @@ export interface Llama {
   /** "b5000" or the like. */
   readonly llamaCppRelease: { repo: string; release: string };
   loadModel(options: { modelPath: string }): Promise<LlamaModel>;
+  createGrammar(options: { grammar: string }): Promise<object>;
 }
 
 interface LlamaPackage {
+  readonly LlamaGrammarEvaluationState: new (options: {
+    model: LlamaModel;
+    grammar: object;
+  }) => object;
   getLlama(options: {
     gpu: false;
     build: "never";
@@ -62,7 +68,7 @@ interface LlamaPackage {
 
 /** The library, without a GPU; a SourceError that says how to install it where it is not there. */
 export async function loadLlama(): Promise<Llama> {
-  const { getLlama } = (await import(pathToFileURL(locate()).href)) as LlamaPackage;
+  const { getLlama } = await loadPackage();
   // maxThreads 0: a context takes exactly the threads that it was told to.
   return await getLlama({
     gpu: false,
@@ -71,6 +77,10 @@ export async function loadLlama(): Promise<Llama> {
     logLevel: "error",
     progressLogs: false,
   });
+}
+
+async function loadPackage(): Promise<LlamaPackage> {
+  return (await import(pathToFileURL(locate()).href)) as LlamaPackage;
 }
 
 function locate(): string {
@@ -147,6 +157,48 @@ export async function llamaEmbedder(
   return {
     async embed(tokens) {
       await context.getEmbeddingFor([...tokens]);
+    },
+    async dispose() {
+      await context.dispose();
+      await model.dispose();
+    },
+  };
+}
+
+export interface LlamaGenerator {
+  /** Greedy; tokens per second. `grammar`: GBNF; undefined: free text. */
+  generate(prompt: string, count: number, grammar: string | undefined): Promise<number>;
+  dispose(): Promise<void>;
+}
+
+/** A model that generates with or without a grammar. Its package applies a grammar to the whole vocabulary before each choice. */
+export async function llamaWithGrammar(
+  llama: Llama,
+  path: string,
+  threads: number,
+  contextSize: number,
+): Promise<LlamaGenerator> {
+  const { LlamaGrammarEvaluationState: State } = await loadPackage();
+  const model = await llama.loadModel({ modelPath: path });
+  const context = await model.createContext({ contextSize, batchSize: contextSize, threads });
+  const sequence = context.getSequence();
+  return {
+    async generate(prompt, count, grammar) {
+      await sequence.clearHistory();
+      const compiled = grammar && (await llama.createGrammar({ grammar }));
+      const tokens = sequence.evaluate(model.tokenize(prompt), {
+        temperature: 0,
+        yieldEogToken: true,
+        ...(compiled && { grammarEvaluationState: new State({ model, grammar: compiled }) }),
+      });
+      await tokens.next();
+      const started = performance.now();
+      for (let i = 1; i < count; i++) {
+        if ((await tokens.next()).done) throw new Error(`llama.cpp: only ${i} tokens`);
+      }
+      const speed = ((count - 1) * 1000) / (performance.now() - started);
+      await tokens.return();
+      return speed;
     },
     async dispose() {
       await context.dispose();
