@@ -66,7 +66,7 @@ export async function generate(
     drawn: options.logprobsOf === "sampler",
     breakers,
   });
-  const constraint = constraintOf(engine, options, shift === undefined);
+  const constraint = await constraintOf(engine, options, shift === undefined);
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
@@ -219,18 +219,18 @@ export async function generate(
 }
 
 /** What the text must look like; undefined: it is free. */
-function constraintOf(
+async function constraintOf(
   engine: Engine,
   options: GenerationRequest["options"],
   isWhole: boolean,
-): Constraint | undefined {
+): Promise<Constraint | undefined> {
   const source = grammarSource(options);
   const triggers = checkedTriggers(options.grammarTriggers);
   if (source === undefined) {
     if (triggers.length === 0) return undefined;
     throw new UsageError("grammarTriggers: got triggers, but no grammar that they could start");
   }
-  return new Constraint(engine.grammars.compile(source), engine.tokenizer, {
+  return new Constraint(await engine.grammars.compile(source), engine.tokenizer, {
     triggers,
     // Forced tokens have no logits of their own, and a context shifts after every token where it must.
     forces: (options.forceTokens ?? true) && options.logprobs === undefined && isWhole,

@@ -1,7 +1,7 @@
 // The compiled grammars of a tokenizer. A grammar is compiled once for all generations that use it; the least recently used ones
-// are dropped. A generation keeps its own as long as it runs.
+// are dropped. A generation keeps its own as long as it runs. The compiler's code is loaded with the first grammar.
 
-import { type Grammar, GrammarCompiler } from "../grammar/grammar.ts";
+import type { Grammar, GrammarCompiler } from "../grammar/grammar.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 
@@ -25,7 +25,8 @@ export class Grammars {
   }
 
   /** Throws a GrammarError, which names the keyword and its path, where the source is wrong or not supported. */
-  compile(source: GrammarSource): Grammar {
+  async compile(source: GrammarSource): Promise<Grammar> {
+    const { GrammarCompiler } = await import("../grammar/grammar.ts");
     const key = JSON.stringify(source);
     const known = this.#kept.get(key);
     if (known) {

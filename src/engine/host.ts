@@ -147,7 +147,7 @@ class Host {
       const result = await generate(engine, { tokens, options }, control, emit);
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
-    compileGrammar: ({ source }) => this.#loaded().grammars.compile(source).notes,
+    compileGrammar: async ({ source }) => (await this.#loaded().grammars.compile(source)).notes,
     promptTokens: ({ prompt, limit }, control) =>
       tokenList(promptTokens(this.#text(), prompt, checkOf(control)), limit),
     tokenize: ({ text, addBos, parseSpecial, limit }, control) => {

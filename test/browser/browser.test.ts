@@ -66,20 +66,26 @@ describeBrowser("in Chromium", () => {
       const seen = await page.evaluate(async (options) => {
         const model = await window.lantern.open("tiny.gguf", { threads: 2 });
         const { text } = await model.generate("the cat", options).result;
+        const schema = { type: "array", items: { enum: ["cat", "dog"] }, minItems: 2, maxItems: 2 };
+        const json = (await model.generate("the cat", { ...options, maxTokens: 60, schema }).result)
+          .text;
         Object.assign(window, { model }); // disposed below
-        return { text, backend: model.info.backend, isolated: crossOriginIsolated };
+        return { text, json, backend: model.info.backend, isolated: crossOriginIsolated };
       }, greedy);
       const workers = await liveWorkers(browser);
       await page.evaluate(() => (window as unknown as { model: Model }).model.dispose());
       expect(seen.isolated).toBe(isolated);
       expect(seen.text).toBe(await inNode(tiny.path, "the cat"));
+      expect(JSON.parse(seen.json)).toHaveLength(2);
       expect(seen.backend).toMatchObject({ name: "cpu", threads });
       const why = "1 thread instead of 2: there is no SharedArrayBuffer";
       expect(seen.backend.notes.some((note) => note.startsWith(why))).toBe(!isolated);
       expect(workers).toContain("lantern-engine");
       const compute = workers.filter((name) => name === "lantern-compute");
       expect(compute).toHaveLength(threads - 1);
-      const outside = server.requests.filter((path) => /\/(node|catalog|cli|hub)\b/.test(path));
+      const outside = server.requests.filter((path) =>
+        /\/(platform\/node|catalog|cli|hub)\b/.test(path),
+      );
       expect(outside).toEqual([]);
       expect(server.requests).toContain("/node_modules/@huggingface/jinja/dist/index.js");
     });
