@@ -1,6 +1,12 @@
 // Public types for tools that a chat may call, and for answers that follow a schema. Part of api.ts.
 
-import type { GenerateOptions, Generation, GenerationResult, StopReason } from "./generate.ts";
+import type {
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  GrammarOptions,
+  StopReason,
+} from "./generate.ts";
 
 /** A schema of any library that follows Standard Schema (standardschema.dev), such as zod 4. */
 export interface StandardSchema<Output = unknown> {
@@ -95,8 +101,12 @@ export interface ToolLimits {
   maxToolText?: number;
 }
 
-export interface ToolOptions<S> extends GenerateOptions, ToolLimits {
+export interface ToolOptions<S>
+  extends Omit<GenerateOptions, keyof GrammarOptions | "grammarTriggers">,
+    ToolLimits {
   tools: Tools<S>;
+  /** What the first step does: the model decides (default), it calls some tool, or it calls this one. */
+  toolChoice?: "auto" | "required" | { readonly name: keyof S & string };
   /** Asked before every call. false, or a reason: the call is refused, and the model told so. */
   onCall?: (call: ToolCall) => ToolDecision | Promise<ToolDecision>;
   /** More variables for the template, such as enable_thinking. */

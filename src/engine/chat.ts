@@ -28,13 +28,16 @@ import {
   wrongArgument,
 } from "./arguments.ts";
 import { startGeneration, startStream } from "./generation.ts";
+import { grammarSource } from "./grammar-options.ts";
 import type { Prompt } from "./protocol.ts";
 import { answerWithSchema } from "./tools/answer-with-schema.ts";
 import { type AnsweringModel, answerWithTools } from "./tools/answer-with-tools.ts";
-import { readySchema, readyTools } from "./tools/tool-set.ts";
+import type { ForcedCall } from "./tools/call-grammar.ts";
+import { type ReadyTool, readySchema, readyTools } from "./tools/tool-set.ts";
 
 /** The part of a model that chats need. */
-export interface ChatModel extends Pick<Model, "answerFormat" | "applyTemplate" | "saveState"> {
+export interface ChatModel
+  extends Pick<Model, "answerFormat" | "applyTemplate" | "checkGrammar" | "saveState"> {
   readonly info: Pick<Model["info"], "name">;
   run(prompt: Prompt, options: GenerateOptions): Generation;
 }
@@ -147,9 +150,17 @@ export class EngineChat implements Chat {
     asked: ChatMessage[],
     options: ToolOptions<unknown>,
   ): ToolGeneration {
-    const { tools, maxSteps, toolTimeoutMs, maxToolText, onCall, variables, signal, ...own } =
+    const { tools, maxSteps, toolTimeoutMs, maxToolText, onCall, variables, signal, ...more } =
       options;
+    const { toolChoice, ...own } = more;
     const ready = readyTools(tools, call);
+    const forced = forcedCall(toolChoice, ready, call);
+    const all: GenerateOptions = { ...this.#defaults, ...own };
+    if (grammarSource(all) !== undefined) {
+      throw new UsageError(
+        `${call}: got tools and a grammar, expected one of them: calls have a grammar of their own`,
+      );
+    }
     checkCount(`${call}: maxSteps`, maxSteps, 1);
     checkCount(`${call}: toolTimeoutMs`, toolTimeoutMs, 1);
     checkCount(`${call}: maxToolText`, maxToolText, 1);
@@ -163,11 +174,12 @@ export class EngineChat implements Chat {
       try {
         const ended = await answerWithTools(model, asked, {
           tools: ready,
+          forced,
           maxSteps: maxSteps ?? 8,
           timeoutMs: Math.min(toolTimeoutMs ?? 60_000, longestTimeoutMs),
           maxText: maxToolText ?? 16_384,
           onCall,
-          generate: { ...this.#defaults, ...own },
+          generate: all,
           signal: either,
           emit,
         });
@@ -215,6 +227,15 @@ export class EngineChat implements Chat {
       answerFormat: () => this.#model.answerFormat(),
       render: (messages, tools, signal) =>
         this.#model.applyTemplate(messages, { tools, signal, ...(variables && { variables }) }),
+      grammarProblem: async (grammar) => {
+        try {
+          await this.#model.checkGrammar({ grammar });
+          return undefined;
+        } catch (error) {
+          if (error instanceof UsageError) return error.message;
+          throw error;
+        }
+      },
       generate: (text, how) =>
         this.#model.run({ kind: "text", text, addBos: true, isRendered: true }, how),
     };
@@ -231,6 +252,20 @@ export class EngineChat implements Chat {
       if (this.#messages === asked) this.#messages = messages ?? before;
     };
   }
+}
+
+/** The option toolChoice, checked. */
+function forcedCall(choice: unknown, tools: readonly ReadyTool[], call: string): ForcedCall {
+  if (choice === undefined || choice === "auto") return undefined;
+  if (choice === "required" && tools.length > 0) return "required";
+  const { name } = Object(choice) as { name?: unknown };
+  const named = tools.find((tool) => tool.name === name);
+  if (named !== undefined) return { name: named.name };
+  throw wrongArgument(
+    `${call}: toolChoice`,
+    choice,
+    '"auto", "required" or { name } of one of the tools',
+  );
 }
 
 type AnyAnswer = Generation | ToolGeneration | SchemaGeneration<unknown>;

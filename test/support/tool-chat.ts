@@ -51,6 +51,7 @@ export function scriptedChat(
     answerFormat: async () => deriveAnswerFormat(parsed),
     applyTemplate: async (messages, { tools = [], variables = {} } = {}) =>
       parsed.render(messages, { addGenerationPrompt: true, tools, extra: variables }),
+    checkGrammar: async () => [],
     saveState: () => Promise.reject(new Error("not here")),
     run(prompt, how): Generation {
       const text =

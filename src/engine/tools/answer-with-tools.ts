@@ -16,9 +16,10 @@ import type {
   ToolOutcome,
 } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
-import { AnswerReader, promptEnd } from "../../chat/answer/answer-reader.ts";
+import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
 import type { AnswerFormat } from "../../chat/answer/format.ts";
 import type { AnswerPart } from "../../chat/answer/sink.ts";
+import { CallGrammar, type ForcedCall, type GrammarProblem } from "./call-grammar.ts";
 import { runCall } from "./run-call.ts";
 import type { ReadyTool } from "./tool-set.ts";
 
@@ -33,10 +34,13 @@ export interface AnsweringModel {
     signal: AbortSignal,
   ): Promise<string>;
   generate(prompt: string, options: GenerateOptions): Generation;
+  readonly grammarProblem: GrammarProblem;
 }
 
 export interface ToolRequest {
   readonly tools: readonly ReadyTool[];
+  /** Of the first step; afterwards the model decides. */
+  readonly forced: ForcedCall;
   readonly maxSteps: number;
   readonly timeoutMs: number;
   readonly maxText: number;
@@ -67,12 +71,16 @@ export async function answerWithTools(
     type: "function",
     function: { name, description, parameters: schema },
   }));
+  const grammar = await CallGrammar.of(format, tools, model.grammarProblem);
   const messages = [...asked];
   const calls: ToolOutcome[] = [];
   const steps: GenerationResult[] = [];
   for (let step = 1; ; step++) {
     const prompt = await model.render(messages, offered, signal);
-    const said = await readStep(model, prompt, format, step, request);
+    const start = promptEnd(prompt, format);
+    const held = await grammar.at(start, step === 1 ? request.forced : undefined);
+    const generate = { ...request.generate, ...(held && { grammar: held }) };
+    const said = await readStep(model, { prompt, format, start, step }, { ...request, generate });
     steps.push(said.result);
     const { stopReason } = said.result;
     const isLast = said.calls.length === 0 || !isComplete(stopReason) || step === maxSteps;
@@ -116,18 +124,24 @@ interface Said {
   readonly result: GenerationResult;
 }
 
+/** What a step begins with. */
+interface Step {
+  readonly prompt: string;
+  readonly format: AnswerFormat;
+  readonly start: AnswerStart;
+  readonly step: number;
+}
+
 /** One generation, told apart into reasoning, text and calls as it comes. */
 async function readStep(
   model: AnsweringModel,
-  prompt: string,
-  format: AnswerFormat,
-  step: number,
+  { prompt, format, start, step }: Step,
   { tools, generate, signal, emit }: ToolRequest,
 ): Promise<Said> {
   const reader = new AnswerReader({
     format,
     tools: tools.map(({ name, schema }) => ({ name, parameters: schema })),
-    start: promptEnd(prompt, format),
+    start,
   });
   let content = "";
   let reasoning = "";

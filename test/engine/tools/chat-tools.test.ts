@@ -3,8 +3,9 @@
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import * as z from "zod";
-import type { AnswerEvent, ToolCall } from "../../../src/index.ts";
-import { callText, type Line, scriptedChat } from "../../support/tool-chat.ts";
+import { type AnswerEvent, open, type ToolCall } from "../../../src/index.ts";
+import { tinyFile } from "../../support/tiny-file.ts";
+import { callText, type Line, scriptedChat, toolTemplate } from "../../support/tool-chat.ts";
 
 const weather = {
   description: "The weather of a place",
@@ -216,6 +217,7 @@ describe("the loop", () => {
     const { calls } = await chat.send("?", { tools, temperature: 0.5 }).result;
     expect(calls.map(({ call }) => call.name)).toEqual(["read"]);
     expect(options[1]).toEqual({ ...options[0], signal: expect.anything() });
+    expect(options[0]!.grammar).toBeDefined();
   });
 });
 
@@ -228,6 +230,9 @@ describe("what is wrong is said before anything is generated", () => {
     ["another field", { tools: { a: { run() {}, parametres: {} } } }, 'unknown field "parametres"'],
     ["no schema", { tools: { a: { run() {}, parameters: 7 } } }, "expected a schema of zod"],
     ["steps", { tools: {}, maxSteps: 0 }, "expected a whole number of at least 1"],
+    ["a choice", { tools: { a: { run() {} } }, toolChoice: { name: "b" } }, "toolChoice: got"],
+    ["a choice of none", { tools: {}, toolChoice: "required" }, "toolChoice: got"],
+    ["a grammar", { tools: {}, regex: "a" }, "got tools and a grammar"],
     ["onCall", { tools: {}, onCall: 7 }, "expected a function"],
   ];
   test.each(wrong)("%s", (_, options, message) => {
@@ -251,6 +256,30 @@ describe("what is wrong is said before anything is generated", () => {
     );
     expect(plain.chat.messages).toEqual([]);
   });
+});
+
+test("a model with random weights calls as it is told to, with arguments that fit", async () => {
+  const file = await tinyFile({
+    more: [
+      ["llama.context_length", { type: "u32", value: 4096 }],
+      ["tokenizer.chat_template", { type: "string", value: toolTemplate }],
+    ],
+  });
+  const model = await open(file.path, { kvType: "f32", threads: 1, contextSize: 2048 });
+  try {
+    const seen: unknown[] = [];
+    const parameters = z.object({ kind: z.enum(["cat", "dog"]), legs: z.int().min(0).max(9) });
+    const run = (args: z.infer<typeof parameters>) => seen.push(parameters.parse(args));
+    const tools = { count: { parameters, run }, other: { run: () => seen.push("other") } };
+    const limits = { maxSteps: 2, maxTokens: 200, seed: 3 };
+    const toolChoice = { name: "count" } as const;
+    const { calls } = await model.chat().send("?", { tools, toolChoice, ...limits }).result;
+    expect(calls[0]).toMatchObject({ status: "ok", call: { name: "count", step: 1 } });
+    expect(seen.length).toBeGreaterThan(0);
+  } finally {
+    await model.dispose();
+    file.remove();
+  }
 });
 
 test("arguments have the type of their schema", () => {
