@@ -101,11 +101,16 @@ describe("a bad row", () => {
     const { file, session } = conversation();
     tamper(
       file,
-      `UPDATE messages SET tokens = '[1', timings = '{}' WHERE content = 'second words'`,
+      `UPDATE messages SET tokens = '[1', timings = '{}', calls = '[7]' WHERE content = 'second words'`,
     );
     const { store } = scratchStore(file);
     const message = store.messages(session.id)[1]!;
-    expect(message).toMatchObject({ content: "second words", tokens: null, timings: null });
+    expect(message).toMatchObject({
+      content: "second words",
+      tokens: null,
+      timings: null,
+      calls: [],
+    });
     expect(store.setAside()).toHaveLength(1);
   });
 

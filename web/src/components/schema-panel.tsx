@@ -14,15 +14,16 @@ interface Props {
   onChange(schema: Schema): void;
 }
 
+/** Strings have lengths: a small model may never end one by itself. */
 const examples: readonly { name: string; schema: Record<string, unknown> }[] = [
   {
     name: "Facts",
     schema: {
       type: "object",
       properties: {
-        name: { type: "string" },
+        name: { type: "string", maxLength: 80 },
         year: { type: "integer" },
-        tags: { type: "array", items: { type: "string" }, maxItems: 5 },
+        tags: { type: "array", items: { type: "string", maxLength: 40 }, maxItems: 5 },
       },
       required: ["name", "year", "tags"],
       additionalProperties: false,
@@ -44,7 +45,7 @@ const examples: readonly { name: string; schema: Record<string, unknown> }[] = [
     name: "A list",
     schema: {
       type: "array",
-      items: { type: "string", minLength: 1 },
+      items: { type: "string", minLength: 1, maxLength: 200 },
       minItems: 1,
       maxItems: 10,
     },

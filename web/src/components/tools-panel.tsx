@@ -37,7 +37,7 @@ function OwnTools({ tools: all, onChange }: Props): JSX.Element {
         A tool is something that the model may ask for while it answers. A call appears in the chat
         as a card, and you type what the tool would return.
       </p>
-      {tools.length === 0 && draft === null && <p class="hint">There is no tool yet.</p>}
+      {tools.length === 0 && draft === null && <p class="hint">You have added no tool yet.</p>}
       {tools.length > 0 && (
         <ul class="tool-list">
           {tools.map((tool) => (
