@@ -161,6 +161,11 @@ for (const { name, schema, tests } of cases()) {
       slowest.push({ name, us: Math.round(now() - start), at: "compile" });
   } catch (error) {
     if (!(error instanceof GrammarError)) throw new Error(name, { cause: error });
+    // Nothing can be generated from a schema that nothing matches, so that an error is the right answer.
+    if (error.message.includes("no text matches") && tests.every(({ valid }) => !valid)) {
+      count.right++;
+      continue;
+    }
     count.refused++;
     const reason = error.message
       .replace(/#\S*\//, "#…/")

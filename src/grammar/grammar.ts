@@ -9,6 +9,7 @@
 // large, new grammars get a new one, and the old one lives as long as its grammars.
 
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { checkSource } from "./check-source.ts";
 import { addComposed, ControlTokens, isComposed } from "./compose.ts";
 import { GrammarError, GrammarSizeError } from "./errors.ts";
 import { readGbnf } from "./gbnf.ts";
@@ -40,8 +41,6 @@ interface Pool {
 
 /** A pool beyond these sizes is replaced before the next grammar. */
 const LARGE = { expressions: 400_000, walks: 8_000, sets: 200_000 };
-
-const LONGEST_SOURCE = 8_000_000;
 
 export class Grammar {
   readonly #machine: Machine;
@@ -80,6 +79,7 @@ export class GrammarCompiler {
   }
 
   compile(source: GrammarSource): Grammar {
+    checkSource(source);
     try {
       return this.#compile(source);
     } catch (error) {
@@ -120,7 +120,6 @@ export class GrammarCompiler {
   #read(source: GrammarSource, pool: Pool, notes: string[]): Rules {
     const { of } = pool;
     if ("gbnf" in source) {
-      checkLength("gbnf", source.gbnf);
       return readGbnf(source.gbnf, of, this.#trie.vocabSize, (name) => this.#oneToken(name));
     }
     const rules = new Rules();
@@ -128,7 +127,6 @@ export class GrammarCompiler {
     if ("reasoning" in source && "gbnf" in source.content) {
       const answer = rules.count; // where the root of the GBNF will be
       const { gbnf } = source.content;
-      checkLength("gbnf", gbnf);
       readGbnf(gbnf, of, this.#trie.vocabSize, (name) => this.#oneToken(name), rules);
       const before = reasoningNode(source.reasoning, of, (mark) => this.#controlToken(mark));
       rules.set(0, sequence(before, { kind: "rule", rule: answer }));
@@ -147,7 +145,6 @@ export class GrammarCompiler {
       return readJsonSchema(source.schema, of, rules, notes, source.schemaOptions);
     }
     if ("regex" in source) {
-      checkLength("regex", source.regex);
       return text(patternLanguage(of, source.regex, plainCharacters(of), { whole: true }));
     }
     if ("choices" in source) {
@@ -183,11 +180,4 @@ export class GrammarCompiler {
     const ids = this.#tokenizer.encode(name, { addSpecial: false, parseSpecial: true });
     return ids.length === 1 ? ids[0] : this.#tokenizer.tokenId(name);
   }
-}
-
-function checkLength(what: string, source: string): void {
-  if (source.length <= LONGEST_SOURCE) return;
-  throw new GrammarError(
-    `${what}: ${source.length} characters, expected at most ${LONGEST_SOURCE}`,
-  );
 }

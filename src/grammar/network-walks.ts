@@ -63,11 +63,15 @@ export class NetworkWalks {
     }
   }
 
-  /** A grammar can name a token itself, whatever its bytes are. */
+  /** A grammar can name a token itself, whatever its bytes are. "Any but" does not mean the end of the generation. */
   #addTokenLiterals(state: number, found: Found): void {
     for (const { ids, except } of this.#network.tokenCalls(state)) {
       if (!except) for (const id of ids) found.addToken(id);
-      else for (let id = 0; id < this.#trie.vocabSize; id++) if (!ids.has(id)) found.addToken(id);
+      else {
+        for (let id = 0; id < this.#trie.vocabSize; id++) {
+          if (!ids.has(id) && !this.#trie.endTokens.includes(id)) found.addToken(id);
+        }
+      }
     }
   }
 }

@@ -282,9 +282,11 @@ export class GrammarState {
     const { network } = this.#machine;
     this.#next = [];
     if (!network.hasTokens) return this.#next;
+    const isEnd = this.#machine.trie.endTokens.includes(token);
     const visit = (state: number, below: number): void => {
       for (const { ids, except, resume } of network.tokenCalls(state)) {
-        if (ids.has(token) !== except) this.#return(this.#stacks.node(resume, false, below));
+        const isMeant = except ? !ids.has(token) && !isEnd : ids.has(token);
+        if (isMeant) this.#return(this.#stacks.node(resume, false, below));
       }
       for (const call of network.calls(state)) {
         if (!call.isLexeme) visit(call.start, this.#belowCall(call, below));

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { compile, controlToken, taken } from "./support.ts";
+import { END } from "./vocabulary.ts";
 
 const cases: readonly (readonly [
   name: string,
@@ -52,6 +53,7 @@ describe("gbnf", () => {
     }
     const state = compile({ gbnf: "root ::= !<[1]>+" }).start();
     expect(state.accept(controlToken)).toBe(false);
+    expect(state.accept(END)).toBe(false); // it ends the generation, and is no text
     expect(state.accept(0x61 + 2)).toBe(true);
   });
 

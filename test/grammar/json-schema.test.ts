@@ -13,6 +13,132 @@ const list = {
 const closed = { type: "object", additionalProperties: false };
 
 const cases: Readonly<Record<string, Case>> = {
+  "not contains": [{ type: "array", not: { contains: { const: 1 } } }, [[], [2]], [[1], [2, 1]]],
+  maxContains: [
+    { type: "array", contains: { type: "integer" }, minContains: 1, maxContains: 2 },
+    [[1], ["a", 1, 2, "b"]],
+    [[], ["a"], [1, 2, 3], [1, "a", 2, "b", 3]],
+  ],
+  "two contains": [
+    { type: "array", allOf: [{ contains: { const: 1 } }, { contains: { const: 2 } }] },
+    [
+      [1, 2],
+      [2, 3, 1],
+    ],
+    [[1], [2, 3], []],
+  ],
+  "not additionalProperties": [
+    { type: "object", not: { properties: { a: true }, additionalProperties: false } },
+    [{ b: 1 }, { a: 1, b: 2 }],
+    [{}, { a: 1 }],
+  ],
+  "not additionalProperties with a schema": [
+    { type: "object", not: { additionalProperties: { type: "integer" } } },
+    [{ a: "x" }, { a: 1, b: null }],
+    [{}, { a: 1 }],
+  ],
+  "not patternProperties": [
+    { type: "object", not: { patternProperties: { "^x": { type: "integer" } } } },
+    [{ xy: "a" }, { b: 1, x: null }],
+    [{}, { x: 1 }, { b: "a" }],
+  ],
+  "not propertyNames": [
+    { type: "object", not: { propertyNames: { maxLength: 2 } } },
+    [{ abc: 1 }, { a: 1, abc: 2 }],
+    [{}, { ab: 1 }],
+  ],
+  "not multipleOf": [
+    { type: "number", not: { multipleOf: 3 }, maximum: 20 },
+    [1, 2.5, 20, -4],
+    [3, 0, -9, 18],
+  ],
+  "not lists and objects": [
+    { not: { enum: [[1, 2], { a: 1 }, "x"] } },
+    [[1], [1, 3], [1, 2, 3], {}, { a: 2 }, { a: 1, b: 2 }, "y", 5],
+    [[1, 2], { a: 1 }, "x"],
+  ],
+  "not format": [{ type: "string", not: { format: "date" } }, ["a", ""], ["2024-01-31"]],
+  "not items": [
+    { type: "array", not: { prefixItems: [{ type: "integer" }], items: false } },
+    [["a"], [1, 2]],
+    [[], [1]],
+  ],
+  "oneOf with branches that overlap": [
+    {
+      type: "object",
+      oneOf: [
+        { properties: { a: { type: "integer" } }, additionalProperties: false },
+        { properties: { b: { type: "integer" } }, additionalProperties: false },
+      ],
+    },
+    [{ a: 1 }, { b: 1 }],
+    [{}, { c: 1 }, { a: "x" }],
+  ],
+  "many key patterns": [
+    {
+      type: "object",
+      patternProperties: Object.fromEntries(
+        Array.from({ length: 20 }, (_, i) => [`^${String.fromCharCode(97 + i)}`, { const: i }]),
+      ),
+      additionalProperties: false,
+    },
+    [{ a: 0, cx: 2 }],
+    [{ a: 1 }, { z: 1 }],
+  ],
+  unevaluatedProperties: [
+    {
+      type: "object",
+      properties: { a: true },
+      anyOf: [{ properties: { b: true }, required: ["b"] }, { properties: { c: true } }],
+      unevaluatedProperties: false,
+    },
+    [
+      { a: 1, b: 2 },
+      { a: 1, c: 2 },
+      { b: 1, c: 2 },
+    ],
+    [{ d: 1 }, { a: 1, d: 1 }],
+  ],
+  "unevaluatedProperties and opposites": [
+    {
+      type: "object",
+      not: { not: { properties: { b: { const: 1 } } } },
+      properties: { a: true },
+      unevaluatedProperties: false,
+    },
+    [{ a: 1 }, {}],
+    [{ b: 1 }],
+  ],
+  unevaluatedItems: [
+    { type: "array", allOf: [{ prefixItems: [{ type: "integer" }] }], unevaluatedItems: false },
+    [[], [1]],
+    [[1, 2], ["a"]],
+  ],
+  $dynamicRef: [
+    {
+      $dynamicAnchor: "node",
+      type: "object",
+      properties: { next: { $dynamicRef: "#node" } },
+      additionalProperties: false,
+    },
+    [{ next: { next: {} } }, {}],
+    [{ next: 1 }, { next: { a: 1 } }],
+  ],
+  "schemas that are compared while they are read": [
+    {
+      $defs: {
+        a: {
+          oneOf: [
+            { type: "object", properties: { x: { $ref: "#/$defs/a" } }, required: ["x"] },
+            { type: "object", properties: { y: { const: 1 } }, required: ["y"], maxProperties: 1 },
+          ],
+        },
+      },
+      $ref: "#/$defs/a",
+    },
+    [{ y: 1 }, { x: { y: 1 } }],
+    [{ x: 1 }, {}],
+  ],
   type: [{ type: ["integer", "null"] }, [1, -20, null], [1.5, "1", true, []]],
   "any value": [true, [null, true, 1.5e3, "a", [1, [2]], { a: { b: [] } }], []],
   enum: [
@@ -243,8 +369,19 @@ describe("json schema", () => {
 
   test.each([
     [
-      { properties: { a: { unevaluatedProperties: false } } },
-      "#/properties/a/unevaluatedProperties",
+      { not: { properties: { a: true }, unevaluatedProperties: false } },
+      "#/not/unevaluatedProperties",
+    ],
+    [
+      { contains: { const: 1 }, type: "array", unevaluatedItems: false },
+      "#/unevaluatedItems: beside contains",
+    ],
+    [
+      {
+        $defs: { a: { $dynamicAnchor: "x" }, b: { $dynamicAnchor: "x", $id: "b" } },
+        $dynamicRef: "#x",
+      },
+      "several schemas",
     ],
     [{ items: { $dynamicRef: "#x" } }, "#/items/$dynamicRef"],
     [{ $ref: "https://example.org/other" }, "nothing is fetched"],
@@ -253,7 +390,6 @@ describe("json schema", () => {
     [{ type: "text" }, '"text" is not one of'],
     [{ type: "string", minLength: -1 }, "#/minLength"],
     [{ type: "string", pattern: "(a)\\1" }, "back reference"],
-    [{ not: { contains: { const: 1 } } }, "#/not/contains"],
     [{ required: "a" }, "#/required"],
     [{ anyOf: [] }, "#/anyOf"],
     [false, "no text matches"],

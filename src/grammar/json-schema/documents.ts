@@ -27,6 +27,8 @@ export class Documents {
   readonly isLegacy: boolean;
   readonly #places: Map<object, Place> = new Map();
   readonly #byAddress: Map<string, object> = new Map();
+  /** How many schemas have a $dynamicAnchor of the name; of $recursiveAnchor as "". */
+  readonly #dynamic: Map<string, number> = new Map();
   readonly #ids: Map<object, number> = new Map();
   readonly #schemas: SchemaObject[] = [];
 
@@ -73,10 +75,21 @@ export class Documents {
         }
       }
     }
+    if (typeof schema.$dynamicAnchor === "string") this.#countDynamic(schema.$dynamicAnchor);
+    if (schema.$recursiveAnchor === true) this.#countDynamic("");
     for (const anchor of [schema.$anchor, schema.$dynamicAnchor]) {
       if (typeof anchor === "string") this.#byAddress.set(`${own}#${anchor}`, value);
     }
     return own;
+  }
+
+  #countDynamic(anchor: string): void {
+    this.#dynamic.set(anchor, (this.#dynamic.get(anchor) ?? 0) + 1);
+  }
+
+  /** Schemas that a dynamic reference to the address may mean, depending on how it was come to. */
+  candidates(ref: string): number {
+    return this.#dynamic.get(ref.slice(ref.indexOf("#") + 1)) ?? 0;
   }
 
   /** The number of a schema. */

@@ -28,7 +28,7 @@ const duration = `P((${number}D|${number}M(${number}D)?|${number}Y(${number}M(${
 const pointer = "(/([^/~]|~[01])*)*";
 
 export const STRING_FORMATS: Readonly<Record<string, string>> = byName({
-  "date-time": `${date}[tT ]${time}`,
+  "date-time": `${date}[tT]${time}`,
   date,
   time,
   duration,

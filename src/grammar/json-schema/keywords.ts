@@ -8,6 +8,7 @@ export const ANNOTATIONS: ReadonlySet<string> = new Set([
   "$defs",
   "$dynamicAnchor",
   "$id",
+  "$recursiveAnchor",
   "$schema",
   "$vocabulary",
   "contentEncoding",
@@ -24,13 +25,4 @@ export const ANNOTATIONS: ReadonlySet<string> = new Set([
   "writeOnly",
 ]);
 
-export const UNSUPPORTED: ReadonlySet<string> = new Set([
-  "$dynamicRef",
-  "$recursiveRef",
-  "disallow",
-  "divisibleBy",
-  "extends",
-  "maxContains",
-  "unevaluatedItems",
-  "unevaluatedProperties",
-]);
+export const UNSUPPORTED: ReadonlySet<string> = new Set(["disallow", "divisibleBy", "extends"]);

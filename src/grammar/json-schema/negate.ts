@@ -15,6 +15,7 @@ import {
   both,
   type MaybeBoth,
   type NumberShape,
+  oppositeOf,
   type Shape,
   withoutKey,
 } from "./shapes.ts";
@@ -38,19 +39,16 @@ export function negativeShapes(of: ShapesOf, schema: SchemaObject): readonly Sha
   return of.add(parts);
 }
 
-const IGNORED: ReadonlySet<string> = new Set(["then", "else", "minContains"]);
+const IGNORED: ReadonlySet<string> = new Set([
+  "additionalItems", // with items
+  "else",
+  "maxContains", // with contains
+  "minContains",
+  "then",
+]);
 const REFUSED: ReadonlySet<string> = new Set([
-  "$dynamicRef",
-  "$recursiveRef",
-  "additionalItems",
-  "contains",
   "dependencies",
   "dependentSchemas",
-  "format",
-  "maxContains",
-  "multipleOf",
-  "patternProperties",
-  "propertyNames",
   "unevaluatedItems",
   "unevaluatedProperties",
   "uniqueItems",
@@ -71,9 +69,6 @@ function negateType(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
 function negateValues(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
   const values = keyword === "const" ? [schema.const] : (schema.enum as unknown[]);
   if (!Array.isArray(values)) throw of.own.wrong(schema, keyword, "expected a list");
-  if (values.some((value) => typeof value === "object" && value !== null)) {
-    throw of.own.wrong(schema, keyword, "the opposite of a list or an object is not supported");
-  }
   const strings = values.filter((value) => typeof value === "string");
   const numbers = values.filter((value) => typeof value === "number").sort((a, b) => a - b);
   const shapes: Shape[] = [ANY_ARRAY, ANY_OBJECT];
@@ -95,31 +90,117 @@ function negateValues(of: ShapesOf, schema: SchemaObject, keyword: string): read
     shapes.push(shape);
     low = high;
   }
-  return shapes;
+  return values
+    .filter((value) => typeof value === "object" && value !== null)
+    .map((value) => negativeShapes(of, schemaOf(value as object)))
+    .reduce((a, b) => of.join(a, b), shapes);
+}
+
+/** A schema for this list or object alone. */
+function schemaOf(value: object): SchemaObject {
+  const only = (item: unknown): SchemaObject => ({ const: item });
+  if (Array.isArray(value)) {
+    const items = { prefixItems: value.map(only), items: false, minItems: value.length };
+    return { type: "array", ...items };
+  }
+  const keys = Object.keys(value);
+  const properties = Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, only(item)]),
+  );
+  return { type: "object", properties, required: keys, additionalProperties: false };
+}
+
+/** Numbers with a fraction, and integers that leave a remainder. */
+function negateMultiple(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
+  const divisor = bound(keyword, schema, of);
+  if (!Number.isInteger(divisor) || divisor <= 0) {
+    throw of.own.wrong(
+      schema,
+      keyword,
+      "the opposite of a multiple of a fraction is not supported",
+    );
+  }
+  const rest: NumberShape = { ...ANY_NUMBER, integer: true, nonMultiples: [divisor] };
+  return divisor === 1
+    ? [{ ...ANY_NUMBER, fraction: true }]
+    : [{ ...ANY_NUMBER, fraction: true }, rest];
 }
 
 function negateProperties(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
   return of.own.entries(schema, "properties").flatMap(([key, value]) => {
     const opposite = of.turned(of.own.sub(value, schema, `properties/${key}`));
     if (opposite === undefined) return [];
-    const layer = { properties: new Map([[key, opposite]]), patterns: [], rest: [] };
-    return [{ ...ANY_OBJECT, layers: [layer], required: [key] }];
+    return [{ ...ANY_OBJECT, layers: [oppositeOf(key, opposite)], required: [key] }];
   });
 }
 
+/** One of the first items that does not fit, or one of the others. */
 function negateItems(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
-  if (Array.isArray(schema.items) || schema.prefixItems !== undefined) {
-    throw of.own.wrong(schema, "items", "the opposite of a list of items is not supported");
+  const layer = of.own.array({ ...schema, minItems: 0, maxItems: INFINITE })?.layers[0];
+  if (layer === undefined) return [];
+  const { prefix, rest } = layer;
+  const shapes: Shape[] = prefix.flatMap((item, i) => {
+    const opposite = of.turned(item);
+    if (opposite === undefined) return [];
+    const before = Array.from({ length: i }, (): MaybeBoth => []);
+    const only = { prefix: [...before, opposite], rest: [], isOpposite: true };
+    return [{ ...ANY_ARRAY, layers: [only], low: i + 1 }];
+  });
+  const other = of.turned(rest);
+  if (other === undefined) return shapes;
+  if (rest === undefined) return [...shapes, { ...ANY_ARRAY, low: prefix.length + 1 }];
+  if (prefix.length > 0) {
+    throw of.own.wrong(schema, "items", "the opposite of items after a list is not supported");
   }
-  const opposite = of.turned(of.own.sub(schema.items, schema, "items"));
-  if (opposite === undefined) return [];
-  return [{ ...ANY_ARRAY, contains: [{ both: opposite, low: 1 }], low: 1 }];
+  return [...shapes, { ...ANY_ARRAY, contains: [{ both: other, low: 1, high: INFINITE }], low: 1 }];
 }
 
+/** Fewer items than minContains, or more than maxContains. */
+function negateContains(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
+  return of.own.contains(schema).flatMap(({ both: one, low, high }): Shape[] => {
+    const few: Shape = { ...ANY_ARRAY, contains: [{ both: one, low: 0, high: low - 1 }] };
+    const many: Shape = { ...ANY_ARRAY, contains: [{ both: one, low: high + 1, high: INFINITE }] };
+    return [...(low > 0 ? [few] : []), ...(high === INFINITE ? [] : [many])];
+  });
+}
+
+/** An object with a key that is in no `properties` or pattern, and whose value does not fit. */
 function negateAdditional(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
-  const rest = of.own.sub(schema.additionalProperties, schema, keyword);
-  if (rest?.length === 0) return [];
-  throw of.own.wrong(schema, keyword, "the opposite of this keyword is not supported");
+  const opposite = of.turned(of.own.sub(schema.additionalProperties, schema, keyword));
+  if (opposite === undefined) return [];
+  const keys = of.own.entries(schema, "properties").map(([key]) => key);
+  const patterns = of.own
+    .entries(schema, "patternProperties")
+    .map(([source]) => of.own.language(schema, "patternProperties", source));
+  const language = of.strings.without([of.strings.oneOf(keys), ...patterns]);
+  return [{ ...ANY_OBJECT, some: [{ language, both: opposite }] }];
+}
+
+function negatePatterns(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
+  return of.own.entries(schema, keyword).flatMap(([source, value]): Shape[] => {
+    const opposite = of.turned(of.own.sub(value, schema, `${keyword}/${source}`));
+    if (opposite === undefined) return [];
+    const language = of.own.language(schema, keyword, source);
+    return [{ ...ANY_OBJECT, some: [{ language, both: opposite }] }];
+  });
+}
+
+function negateNames(of: ShapesOf, schema: SchemaObject, keyword: string): readonly Shape[] {
+  const names = of.shapes(of.own.sub(schema.propertyNames, schema, keyword));
+  const language = of.strings.without([of.strings.names(names)]);
+  return [{ ...ANY_OBJECT, some: [{ language, both: [] }] }];
+}
+
+/** A format that is not enforced fits every text. */
+function negateFormat(of: ShapesOf, schema: SchemaObject): readonly Shape[] {
+  const format = of.own.format(schema);
+  const shapes: Shape[] =
+    format === undefined ? [] : [{ ...ANY_STRING, languages: [of.strings.not(format)] }];
+  const range = of.own.range(schema);
+  if (range === undefined || !of.own.types(schema).includes("integer")) return shapes;
+  const below: NumberShape = { ...ANY_NUMBER, high: range[0], highExclusive: true };
+  const above: NumberShape = { ...ANY_NUMBER, low: range[1], lowExclusive: true };
+  return [...shapes, below, above];
 }
 
 function count(turn: (value: number, of: ShapesOf) => Shape | undefined): Negate {
@@ -143,7 +224,13 @@ const NEGATE: Readonly<Record<string, Negate>> = byName({
   const: negateValues,
   properties: negateProperties,
   items: negateItems,
+  prefixItems: (of, schema) => (schema.items === undefined ? negateItems(of, schema) : []),
+  contains: negateContains,
   additionalProperties: negateAdditional,
+  patternProperties: negatePatterns,
+  propertyNames: negateNames,
+  format: negateFormat,
+  multipleOf: negateMultiple,
   required: (of, schema) => of.own.required(schema).map(withoutKey),
   dependentRequired: (of, schema, keyword) =>
     of.own
@@ -198,7 +285,9 @@ const NEGATE: Readonly<Record<string, Negate>> = byName({
     return of.add([none, ...two]);
   },
   not: (of, schema, keyword) => of.shapes(of.own.sub(schema.not, schema, keyword)),
-  $ref: (of, schema) => of.shapes(of.turned(of.target(schema))),
+  $ref: (of, schema, keyword) => of.shapes(of.turned(of.target(schema, keyword))),
+  $dynamicRef: (of, schema, keyword) => of.shapes(of.turned(of.target(schema, keyword))),
+  $recursiveRef: (of, schema, keyword) => of.shapes(of.turned(of.target(schema, keyword))),
   if: (of, schema) => {
     const condition = of.own.sub(schema.if, schema, "if");
     const yes =

@@ -11,6 +11,7 @@ import type { OwnShapes } from "./own-shapes.ts";
 import {
   ANY_OBJECT,
   ANYTHING,
+  type Both,
   both,
   equalValues,
   joinShapes,
@@ -22,9 +23,12 @@ import {
 } from "./shapes.ts";
 import type { ShapesOf } from "./shapes-of.ts";
 import type { StringLanguages } from "./strings.ts";
+import { opposites, withoutUnevaluated } from "./unevaluated.ts";
 
 const MOST_SHAPES = 3000;
 const MOST_JOINS = 400_000;
+/** Branches of anyOf beside unevaluatedProperties whose sets are looked at. */
+const MOST_SETS = 4;
 
 export class Normalizer implements ShapesOf {
   readonly documents: Documents;
@@ -73,10 +77,15 @@ export class Normalizer implements ShapesOf {
       throw this.own.wrong(schema, "$ref", "the schema refers to itself without end");
     }
     this.#single.set(one, undefined);
-    const schema = this.documents.schema(Math.abs(one) - 1);
-    const shapes = one > 0 ? this.#positive(schema) : negativeShapes(this, schema);
-    this.#single.set(one, shapes);
-    return shapes;
+    try {
+      const schema = this.documents.schema(Math.abs(one) - 1);
+      const shapes = one > 0 ? this.#positive(schema) : opposites(negativeShapes(this, schema));
+      this.#single.set(one, shapes);
+      return shapes;
+    } catch (error) {
+      this.#single.delete(one);
+      throw error;
+    }
   }
 
   join(a: readonly Shape[], b: readonly Shape[]): readonly Shape[] {
@@ -110,7 +119,9 @@ export class Normalizer implements ShapesOf {
 
   #positive(schema: SchemaObject): readonly Shape[] {
     const { own } = this;
-    if (typeof schema.$ref === "string" && this.documents.isLegacy) return this.#ref(schema);
+    if (typeof schema.$ref === "string" && this.documents.isLegacy) {
+      return this.shapes(this.target(schema, "$ref"));
+    }
     const parts: (readonly Shape[])[] = [];
     let isOwnDone = false;
     const addOwn = (): void => {
@@ -120,16 +131,18 @@ export class Normalizer implements ShapesOf {
     for (const keyword of Object.keys(schema)) {
       if (ANNOTATIONS.has(keyword)) continue;
       if (UNSUPPORTED.has(keyword)) {
-        if (keyword.startsWith("unevaluated") && schema[keyword] === true) continue;
         throw own.wrong(schema, keyword, "this keyword is not supported");
       }
       const part = this.#applicator(keyword, schema);
       if (part) parts.push(part);
       else addOwn();
     }
-    const hasType = schema.type !== undefined || isOwnDone;
-    if (!hasType && parts.length === 0) return ANYTHING;
-    return parts.reduce((a, b) => this.join(a, b), ANYTHING);
+    const shapes = parts.reduce((a, b) => this.join(a, b), ANYTHING);
+    const { unevaluatedProperties, unevaluatedItems } = schema;
+    if (unevaluatedProperties === undefined && unevaluatedItems === undefined) return shapes;
+    return shapes
+      .map((shape) => withoutUnevaluated(shape, schema, own))
+      .filter((shape) => !this.isEmpty(shape, 0));
   }
 
   #own(schema: SchemaObject): readonly Shape[] {
@@ -141,7 +154,12 @@ export class Normalizer implements ShapesOf {
   #applicator(keyword: string, schema: SchemaObject): readonly Shape[] | undefined {
     switch (keyword) {
       case "$ref":
-        return this.#ref(schema);
+      case "$dynamicRef":
+      case "$recursiveRef":
+        return this.shapes(this.target(schema, keyword));
+      case "unevaluatedProperties":
+      case "unevaluatedItems":
+        return ANYTHING; // after all others
       case "enum":
         if (!Array.isArray(schema.enum)) throw this.own.wrong(schema, keyword, "expected a list");
         return (schema.enum as unknown[]).map((value) => ({ type: "const", value }) as const);
@@ -152,7 +170,7 @@ export class Normalizer implements ShapesOf {
           .map((sub) => this.shapes(sub))
           .reduce((a, b) => this.join(a, b), ANYTHING);
       case "anyOf":
-        return this.add(this.list(schema, keyword).map((sub) => this.shapes(sub)));
+        return this.#anyOf(schema);
       case "oneOf":
         return this.#oneOf(schema);
       case "not":
@@ -179,6 +197,12 @@ export class Normalizer implements ShapesOf {
     return value.map((item) => this.own.sub(item, schema, keyword));
   }
 
+  /** The opposites of schemas that all hold: one of them does not. */
+  turnedAll(all: MaybeBoth): Both[] {
+    if (all === undefined) return [[]];
+    return all.map((one) => [-one]);
+  }
+
   /** The opposite of one schema. */
   turned(sub: MaybeBoth): MaybeBoth {
     if (sub === undefined) return [];
@@ -186,22 +210,40 @@ export class Normalizer implements ShapesOf {
     return [-sub[0]!];
   }
 
-  #ref(schema: SchemaObject): readonly Shape[] {
-    if (typeof schema.$ref !== "string") throw this.own.wrong(schema, "$ref", "expected a string");
-    return this.shapes(this.target(schema));
-  }
-
-  target(schema: SchemaObject): MaybeBoth {
-    const ref = schema.$ref as string;
+  /** What a reference leads to. A dynamic one means the same on every way only if there is no other candidate. */
+  target(schema: SchemaObject, keyword: string): MaybeBoth {
+    const ref = schema[keyword];
+    if (typeof ref !== "string") throw this.own.wrong(schema, keyword, "expected a string");
     const target = this.documents.resolve(ref, schema);
     if (target === undefined) {
       throw this.own.wrong(
         schema,
-        "$ref",
+        keyword,
         `${JSON.stringify(ref)} is not in this schema, and nothing is fetched`,
       );
     }
-    return this.own.sub(target, schema, "$ref");
+    if (keyword !== "$ref" && this.documents.candidates(ref) > 1) {
+      throw this.own.wrong(
+        schema,
+        keyword,
+        `${JSON.stringify(ref)} is the anchor of several schemas, which is not supported`,
+      );
+    }
+    return this.own.sub(target, schema, keyword);
+  }
+
+  /** What several branches evaluate together counts, so that each set of them is a branch of its own. */
+  #anyOf(schema: SchemaObject): readonly Shape[] {
+    const branches = this.list(schema, "anyOf");
+    const isPlain =
+      schema.unevaluatedProperties === undefined && schema.unevaluatedItems === undefined;
+    if (isPlain || branches.length > MOST_SETS) {
+      return this.add(branches.map((sub) => this.shapes(sub)));
+    }
+    let sets: MaybeBoth[] = [];
+    for (const branch of branches)
+      sets = [...sets, branch, ...sets.map((set) => both(set, branch))];
+    return this.add(sets.map((set) => this.shapes(set)));
   }
 
   /** Branches that overlap exclude each other; most do not. */
@@ -235,7 +277,9 @@ export class Normalizer implements ShapesOf {
   }
 
   #condition(schema: SchemaObject): readonly Shape[] {
-    if (schema.then === undefined && schema.else === undefined) return ANYTHING;
+    const { unevaluatedProperties: keys, unevaluatedItems: items } = schema;
+    const isAlone = schema.then === undefined && schema.else === undefined;
+    if (isAlone && keys === undefined && items === undefined) return ANYTHING;
     const condition = this.own.sub(schema.if, schema, "if");
     const yes = schema.then === undefined ? [] : this.own.sub(schema.then, schema, "then");
     const no = schema.else === undefined ? [] : this.own.sub(schema.else, schema, "else");
@@ -297,15 +341,22 @@ export class Normalizer implements ShapesOf {
     if (!value.every((item, i) => this.#checkAll(item, valueOfItem(shape.layers, i)))) return false;
     const isUnique = value.every((a, i) => value.every((b, j) => j <= i || !equalValues(a, b)));
     if (shape.unique && !isUnique) return false;
-    return shape.contains.every(
-      (rule) => value.filter((item) => this.#checkAll(item, rule.both)).length >= rule.low,
-    );
+    return shape.contains.every((rule) => {
+      const count = value.filter((item) => this.#checkAll(item, rule.both)).length;
+      return count >= rule.low && count <= rule.high;
+    });
   }
 
   #checkObject(value: SchemaObject, shape: Shape & { type: "object" }): boolean {
     const keys = Object.keys(value);
     if (keys.length < shape.low || keys.length > shape.high) return false;
     if (!shape.required.every((key) => Object.hasOwn(value, key))) return false;
+    const hasSome = shape.some.every((rule) =>
+      keys.some(
+        (key) => this.strings.matches(rule.language, key) && this.#checkAll(value[key], rule.both),
+      ),
+    );
+    if (!hasSome) return false;
     return keys.every(
       (key) =>
         this.#checkAll(value[key], this.valueOf(shape, key)) &&
@@ -326,7 +377,13 @@ export class Normalizer implements ShapesOf {
     const isNever = (all: MaybeBoth): boolean => {
       if (all === undefined) return true;
       if (depth === 0 || all.length < 2) return false;
-      return this.shapes(all).every((inner) => this.isEmpty(inner, depth - 1));
+      try {
+        return this.shapes(all).every((inner) => this.isEmpty(inner, depth - 1));
+      } catch (error) {
+        // A schema that is still being read, or has no opposite: not plain, at any rate.
+        if (error instanceof GrammarError && !(error instanceof GrammarSizeError)) return false;
+        throw error;
+      }
     };
     switch (shape.type) {
       case "string":

@@ -30,13 +30,15 @@ export class NumberLanguages {
 
   language(shape: NumberShape, path: string): number {
     const of = this.#of;
-    const { low, high, multiples, integer, fraction } = shape;
-    const isFree = low === -INFINITE && high === INFINITE && multiples.length === 0;
+    const { low, high, multiples, nonMultiples, integer, fraction } = shape;
+    const divisors = multiples.length + nonMultiples.length;
+    const isFree = low === -INFINITE && high === INFINITE && divisors === 0;
     if (isFree && !fraction) return integer ? this.#signed(this.#integer) : this.#any();
     const parts: number[] = [this.#syntax(integer, fraction)];
     if (low !== -INFINITE) parts.push(this.#atLeast(low, shape.lowExclusive));
     if (high !== INFINITE) parts.push(this.#atMost(high, shape.highExclusive));
     for (const divisor of multiples) parts.push(this.#multipleOf(divisor, path));
+    for (const divisor of nonMultiples) parts.push(of.not(this.#multipleOf(divisor, path)));
     return of.every(parts);
   }
 
@@ -47,10 +49,10 @@ export class NumberLanguages {
     if (shape.fraction && Number.isInteger(value)) return false;
     if (lowExclusive ? value <= low : value < low) return false;
     if (highExclusive ? value >= high : value > high) return false;
-    return shape.multiples.every((divisor) => {
-      const times = value / divisor;
-      return Math.abs(times - Math.round(times)) < 1e-9 * Math.max(1, Math.abs(times));
-    });
+    return (
+      shape.multiples.every((divisor) => isMultiple(value, divisor)) &&
+      !shape.nonMultiples.some((divisor) => isMultiple(value, divisor))
+    );
   }
 
   #any(): number {
@@ -211,6 +213,11 @@ export class NumberLanguages {
     }
     return this.#signed(of.any(parts));
   }
+}
+
+function isMultiple(value: number, divisor: number): boolean {
+  const times = value / divisor;
+  return Math.abs(times - Math.round(times)) < 1e-9 * Math.max(1, Math.abs(times));
 }
 
 /** A number without an exponent: 1e-7 -> 0.0000001. */

@@ -117,8 +117,7 @@ export class OwnShapes {
     if (divisor !== undefined && divisor <= 0) {
       throw this.wrong(schema, "multipleOf", `${divisor} is not above 0`);
     }
-    const range =
-      integer && typeof schema.format === "string" ? NUMBER_FORMATS[schema.format] : undefined;
+    const range = integer ? this.range(schema) : undefined;
     if (range) {
       if (range[0] > low) [low, lowExclusive] = [range[0], false];
       if (range[1] < high) [high, highExclusive] = [range[1], false];
@@ -132,6 +131,7 @@ export class OwnShapes {
       high,
       highExclusive,
       multiples: divisor === undefined ? [] : [divisor],
+      nonMultiples: [],
     };
     return isEmptyNumber(shape) ? undefined : shape;
   }
@@ -141,7 +141,7 @@ export class OwnShapes {
     const high = this.count(schema, "maxLength", INFINITE);
     const languages: number[] = [];
     if (schema.pattern !== undefined) languages.push(this.pattern(schema));
-    const format = this.#format(schema);
+    const format = this.format(schema);
     if (format !== undefined) languages.push(format);
     if (low > high) return undefined;
     return { ...ANY_STRING, low, high, languages };
@@ -162,7 +162,14 @@ export class OwnShapes {
     }
   }
 
-  #format(schema: SchemaObject): number | undefined {
+  /** The range of an integer's format. */
+  range(schema: SchemaObject): readonly [number, number] | undefined {
+    const { format } = schema;
+    return typeof format === "string" ? NUMBER_FORMATS[format] : undefined;
+  }
+
+  /** The language of a string's format; one that is not enforced goes to the notes. */
+  format(schema: SchemaObject): number | undefined {
     const { format } = schema;
     if (typeof format !== "string") return undefined;
     const known = STRING_FORMATS[format];
@@ -178,12 +185,7 @@ export class OwnShapes {
     const low = this.count(schema, "minItems", 0);
     const high = this.count(schema, "maxItems", INFINITE);
     if (low > high) return undefined;
-    const contains: { both: MaybeBoth; low: number }[] = [];
-    if (schema.contains !== undefined) {
-      const least = this.count(schema, "minContains", 1);
-      if (least > 0)
-        contains.push({ both: this.sub(schema.contains, schema, "contains"), low: least });
-    }
+    const contains = this.contains(schema);
     const { prefixItems, items, additionalItems, uniqueItems } = schema;
     const isList = Array.isArray(items);
     const first = (isList ? items : (prefixItems ?? [])) as unknown;
@@ -193,8 +195,9 @@ export class OwnShapes {
     const layer = {
       prefix: first.map((item) => this.sub(item, schema, isList ? "items" : "prefixItems")),
       rest: rest === undefined ? [] : this.sub(rest, schema, "items"),
+      isWhole: rest !== undefined,
     };
-    const isFree = layer.prefix.length === 0 && layer.rest?.length === 0;
+    const isFree = layer.prefix.length === 0 && rest === undefined;
     return {
       ...ANY_ARRAY,
       layers: isFree ? [] : [layer],
@@ -204,6 +207,14 @@ export class OwnShapes {
       unique: uniqueItems === true,
       path: this.#documents.path(schema),
     };
+  }
+
+  contains(schema: SchemaObject): ArrayShape["contains"] {
+    if (schema.contains === undefined) return [];
+    const low = this.count(schema, "minContains", 1);
+    const high = this.count(schema, "maxContains", INFINITE);
+    if (low === 0 && high === INFINITE) return [];
+    return [{ both: this.sub(schema.contains, schema, "contains"), low, high }];
   }
 
   object(schema: SchemaObject): ObjectShape | undefined {
@@ -223,10 +234,11 @@ export class OwnShapes {
       additionalProperties === undefined
         ? []
         : this.sub(additionalProperties, schema, "additionalProperties");
-    const isFree = properties.size === 0 && patterns.length === 0 && rest?.length === 0;
+    const isWhole = additionalProperties !== undefined;
+    const isFree = properties.size === 0 && patterns.length === 0 && !isWhole;
     return {
       ...ANY_OBJECT,
-      layers: isFree ? [] : [{ properties, patterns, rest }],
+      layers: isFree ? [] : [{ properties, patterns, rest, isWhole }],
       required: this.required(schema),
       low,
       high,

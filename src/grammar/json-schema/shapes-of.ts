@@ -14,5 +14,5 @@ export interface ShapesOf {
   add(lists: readonly (readonly Shape[])[]): readonly Shape[];
   list(schema: SchemaObject, keyword: string): MaybeBoth[];
   turned(sub: MaybeBoth): MaybeBoth;
-  target(schema: SchemaObject): MaybeBoth;
+  target(schema: SchemaObject, keyword: string): MaybeBoth;
 }

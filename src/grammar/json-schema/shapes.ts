@@ -20,6 +20,8 @@ export interface NumberShape {
   readonly high: number;
   readonly highExclusive: boolean;
   readonly multiples: readonly number[];
+  /** Integers of which it is no multiple. */
+  readonly nonMultiples: readonly number[];
 }
 
 export interface StringShape {
@@ -33,6 +35,10 @@ export interface StringShape {
 export interface ArrayLayer {
   readonly prefix: readonly MaybeBoth[];
   readonly rest: MaybeBoth;
+  /** Speaks of all items, so that none is left to unevaluatedItems. */
+  readonly isWhole?: boolean;
+  /** Made by turning a schema around: it evaluates nothing. */
+  readonly isOpposite?: boolean;
 }
 
 export interface ArrayShape {
@@ -40,16 +46,30 @@ export interface ArrayShape {
   readonly layers: readonly ArrayLayer[];
   readonly low: number;
   readonly high: number;
-  readonly contains: readonly { readonly both: MaybeBoth; readonly low: number }[];
+  /** So many items for which `both` holds. */
+  readonly contains: readonly {
+    readonly both: MaybeBoth;
+    readonly low: number;
+    readonly high: number;
+  }[];
   readonly unique: boolean;
   readonly path: string;
 }
 
+/** Keys whose characters are in `language`, and their values. */
+export interface KeyRule {
+  readonly language: number;
+  readonly both: MaybeBoth;
+}
+
 export interface ObjectLayer {
   readonly properties: ReadonlyMap<string, MaybeBoth>;
-  /** `language`: over the characters of a key. */
-  readonly patterns: readonly { readonly language: number; readonly both: MaybeBoth }[];
+  readonly patterns: readonly KeyRule[];
   readonly rest: MaybeBoth;
+  /** Speaks of all keys, so that none is left to unevaluatedProperties. */
+  readonly isWhole?: boolean;
+  /** Made by turning a schema around: it evaluates nothing. */
+  readonly isOpposite?: boolean;
 }
 
 export interface ObjectShape {
@@ -60,6 +80,8 @@ export interface ObjectShape {
   readonly high: number;
   /** Schemas of the keys. */
   readonly names: readonly MaybeBoth[];
+  /** Of each at least one key. */
+  readonly some: readonly KeyRule[];
   readonly path: string;
 }
 
@@ -81,6 +103,7 @@ export const ANY_NUMBER: NumberShape = {
   high: INFINITE,
   highExclusive: false,
   multiples: [],
+  nonMultiples: [],
 };
 export const ANY_STRING: StringShape = { type: "string", low: 0, high: INFINITE, languages: [] };
 export const ANY_ARRAY: ArrayShape = {
@@ -99,6 +122,7 @@ export const ANY_OBJECT: ObjectShape = {
   low: 0,
   high: INFINITE,
   names: [],
+  some: [],
   path: "#",
 };
 
@@ -113,8 +137,12 @@ export const ANYTHING: readonly Shape[] = [
 
 /** Objects that do not have this key. */
 export function withoutKey(key: string): Shape {
-  const layer: ObjectLayer = { properties: new Map([[key, undefined]]), patterns: [], rest: [] };
-  return { ...ANY_OBJECT, layers: [layer] };
+  return { ...ANY_OBJECT, layers: [oppositeOf(key, undefined)] };
+}
+
+/** A layer about one key that evaluates nothing. */
+export function oppositeOf(key: string, value: MaybeBoth): ObjectLayer {
+  return { properties: new Map([[key, value]]), patterns: [], rest: [], isOpposite: true };
 }
 
 export function both(a: MaybeBoth, b: MaybeBoth): MaybeBoth {
@@ -158,6 +186,7 @@ export function joinShapes(a: Shape, b: Shape): Shape | undefined {
       low,
       high,
       names: [...a.names, ...b.names],
+      some: [...new Set([...a.some, ...b.some])],
       path: a.path === "#" ? b.path : a.path,
     };
   }
@@ -176,6 +205,7 @@ function joinNumbers(a: NumberShape, b: NumberShape): NumberShape | undefined {
     high: highest.high,
     highExclusive: highest.highExclusive,
     multiples: [...new Set([...a.multiples, ...b.multiples])],
+    nonMultiples: [...new Set([...a.nonMultiples, ...b.nonMultiples])],
   };
   return isEmptyNumber(shape) ? undefined : shape;
 }

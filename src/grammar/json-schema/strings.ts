@@ -1,9 +1,9 @@
 // The characters inside a JSON string as expressions: free strings, lengths, patterns, keys.
 
 import { complement, jsonCharacters, type WriteCharacter } from "../regex/code-points.ts";
-import type { Expressions } from "../regex/expressions.ts";
+import { EMPTY, type Expressions } from "../regex/expressions.ts";
 import { patternLanguage } from "../regex/pattern-language.ts";
-import type { StringShape } from "./shapes.ts";
+import type { Shape, StringShape } from "./shapes.ts";
 
 const encoder = new TextEncoder();
 
@@ -71,6 +71,22 @@ export class StringLanguages {
 
   not(language: number): number {
     return this.#of.and(this.length(0, Number.POSITIVE_INFINITY), this.#of.not(language));
+  }
+
+  /** Strings in none of the languages. */
+  without(languages: readonly number[]): number {
+    return this.not(this.#of.any(languages));
+  }
+
+  /** The strings among the values of these shapes. */
+  names(shapes: readonly Shape[]): number {
+    const languages = shapes.map((shape) => {
+      if (shape.type === "string") return this.all(shape.languages, shape.low, shape.high);
+      return shape.type === "const" && typeof shape.value === "string"
+        ? this.exact(shape.value)
+        : EMPTY;
+    });
+    return this.#of.any(languages);
   }
 
   matches(language: number, value: string): boolean {
