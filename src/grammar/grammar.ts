@@ -42,6 +42,9 @@ interface Pool {
 /** A pool beyond these sizes is replaced before the next grammar. */
 const LARGE = { expressions: 400_000, walks: 8_000, sets: 200_000 };
 
+/** Steps of expressions, a second or two. Nine of ten schemas need fewer than a hundred. */
+const MOST_COMPILE_STEPS = 1_000_000;
+
 export class Grammar {
   readonly #machine: Machine;
   /** What the grammar does not enforce though its source mentions it, each with its path. */
@@ -92,6 +95,7 @@ export class GrammarCompiler {
 
   #compile(source: GrammarSource): Grammar {
     const pool = this.#currentPool();
+    pool.of.limitSteps(MOST_COMPILE_STEPS);
     const notes: string[] = [];
     const rules = this.#read(source, pool, notes);
     const network = new Network(new Positions(rules, pool.of), pool.lexemes, pool.of);

@@ -10,11 +10,13 @@ import type { Lexemes } from "./lexemes.ts";
 import type { Call, Network } from "./network.ts";
 import type { NetworkWalks } from "./network-walks.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
+import type { Expressions } from "./regex/expressions.ts";
 import type { TokenTrie } from "./trie.ts";
 import { joinMask, type Walk } from "./trie-walk.ts";
 
 /** What all states of a grammar share. */
 export interface Machine {
+  readonly of: Expressions;
   readonly trie: TokenTrie;
   readonly sets: NodeSets;
   readonly lexemes: Lexemes;
@@ -27,6 +29,8 @@ const BOTTOM = 0;
 /** More stacks than this at once come from a grammar that is ambiguous without end. */
 const MOST_STACKS = 2000;
 const MOST_STACK_NODES = 20_000_000;
+/** Steps of expressions in one mask or token, less than a second. */
+const MOST_STEPS = 250_000;
 
 /** Stack nodes, shared by a state and its clones. */
 class Stacks {
@@ -127,7 +131,8 @@ export class GrammarState {
 
   /** Writes one bit for each token that may come next. End-of-generation tokens are allowed where the text is whole. */
   mask(into: Uint32Array): void {
-    const { trie, sets } = this.#machine;
+    const { of, trie, sets } = this.#machine;
+    of.limitSteps(MOST_STEPS);
     let isFirst = true;
     for (const top of this.#tops) {
       // The first stack's mask is copied, which is quicker than joining it with zeros.
@@ -221,6 +226,7 @@ export class GrammarState {
   }
 
   #advance(from: readonly number[], bytes: Uint8Array): readonly number[] {
+    this.#machine.of.limitSteps(MOST_STEPS);
     let tops = from;
     for (const byte of bytes) {
       this.#next = [];

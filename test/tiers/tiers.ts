@@ -84,6 +84,7 @@ export const rest: readonly string[] = [
   "test/kernels/x64-kernels.test.ts",
   "test/backends/{exact-splits,experts,file-pieces,guard,memory64,pack-kernels,threads}.test.ts",
   "test/fuzz/shapes.test.ts",
+  "test/grammar/hostile.test.ts",
   "test/kernels/kernel-hashes.test.ts",
 ];
 

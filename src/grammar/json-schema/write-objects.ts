@@ -9,7 +9,7 @@ import { INFINITE } from "../regex/expressions.ts";
 import { type Both, both, type KeyRule, type MaybeBoth, type ObjectShape } from "./shapes.ts";
 import type { SchemaWriter } from "./write.ts";
 
-const MOST_KEY_GROUPS = 64;
+const MOST_KEY_GROUPS = 32;
 /** Kinds of keys of which an object must have one. */
 const MOST_SOME = 4;
 

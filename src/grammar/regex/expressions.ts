@@ -47,6 +47,7 @@ export class Expressions {
   readonly #firsts: (ByteSet | undefined)[] = [];
   readonly #alive: Map<number, boolean> = new Map();
   readonly #loose: Map<number, { readonly expression: number; readonly bound: number }> = new Map();
+  #allowance: number = INFINITE;
   /** Matches every text. */
   readonly everything: number;
   readonly anyByte: number;
@@ -56,6 +57,24 @@ export class Expressions {
     this.#node(KIND.epsilon, 0, 0, 0, undefined, true, false);
     this.anyByte = this.bytes(this.byteSets.add(byteRange(0, 255)));
     this.everything = this.not(EMPTY);
+  }
+
+  /** How many steps may follow, about a microsecond each; beyond them is an error. */
+  limitSteps(most: number): void {
+    this.#allowance = most;
+  }
+
+  /** What is left of the limit. */
+  get stepsLeft(): number {
+    return this.#allowance;
+  }
+
+  #spend(steps: number): void {
+    this.#allowance -= steps;
+    if (this.#allowance >= 0) return;
+    throw new GrammarSizeError(
+      "grammar: its regular expressions take too many steps. Use shorter repetitions, simpler patterns or fewer of them at once",
+    );
   }
 
   get size(): number {
@@ -332,6 +351,7 @@ export class Expressions {
     const key = expression * 256 + byte;
     const known = this.#derivatives.get(key);
     if (known !== undefined) return known;
+    this.#spend(1 + (this.#parts[expression]?.length ?? 0));
     const result = this.#derive(expression, byte);
     this.#derivatives.set(key, result);
     return result;
@@ -514,6 +534,7 @@ export class Expressions {
         for (let i = 0; i < 8; i++) alike[i]! &= has ? set[i]! : ~set[i]!;
       }
       for (let i = 0; i < 8; i++) seen[i]! |= alike[i]!;
+      this.#spend(1 + sets.length / 16);
       yield byte;
     }
   }
