@@ -64,9 +64,7 @@ function checkRepeat(item: unknown, path: string, { low, high }: Fields): void {
 function checkText(value: unknown, path: string): void {
   if (typeof value !== "string") throw wrong(path, value, "a text");
   if (value.length <= LONGEST_SOURCE) return;
-  throw new GrammarError(
-    `${path}: ${value.length} characters, expected at most ${LONGEST_SOURCE}`,
-  );
+  throw new GrammarError(`${path}: ${value.length} characters, expected at most ${LONGEST_SOURCE}`);
 }
 
 function listOf(check: (item: unknown, path: string) => void): Check {
