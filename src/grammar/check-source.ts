@@ -27,7 +27,7 @@ const KINDS: readonly string[] = Object.keys(CHECKS);
 
 export function checkSource(source: unknown, path = "grammar"): void {
   if (!isRecord(source)) throw wrong(path, source, `an object with one of ${KINDS.join(", ")}`);
-  const kinds = KINDS.filter((kind) => kind in source);
+  const kinds = KINDS.filter((kind) => Object.hasOwn(source, kind));
   const [kind] = kinds;
   if (kind === undefined || kinds.length > 1) {
     const found = kinds.length > 1 ? kinds : Object.keys(source);

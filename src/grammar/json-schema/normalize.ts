@@ -74,7 +74,8 @@ export class Normalizer implements ShapesOf {
       const known = this.#single.get(one);
       if (known) return known;
       const schema = this.documents.schema(Math.abs(one) - 1);
-      throw this.own.wrong(schema, "$ref", "the schema refers to itself without end");
+      const keyword = ["$dynamicRef", "$recursiveRef"].find((name) => Object.hasOwn(schema, name));
+      throw this.own.wrong(schema, keyword ?? "$ref", "the schema refers to itself without end");
     }
     this.#single.set(one, undefined);
     try {

@@ -4,14 +4,28 @@
 // matters, and which of the keys that an object must have some of there are.
 
 import { GrammarSizeError } from "../errors.ts";
-import { either, literal, NEVER, type Node, sequence } from "../nodes.ts";
-import { INFINITE } from "../regex/expressions.ts";
+import { either, literal, NEVER, type Node, type Rules, sequence } from "../nodes.ts";
+import { type Expressions, INFINITE } from "../regex/expressions.ts";
+import type { Normalizer } from "./normalize.ts";
 import { type Both, both, type KeyRule, type MaybeBoth, type ObjectShape } from "./shapes.ts";
-import type { SchemaWriter } from "./write.ts";
+import type { StringLanguages } from "./strings.ts";
 
 const MOST_KEY_GROUPS = 32;
 /** Kinds of keys of which an object must have one. */
 const MOST_SOME = 4;
+
+/** What an object's rules need of those around it (write.ts). */
+export interface RuleWriter {
+  readonly of: Expressions;
+  readonly rules: Rules;
+  readonly normalizer: Normalizer;
+  readonly strings: StringLanguages;
+  readonly space: Node;
+  value(all: MaybeBoth): Node;
+  key(key: string): Node;
+  comma(): Node;
+  checkParts(count: number, path: string): void;
+}
 
 interface Property {
   readonly key: string;
@@ -25,7 +39,7 @@ interface OtherKeys {
   readonly value: Both;
 }
 
-export function objectRule(writer: SchemaWriter, shape: ObjectShape): number {
+export function objectRule(writer: RuleWriter, shape: ObjectShape): number {
   const names = nameLanguage(writer, shape);
   const keys = knownKeys(shape);
   const required = new Set(shape.required);
@@ -45,7 +59,7 @@ function knownKeys(shape: ObjectShape): string[] {
   return [...keys];
 }
 
-function nameLanguage(writer: SchemaWriter, shape: ObjectShape): number | undefined {
+function nameLanguage(writer: RuleWriter, shape: ObjectShape): number | undefined {
   if (shape.names.length === 0) return undefined;
   return writer.of.every(
     shape.names.map((name) => writer.strings.names(writer.normalizer.shapes(name))),
@@ -54,7 +68,7 @@ function nameLanguage(writer: SchemaWriter, shape: ObjectShape): number | undefi
 
 /** Keys outside of `properties`, by the patterns that they match. Most patterns exclude each other, so there are few groups. */
 function otherKeys(
-  writer: SchemaWriter,
+  writer: RuleWriter,
   shape: ObjectShape,
   keys: readonly string[],
   names: number | undefined,
@@ -100,7 +114,7 @@ function valueOfOther(
 }
 
 class ObjectRules {
-  readonly #writer: SchemaWriter;
+  readonly #writer: RuleWriter;
   readonly #shape: ObjectShape;
   readonly #properties: readonly Property[];
   readonly #others: readonly OtherKeys[];
@@ -115,7 +129,7 @@ class ObjectRules {
   readonly #pending: (() => void)[] = [];
 
   constructor(
-    writer: SchemaWriter,
+    writer: RuleWriter,
     shape: ObjectShape,
     properties: readonly Property[],
     others: readonly OtherKeys[],

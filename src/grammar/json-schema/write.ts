@@ -17,7 +17,7 @@ import {
   valueOfItem,
 } from "./shapes.ts";
 import type { StringLanguages } from "./strings.ts";
-import { objectRule } from "./write-objects.ts";
+import { objectRule, type RuleWriter } from "./write-objects.ts";
 
 /** Parts of one object or array, counted by state. */
 const MOST_PARTS = 30_000;
@@ -28,7 +28,7 @@ export interface Writing {
   readonly compact: boolean;
 }
 
-export class SchemaWriter {
+export class SchemaWriter implements RuleWriter {
   readonly of: Expressions;
   readonly rules: Rules;
   readonly normalizer: Normalizer;
