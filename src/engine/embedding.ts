@@ -2,10 +2,11 @@
 // a classifier gives it. No logits are computed. Several texts share a batch, and none changes the bits of another.
 
 import type { EmbedOptions } from "../api/api.ts";
-import { AbortedError, ContextError, ModelError, UsageError } from "../base/errors.ts";
+import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
 import { checkTokens, type RunControl } from "./generator.ts";
+import { NonsenseError, overcome } from "./nonsense.ts";
 
 type Pooling = NonNullable<EmbedOptions["pooling"]>;
 
@@ -42,11 +43,11 @@ function isScored(index: number, tokens: number, { isBidirectional }: Engine): b
   return index === (isBidirectional ? 0 : tokens - 1);
 }
 
-/** A vector with NaN in it would be found nowhere, or everywhere. */
-function checkFinite(vector: Float32Array, text: number): void {
+/** A vector with NaN in it would be found nowhere, or everywhere; undefined: every number is finite. */
+function nonsenseIn(vector: Float32Array, text: number): NonsenseError | undefined {
   const wrong = vector.find((value) => !Number.isFinite(value));
-  if (wrong === undefined) return;
-  throw new ModelError(
+  if (wrong === undefined) return undefined;
+  return new NonsenseError(
     `the model computed nonsense: the embedding of text ${text} holds ${wrong}. Its weights are damaged, or a sum is beyond what a float holds. Download or convert it again`,
   );
 }
@@ -65,14 +66,22 @@ export async function computeEmbeddings(
   let next = 0;
   let isFailed = false;
   const isStopped = () => isFailed || control.aborted;
+  /** As a generation does, computes a text again after activations that were beyond their type (overcome). */
+  const vectorOf = async (tokens: readonly number[], index: number): Promise<Float32Array> => {
+    for (;;) {
+      const { widenings } = engine;
+      const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
+      const vector = pool.vector(rows, size);
+      const error = nonsenseIn(vector, index);
+      if (!error) return vector;
+      await overcome(error, engine, { tokens, widenings }, control);
+    }
+  };
   const lane = async (): Promise<void> => {
     while (next < texts.length && !isStopped()) {
       const index = next++;
       const tokens = texts[index]!;
-      const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
-      const vector = pool.vector(rows, size);
-      checkFinite(vector, index);
-      vectors[index] = vector;
+      vectors[index] = await vectorOf(tokens, index);
       onText();
     }
   };

@@ -134,6 +134,7 @@ export class Engine {
   /** How often widen() has changed something: state from before may hold values that are not finite. */
   widenings = 0;
   #isWidened = false;
+  #widening: Promise<void> = Promise.resolve();
   #disposed = false;
 
   private constructor(
@@ -407,10 +408,16 @@ export class Engine {
   /** Computes with float32 activations where they leave a type's range, from now on; false: nothing changed. */
   async widen(widened: Widened): Promise<boolean> {
     this.#alive();
-    if (!(await this.#backend.widen?.())) return false;
-    this.widenings++;
-    this.#sayWidened(widened);
-    return true;
+    const before = this.widenings;
+    // One after the other: whoever asks while another's widening is under way waits for it, and computes again as well.
+    const work = this.#widening.then(async () => {
+      if (!(await this.#backend.widen?.())) return;
+      this.widenings++;
+      this.#sayWidened(widened);
+    });
+    this.#widening = work.catch(() => undefined);
+    await work;
+    return this.widenings > before;
   }
 
   /** Drops the state of ended sequences and its copies: it may hold values that are not finite. */

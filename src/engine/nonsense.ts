@@ -46,6 +46,7 @@ export async function overcome(
     await engine.forgetPrefixes(); // the search left its own
     return;
   }
+  if (engine.widenings > widenings) return; // another request did it during the search
   throw found ? new ModelError(found.reason, { cause: error }) : error;
 }
 

@@ -126,4 +126,17 @@ describeGpu("the GPU", () => {
     // The last layer and the output are on the GPU.
     expect(await logits({ gpuLayers: 2, exact: true })).toEqual(await logits({}));
   });
+
+  test("an embedding is computed again, too", async () => {
+    const file = await overflowing();
+    const vectors = async (options: OpenOptions) => {
+      const said: string[] = [];
+      const onWarning = (warning: string) => said.push(warning);
+      await using model = await open(file, { threads: 1, kvType: "f32", onWarning, ...options });
+      const found = await model.embed(["the cat sat", "cat", "the"]);
+      expect(said).toHaveLength(1);
+      return found;
+    };
+    expect(await vectors({ gpuLayers: 2, exact: true })).toEqual(await vectors({}));
+  });
 });
