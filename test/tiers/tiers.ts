@@ -52,7 +52,7 @@ export const long: readonly string[] = [
   "test/faults/**",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{lantern-kill,samplers}.test.ts",
+  "test/server/{cache-kill,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/robust.test.ts",
 ];
