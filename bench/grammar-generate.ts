@@ -1,10 +1,10 @@
 // Generation speed with and without a grammar, of Lantern and, where it is installed, of llama.cpp (llama-cpp.ts). Not a test: it
 // asserts nothing.
 //
-//   npm run bench:grammar-generate -- MODEL.gguf [-t 2] [-n 48] [-r 5] [--json]
+//   npm run bench:grammar-generate -- MODEL.gguf [-t 2] [-n 48] [-r 5] [--no-force] [--json]
 //
 // All take turns: free and with the same GBNF grammar of JSON objects, greedy, as many tokens each. Medians; the load of the machine
-// is printed before and after. `sample` is the part of a token's time that is spent between its logits and the next batch: waiting
+// is printed before and after. --no-force: also tokens without an alternative are computed one by one. `sample` is the part of a token's time that is spent between its logits and the next batch: waiting
 // for the mask, if it is not there yet, forbidding, choosing.
 
 import { loadavg } from "node:os";
@@ -18,6 +18,7 @@ const { values, positionals } = parseArgs({
     threads: { type: "string", short: "t", default: "2" },
     predict: { type: "string", short: "n", default: "48" },
     repetitions: { type: "string", short: "r", default: "5" },
+    "no-force": { type: "boolean" },
     json: { type: "boolean" },
     help: { type: "boolean", short: "h" },
   },
@@ -25,7 +26,7 @@ const { values, positionals } = parseArgs({
 const [path] = positionals;
 if (path === undefined || values.help) {
   console.log(
-    "npm run bench:grammar-generate -- MODEL.gguf [-t THREADS] [-n TOKENS] [-r ROUNDS] [--json]\n" +
+    "npm run bench:grammar-generate -- MODEL.gguf [-t THREADS] [-n TOKENS] [-r ROUNDS] [--no-force] [--json]\n" +
       "For example: LANTERN_PEERS=DIR npm run bench:grammar-generate -- model.gguf -t 2",
   );
   process.exit(values.help ? 0 : 2);
@@ -52,7 +53,8 @@ type Contestant = (grammar: string | undefined) => Promise<Run>;
 const contestants = new Map<string, Contestant>();
 const model = await open(path, { threads, contextSize: 1024 });
 contestants.set("lantern", async (grammar) => {
-  const options = { temperature: 0, ignoreEos: true, maxTokens, cachePrompt: false };
+  const forceTokens = !values["no-force"];
+  const options = { temperature: 0, ignoreEos: true, maxTokens, cachePrompt: false, forceTokens };
   const { timings } = await model.generate(prompt, { ...options, ...(grammar && { grammar }) })
     .result;
   const { generatedTokens, generatedMs, sampledTokens, sampleMs } = timings;
