@@ -60,6 +60,6 @@ describe("flags", () => {
         file.remove();
       }
     },
-    30_000,
+    60_000,
   );
 });

@@ -50,6 +50,7 @@ describe("the package", () => {
     const files = consumer.files();
     const isWeb = ({ path }: { path: string }) => path.startsWith("dist/web/");
     const built = sourceFiles("src").flatMap(({ path }) => {
+      if (path.endsWith(".d.ts")) return []; // for the compiler alone
       const stem = path.replace(/^src\//, "dist/").replace(/\.ts$/, "");
       return [`${stem}.js`, `${stem}.d.ts`];
     });
