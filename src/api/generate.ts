@@ -115,8 +115,24 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   grammarTriggers?: readonly GrammarTrigger[];
   /** false: also tokens to which the grammar leaves no alternative are computed one by one; the text is the same (default true). */
   forceTokens?: boolean;
+  /** Ends reasoning after so many tokens, by its own mark. */
+  reasoningBudget?: ReasoningBudgetOptions;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal;
+}
+
+/** Marks are those of answerFormat(). */
+export interface ReasoningBudgetOptions {
+  /** Tokens of reasoning; 0: it ends at once. */
+  tokens: number;
+  /** The mark that opens reasoning; it may be left out if reasoning is open. */
+  start?: string;
+  /** The mark that ends it, which is forced. */
+  end: string;
+  /** The prompt ends within reasoning (default false). */
+  isOpen?: boolean;
+  /** Text that is forced before the mark. */
+  message?: string;
 }
 
 /** Where a grammar begins to apply: at this text or token; `after`: behind it (default false). */

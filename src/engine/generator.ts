@@ -18,6 +18,7 @@ import { findBreakers } from "./dry-breakers.ts";
 import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "./engine.ts";
 import { checkedTriggers, grammarSource } from "./grammar-options.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
+import { ReasoningBudget } from "./reasoning-budget.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
@@ -67,6 +68,9 @@ export async function generate(
     breakers,
   });
   const constraint = await constraintOf(engine, options, shift === undefined);
+  const budget =
+    options.reasoningBudget && new ReasoningBudget(options.reasoningBudget, engine.tokenizer);
+  const mask = budget ? budget.over(constraint) : constraint;
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
@@ -140,7 +144,7 @@ export async function generate(
           stopReason = "end";
           break;
         }
-        sampled = sampler.sample(logits, constraint);
+        sampled = sampler.sample(logits, mask);
       } catch (error) {
         if (!(await recover(error))) stopReason = "aborted";
         continue;
@@ -154,6 +158,7 @@ export async function generate(
         break;
       }
       constraint?.accept(sampled.id);
+      budget?.accept(sampled.id);
       tokenIds.push(sampled.id);
       next.push(sampled.id);
       const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
@@ -582,7 +587,8 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { addBos: _a, progress: _p, logprobsOf: _o, special: _t, ...cached } = rest;
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
-  const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...sampling } = rules;
+  const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
+  const { reasoningBudget: _b, ...sampling } = free;
   return sampling;
 }
 

@@ -127,6 +127,7 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
   for (const [name, value] of Object.entries(guard.corsHeaders(request.headers))) {
     response.headers.set(name, value);
   }
+  for (const [name, value] of Object.entries(call.headers ?? {})) response.headers.set(name, value);
   response.headers.set("x-request-id", crypto.randomUUID());
   if (server.logRequest) logRequest(call, response.status, server.now() - startMs);
   return response;

@@ -1,33 +1,30 @@
 // One turn of a chat, prepared: its prompt, and how the answer to it is read. All protocols go through here.
 
-import * as z from "zod";
 import {
   type AnswerFormat,
   type AnswerReaderOptions,
+  type AnswerTool,
   type ChatMessage,
   type GenerateOptions,
+  genericMessages,
+  knowsTools,
   promptEnd,
+  withGenericCalls,
 } from "../index.ts";
 import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
 import { type AskedGrammar, grammarOptions } from "./grammar-fields.ts";
 import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
+import type { ReasoningFormat, ReasoningOptions } from "./reasoning-fields.ts";
 import { toolOptions } from "./tool-options.ts";
-
-/** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
-export type ReasoningFormat = "none" | "auto" | "deepseek";
-
-export const reasoningShape: {
-  readonly reasoning_format: z.ZodType<ReasoningFormat | undefined>;
-} = { reasoning_format: z.enum(["none", "auto", "deepseek"]).optional() };
 
 export interface TurnRequest {
   readonly messages: readonly ChatMessage[];
   readonly use: ToolUse;
   readonly template: ChatPromptOptions;
-  readonly reasoning?: ReasoningFormat | undefined;
-  /** What the answer must look like. */
+  readonly reasoning?: ReasoningOptions | undefined;
+  /** What the answer must look like; with tools, one that calls none. */
   readonly grammar?: AskedGrammar | undefined;
   /** The field that the prompt comes from, for the error if it does not fit. */
   readonly param: string;
@@ -42,40 +39,74 @@ export interface ChatTurn {
   readonly plan: AnswerReaderOptions | undefined;
   /** What the generation needs so that it can be read. */
   readonly options: GenerateOptions;
+  /** What the client should know of it. */
+  readonly headers: Readonly<Record<string, string>>;
 }
+
+/** The response to a request whose tools the model's template does not know. */
+const genericHeaders = { "x-lantern-tool-format": "generic" };
 
 export async function chatTurn(served: ServedModel, request: TurnRequest): Promise<ChatTurn> {
-  const { messages, use, template, param, refuse, begun = "" } = request;
-  const text = await chatText(served, messages, { ...template, tools: shownTools(use) });
+  const { use, template, param, refuse, begun = "", reasoning = {} } = request;
+  const shown = await shownTurn(served, request.messages, use);
+  const text = await chatText(served, shown.messages, { ...template, tools: shown.tools });
   const tokens = await textTokens(served, text, param, refuse);
-  const plan = await answerPlan(served, text.slice(0, text.length - begun.length), request);
-  if (request.grammar && answerTools(use).length > 0) {
-    throw unsupportedField(
-      request.grammar.param,
-      "together with tools, which have a grammar of their own",
-    );
-  }
-  // The grammar of calls begins with the answer, so one that goes on has none.
-  const tools = begun === "" ? await toolOptions(served, use, plan) : {};
-  const grammar = request.grammar ? await grammarOptions(served, request.grammar, plan) : tools;
-  return { tokens, plan, options: { ...grammar, ...(plan && { special: true }) } }; // marks are often control tokens
+  const prompt = text.slice(0, text.length - begun.length);
+  const tools = answerTools(use);
+  const plan = answerPlan(shown.format, prompt, tools, reasoning.format);
+  // The grammar of calls and the budget begin with the answer, so one that goes on has none.
+  const isWhole = begun === "";
+  const isCalling = plan !== undefined && tools.length > 0 && isWhole;
+  const called = isCalling ? await toolOptions(served, use, plan, request.grammar) : {};
+  const options: GenerateOptions = {
+    ...(tools.length === 0 ? await grammarOptions(served, request.grammar, plan) : called),
+    ...(isWhole && budgetOptions(plan, reasoning)),
+    ...(plan && { special: true }), // marks are often control tokens
+  };
+  return { tokens, plan, options, headers: shown.isGeneric ? genericHeaders : {} };
 }
 
-async function answerPlan(
+interface ShownTurn {
+  readonly messages: readonly ChatMessage[];
+  readonly tools: readonly unknown[] | undefined;
+  /** undefined: there is no template. */
+  readonly format: AnswerFormat | undefined;
+  /** The messages describe the tools, since the template cannot. */
+  readonly isGeneric: boolean;
+}
+
+/** What the template is given. */
+export async function shownTurn(
   { model }: ServedModel,
-  prompt: string,
-  { use, reasoning = "auto" }: TurnRequest,
-): Promise<AnswerReaderOptions | undefined> {
-  const tools = answerTools(use);
+  messages: readonly ChatMessage[],
+  use: ToolUse,
+): Promise<ShownTurn> {
+  const tools = shownTools(use);
   if (!model.info.hasChatTemplate) {
-    if (tools.length > 0) throw noTools("it has no chat template");
-    return undefined;
+    if (answerTools(use).length > 0) {
+      throw unsupportedField("tools", "this model cannot call tools: it has no chat template");
+    }
+    return { messages, tools, format: undefined, isGeneric: false };
   }
   const format = await model.answerFormat();
-  if (format === undefined) return undefined;
-  if (tools.length > 0 && !knowsTools(format)) {
-    throw noTools("its chat template does not say how it calls them");
+  if (tools === undefined || format === undefined || knowsTools(format)) {
+    return { messages, tools, format, isGeneric: false };
   }
+  return {
+    messages: genericMessages(messages, tools, use.choice !== "auto") as ChatMessage[],
+    tools: undefined,
+    format: withGenericCalls(format),
+    isGeneric: true,
+  };
+}
+
+function answerPlan(
+  format: AnswerFormat | undefined,
+  prompt: string,
+  tools: readonly AnswerTool[],
+  reasoning: ReasoningFormat = "auto",
+): AnswerReaderOptions | undefined {
+  if (format === undefined) return undefined;
   const isPlain =
     tools.length === 0 && format.reasoning === undefined && format.frames === undefined;
   if (isPlain) return undefined;
@@ -87,8 +118,25 @@ async function answerPlan(
   };
 }
 
-const knowsTools = ({ calls, frames }: AnswerFormat): boolean =>
-  calls !== undefined || frames !== undefined;
+/** Marks around reasoning in answers of several messages. */
+const frameMarks: Readonly<Record<NonNullable<AnswerFormat["frames"]>, Marks | undefined>> = {
+  harmony: { start: "<|channel|>analysis<|message|>", end: "<|end|>" },
+  "to-header": { start: " to=self<|message|>", end: "<|eom|>" },
+  functionary: undefined,
+};
 
-const noTools = (why: string): Error =>
-  unsupportedField("tools", `this model cannot call tools: ${why}`);
+type Marks = Readonly<Record<"start" | "end", string>>;
+
+/** A model that shows no reasoning has nothing that a budget could end. */
+function budgetOptions(
+  plan: AnswerReaderOptions | undefined,
+  { budget: tokens = -1, message }: ReasoningOptions,
+): GenerateOptions {
+  if (plan === undefined || tokens < 0) return {};
+  const { frames, reasoning } = plan.format;
+  const marks = frames === undefined ? reasoning : frameMarks[frames];
+  if (marks === undefined || plan.start?.before?.content !== undefined) return {};
+  const { start, end } = marks;
+  const isOpen = plan.start?.reasoning === "open" || plan.start?.before?.reasoning !== undefined;
+  return { reasoningBudget: { tokens, start, end, isOpen, ...(message && { message }) } };
+}

@@ -52,6 +52,14 @@ export function unsupportedField(param: string, why: string): ApiError {
   return invalidRequest(`"${param}" is not supported: ${why}`, param, "unsupported_parameter");
 }
 
+const threadCode = "thread_unsupported_request";
+
+/** 400: Anthropic's client then sends the whole conversation instead. */
+export function noThreads(): ApiError {
+  const message = '"thread" is not supported: conversations are not stored. Send all messages';
+  return invalidRequest(message, "thread", threadCode);
+}
+
 /** 400: the prompt does not fit; llama.cpp's type and numbers, OpenAI's code. Prompts are never truncated. */
 export function contextExceeded(
   promptTokens: number,
@@ -347,9 +355,13 @@ const anthropicTypes: Readonly<Record<number, string>> = {
 };
 
 export const anthropicErrors: ErrorShape = {
-  body: ({ status, message }) => ({
+  body: ({ status, message, code }) => ({
     type: "error",
-    error: { type: anthropicTypes[status] ?? "api_error", message },
+    error: {
+      type: anthropicTypes[status] ?? "api_error",
+      message,
+      ...(code === threadCode && { details: { error_code: code, unsupported: ["thread"] } }),
+    },
   }),
 };
 

@@ -48,6 +48,8 @@ export interface Call {
   login(from: LoginSource): Promise<string | undefined>;
   /** Aborted when the client has gone, or when the server stops. */
   signal: AbortSignal;
+  /** More headers of the response. */
+  headers?: Readonly<Record<string, string>>;
   /** Its turn among the requests with large bodies; given back when the handler is done. */
   large?: Turn;
 }

@@ -11,6 +11,7 @@ import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
+import type { ReasoningOptions } from "./reasoning-fields.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
 import type { ToolHost } from "./routes/lantern-tools.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
@@ -57,6 +58,8 @@ export interface StartOptions {
   verbose?: boolean;
   /** enable_thinking for chat templates (default: true). */
   thinking?: boolean;
+  /** How reasoning is treated, unless a request says so (default: apart from the text, as much as the model likes). */
+  reasoning?: ReasoningOptions;
   /** The models' file names, without folders. */
   files?: Readonly<Record<string, string>>;
   /** Further names of the models, by their own. */
@@ -140,6 +143,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       metrics: options.metrics ?? true,
       verbose: options.verbose ?? false,
       thinking: options.thinking,
+      reasoning: options.reasoning,
       hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
         (name) => hostNameOf(name) ?? [],
       ),

@@ -12,22 +12,27 @@ import {
 } from "../index.ts";
 import { answerTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
-import { invalidRequest } from "./errors.ts";
+import { invalidRequest, unsupportedField } from "./errors.ts";
+import type { AskedGrammar } from "./grammar-fields.ts";
 
-/** @param plan How the answer is read; undefined: it is only text. */
+/**
+ * @param plan How the answer is read.
+ * @param asked What an answer without a call must look like.
+ */
 export async function toolOptions(
   { model }: ServedModel,
   use: ToolUse,
-  plan: AnswerReaderOptions | undefined,
+  plan: AnswerReaderOptions,
+  asked?: AskedGrammar,
 ): Promise<GenerateOptions> {
   const { choice, isParallel } = use;
   const all = answerTools(use);
-  if (plan === undefined || all.length === 0) return {};
+  const content = asked && textGrammar(asked, plan);
   const tools = typeof choice === "object" ? all.filter(({ name }) => name === choice.name) : all;
   const isForced = choice !== "auto";
   const start = plan.start ?? { reasoning: "unknown", opening: "" };
   const make = (given: readonly AnswerTool[]): GrammarSource =>
-    toolGrammar({ format: plan.format, tools: given, isForced, isParallel, start })!;
+    toolGrammar({ format: plan.format, tools: given, isForced, isParallel, start, content })!;
   const exact = make(tools);
   const problem = await problemOf(model, exact);
   if (problem === undefined) return { grammar: exact };
@@ -38,8 +43,23 @@ export async function toolOptions(
     : problem;
   if (rest === undefined) return { grammar: loose };
   // Without a grammar the model still calls as it has learned to; only a forced call depends on it.
-  if (!isForced && !use.tools.some(({ function: own }) => own.strict)) return {};
+  if (!isForced && !asked && !use.tools.some(({ function: own }) => own.strict)) return {};
   throw invalidRequest(`"tools": ${rest}`, "tools", "invalid_grammar");
+}
+
+/** The grammar of text beside calls: a JSON schema, where nothing but calls and text can be told apart. */
+function textGrammar(
+  { source, triggers, param }: AskedGrammar,
+  plan: AnswerReaderOptions,
+): GrammarSource {
+  const isSchema = Object.hasOwn(source, "schema") && triggers.length === 0;
+  if (isSchema && plan.format.frames === undefined) return source;
+  throw unsupportedField(
+    param,
+    isSchema
+      ? "together with tools, for a model that answers in several messages"
+      : "together with tools, which have a grammar of their own. A JSON schema is possible",
+  );
 }
 
 /** The tools, without those schemas that have no grammar. */

@@ -91,7 +91,7 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "families of models whose cards ask for the same prefixes",
   },
   {
-    file: "src/server/chat-turn.ts",
+    file: "src/server/reasoning-fields.ts",
     names: ["deepseek"],
     why: "llama.cpp's name for reasoning in a field of its own",
   },

@@ -197,15 +197,96 @@ test("a real model that must call does, with arguments that follow the schema", 
   await other.stop();
 });
 
-test("a model whose template knows no tools says so", async () => {
-  await using plain = await open(modelId, { threads: 1, chatTemplate: "chatml" });
-  const other = await serveModel(plain, []);
-  const response = await post(`${other.url}/v1/chat/completions`, {
-    messages,
-    tools,
-    max_tokens: 1,
+describe("a model whose template knows no tools", () => {
+  let plain: SpokenModel;
+  let other: RunningServer;
+
+  beforeAll(async () => {
+    plain = await spokenModel("chatml");
+    other = await serveModel(plain.model, []);
   });
-  expect(response.status).toBe(400);
-  expect(await response.text()).toContain("does not say how it calls them");
-  await other.stop();
+
+  afterAll(async () => {
+    await other.stop();
+    await plain.close();
+  });
+
+  const asked = async (body: object): Promise<Response> => {
+    const response = await post(`${other.url}/v1/chat/completions`, { messages, tools, ...body });
+    expect(response.status).toBe(200);
+    return response;
+  };
+
+  test("is told how to call them, and the response says so", async () => {
+    plain.words = ['{"tool_calls": [{"name": "get_time", "arguments": {"city": "Rome"}}]}'];
+    const response = await asked({});
+    expect(response.headers.get("x-lantern-tool-format")).toBe("generic");
+    const { choices } = (await response.json()) as OpenAI.ChatCompletion;
+    expect(choices[0]!.finish_reason).toBe("tool_calls");
+    expect(choices[0]!.message.tool_calls).toMatchObject([
+      { function: { name: "get_time", arguments: '{"city": "Rome"}' } },
+    ]);
+    expect(plain.prompt).toContain("You can call these tools:");
+    expect(plain.prompt).toContain('"name":"get_time"');
+    expect(plain.options.grammar).toBeDefined();
+    plain.words = ["It is noon."];
+    const text = (await (await asked({})).json()) as OpenAI.ChatCompletion;
+    expect(text.choices[0]!.message.content).toBe("It is noon.");
+    const without = await asked({ tools: [] });
+    expect(without.headers.get("x-lantern-tool-format")).toBeNull();
+    expect(plain.prompt).not.toContain("You can call");
+  });
+
+  test("gets results as words of the user, one turn for all", async () => {
+    plain.words = ["It is noon."];
+    const made = (id: string): object => ({
+      id,
+      type: "function",
+      function: { name: "get_time", arguments: '{"city":"Rome"}' },
+    });
+    const said = [
+      ...messages,
+      { role: "assistant", content: null, tool_calls: [made("a"), made("b")] },
+      { role: "tool", tool_call_id: "a", content: "12:00" },
+      { role: "tool", tool_call_id: "b", content: "13:00" },
+      { role: "user", content: "Well?" },
+    ];
+    await asked({ messages: said });
+    expect(plain.prompt).toContain('assistant\n{"tool_calls":[{"name":"get_time"');
+    expect(plain.prompt).toContain(
+      "<|im_start|>user\nResult: 12:00\n\nResult: 13:00\n\nWell?<|im_end|>",
+    );
+  });
+});
+
+describe("a budget of reasoning", () => {
+  const budgetOf = async (url: string, path: string, body: object): Promise<unknown> => {
+    say("<think>\nHm.\n</think>\n\nYes.");
+    const response = await post(`${url}${path}`, { model: modelId, ...body });
+    expect(response.status, await response.clone().text()).toBe(200);
+    return spoken.options.reasoningBudget;
+  };
+
+  test("is the request's, or the server's", async () => {
+    const chat = "/v1/chat/completions";
+    const marks = { start: "<think>", end: "</think>", isOpen: false };
+    expect(await budgetOf(server.url, chat, { messages })).toBeUndefined();
+    expect(await budgetOf(server.url, chat, { messages, reasoning_budget_tokens: 7 })).toEqual({
+      tokens: 7,
+      ...marks,
+    });
+    const asked = { messages, max_tokens: 100, thinking: { type: "enabled", budget_tokens: 9 } };
+    expect(await budgetOf(server.url, "/v1/messages", asked)).toMatchObject({ tokens: 9 });
+    const reasoning = { budget: 0, message: "Enough." };
+    const strict = await serveModel(spoken.model, [], { reasoning });
+    expect(await budgetOf(strict.url, "/api/chat", { messages, stream: false })).toEqual({
+      tokens: 0,
+      message: "Enough.",
+      ...marks,
+    });
+    expect(await budgetOf(strict.url, chat, { messages, thinking_budget_tokens: 3 })).toMatchObject(
+      { tokens: 3 },
+    );
+    await strict.stop();
+  });
 });

@@ -8,6 +8,7 @@ import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
+import { type ReasoningFormat, reasoningFormats } from "../../server/reasoning-fields.ts";
 import type {
   ModelLibrary,
   RunningServer,
@@ -67,6 +68,9 @@ interface ServeFlags
   chatTemplate?: string;
   chatTemplateFile?: string;
   reasoning: "on" | "off" | "auto";
+  reasoningFormat: ReasoningFormat;
+  reasoningBudget: number;
+  reasoningBudgetMessage?: string;
   strictModel?: boolean;
   slots: boolean;
   slotSavePath?: string;
@@ -202,6 +206,22 @@ export const serveCommand: CliCommand = {
         .choices(["on", "off", "auto"])
         .default("auto"),
     );
+    command
+      .addOption(
+        new Option(
+          "--reasoning-format <format>",
+          "where reasoning goes; none: it stays in the text, others: apart from it",
+        )
+          .choices([...reasoningFormats])
+          .default("auto"),
+      )
+      .option(
+        "--reasoning-budget <n>",
+        "tokens after which reasoning is ended; 0: at once, -1: never",
+        numberFlag({ integer: true, min: -1 }),
+        -1,
+      )
+      .option("--reasoning-budget-message <text>", "text before the mark that ends reasoning");
     addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
       const anyPort = command.getOptionValueSource("port") === "default";
       return serve(flags, context, anyPort);
@@ -390,6 +410,11 @@ function startOptions(
     metrics: flags.metrics,
     verbose: flags.verbose ?? false,
     ...(flags.reasoning !== "auto" && { thinking: flags.reasoning === "on" }),
+    reasoning: {
+      format: flags.reasoningFormat,
+      budget: flags.reasoningBudget,
+      message: flags.reasoningBudgetMessage,
+    },
     maxBodyBytes: Math.round(flags.maxBody * megabyte),
     requestTimeoutMs: flags.timeout * 1000,
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,

@@ -15,7 +15,6 @@ import { type AnswerBlock, BlockEvents, ChatAnswer } from "../chat-answer.ts";
 import { thinking } from "../chat-fields.ts";
 import {
   checkToolUse,
-  shownTools,
   type Tool,
   type ToolChoice,
   type ToolUse,
@@ -23,12 +22,13 @@ import {
   toolName,
   toolParameters,
 } from "../chat-tools.ts";
-import { chatTurn } from "../chat-turn.ts";
+import { chatTurn, shownTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
-import { anthropicErrors, invalidRequest } from "../errors.ts";
+import { anthropicErrors, invalidRequest, noThreads } from "../errors.ts";
 import { contentInput, listOf, mostMessages } from "../inputs.ts";
 import { newId } from "../openai-fields.ts";
 import { type ChatPromptOptions, chatTokenCount, contentText } from "../prompt.ts";
+import { reasoningOptions } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
@@ -58,10 +58,15 @@ const promptShape = {
     mostMessages,
   ).refine((list) => list.length > 0, "expected at least one message"),
   system: contentInput.optional(),
-  /** How long a model thinks is up to the model: a budget is accepted, but not enforced. */
-  thinking: z.looseObject({ type: z.enum(["enabled", "disabled", "adaptive"]) }).optional(),
+  thinking: z
+    .looseObject({
+      type: z.enum(["enabled", "disabled", "adaptive"]),
+      budget_tokens: z.int().min(1).optional(),
+    })
+    .optional(),
   tools: z.array(toolInput).optional(),
   tool_choice: toolChoice.optional(),
+  thread: z.unknown().optional(),
 };
 
 const countFields = z.object(promptShape);
@@ -121,14 +126,20 @@ function toolUse({ tools = [], tool_choice: given }: PromptFields): ToolUse {
 async function messages(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, messageFields, rules);
+  if (fields.thread !== undefined) throw noThreads();
   const served = server.models.find(fields.model);
   const turn = await chatTurn(served, {
     messages: toMessages(fields, server.settings.maxMessages),
     use: toolUse(fields),
     template: chatOptions(call, fields),
+    reasoning: reasoningOptions(
+      { reasoning_budget_tokens: fields.thinking?.budget_tokens },
+      server.settings,
+    ),
     param: "messages",
   });
   const { tokens, plan } = turn;
+  call.headers = turn.headers;
   const options: GenerateOptions = {
     ...generateOptions(
       { ...fields, stop: fields.stop_sequences },
@@ -174,8 +185,8 @@ async function countTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, countFields, rules);
   const served = server.models.find(fields.model);
   const messages = toMessages(fields, server.settings.maxMessages);
-  const template = { ...chatOptions(call, fields), tools: shownTools(toolUse(fields)) };
-  const count = await chatTokenCount(served, messages, template);
+  const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
+  const count = await chatTokenCount(served, said, { ...chatOptions(call, fields), tools });
   return json({ input_tokens: count });
 }
 

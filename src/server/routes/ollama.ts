@@ -21,6 +21,7 @@ import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
 import { keepAliveField } from "../keep-alive.ts";
 import { type ChatPromptOptions, textTokens } from "../prompt.ts";
+import { reasoningOptions } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
@@ -118,9 +119,11 @@ async function chat(call: Call): Promise<Response> {
     messages: messages.map(toMessage),
     use: toolUse(fields),
     template: templateOf(call, fields.think),
+    reasoning: reasoningOptions({}, server.settings),
     grammar: ollamaGrammar(fields.format),
     param: "messages",
   });
+  call.headers = turn.headers;
   const options = { ...readOptions(call, served, fields), ...turn.options };
   const completion = await startCompletion(call, { served, tokens: turn.tokens, options });
   return await reply(call, served, completion, fields.stream, turn.plan, (piece) => ({
@@ -179,11 +182,17 @@ async function generate(call: Call): Promise<Response> {
       : undefined;
   const grammar = ollamaGrammar(fields.format);
   const turn: ChatTurn = plain
-    ? { tokens: plain, plan: undefined, options: await grammarOptions(served, grammar) }
+    ? {
+        tokens: plain,
+        plan: undefined,
+        options: await grammarOptions(served, grammar),
+        headers: {},
+      }
     : await chatTurn(served, {
         messages,
         use: noToolUse,
         template: templateOf(call, fields.think),
+        reasoning: reasoningOptions({}, call.server.settings),
         grammar,
         param: "prompt",
       });

@@ -5,8 +5,8 @@ import type { AnswerReaderOptions, GenerateOptions, Timings } from "../../index.
 import { readFields } from "../body.ts";
 import { ChatAnswer } from "../chat-answer.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
-import { shownTools, toolShape, toolUse } from "../chat-tools.ts";
-import { chatTurn, reasoningShape } from "../chat-turn.ts";
+import { toolShape, toolUse } from "../chat-tools.ts";
+import { chatTurn, shownTurn } from "../chat-turn.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
@@ -24,6 +24,7 @@ import { deltaOf, finishOf, messageOf } from "../openai-chat-answer.ts";
 import { chatRules, checkStreamOptions, newId } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokenCount } from "../prompt.ts";
+import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
@@ -86,11 +87,12 @@ async function chat(call: Call): Promise<Response> {
     messages,
     use: toolUse(fields),
     template: promptOptions(fields, server.settings),
-    reasoning: fields.reasoning_format,
+    reasoning: reasoningOptions(fields, server.settings),
     grammar: chatGrammar(fields),
     param: "messages",
   });
   const { tokens, plan } = turn;
+  call.headers = turn.headers;
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -130,8 +132,8 @@ async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, chatFields, chatRules);
   const served = models.find(fields.model);
   const messages = toMessages(fields.messages, settings);
-  const template = { ...promptOptions(fields, settings), tools: shownTools(toolUse(fields)) };
-  const count = await chatTokenCount(served, messages, template);
+  const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
+  const count = await chatTokenCount(served, said, { ...promptOptions(fields, settings), tools });
   return json({ object: "response.input_tokens", input_tokens: count });
 }
 

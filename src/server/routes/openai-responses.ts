@@ -9,7 +9,6 @@ import { promptOptions } from "../chat-fields.ts";
 import {
   checkToolUse,
   choiceOf,
-  shownTools,
   type Tool,
   type ToolUse,
   toolDescription,
@@ -17,7 +16,7 @@ import {
   toolParameters,
   toolShape,
 } from "../chat-tools.ts";
-import { chatTurn } from "../chat-turn.ts";
+import { chatTurn, shownTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
 import { textFormatInput, textGrammar } from "../grammar-fields.ts";
@@ -26,6 +25,7 @@ import { llamacppShape, maxTokensOf, reportsProgress, slotOf } from "../llamacpp
 import { withTokenBiases } from "../logit-bias.ts";
 import { openaiRules } from "../openai-fields.ts";
 import { type ChatPromptOptions, chatTokenCount } from "../prompt.ts";
+import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
 import { blocksOf, ResponseObject } from "../responses-answer.ts";
 import { responseMessages } from "../responses-input.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -44,6 +44,7 @@ const toolInput = z.strictObject({
 const responseFields = z.object({
   ...samplingShape,
   ...llamacppShape,
+  ...reasoningShape,
   model: z.string().optional(),
   input: z.union(
     [z.string(), objectList.refine((list) => list.length > 0)],
@@ -102,10 +103,12 @@ async function responses(call: Call): Promise<Response> {
     messages: toMessages(fields, server.settings.maxMessages),
     use,
     template: chatOptions(call, fields),
+    reasoning: reasoningOptions(fields, server.settings),
     grammar: textGrammar(fields, fields.text?.format),
     param: "input",
   });
   const { tokens, plan } = turn;
+  call.headers = turn.headers;
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -182,8 +185,8 @@ async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, responseFields, rules);
   const served = call.server.models.find(fields.model);
   const messages = toMessages(fields, call.server.settings.maxMessages);
-  const template = { ...chatOptions(call, fields), tools: shownTools(toolUse(fields)) };
-  const count = await chatTokenCount(served, messages, template);
+  const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
+  const count = await chatTokenCount(served, said, { ...chatOptions(call, fields), tools });
   return json({ object: "response.input_tokens", input_tokens: count });
 }
 

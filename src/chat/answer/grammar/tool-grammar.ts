@@ -19,6 +19,8 @@ export interface ToolGrammarOptions {
   readonly isParallel: boolean;
   /** Where the prompt leaves the model (promptEnd). */
   readonly start: AnswerStart;
+  /** An answer without a call; undefined: any text. With it, text and calls are not in one answer. */
+  readonly content?: GrammarSource | undefined;
 }
 
 /** undefined: the format has no calls. */
@@ -45,6 +47,9 @@ export function toolGrammar(options: ToolGrammarOptions): GrammarSource | undefi
   const starts = callStarts(own, tools);
   const reasoning = reasoningGrammar(options, starts);
   if (isForced) return sequence(reasoning, space, calls);
+  if (options.content !== undefined) {
+    return sequence(reasoning, space, either([calls, options.content]));
+  }
   if (starts.length === 0) {
     // Calls without any mark begin the answer: other text does not begin with a brace.
     const text = sequence({ regex: "[ \\t\\r\\n]{0,40}[^{ \\t\\r\\n]" }, without());

@@ -1,0 +1,88 @@
+// Tools for models whose template knows none: the system message describes them and asks for calls as one JSON object, and results
+// go back as the user's. A grammar holds the calls to it (grammar/), but how well such a model chooses tools is up to the model.
+
+import type { TemplateMessage } from "../template.ts";
+import type { AnswerFormat, CallFormat } from "./format.ts";
+
+const calls: CallFormat = {
+  section: { start: '{"tool_calls": ', end: "}" },
+  call: { start: "", end: "" },
+  separator: "",
+  gap: "\n",
+  form: {
+    kind: "json",
+    nameKey: "name",
+    argumentsKey: "arguments",
+    idKey: undefined,
+    innerKey: undefined,
+    isList: true,
+  },
+  endsReasoning: false,
+};
+
+/** Whether the model's own template knows tools. */
+export const knowsTools = ({ calls: own, frames }: AnswerFormat): boolean =>
+  own !== undefined || frames !== undefined;
+
+/** The format of a model that calls tools as it is told to. */
+export const withGenericCalls = (format: AnswerFormat): AnswerFormat => ({ ...format, calls });
+
+const example = '{"tool_calls": [{"name": "...", "arguments": {...}}]}';
+
+function describe(tools: readonly unknown[], isForced: boolean): string {
+  const how = isForced
+    ? `Answer with a call of these tools, as one JSON object and nothing else: ${example}`
+    : `To call them, answer with one JSON object and nothing else: ${example}. Otherwise answer in plain text.`;
+  const list = tools.map((tool) => JSON.stringify(tool)).join("\n");
+  return `You can call these tools:\n${list}\n\n${how}`;
+}
+
+type Message = TemplateMessage & {
+  readonly tool_calls?: readonly { readonly function: object }[];
+  readonly name?: string;
+};
+
+/** A conversation with tools as one without. */
+export function genericMessages(
+  messages: readonly TemplateMessage[],
+  tools: readonly unknown[],
+  isForced: boolean,
+): TemplateMessage[] {
+  const text = describe(tools, isForced);
+  const said: TemplateMessage[] = [];
+  let isResult = false;
+  for (const given of messages as readonly Message[]) {
+    const { role, content } = given;
+    const before = isResult ? said.at(-1) : undefined;
+    isResult = role === "tool";
+    if (role === "tool") {
+      const result = `${given.name === undefined ? "Result" : `Result of ${given.name}`}: ${content}`;
+      // Results of several calls are one message: many templates want turns to alternate.
+      if (before !== undefined) said[said.length - 1] = joined(before, result);
+      else said.push({ role: "user", content: result });
+    } else if (given.tool_calls !== undefined) {
+      const tool_calls = given.tool_calls.map(({ function: own }) => own);
+      const call = JSON.stringify({ tool_calls });
+      said.push({ role, content: content === "" ? call : `${content}\n${call}` });
+    } else
+      said.push(before !== undefined && role === "user" ? mergeInto(said, before, content) : given);
+  }
+  const [first, ...rest] = said;
+  if (first?.role === "system") return [joined(first, text), ...rest];
+  return [{ role: "system", content: text }, ...said];
+}
+
+const joined = (message: TemplateMessage, text: string): TemplateMessage => ({
+  ...message,
+  content: `${message.content}\n\n${text}`,
+});
+
+/** The user's words after results belong to the same turn. */
+function mergeInto(
+  said: TemplateMessage[],
+  before: TemplateMessage,
+  text: string,
+): TemplateMessage {
+  said.pop();
+  return joined(before, text);
+}
