@@ -4,7 +4,7 @@
 //
 // A template may refuse a conversation (raise_exception), which becomes a UsageError with the template's message. One
 // kind of refusal is retried: if the system role is not supported (Gemma 2), the system message is put in front of the
-// first user message, as in llama.cpp.
+// first user message, as in llama.cpp. The same happens where a template leaves system messages out (Phi 3 mini).
 
 import { Template } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
@@ -44,6 +44,7 @@ export class ChatTemplate {
   readonly source: string;
   readonly #program: BudgetedProgram;
   readonly #tokens: { bos: string; eos: string };
+  #hidesSystem: boolean | undefined;
 
   constructor(source: string, tokens: { bos: string; eos: string }) {
     this.source = source;
@@ -63,8 +64,9 @@ export class ChatTemplate {
   }
 
   render(messages: readonly TemplateMessage[], options: RenderOptions = {}): string {
+    const folds = messages[0]?.role === "system" && this.#leavesSystemOut();
     try {
-      return this.#run(messages, options);
+      return this.#run((folds ? foldSystem(messages) : undefined) ?? messages, options);
     } catch (cause) {
       const folded = cause instanceof Refusal ? foldSystem(messages) : undefined;
       if (folded === undefined) throw explain(cause);
@@ -74,6 +76,24 @@ export class ChatTemplate {
         throw explain(cause); // the first refusal is about the messages as they were given
       }
     }
+  }
+
+  /** Whether the template shows nothing of a system message, found out once. */
+  #leavesSystemOut(): boolean {
+    if (this.#hidesSystem === undefined) {
+      const word = "zqSystem";
+      const said = [
+        { role: "system", content: word },
+        { role: "user", content: "zqQuestion" },
+      ];
+      try {
+        const text = this.#run(said, { addGenerationPrompt: true });
+        this.#hidesSystem = text.includes("zqQuestion") && !text.includes(word);
+      } catch {
+        this.#hidesSystem = false; // it refuses: render() sees to that
+      }
+    }
+    return this.#hidesSystem;
   }
 
   #run(messages: readonly TemplateMessage[], options: RenderOptions): string {
@@ -121,7 +141,7 @@ function foldSystem(messages: readonly TemplateMessage[]): TemplateMessage[] | u
   const [system, user, ...rest] = messages;
   if (system?.role !== "system" || user?.role !== "user") return undefined;
   if (typeof system.content !== "string" || typeof user.content !== "string") return undefined;
-  return [{ ...user, content: `${system.content}\n\n${user.content}` }, ...rest];
+  return [{ ...user, content: `${system.content}\n${user.content}` }, ...rest];
 }
 
 function explain(cause: unknown): LanternError {

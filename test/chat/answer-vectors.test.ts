@@ -1,5 +1,5 @@
 // What we read in answers, held against llama.cpp: its own test vectors (answer-vectors.json) with the real templates of the models.
-// Each answer is read in one piece, in pieces of seven characters and character by character.
+// Each answer is read in one piece, in pieces of seven characters and character by character, and damaged in random pieces.
 
 import { describe, expect, it } from "vitest";
 import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
@@ -100,6 +100,93 @@ describeShared("answers as llama.cpp reads them", "chat-templates", () => {
         .filter((input) => !said.some((start) => input.startsWith(start))),
     ).toEqual([]);
     expect(vectors.length - different.length).toBe(421);
+  });
+});
+
+// What was read is never taken back, wherever the text is cut: the same vectors, whole and damaged, in random pieces.
+
+let seed = 1;
+const random = (below: number): number => {
+  seed = (Math.imul(seed, 1_103_515_245) + 12_345) >>> 0;
+  return (seed >>> 8) % below;
+};
+
+interface Read {
+  content: string;
+  reasoning: string;
+  calls: { name: string; text: string }[];
+}
+
+function gather(parts: readonly AnswerPart[]): Read {
+  const read: Read = { content: "", reasoning: "", calls: [] };
+  for (const part of parts) {
+    if (part.kind === "call") read.calls.push({ name: part.name, text: "" });
+    else if (part.kind === "arguments") read.calls[part.index]!.text += part.text;
+    else if (part.kind !== "id") read[part.kind] += part.text;
+  }
+  return read;
+}
+
+/** What is certain after each piece, and at last all of it. */
+function readings(one: Vector, text: string, sizes: () => number): Read[] {
+  const reader = new AnswerReader({
+    format: templateOf(one.template).format,
+    tools: (one.tools ?? []).map((name) => allTools[name]!),
+    reasoning: one.reasoning ?? "inline",
+    start: startOf(one),
+    isJson: one.isJson === true,
+  });
+  const parts: AnswerPart[] = [];
+  const seen: Read[] = [];
+  for (let at = 0; at < text.length; ) {
+    const size = sizes();
+    parts.push(...reader.push(text.slice(at, at + size)));
+    at += size;
+    seen.push(gather(parts));
+  }
+  parts.push(...reader.end());
+  return [...seen, gather(parts)];
+}
+
+function isBeginning(part: Read, whole: Read): boolean {
+  return (
+    whole.content.startsWith(part.content) &&
+    whole.reasoning.startsWith(part.reasoning) &&
+    part.calls.every(
+      ({ name, text }, at) =>
+        whole.calls[at]?.name === name && whole.calls[at].text.startsWith(text),
+    )
+  );
+}
+
+/** A piece taken out, doubled or moved, as models that go astray write. */
+function damaged(text: string): string {
+  const from = random(text.length);
+  const to = from + 1 + random(12);
+  const piece = text.slice(from, to);
+  const other = random(text.length);
+  const kinds = [
+    text.slice(0, from) + text.slice(to),
+    text.slice(0, from) + piece + piece + text.slice(to),
+    text.slice(0, other) + piece + text.slice(other),
+    text.slice(0, from),
+  ];
+  return kinds[random(kinds.length)]!;
+}
+
+describeShared("answers in pieces", "chat-templates", () => {
+  it.each([
+    ["as they are", (text: string) => text],
+    ["damaged", damaged],
+  ])("%s", (_, change) => {
+    for (const one of vectors) {
+      const text = change(one.input);
+      const whole = readings(one, text, () => text.length + 1).at(-1)!;
+      const pieces = readings(one, text, () => 1 + random(9));
+      const what = `${one.template}: ${JSON.stringify(text)}`;
+      expect(pieces.at(-1), what).toEqual(whole);
+      for (const part of pieces) expect(isBeginning(part, whole), what).toBe(true);
+    }
   });
 });
 

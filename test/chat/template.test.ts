@@ -126,8 +126,14 @@ describe("errors", () => {
     const source =
       "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
       "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}";
-    expect(render(source)).toBe("[user:Be brief.\n\nWhat is 2+2?][assistant:Four.][user:And 3+3?]");
+    expect(render(source)).toBe("[user:Be brief.\nWhat is 2+2?][assistant:Four.][user:And 3+3?]");
     expect(conversation).toHaveLength(4);
+  });
+
+  it("a template that leaves system messages out does, too", () => {
+    const source =
+      "{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}:{{ m.content }}]{% endif %}{% endfor %}";
+    expect(render(source)).toBe("[user:Be brief.\nWhat is 2+2?][assistant:Four.][user:And 3+3?]");
   });
 
   it("faults are ours to report", () => {

@@ -1,6 +1,7 @@
 // Calls in an answer, in whatever form: one after the other, in a section or not.
 
 import type { AnswerTool, CallForm, CallFormat } from "../format.ts";
+import { NotJson } from "../json-value.ts";
 import { acceptMarker, has, type Reading, space } from "../source.ts";
 import { readBareKeysCall } from "./bare-keys.ts";
 import { type CallContext, NoCall } from "./call-reader.ts";
@@ -64,7 +65,7 @@ export function* readCalls(context: CallContext): Reading<string> {
     source.recorded();
     return "";
   } catch (error) {
-    if (!(error instanceof NoCall)) throw error;
+    if (!(error instanceof NoCall || error instanceof NotJson)) throw error;
     const text = source.recorded();
     if (sink.calls > before) sink.endCall();
     return sink.calls > before ? "" : text;
