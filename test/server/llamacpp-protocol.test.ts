@@ -264,9 +264,9 @@ describe("chats", () => {
     await talkative.stop();
   });
 
-  test("tools may be there if none may be called; they are counted by nobody", async () => {
+  test("tools may be there, also for a template that knows none, and if none may be called", async () => {
     const tools = [{ type: "function", function: { name: "f", parameters: {} } }];
-    await ask("/chat/completions", { messages, max_tokens: 1, tools }, 400);
+    await ask("/chat/completions", { messages, max_tokens: 1, tools });
     await ask("/chat/completions", { messages, max_tokens: 1, tools: [], store: false });
     await ask("/chat/completions", { messages, max_tokens: 1, tools, tool_choice: "none" });
   });
