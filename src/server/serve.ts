@@ -20,6 +20,7 @@ import type { SystemReading } from "./usage.ts";
 export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
 export type { LoadPlan, ModelLibrary } from "./library.ts";
 export { listenLocally } from "./local-handler.ts";
+export { type ReasoningFormat, reasoningFormats } from "./reasoning-fields.ts";
 export type { ServerStatus } from "./routes/lantern-status.ts";
 export type { SystemReading } from "./usage.ts";
 

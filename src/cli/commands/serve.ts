@@ -8,12 +8,13 @@ import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
-import { type ReasoningFormat, reasoningFormats } from "../../server/reasoning-fields.ts";
-import type {
-  ModelLibrary,
-  RunningServer,
-  StartOptions,
-  SystemReading,
+import {
+  type ModelLibrary,
+  type ReasoningFormat,
+  type RunningServer,
+  reasoningFormats,
+  type StartOptions,
+  type SystemReading,
 } from "../../server/serve.ts";
 import {
   type AccessFlags,
