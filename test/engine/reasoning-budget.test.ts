@@ -1,4 +1,4 @@
-// Reasoning that ends after so many tokens: the cases of llama.cpp's tests/test-reasoning-budget.cpp, and a real model.
+// Reasoning that ends after so many tokens: with made-up tokens, and with a real model.
 
 import { describe, expect, test } from "vitest";
 import { ReasoningBudget } from "../../src/engine/reasoning-budget.ts";
