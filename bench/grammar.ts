@@ -7,7 +7,6 @@
 // instance is taken or refused as it should be; refused if it does not compile; wrong otherwise. The vocabulary is Llama 3's
 // in ../shared. Times are microseconds on this machine; a mask's time includes taking the token, as MaskBench counts it.
 
-import { readdirSync, readFileSync, statSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { GrammarError } from "../src/grammar/errors.ts";
@@ -15,12 +14,7 @@ import { type Grammar, GrammarCompiler } from "../src/grammar/grammar.ts";
 import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
 import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
 import { ggufMetadata } from "../test/tokenizers/support.ts";
-
-interface Case {
-  readonly name: string;
-  readonly schema: unknown;
-  readonly tests: readonly { readonly data: unknown; readonly valid: boolean }[];
-}
+import { cases, dump } from "./mask-bench.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -47,70 +41,6 @@ if (folder === undefined || values.help) {
 const shared =
   process.env.LANTERN_SHARED ?? fileURLToPath(new URL("../../shared", import.meta.url));
 const vocab = values.vocab ?? `${shared}/vocab/ggml-vocab-llama-bpe.gguf`;
-
-function* cases(): Generator<Case> {
-  const every = Number(values.every ?? 1);
-  const files = readdirSync(folder!)
-    .filter((file) => file.endsWith(".json"))
-    .sort();
-  for (const [i, file] of files.entries()) {
-    if (i % every !== 0 || (values.only !== undefined && !file.includes(values.only))) continue;
-    const path = `${folder}/${file}`;
-    if (!statSync(path).isFile()) continue;
-    const content = parse(readFileSync(path, "utf8")) as Case | (Case & { description: string })[];
-    if (!Array.isArray(content)) yield { ...content, name: file };
-    else for (const one of content) yield { ...one, name: `${file}: ${one.description}` };
-  }
-}
-
-/** 5.0 and numbers beyond 2^53 are not what they are in JavaScript: their text is kept until the instance is written. */
-class NumberText {
-  readonly text: string;
-
-  constructor(text: string) {
-    this.text = text;
-  }
-}
-
-/** Only instances keep the text of their numbers; schemas are ordinary values. */
-function parse(text: string): unknown {
-  const plain = JSON.parse(text) as unknown;
-  const kept = JSON.parse(text, function (
-    this: unknown,
-    _key,
-    value: unknown,
-    context?: { source?: string },
-  ) {
-    const source = context?.source;
-    if (typeof value !== "number" || source === undefined || source === String(value)) return value;
-    return new NumberText(pythonNumber(source, value));
-  } as Parameters<typeof JSON.parse>[1]) as unknown;
-  const withInstances = (one: Case, other: Case): Case => ({
-    ...one,
-    tests: one.tests.map((test, i) => ({ ...test, data: other.tests[i]!.data })),
-  });
-  if (!Array.isArray(plain)) return withInstances(plain as Case, kept as Case);
-  return plain.map((one, i) => withInstances(one as Case, (kept as Case[])[i]!));
-}
-
-/** As Python reads and writes it: integers are exact, and everything else is a float with a point or an exponent. */
-function pythonNumber(source: string, value: number): string {
-  if (!/[.eE]/.test(source)) return source;
-  const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e16 || size < 1e-4)) {
-    return value.toExponential().replace(/e([+-])(\d)$/, "e$10$2");
-  }
-  return Number.isInteger(value) ? `${value}.0` : String(value);
-}
-
-/** As Python's json.dumps writes it. */
-function dump(value: unknown): string {
-  if (value instanceof NumberText) return value.text;
-  if (Array.isArray(value)) return `[${value.map(dump).join(", ")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  const pairs = Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${dump(item)}`);
-  return `{${pairs.join(", ")}}`;
-}
 
 /** Microseconds: of the clock, or with --cpu of this thread, which does not count while others have the core. */
 function now(): number {
@@ -151,7 +81,7 @@ compiler.compile({ schema: { type: "object" } });
 
 const count = { right: 0, refused: 0, accepts: 0, rejects: 0, named: 0, failed: 0 };
 const reasons = new Map<string, number>();
-for (const { name, schema, tests } of cases()) {
+for (const { name, schema, tests } of cases(folder, values)) {
   let grammar: Grammar;
   const start = now();
   try {

@@ -206,3 +206,58 @@ export async function llamaWithGrammar(
     },
   };
 }
+
+/** Grammars of JSON schemas over the vocabulary of a file. */
+export interface LlamaGrammars {
+  /** Rejects where the schema is refused. Returns what begins a text. */
+  compile(schema: unknown): Promise<() => LlamaGrammarState>;
+}
+
+interface LlamaGrammarState {
+  allows(token: number): boolean;
+  accept(token: number): void;
+  /** Whether the text may end here. */
+  readonly isComplete: boolean;
+}
+
+/** Internal parts of the package: it shows no mask otherwise. */
+interface LlamaInternals {
+  readonly _bindings: {
+    readonly AddonSampler: {
+      acceptGrammarEvaluationStateToken(state: object, token: number): void;
+      canBeNextTokenForGrammarEvaluationState(state: object, token: number): boolean;
+    };
+  };
+  createGrammarForJsonSchema(schema: unknown): Promise<object>;
+}
+
+/** `vocab`: a GGUF file that may have no weights. */
+export async function llamaGrammars(vocab: string): Promise<LlamaGrammars> {
+  const { LlamaGrammarEvaluationState: State } = await loadPackage();
+  const llama = await loadLlama();
+  const { _bindings: bindings } = llama as unknown as LlamaInternals;
+  const { AddonSampler: sampler } = bindings;
+  const options = { modelPath: vocab, vocabOnly: true };
+  const model = await llama.loadModel(options);
+  const { eos, eot } = (model as unknown as { tokens: Record<"eos" | "eot", number | null> })
+    .tokens;
+  const ends = [eos, eot].filter((token) => token !== null);
+  return {
+    async compile(schema) {
+      const internals = llama as unknown as LlamaInternals;
+      const grammar = await internals.createGrammarForJsonSchema(schema);
+      return () => {
+        const { _state: state } = new State({ model, grammar }) as { _state: object };
+        const allows = (token: number) =>
+          sampler.canBeNextTokenForGrammarEvaluationState(state, token);
+        return {
+          allows,
+          accept: (token) => sampler.acceptGrammarEvaluationStateToken(state, token),
+          get isComplete() {
+            return ends.some(allows);
+          },
+        };
+      };
+    },
+  };
+}

@@ -3,7 +3,8 @@
 
 import type { Command } from "commander";
 import { messageOf } from "../base/errors.ts";
-import { type GrammarSource, UsageError } from "../index.ts";
+import type { Logger } from "../base/log.ts";
+import { type GrammarSource, type Model, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { repeatedFlag } from "./flag-values.ts";
 
@@ -51,6 +52,16 @@ export async function grammarOptions(
   if (path !== undefined)
     return { grammar: { schema: parsed(await terminal.readText(path), path) } };
   return jsonSchema ? { grammar: { schema: parsed(jsonSchema, "--json-schema") } } : {};
+}
+
+/** Says what of a schema is not enforced; throws where all of it cannot be. */
+export async function warnOfGrammar(
+  model: Pick<Model, "checkGrammar">,
+  { grammar }: { grammar?: GrammarSource | undefined },
+  log: Logger,
+): Promise<void> {
+  const notes = grammar === undefined ? [] : await model.checkGrammar({ grammar });
+  for (const note of notes) log.warn(`Warning: ${note}\n`);
 }
 
 const names: Readonly<Record<keyof GrammarFlags, string>> = {

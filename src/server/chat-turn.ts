@@ -63,8 +63,23 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
     ...(isWhole && budgetOptions(plan, reasoning)),
     ...(plan && { special: true }), // marks are often control tokens
   };
-  return { tokens, plan, options, headers: shown.isGeneric ? genericHeaders : {} };
+  const headers = { ...(shown.isGeneric && genericHeaders), ...(await notesOf(served, options)) };
+  return { tokens, plan, options, headers };
 }
+
+/** What of a schema is not enforced (docs/grammar.md). The grammar is compiled already. */
+async function notesOf(
+  { model }: ServedModel,
+  { grammar }: GenerateOptions,
+): Promise<Readonly<Record<string, string>>> {
+  const notes = grammar === undefined ? [] : await model.checkGrammar({ grammar });
+  if (notes.length === 0) return {};
+  const text = notes.join("; ").replace(/[^\x20-\x7e]/g, "?");
+  return { "x-lantern-schema-notes": text.slice(0, MOST_NOTES) };
+}
+
+/** Characters of a header. */
+const MOST_NOTES = 2000;
 
 interface ShownTurn {
   readonly messages: readonly ChatMessage[];

@@ -18,7 +18,7 @@ export function deltaOf(part: ChatPart): Delta {
   return { tool_calls: [{ index, id: part.id, type: "function", function: own }] };
 }
 
-export function messageOf(answer: ChatAnswer): object {
+export function answerMessage(answer: ChatAnswer): object {
   const tool_calls = answer.calls.map(({ id, name, text }) => ({
     id,
     type: "function",

@@ -48,6 +48,24 @@ describe("/v1/chat/completions", () => {
     expect(choices[0]!.finish_reason).toBe("stop");
   });
 
+  test("a header names what of a schema is not enforced", async () => {
+    const ask = async (tags: object): Promise<string | null> => {
+      const object = { type: "object", properties: { tags }, required: ["tags"] };
+      const response_format = { type: "json_schema", json_schema: { name: "x", schema: object } };
+      const response = await post(`${url}/v1/chat/completions`, {
+        ...{ ...usual, messages, response_format, max_tokens: 4 },
+      });
+      expect(response.status).toBe(200);
+      await response.json();
+      return response.headers.get("x-lantern-schema-notes");
+    };
+    const items = { type: "array", maxItems: 2, items: { type: "string", maxLength: 3 } };
+    expect(await ask(items)).toBeNull();
+    expect(await ask({ ...items, uniqueItems: true })).toMatch(
+      /^#\/properties\/tags\/uniqueItems: /,
+    );
+  });
+
   test("streamed, and several choices with a seed", async () => {
     const body = { ...usual, messages, response_format: zodResponseFormat(Cat, "cat") };
     const parts = ["", "", ""];

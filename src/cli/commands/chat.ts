@@ -17,7 +17,7 @@ import {
   type ModelFlags,
   type SamplingFlags,
 } from "../flags.ts";
-import { grammarOptions } from "../grammar-flags.ts";
+import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
@@ -76,6 +76,7 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   try {
     if (tools !== undefined) await checkCallsTools(name, model);
     const options = { ...generateOptions(flags), ...grammar };
+    await warnOfGrammar(model, grammar, context.log);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
     const conversation = model.chat({ ...options, ...messages, ...system });

@@ -19,7 +19,7 @@ import {
   promptOf,
   type SamplingFlags,
 } from "../flags.ts";
-import { grammarOptions } from "../grammar-flags.ts";
+import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { interruptExitCode, interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
 import {
@@ -64,9 +64,11 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   using interrupt = interruptible(terminal);
   const prompt = await promptOf(flags, defaultPrompt, terminal);
-  const options = { ...generateOptions(flags), ...(await grammarOptions(flags, terminal)) };
+  const grammar = await grammarOptions(flags, terminal);
+  const options = { ...generateOptions(flags), ...grammar };
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
   checkGenerates("run", modelOf(flags), model);
+  await warnOfGrammar(model, grammar, context.log);
   const generation = model.generate(prompt, { ...options, signal: interrupt.signal });
   if (flags.json) {
     const result = await generation.result;

@@ -37,7 +37,7 @@ import {
   poolingOption,
   type SamplingFlags,
 } from "../flags.ts";
-import { grammarOptions } from "../grammar-flags.ts";
+import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { idleMeasurement } from "../machine-limits.ts";
@@ -250,7 +250,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const models = await openServed(wanted, given, templates, context, interrupt.signal);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   checkRanks(flags, models);
-  for (const model of Object.values(models)) await model.checkGrammar(grammar);
+  for (const model of Object.values(models)) await warnOfGrammar(model, grammar, context.log);
   for (const [id, { info }] of Object.entries(models)) {
     const warning = shiftWarning(flags, id, info);
     if (warning) context.log.warn(`Warning: ${warning}\n`);

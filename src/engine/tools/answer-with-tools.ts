@@ -85,7 +85,7 @@ export async function answerWithTools(
     const { stopReason } = said.result;
     const isLast = said.calls.length === 0 || !isComplete(stopReason) || step === maxSteps;
     if (said.calls.length > 0 || said.content !== "" || stopReason !== "aborted") {
-      messages.push(messageOfStep(said));
+      messages.push(stepMessage(said));
     }
     for (const call of said.calls) {
       const notRun = isLast ? notRunBecause(stopReason, maxSteps) : undefined;
@@ -239,7 +239,7 @@ async function take(written: WrittenCall, request: ToolRequest): Promise<ToolOut
 }
 
 /** Templates expect arguments as an object. */
-function messageOfStep({ content, reasoning, calls }: Said): ChatMessage {
+function stepMessage({ content, reasoning, calls }: Said): ChatMessage {
   const tool_calls = calls.map((call) => ({
     id: call.id,
     type: "function" as const,

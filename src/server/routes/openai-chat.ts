@@ -20,7 +20,7 @@ import {
 } from "../llamacpp-fields.ts";
 import { verboseField } from "../llamacpp-result.ts";
 import { withTokenBiases } from "../logit-bias.ts";
-import { deltaOf, finishOf, messageOf } from "../openai-chat-answer.ts";
+import { answerMessage, deltaOf, finishOf } from "../openai-chat-answer.ts";
 import { chatRules, checkStreamOptions, newId } from "../openai-fields.ts";
 import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokenCount } from "../prompt.ts";
@@ -147,7 +147,7 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
       const answer = ChatAnswer.of(plan, result.text);
       return {
         index,
-        message: messageOf(answer),
+        message: answerMessage(answer),
         logprobs: fields.logprobs ? chatLogprobs(tokens) : null,
         finish_reason: finishOf(result.stopReason, answer),
       };
