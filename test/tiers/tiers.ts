@@ -50,6 +50,8 @@ export const long: readonly string[] = [
   "test/engine/watchdog.test.ts",
   "test/engine/tiers/restart.test.ts",
   "test/faults/**",
+  "test/engine/kv-types.test.ts",
+  "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
   "test/server/{cache-kill,lantern-kill,samplers}.test.ts",
@@ -64,14 +66,14 @@ export const rest: readonly string[] = [
   "test/web/!(fast|places|quantize|robust).test.ts",
   // Real models and files.
   "test/formats/huggingface-archs.test.ts",
-  "test/models/{archs,golden,recurrent}.test.ts",
+  "test/models/{archs,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{convert,convert-errors,quantize-api,quantize-search}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{kv-types,llamacpp-seed,nonsense,profile}.test.ts",
+  "test/engine/{llamacpp-seed,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
