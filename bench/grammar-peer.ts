@@ -14,7 +14,7 @@ import { GrammarCompiler } from "../src/grammar/grammar.ts";
 import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
 import { ggufMetadata } from "../test/tokenizers/support.ts";
 import { type LlamaGrammars, llamaGrammars } from "./llama-cpp.ts";
-import { cases, dump } from "./mask-bench.ts";
+import { cases, dump, summary } from "./mask-bench.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -150,21 +150,6 @@ for (const { schema, tests } of cases(folder, values)) {
 /** Spread over the tokens. */
 function positionOf(index: number, count: number, { length }: { readonly length: number }): number {
   return Math.floor(((index + 0.5) * length) / count);
-}
-
-function summary(times: readonly number[]): Record<string, number> {
-  const sorted = times.toSorted((a, b) => a - b);
-  const at = (share: number) =>
-    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
-  const mean = sorted.reduce((sum, time) => sum + time, 0) / Math.max(1, sorted.length);
-  const round = (value: number) => Math.round(value * 10) / 10;
-  return {
-    count: sorted.length,
-    mean: round(mean),
-    p50: round(at(0.5)),
-    p90: round(at(0.9)),
-    most: round(at(1)),
-  };
 }
 
 const report = Object.fromEntries(

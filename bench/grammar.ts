@@ -14,7 +14,7 @@ import { type Grammar, GrammarCompiler } from "../src/grammar/grammar.ts";
 import { tokenizerFromMetadata } from "../src/tokenizers/from-metadata.ts";
 import type { Tokenizer } from "../src/tokenizers/tokenizer.ts";
 import { ggufMetadata } from "../test/tokenizers/support.ts";
-import { cases, dump } from "./mask-bench.ts";
+import { cases, dump, summary } from "./mask-bench.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -126,23 +126,6 @@ for (const { name, schema, tests } of cases(folder, values)) {
   else if (accepts > 0) count.accepts++;
   else if (rejects > 0) count.rejects++;
   else count.right++;
-}
-
-function summary(times: number[]): Record<string, number> {
-  const sorted = Float64Array.from(times).sort();
-  const at = (share: number): number =>
-    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
-  const mean = sorted.reduce((sum, time) => sum + time, 0) / Math.max(1, sorted.length);
-  const round = (value: number): number => Math.round(value * 10) / 10;
-  return {
-    count: sorted.length,
-    mean: round(mean),
-    p50: round(at(0.5)),
-    p90: round(at(0.9)),
-    p99: round(at(0.99)),
-    "p99.9": round(at(0.999)),
-    most: round(at(1)),
-  };
 }
 
 const report = {

@@ -75,3 +75,21 @@ export function dump(value: unknown): string {
   const pairs = Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${dump(item)}`);
   return `{${pairs.join(", ")}}`;
 }
+
+/** The mean, and what so many of the times are below. */
+export function summary(times: readonly number[]): Record<string, number> {
+  const sorted = Float64Array.from(times).sort();
+  const at = (share: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
+  const mean = sorted.reduce((sum, time) => sum + time, 0) / Math.max(1, sorted.length);
+  const round = (value: number): number => Math.round(value * 10) / 10;
+  return {
+    count: sorted.length,
+    mean: round(mean),
+    p50: round(at(0.5)),
+    p90: round(at(0.9)),
+    p99: round(at(0.99)),
+    "p99.9": round(at(0.999)),
+    most: round(at(1)),
+  };
+}

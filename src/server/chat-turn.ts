@@ -14,10 +14,10 @@ import {
 import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
-import { type AskedGrammar, grammarOptions } from "./grammar-fields.ts";
+import { type AskedGrammar, noGrammar, noteHeaders, usableGrammar } from "./grammar-fields.ts";
 import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
 import type { ReasoningFormat, ReasoningOptions } from "./reasoning-fields.ts";
-import { toolOptions } from "./tool-options.ts";
+import { toolGrammarOf } from "./tool-options.ts";
 
 export interface TurnRequest {
   readonly messages: readonly ChatMessage[];
@@ -57,29 +57,16 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
   // The grammar of calls and the budget begin with the answer, so one that goes on has none.
   const isWhole = begun === "";
   const isCalling = plan !== undefined && tools.length > 0 && isWhole;
-  const called = isCalling ? await toolOptions(served, use, plan, request.grammar) : {};
+  const called = isCalling ? await toolGrammarOf(served, use, plan, request.grammar) : noGrammar;
+  const grammar = tools.length === 0 ? await usableGrammar(served, request.grammar, plan) : called;
   const options: GenerateOptions = {
-    ...(tools.length === 0 ? await grammarOptions(served, request.grammar, plan) : called),
+    ...grammar.options,
     ...(isWhole && budgetOptions(plan, reasoning)),
     ...(plan && { special: true }), // marks are often control tokens
   };
-  const headers = { ...(shown.isGeneric && genericHeaders), ...(await notesOf(served, options)) };
+  const headers = { ...(shown.isGeneric && genericHeaders), ...noteHeaders(grammar) };
   return { tokens, plan, options, headers };
 }
-
-/** What of a schema is not enforced (docs/grammar.md). The grammar is compiled already. */
-async function notesOf(
-  { model }: ServedModel,
-  { grammar }: GenerateOptions,
-): Promise<Readonly<Record<string, string>>> {
-  const notes = grammar === undefined ? [] : await model.checkGrammar({ grammar });
-  if (notes.length === 0) return {};
-  const text = notes.join("; ").replace(/[^\x20-\x7e]/g, "?");
-  return { "x-lantern-schema-notes": text.slice(0, MOST_NOTES) };
-}
-
-/** Characters of a header. */
-const MOST_NOTES = 2000;
 
 interface ShownTurn {
   readonly messages: readonly ChatMessage[];

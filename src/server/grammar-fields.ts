@@ -189,21 +189,40 @@ function jsonGrammar(schema: Schema, param: string): AskedGrammar {
   return { source: { schema }, param, triggers: [] };
 }
 
-/** The options of a generation with this grammar, which is compiled here. `plan`: how its answer is read. */
-export async function grammarOptions(
+/** A grammar that was compiled. */
+export interface UsableGrammar {
+  /** Of a generation with it. */
+  readonly options: GenerateOptions;
+  /** What of a schema is not enforced (docs/grammar.md). */
+  readonly notes: readonly string[];
+}
+
+export const noGrammar: UsableGrammar = { options: {}, notes: [] };
+
+/** Compiles the grammar. `plan`: how its answer is read. */
+export async function usableGrammar(
   { model }: ServedModel,
   asked: AskedGrammar | undefined,
   plan?: AnswerReaderOptions,
-): Promise<GenerateOptions> {
-  if (asked === undefined) return {};
+): Promise<UsableGrammar> {
+  if (asked === undefined) return noGrammar;
   const options = behindReasoning(asked, plan);
   try {
-    await model.checkGrammar({ grammar: options.grammar! });
+    return { options, notes: await model.checkGrammar({ grammar: options.grammar! }) };
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     throw invalidRequest(`"${asked.param}": ${error.message}`, asked.param, "invalid_grammar");
   }
-  return options;
+}
+
+/** Characters of a header. */
+const MOST_NOTES = 2000;
+
+/** Headers that tell the client what is not enforced. */
+export function noteHeaders({ notes }: UsableGrammar): Readonly<Record<string, string>> {
+  if (notes.length === 0) return {};
+  const text = notes.join("; ").replace(/[^\x20-\x7e]/g, "?");
+  return { "x-lantern-schema-notes": text.slice(0, MOST_NOTES) };
 }
 
 /** Where the answer begins in models that write several messages. */

@@ -4,7 +4,6 @@
 import {
   type AnswerReaderOptions,
   type AnswerTool,
-  type GenerateOptions,
   type GrammarSource,
   type Model,
   toolGrammar,
@@ -13,18 +12,18 @@ import {
 import { answerTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { invalidRequest, unsupportedField } from "./errors.ts";
-import type { AskedGrammar } from "./grammar-fields.ts";
+import { type AskedGrammar, noGrammar, type UsableGrammar } from "./grammar-fields.ts";
 
 /**
  * @param plan How the answer is read.
  * @param asked What an answer without a call must look like.
  */
-export async function toolOptions(
+export async function toolGrammarOf(
   { model }: ServedModel,
   use: ToolUse,
   plan: AnswerReaderOptions,
   asked?: AskedGrammar,
-): Promise<GenerateOptions> {
+): Promise<UsableGrammar> {
   const { choice, isParallel } = use;
   const all = answerTools(use);
   const content = asked && textGrammar(asked, plan);
@@ -34,16 +33,14 @@ export async function toolOptions(
   const make = (given: readonly AnswerTool[]): GrammarSource =>
     toolGrammar({ format: plan.format, tools: given, isForced, isParallel, start, content })!;
   const exact = make(tools);
-  const problem = await problemOf(model, exact);
-  if (problem === undefined) return { grammar: exact };
+  const whole = await tried(model, exact);
+  if (typeof whole !== "string") return whole;
   const known = await enforceable(model, use, tools);
   const loose = make(known);
-  const rest = known.some((tool, at) => tool !== tools[at])
-    ? await problemOf(model, loose)
-    : problem;
-  if (rest === undefined) return { grammar: loose };
+  const rest = known.some((tool, at) => tool !== tools[at]) ? await tried(model, loose) : whole;
+  if (typeof rest !== "string") return rest;
   // Without a grammar the model still calls as it has learned to; only a forced call depends on it.
-  if (!isForced && !asked && !use.tools.some(({ function: own }) => own.strict)) return {};
+  if (!isForced && !asked && !use.tools.some(({ function: own }) => own.strict)) return noGrammar;
   throw invalidRequest(`"tools": ${rest}`, "tools", "invalid_grammar");
 }
 
@@ -70,7 +67,8 @@ async function enforceable(
 ): Promise<AnswerTool[]> {
   const known: AnswerTool[] = [];
   for (const tool of tools) {
-    const problem = await problemOf(model, { schema: tool.parameters ?? {} });
+    const found = await tried(model, { schema: tool.parameters ?? {} });
+    const problem = typeof found === "string" ? found : undefined;
     const at = use.tools.findIndex(({ function: own }) => own.name === tool.name);
     if (problem !== undefined && use.tools[at]?.function.strict) {
       throw invalidRequest(
@@ -84,11 +82,10 @@ async function enforceable(
   return known;
 }
 
-/** Why a grammar cannot be used; undefined: it can. */
-async function problemOf(model: Model, grammar: GrammarSource): Promise<string | undefined> {
+/** A string: why a grammar cannot be used. */
+async function tried(model: Model, grammar: GrammarSource): Promise<UsableGrammar | string> {
   try {
-    await model.checkGrammar({ grammar });
-    return undefined;
+    return { options: { grammar }, notes: await model.checkGrammar({ grammar }) };
   } catch (error) {
     if (error instanceof UsageError) return error.message;
     throw error;

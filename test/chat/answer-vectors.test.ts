@@ -3,9 +3,9 @@
 
 import { describe, expect, it } from "vitest";
 import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
-import type { AnswerFormat } from "../../src/chat/answer/format.ts";
 import type { AnswerPart } from "../../src/chat/answer/sink.ts";
 import { describeShared } from "../support/shared.ts";
+import { hermes } from "./json-format.ts";
 import { allTools, startOf, templateOf, type Vector, vectors } from "./vectors.ts";
 
 /** Where we read otherwise than llama.cpp, by the start of the input, and why. */
@@ -191,28 +191,9 @@ describeShared("answers in pieces", "chat-templates", () => {
 });
 
 describe("pieces", () => {
-  const format: AnswerFormat = {
-    reasoning: { start: "<think>", end: "</think>" },
-    calls: {
-      section: { start: "", end: "" },
-      call: { start: "<tool_call>\n", end: "\n</tool_call>" },
-      separator: "\n",
-      gap: "\n",
-      form: {
-        kind: "json",
-        nameKey: "name",
-        argumentsKey: "arguments",
-        idKey: undefined,
-        innerKey: undefined,
-        isList: false,
-      },
-      endsReasoning: false,
-    },
-    turnEnds: [],
-  };
   const tools = [{ name: "f" }];
   const all = (text: string, size: number): AnswerPart[] => {
-    const reader = new AnswerReader({ format, tools });
+    const reader = new AnswerReader({ format: hermes, tools });
     const parts: AnswerPart[] = [];
     for (let at = 0; at < text.length; at += size) {
       parts.push(...reader.push(text.slice(at, at + size)));

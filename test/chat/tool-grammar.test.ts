@@ -8,6 +8,7 @@ import { type Grammar, GrammarCompiler } from "../../src/grammar/grammar.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
 import { compile, generate, takes } from "../grammar/support.ts";
 import { describeShared } from "../support/shared.ts";
+import { hermes } from "./json-format.ts";
 import { allTools, startOf, templateOf, type Vector, vectors } from "./vectors.ts";
 
 function grammarOf(one: Vector, isForced: boolean): Grammar {
@@ -46,25 +47,6 @@ describeShared("llama.cpp's vectors with calls", "chat-templates", () => {
   });
 });
 
-const json: AnswerFormat = {
-  reasoning: { start: "<think>", end: "</think>" },
-  calls: {
-    section: { start: "", end: "" },
-    call: { start: "<tool_call>\n", end: "\n</tool_call>" },
-    separator: "\n",
-    gap: "\n",
-    form: {
-      kind: "json",
-      nameKey: "name",
-      argumentsKey: "arguments",
-      idKey: undefined,
-      innerKey: undefined,
-      isList: false,
-    },
-    endsReasoning: false,
-  },
-  turnEnds: [],
-};
 const tagged: AnswerFormat = {
   calls: {
     section: { start: "", end: "" },
@@ -101,7 +83,7 @@ const rome = call('{"name": "get_time", "arguments": {"city": "Rome"}}');
 describe("a call", () => {
   const of = (more: object): Grammar =>
     compile(
-      toolGrammar({ format: json, tools, isForced: true, isParallel: false, start, ...more })!,
+      toolGrammar({ format: hermes, tools, isForced: true, isParallel: false, start, ...more })!,
     );
 
   it("that is forced is all there is, after reasoning", () => {
@@ -151,7 +133,7 @@ describe("a call", () => {
   });
 
   it("that was forced on random tokens is read as one, whatever the format", () => {
-    for (const format of [json, tagged]) {
+    for (const format of [hermes, tagged]) {
       for (let seed = 1; seed <= 6; seed++) {
         const source = toolGrammar({ format, tools, isForced: true, isParallel: false, start })!;
         const text = generate(compile({ ...source }), seed, 400);
@@ -183,7 +165,7 @@ describe("marks that are control tokens", () => {
   const inside = '\n{"name": "get_time", "arguments": {"city": "Rome"}}\n';
 
   const accepts = (isForced: boolean, tokens: readonly number[]): boolean => {
-    const source = toolGrammar({ format: json, tools, isForced, isParallel: false, start })!;
+    const source = toolGrammar({ format: hermes, tools, isForced, isParallel: false, start })!;
     const state = new GrammarCompiler(tokenizer).compile(source).start();
     return tokens.every((token) => state.accept(token)) && state.isComplete;
   };

@@ -64,6 +64,16 @@ describe("/v1/chat/completions", () => {
     expect(await ask({ ...items, uniqueItems: true })).toMatch(
       /^#\/properties\/tags\/uniqueItems: /,
     );
+    const json_schema = { ...items, uniqueItems: true };
+    for (const [path, body] of [
+      ["/completion", { prompt: "a", n_predict: 2, json_schema }],
+      ["/v1/completions", { prompt: "a", max_tokens: 2, json_schema }],
+      ["/api/generate", { prompt: "a", raw: true, stream: false, format: json_schema }],
+    ] as const) {
+      const response = await post(url + path, { model: modelId, ...body });
+      expect(response.status, await response.text()).toBe(200);
+      expect(response.headers.get("x-lantern-schema-notes"), path).toMatch(/^#\/uniqueItems: /);
+    }
   });
 
   test("streamed, and several choices with a seed", async () => {

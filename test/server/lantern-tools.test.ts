@@ -6,8 +6,9 @@ import type { ChatMessage, GenerateOptions, Model, TemplateOptions } from "../..
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import { type RunningServer, startServer } from "../../src/server/serve.ts";
 import type { Message } from "../../src/sessions/session.ts";
+import { marked } from "../chat/json-format.ts";
 import { scratchFile } from "../sessions/fakes.ts";
-import { marked, type Script, scriptedModel } from "../web/scripted-model.ts";
+import { type Script, scriptedModel } from "../web/scripted-model.ts";
 import { follow, request } from "./lantern-client.ts";
 
 let server: RunningServer | undefined;

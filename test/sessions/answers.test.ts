@@ -9,27 +9,8 @@ import type { Run, RunEvent } from "../../src/sessions/run.ts";
 import { Runs } from "../../src/sessions/runs.ts";
 import { migrations } from "../../src/sessions/schema.ts";
 import { SessionStore } from "../../src/sessions/store.ts";
+import { marked } from "../chat/json-format.ts";
 import { FakeModel, scratchFile, scratchStore, settle } from "./fakes.ts";
-
-const format = {
-  reasoning: { start: "<think>", end: "</think>" },
-  calls: {
-    section: { start: "", end: "" },
-    call: { start: "<call>", end: "</call>" },
-    separator: "",
-    gap: "",
-    form: {
-      kind: "json",
-      nameKey: "name",
-      argumentsKey: "arguments",
-      idKey: undefined,
-      innerKey: undefined,
-      isList: false,
-    },
-    endsReasoning: false,
-  },
-  turnEnds: [],
-} as const;
 
 const tools = [{ name: "weather" }, { name: "clock" }];
 const weather = '<call>{"name": "weather", "arguments": {"city": "Ulm"}}</call>';
@@ -42,7 +23,7 @@ function scene() {
   const runs = new Runs(opened.store, { now: () => clockMs.ms, saveEveryMs: 60_000 });
   const { id } = opened.store.createSession({ title: "t", settings: { tools } });
   const model = new FakeModel();
-  model.reader = () => new AnswerReader({ format, tools });
+  model.reader = () => new AnswerReader({ format: marked, tools });
   /** Says a text in small pieces. */
   const say = async (text: string): Promise<void> => {
     for (const piece of text.match(/.{1,5}/gsu) ?? []) {

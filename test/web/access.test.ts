@@ -6,7 +6,8 @@ import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
-import { marked, scriptedModel } from "./scripted-model.ts";
+import { marked } from "../chat/json-format.ts";
+import { scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");

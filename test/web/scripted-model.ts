@@ -27,27 +27,6 @@ export interface Script {
   isEncoder?: boolean;
 }
 
-/** Reasoning between <think> and </think>, calls as JSON between <call> and </call>. */
-export const marked: AnswerFormat = {
-  reasoning: { start: "<think>", end: "</think>" },
-  calls: {
-    section: { start: "", end: "" },
-    call: { start: "<call>", end: "</call>" },
-    separator: "",
-    gap: "",
-    form: {
-      kind: "json",
-      nameKey: "name",
-      argumentsKey: "arguments",
-      idKey: undefined,
-      innerKey: undefined,
-      isList: false,
-    },
-    endsReasoning: false,
-  },
-  turnEnds: [],
-};
-
 const pieceLength = 4;
 
 const idle: EngineStatus = {

@@ -4,7 +4,8 @@
 import { expect, test } from "vitest";
 import { AbortedError } from "../../src/index.ts";
 import { describeBrowser } from "../browser/chromium.ts";
-import { marked, scriptedModel } from "./scripted-model.ts";
+import { marked } from "../chat/json-format.ts";
+import { scriptedModel } from "./scripted-model.ts";
 import { answers, type ServeOptions, say, useStage } from "./stage.ts";
 
 const call = (name: string, values: object): string =>

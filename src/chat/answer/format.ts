@@ -57,6 +57,16 @@ export interface JsonForm {
   readonly isList: boolean;
 }
 
+/** `{"name": "f", "arguments": {...}}` and nothing else, as most models write it. */
+export const plainJson: JsonForm = {
+  kind: "json",
+  nameKey: "name",
+  argumentsKey: "arguments",
+  idKey: undefined,
+  innerKey: undefined,
+  isList: false,
+};
+
 /** The name between markers, then the arguments as JSON: `[TOOL_CALLS]f[ARGS]{...}`. */
 export interface NamedForm {
   readonly kind: "named";

@@ -2,21 +2,14 @@
 // go back as the user's. A grammar holds the calls to it (grammar/), but how well such a model chooses tools is up to the model.
 
 import type { TemplateMessage } from "../template.ts";
-import type { AnswerFormat, CallFormat } from "./format.ts";
+import { type AnswerFormat, type CallFormat, plainJson } from "./format.ts";
 
 const calls: CallFormat = {
   section: { start: '{"tool_calls": ', end: "}" },
   call: { start: "", end: "" },
   separator: "",
   gap: "\n",
-  form: {
-    kind: "json",
-    nameKey: "name",
-    argumentsKey: "arguments",
-    idKey: undefined,
-    innerKey: undefined,
-    isList: true,
-  },
+  form: { ...plainJson, isList: true },
   endsReasoning: false,
 };
 

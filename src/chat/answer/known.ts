@@ -1,7 +1,13 @@
 // What renderings of a template do not show, by texts that only such templates have: answers of several messages, models whose
 // template does not write calls back, pairs of reasoning marks.
 
-import type { AnswerFormat, CallFormat, ReasoningMarks, Wrapper } from "./format.ts";
+import {
+  type AnswerFormat,
+  type CallFormat,
+  plainJson,
+  type ReasoningMarks,
+  type Wrapper,
+} from "./format.ts";
 
 /** Pairs of marks around reasoning; the first whose end the template has. */
 export const reasoningMarks: readonly ReasoningMarks[] = [
@@ -45,14 +51,7 @@ const granite3Calls: CallFormat = {
   call: empty,
   separator: "",
   gap: "",
-  form: {
-    kind: "json",
-    nameKey: "name",
-    argumentsKey: "arguments",
-    idKey: undefined,
-    innerKey: undefined,
-    isList: true,
-  },
+  form: { ...plainJson, isList: true },
   endsReasoning: false,
 };
 

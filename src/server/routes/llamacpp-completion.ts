@@ -7,7 +7,7 @@ import { type FieldRules, readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
-import { grammarOptions, llamacppGrammar } from "../grammar-fields.ts";
+import { llamacppGrammar, noteHeaders, usableGrammar } from "../grammar-fields.ts";
 import { gapTokens, noFill } from "../infill.ts";
 import { inputList, listOf, promptInput } from "../inputs.ts";
 import {
@@ -70,6 +70,8 @@ async function answerPrompts(
   { prompts, isList }: { prompts: readonly TextPrompt[]; isList: boolean },
 ): Promise<Response> {
   const { server } = call;
+  const grammar = await usableGrammar(served, llamacppGrammar(fields));
+  call.headers = noteHeaders(grammar);
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -81,7 +83,7 @@ async function answerPrompts(
     ),
     ...(fields.post_sampling_probs && { logprobsOf: "sampler" }),
     ...(reportsProgress(fields) && { progress: true }),
-    ...(await grammarOptions(served, llamacppGrammar(fields))),
+    ...grammar.options,
   };
   const context: Context = { call, fields, served, options, prompts };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));

@@ -16,7 +16,13 @@ import { type ChatTurn, chatTurn } from "../chat-turn.ts";
 import { type Completion, collect, startCompletion } from "../completion.ts";
 import type { ServedModel } from "../context.ts";
 import { invalidRequest, ollamaErrors, unsupportedField } from "../errors.ts";
-import { grammarOptions, ollamaFormatInput, ollamaGrammar } from "../grammar-fields.ts";
+import {
+  type AskedGrammar,
+  noteHeaders,
+  ollamaFormatInput,
+  ollamaGrammar,
+  usableGrammar,
+} from "../grammar-fields.ts";
 import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
 import { keepAliveField } from "../keep-alive.ts";
@@ -182,12 +188,7 @@ async function generate(call: Call): Promise<Response> {
       : undefined;
   const grammar = ollamaGrammar(fields.format);
   const turn: ChatTurn = plain
-    ? {
-        tokens: plain,
-        plan: undefined,
-        options: await grammarOptions(served, grammar),
-        headers: {},
-      }
+    ? await plainTurn(served, plain, grammar)
     : await chatTurn(served, {
         messages,
         use: noToolUse,
@@ -197,6 +198,7 @@ async function generate(call: Call): Promise<Response> {
         param: "prompt",
       });
   const { tokens, plan } = turn;
+  call.headers = turn.headers;
   const completion = await startCompletion(call, {
     served,
     tokens,
@@ -355,3 +357,13 @@ export const ollamaRoutes: RouteFamily = {
     },
   ],
 };
+
+/** A text that no template was applied to. */
+async function plainTurn(
+  served: ServedModel,
+  tokens: number[],
+  asked: AskedGrammar | undefined,
+): Promise<ChatTurn> {
+  const grammar = await usableGrammar(served, asked);
+  return { tokens, plan: undefined, options: grammar.options, headers: noteHeaders(grammar) };
+}

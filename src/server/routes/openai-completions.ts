@@ -6,7 +6,7 @@ import { readFields } from "../body.ts";
 import { type ChoiceEvent, gatherChoices, startChoices } from "../choices.ts";
 import type { ServedModel } from "../context.ts";
 import { openaiErrors, unsupportedField } from "../errors.ts";
-import { grammarOptions, llamacppGrammar } from "../grammar-fields.ts";
+import { llamacppGrammar, noteHeaders, usableGrammar } from "../grammar-fields.ts";
 import { gapTokens } from "../infill.ts";
 import { inputList, promptInput } from "../inputs.ts";
 import {
@@ -85,6 +85,8 @@ async function completions(call: Call): Promise<Response> {
   const prompts = fields.echo ? await Promise.all(read.map((one) => withText(served, one))) : read;
   const asked = fields.max_tokens ?? fields.n_predict;
   const usual = settings.sampling.maxTokens ?? defaultMaxTokens;
+  const grammar = await usableGrammar(served, llamacppGrammar(fields));
+  call.headers = noteHeaders(grammar);
   const options: GenerateOptions = {
     ...generateOptions(
       fields,
@@ -95,7 +97,7 @@ async function completions(call: Call): Promise<Response> {
       settings.sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
-    ...(await grammarOptions(served, llamacppGrammar(fields))),
+    ...grammar.options,
   };
   const requests = prompts.map(({ tokens }) => ({ served, tokens, options }));
   const starting = startChoices(call, requests, fields.n ?? 1, slotOf(fields));
