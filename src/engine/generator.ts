@@ -22,12 +22,15 @@ import { ReasoningBudget } from "./reasoning-budget.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
 import { selectBest } from "./select-best.ts";
+import type { DrafterKind } from "./speculate/drafter.ts";
 import type { Sequence } from "./state/sequence.ts";
 import { StopMatcher } from "./stop-strings.ts";
 
 export interface GenerationRequest {
   tokens: readonly number[];
   options: Omit<GenerateOptions, "signal">;
+  /** For tests: who drafts, instead of those of the engine. */
+  drafters?: readonly DrafterKind[];
 }
 
 /** What a running generation needs from its thread. */

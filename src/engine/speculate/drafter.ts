@@ -1,0 +1,42 @@
+// A drafter proposes tokens that may follow the text of one generation. The model verifies them in one batch: the generation's own
+// sampler runs at every drafted position in order, and a drafted token stands where it is the one that was sampled. So a drafter
+// changes when a text is ready, never the text.
+//
+// A drafter belongs to one generation, from its prompt to its last token:
+//   accept(token)      for every token of the prompt, then for every token of the output, in order; rejected tokens never come
+//   chance(index)      before a batch: how likely its next proposal is right, from what it has seen so far
+//   draft(limit, out)  if that pays: the tokens themselves
+//   verified(...)      how far they were right; accept() has been called for those tokens, and for the one that was sampled instead
+// It keeps nothing of a draft: where it computed ahead (a draft model), it goes back by itself to what accept() says.
+
+export interface Drafter {
+  /** As --spec-type and reports name it. */
+  readonly name: string;
+
+  /** A token is part of the text now. On the way of every token: some ten nanoseconds, no allocation. */
+  accept(token: number): void;
+
+  /**
+   * The probability that the token at `index` of the next draft is right if those before it are; 0: it has nothing to propose
+   * there, nor behind. Known before draft(), so that nothing is drafted where it does not pay.
+   */
+  chance(index: number): number;
+
+  /** The milliseconds that drafting `count` tokens takes; 0 for a lookup. */
+  draftMs(count: number): number;
+
+  /** Writes up to `limit` tokens to `out` and returns how many: fewer, or 0, where it finds no more. */
+  draft(limit: number, out: Int32Array): number | Promise<number>;
+
+  /** Of `drafted` tokens that were computed, the first `accepted` were right. */
+  verified(drafted: number, accepted: number): void;
+
+  dispose(): void;
+}
+
+/** Makes the drafters of generations: one for each kind that the engine has. */
+export interface DrafterKind {
+  readonly name: string;
+  /** `mostTokens`: those of prompt and output together. undefined: it has none for this generation. */
+  start(mostTokens: number): Drafter | undefined | Promise<Drafter | undefined>;
+}
