@@ -24,7 +24,11 @@ export {
   promptEnd,
 } from "./chat/answer/answer-reader.ts";
 export type { AnswerFormat, AnswerTool } from "./chat/answer/format.ts";
-export { genericMessages, knowsTools, withGenericCalls } from "./chat/answer/generic.ts";
+export {
+  knowsTools,
+  type ShownConversation,
+  shownConversation,
+} from "./chat/answer/generic.ts";
 export { type ToolGrammarOptions, toolGrammar } from "./chat/answer/grammar/tool-grammar.ts";
 export type { AnswerPart } from "./chat/answer/sink.ts";
 export { type HeldType, heldTypes } from "./dtypes/held-types.ts";

@@ -137,6 +137,8 @@ export interface ToolAnswer {
   calls: readonly ToolOutcome[];
   /** "steps": the model still wanted to call tools when its steps were used up. */
   stopReason: StopReason | "steps";
+  /** template: the model's own; generic: its template knows no tools, so the system message described them and calls are JSON. */
+  toolFormat: "template" | "generic";
   /** The generation of each step. */
   steps: readonly GenerationResult[];
 }

@@ -4,6 +4,7 @@
 import type { Command } from "commander";
 import {
   type AnswerEvent,
+  knowsTools,
   type Model,
   type ToolCall,
   type ToolOptions,
@@ -96,13 +97,11 @@ export async function openServers(
   return opened;
 }
 
-/** Refuses a model that cannot call tools, before anything is asked of it. */
-export async function checkCallsTools(name: string, model: Model): Promise<void> {
+/** A line for the user where the model's own template knows no tools. */
+export async function toolFormatNote(name: string, model: Model): Promise<string | undefined> {
   const format = await model.answerFormat();
-  if (format?.calls !== undefined || format?.frames !== undefined) return;
-  throw new UsageError(
-    `chat: ${name} cannot call tools: its chat template does not say how it calls them. Use a model that was trained for tools, or drop --tools and --mcp`,
-  );
+  if (format === undefined || knowsTools(format)) return undefined;
+  return `The chat template of ${name} knows no tools: the system message describes them, and how well it calls them is up to the model.`;
 }
 
 /** Characters of arguments and results that are shown. */

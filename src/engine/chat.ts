@@ -20,6 +20,7 @@ import type {
   ToolOptions,
 } from "../api/api.ts";
 import { DisposedError, UsageError } from "../base/errors.ts";
+import { isOfTools, shownConversation } from "../chat/answer/generic.ts";
 import {
   checkCount,
   checkedMessages,
@@ -131,8 +132,7 @@ export class EngineChat implements Chat {
   #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
     if (this.#answering) return startGeneration(stillAnswering, undefined);
     const end = this.#begin(asked);
-    const prompt: Prompt = { kind: "messages", messages: [...asked] };
-    const generation = this.#model.run(prompt, { ...this.#defaults, ...options });
+    const generation = this.#generate(asked, { ...this.#defaults, ...options });
     generation.result.then(
       (result) => {
         this.#tokens = tokensOf(result);
@@ -143,6 +143,20 @@ export class EngineChat implements Chat {
       () => end(undefined), // the caller sees the error on the generation; the failed message is dropped
     );
     return generation;
+  }
+
+  #generate(asked: readonly ChatMessage[], options: GenerateOptions): Generation {
+    const run = (messages: readonly ChatMessage[], how: GenerateOptions): Generation =>
+      this.#model.run({ kind: "messages", messages: [...messages] }, how);
+    if (!asked.some(isOfTools)) return run(asked, options);
+    // A template that knows no tools is shown earlier calls in another form.
+    return startGeneration(async (emit, signal) => {
+      const format = await this.#model.answerFormat();
+      const shown = format && shownConversation(format, asked, [], false);
+      const generation = run(shown?.messages ?? asked, { ...options, signal });
+      for await (const event of generation.tokens()) emit(event);
+      return await generation.result;
+    }, options.signal);
   }
 
   #answerWithTools(

@@ -6,10 +6,8 @@ import {
   type AnswerTool,
   type ChatMessage,
   type GenerateOptions,
-  genericMessages,
-  knowsTools,
   promptEnd,
-  withGenericCalls,
+  shownConversation,
 } from "../index.ts";
 import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
@@ -91,15 +89,8 @@ export async function shownTurn(
     return { messages, tools, format: undefined, isGeneric: false };
   }
   const format = await model.answerFormat();
-  if (tools === undefined || format === undefined || knowsTools(format)) {
-    return { messages, tools, format, isGeneric: false };
-  }
-  return {
-    messages: genericMessages(messages, tools, use.choice !== "auto") as ChatMessage[],
-    tools: undefined,
-    format: withGenericCalls(format),
-    isGeneric: true,
-  };
+  if (format === undefined) return { messages, tools, format, isGeneric: false };
+  return shownConversation(format, messages, tools ?? [], use.choice !== "auto");
 }
 
 function answerPlan(

@@ -52,10 +52,14 @@ describe("flags", () => {
         expect(err).toContain("MCP server mcp2: /nonexistent/program cannot be started");
         expect(err).toContain("mcp1: add, echo, fail, picture, environment, wait");
         expect(terminal.files.get("a.json")).toContain('"role": "assistant"');
-        const plain = await tinyFile();
-        const refused = await run(["-m", plain.path, "--mcp", mcp]);
-        plain.remove();
-        expect(refused.err).toContain("cannot call tools: its chat template does not say how");
+        expect(err).not.toContain("knows no tools");
+        const generic = new FakeTerminal();
+        generic.script = ["Hello", "/save a.json"];
+        const told = await run([...model, "--template", "chatml", "--mcp", mcp], generic);
+        expect(told.err.match(/knows no tools: the system message describes them/g)).toHaveLength(
+          1,
+        );
+        expect(generic.files.get("a.json")).toContain('"role": "assistant"');
       } finally {
         file.remove();
       }

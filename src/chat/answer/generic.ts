@@ -17,9 +17,6 @@ const calls: CallFormat = {
 export const knowsTools = ({ calls: own, frames }: AnswerFormat): boolean =>
   own !== undefined || frames !== undefined;
 
-/** The format of a model that calls tools as it is told to. */
-export const withGenericCalls = (format: AnswerFormat): AnswerFormat => ({ ...format, calls });
-
 const example = '{"tool_calls": [{"name": "...", "arguments": {...}}]}';
 
 function describe(tools: readonly unknown[], isForced: boolean): string {
@@ -35,13 +32,45 @@ type Message = TemplateMessage & {
   readonly name?: string;
 };
 
+/** A conversation as a template can show it. */
+export interface ShownConversation<M> {
+  readonly messages: readonly M[];
+  readonly tools: readonly unknown[];
+  /** Of the answer. */
+  readonly format: AnswerFormat;
+  /** The messages describe the tools, since the template cannot. */
+  readonly isGeneric: boolean;
+}
+
+/** @param isForced The answer must be a call. */
+export function shownConversation<M extends TemplateMessage>(
+  format: AnswerFormat,
+  messages: readonly M[],
+  tools: readonly unknown[],
+  isForced: boolean,
+): ShownConversation<M> {
+  const isOffered = tools.length > 0;
+  if (knowsTools(format) || !(isOffered || messages.some(isOfTools))) {
+    return { messages, tools, format, isGeneric: false };
+  }
+  return {
+    messages: genericMessages(messages, tools, isForced) as M[],
+    tools: [],
+    format: isOffered ? { ...format, calls } : format,
+    isGeneric: isOffered,
+  };
+}
+
+/** Whether a template that knows no tools may be at a loss with it: a call, or its result. */
+export const isOfTools = (message: TemplateMessage): boolean =>
+  message.role === "tool" || (message as Message).tool_calls !== undefined;
+
 /** A conversation with tools as one without. */
-export function genericMessages(
+function genericMessages(
   messages: readonly TemplateMessage[],
   tools: readonly unknown[],
   isForced: boolean,
 ): TemplateMessage[] {
-  const text = describe(tools, isForced);
   const said: TemplateMessage[] = [];
   let isResult = false;
   for (const given of messages as readonly Message[]) {
@@ -60,6 +89,8 @@ export function genericMessages(
     } else
       said.push(before !== undefined && role === "user" ? mergeInto(said, before, content) : given);
   }
+  if (tools.length === 0) return said;
+  const text = describe(tools, isForced);
   const [first, ...rest] = said;
   if (first?.role === "system") return [joined(first, text), ...rest];
   return [{ role: "system", content: text }, ...said];

@@ -5,7 +5,7 @@ import { UsageError } from "../../index.ts";
 import { promptCache } from "../cache-explained.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import { ChatStore, findChat, newChatId } from "../chat-store.ts";
-import { addToolFlags, checkCallsTools, openChatTools, type ToolFlags } from "../chat-tools.ts";
+import { addToolFlags, openChatTools, type ToolFlags, toolFormatNote } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { templateHelp } from "../flag-help.ts";
@@ -74,7 +74,8 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
   const model = await openForChat(name, flags, context);
   try {
-    if (tools !== undefined) await checkCallsTools(name, model);
+    const note = tools && (await toolFormatNote(name, model));
+    if (note !== undefined) context.log.warn(`Note: ${note}\n`);
     const options = { ...generateOptions(flags), ...grammar };
     await warnOfGrammar(model, grammar, context.log);
     const system = flags.system === undefined ? {} : { system: flags.system };

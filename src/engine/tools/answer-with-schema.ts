@@ -12,6 +12,7 @@ import type {
 import { AbortedError, ModelError } from "../../base/errors.ts";
 import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
 import type { AnswerFormat } from "../../chat/answer/format.ts";
+import { shownConversation } from "../../chat/answer/generic.ts";
 import type { AnswerPart } from "../../chat/answer/sink.ts";
 import type { AnsweringModel } from "./answer-with-tools.ts";
 import type { ReadySchema } from "./tool-set.ts";
@@ -30,7 +31,8 @@ export async function answerWithSchema(
   { schema, generate, signal, emit }: SchemaRequest,
 ): Promise<SchemaResult<unknown>> {
   const format = await model.answerFormat();
-  const prompt = await model.render(asked, [], signal);
+  const shown = format ? shownConversation(format, asked, [], false).messages : asked;
+  const prompt = await model.render(shown, [], signal);
   const start = format && promptEnd(prompt, format);
   // Answers of several messages have their own headers, which JSON alone does without.
   const reader =

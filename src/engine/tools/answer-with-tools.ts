@@ -18,6 +18,7 @@ import type {
 import { UsageError } from "../../base/errors.ts";
 import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
 import type { AnswerFormat } from "../../chat/answer/format.ts";
+import { shownConversation } from "../../chat/answer/generic.ts";
 import type { AnswerPart } from "../../chat/answer/sink.ts";
 import { CallGrammar, type ForcedCall, type GrammarProblem } from "./call-grammar.ts";
 import { runCall } from "./run-call.ts";
@@ -61,24 +62,27 @@ export async function answerWithTools(
   request: ToolRequest,
 ): Promise<EndedAnswer> {
   const { tools, maxSteps, signal } = request;
-  const format = await model.answerFormat();
-  if (format === undefined || (format.calls === undefined && format.frames === undefined)) {
+  const own = await model.answerFormat();
+  if (own === undefined) {
     throw new UsageError(
-      `send(): ${model.name} cannot call tools: its chat template does not say how it calls them. Use a model that was trained for tools, or send without them`,
+      `send(): ${model.name} cannot call tools: it has no chat template. Choose one with the chatTemplate option, or send without tools`,
     );
   }
   const offered = tools.map(({ name, description, schema }) => ({
     type: "function",
     function: { name, description, parameters: schema },
   }));
+  const { format, isGeneric } = shownConversation(own, asked, offered, false);
   const grammar = await CallGrammar.of(format, tools, model.grammarProblem);
   const messages = [...asked];
   const calls: ToolOutcome[] = [];
   const steps: GenerationResult[] = [];
   for (let step = 1; ; step++) {
-    const prompt = await model.render(messages, offered, signal);
+    const forced = step === 1 ? request.forced : undefined;
+    const shown = shownConversation(own, messages, offered, forced !== undefined);
+    const prompt = await model.render(shown.messages, shown.tools as object[], signal);
     const start = promptEnd(prompt, format);
-    const held = await grammar.at(start, step === 1 ? request.forced : undefined);
+    const held = await grammar.at(start, forced);
     const generate = { ...request.generate, ...(held && { grammar: held }) };
     const said = await readStep(model, { prompt, format, start, step }, { ...request, generate });
     steps.push(said.result);
@@ -101,7 +105,8 @@ export async function answerWithTools(
     const isSpent = said.calls.length > 0 && isComplete(stopReason);
     const reason = isStopped ? "aborted" : isSpent ? "steps" : stopReason;
     const { content: text, reasoning } = said;
-    return { answer: { text, reasoning, calls, stopReason: reason, steps }, messages };
+    const toolFormat = isGeneric ? "generic" : "template";
+    return { answer: { text, reasoning, calls, stopReason: reason, toolFormat, steps }, messages };
   }
 }
 

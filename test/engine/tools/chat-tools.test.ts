@@ -246,15 +246,65 @@ describe("what is wrong is said before anything is generated", () => {
     const tools = { a: { parameters: schema, run() {} } };
     expect(() => chat.send("?", { tools } as never)).toThrow('got a schema of "other"');
   });
+});
 
-  test("a model whose template knows no tools", async () => {
-    const template =
-      "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>";
-    const plain = scriptedChat(["Hello"], { template });
-    await expect(plain.chat.send("?", { tools: { weather } }).result).rejects.toThrow(
-      "scripted cannot call tools",
+describe("a model whose template knows no tools", () => {
+  // As Llama 2's: turns alternate, and no role but these three is known.
+  const template = [
+    "{% for m in messages %}{% if loop.index0 > 0 and m.role == loop.previtem.role %}{{ raise_exception('turns must alternate') }}{% endif %}",
+    "{% if m.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('unknown role') }}{% endif %}",
+    "<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+  ].join("");
+  const calling = (...cities: string[]): string =>
+    `{"tool_calls": ${JSON.stringify(cities.map((city) => ({ name: "weather", arguments: { city } })))}}`;
+
+  test("is told how to call them; calls, results and answers go on over several turns", async () => {
+    const { chat, prompts, options } = scriptedChat(
+      [calling("Oslo", "Rome"), calling("Bonn"), "All clear.", "Bye.", calling("Kiel"), "Clear."],
+      { template },
     );
-    expect(plain.chat.messages).toEqual([]);
+    const { text, calls, toolFormat, steps } = await chat.send("Sky?", { tools: { weather } })
+      .result;
+    expect({ text, toolFormat, steps: steps.length }).toEqual({
+      text: "All clear.",
+      toolFormat: "generic",
+      steps: 3,
+    });
+    expect(calls.map(({ call, status }) => [call.arguments, status])).toEqual([
+      [{ city: "Oslo", days: 1 }, "ok"],
+      [{ city: "Rome", days: 1 }, "ok"],
+      [{ city: "Bonn", days: 1 }, "ok"],
+    ]);
+    expect(prompts[0]).toContain("<system>You can call these tools:");
+    expect(prompts[0]).toContain('"name":"weather"');
+    expect(options[0]!.grammar).toBeDefined();
+    const told = (city: string): string =>
+      `Result of weather: ${JSON.stringify({ city, days: 1, sky: "clear" })}`;
+    expect(prompts[1]).toContain(`<user>${told("Oslo")}\n\n${told("Rome")}\n<assistant>`);
+    expect(prompts[2]).toContain(`"Bonn"}}]}\n<user>${told("Bonn")}\n<assistant>`);
+    // The conversation has calls and results as any other has them.
+    const roles = ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"];
+    expect(chat.messages.map(({ role }) => role)).toEqual(roles);
+    // A message without tools shows them, too, and offers none.
+    expect((await chat.send("Thanks.").result).text).toBe("Bye.");
+    expect(prompts[3]).toContain(told("Bonn"));
+    expect(prompts[3]).not.toContain("You can call");
+    const again = await chat.send("And Kiel?", { tools: { weather }, toolChoice: "required" })
+      .result;
+    expect(again.calls).toMatchObject([{ status: "ok" }]);
+    expect(prompts[4]).toContain("Answer with a call of these tools");
+    expect(prompts[5]).toContain("Otherwise answer in plain text.");
+  });
+
+  test("arguments that do not fit are told to it", async () => {
+    const { chat, prompts } = scriptedChat(
+      ['{"tool_calls": [{"name": "weather", "arguments": {"city": 7}}]}', "Sorry."],
+      { template },
+    );
+    const { calls, text } = await chat.send("?", { tools: { weather } }).result;
+    expect(calls).toMatchObject([{ status: "arguments" }]);
+    expect(prompts[1]).toContain("Result of weather: error: the arguments do not fit: city: ");
+    expect(text).toBe("Sorry.");
   });
 });
 
@@ -276,6 +326,28 @@ test("a model with random weights calls as it is told to, with arguments that fi
     const { calls } = await model.chat().send("?", { tools, toolChoice, ...limits }).result;
     expect(calls[0]).toMatchObject({ status: "ok", call: { name: "count", step: 1 } });
     expect(seen.length).toBeGreaterThan(0);
+  } finally {
+    await model.dispose();
+    file.remove();
+  }
+});
+
+test("so does one whose template knows no tools", async () => {
+  const file = await tinyFile({ more: [["llama.context_length", { type: "u32", value: 4096 }]] });
+  const how = { kvType: "f32", threads: 1, contextSize: 2048, chatTemplate: "chatml" } as const;
+  const model = await open(file.path, how);
+  try {
+    const parameters = z.strictObject({
+      kind: z.enum(["cat", "dog"]),
+      legs: z.int().min(0).max(9),
+    });
+    const tools = { count: { parameters, run: (args: object) => args } };
+    const limits = { maxSteps: 2, maxTokens: 200, seed: 3 };
+    const toolChoice = { name: "count" } as const;
+    const answer = await model.chat().send("?", { tools, toolChoice, ...limits }).result;
+    expect(answer.toolFormat).toBe("generic");
+    expect(answer.calls[0]).toMatchObject({ status: "ok", call: { name: "count", step: 1 } });
+    parameters.parse(answer.calls[0]!.call.arguments);
   } finally {
     await model.dispose();
     file.remove();
