@@ -55,6 +55,7 @@ import { describeModel } from "./model-info.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
+import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
@@ -78,6 +79,8 @@ export interface EngineOptions {
   cacheTokens?: number | undefined;
   /** Prompt tokens in a batch while others decode; undefined: a default. */
   promptChunk?: ((graph: Graph, kvType: KvDType) => number | undefined) | undefined;
+  /** The expected time of batches, measured before; undefined: not known. */
+  batchShape?: ((graph: Graph) => BatchShape | undefined) | undefined;
   /** Records where the engine's time goes; undefined: not recorded. */
   laps?: Laps | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
@@ -129,6 +132,8 @@ export class Engine {
   readonly saved: SavedStates;
   /** State of tokens at other positions. */
   readonly mover: TokenMover;
+  /** What batches take. */
+  readonly costs: BatchCosts;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
   /** How often widen() has changed something: state from before may hold values that are not finite. */
@@ -162,6 +167,7 @@ export class Engine {
       kinds: stateKinds(plan.graph, plan.limits),
       kv,
     });
+    this.costs = new BatchCosts(options.batchShape?.(plan.graph));
     this.#scheduler = new Scheduler({
       backend: parts.backend,
       batch: new Batch(plan.limits),
@@ -172,6 +178,7 @@ export class Engine {
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       onBatch: () => this.#checkWidened(),
       laps: options.laps,
+      costs: this.costs,
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
     });
     const { kvType, graph } = this;

@@ -12,6 +12,7 @@ import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
 import type { CoreTurn } from "./core-turns.ts";
+import type { BatchCosts } from "./speculate/costs.ts";
 import type { Sequence } from "./state/sequence.ts";
 
 /** Copies an output of a token into the caller's buffer. */
@@ -46,6 +47,8 @@ export interface SchedulerParts {
   /** Called after each batch. */
   onBatch?(): void;
   readonly laps: Laps | undefined;
+  /** Learns what batches take. */
+  readonly costs?: BatchCosts | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
 }
@@ -221,7 +224,7 @@ export class Scheduler {
   }
 
   async #compute(entries: readonly Entry[]): Promise<void> {
-    const { backend, batch, laps, turn } = this.#parts;
+    const { backend, batch, laps, turn, costs } = this.#parts;
     const decodes = entries.some(({ job }) => job.options.phase === "generation");
     const phase: BatchPhase = decodes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
@@ -234,10 +237,14 @@ export class Scheduler {
     batch.wantsLogits = entries.some(({ job }) => job.options.logits ?? true);
     if (turn && !turn.take()) await turn.wait(stop);
     if (turn) this.#rest(turn.begin());
+    const since = performance.now();
     try {
       await backend.run(batch, { stop, phase, meanwhile, ...(tap && { tap }) });
     } finally {
       turn?.release(this.#participants > 0);
+    }
+    if (batch.outputCount === batch.tokenCount && !tap) {
+      costs?.note(batch.tokenCount, performance.now() - since);
     }
     this.#parts.onBatch?.();
     this.batches++;

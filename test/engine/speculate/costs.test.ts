@@ -1,0 +1,138 @@
+// What batches cost: from a shape, and from what was measured.
+
+import { describe, expect, test } from "vitest";
+import { BatchCosts } from "../../../src/engine/speculate/costs.ts";
+import { bestDepth } from "../../../src/engine/speculate/depth.ts";
+
+const noteTimes = (costs: BatchCosts, tokens: number, ms: number, times: number) => {
+  for (let i = 0; i < times; i++) costs.note(tokens, ms);
+};
+
+describe("before anything is measured", () => {
+  test("a tune file's times are used, and never fall with more tokens", () => {
+    const times = [0, 10, 12, 11, 20];
+    const costs = new BatchCosts((tokens) => times[tokens]);
+    expect(costs.isKnown(1)).toBe(true);
+    expect([1, 2, 3, 4].map((n) => costs.msOf(n))).toEqual([10, 12, 12, 20]);
+  });
+
+  test("without one, four tokens are as good as one", () => {
+    const costs = new BatchCosts();
+    expect(costs.isKnown(1)).toBe(false);
+    expect([1, 2, 4, 8, 32, 64].map((n) => costs.msOf(n))).toEqual([1, 1, 1, 2, 8, 16]);
+  });
+});
+
+describe("measured batches", () => {
+  test("one size scales all of them", () => {
+    const costs = new BatchCosts();
+    costs.note(1, 30);
+    costs.note(1, 30);
+    expect([1, 2].map((n) => costs.isKnown(n))).toEqual([true, false]);
+    expect([1, 4, 8, 64].map((n) => costs.msOf(n))).toEqual([30, 30, 60, 480]);
+  });
+
+  test("sizes between two that were measured lie between them", () => {
+    const costs = new BatchCosts(() => 10);
+    noteTimes(costs, 1, 10, 7);
+    noteTimes(costs, 5, 50, 7);
+    const [one, two, three, five, nine] = [1, 2, 3, 5, 9].map((n) => costs.msOf(n));
+    expect(one).toBeCloseTo(10, 9);
+    expect(five).toBeCloseTo((10 * (1 + 49 * 5)) / 50, 9); // seven batches: 49 times the weight of the shape
+    expect(two).toBeCloseTo(one! + (five! - one!) / 4, 9);
+    expect(three).toBeCloseTo((one! + five!) / 2, 9);
+    expect(nine).toBe(five);
+  });
+
+  test("three slow batches of seven change nothing", () => {
+    const costs = new BatchCosts(() => 10);
+    for (const ms of [10, 90, 10, 90, 10, 90, 10]) costs.note(1, ms);
+    expect(costs.msOf(1)).toBe(10);
+  });
+
+  test("what a size was measured at long ago counts little beside what another takes now", () => {
+    const costs = new BatchCosts(() => 10);
+    noteTimes(costs, 1, 10, 7);
+    noteTimes(costs, 5, 20, 7);
+    expect(costs.msOf(5)).toBeCloseTo((10 + 49 * 20) / 50, 9);
+    noteTimes(costs, 1, 30, 256);
+    expect(costs.msOf(1)).toBe(30);
+    expect(costs.msOf(5)).toBeCloseTo((30 + 12.25 * 20) / 13.25, 1);
+    noteTimes(costs, 1, 30, 4096);
+    expect(costs.msOf(5)).toBeGreaterThan(28);
+  });
+
+  test("the size that others are compared with is measured again now and then", () => {
+    const costs = new BatchCosts();
+    noteTimes(costs, 1, 10, 2);
+    noteTimes(costs, 5, 10, 255);
+    expect(costs.isKnown(1)).toBe(true);
+    costs.note(5, 10);
+    expect(costs.isKnown(1)).toBe(false);
+    noteTimes(costs, 1, 40, 2);
+    expect(costs.isKnown(1)).toBe(true);
+    expect(costs.msOf(1)).toBe(40); // what was stale is gone
+  });
+
+  test("a size that was slow once is tried again", () => {
+    const costs = new BatchCosts();
+    noteTimes(costs, 1, 10, 7);
+    costs.note(4, 100);
+    const depth = () =>
+      bestDepth(
+        (n) => costs.msOf(n),
+        () => 0,
+        0.9,
+        3,
+      ).depth;
+    expect(depth()).toBe(0);
+    noteTimes(costs, 1, 10, 4096);
+    expect(depth()).toBe(3);
+  });
+
+  test("what is no time, or too many tokens, is not noted", () => {
+    const costs = new BatchCosts();
+    costs.note(1, 0);
+    costs.note(1, Number.NaN);
+    costs.note(0, 10);
+    costs.note(33, 10);
+    expect([1, 4, 8].map((n) => costs.msOf(n))).toEqual([1, 1, 2]);
+  });
+});
+
+test("optimism is corrected: a machine whose batches are arithmetic-bound stops drafting after a few batches", () => {
+  const costs = new BatchCosts();
+  let drafted = 0;
+  for (let batch = 0; batch < 200; batch++) {
+    const most = costs.isKnown(1) ? 16 : 0;
+    const { depth } = bestDepth(
+      (n) => costs.msOf(n),
+      () => 0,
+      0.6,
+      most,
+    );
+    if (depth > 0) drafted++;
+    costs.note(depth + 1, 10 * (depth + 1));
+  }
+  expect(drafted).toBeGreaterThan(0);
+  expect(drafted).toBeLessThan(12);
+});
+
+test("a depth is chosen by what a batch takes with the tokens of others in it, and only once that is known", () => {
+  const costs = new BatchCosts();
+  const drafter = { chance: () => 0.8, draftMs: (count: number) => count };
+  expect(costs.depth(drafter, 8).depth).toBe(0);
+  noteTimes(costs, 1, 30, 2);
+  // Four tokens take as long as one: 2.952 tokens in 33 ms.
+  expect(costs.depth(drafter, 8).depth).toBe(3);
+  expect(costs.depth(drafter, 8).gain).toBeCloseTo((30 * 2.952) / 33, 9);
+  expect(costs.depth(drafter, 2).depth).toBe(2);
+  expect(costs.depth(drafter, 8, 5).depth).toBe(5);
+  // Beside one other, two tokens fit in the time of one: 1 + 2.44 tokens instead of 2.
+  noteTimes(costs, 2, 30, 7);
+  expect(costs.depth(drafter, 8, 1, 1).depth).toBe(2);
+  expect(costs.depth(drafter, 8, 1, 1).gain).toBeCloseTo((3.44 * 30) / 32 / 2, 2);
+  // Beside seven others every token takes time, and all of them wait.
+  noteTimes(costs, 8, 60, 7);
+  expect(costs.depth(drafter, 8, 1, 7).depth).toBe(0);
+});
