@@ -1,6 +1,6 @@
 // An answer of a chat: its reasoning, text and tool calls, as they come and as a whole. Every protocol writes it in its own shape.
 
-import { AnswerReader, type AnswerReaderOptions } from "../index.ts";
+import { AnswerReader, type AnswerReaderOptions, type TokenEvent } from "../index.ts";
 import { newId } from "./openai-fields.ts";
 
 /** A piece of an answer. Calls have an id, the model's own or a new one. */
@@ -30,8 +30,14 @@ export interface BlockEvent {
   readonly text: string;
 }
 
+/** What of a generation's event is read: text that was held back until the end comes without a token (-1). */
+type Written = Pick<TokenEvent, "id" | "text">;
+
 export class ChatAnswer {
   readonly blocks: AnswerBlock[] = [];
+  #reasoningTokens = 0;
+  /** Tokens that may turn out to be the mark that opens reasoning. */
+  #undecided = 0;
   readonly #reader: AnswerReader | undefined;
   readonly #idPrefix: string;
 
@@ -41,18 +47,38 @@ export class ChatAnswer {
     this.#idPrefix = idPrefix;
   }
 
-  /** A whole text. */
-  static of(plan: AnswerReaderOptions | undefined, text: string, idPrefix?: string): ChatAnswer {
+  /** A whole answer. */
+  static of(
+    plan: AnswerReaderOptions | undefined,
+    tokens: readonly Written[],
+    idPrefix?: string,
+  ): ChatAnswer {
     const answer = new ChatAnswer(plan, idPrefix);
-    answer.push(text);
+    for (const token of tokens) answer.push(token);
     answer.end();
     return answer;
   }
 
-  /** More text: what it adds. */
-  push(text: string): ChatPart[] {
-    if (this.#reader !== undefined) return this.#read(this.#reader.push(text));
-    return text === "" ? [] : this.#read([{ kind: "content", text }]);
+  /** Tokens of reasoning, with its marks. */
+  get reasoningTokens(): number {
+    return this.#reasoningTokens;
+  }
+
+  /** One more token: what it adds. */
+  push({ id, text }: Written): ChatPart[] {
+    const reader = this.#reader;
+    if (reader === undefined) return text === "" ? [] : this.#read([{ kind: "content", text }]);
+    const wasReasoning = reader.isReasoning;
+    const parts = this.#read(reader.push(text));
+    if (id >= 0) this.#count(wasReasoning || reader.isReasoning, parts.length > 0);
+    return parts;
+  }
+
+  #count(isReasoning: boolean, isText: boolean): void {
+    if (isReasoning) {
+      this.#reasoningTokens += this.#undecided + 1;
+      this.#undecided = 0;
+    } else this.#undecided = isText ? 0 : this.#undecided + 1;
   }
 
   /** What was held back until now. */
@@ -125,8 +151,8 @@ export class BlockEvents {
     return this.#opened;
   }
 
-  *push(text: string): Generator<BlockEvent> {
-    yield* this.#follow(this.#answer.push(text));
+  *push(token: Written): Generator<BlockEvent> {
+    yield* this.#follow(this.#answer.push(token));
   }
 
   *end(): Generator<BlockEvent> {

@@ -1,6 +1,6 @@
 // An answer as OpenAI's responses have it: a list of items (reasoning, message, function_call), and the events of a stream.
 
-import type { GenerationResult } from "../index.ts";
+import type { GenerationResult, StopReason } from "../index.ts";
 import type { AnswerBlock, BlockEvent, ChatAnswer } from "./chat-answer.ts";
 import { newId } from "./openai-fields.ts";
 import type { ServerEvent } from "./sse.ts";
@@ -53,18 +53,18 @@ export class ResponseObject {
     return this.#object("in_progress", [], null, null);
   }
 
-  ended(result: GenerationResult, blocks: readonly AnswerBlock[]): ResponseJson {
+  ended(result: GenerationResult, answer: ChatAnswer): ResponseJson {
     const { stopReason, timings } = result;
-    const full = stopReason === "length" || stopReason === "context";
-    const status = full ? "incomplete" : "completed";
+    const status = statusOf(stopReason);
+    const blocks = blocksOf(answer);
     const usage = {
       input_tokens: timings.promptTokens,
       input_tokens_details: cachedDetails(timings),
       output_tokens: timings.generatedTokens,
-      output_tokens_details: { reasoning_tokens: 0 },
+      output_tokens_details: { reasoning_tokens: answer.reasoningTokens },
       total_tokens: timings.promptTokens + timings.generatedTokens,
     };
-    const details = full ? { reason: "max_output_tokens" } : null;
+    const details = status === "incomplete" ? { reason: "max_output_tokens" } : null;
     const output = blocks.map((block, at) =>
       this.item(block, at === blocks.length - 1 ? status : "completed"),
     );
@@ -157,6 +157,11 @@ export class ResponseObject {
       metadata: {},
     };
   }
+}
+
+/** Of a response that has ended. */
+export function statusOf(reason: StopReason): "completed" | "incomplete" {
+  return reason === "length" || reason === "context" ? "incomplete" : "completed";
 }
 
 /** An answer without anything in it is an empty message. */

@@ -2,8 +2,12 @@
 
 import type { PromptProgress, SpeedLimit, Timings, TokenEvent } from "../index.ts";
 
-/** OpenAI's; several choices share one prompt, so its tokens count once. */
-export function usageOf(all: readonly Timings[]): object {
+/**
+ * OpenAI's; several choices share one prompt, so its tokens count once.
+ *
+ * @param reasoningTokens Of all choices; undefined: where there is no reasoning.
+ */
+export function usageOf(all: readonly Timings[], reasoningTokens?: number): object {
   const prompt = all[0]?.promptTokens ?? 0;
   const generated = all.reduce((sum, { generatedTokens }) => sum + generatedTokens, 0);
   return {
@@ -11,6 +15,9 @@ export function usageOf(all: readonly Timings[]): object {
     completion_tokens: generated,
     total_tokens: prompt + generated,
     prompt_tokens_details: cachedDetails(all[0]),
+    ...(reasoningTokens !== undefined && {
+      completion_tokens_details: { reasoning_tokens: reasoningTokens },
+    }),
   };
 }
 

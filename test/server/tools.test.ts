@@ -3,6 +3,7 @@
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open } from "../../src/index.ts";
+import { ChatAnswer } from "../../src/server/chat-answer.ts";
 import type { RunningServer } from "../../src/server/serve.ts";
 import { qwenTemplate, type SpokenModel, spokenModel } from "./spoken-model.ts";
 import { modelId, post, serveModel } from "./test-server.ts";
@@ -256,6 +257,52 @@ describe("a model whose template knows no tools", () => {
     expect(plain.prompt).toContain(
       "<|im_start|>user\nResult: 12:00\n\nResult: 13:00\n\nWell?<|im_end|>",
     );
+  });
+});
+
+describe("tokens of reasoning are counted in the usage", () => {
+  // Tokens are three characters here: eight reach from <think> to behind </think>.
+  const thought = "<think>\nWhere?\n</think>\n\nIt is noon.";
+  type Details = { reasoning_tokens: number };
+
+  const lastUsage = async (path: string, body: object): Promise<Record<string, Details>> => {
+    const response = await post(`${server.url}${path}`, { model: modelId, ...body });
+    const text = await response.text();
+    const events = text.startsWith("{")
+      ? [text]
+      : text.split("\n").flatMap((line) => (line.startsWith("data: {") ? [line.slice(6)] : []));
+    const last = JSON.parse(events.at(-1)!) as { usage?: object; response?: { usage: object } };
+    return (last.usage ?? last.response!.usage) as Record<string, Details>;
+  };
+
+  test.each([
+    [thought, 8],
+    ["It is noon.", 0],
+    [`${thought.slice(0, 12)}`, 4], // cut off within it
+    [`<think>\n\n</think>${call}`, 6],
+  ])("%j: %d", async (words, reasoning_tokens) => {
+    say(words);
+    const stream = { stream: true, stream_options: { include_usage: true } };
+    for (const more of [{}, stream, { ...stream, reasoning_format: "none" }]) {
+      const usage = await lastUsage("/v1/chat/completions", { messages, tools, ...more });
+      expect(usage.completion_tokens_details).toEqual({ reasoning_tokens });
+    }
+    for (const more of [{}, { stream: true }]) {
+      const usage = await lastUsage("/v1/responses", { input: "When?", ...more });
+      expect(usage.output_tokens_details).toEqual({ reasoning_tokens });
+    }
+  });
+
+  test("two choices, and answers of several messages", async () => {
+    say(thought);
+    const both = await lastUsage("/v1/chat/completions", { messages, n: 2 });
+    expect(both.completion_tokens_details).toEqual({ reasoning_tokens: 16 });
+    const marks = ["<|channel|>", "analysis", "<|message|>", "Hm", ".", "<|end|>"];
+    const rest = ["<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "Noon."];
+    const tokens = [...marks, ...rest].map((text, id) => ({ id, text }));
+    const answer = ChatAnswer.of({ format: { frames: "harmony", turnEnds: [] } }, tokens);
+    expect(answer.text("content")).toBe("Noon.");
+    expect(answer.reasoningTokens).toBe(marks.length);
   });
 });
 

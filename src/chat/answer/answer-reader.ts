@@ -69,6 +69,11 @@ export class AnswerReader {
     return this.#sink.drain();
   }
 
+  /** Whether the text so far ends within reasoning. */
+  get isReasoning(): boolean {
+    return this.#sink.isReasoning;
+  }
+
   #run(): void {
     if (!this.#isOver) this.#isOver = this.#reading.next().done === true;
   }
@@ -180,7 +185,9 @@ export class AnswerReader {
       isOpened = true;
     };
     if (reasoning.isSpoken && this.#isApart) emit(opening);
+    this.#sink.isReasoning = true;
     const stop = yield* upTo(source, [end, ...others], emit);
+    this.#sink.isReasoning = false;
     if (stop !== end) return;
     if (this.#isApart) {
       yield* accept(source, end);

@@ -46,14 +46,21 @@ function* readHarmony(context: FrameContext): Reading<void> {
       yield* upTo(source, ends, () => {}); // a built-in tool that nobody offered
     } else if (isReasoning) {
       if (inside === undefined) context.mark(`<|channel|>analysis<|message|>`);
-      const end = yield* upTo(source, ends, context.reasoning);
-      if (end !== undefined) context.mark(end);
+      yield* readReasoning(context, ends);
     } else yield* upTo(source, ends, (text) => sink.content(text));
     inside = undefined;
     for (const end of ends.slice(0, 3)) if (yield* accept(source, end)) break;
     yield* accept(source, "<|start|>assistant");
     yield* has(source, 1);
   }
+}
+
+function* readReasoning(context: FrameContext, ends: readonly string[]): Reading<void> {
+  const { source, sink } = context.calls;
+  sink.isReasoning = true;
+  const end = yield* upTo(source, ends, context.reasoning);
+  sink.isReasoning = false;
+  if (end !== undefined) context.mark(end);
 }
 
 function* readBody({ calls: { source, sink } }: FrameContext, name: string): Reading<void> {
@@ -80,8 +87,7 @@ function* readToHeader(context: FrameContext): Reading<void> {
     const to = /to=(\S+)/.exec(header)?.[1] ?? "user";
     if (to === "self") {
       context.mark(" to=self<|message|>");
-      const end = yield* upTo(source, ends, context.reasoning);
-      if (end !== undefined) context.mark(end);
+      yield* readReasoning(context, ends);
     } else if (to === "user" || !context.hasTools || format.call.start === "") {
       yield* upTo(source, ends, (text) => sink.content(text));
     } else {

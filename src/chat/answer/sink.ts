@@ -14,6 +14,8 @@ export class AnswerSink {
   #parts: AnswerPart[] = [];
   #calls = 0;
   #argumentsLength = 0;
+  /** Whether what is read now is reasoning. */
+  isReasoning = false;
 
   /** The parts since the last call of this. */
   drain(): AnswerPart[] {

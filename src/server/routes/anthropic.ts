@@ -152,8 +152,8 @@ async function messages(call: Call): Promise<Response> {
   const id = newId("msg_");
   const head = { id, type: "message", role: "assistant", model: served.id };
   if (!fields.stream) {
-    const { result } = await collect(await starting);
-    const answer = ChatAnswer.of(plan, result.text, callPrefix);
+    const { events, result } = await collect(await starting);
+    const answer = ChatAnswer.of(plan, events, callPrefix);
     const content = contentBlocks(answer);
     return json({ ...head, content, ...endOf(result, answer), usage: usageOf(result) });
   }
@@ -240,8 +240,8 @@ async function* messageEvents(
   const blocks = new BlockEvents(answer);
   yield event("message_start", { message });
   yield event("ping");
-  for await (const { text } of completion.tokens()) {
-    for (const one of blocks.push(text)) {
+  for await (const token of completion.tokens()) {
+    for (const one of blocks.push(token)) {
       for (const [type, data] of blockEvents(one)) yield event(type, data);
     }
   }

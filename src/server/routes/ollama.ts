@@ -287,8 +287,8 @@ async function reply(
     ...endOf(result, server.now() - started),
   });
   if (stream === false) {
-    const { result } = await collect(completion);
-    const answer = ChatAnswer.of(plan, result.text);
+    const { events, result } = await collect(completion);
+    const answer = ChatAnswer.of(plan, events);
     const { calls } = answer;
     const piece = { content: answer.text("content"), thinking: answer.text("reasoning"), calls };
     return json(last(result, piece));
@@ -309,7 +309,7 @@ async function reply(
         else if (block.kind === "reasoning") yield line({ thinking: text });
       }
     }
-    for await (const { text } of completion.tokens()) yield* linesOf(blocks.push(text));
+    for await (const token of completion.tokens()) yield* linesOf(blocks.push(token));
     const result = await completion.result;
     yield* linesOf(blocks.end());
     yield last(result, emptyPiece);

@@ -140,11 +140,12 @@ async function inputTokens(call: Call): Promise<Response> {
 async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context): Promise<object> {
   const { fields, envelope, plan } = context;
   const ended = await gatherChoices(events);
+  const answers = ended.map(({ tokens }) => ChatAnswer.of(plan, tokens));
   return {
     ...envelope,
     object: "chat.completion",
-    choices: ended.map(({ index, tokens, result }) => {
-      const answer = ChatAnswer.of(plan, result.text);
+    choices: ended.map(({ index, tokens, result }, at) => {
+      const answer = answers[at]!;
       return {
         index,
         message: answerMessage(answer),
@@ -152,10 +153,17 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
         finish_reason: finishOf(result.stopReason, answer),
       };
     }),
-    usage: usageOf(ended.map(({ result }) => result.timings)),
+    usage: usageOf(
+      ended.map(({ result }) => result.timings),
+      reasoningTokensOf(answers),
+    ),
     timings: timingsOf(ended[0]!.result.timings),
     ...(await verbose(context, ended[0]!)),
   };
+}
+
+function reasoningTokensOf(answers: readonly ChatAnswer[]): number {
+  return answers.reduce((sum, { reasoningTokens }) => sum + reasoningTokens, 0);
 }
 
 async function verbose(
@@ -217,10 +225,10 @@ async function* chunks(
         { index, delta: {}, logprobs: null, finish_reason: null },
         { ...more, prompt_progress },
       );
-    } else if (token.text !== "" || fields.logprobs) {
+    } else {
       // A token may add several parts, or none that is certain yet: its log-probabilities go with the first.
       let logprobs = fields.logprobs ? chatLogprobs([token]) : null;
-      const deltas = answer.push(token.text).map(deltaOf);
+      const deltas = answer.push(token).map(deltaOf);
       if (deltas.length === 0 && logprobs !== null) deltas.push({});
       for (const delta of deltas) {
         yield chunk({ index, delta, logprobs, finish_reason: null }, more);
@@ -234,7 +242,7 @@ async function* chunks(
         ...envelope,
         object: "chat.completion.chunk",
         choices: [],
-        usage: usageOf(all),
+        usage: usageOf(all, reasoningTokensOf([...answers.values()])),
         timings: timingsOf(all[0]!),
       },
     };

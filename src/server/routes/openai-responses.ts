@@ -26,7 +26,7 @@ import { withTokenBiases } from "../logit-bias.ts";
 import { openaiRules } from "../openai-fields.ts";
 import { type ChatPromptOptions, chatTokenCount } from "../prompt.ts";
 import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
-import { blocksOf, ResponseObject } from "../responses-answer.ts";
+import { blocksOf, ResponseObject, statusOf } from "../responses-answer.ts";
 import { responseMessages } from "../responses-input.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingShape } from "../sampling-fields.ts";
@@ -135,8 +135,8 @@ async function responses(call: Call): Promise<Response> {
     parallel_tool_calls: use.isParallel,
   });
   if (!fields.stream) {
-    const { result } = await collect(await starting);
-    return json(response.ended(result, blocksOf(ChatAnswer.of(plan, result.text))));
+    const { events, result } = await collect(await starting);
+    return json(response.ended(result, ChatAnswer.of(plan, events)));
   }
   const live = new LiveTimings(server.now);
   const events = await eventsOf(server, starting, (all) =>
@@ -218,7 +218,7 @@ async function* responseEvents(
       yield response.event("response.in_progress", begun);
       continue;
     }
-    for (const event of blocks.push(token.text)) {
+    for (const event of blocks.push(token)) {
       yield* response.events(event, more);
       if (event.type === "close") yield response.itemDone(event.block, "completed");
     }
@@ -227,11 +227,11 @@ async function* responseEvents(
   for (const event of blocks.end()) {
     yield* response.events(event, {});
     const isLast = event.block.index === answer.blocks.length - 1;
-    const { status } = response.ended(result, []);
-    if (event.type === "close") yield response.itemDone(event.block, isLast ? status : "completed");
+    const status = isLast ? statusOf(result.stopReason) : "completed";
+    if (event.type === "close") yield response.itemDone(event.block, status);
   }
   const all = blocksOf(answer);
-  const whole = response.ended(result, all);
+  const whole = response.ended(result, answer);
   if (blocks.opened === 0) {
     yield* response.events({ type: "open", block: all[0]!, text: "" }, {});
     yield* response.events({ type: "close", block: all[0]!, text: "" }, {});
