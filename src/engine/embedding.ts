@@ -5,8 +5,9 @@ import type { EmbedOptions } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
-import { checkTokens, type RunControl } from "./generator.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
+import { checkTokens } from "./prompt-checks.ts";
+import type { RunControl } from "./run-control.ts";
 
 type Pooling = NonNullable<EmbedOptions["pooling"]>;
 

@@ -4,9 +4,10 @@
 import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
+import { computeLogits } from "./compute-logits.ts";
 import { computeEmbeddings } from "./embedding.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
-import { computeLogits, generate, type RunControl } from "./generator.ts";
+import { generate, type RunControl } from "./generator.ts";
 import { sumInputs } from "./input-sums.ts";
 import {
   ABORT_FLAGS,

@@ -9,7 +9,8 @@ import { AbortedError, UsageError } from "../base/errors.ts";
 import type { NodeOf } from "../graph/graph.ts";
 import { tensorOf } from "../graph/weight-source.ts";
 import type { Engine } from "./engine.ts";
-import { checkPrompt, type RunControl } from "./generator.ts";
+import { checkPrompt } from "./prompt-checks.ts";
+import type { RunControl } from "./run-control.ts";
 
 export interface InputSumsRequest {
   /** A window of text. */

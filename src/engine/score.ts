@@ -7,7 +7,6 @@ import type { ScoreResult } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Engine } from "./engine.ts";
-import { checkLogits, type RunControl } from "./generator.ts";
 import {
   compareWithRow,
   logprobRowLength,
@@ -15,6 +14,8 @@ import {
   writeLogprobRow,
 } from "./logprob-rows.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
+import { checkLogits } from "./prompt-checks.ts";
+import type { RunControl } from "./run-control.ts";
 
 export interface ScoreRequest {
   /** A window of text. */

@@ -4,9 +4,9 @@
 import { expect, test } from "vitest";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { computeLogits } from "../../src/engine/compute-logits.ts";
 import { computeEmbeddings } from "../../src/engine/embedding.ts";
 import { Engine } from "../../src/engine/engine.ts";
-import { computeLogits } from "../../src/engine/generator.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { tokenizerOf } from "../../src/load/compose.ts";
 import { convertInMemory } from "../tools/conversion.ts";

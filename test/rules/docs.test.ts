@@ -10,7 +10,7 @@ import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { f32ToF16 } from "../../src/base/half.ts";
 import type { DType } from "../../src/dtypes/dtype.ts";
-import { computeLogits } from "../../src/engine/generator.ts";
+import { computeLogits } from "../../src/engine/compute-logits.ts";
 import type { Arch } from "../../src/models/arch.ts";
 import { registerArch } from "../../src/models/table.ts";
 import { firstDifference } from "../conformance/run-case.ts";

@@ -5,9 +5,9 @@
 import { describe, expect, test } from "vitest";
 import { allBackends, registerBackend } from "../../src/backends/table.ts";
 import { allDTypes, dtypeByGgufId, dtypeByName, registerDType } from "../../src/dtypes/table.ts";
+import { computeLogits } from "../../src/engine/compute-logits.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import type { EngineParts } from "../../src/engine/engine-parts.ts";
-import { computeLogits } from "../../src/engine/generator.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { allArchs, archNamed, registerArch } from "../../src/models/table.ts";
 import { filesModelSource } from "../../src/platform/sources/blob.ts";

@@ -2,8 +2,8 @@
 
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { computeLogits } from "../../src/engine/compute-logits.ts";
 import { Engine } from "../../src/engine/engine.ts";
-import { computeLogits } from "../../src/engine/generator.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import {

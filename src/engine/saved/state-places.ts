@@ -3,8 +3,8 @@
 
 import type { LoadedState, SavedState } from "../../api/api.ts";
 import { AbortedError, UsageError } from "../../base/errors.ts";
-import type { RunControl } from "../generator.ts";
 import type { SavedStatePlace } from "../protocol.ts";
+import type { RunControl } from "../run-control.ts";
 import type { Crc32 } from "../tiers/segment.ts";
 import type { SavedStates } from "./saved-states.ts";
 import type { StateSink, StateSource } from "./state-file.ts";

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { arch } from "node:process";
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../../src/backends/cpu/cpu.ts";
-import { computeLogits } from "../../../src/engine/generator.ts";
+import { computeLogits } from "../../../src/engine/compute-logits.ts";
 import { ROUNDING_VERSION } from "../../../src/engine/tiers/keys.ts";
 import { tinyEngine } from "../../support/tiny-engine.ts";
 

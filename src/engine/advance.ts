@@ -1,0 +1,100 @@
+// The steps of a generation that compute: it opens its sequence, reuses what is known of the prompt, and advances by batches.
+
+import type { GenerateOptions } from "../api/api.ts";
+import { AbortedError } from "../base/errors.ts";
+import type { AdvanceOptions, Engine, RunningSequence } from "./engine.ts";
+import type { RunControl } from "./run-control.ts";
+import type { Sequence } from "./state/sequence.ts";
+
+/** Computes all of these tokens, in as many batches as it takes. */
+export async function advanceAll(
+  engine: Engine,
+  running: RunningSequence,
+  tokens: readonly number[],
+  options: AdvanceOptions,
+): Promise<void> {
+  for (let done = 0; done < tokens.length; ) {
+    done += await engine.advance(running, tokens, done, options);
+  }
+}
+
+/** undefined if it was aborted while it waited for room. */
+export async function openSequence(
+  engine: Engine,
+  { tokens, options }: { tokens: readonly number[]; options: GenerateOptions },
+  maxTokens: number,
+  control: RunControl,
+): Promise<RunningSequence | undefined> {
+  try {
+    return await engine.open({
+      tokens,
+      mayAdd: maxTokens,
+      isStored: true,
+      reuses: options.cachePrompt ?? true,
+      reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),
+      isAborted: () => control.aborted,
+    });
+  } catch (error) {
+    if (error instanceof AbortedError) return undefined;
+    throw error;
+  }
+}
+
+/** Keeps the state of the prompt's known prefix; the last token is always computed again, for its logits. */
+export function reuse(sequence: Sequence, tokens: readonly number[]): number {
+  const same = Math.min(sequence.commonPrefix(tokens), tokens.length - 1);
+  const cached = sequence.restorable(same);
+  sequence.restore(cached);
+  return cached;
+}
+
+interface PromptRun {
+  control: RunControl;
+  /** Receives the logits of the last token. */
+  logits: Float32Array;
+  /** Called before the first batch and after each. */
+  onBatch?: (() => void) | undefined;
+  /** See AdvanceOptions. */
+  meanwhile?: (() => void) | undefined;
+}
+
+/** Computes the part of the prompt that is not cached; false if it was aborted. */
+export async function prefill(
+  engine: Engine,
+  running: RunningSequence,
+  tokens: readonly number[],
+  { control, logits, onBatch, meanwhile }: PromptRun,
+): Promise<boolean> {
+  const { sequence } = running;
+  const last = tokens.length - 1;
+  const lastOnly: AdvanceOptions = {
+    ...readingInto(logits, (index) => index === last, control),
+    ...(meanwhile && { meanwhile }),
+  };
+  onBatch?.();
+  try {
+    while (sequence.length < tokens.length) {
+      if (control.aborted) return false;
+      await engine.advance(running, tokens, sequence.length, lastOnly);
+      onBatch?.();
+      await control.breathe();
+      engine.laps?.lap("prompt", "messages");
+    }
+  } catch (error) {
+    if (!(error instanceof AbortedError)) throw error;
+  }
+  return !control.aborted;
+}
+
+/** Advances batches whose logits go to one buffer; stops as soon as the generation is aborted. */
+export function readingInto(
+  logits: Float32Array,
+  wants: (index: number) => boolean,
+  control: RunControl,
+): AdvanceOptions {
+  return {
+    wants,
+    onOutput: (_, read) => read("logits", logits),
+    stop: () => control.aborted,
+  };
+}
