@@ -27,6 +27,7 @@ import { activeParameters, checkKvType, chooseContext, estimateMemory } from "./
 import { EngineModel } from "./engine/model.ts";
 import type { OpenRequest } from "./engine/protocol.ts";
 import { type EngineLine, Line } from "./engine/rpc.ts";
+import { resolveSpeculation } from "./engine/speculate/options.ts";
 import { halfCandidates, tensorsAsHalves } from "./formats/half-weights.ts";
 import type { ModelFile } from "./formats/model-file.ts";
 import { tokenizerOf } from "./load/compose.ts";
@@ -50,6 +51,7 @@ const openOptions: OptionNames<OpenOptions> = {
   gpuLayers: true,
   gpuFor: true,
   exact: true,
+  speculate: true,
   chatTemplate: true,
   profile: true,
   tuned: true,
@@ -98,6 +100,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     gpuLayers: options.gpuLayers,
     gpuFor: options.gpuFor,
     exact: options.exact ?? false,
+    speculate: options.speculate,
     chatTemplate: options.chatTemplate,
     profile: options.profile ?? false,
     tuned: options.tuned ?? true,
@@ -164,6 +167,7 @@ function checkOpenOptions(options: OpenOptions): void {
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
   }
+  resolveSpeculation(options.speculate);
   if (options.exact !== undefined && typeof options.exact !== "boolean") {
     throw wrongArgument("exact", options.exact, "true or false");
   }

@@ -14,6 +14,7 @@ import type {
   GenerateOptions,
   Generation,
   GrammarOptions,
+  SpeculateOptions,
 } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
 import type { ProfileOptions, ProfileReport } from "./profile.ts";
@@ -93,6 +94,11 @@ export interface OpenOptions {
    * tokens are all but equally likely (default false: as fast as the GPU can; docs/gpu.md). On the processor alone nothing changes.
    */
   exact?: boolean;
+  /**
+   * Whether tokens are drafted and verified several at a time, where that is faster (docs/speculation.md); the text is the same.
+   * Default: true, but false on a GPU that is not `exact`: batches of other sizes are rounded otherwise there, which can change a text.
+   */
+  speculate?: boolean | SpeculateOptions;
   /**
    * What the GPU computes of a sequence, with all layers on the processor as well: "prompt" or "generation". "auto": what was
    * measured to be faster for this model (docs/tune.md), the cache's way from one to the other included. Default: the layers
@@ -198,6 +204,8 @@ export interface ModelInfo {
   };
   /** Whether generate() and chat() work: encoders only make embeddings. */
   generates: boolean;
+  /** Who drafts tokens (OpenOptions.speculate), or why nobody does: a clause; absent: it does not generate. */
+  speculation?: string;
   /** Why the context cannot shift (contextShift, cacheReuse): a clause; absent: it can. */
   noContextShift?: string;
   /** What embed() makes of a text; undefined: the model has no hidden states to read. */

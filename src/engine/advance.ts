@@ -6,18 +6,6 @@ import type { AdvanceOptions, Engine, RunningSequence } from "./engine.ts";
 import type { RunControl } from "./run-control.ts";
 import type { Sequence } from "./state/sequence.ts";
 
-/** Computes all of these tokens, in as many batches as it takes. */
-export async function advanceAll(
-  engine: Engine,
-  running: RunningSequence,
-  tokens: readonly number[],
-  options: AdvanceOptions,
-): Promise<void> {
-  for (let done = 0; done < tokens.length; ) {
-    done += await engine.advance(running, tokens, done, options);
-  }
-}
-
 /** undefined if it was aborted while it waited for room. */
 export async function openSequence(
   engine: Engine,

@@ -13,6 +13,7 @@ import type {
   ModelInfo,
   ProfileReport,
   RestoredTokens,
+  SpeculateOptions,
 } from "../api/api.ts";
 import type {
   Backend,
@@ -56,6 +57,9 @@ import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
+import type { DrafterKind } from "./speculate/drafter.ts";
+import { ngramKind } from "./speculate/ngram.ts";
+import { speculationText } from "./speculate/options.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
@@ -91,6 +95,8 @@ export interface EngineOptions {
   heldAs?: HeldWeights | undefined;
   /** Copies of state outside of the backend; undefined: none. */
   tiers?: TierOptions | undefined;
+  /** Whether tokens are drafted. Default: where that cannot change a text. */
+  speculate?: boolean | SpeculateOptions | undefined;
   /** What names the weights, for saved state. Default: nothing does. */
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
 }
@@ -130,9 +136,13 @@ export class Engine {
   readonly grammars: Grammars;
   /** State of sequences as files. */
   readonly saved: SavedStates;
+  /** Who drafts tokens, the first that pays most; none: nothing is drafted. */
+  readonly drafters: readonly DrafterKind[];
+  /** The options of generations that have none. */
+  readonly speculate: boolean | SpeculateOptions;
   /** State of tokens at other positions. */
   readonly mover: TokenMover;
-  /** What batches take. */
+  /** What batches take: it decides how many tokens are drafted. */
   readonly costs: BatchCosts;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
@@ -160,6 +170,8 @@ export class Engine {
     this.grammars = new Grammars(parts.tokenizer);
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
+    this.speculate = options.speculate ?? !parts.backend.variesWithBatch;
+    this.drafters = info.generates ? [ngramKind] : [];
     this.#backend = parts.backend;
     this.#room = new StateRoom({
       backend: parts.backend,
@@ -224,6 +236,9 @@ export class Engine {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
       ...(heldAs && { heldAs }),
       ...(refusal && { noContextShift: refusal }),
+      ...(graph.outputs.logits && {
+        speculation: speculationText(parts.backend, options.speculate),
+      }),
       warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };
     return new Engine(parts, { ...options, tiers }, info, plan, kv, rotations);
@@ -369,9 +384,27 @@ export class Engine {
     const since = isTimed ? tiers.now() : 0;
     const taken = await this.#scheduler.advance(sequence, tokens, from, options);
     if (isTimed) tiers.computed(taken, since);
-    if (isStored && isPlain(sequence)) tiers?.note(sequence);
+    // Drafted tokens may be undone: settle() notes those that stand.
+    if (isStored && isPlain(sequence) && !options.drafted) tiers?.note(sequence);
     if (from + taken < tokens.length) await tiers?.turn();
     return taken;
+  }
+
+  /**
+   * Ends the verification of drafted tokens: those after `length` are undone. Returns the length of the sequence, which is less
+   * where a state cannot go back to there.
+   */
+  settle({ sequence, isStored }: RunningSequence, length: number): number {
+    this.#alive();
+    if (length === sequence.length) sequence.letGo();
+    else sequence.restore(sequence.restorable(length));
+    if (isStored && isPlain(sequence)) this.#tiers?.note(sequence);
+    return sequence.length;
+  }
+
+  /** Tokens of other generations in a batch, as far as that is known before it is filled. */
+  get neighbours(): number {
+    return this.#scheduler.participants - 1;
   }
 
   status(): EngineStatus {

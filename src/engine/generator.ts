@@ -10,11 +10,11 @@ import type {
 } from "../api/api.ts";
 import { AbortedError, UsageError } from "../base/errors.ts";
 import { phaseWork } from "../limits/phase.ts";
-import { advanceAll, openSequence, prefill, readingInto, reuse } from "./advance.ts";
+import { openSequence, prefill, reuse } from "./advance.ts";
 import { Constraint } from "./constraint.ts";
 import { contextShift } from "./context-shift.ts";
 import { findBreakers } from "./dry-breakers.ts";
-import type { AdvanceOptions, Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
 import { checkedTriggers, grammarSource } from "./grammar-options.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
@@ -22,7 +22,9 @@ import { ReasoningBudget } from "./reasoning-budget.ts";
 import type { RunControl } from "./run-control.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
+import { Decoder } from "./speculate/decoder.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
+import { draftersOf } from "./speculate/drafters.ts";
 import { TextOutput, toEvent } from "./text-output.ts";
 
 export type { RunControl } from "./run-control.ts";
@@ -30,7 +32,7 @@ export type { RunControl } from "./run-control.ts";
 export interface GenerationRequest {
   tokens: readonly number[];
   options: Omit<GenerateOptions, "signal">;
-  /** For tests: who drafts, instead of those of the engine. */
+  /** For tests: who drafts, instead of those of the engine, and whether or not that pays. */
   drafters?: readonly DrafterKind[];
 }
 
@@ -68,7 +70,6 @@ export async function generate(
     options.reasoningBudget && new ReasoningBudget(options.reasoningBudget, engine.tokenizer);
   const mask = budget ? budget.over(constraint) : constraint;
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
-  const logits = new Float32Array(engine.vocabSize);
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
 
@@ -76,6 +77,15 @@ export async function generate(
   if (!running) return nothingGenerated(engine, tokens, control.now() - arrived);
   let { sequence } = running;
   let { widenings } = engine;
+  const decoder = new Decoder(
+    {
+      engine,
+      ...(await draftersOf(engine, request, shift === undefined)),
+      stop: () => control.aborted,
+      meanwhile: constraint?.prepare,
+    },
+    running,
+  );
   const started = control.now();
   /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
   const recover = async (error: unknown): Promise<boolean> => {
@@ -90,8 +100,9 @@ export async function generate(
     running = await openSequence(engine, { tokens: all, options }, left, control);
     if (!running) return false;
     sequence = running.sequence;
+    decoder.restart(running);
     reuse(sequence, all);
-    return await prefill(engine, running, all, { control, logits });
+    return await prefill(engine, running, all, { control, logits: decoder.logits });
   };
   try {
     const cachedTokens = reuse(sequence, tokens);
@@ -106,6 +117,7 @@ export async function generate(
     };
     const onBatch = options.progress ? report : undefined;
     const meanwhile = constraint?.prepare;
+    const { logits } = decoder;
     if (!(await prefill(engine, running, tokens, { control, logits, onBatch, meanwhile }))) {
       stopReason = "aborted";
     }
@@ -115,15 +127,8 @@ export async function generate(
     for (const token of tokens) sampler.accept(token);
 
     const { laps } = engine;
-    /** Tokens of the text that are not computed yet: the last one, and those before it that the grammar forced. */
-    const next: number[] = [];
     let sampledTokens = 0;
     let sampleMs = 0;
-    const lastOfNext: AdvanceOptions = {
-      ...readingInto(logits, (index) => index === next.length - 1, control),
-      phase: "generation",
-      ...(meanwhile && { meanwhile }),
-    };
     while (!stopReason) {
       if (constraint?.isFinished) {
         stopReason = "end";
@@ -140,7 +145,7 @@ export async function generate(
           stopReason = "end";
           break;
         }
-        sampled = sampler.sample(logits, mask);
+        sampled = sampler.sample(decoder.logits, mask);
       } catch (error) {
         if (!(await recover(error))) stopReason = "aborted";
         continue;
@@ -156,7 +161,7 @@ export async function generate(
       constraint?.accept(sampled.id);
       budget?.accept(sampled.id);
       tokenIds.push(sampled.id);
-      next.push(sampled.id);
+      decoder.push(sampled.id);
       const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
       laps?.lap("generation", "text");
       emit(event);
@@ -164,7 +169,7 @@ export async function generate(
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
-      else if (!shift && sequence.length + next.length > sequence.capacity) stopReason = "context";
+      else if (!shift && decoder.length > sequence.capacity) stopReason = "context";
       else if (tokenIds.length < maxTokens && !constraint?.isFinished) {
         const done = shift?.(sequence);
         if (done) {
@@ -172,18 +177,21 @@ export async function generate(
             control.breathe(),
           );
           shifts.push(done);
-        } else if (sequence.length >= sequence.capacity) {
+        } else if (shift && sequence.length >= sequence.capacity) {
           stopReason = "context";
           break;
         }
-        if (constraint?.isNextKnown) continue;
-        await advanceAll(engine, running!, next, lastOfNext).catch((error: unknown) => {
+        if (decoder.isAhead || constraint?.isNextKnown) continue;
+        // No draft is longer than what may follow.
+        const left = maxTokens - tokenIds.length - 1;
+        const room = Math.min(left, sequence.capacity - decoder.length);
+        await decoder.advance(room).catch((error: unknown) => {
           if (!(error instanceof AbortedError)) throw error;
           stopReason = "aborted";
         });
-        next.length = 0;
       }
     }
+    decoder.settle();
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
     laps?.lap("generation", "text");
@@ -201,6 +209,7 @@ export async function generate(
         ...(computedAgain && { computedAgain }),
         ...(running?.movedTokens && { movedTokens: running.movedTokens }),
         ...(shifts.length > 0 && { contextShifts: shifts }),
+        ...decoder.report(),
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length,
         generatedMs: ended - promptDone,
@@ -210,11 +219,13 @@ export async function generate(
         work: phaseWork(engine, engine.parts, {
           cached: cachedTokens,
           read: promptEnd - cachedTokens,
-          batches: shifts.reduce((sum, one) => sum + one.discarded, sequence.length - promptEnd),
+          batches: decoder.counts.batches,
+          tokens: decoder.counts.tokens,
         }),
       },
     };
   } finally {
+    decoder.dispose();
     if (running) engine.close(running);
   }
 }
@@ -272,6 +283,6 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
-  const { reasoningBudget: _b, ...sampling } = free;
+  const { reasoningBudget: _b, speculate: _z, ...sampling } = free;
   return sampling;
 }

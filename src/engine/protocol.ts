@@ -18,6 +18,7 @@ import type {
   ProfileReport,
   SavedState,
   ScoreResult,
+  SpeculateOptions,
   TemplateOptions,
   TokenEvent,
 } from "../api/api.ts";
@@ -74,6 +75,8 @@ export interface OpenRequest {
   gpuFor?: "prompt" | "generation" | "auto" | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
+  /** Whether tokens are drafted; undefined: where that cannot change a text. */
+  speculate?: boolean | SpeculateOptions | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

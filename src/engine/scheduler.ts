@@ -3,7 +3,8 @@
 //
 // A batch takes one token of every decoding sequence, then prompt tokens, as many as fit. While others decode, prompt
 // tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
-// the others. Jobs that did not fit come first in the next batch. A batch starts when all participants have asked for
+// the others. Jobs that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
+// decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
 // it; a participant that is busy elsewhere is waited for at most a millisecond.
 
 import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
@@ -31,6 +32,8 @@ export interface AdvanceOptions {
   meanwhile?(): void;
   /** Default: "prompt". */
   phase?: BatchPhase;
+  /** How many of the last tokens are drafted: they may be left out, and undone (Sequence.hold). Default: 0. */
+  drafted?: number;
   /** Sees every value of the batches with these tokens; other sequences are kept out of these batches. */
   tap?: Tap;
 }
@@ -83,6 +86,11 @@ export class Scheduler {
 
   constructor(parts: SchedulerParts) {
     this.#parts = parts;
+  }
+
+  /** Generations that ask for batches. */
+  get participants(): number {
+    return this.#participants;
   }
 
   /** A generation starts; it will ask for batches until it leaves. */
@@ -169,8 +177,13 @@ export class Scheduler {
         giveUp(job, before, error);
       }
     };
-    const isShort = (job: Job) => job.tokens.length - job.from === 1;
-    for (const job of this.#waiting) if (isShort(job)) add(job, maxTokens);
+    let due = 0; // tokens that decoding sequences behind the present one must compute
+    for (const job of this.#waiting) if (isShort(job)) due += dueTokens(job);
+    for (const job of this.#waiting) {
+      if (!isShort(job)) continue;
+      due -= dueTokens(job);
+      add(job, Math.max(maxTokens - due, Math.min(maxTokens, batch.tokenCount + dueTokens(job))));
+    }
     const chunked = Math.ceil((batch.tokenCount + promptChunk) / tokenTile) * tokenTile;
     const most = entries.length > 0 ? chunked : maxTokens;
     for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
@@ -193,7 +206,10 @@ export class Scheduler {
   #takes({ sequence, tokens, from, options }: Job, most: number): number {
     const { batch } = this.#parts;
     const left = tokens.length - from;
-    const room = sequence.batchTokens(Math.min(left, most - batch.tokenCount), left);
+    const room = sequence.batchTokens(
+      Math.min(left, most - batch.tokenCount),
+      knownTokens(left, options),
+    );
     let outputs = batch.limits.maxOutputs - batch.outputCount;
     for (let i = 0; i < room; i++) if (options.wants(from + i) && outputs-- === 0) return i;
     return Math.max(room, 0);
@@ -208,7 +224,8 @@ export class Scheduler {
       throw new ContextError(`the context is full: it holds ${sequence.capacity} tokens`);
     }
     makeRoom(sequence, count);
-    const first = sequence.append(tokens, from, count);
+    const known = knownTokens(tokens.length - from, options);
+    const first = sequence.append(tokens, from, count, known);
     const isGenerated = options.phase === "generation";
     for (let i = 0; i < count; i++) {
       batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i), isGenerated);
@@ -263,6 +280,21 @@ export class Scheduler {
     }
     laps?.lap(phase, "logits");
   }
+}
+
+/** A token of a decoding sequence, with or without drafts behind it. */
+function isShort({ tokens, from, options }: Job): boolean {
+  return tokens.length - from === 1 || (options.drafted ?? 0) > 0;
+}
+
+/** Those without which a job has not advanced. */
+function dueTokens({ tokens, from, options }: Job): number {
+  return Math.max(1, tokens.length - from - (options.drafted ?? 0));
+}
+
+/** Of `left` tokens: checkpoints are placed by those that are part of the text. Where some are drafted, none is placed on the way. */
+function knownTokens(left: number, { drafted = 0 }: AdvanceOptions): number {
+  return drafted > 0 ? 1 : left;
 }
 
 /** Undoes what was not computed and rejects the job, even if its sequence cannot be restored. */

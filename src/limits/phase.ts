@@ -11,7 +11,7 @@ import { decodeTotalWork } from "./decode.ts";
 import type { Device } from "./device.ts";
 import { graphModelCost } from "./model-cost.ts";
 import { prefillWork } from "./prefill.ts";
-import { limitOf, noOps, type Work } from "./roofline.ts";
+import { limitOf, noOps, opsSum, type Work } from "./roofline.ts";
 
 /** A graph with the type of its KV cache. */
 export interface PhaseModel {
@@ -26,15 +26,27 @@ export function promptWork({ graph, kvType }: PhaseModel, cached: number, tokens
 }
 
 /**
- * Decoding of `batches` tokens, one after another, the first after `context` tokens: everything is read once for each.
+ * Decoding in `batches` batches, the first after `context` tokens: everything is read once for each batch, and operations are those
+ * of `tokens` tokens. There are more tokens than batches where some were drafted, in vain or not, or known beforehand.
  */
 export function generationWork(
   { graph, kvType }: PhaseModel,
   context: number,
   batches: number,
+  tokens: number = batches,
 ): Work {
   if (batches === 0) return noWork;
-  return decodeTotalWork(graphModelCost(graph, kvType, 0), context, batches);
+  const work = decodeTotalWork(graphModelCost(graph, kvType, 0), context, batches);
+  if (tokens === batches) return work;
+  return { bytes: work.bytes, ...opsSum([tokens / batches, work]) };
+}
+
+/** What was computed: `tokens` in `batches` batches after the prompt, one in each by default. */
+interface GenerationCounts {
+  readonly cached: number;
+  readonly read: number;
+  readonly batches: number;
+  readonly tokens?: number;
 }
 
 /** The work of both phases of a generation. */
@@ -46,17 +58,17 @@ export interface PhaseWork {
 }
 
 /**
- * The work of a generation: `read` prompt tokens after `cached` ones, then `batches` more, one by one; also for the
+ * The work of a generation: `read` prompt tokens after `cached` ones, then those that were generated; also for the
  * model's parts, if it is split.
  */
 export function phaseWork(
   model: PhaseModel,
   parts: readonly PhaseModel[],
-  { cached, read, batches }: { cached: number; read: number; batches: number },
+  { cached, read, batches, tokens }: GenerationCounts,
 ): PhaseWork {
   const of = (part: PhaseModel): PhaseWork => ({
     prompt: promptWork(part, cached, read),
-    generation: generationWork(part, cached + read, batches),
+    generation: generationWork(part, cached + read, batches, tokens),
   });
   return { ...of(model), ...(parts.length > 1 && { parts: parts.map(of) }) };
 }

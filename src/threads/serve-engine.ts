@@ -127,6 +127,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
         cores: request.cores,
         warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
         heldAs,
+        speculate: request.speculate,
         tiers: await tierOptions(request, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
       },

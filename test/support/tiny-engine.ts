@@ -35,6 +35,8 @@ export interface TinyOptions {
   /** Copies of state outside of the backend. */
   tiers?: EngineOptions["tiers"];
   availableBytes?: number;
+  /** Default: false. Whether drafts pay depends on the time, and so would the batches that tests look at. */
+  speculate?: EngineOptions["speculate"];
 }
 
 export interface TinyModel extends ModelHeader {
@@ -118,6 +120,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       promptChunk: () => options.promptChunk,
       tiers: options.tiers,
       availableBytes: options.availableBytes,
+      speculate: options.speculate ?? false,
     },
     { progress: () => {}, check: () => {} },
   );

@@ -108,6 +108,10 @@ export class SplitBackend implements Backend {
     return this.#layers === "all" ? this.#device.tokenTile : this.#host.tokenTile;
   }
 
+  get variesWithBatch(): boolean {
+    return this.#layers !== 0 && (this.#device.variesWithBatch ?? false);
+  }
+
   /** Both must support an op, since its backend is not known yet. */
   supports(node: GraphNode): true | string {
     const refused = [this.#host, this.#device]

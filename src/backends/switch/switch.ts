@@ -109,6 +109,10 @@ export class SwitchBackend implements Backend {
     return this.#sides[this.#choice.prompt].tokenTile;
   }
 
+  get variesWithBatch(): boolean {
+    return this.#sides.some((side) => side.variesWithBatch);
+  }
+
   supports(node: GraphNode): true | string {
     for (const side of this.#sides) {
       const answer = side.supports(node);

@@ -120,6 +120,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
   }
 
+  /** Small and large batches sum in different orders, unless they do as the processor does. */
+  get variesWithBatch(): boolean {
+    return this.#exact === undefined;
+  }
+
   supports(node: GraphNode): true | string {
     return this.#exact ? supportsExactly(node) : supportsNode(node, this.#gpu.facts.storageBuffers);
   }

@@ -2,8 +2,8 @@
 // sampler runs at every drafted position in order, and a drafted token stands where it is the one that was sampled. So a drafter
 // changes when a text is ready, never the text.
 //
-// A drafter belongs to one generation, from its prompt to its last token:
-//   accept(token)      for every token of the prompt, then for every token of the output, in order; rejected tokens never come
+// A drafter belongs to one generation, from its prompt (DrafterKind.start) to its last token:
+//   accept(token)      for every token of the output, in order; rejected tokens never come
 //   chance(index)      before a batch: how likely its next proposal is right, from what it has seen so far
 //   draft(limit, out)  if that pays: the tokens themselves
 //   verified(...)      how far they were right; accept() has been called for those tokens, and for the one that was sampled instead
@@ -13,7 +13,7 @@ export interface Drafter {
   /** As --spec-type and reports name it. */
   readonly name: string;
 
-  /** A token is part of the text now. On the way of every token: some ten nanoseconds, no allocation. */
+  /** A token of the output is part of the text now. On the way of every token: some ten nanoseconds, no allocation. */
   accept(token: number): void;
 
   /**
@@ -38,5 +38,8 @@ export interface Drafter {
 export interface DrafterKind {
   readonly name: string;
   /** `mostTokens`: those of prompt and output together. undefined: it has none for this generation. */
-  start(mostTokens: number): Drafter | undefined | Promise<Drafter | undefined>;
+  start(
+    prompt: readonly number[],
+    mostTokens: number,
+  ): Drafter | undefined | Promise<Drafter | undefined>;
 }

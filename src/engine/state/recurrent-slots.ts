@@ -6,6 +6,9 @@
 //
 // Checkpoints are at block boundaries: the last one before the end of a prompt, because the next prompt often starts
 // with the same tokens, and as many tokens apart as CheckpointDistance says. A sequence keeps its newest MOST_CHECKPOINTS.
+//
+// A batch with drafted tokens may have to be undone after it was computed: hold() keeps the slot that it read until the tokens are
+// verified. Until then nothing else is written, so this takes no more slots than a batch does.
 
 import { KV_BLOCK_TOKENS, NO_SLOT, type SlotPair } from "../../graph/batch.ts";
 import type { BlockPool } from "./block-pool.ts";
@@ -37,6 +40,10 @@ export class RecurrentSlots implements SequenceState {
   #appended = 0;
   /** Whether the state after that batch becomes a checkpoint. */
   #isCheckpoint = false;
+  /** Whether the slot that the next batch reads is held. */
+  #holds = false;
+  /** That slot, after the batch. */
+  #held: Checkpoint | undefined;
   /** Oldest first. */
   #checkpoints: Checkpoint[] = [];
 
@@ -56,6 +63,7 @@ export class RecurrentSlots implements SequenceState {
   append(count: number, end: number): void {
     if (count === 0) return;
     if (this.#appended > 0) throw new Error("a batch was appended before the one before was over");
+    this.#drop();
     this.slots.to = this.pool.take();
     this.#appended = count;
     this.#isCheckpoint = this.#next(end) === this.#length + count;
@@ -63,7 +71,9 @@ export class RecurrentSlots implements SequenceState {
 
   commit(): void {
     if (this.#appended === 0) return;
-    if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    if (this.#holds) this.#held = { length: this.#length, slot: this.slots.from };
+    else if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    this.#holds = false;
     this.slots.from = this.slots.to;
     this.slots.to = NO_SLOT;
     this.#length += this.#appended;
@@ -74,6 +84,7 @@ export class RecurrentSlots implements SequenceState {
   restorable(length: number): number {
     if (length >= this.#length + this.#appended) return this.#length + this.#appended;
     if (length >= this.#length) return this.#length;
+    if (this.#held && length >= this.#held.length) return this.#held.length;
     return this.#checkpoints.findLast((checkpoint) => checkpoint.length <= length)?.length ?? 0;
   }
 
@@ -83,15 +94,38 @@ export class RecurrentSlots implements SequenceState {
       this.slots.to = NO_SLOT;
       this.#appended = 0;
     }
+    this.#holds = false;
+    const held = this.#held;
+    if (length === this.#length || length !== held?.length) this.#drop();
     if (length === this.#length) return;
     while ((this.#checkpoints.at(-1)?.length ?? 0) > length) {
       this.pool.release(this.#checkpoints.pop()!.slot);
     }
     if (this.slots.from !== NO_SLOT) this.pool.release(this.slots.from);
+    this.#length = length;
+    if (this.#held) {
+      this.slots.from = this.#held.slot;
+      this.#held = undefined;
+      return;
+    }
     const slot = length === 0 ? NO_SLOT : this.#checkpoints.at(-1)!.slot;
     if (slot !== NO_SLOT) this.pool.share(slot);
     this.slots.from = slot;
-    this.#length = length;
+  }
+
+  hold(): void {
+    this.#holds = true;
+  }
+
+  letGo(): void {
+    this.#holds = false;
+    this.#drop();
+  }
+
+  #drop(): void {
+    const { slot = NO_SLOT } = this.#held ?? {};
+    if (slot !== NO_SLOT) this.pool.release(slot);
+    this.#held = undefined;
   }
 
   fork(): RecurrentSlots {

@@ -32,6 +32,10 @@ export interface SequenceState {
   /** The largest length up to `length` that it can go back to; 0 always works. */
   restorable(length: number): number;
 
+  /** What stands before the next batch stays restorable until letGo(), restore() or the batch after it. Absent: any length is. */
+  hold?(): void;
+  letGo?(): void;
+
   /** Goes back to a restorable length, or undoes an append() without commit(). */
   restore(length: number): void;
 

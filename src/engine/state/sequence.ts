@@ -72,16 +72,21 @@ export class Sequence implements BatchSequence {
   }
 
   /**
-   * Makes room for `count` tokens of tokens[from...], all of which are known, and returns the position of the first.
-   * The pools must have what the states need.
+   * Makes room for `count` tokens of tokens[from...], of which `known` are part of the text (default: all), and returns the
+   * position of the first. The pools must have what the states need.
    */
-  append(tokens: ArrayLike<number>, from = 0, count: number = tokens.length - from): number {
+  append(
+    tokens: ArrayLike<number>,
+    from = 0,
+    count: number = tokens.length - from,
+    known: number = tokens.length - from,
+  ): number {
     if (this.#isReleased) throw new Error("a sequence was used after its release");
     const first = this.#length;
     if (first + count > this.capacity) {
       throw new ContextError(`the context is full: it holds ${this.capacity} tokens`);
     }
-    const end = first + tokens.length - from;
+    const end = first + known;
     for (const state of this.states) state.append(count, end);
     for (let i = 0; i < count; i++) this.#tokens[first + i] = tokens[from + i]!;
     this.#length += count;
@@ -91,6 +96,15 @@ export class Sequence implements BatchSequence {
   /** Call when the appended tokens were computed. */
   commit(): void {
     for (const state of this.states) state.commit();
+  }
+
+  /** Before a batch with drafted tokens: it may go back to the present length until letGo(), restore() or the batch after it. */
+  hold(): void {
+    for (const state of this.states) state.hold?.();
+  }
+
+  letGo(): void {
+    for (const state of this.states) state.letGo?.();
   }
 
   /** The largest length up to `length` that all of its states can go back to. */

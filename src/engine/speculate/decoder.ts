@@ -1,0 +1,253 @@
+// Decodes one generation: computes the tokens of its text that are not computed yet, and behind them tokens that somebody proposes
+// (drafter.ts), in one batch. Sampling goes on from the logits of each; a drafted token stands where it is the one that was sampled.
+//
+//   next [t]  drafted [d1 d2 d3]   -> one batch -> logits after t, d1, d2, d3
+//   sample after t: d1, right      -> nothing to compute, sample after d1
+//   sample after d1: x, not d2     -> d2 and d3 are undone, next is [x]
+//
+// The sampler, the grammar, stops and limits see one token after the other, each with the logits, the random number and the past that
+// it would have had alone. So the text is the same as without drafts: for greedy sampling, and for any other with the same seed.
+//
+// State that cannot go back by single tokens (recurrent) goes back to before the batch. What stood then is computed again in front of
+// the next batch, which therefore has no drafts: no batch is added, and batches do not grow.
+
+import type { SpeculationReport } from "../../api/api.ts";
+import type { AdvanceOptions, Engine, RunningSequence } from "../engine.ts";
+import { bestDepth } from "./depth.ts";
+import type { Drafter } from "./drafter.ts";
+
+export interface DecoderParts {
+  readonly engine: Engine;
+  readonly drafters: readonly Drafter[];
+  /** The most and the fewest tokens of a draft. */
+  readonly maxDepth: number;
+  readonly minDepth: number;
+  /** A draft ends before a token that is right less probably than this. */
+  readonly minChance: number;
+  /** Whether drafts are made although they may not pay. */
+  readonly always: boolean;
+  /** See AdvanceOptions. */
+  stop(): boolean;
+  readonly meanwhile: (() => void) | undefined;
+}
+
+/** What was computed. */
+interface DecoderCounts {
+  /** All batches, and all tokens in them. */
+  batches: number;
+  tokens: number;
+  drafted: number;
+  accepted: number;
+  /** Batches with drafted tokens. */
+  draftedBatches: number;
+  /** What batches take, by what was measured: those that ran, and those that as many tokens would have taken one by one. */
+  spentMs: number;
+  plainMs: number;
+}
+
+export class Decoder {
+  readonly counts: DecoderCounts = {
+    batches: 0,
+    tokens: 0,
+    drafted: 0,
+    accepted: 0,
+    draftedBatches: 0,
+    spentMs: 0,
+    plainMs: 0,
+  };
+  readonly #parts: DecoderParts;
+  #running: RunningSequence;
+  /** Tokens of the text that are not computed yet: the last one, and those before it that the grammar forced. */
+  readonly #next: number[] = [];
+  /** Logits after the last of them, and after each drafted token: made when first needed. */
+  readonly #rows: Float32Array[]; // [depth + 1][vocab]
+  readonly #draft: Int32Array; // [depth]
+  /** Drafted tokens of the last batch, and how many of them stand. */
+  #drafted = 0;
+  #accepted = 0;
+  #drafter: Drafter | undefined;
+  /** Whether state could not go back as far as it should: see above. */
+  #isBehind = false;
+  /** Of #next with drafts: where logits begin. */
+  #firstRow = 0;
+  readonly #advance: AdvanceOptions & { drafted: number };
+
+  constructor(parts: DecoderParts, running: RunningSequence) {
+    this.#parts = parts;
+    this.#running = running;
+    this.#rows = [new Float32Array(parts.engine.vocabSize)];
+    this.#draft = new Int32Array(parts.maxDepth);
+    this.#advance = {
+      wants: (index) => index >= this.#firstRow,
+      onOutput: (index, read) => read("logits", this.#rows[index - this.#firstRow]!),
+      stop: parts.stop,
+      phase: "generation",
+      drafted: 0,
+      ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
+    };
+  }
+
+  /** The logits to sample from; they may be overwritten. */
+  get logits(): Float32Array {
+    return this.#rows[this.#accepted]!;
+  }
+
+  /** Tokens of the text, computed or not. */
+  get length(): number {
+    const { length } = this.#running.sequence;
+    return length - (this.#drafted - this.#accepted) + this.#next.length;
+  }
+
+  /** Whether the logits of the next token are there. */
+  get isAhead(): boolean {
+    return this.#next.length === 0;
+  }
+
+  /** The text was computed anew, in another sequence; logits() is after its last token. */
+  restart(running: RunningSequence): void {
+    this.#running = running;
+    this.#next.length = 0;
+    this.#drafted = 0;
+    this.#accepted = 0;
+    this.#isBehind = false;
+  }
+
+  /** A token was sampled from logits(), and is part of the text. */
+  push(id: number): void {
+    for (const drafter of this.#parts.drafters) drafter.accept(id);
+    if (this.#accepted < this.#drafted) {
+      const { costs, neighbours } = this.#parts.engine;
+      if (this.#draft[this.#accepted] === id) {
+        this.#accepted++;
+        this.counts.accepted++;
+        this.counts.plainMs += costs.msOf(neighbours + 1);
+        if (this.#accepted === this.#drafted) this.#verified();
+        return;
+      }
+      this.settle();
+    }
+    this.#next.push(id);
+  }
+
+  /** Undoes drafted tokens that are not part of the text. */
+  settle(): void {
+    if (this.#accepted === this.#drafted) return;
+    const { engine } = this.#parts;
+    const { sequence } = this.#running;
+    const length = sequence.length - (this.#drafted - this.#accepted);
+    const back = engine.settle(this.#running, length);
+    for (let i = back; i < length; i++) this.#next.push(sequence.token(i));
+    this.#isBehind = back < length;
+    this.#verified();
+    this.#drafted = 0;
+    this.#accepted = 0;
+  }
+
+  /** Computes all that is not computed yet, and up to `room` drafted tokens behind it. */
+  async advance(room: number): Promise<void> {
+    const { engine } = this.#parts;
+    const next = this.#next;
+    const known = next.length;
+    const chosen = this.#choose(Math.min(room, this.#parts.maxDepth));
+    const drafted = typeof chosen === "number" ? chosen : await chosen;
+    for (let i = 0; i < drafted; i++) next.push(this.#draft[i]!);
+    this.#firstRow = known - 1;
+    this.#advance.drafted = drafted;
+    this.#drafted = 0;
+    this.#accepted = 0;
+    this.#isBehind = false;
+    try {
+      for (let done = 0; done < known; ) {
+        if (drafted > 0) this.#running.sequence.hold();
+        done += await engine.advance(this.#running, next, done, this.#advance);
+        this.#drafted = Math.max(0, done - known);
+        this.counts.batches++;
+      }
+    } finally {
+      next.length = 0;
+    }
+    this.#count(known);
+    // Drafts that found no room in the batch.
+    if (drafted > 0 && this.#drafted === 0) this.#running.sequence.letGo();
+  }
+
+  #count(known: number): void {
+    const { counts } = this;
+    const { costs, neighbours } = this.#parts.engine;
+    counts.tokens += known + this.#drafted;
+    counts.drafted += this.#drafted;
+    if (this.#drafted > 0) counts.draftedBatches++;
+    counts.spentMs += costs.msOf(neighbours + known + this.#drafted);
+    counts.plainMs += costs.msOf(neighbours + 1);
+  }
+
+  /** For the timings: empty where nothing was drafted. */
+  report(): { speculation?: SpeculationReport } {
+    const { drafted, accepted, draftedBatches, batches, spentMs, plainMs } = this.counts;
+    if (drafted === 0) return {};
+    const gain = spentMs > 0 ? plainMs / spentMs : 1;
+    return { speculation: { drafted, accepted, draftedBatches, batches, gain } };
+  }
+
+  /** The drafter and the depth that give the most tokens per millisecond; writes the draft and returns its length. */
+  #choose(most: number): number | Promise<number> {
+    this.#drafter = undefined;
+    if (most < 1 || this.#isBehind) return 0;
+    const { drafters, engine, minDepth, always } = this.#parts;
+    const known = this.#next.length;
+    let depth = 0;
+    let best = 1;
+    for (const drafter of drafters) {
+      if (drafter.chance(0) === 0) continue;
+      if (always) {
+        this.#drafter = drafter;
+        depth = most;
+        break;
+      }
+      const { costs, neighbours } = engine;
+      if (!costs.isKnown(neighbours + known)) return 0;
+      const found = bestDepth(
+        (tokens) => costs.msOf(neighbours + known - 1 + tokens),
+        (tokens) => drafter.draftMs(tokens),
+        (index) => this.#chance(drafter, index),
+        most,
+        minDepth,
+        neighbours,
+      );
+      if (found.gain <= best) continue;
+      ({ depth, gain: best } = found);
+      this.#drafter = drafter;
+    }
+    if (!this.#drafter) return 0;
+    while (this.#rows.length <= depth) this.#rows.push(new Float32Array(engine.vocabSize));
+    const found = this.#drafter.draft(depth, this.#draft);
+    return typeof found === "number"
+      ? this.#usable(found)
+      : found.then((count) => this.#usable(count));
+  }
+
+  #chance(drafter: Drafter, index: number): number {
+    const chance = drafter.chance(index);
+    return chance < this.#parts.minChance ? 0 : chance;
+  }
+
+  /** Tokens beyond the vocabulary (of another tokenizer) end a draft. */
+  #usable(count: number): number {
+    const { vocabSize } = this.#parts.engine;
+    for (let i = 0; i < count; i++) {
+      if (!(this.#draft[i]! >= 0 && this.#draft[i]! < vocabSize)) return i;
+    }
+    return count;
+  }
+
+  #verified(): void {
+    if (this.#accepted === this.#drafted)
+      this.#parts.engine.settle(this.#running, this.#running.sequence.length);
+    this.#drafter?.verified(this.#drafted, this.#accepted);
+    this.#drafter = undefined;
+  }
+
+  dispose(): void {
+    for (const drafter of this.#parts.drafters) drafter.dispose();
+  }
+}

@@ -1,0 +1,145 @@
+// Drafts without a model: where the last tokens have occurred before, in the prompt or in the output, what followed them may
+// follow again. Answers that quote, edit or continue their prompt repeat long pieces of it.
+//
+// A match is a place in the text whose tokens before it are those at the end of the text. While the text goes on as it did there,
+// the match grows by a token at a time. Otherwise the last 8, 4 or 2 tokens are looked up in a table of where each such n-gram
+// occurred last: the longest counts, of equal ones the newest. A token takes O(1): three hashes, three lookups, nothing allocated.
+//
+// How likely a match is right depends on its length. That is measured whether or not anything was drafted: what the match would
+// have proposed is compared with each token that comes. So it costs nothing to find out that drafts have begun to pay.
+
+import { Acceptance } from "./acceptance.ts";
+import type { Drafter, DrafterKind } from "./drafter.ts";
+
+/** Lengths of n-grams with a table, longest first. */
+const GRAMS = [8, 4, 2] as const;
+/** Matches are not compared further back. */
+const LONGEST = 64;
+/** Slots of a table: at most these; where two n-grams share one, the newer has it. */
+const FEWEST_SLOTS = 1 << 10;
+const MOST_SLOTS = 1 << 16;
+
+/** The shortest match of each class, and how likely its next token is right before anything was measured. */
+const CLASSES = [
+  { from: 2, prior: 0.2 },
+  { from: 3, prior: 0.35 },
+  { from: 4, prior: 0.5 },
+  { from: 6, prior: 0.65 },
+  { from: 9, prior: 0.8 },
+  { from: 17, prior: 0.9 },
+  { from: 33, prior: 0.95 },
+] as const;
+
+/** The class of each length. */
+const classOf: Uint8Array = Uint8Array.from({ length: LONGEST + 1 }, (_, length) =>
+  Math.max(
+    0,
+    CLASSES.findLastIndex(({ from }) => from <= length),
+  ),
+);
+
+export const ngramKind: DrafterKind = {
+  name: "ngram",
+  start: (prompt, mostTokens) => new NgramDrafter(prompt, mostTokens),
+};
+
+class NgramDrafter implements Drafter {
+  readonly name: string = ngramKind.name;
+  /** The text so far. */
+  readonly #tokens: Int32Array;
+  #length = 0;
+  /** For each length of GRAMS: where the n-gram with this hash ended last; 0: nowhere. */
+  readonly #tables: readonly Int32Array[]; // [slots]
+  readonly #mask: number;
+  /** The place of the token that should come next; 0: no match. */
+  #match = 0;
+  #matched = 0;
+  readonly #chances = new Acceptance(CLASSES.map(({ prior }) => prior));
+
+  constructor(prompt: readonly number[], mostTokens: number) {
+    this.#tokens = new Int32Array(Math.max(mostTokens, prompt.length));
+    let slots = FEWEST_SLOTS;
+    while (slots < 2 * mostTokens && slots < MOST_SLOTS) slots *= 2;
+    this.#mask = slots - 1;
+    this.#tables = GRAMS.map(() => new Int32Array(slots));
+    for (const token of prompt) this.#push(token);
+  }
+
+  accept(token: number): void {
+    if (this.#match > 0) {
+      const isRight = this.#tokens[this.#match] === token;
+      this.#chances.note(classOf[this.#matched]!, isRight);
+    }
+    this.#push(token);
+  }
+
+  chance(index: number): number {
+    if (this.#match === 0) return 0;
+    return this.#chances.of(classOf[Math.min(LONGEST, this.#matched + index)]!);
+  }
+
+  draftMs(): number {
+    return 0;
+  }
+
+  draft(limit: number, out: Int32Array): number {
+    if (this.#match === 0) return 0;
+    for (let i = 0; i < limit; i++) {
+      const from = this.#match + i;
+      // A text that repeats itself goes on with what was drafted just before.
+      out[i] = from < this.#length ? this.#tokens[from]! : out[from - this.#length]!;
+    }
+    return limit;
+  }
+
+  verified(): void {
+    // accept() has measured it.
+  }
+
+  dispose(): void {
+    this.#match = 0;
+  }
+
+  #push(token: number): void {
+    if (this.#length >= this.#tokens.length) {
+      this.#match = 0;
+      return;
+    }
+    const goesOn = this.#match > 0 && this.#tokens[this.#match] === token;
+    this.#tokens[this.#length++] = token;
+    this.#match = goesOn ? this.#match + 1 : 0;
+    this.#matched = goesOn ? Math.min(LONGEST, this.#matched + 1) : 0;
+    for (let gram = 0; gram < GRAMS.length; gram++) {
+      const size = GRAMS[gram]!;
+      if (this.#length < size) continue;
+      const slot = this.#hash(size);
+      const table = this.#tables[gram]!;
+      const before = table[slot]!;
+      table[slot] = this.#length;
+      if (this.#matched >= size || before === 0) continue;
+      const matched = this.#common(before);
+      if (matched < size) continue; // another n-gram with the same hash
+      this.#match = before;
+      this.#matched = matched;
+    }
+  }
+
+  /** Of the last `size` tokens. */
+  #hash(size: number): number {
+    let hash = size;
+    for (let i = this.#length - size; i < this.#length; i++) {
+      hash = Math.imul(hash ^ this.#tokens[i]!, 0x9e3779b1);
+      hash ^= hash >>> 15;
+    }
+    return hash & this.#mask;
+  }
+
+  /** How many tokens before `place` are those at the end of the text. */
+  #common(place: number): number {
+    let same = 0;
+    const most = Math.min(LONGEST, place);
+    while (same < most && this.#tokens[place - 1 - same] === this.#tokens[this.#length - 1 - same])
+      same++;
+    return same;
+  }
+}
