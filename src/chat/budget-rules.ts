@@ -9,6 +9,8 @@
 //
 // Nodes and values are the library's own, plain objects told apart by `type`.
 
+import { WRITTEN } from "./jinja-gaps.ts";
+
 export interface Value {
   readonly type: string;
   readonly value: unknown;
@@ -151,14 +153,16 @@ function visit(tree: unknown, rules: Map<unknown, NodeRule>): void {
     const rule = Object.hasOwn(ruleMakers, node.type) ? ruleMakers[node.type]!(node) : undefined;
     if (rule) rules.set(node, { isWritten: rules.get(node)?.isWritten ?? false, ...rule });
     for (const statements of [node.body, node.alternate, node.defaultBlock]) {
-      if (Array.isArray(statements)) for (const one of statements) markWritten(one, rules);
+      if (Array.isArray(statements)) for (const one of statements) markWritten(one as Node, rules);
     }
     for (const child of Object.values(node)) visit(child, rules);
   }
 }
 
-function markWritten(node: unknown, rules: Map<unknown, NodeRule>): void {
-  rules.set(node, { isWritten: true, parts: [], limit: undefined });
+function markWritten(node: Node, rules: Map<unknown, NodeRule>): void {
+  const isCall = (node.callee as Node | undefined)?.value === WRITTEN;
+  const written = isCall ? (node.args as unknown[])[0] : node;
+  rules.set(written, { isWritten: true, parts: [], limit: undefined });
 }
 
 type RuleMaker = (node: Node) => Pick<NodeRule, "parts" | "limit"> | undefined;

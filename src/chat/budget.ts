@@ -21,7 +21,8 @@ import {
   unitsOf,
   type Value,
 } from "./budget-rules.ts";
-import { gapFunctions, type JinjaFunction, type JinjaValue } from "./jinja-functions.ts";
+import { gapFunctions } from "./jinja-functions.ts";
+import type { JinjaFunction, JinjaValue } from "./jinja-values.ts";
 
 /**
  * Real templates take some hundred steps per message and read each text about ten times. Templates that compare every

@@ -1,36 +1,75 @@
 // Functions for templates that @huggingface/jinja lacks (jinja-gaps.ts calls them), on the library's own values.
 
-import { APPEND, LARGEST, SMALLEST, SORTED_PAIRS, TEXT } from "./jinja-gaps.ts";
-
-/** What a rendering may cost (budget.ts). */
-interface Costs {
-  step(): void;
-  take(units: number): void;
-}
-
-/** A value of the library. */
-export interface JinjaValue {
-  readonly type: string;
-  readonly value: unknown;
-}
-
-/** Makes a value of the library of one of JavaScript's. */
-type Wrap = (value: unknown) => JinjaValue;
-
-export type JinjaFunction = (args: readonly JinjaValue[]) => JinjaValue;
+import { filterFunctions, memberOf, splitArgs } from "./jinja-filters.ts";
+import {
+  APPEND,
+  FILTER,
+  FORMAT,
+  LARGEST,
+  LIST,
+  NOT,
+  OBJECT,
+  SMALLEST,
+  SORTED_PAIRS,
+  TEST,
+  TEXT,
+  WRITTEN,
+} from "./jinja-gaps.ts";
+import { isTrue, testNames, truth } from "./jinja-tests.ts";
+import type { Costs, JinjaFunction, JinjaValue, Wrap } from "./jinja-values.ts";
+import { listOf, pythonText } from "./jinja-values.ts";
 
 export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string, JinjaFunction>> {
   const best = (isBetter: (a: number | string, b: number | string) => boolean): JinjaFunction => {
-    return ([list]) => {
+    return (all) => {
+      const [[list], named] = splitArgs(all);
+      const key = named.get("attribute");
+      const rank = (item: JinjaValue): number =>
+        (key === undefined ? item : memberOf(item, key, wrap)).value as number;
       let found: JinjaValue | undefined;
       for (const item of listOf(list)) {
-        const isFirst = found === undefined;
-        if (isFirst || isBetter(item.value as number, found!.value as number)) found = item;
+        if (found === undefined || isBetter(rank(item), rank(found))) found = item;
       }
       return found ?? wrap(undefined);
     };
   };
+  const prefixed = (
+    prefix: string,
+    functions: Readonly<Record<string, JinjaFunction>>,
+  ): Readonly<Record<string, JinjaFunction>> =>
+    Object.fromEntries(Object.entries(functions).map(([name, run]) => [prefix + name, run]));
+  const tests = Object.fromEntries(
+    testNames().flatMap((name): [string, JinjaFunction][] => [
+      [name, ([value, ...args]) => wrap(isTrue(name, value, args))],
+      [`not ${name}`, ([value, ...args]) => wrap(!isTrue(name, value, args))],
+    ]),
+  );
   return {
+    ...prefixed(FILTER, filterFunctions(budget, wrap)),
+    ...prefixed(TEST, tests),
+    [NOT]: ([value]) => wrap(!truth(value)),
+    [LIST]: ([value]) => (isNothing(value) ? wrap([]) : value!),
+    [OBJECT]: ([value]) => (isNothing(value) ? wrap({}) : value!),
+    // Texts, numbers and what is nothing are as the library writes them.
+    [WRITTEN]: ([value]) => {
+      const inner = value?.value;
+      const isPythons =
+        typeof inner === "boolean" || Array.isArray(inner) || value?.type === "ObjectValue";
+      if (!isPythons) return value ?? wrap(undefined);
+      const text = pythonText(value, budget);
+      budget.take(text.length);
+      return wrap(text);
+    },
+    [FORMAT]: (all) => {
+      const [[text, ...values], named] = splitArgs(all);
+      const written = values.map((value) => pythonText(value, budget, true));
+      const names = new Map(
+        [...named].map(([key, value]) => [key, pythonText(value, budget, true)]),
+      );
+      const longest = Math.max(0, ...[...written, ...names.values()].map(({ length }) => length));
+      budget.take((String(text?.value).length / 2) * longest);
+      return wrap(formatted(String(text?.value), written, names));
+    },
     [APPEND]: ([list, item]) => {
       budget.take(1);
       listOf(list).push(item ?? wrap(undefined));
@@ -65,42 +104,19 @@ export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string,
   };
 }
 
-function listOf(value: JinjaValue | undefined): JinjaValue[] {
-  if (Array.isArray(value?.value)) return value.value as JinjaValue[];
-  throw new Error(`expected a list, got ${value?.type ?? "nothing"}`);
-}
+const isNothing = (value: JinjaValue | undefined): boolean =>
+  value?.value === undefined || value.value === null;
 
-/** Python's str(), and repr() for what is inside of lists and objects. */
-function pythonText(value: JinjaValue | undefined, budget: Costs, isOutside = false): string {
-  budget.step();
-  const inner = value?.value;
-  if (typeof inner === "string") return isOutside ? inner : quoted(inner);
-  if (typeof inner === "boolean") return inner ? "True" : "False";
-  if (inner === null || inner === undefined) return isOutside && inner === undefined ? "" : "None";
-  if (typeof inner === "number") {
-    return value?.type === "FloatValue" && Number.isInteger(inner)
-      ? inner.toFixed(1)
-      : String(inner);
-  }
-  if (Array.isArray(inner)) {
-    return `[${inner.map((item) => pythonText(item as JinjaValue, budget)).join(", ")}]`;
-  }
-  if (inner instanceof Map) {
-    const members = [...(inner as Map<string, JinjaValue>)].map(
-      ([key, item]) => `${quoted(key)}: ${pythonText(item, budget)}`,
-    );
-    return `{${members.join(", ")}}`;
-  }
-  return String(inner);
-}
-
-function quoted(text: string): string {
-  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const body = text
-    .replaceAll("\\", "\\\\")
-    .replaceAll("\n", "\\n")
-    .replaceAll("\r", "\\r")
-    .replaceAll("\t", "\\t")
-    .replaceAll(quote, `\\${quote}`);
-  return quote + body + quote;
+/** Python's str.format: {}, {0} and {name}. */
+function formatted(
+  text: string,
+  values: readonly string[],
+  names: ReadonlyMap<string, string>,
+): string {
+  let next = 0;
+  return text.replace(/\{\{|\}\}|\{(\w*)\}/g, (field, name: string | undefined) => {
+    if (name === undefined) return field[0]!;
+    if (/^\d*$/.test(name)) return values[name === "" ? next++ : Number(name)] ?? "";
+    return names.get(name) ?? field;
+  });
 }

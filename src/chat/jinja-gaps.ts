@@ -9,24 +9,45 @@
 //   list|min, list|max             the smallest and the largest
 //   {0: ...}|dictsort              keys that are numbers become texts, and numbers again where they are sorted
 //   for a, b in [(1, 2)]           tuples are lists
+//   {{ true }}, {{ list }}, a ~ b  texts as Python writes them; none is written as nothing
+//   not []                         empty lists and objects are false
+//   x is divisibleby(3)            tests with arguments (jinja-tests.ts), before the template is parsed
+//   list|select(...), x|capitalize, args.items(), 'ab' * 3, ...
+//                                  filters and methods of our own (jinja-filters.ts)
 //
 // Nodes are the library's own, plain objects told apart by `type`.
 
-/** Names that no template can use by accident; template.ts defines them. */
+import { OWN_TESTS } from "./jinja-tests.ts";
+
+/** Names that no template can use by accident; jinja-functions.ts and template.ts define them. */
 export const RAISE = "lantern raise";
 export const STRFTIME = "lantern strftime";
 export const FORMAT = "lantern format";
 export const APPEND = "lantern append";
 export const TEXT = "lantern text";
+export const WRITTEN = "lantern written";
 export const SMALLEST = "lantern smallest";
 export const LARGEST = "lantern largest";
 export const SORTED_PAIRS = "lantern sorted pairs";
+export const NOT = "lantern not";
+export const LIST = "lantern list";
+export const OBJECT = "lantern object";
+/** Followed by the name of a filter, or of a test. */
+export const FILTER = "lantern filter ";
+export const TEST = "lantern is ";
 
 type Node = { type: string } & Record<string, unknown>;
 
 const SEQUENCE_FILTERS: ReadonlySet<unknown> = new Set(
   "length count list selectattr rejectattr select reject map join".split(" "),
 );
+
+/** What these filters see instead of an undefined value. */
+const UNDEFINED_AS: ReadonlyMap<unknown, string> = new Map([
+  ..."sort reverse unique min max".split(" ").map((name) => [name, LIST] as const),
+  ["items", OBJECT],
+  ..."title replace trim upper lower".split(" ").map((name) => [name, TEXT] as const),
+]);
 
 const RENAMED: ReadonlyMap<unknown, string> = new Map([
   ["raise_exception", RAISE],
@@ -37,6 +58,10 @@ const RENAMED: ReadonlyMap<unknown, string> = new Map([
 const METHODS: ReadonlyMap<unknown, string> = new Map([
   ["format", FORMAT],
   ["append", APPEND],
+  // Of objects: a member of the same name is no method.
+  ..."keys values items get pop rsplit capitalize"
+    .split(" ")
+    .map((name) => [name, FILTER + name] as const),
 ]);
 
 /** Filters that become calls of our own functions. */
@@ -45,7 +70,28 @@ const CALLED_FILTERS: ReadonlyMap<unknown, string> = new Map([
   ["min", SMALLEST],
   ["max", LARGEST],
   ["dictsort", SORTED_PAIRS],
+  ..."select reject selectattr rejectattr capitalize first last sum wordcount"
+    .split(" ")
+    .map((name) => [name, FILTER + name] as const),
 ]);
+
+/** The library knows these without arguments, or with some of them. */
+const CALLED_WITH_ARGS: ReadonlyMap<unknown, string> = new Map(
+  "trim int map".split(" ").map((name) => [name, FILTER + name] as const),
+);
+const NOT_WITH_ARGS: ReadonlySet<unknown> = new Set(["string", "dictsort"]);
+
+const FILTER_ALIASES: ReadonlyMap<unknown, string> = new Map([
+  ["count", "length"],
+  ["d", "default"],
+]);
+
+/** Nodes whose value is not written, or is a text. */
+const NOT_WRITTEN: ReadonlySet<string> = new Set(
+  "Program If For Break Continue Set Macro CallStatement FilterStatement Comment StringLiteral".split(
+    " ",
+  ),
+);
 
 const rewrites: Readonly<Record<string, (node: Node) => void>> = {
   For(node) {
@@ -55,13 +101,38 @@ const rewrites: Readonly<Record<string, (node: Node) => void>> = {
   },
   FilterExpression(node) {
     const filter = node.filter as Node;
-    const name = filter.type === "CallExpression" ? (filter.callee as Node).value : filter.value;
-    if (SEQUENCE_FILTERS.has(name)) node.operand = orEmpty(node.operand);
-    const called = filter.type === "Identifier" ? CALLED_FILTERS.get(name) : undefined;
-    if (called === undefined) return;
-    node.type = "CallExpression";
-    node.callee = identifier(called);
-    node.args = [node.operand];
+    const isCall = filter.type === "CallExpression";
+    const named = isCall ? (filter.callee as Node) : filter;
+    named.value = FILTER_ALIASES.get(named.value) ?? named.value;
+    const name = named.value;
+    const args = isCall ? (filter.args as Node[]) : [];
+    if (name === "join") mapAttribute(node, args);
+    const instead = UNDEFINED_AS.get(name);
+    if (instead !== undefined) node.operand = call(instead, [node.operand]);
+    else if (SEQUENCE_FILTERS.has(name)) node.operand = orEmpty(node.operand);
+    if (isTestFilter(name)) {
+      become(node, call(name, [node.operand, ...args]));
+      return;
+    }
+    const called = CALLED_FILTERS.get(name) ?? (isCall ? CALLED_WITH_ARGS.get(name) : undefined);
+    if (called === undefined || (isCall && NOT_WITH_ARGS.has(name))) return;
+    become(node, call(called, [node.operand, ...args]));
+  },
+  TestExpression(node) {
+    const { value } = node.test as Node;
+    if (!OWN_TESTS.has(String(value))) return;
+    const test = call(TEST + String(value), [node.operand]);
+    become(node, node.negate ? call(NOT, [test]) : test);
+  },
+  UnaryExpression(node) {
+    if ((node.operator as Node).value === "not") become(node, call(NOT, [node.argument]));
+  },
+  BinaryExpression(node) {
+    const { value } = node.operator as Node;
+    if (value === "*") become(node, call(`${FILTER}times`, [node.left, node.right]));
+    if (value !== "~") return;
+    node.left = call(TEXT, [node.left]);
+    node.right = call(TEXT, [node.right]);
   },
   TupleLiteral(node) {
     // The variables of a loop are a tuple, too, and stay one.
@@ -98,19 +169,64 @@ export function closeGaps(tree: unknown): void {
       closeGaps(value);
     }
   } else if (typeof tree === "object" && tree !== null) {
-    Object.values(tree).forEach(closeGaps);
-    const { type } = tree as Node;
-    if (typeof type === "string" && Object.hasOwn(rewrites, type)) rewrites[type]!(tree as Node);
+    const node = tree as Node;
+    Object.values(node).forEach(closeGaps);
+    for (const block of [node.body, node.alternate, node.defaultBlock]) {
+      if (Array.isArray(block)) writeAsText(block as Node[]);
+    }
+    const { type } = node;
+    if (typeof type === "string" && Object.hasOwn(rewrites, type)) rewrites[type]!(node);
   }
 }
 
-/** Python's str.format for positional fields. */
-export function formatPositional(text: string, values: readonly unknown[]): string {
-  let next = 0;
-  return text.replace(/\{\{|\}\}|\{(\d*)\}/g, (field, index: string | undefined) => {
-    if (index === undefined) return field[0]!;
-    return String(values[index === "" ? next++ : Number(index)] ?? "");
-  });
+/** A token of the library. */
+interface Token {
+  value: string;
+  type: string;
+}
+
+/** `x is name(...)` becomes the filter `x|(is name)(...)`, since the library's parser knows no tests with arguments. */
+export function closeTestGaps(tokens: Token[]): void {
+  for (let at = tokens.length - 3; at >= 0; at--) {
+    const [is, not] = [tokens[at]!, tokens[at + 1]!];
+    if (is.type !== "Identifier" || is.value !== "is") continue;
+    const isNegated = not.type === "Identifier" && not.value === "not";
+    const name = tokens[at + (isNegated ? 2 : 1)]!;
+    if (name.type !== "Identifier" || tokens[at + (isNegated ? 3 : 2)]?.type !== "OpenParen") {
+      continue;
+    }
+    const prefix = isNegated ? `${TEST}not ` : TEST;
+    tokens.splice(
+      at,
+      isNegated ? 3 : 2,
+      { value: "|", type: "Pipe" },
+      { value: prefix + name.value, type: "Identifier" },
+    );
+  }
+}
+
+/** list|join(attribute="x") is list|map(attribute="x")|join. */
+function mapAttribute(node: Node, args: Node[]): void {
+  const at = args.findIndex(({ key }) => (key as Node | undefined)?.value === "attribute");
+  if (at < 0) return;
+  node.operand = call(`${FILTER}map`, [node.operand, ...args.splice(at, 1)]);
+}
+
+function writeAsText(block: Node[]): void {
+  for (const [at, node] of block.entries()) {
+    if (!NOT_WRITTEN.has(node.type)) block[at] = call(WRITTEN, [node]);
+  }
+}
+
+const isTestFilter = (name: unknown): name is string =>
+  typeof name === "string" && name.startsWith(TEST);
+
+function become(node: Node, other: Node): void {
+  Object.assign(node, other);
+}
+
+function call(name: string, args: unknown[]): Node {
+  return { type: "CallExpression", callee: identifier(name), args };
 }
 
 function identifier(value: string): Node {

@@ -6,11 +6,11 @@
 // kind of refusal is retried: if the system role is not supported (Gemma 2), the system message is put in front of the
 // first user message, as in llama.cpp. The same happens where a template leaves system messages out (Phi 3 mini).
 
-import { Template } from "@huggingface/jinja";
+import { parse, tokenize } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
 import { LanternError, ModelError, messageOf, UsageError } from "../base/errors.ts";
-import { type Budget, BudgetedProgram } from "./budget.ts";
-import { closeGaps, FORMAT, formatPositional, RAISE, STRFTIME } from "./jinja-gaps.ts";
+import { BudgetedProgram } from "./budget.ts";
+import { closeGaps, closeTestGaps, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
 
 export { builtInTemplates } from "./built-in.ts";
@@ -55,7 +55,9 @@ export class ChatTemplate {
       );
     }
     try {
-      const { parsed } = new Template(source);
+      const tokens = tokenize(source, { lstrip_blocks: true, trim_blocks: true });
+      closeTestGaps(tokens);
+      const parsed = parse(tokens);
       closeGaps(parsed);
       this.#program = new BudgetedProgram(parsed);
     } catch (cause) {
@@ -113,17 +115,11 @@ export class ChatTemplate {
       throw new Refusal(String(message));
     };
     const strftimeNow = (format: unknown) => strftime(now, String(format));
-    const functions = (budget: Budget) => ({
+    const functions = () => ({
       raise_exception: raise, // templates test whether these are defined
       strftime_now: strftimeNow,
       [RAISE]: raise,
       [STRFTIME]: strftimeNow,
-      [FORMAT]: (text: unknown, ...values: unknown[]) => {
-        const longest = values.reduce<number>((most, one) => Math.max(most, String(one).length), 0);
-        const fields = String(text).length / 2;
-        budget.allow(fields * longest);
-        return formatPositional(String(text), values);
-      },
     });
     return this.#program.render(variables, functions, check);
   }

@@ -81,7 +81,7 @@ describe("what templates may use", () => {
 
   it("undefined sequences are empty, as in Jinja", () => {
     expect(render("{% for tool in tools %}x{% endfor %}{{ tools | length }}")).toBe("0");
-    expect(render("{% for t in tools if t.x %}x{% endfor %}{{ tools is defined }}")).toBe("false");
+    expect(render("{% for t in tools if t.x %}x{% endfor %}{{ tools is defined }}")).toBe("False");
     const code =
       '{{ none | selectattr("a") | list | length }}{{ "ab" | length }}{{ [1,2] | join("-") }}';
     expect(render(code)).toBe("021-2");
@@ -89,8 +89,8 @@ describe("what templates may use", () => {
 
   it("tools are passed on; an empty list is none", () => {
     const source = "{{ tools is defined }}{% for tool in tools %} {{ tool.name }}{% endfor %}";
-    expect(render(source, { tools: [{ name: "f" }] })).toBe("true f");
-    expect(render(source, { tools: [] })).toBe("false");
+    expect(render(source, { tools: [{ name: "f" }] })).toBe("True f");
+    expect(render(source, { tools: [] })).toBe("False");
   });
 
   it("dates in English, whatever the language of the machine", () => {
@@ -103,9 +103,9 @@ describe("what templates may use", () => {
   it("today's date and thinking, unless told otherwise", () => {
     const source = "{{ date_string }} {{ enable_thinking }} {{ strftime_now is defined }}";
     const now = new Date(2024, 6, 6);
-    expect(render(source, { now })).toBe("06 Jul 2024 true true");
+    expect(render(source, { now })).toBe("06 Jul 2024 True True");
     const extra = { date_string: "tomorrow", enable_thinking: false };
-    expect(render(source, { now, extra })).toBe("tomorrow false true");
+    expect(render(source, { now, extra })).toBe("tomorrow False True");
   });
 
   it("Python's format, extra variables, tokens", () => {
