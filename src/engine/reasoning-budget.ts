@@ -1,7 +1,8 @@
 // Ends a model's reasoning after so many tokens: the mark at its end is forced, as llama.cpp's --reasoning-budget does.
 //
-//   idle -> counting (behind the opening mark) -> forcing (the budget is used up) -> done (behind the closing mark)
+//   idle -> counting (behind the opening mark) -> forcing (the budget is used up) -> idle (behind the closing mark)
 //
+// A model that reasons again has the whole budget again, if the opening mark is known.
 // A character whose bytes are several tokens is finished first.
 
 import type { ReasoningBudgetOptions } from "../api/api.ts";
@@ -45,7 +46,7 @@ class Tail {
   }
 }
 
-type Stage = "idle" | "counting" | "forcing" | "done";
+type Stage = "idle" | "counting" | "forcing";
 
 /** The longest token that may hold a mark and more. */
 const LONGEST_TOKEN = 64;
@@ -98,10 +99,10 @@ export class ReasoningBudget {
 
   /** A token is now part of the text. */
   accept(id: number): void {
-    if (this.#stage === "done") return;
+    if (this.#stage === "idle" && this.#start.length === 0) return;
     if (id === this.next) {
       this.#at++;
-      if (this.#at === this.#forced.length) this.#stage = "done";
+      if (this.#at === this.#forced.length) this.#rest();
       return;
     }
     const bytes = this.#tokenizer.tokenBytes(id, { special: true });
@@ -115,11 +116,19 @@ export class ReasoningBudget {
       return;
     }
     if (this.#tail.has(this.#end)) {
-      this.#stage = "done";
+      this.#rest();
       return;
     }
     this.#used++;
     this.#check();
+  }
+
+  /** Reasoning has ended. */
+  #rest(): void {
+    this.#stage = "idle";
+    this.#used = 0;
+    this.#at = 0;
+    this.#tail.clear();
   }
 
   #check(): void {

@@ -41,7 +41,7 @@ describe("templates as llama.cpp renders them", () => {
     const different = cases.filter(
       ({ template, vars, expect }) => render(template, vars) !== expect,
     );
-    expect(different.map(({ name }) => name).sort()).toEqual(Object.keys(others).sort());
+    expect(new Set(different.map(({ name }) => name))).toEqual(new Set(Object.keys(others)));
   });
 });
 

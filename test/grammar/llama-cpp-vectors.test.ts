@@ -1,5 +1,5 @@
-// llama.cpp's own grammar tests as data (data/llama-cpp-vectors.json, from tests/test-grammar-integration.cpp, test-grammar-parser.cpp
-// and test-json-schema-to-grammar.cpp, MIT): grammars with texts that they take and refuse. Where Lantern answers
+// llama.cpp's own grammar tests as data (data/llama-cpp-vectors.json, from tests/test-grammar-integration.cpp, test-grammar-parser.cpp,
+// test-grammar-llguidance.cpp, its schemas, and test-json-schema-to-grammar.cpp, MIT): grammars with texts that they take and refuse. Where Lantern answers
 // differently, the difference is named below with its reason; a difference that goes away must leave the list.
 
 import { Buffer } from "node:buffer";
@@ -24,6 +24,7 @@ interface IntegrationCase {
 
 interface Vectors {
   readonly integration: readonly IntegrationCase[];
+  readonly llguidance: readonly IntegrationCase[];
   readonly parser: readonly { readonly gbnf: string; readonly ok: boolean }[];
   /** `gbnf`: what llama.cpp makes of the schema. */
   readonly schemas: readonly {
@@ -110,6 +111,10 @@ function differencesOf(one: IntegrationCase): string[] {
 describe("llama.cpp's grammar vectors", () => {
   test("test-grammar-integration.cpp", () => {
     expect(vectors.integration.flatMap(differencesOf)).toEqual(Object.keys(differences));
+  });
+
+  test("test-grammar-llguidance.cpp", () => {
+    expect(vectors.llguidance.flatMap(differencesOf)).toEqual(['takes min 0: "-0"']);
   });
 
   test("test-grammar-parser.cpp", () => {

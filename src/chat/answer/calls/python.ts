@@ -1,6 +1,6 @@
 // Calls as Python writes them: `[f(a=1, b="x"), g()]`.
 
-import { accept, has, type Reading, type Source, space } from "../source.ts";
+import { accept, has, type Reading, Source, space } from "../source.ts";
 import { type CallContext, escaped, NoCall, nameUpTo } from "./call-reader.ts";
 
 export function* readPythonCalls({ source, sink }: CallContext): Reading<void> {
@@ -36,6 +36,25 @@ function* readArguments(source: Source, emit: (text: string) => void): Reading<v
     yield* space(source);
     yield* accept(source, ",");
   }
+}
+
+/** A text that is one Python literal, as JSON; undefined if it is none. */
+export function pythonLiteral(text: string): string | undefined {
+  const source = new Source();
+  source.push(text);
+  source.end();
+  let json = "";
+  try {
+    const reading = readPythonValue(source, (part) => {
+      json += part;
+    });
+    while (!reading.next().done);
+    JSON.parse(json);
+  } catch (error) {
+    if (error instanceof NoCall || error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+  return source.rest.trim() === "" ? json : undefined;
 }
 
 const words: Readonly<Record<string, string>> = { True: "true", False: "false", None: "null" };

@@ -12,6 +12,7 @@ import {
   schemaOf,
   typesOf,
 } from "./call-reader.ts";
+import { pythonLiteral } from "./python.ts";
 
 export function* readTaggedCall(context: CallContext, form: TaggedForm): Reading<void> {
   const { source, sink } = context;
@@ -119,7 +120,11 @@ function jsonOf(text: string, types: ReadonlySet<string>, mayBeString: boolean):
   } catch {
     if (value === "True" || value === "False") return value.toLowerCase();
     if (value === "None") return "null";
-    return JSON.stringify(text);
+    // {'key': 'value'} for an object or a list.
+    const isOpen = value.startsWith("{") || value.startsWith("[");
+    const mayBeText = types.size === 0 || types.has("string");
+    const literal = isOpen && !mayBeText ? pythonLiteral(value) : undefined;
+    return literal ?? JSON.stringify(text);
   }
 }
 
