@@ -5,23 +5,33 @@ import type { Grammar, GrammarCompiler } from "../grammar/grammar.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 
-/** How many are kept, and how many characters all their sources may have. */
+/** How many are kept, how many characters all their sources may have, and how much memory they may take together. */
 const MOST_GRAMMARS = 32;
 const MOST_CHARACTERS = 16_000_000;
+const MOST_BYTES = 256 << 20;
 
 export class Grammars {
   readonly #tokenizer: Tokenizer;
+  readonly #mostBytes: number;
   #compiler: GrammarCompiler | undefined;
   /** By source, least recently used first. */
   readonly #kept: Map<string, Grammar> = new Map();
   #characters = 0;
 
-  constructor(tokenizer: Tokenizer) {
+  constructor(tokenizer: Tokenizer, mostBytes: number = MOST_BYTES) {
     this.#tokenizer = tokenizer;
+    this.#mostBytes = mostBytes;
   }
 
   get size(): number {
     return this.#kept.size;
+  }
+
+  /** Memory of those that are kept, without what grammars of a vocabulary share. */
+  get bytes(): number {
+    let bytes = 0;
+    for (const grammar of this.#kept.values()) bytes += grammar.bytes;
+    return bytes;
   }
 
   /** Throws a GrammarError, which names the keyword and its path, where the source is wrong or not supported. */
@@ -29,21 +39,27 @@ export class Grammars {
     const { GrammarCompiler } = await import("../grammar/grammar.ts");
     const key = JSON.stringify(source);
     const known = this.#kept.get(key);
-    if (known) {
-      this.#kept.delete(key);
-      this.#kept.set(key, known);
-      return known;
-    }
     this.#compiler ??= new GrammarCompiler(this.#tokenizer);
-    const grammar = this.#compiler.compile(source);
+    const grammar = known ?? this.#compiler.compile(source);
+    if (known) this.#kept.delete(key);
+    else this.#characters += key.length;
     this.#kept.set(key, grammar);
-    this.#characters += key.length;
-    for (const [oldest] of this.#kept) {
-      const isRoom = this.#kept.size <= MOST_GRAMMARS && this.#characters <= MOST_CHARACTERS;
-      if (isRoom || oldest === key) break;
+    this.#dropOldest(key);
+    return grammar;
+  }
+
+  /** Grammars grow as they are used, so there may be too much of a sudden. */
+  #dropOldest(newest: string): void {
+    let { bytes } = this;
+    for (const [oldest, grammar] of this.#kept) {
+      const isRoom =
+        this.#kept.size <= MOST_GRAMMARS &&
+        this.#characters <= MOST_CHARACTERS &&
+        bytes <= this.#mostBytes;
+      if (isRoom || oldest === newest) return;
       this.#kept.delete(oldest);
       this.#characters -= oldest.length;
+      bytes -= grammar.bytes;
     }
-    return grammar;
   }
 }

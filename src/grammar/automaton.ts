@@ -27,6 +27,11 @@ export abstract class Automaton {
     this.table.fill(0, 0, 256);
   }
 
+  /** Memory of the tables. */
+  get tableBytes(): number {
+    return this.table.byteLength + this.flags.byteLength;
+  }
+
   get states(): number {
     return this.#states;
   }

@@ -40,7 +40,7 @@ interface Pool {
 }
 
 /** A pool beyond these sizes is replaced before the next grammar. */
-const LARGE = { expressions: 400_000, walks: 8_000, sets: 200_000 };
+const LARGE = { expressions: 400_000, walks: 8_000, sets: 200_000, setBytes: 64 << 20 };
 
 /** Steps of expressions, a second or two. Nine of ten schemas need fewer than a hundred. */
 const MOST_COMPILE_STEPS = 1_000_000;
@@ -53,6 +53,11 @@ export class Grammar {
   constructor(machine: Machine, notes: readonly string[]) {
     this.#machine = machine;
     this.notes = notes;
+  }
+
+  /** Memory that it has of its own by now; it grows as texts are written. */
+  get bytes(): number {
+    return this.#machine.network.bytes + this.#machine.walks.bytes;
   }
 
   /** Words of 32 bits that `mask` writes. */
@@ -109,7 +114,8 @@ export class GrammarCompiler {
       kept &&
       kept.of.size < LARGE.expressions &&
       kept.lexemeWalks.size < LARGE.walks &&
-      kept.sets.size < LARGE.sets
+      kept.sets.size < LARGE.sets &&
+      kept.sets.bytes < LARGE.setBytes
     ) {
       return kept;
     }

@@ -3,16 +3,26 @@
 import type { Lexemes } from "./lexemes.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
-import { type Reference, takeFound, type Walk, walkBeside, walkInside } from "./trie-walk.ts";
+import {
+  type Reference,
+  takeFound,
+  type Walk,
+  walkBeside,
+  walkBytes,
+  walkInside,
+} from "./trie-walk.ts";
 
 /** References that are kept besides the first; each has 4 bytes for each trie node. */
 const MOST_REFERENCES = 12;
+/** Walks that are kept; beyond it they are computed again. */
+const MOST_BYTES = 64 << 20;
 
 export class LexemeWalks {
   readonly #trie: TokenTrie;
   readonly #sets: NodeSets;
   readonly #lexemes: Lexemes;
-  readonly #kept: Map<number, Walk> = new Map();
+  #kept: Map<number, Walk> = new Map();
+  #bytes = 0;
   readonly #references: Reference[] = [];
   /** The states of a walk that did not become a reference, for the next one. */
   #spare: Int32Array | undefined;
@@ -25,6 +35,11 @@ export class LexemeWalks {
 
   get size(): number {
     return this.#kept.size;
+  }
+
+  /** Memory of the walks that are kept, with the references. */
+  get bytes(): number {
+    return this.#bytes + this.#references.length * 4 * this.#trie.nodes;
   }
 
   get hasReference(): boolean {
@@ -43,8 +58,18 @@ export class LexemeWalks {
     const known = this.#kept.get(key);
     if (known) return known;
     const walk = from === this.#sets.root ? this.#walkRoot(alike) : this.#walkFrom(alike, from);
-    this.#kept.set(key, walk);
+    this.#keep(key, walk);
     return walk;
+  }
+
+  #keep(key: number, walk: Walk): void {
+    if (this.#kept.has(key)) return;
+    this.#bytes += walkBytes(walk);
+    if (this.#bytes > MOST_BYTES) {
+      this.#kept = new Map(); // computed again where they are needed
+      this.#bytes = walkBytes(walk);
+    }
+    this.#kept.set(key, walk);
   }
 
   #key(state: number, from: NodeSet): number {
@@ -78,7 +103,7 @@ export class LexemeWalks {
       if (this.#references.length > MOST_REFERENCES) this.#references.splice(1, 1);
       this.#references.push({ mask: walk.mask, exits, states });
     }
-    this.#kept.set(this.#key(state, this.#sets.root), walk);
+    this.#keep(this.#key(state, this.#sets.root), walk);
     return walk;
   }
 

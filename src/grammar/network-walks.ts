@@ -5,10 +5,10 @@ import type { LexemeWalks } from "./lexeme-walks.ts";
 import type { Network } from "./network.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
 import type { TokenTrie } from "./trie.ts";
-import { type Found, takeFound, type Walk, walkInside } from "./trie-walk.ts";
+import { type Found, takeFound, type Walk, walkBytes, walkInside } from "./trie-walk.ts";
 
-/** Masks that a grammar keeps: 64 MB with a vocabulary of 128k tokens. */
-const MOST_MASKS = 4096;
+/** What a grammar keeps of its walks; beyond it they are computed again. A mask of 128k tokens has 16 KB. */
+const MOST_BYTES = 64 << 20;
 
 export class NetworkWalks {
   readonly #trie: TokenTrie;
@@ -16,7 +16,7 @@ export class NetworkWalks {
   readonly #network: Network;
   readonly #lexemes: LexemeWalks;
   #kept: Map<number, Walk> = new Map();
-  #masks = 0;
+  #bytes = 0;
 
   constructor(trie: TokenTrie, sets: NodeSets, network: Network, lexemes: LexemeWalks) {
     this.#trie = trie;
@@ -25,14 +25,20 @@ export class NetworkWalks {
     this.#lexemes = lexemes;
   }
 
+  /** Memory of the walks that are kept. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   walk(state: number, from: NodeSet): Walk {
     const key = state * 1_048_576 + from.id;
     let walk = this.#kept.get(key);
     if (walk === undefined) {
       walk = this.#compute(state, from);
-      if (walk.mask && ++this.#masks > MOST_MASKS) {
+      this.#bytes += walkBytes(walk);
+      if (this.#bytes > MOST_BYTES) {
         this.#kept = new Map();
-        this.#masks = 0;
+        this.#bytes = walkBytes(walk);
       }
       this.#kept.set(key, walk);
     }

@@ -57,6 +57,11 @@ export class Network extends Automaton {
     this.start = this.#stateAt([positions.starts[0]!]);
   }
 
+  /** Memory, about: the positions, and the states that were made of them so far. */
+  get bytes(): number {
+    return this.tableBytes + this.#positions.first.length * 64 + this.#data.length * 512;
+  }
+
   /** Where other rules and lexemes may begin in this state. */
   calls(state: number): readonly Call[] {
     const data = this.#data[state]!;

@@ -51,6 +51,7 @@ export class NodeSets {
   readonly #trie: TokenTrie;
   readonly #byHash: Map<number, NodeSet[]> = new Map();
   #size = 0;
+  #bytes = 0;
   #scratch = new Int32Array(1024);
 
   constructor(trie: TokenTrie) {
@@ -60,6 +61,11 @@ export class NodeSets {
 
   get size(): number {
     return this.#size;
+  }
+
+  /** Memory of the sets and of their children, about. */
+  get bytes(): number {
+    return this.#bytes;
   }
 
   /** The set of the nodes that have children; undefined if none has. */
@@ -96,6 +102,7 @@ export class NodeSets {
       hash = Math.imul((hash ^ (hash >>> 15)) + nodes[i]!, 0x85ebca6b);
     const list = this.#byHash.get(hash);
     for (const set of list ?? []) if (isSame(set.nodes, nodes, count)) return set;
+    this.#bytes += 256 + 12 * count;
     const set = new NodeSet(this.#size++, nodes.slice(0, count), this.#trie);
     if (list) list.push(set);
     else this.#byHash.set(hash, [set]);

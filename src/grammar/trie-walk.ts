@@ -16,6 +16,11 @@ export interface Walk {
   readonly exits: NodeSet | undefined;
 }
 
+/** Memory of a walk that is kept, without its exits (node-sets.ts). */
+export function walkBytes({ mask, tokens }: Walk): number {
+  return 128 + (mask?.byteLength ?? 0) + tokens.byteLength;
+}
+
 /** A walk of the whole trie whose every state is known, so that other walks can end where they meet it. */
 export interface Reference {
   readonly mask: Uint32Array; // [maskWords]

@@ -270,6 +270,28 @@ describe("compiled grammars", () => {
     expect(await own.compile({ regex: "a0" })).not.toBe(first);
   });
 
+  test("take no more memory together than they may", async () => {
+    const limit = 1_000_000;
+    const own = new Grammars(letterTokenizer, limit);
+    const sizes: number[] = [];
+    for (let i = 0; i < 40; i++) {
+      const grammar = await own.compile({ regex: `[a-c]{${i + 1}}` });
+      const state = grammar.start();
+      const bits = new Uint32Array(grammar.maskWords);
+      const before = grammar.bytes;
+      for (let at = 0; at <= i; at++) {
+        state.mask(bits);
+        state.accept(1 + (at % 3)); // grows: walks are kept
+      }
+      expect(grammar.bytes).toBeGreaterThan(before);
+      sizes.push(own.size);
+      await own.compile({ regex: `[a-c]{${i + 1}}` });
+      expect(own.size === 1 || own.bytes <= limit).toBe(true);
+    }
+    expect(Math.max(...sizes)).toBeLessThan(32);
+    expect(own.size).toBeGreaterThan(1);
+  });
+
   test("the mask is computed while the backend computes", async () => {
     const order: string[] = [];
     const backend = backendByName("cpu")!.create({ level: 3, threads: 1, startThread: undefined });
