@@ -3,13 +3,14 @@
 //
 //   npm run bench:grammar-generate -- MODEL.gguf [-t 2] [-n 48] [-r 5] [--no-force] [--json]
 //
-// All take turns: free and with the same GBNF grammar of JSON objects, greedy, as many tokens each. Medians; the load of the machine
-// is printed before and after. --no-force: also tokens without an alternative are computed one by one. `sample` is the part of a token's time that is spent between its logits and the next batch: waiting
+// All take turns: free, with the same GBNF grammar of JSON objects and, in Lantern, with the grammar of an answer that may call tools
+// (`tool_choice` auto: free text up to the mark of a call), greedy, as many tokens each. Medians; the load of the machine is printed
+// before and after. --no-force: also tokens without an alternative are computed one by one. `sample` is the part of a token's time that is spent between its logits and the next batch: waiting
 // for the mask, if it is not there yet, forbidding, choosing.
 
 import { loadavg } from "node:os";
 import { parseArgs } from "node:util";
-import { open } from "../src/index.ts";
+import { open, toolGrammar } from "../src/index.ts";
 import { type Llama, llamaWithGrammar, loadLlama } from "./llama-cpp.ts";
 
 const { values, positionals } = parseArgs({
@@ -38,6 +39,40 @@ item ::= "{\"name\": " string ", \"tags\": [" string (", " string){0,3} "], \"va
 string ::= "\"" [^"\\\x00-\x1F]{0,24} "\""
 number ::= "-"? [0-9]{1,6} ("." [0-9]{1,3})?`;
 
+const weather = {
+  type: "object",
+  properties: { city: { type: "string" }, days: { type: "integer" }, unit: { enum: ["C", "F"] } },
+  required: ["city"],
+};
+/** Calls as Qwen and many others write them; the model below writes none, as in most answers. */
+const auto = toolGrammar({
+  format: {
+    reasoning: { start: "<think>", end: "</think>" },
+    calls: {
+      section: { start: "", end: "" },
+      call: { start: "<tool_call>\n", end: "\n</tool_call>" },
+      separator: "\n",
+      gap: "\n",
+      form: {
+        kind: "json",
+        nameKey: "name",
+        argumentsKey: "arguments",
+        idKey: undefined,
+        innerKey: undefined,
+        isList: false,
+      },
+      endsReasoning: false,
+    },
+    turnEnds: [],
+  },
+  tools: ["weather", "forecast", "search"].map((name) => ({ name, parameters: weather })),
+  isForced: false,
+  isParallel: true,
+  start: { reasoning: "unknown", opening: "" },
+})!;
+
+type Kind = "free" | "grammar" | "tools";
+
 const prompt = "A list of animals as JSON:\n";
 const threads = Number(values.threads);
 const maxTokens = Number(values.predict);
@@ -48,11 +83,12 @@ interface Run {
   readonly sampleUs?: number;
 }
 
-type Contestant = (grammar: string | undefined) => Promise<Run>;
+type Contestant = (kind: Kind) => Promise<Run>;
 
 const contestants = new Map<string, Contestant>();
 const model = await open(path, { threads, contextSize: 1024 });
-contestants.set("lantern", async (grammar) => {
+contestants.set("lantern", async (kind) => {
+  const grammar = { free: undefined, grammar: gbnf, tools: auto }[kind];
   const forceTokens = !values["no-force"];
   const options = { temperature: 0, ignoreEos: true, maxTokens, cachePrompt: false, forceTokens };
   const { timings } = await model.generate(prompt, { ...options, ...(grammar && { grammar }) })
@@ -66,8 +102,8 @@ contestants.set("lantern", async (grammar) => {
 const llama: Llama | undefined = await loadLlama().catch(() => undefined);
 const peer = llama && (await llamaWithGrammar(llama, path, threads, 1024));
 if (peer) {
-  contestants.set("llama.cpp", async (grammar) => ({
-    speed: await peer.generate(prompt, maxTokens, grammar),
+  contestants.set("llama.cpp", async (kind) => ({
+    speed: await peer.generate(prompt, maxTokens, kind === "grammar" ? gbnf : undefined),
   }));
 } else console.error("llama.cpp: not installed; LANTERN_PEERS names a folder with node-llama-cpp");
 
@@ -75,10 +111,11 @@ const before = loadavg()[0]!;
 const runs = new Map<string, Run[]>();
 for (let round = -1; round < Number(values.repetitions); round++) {
   for (const [name, run] of contestants) {
-    for (const kind of round % 2 === 0 ? ["free", "grammar"] : ["grammar", "free"]) {
+    const kinds: Kind[] = name === "lantern" ? ["free", "grammar", "tools"] : ["free", "grammar"];
+    for (const kind of round % 2 === 0 ? kinds : kinds.reverse()) {
       const at = round < 0 ? "warming up" : `round ${round + 1}`;
       if (process.stderr.isTTY) process.stderr.write(`\r${at}: ${name}, ${kind} `.padEnd(40));
-      const result = await run(kind === "grammar" ? gbnf : undefined);
+      const result = await run(kind);
       // The first round warms up: it makes masks that later ones find.
       const key = `${name} ${kind}`;
       if (round >= 0) runs.set(key, [...(runs.get(key) ?? []), result]);
@@ -106,7 +143,9 @@ const table = [...contestants.keys()].map((name) => {
     first: speed("first"),
     // Of each round by itself, so that a busy machine does not count twice.
     ratio: median(of("grammar").map((run, i) => run.speed / of("free")[i]!.speed)),
-    sampleUs: { free: sample("free"), grammar: sample("grammar") },
+    tools: speed("tools"),
+    toolsRatio: median(of("tools").map((run, i) => run.speed / of("free")[i]!.speed)),
+    sampleUs: { free: sample("free"), grammar: sample("grammar"), tools: sample("tools") },
   };
 });
 if (values.json) console.log(JSON.stringify({ path, threads, maxTokens, load, table }));
@@ -114,12 +153,15 @@ else {
   console.log(
     `${path}, ${threads} threads, ${maxTokens} tokens; load ${load.before.toFixed(1)} to ${load.after.toFixed(1)}`,
   );
-  for (const { name, free, grammar, first, ratio, sampleUs } of table) {
+  for (const { name, free, grammar, first, ratio, tools, toolsRatio, sampleUs } of table) {
     const sampling = Number.isNaN(sampleUs.free)
       ? ""
-      : `; sample ${sampleUs.free.toFixed(0)} and ${sampleUs.grammar.toFixed(0)} us`;
+      : `; sample ${sampleUs.free.toFixed(0)}, ${sampleUs.grammar.toFixed(0)} and ${sampleUs.tools.toFixed(0)} us`;
+    const calls = Number.isNaN(tools)
+      ? ""
+      : `; tools (auto) ${tools.toFixed(2)}: ${toolsRatio.toFixed(3)}x`;
     console.log(
-      `${name.padEnd(9)}  free ${free.toFixed(2)} tokens/s, grammar ${grammar.toFixed(2)} (first ${first.toFixed(2)}): ${ratio.toFixed(3)}x${sampling}`,
+      `${name.padEnd(9)}  free ${free.toFixed(2)} tokens/s, grammar ${grammar.toFixed(2)} (first ${first.toFixed(2)}): ${ratio.toFixed(3)}x${calls}${sampling}`,
     );
   }
 }
