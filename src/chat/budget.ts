@@ -61,7 +61,7 @@ const Environment = jinja.Environment as unknown as new () => Scope;
 const Interpreter = jinja.Interpreter as unknown as new (scope: Scope) => Evaluator;
 
 /** What one rendering may cost. */
-export class Budget {
+class Budget {
   readonly #steps: number;
   readonly #units: number;
   readonly #check: Check;
@@ -125,13 +125,13 @@ export class BudgetedProgram {
   /** Renders the template; throws a ModelError if it costs more than this conversation allows. */
   render(
     variables: Readonly<Record<string, unknown>>,
-    functions: (budget: Budget) => Readonly<Record<string, (...args: never[]) => unknown>>,
+    functions: Readonly<Record<string, (...args: never[]) => unknown>>,
     check: Check = () => {},
   ): string {
     const budget = new Budget(inputSize(variables), check);
     const environment = new Environment();
     const range = (...args: number[]) => budgetedRange(budget, args);
-    const all = { ...constants, range, ...variables, ...functions(budget) };
+    const all = { ...constants, range, ...variables, ...functions };
     for (const [name, value] of Object.entries(all)) environment.set(name, value);
     const wrap = (value: unknown): JinjaValue => new Environment().set("value", value);
     for (const [name, call] of Object.entries(gapFunctions(budget, wrap))) {

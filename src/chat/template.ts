@@ -115,12 +115,12 @@ export class ChatTemplate {
       throw new Refusal(String(message));
     };
     const strftimeNow = (format: unknown) => strftime(now, String(format));
-    const functions = () => ({
+    const functions = {
       raise_exception: raise, // templates test whether these are defined
       strftime_now: strftimeNow,
       [RAISE]: raise,
       [STRFTIME]: strftimeNow,
-    });
+    };
     return this.#program.render(variables, functions, check);
   }
 
