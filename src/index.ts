@@ -33,6 +33,7 @@ export { type ToolGrammarOptions, toolGrammar } from "./chat/answer/grammar/tool
 export type { AnswerPart } from "./chat/answer/sink.ts";
 export { type HeldType, heldTypes } from "./dtypes/held-types.ts";
 export { defaultKvType, type KvType, type KvTypePair, kvTypes } from "./dtypes/kv-types.ts";
+export { schemaProblems } from "./engine/tools/schema-check.ts";
 export type { Device } from "./limits/device.ts";
 export type { GpuMeasurement } from "./limits/gpu-device.ts";
 export type { LimitsReport } from "./limits/report.ts";

@@ -2,7 +2,7 @@
 // cannot be reached is reported and left out; the others are there.
 
 import { AbortedError, LanternError, UsageError } from "../base/errors.ts";
-import type { Tool } from "../index.ts";
+import { schemaProblems, type Tool } from "../index.ts";
 import type { ServerSpec } from "./config.ts";
 import { McpConnection, type McpPlatform } from "./connection.ts";
 import type { ToolResult } from "./content.ts";
@@ -112,6 +112,7 @@ export class McpServers {
     return this.#targets.get(name)?.tool;
   }
 
+  /** Arguments that do not follow the tool's schema are a failed result; its server does not see them. */
   async call(
     name: string,
     args: unknown,
@@ -123,6 +124,10 @@ export class McpServers {
       throw new UsageError(
         `there is no tool ${JSON.stringify(name.slice(0, 64))}. Tools: ${known}`,
       );
+    }
+    const problems = schemaProblems(target.tool.schema, args);
+    if (problems.length > 0) {
+      return { text: `the arguments do not fit: ${problems.join("; ")}`, isError: true };
     }
     return await target.connection.call(target.own, args, { signal, timeoutMs });
   }

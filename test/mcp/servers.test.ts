@@ -46,6 +46,11 @@ describe.skipIf(!hasMcpSdk)(`servers${noMcpSdk}`, () => {
     expect(names).toHaveLength(12);
     expect(names).toContain("one_add");
     expect(await servers.call("two_add", { a: 1, b: 2 })).toEqual({ text: "3", isError: false });
+    // Arguments are checked before the server sees them.
+    expect(await servers.call("two_add", { b: 2, a: "1" })).toEqual({
+      text: "the arguments do not fit: a: got string, expected number",
+      isError: true,
+    });
     expect(await servers.call("one_fail", {})).toEqual({ text: "the disk is full", isError: true });
     expect((await servers.call("one_picture", {})).text).toBe(
       '["image", image/png, 3 bytes: only text can be read]',
@@ -62,7 +67,9 @@ describe.skipIf(!hasMcpSdk)(`servers${noMcpSdk}`, () => {
     expect(await echo!.run({ text: "hi" }, call)).toBe("hi");
     await servers.close();
     expect(await goneSoon(environment.pid)).toBe(true);
-    await expect(servers.call("one_add", {})).rejects.toThrow("MCP server one: it was closed");
+    await expect(servers.call("one_add", { a: 1, b: 2 })).rejects.toThrow(
+      "MCP server one: it was closed",
+    );
   });
 
   test("a call is cancelled by an abort and ends by its time; the server stays", async () => {

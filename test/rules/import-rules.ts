@@ -335,7 +335,7 @@ export const rules: readonly Rule[] = [
     of: "index.ts",
     may: [
       ...all("base", "dtypes/held-types.ts", "dtypes/kv-types.ts", "models/table.ts", "open.ts"),
-      ...all("models/embed-prefixes.ts", "chat/answer"),
+      ...all("models/embed-prefixes.ts", "chat/answer", "engine/tools/schema-check.ts"),
       ...all("machine", "tune/api.ts"),
       ...all(
         "tools/cache/api.ts",

@@ -1,31 +1,44 @@
-// Checks a value against a JSON Schema, for arguments of tools: what is wrong, at which path. The schema may come from a stranger (an
-// MCP server), so the work is bounded, and `pattern` and `format` are left to the tool: a regular expression can take for ever.
+// Checks a value against a JSON Schema, for arguments of tools: what is wrong, at which path. Unlike a grammar it takes properties in
+// any order, and says what it expected.
+//
+// The schema may come from a stranger (an MCP server), so the work is bounded: patterns run on the grammar's own expressions, never on
+// the platform's, and what cannot be decided within bounds is left to the tool, as `format` and `unevaluated...` are.
 
 import { byName } from "../../base/by-name.ts";
 import { show } from "../../base/show.ts";
+import { Documents } from "../../grammar/json-schema/documents.ts";
+import { PatternFinder } from "../../grammar/regex/pattern-finder.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
 
 /** More than any schema of a tool takes. */
 const mostSteps = 100_000;
 const deepest = 100;
-/** Problems beyond these are not listed. */
+/** Problems beyond these are not listed, and characters of each. */
 const mostProblems = 8;
+const longestProblem = 300;
 
 /** One sentence for each problem; none: the value follows the schema. */
 export function schemaProblems(schema: unknown, value: unknown): string[] {
   const check = new SchemaCheck(schema);
   check.run(schema, value, "", 0);
-  return check.problems;
+  return check.hasGivenUp ? [tooLarge] : check.problems;
 }
+
+const tooLarge = "the schema is too large or too deep to check this";
 
 class SchemaCheck {
   problems: string[] = [];
-  readonly #root: unknown;
+  readonly #documents: Documents;
+  readonly #patterns = new PatternFinder();
   #steps = 0;
 
   constructor(root: unknown) {
-    this.#root = root;
+    this.#documents = new Documents(root);
+  }
+
+  get hasGivenUp(): boolean {
+    return this.#steps > mostSteps;
   }
 
   run(schema: unknown, value: unknown, path: string, depth: number): void {
@@ -33,18 +46,28 @@ class SchemaCheck {
     if (schema === false) this.#say(path, "nothing is allowed here");
     if (!isObject(schema)) return;
     if (++this.#steps > mostSteps || depth > deepest) {
-      this.#say(path, "the schema is too large or too deep to check this");
+      this.#steps = mostSteps + 1;
+      this.problems.push(tooLarge); // whoever tries this part sees that it failed
       return;
     }
-    if (typeof schema.$ref === "string") {
-      const target = this.#target(schema.$ref);
-      if (target === undefined) this.#say(path, `the schema has no ${show(schema.$ref)}`);
-      else this.run(target, value, path, depth + 1);
+    for (const keyword of ["$ref", "$dynamicRef", "$recursiveRef"]) {
+      this.#referred(schema, keyword, value, path, depth);
     }
+    if (this.#documents.isLegacy && typeof schema.$ref === "string") return;
     this.#own(schema, value, path);
     if (isObject(value)) this.#object(schema, value, path, depth);
     if (Array.isArray(value)) this.#array(schema, value, path, depth);
     this.#combined(schema, value, path, depth);
+  }
+
+  #referred(schema: Schema, keyword: string, value: unknown, path: string, depth: number): void {
+    const reference = schema[keyword];
+    if (typeof reference !== "string") return;
+    // Which of several schemas a dynamic reference means depends on the way to it: that is left to the tool.
+    if (keyword !== "$ref" && this.#documents.candidates(reference) > 1) return;
+    const target = this.#documents.resolve(reference, schema);
+    if (target === undefined) this.#say(path, `the schema has no ${show(reference)}`);
+    else this.run(target, value, path, depth + 1);
   }
 
   /** Keywords that look at the value as a whole. */
@@ -62,7 +85,7 @@ class SchemaCheck {
         .join(", ");
       this.#say(path, `got ${show(value)}, expected one of ${listed}`);
     }
-    if ("const" in schema && !isSame(schema.const, value)) {
+    if (Object.hasOwn(schema, "const") && !isSame(schema.const, value)) {
       this.#say(path, `got ${show(value)}, expected ${JSON.stringify(schema.const)}`);
     }
     for (const [keyword, { of, fits, says }] of Object.entries(bounds)) {
@@ -71,32 +94,79 @@ class SchemaCheck {
       if (typeof bound !== "number" || size === undefined || fits(size, bound)) continue;
       this.#say(path, `got ${size}, expected ${says} ${bound}`);
     }
+    const { pattern } = schema;
+    if (typeof value === "string" && typeof pattern === "string" && !this.#fits(pattern, value)) {
+      this.#say(path, `got ${show(value)}, expected a text that fits the pattern ${show(pattern)}`);
+    }
+  }
+
+  /** Whether a text fits, or cannot be decided about. */
+  #fits(pattern: string, text: string): boolean {
+    this.#steps++;
+    return this.#patterns.finds(pattern, text) !== false;
   }
 
   #object(schema: Schema, value: Schema, path: string, depth: number): void {
-    for (const name of list(schema.required)) {
-      if (typeof name === "string" && !Object.hasOwn(value, name)) {
-        this.#say(path, `${JSON.stringify(name)} is missing`);
-      }
-    }
+    const missing = (name: unknown, why: string): void => {
+      if (typeof name !== "string" || Object.hasOwn(value, name)) return;
+      this.#say(path, `${JSON.stringify(name)} is missing${why}`);
+    };
+    for (const name of list(schema.required)) missing(name, "");
     const properties = isObject(schema.properties) ? schema.properties : {};
+    const patterns = isObject(schema.patternProperties)
+      ? Object.entries(schema.patternProperties)
+      : [];
     const others = schema.additionalProperties;
-    const isOpen = isObject(schema.patternProperties);
     for (const [name, inner] of Object.entries(value)) {
       const where = path === "" ? name : `${path}.${name}`;
-      if (Object.hasOwn(properties, name)) this.run(properties[name], inner, where, depth + 1);
-      else if (others === false && !isOpen) {
+      let isKnown = Object.hasOwn(properties, name);
+      if (isKnown) this.run(properties[name], inner, where, depth + 1);
+      for (const [pattern, own] of patterns) {
+        if (!this.#fits(pattern, name)) continue;
+        isKnown = true;
+        this.run(own, inner, where, depth + 1);
+      }
+      if (schema.propertyNames !== undefined) {
+        this.run(schema.propertyNames, name, `${where} (its name)`, depth + 1);
+      }
+      if (isKnown || others === undefined) continue;
+      if (others === false) {
         const known = Object.keys(properties).slice(0, 20).join(", ") || "none";
         this.#say(path, `${JSON.stringify(name)} is unknown. Known: ${known}`);
-      } else if (isObject(others)) this.run(others, inner, where, depth + 1);
+      } else this.run(others, inner, where, depth + 1);
+    }
+    for (const keyword of ["dependentRequired", "dependentSchemas", "dependencies"]) {
+      const dependents = schema[keyword];
+      for (const [name, needs] of Object.entries(isObject(dependents) ? dependents : {})) {
+        if (!Object.hasOwn(value, name)) continue;
+        if (Array.isArray(needs)) {
+          for (const other of needs) missing(other, `, which ${JSON.stringify(name)} needs`);
+        } else this.run(needs, value, path, depth + 1);
+      }
     }
   }
 
   #array(schema: Schema, value: readonly unknown[], path: string, depth: number): void {
-    const first = list(schema.prefixItems);
+    // Before draft 2020-12, a list of items has what prefixItems has since, and additionalItems are the others.
+    const isOld = Array.isArray(schema.items);
+    const first = list(isOld ? schema.items : schema.prefixItems);
+    const others = isOld ? schema.additionalItems : schema.items;
     for (const [at, inner] of value.entries()) {
-      const own = at < first.length ? first[at] : schema.items;
+      const own = at < first.length ? first[at] : others;
       if (own !== undefined) this.run(own, inner, `${path}[${at}]`, depth + 1);
+    }
+    if (schema.uniqueItems === true && new Set(value.map(canonical)).size < value.length) {
+      this.#say(path, "has an item twice, expected different ones");
+    }
+    if (schema.contains === undefined) return;
+    const fitting = value.filter(
+      (inner) => this.#tried(schema.contains, inner, path, depth).length === 0,
+    ).length;
+    const { minContains: low = 1, maxContains: high = Number.POSITIVE_INFINITY } = schema;
+    if (fitting < Number(low)) {
+      this.#say(path, `${fitting} of its items are as it must contain, expected at least ${low}`);
+    } else if (fitting > Number(high)) {
+      this.#say(path, `${fitting} of its items are as it may contain, expected at most ${high}`);
     }
   }
 
@@ -115,6 +185,10 @@ class SchemaCheck {
     if (schema.not !== undefined && this.#tried(schema.not, value, path, depth).length === 0) {
       this.#say(path, "is what the schema excludes");
     }
+    if (schema.if === undefined) return;
+    const isThen = this.#tried(schema.if, value, path, depth).length === 0;
+    const next = isThen ? schema.then : schema.else;
+    if (next !== undefined) this.run(next, value, path, depth + 1);
   }
 
   #tried(schema: unknown, value: unknown, path: string, depth: number): string[] {
@@ -126,21 +200,9 @@ class SchemaCheck {
     return found;
   }
 
-  /** "#/$defs/place": a part of the same schema. */
-  #target(reference: string): unknown {
-    if (reference === "#") return this.#root;
-    if (!reference.startsWith("#/")) return undefined;
-    let at: unknown = this.#root;
-    for (const part of reference.slice(2).split("/")) {
-      const key = part.replaceAll("~1", "/").replaceAll("~0", "~");
-      if (!(isObject(at) || Array.isArray(at)) || !Object.hasOwn(at, key)) return undefined;
-      at = (at as Record<string, unknown>)[key];
-    }
-    return at;
-  }
-
   #say(path: string, problem: string): void {
-    this.problems.push(path === "" ? problem : `${path}: ${problem}`);
+    const text = path === "" ? problem : `${path}: ${problem}`;
+    this.problems.push(text.length > longestProblem ? `${text.slice(0, longestProblem)}...` : text);
   }
 }
 
@@ -198,15 +260,12 @@ function kindOf(value: unknown): string {
 }
 
 /** Equal as JSON; the order of keys does not count. */
-function isSame(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (Array.isArray(a) && Array.isArray(b)) {
-    return a.length === b.length && a.every((one, at) => isSame(one, b[at]));
-  }
-  if (!isObject(a) || !isObject(b)) return false;
-  const names = Object.keys(a);
-  return (
-    names.length === Object.keys(b).length &&
-    names.every((name) => Object.hasOwn(b, name) && isSame(a[name], b[name]))
-  );
+const isSame = (a: unknown, b: unknown): boolean => a === b || canonical(a) === canonical(b);
+
+/** Equal texts for values that are equal as JSON. */
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
+  if (!isObject(value)) return JSON.stringify(value);
+  const names = Object.keys(value).sort((a, b) => (a < b ? -1 : 1));
+  return `{${names.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join()}}`;
 }

@@ -3,6 +3,9 @@
 import { expect, test } from "vitest";
 import { schemaProblems } from "../../../src/engine/tools/schema-check.ts";
 
+// biome-ignore lint/suspicious/noThenProperty: JSON Schema's
+const conditional = { if: { const: 1 }, then: false, else: { const: 2 } };
+
 const right: [unknown, unknown][] = [
   [true, 1],
   [{}, { any: "thing" }],
@@ -17,7 +20,25 @@ const right: [unknown, unknown][] = [
   [{ additionalProperties: false, patternProperties: { "^a": {} } }, { a: 1 }],
   [{ oneOf: [{ type: "string" }, { type: "number" }] }, 1],
   [{ not: { type: "string" } }, 1],
-  [{ pattern: "(a+)+$" }, `${"a".repeat(40)}b`], // left to the tool
+  [{ pattern: "(a+)+$" }, `b${"a".repeat(40)}`],
+  [{ pattern: "(a)\\1" }, "b"], // has no regular language: left to the tool
+  [{ format: "email" }, "nobody"], // an annotation
+  [{ patternProperties: { "^n_": { type: "number" } }, additionalProperties: false }, { n_a: 1 }],
+  [
+    { properties: { b: {}, a: {} }, required: ["a", "b"] },
+    { a: 1, b: 2 },
+  ], // any order
+  [conditional, 2],
+  [{ dependentRequired: { a: ["b"] } }, { b: 1 }],
+  [{ contains: { type: "string" }, minContains: 0, maxContains: 1 }, [1, "a"]],
+  [{ uniqueItems: true }, [1, "1", { a: 1 }, { a: 2 }]],
+  [{ items: [{ type: "string" }], additionalItems: { type: "number" } }, ["a", 1]], // until 2019-09
+  [{ $ref: "#place", $defs: { x: { $anchor: "place", type: "number" } } }, 1],
+  [{ $id: "https://a.org/b", $ref: "c", $defs: { x: { $id: "c", type: "number" } } }, 1],
+  [
+    { $schema: "http://json-schema.org/draft-07/schema#", $ref: "#/x", x: {}, type: "string" },
+    1, // until draft 7, a $ref replaces its neighbours
+  ],
   [{ $ref: "#/$defs/a~1b", $defs: { "a/b": { type: "number" } } }, 1],
 ];
 test.each(right)("%j takes %j", (schema, value) => {
@@ -41,6 +62,26 @@ const wrong: [unknown, unknown, string][] = [
   [{ $ref: "#/$defs/none" }, 1, 'the schema has no "#/$defs/none"'],
   [{ $ref: "https://example.org/schema" }, 1, "the schema has no"],
   [{ $ref: "#/constructor" }, 1, "the schema has no"],
+  [{ pattern: "(a+)+$" }, `${"a".repeat(40)}b`, "expected a text that fits the pattern"],
+  [{ properties: { a: { pattern: "^[0-9]+$" } } }, { a: "x" }, 'a: got "x", expected a text that'],
+  [{ patternProperties: { "^n_": { type: "number" } } }, { n_a: "1" }, "n_a: got string"],
+  [{ patternProperties: { a: {} }, additionalProperties: false }, { b: 1 }, '"b" is unknown'],
+  [{ propertyNames: { maxLength: 2 } }, { abc: 1 }, "abc (its name): got 3, expected a length of"],
+  [conditional, 1, "nothing is allowed"],
+  [conditional, 3, "got 3, expected 2"],
+  [{ dependentRequired: { a: ["b"] } }, { a: 1 }, '"b" is missing, which "a" needs'],
+  [{ dependentSchemas: { a: { required: ["b"] } } }, { a: 1 }, '"b" is missing'],
+  [{ contains: { type: "string" } }, [1], "0 of its items are as it must contain"],
+  [{ contains: { type: "string" }, maxContains: 1 }, ["a", "b"], "expected at most 1"],
+  [
+    { uniqueItems: true },
+    [
+      { a: 1, b: 2 },
+      { b: 2, a: 1 },
+    ],
+    "has an item twice",
+  ],
+  [{ enum: ["x".repeat(1000)] }, 1, "..."], // what is said is bounded
 ];
 test.each(wrong)("%j refuses %j", (schema, value, problem) => {
   expect(schemaProblems(schema, value).join("; ")).toContain(problem);
@@ -57,4 +98,14 @@ test("names of prototypes are ordinary names", () => {
   const value: unknown = JSON.parse('{"__proto__": 1, "constructor": 2}');
   expect(schemaProblems({ additionalProperties: false }, value)).toHaveLength(2);
   expect(schemaProblems({ required: ["toString"] }, {})).toHaveLength(1);
+});
+
+test("patterns of a stranger take bounded work: what is too much is left to the tool", () => {
+  const names = Object.fromEntries(
+    Array.from({ length: 20 }, (_, at) => [`${"a".repeat(200)}${at}`, 1]),
+  );
+  const slow = Object.fromEntries(
+    Array.from({ length: 50 }, (_, at) => [`(a|a?){300}(b|c){${at}}[^${at % 10}]{200}$`, {}]),
+  );
+  expect(schemaProblems({ patternProperties: slow }, names)).toEqual([]);
 });
