@@ -50,6 +50,7 @@ export class GraphBuilder {
   readonly #windows: (number | undefined)[] = [];
   readonly #layerStarts: number[] = [];
   #values = 0;
+  #input: Value | undefined;
   #prefix = "";
 
   /** Begins a layer: names start with "blk.<layer>." from here on. undefined: the layers end and the output begins. */
@@ -65,6 +66,13 @@ export class GraphBuilder {
     const weight = { name, shape, dtype: dtypeByName("f32")!, source: { values } };
     this.#constants.set(name, weight);
     return weight;
+  }
+
+  /** Rows that come with the batch (Graph.input): [tokens, cols]. */
+  input(cols: number, name: string): Value {
+    if (this.#input) throw new Error(`graph: ${name}: a graph has one input`);
+    this.#input = { id: this.#values++, name, rows: "tokens", cols };
+    return this.#input;
   }
 
   /** `substitutes`: see OpTable. */
@@ -502,6 +510,7 @@ export class GraphBuilder {
       weights: [...this.#weights.values()],
       states: this.#states,
       layerStarts: this.#layerStarts,
+      ...(this.#input && { input: this.#input }),
       outputs,
     };
   }

@@ -343,8 +343,8 @@ export interface Graph {
   /** Index of the first node of each layer, and last that of the output: where a graph can be split. */
   readonly layerStarts: readonly number[];
   /**
-   * The residual that comes with the batch instead of being computed: the input of the second part of a split graph
-   * (split.ts).
+   * Rows that come with the batch instead of being computed: the residual for the second part of a split graph (split.ts), hidden
+   * states for a layer that predicts further tokens.
    */
   readonly input?: Value;
   readonly outputs: Outputs;

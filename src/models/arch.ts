@@ -18,7 +18,7 @@ export interface ModelConfig {
   vocabSize: number;
   /** Without those that predict further tokens. */
   layers: number;
-  /** Layers of the file after the last that predict further tokens; they are not computed. Default: 0. */
+  /** Layers of the file after the last that predict further tokens; they are not part of the model's graph. Default: 0. */
   nextLayers?: number;
   /** Values per token between layers. */
   embed: number;
@@ -83,5 +83,13 @@ export interface Arch<C extends ModelConfig = ModelConfig> {
   config(header: ModelHeader): C;
   weights(config: C): WeightSpec[];
   /** Builds the graph of a batch: tokens in, logits out. Declares what layers keep from batch to batch (GraphBuilder.state). */
+  forward(g: GraphBuilder, config: C, w: WeightLookup): Outputs;
+  /** The layer that predicts a further token (parts/next.ts), where files of this architecture have one. */
+  readonly next?: NextLayer<C>;
+}
+
+/** A graph of its own: tokens and hidden states in, logits out. */
+export interface NextLayer<C extends ModelConfig = ModelConfig> {
+  weights(config: C): WeightSpec[];
   forward(g: GraphBuilder, config: C, w: WeightLookup): Outputs;
 }

@@ -45,6 +45,36 @@ export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEX
   return { config, graph, warnings };
 }
 
+/** A layer that predicts a further token, as a graph of its own (parts/next.ts). */
+export interface BuiltNext {
+  config: ModelConfig;
+  graph: Graph;
+}
+
+/** undefined: the file has none, or several, or the architecture's are not known. */
+export function buildNext(
+  header: ModelHeader,
+  context: number = DEFAULT_CONTEXT,
+): BuiltNext | undefined {
+  const arch = archNamed(header.metadata.string("general.architecture"));
+  const { next } = arch;
+  const found = arch.config(header);
+  const config = { ...found, context: Math.min(context, found.trainedContext) };
+  const projection = `blk.${config.layers}.nextn.eh_proj.weight`;
+  if (next === undefined || config.nextLayers !== 1 || !header.tensors.has(projection)) {
+    return undefined;
+  }
+  const specs = next.weights(config);
+  const shared = new Set(specs.map(({ name }) => name));
+  const isRead = (name: string) => shared.has(name) || isOfNextLayer(name, config);
+  const tensors = new Map([...header.tensors].filter(([name]) => isRead(name)));
+  checkWeights(specs, tensors);
+  const g = new GraphBuilder();
+  const graph = g.finish(next.forward(g, config, lookup(specs, tensors)));
+  const states = graph.states.map((state) => ({ ...state, layer: 0 }));
+  return { config, graph: { ...graph, states } };
+}
+
 /** Whether a tensor is of a layer that predicts further tokens. */
 function isOfNextLayer(name: string, { layers, nextLayers = 0 }: ModelConfig): boolean {
   const layer = Number(/^blk\.(\d+)\./.exec(name)?.[1] ?? -1);

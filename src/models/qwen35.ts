@@ -11,6 +11,7 @@ import { decoderOutputs, endWeights } from "./parts/ends.ts";
 import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
 import { linear, linearWeights } from "./parts/linear.ts";
 import { moe, moeWeights } from "./parts/moe.ts";
+import { nextOutputs, nextWeights } from "./parts/next.ts";
 import { normWeights, rmsNorms } from "./parts/norms.ts";
 import { readHeadSsm, type SsmConfig } from "./recurrent-config.ts";
 import { interleavedSections } from "./rope.ts";
@@ -42,25 +43,46 @@ export const qwen35: Arch<Qwen35Config> = {
   ],
 
   forward(g, c, w) {
-    const routing = { gating: "softmax", normalise: true, scale: 1 } as const;
     let x = g.embed(w.get("token_embd.weight"), "embed"); // [tokens, embed]
     for (let layer = 0; layer < c.layers; layer++) {
       g.layer(layer);
-      const norm = rmsNorms(g, w, c, layer);
-      const a = norm(x, "attn_norm"); // [tokens, embed]
-      const mixed = c.isRecurrent[layer]
-        ? deltaNet(g, w, a, { ...c, layer })
-        : gatedAttention(g, w, a, c, layer); // [tokens, embed]
-      x = g.add(x, mixed, "attn_residual"); // [tokens, embed]
-      const f = norm(x, "post_attention_norm"); // [tokens, embed]
-      const out = c.experts
-        ? moe(g, w, f, { layer, routing: { ...routing, used: c.experts.used } })
-        : swiglu(g, w, f, layer); // [tokens, embed]
-      x = g.add(x, out, "ffn_residual"); // [tokens, embed]
+      x = through(g, c, w, x, layer); // [tokens, embed]
     }
     return decoderOutputs(g, c, w, x);
   },
+
+  next: {
+    weights: (c) => [
+      ...nextWeights(c),
+      ...normWeights(c.layers, c.embed, ["attn_norm", "post_attention_norm"]),
+      ...attentionWeights(c, c.layers),
+      ...feedForwardWeights(c, c.layers),
+    ],
+    forward: (g, c, w) => nextOutputs(g, c, w, (x) => through(g, c, w, x, c.layers)),
+  },
 };
+
+/** One layer: [tokens, embed] -> [tokens, embed]. */
+function through(
+  g: GraphBuilder,
+  c: Qwen35Config,
+  w: WeightLookup,
+  x: Value,
+  layer: number,
+): Value {
+  const routing = { gating: "softmax", normalise: true, scale: 1 } as const;
+  const norm = rmsNorms(g, w, c, layer);
+  const a = norm(x, "attn_norm"); // [tokens, embed]
+  const mixed = c.isRecurrent[layer]
+    ? deltaNet(g, w, a, { ...c, layer })
+    : gatedAttention(g, w, a, c, layer); // [tokens, embed]
+  const attended = g.add(x, mixed, "attn_residual"); // [tokens, embed]
+  const f = norm(attended, "post_attention_norm"); // [tokens, embed]
+  const out = c.experts
+    ? moe(g, w, f, { layer, routing: { ...routing, used: c.experts.used } })
+    : swiglu(g, w, f, layer); // [tokens, embed]
+  return g.add(attended, out, "ffn_residual"); // [tokens, embed]
+}
 
 function readQwen35(header: ModelHeader): Qwen35Config {
   const read = readerOf(header);

@@ -50,6 +50,11 @@ export function withSparse<C extends ModelConfig>(
   };
 }
 
+/** The same with the layer behind the last one, which predicts further tokens: it has experts. */
+export function nextSparse<C extends SparseConfig>(c: C): C {
+  return { ...c, sparse: [...c.sparse, true] };
+}
+
 /** expert_gating_func; 0 is what the family does by default. */
 const gatings: readonly (Gating | undefined)[] = [
   undefined,
