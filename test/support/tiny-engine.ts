@@ -19,6 +19,8 @@ export const tinyShape = { embed: 32, heads: 4, kvHeads: 2, layers: 2, feedForwa
 
 export interface TinyOptions {
   architecture?: string;
+  /** Instead of one that is made here. */
+  model?: TinyModel;
   seed?: number;
   weightType?: string;
   kvType?: string;
@@ -98,7 +100,7 @@ export function bytesOfWeight(weight: Weight, bytes: ReadonlyMap<string, Uint8Ar
 }
 
 export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
-  const model = tinyModel(options);
+  const model = options.model ?? tinyModel(options);
   return await Engine.load(
     {
       name: "tiny",

@@ -12,7 +12,7 @@
 // the next batch, which therefore has no drafts: no batch is added, and batches do not grow.
 
 import type { SpeculationReport } from "../../api/api.ts";
-import type { AdvanceOptions, Engine, RunningSequence } from "../engine.ts";
+import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "../engine.ts";
 import { bestDepth } from "./depth.ts";
 import type { Drafter } from "./drafter.ts";
 
@@ -62,6 +62,8 @@ export class Decoder {
   /** Logits after the last of them, and after each drafted token: made when first needed. */
   readonly #rows: Float32Array[]; // [depth + 1][vocab]
   readonly #draft: Int32Array; // [depth]
+  /** Drafters that need hidden states. */
+  readonly #readers: readonly Drafter[];
   /** Drafted tokens of the last batch, and how many of them stand. */
   #drafted = 0;
   #accepted = 0;
@@ -77,14 +79,24 @@ export class Decoder {
     this.#running = running;
     this.#rows = [new Float32Array(parts.engine.vocabSize)];
     this.#draft = new Int32Array(parts.maxDepth);
+    this.#readers = parts.drafters.filter(({ computed }) => computed !== undefined);
     this.#advance = {
       wants: (index) => index >= this.#firstRow,
-      onOutput: (index, read) => read("logits", this.#rows[index - this.#firstRow]!),
+      onOutput: (index, read) => this.#read(index - this.#firstRow, read),
       stop: parts.stop,
       phase: "generation",
       drafted: 0,
       ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
     };
+  }
+
+  #read(row: number, read: ReadOutput): Promise<void> | void {
+    const logits = read("logits", this.#rows[row]!);
+    const readers = this.#readers;
+    if (readers.length === 0) return logits;
+    return Promise.all([logits, ...readers.map((drafter) => drafter.computed!(row, read))]).then(
+      () => {},
+    );
   }
 
   /** The logits to sample from; they may be overwritten. */

@@ -9,9 +9,18 @@
 //   verified(...)      how far they were right; accept() has been called for those tokens, and for the one that was sampled instead
 // It keeps nothing of a draft: where it computed ahead (a draft model), it goes back by itself to what accept() says.
 
+/** Reads the hidden state of a token of the last batch: [embed]. */
+export type HiddenReader = (output: "hidden", target: Float32Array) => Promise<void> | void;
+
 export interface Drafter {
   /** As --spec-type and reports name it. */
   readonly name: string;
+
+  /**
+   * Behind a batch: hidden states can be read. Row 0 is that of the last token of the text, row i that of the i-th drafted one. Only for
+   * drafters that need them.
+   */
+  computed?(row: number, read: HiddenReader): Promise<void> | void;
 
   /** A token of the output is part of the text now. On the way of every token: some ten nanoseconds, no allocation. */
   accept(token: number): void;
