@@ -52,6 +52,7 @@ const openOptions: OptionNames<OpenOptions> = {
   gpuFor: true,
   exact: true,
   speculate: true,
+  mtp: true,
   chatTemplate: true,
   profile: true,
   tuned: true,
@@ -101,6 +102,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     gpuFor: options.gpuFor,
     exact: options.exact ?? false,
     speculate: options.speculate,
+    mtp: options.mtp ?? false,
     chatTemplate: options.chatTemplate,
     profile: options.profile ?? false,
     tuned: options.tuned ?? true,
@@ -168,8 +170,11 @@ function checkOpenOptions(options: OpenOptions): void {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
   }
   resolveSpeculation(options.speculate);
-  if (options.exact !== undefined && typeof options.exact !== "boolean") {
-    throw wrongArgument("exact", options.exact, "true or false");
+  for (const name of ["exact", "mtp"] as const) {
+    const value = options[name];
+    if (value !== undefined && typeof value !== "boolean") {
+      throw wrongArgument(name, value, "true or false");
+    }
   }
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {

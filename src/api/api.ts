@@ -100,6 +100,11 @@ export interface OpenOptions {
    */
   speculate?: boolean | SpeculateOptions;
   /**
+   * Let the layer of the file that predicts further tokens (nextn, multi-token prediction) draft, where that is faster; the text is the
+   * same. It computes on the processor and takes memory of its own; a file without one is refused (default false).
+   */
+  mtp?: boolean;
+  /**
    * What the GPU computes of a sequence, with all layers on the processor as well: "prompt" or "generation". "auto": what was
    * measured to be faster for this model (docs/tune.md), the cache's way from one to the other included. Default: the layers
    * decide (gpuLayers), which cannot be given as well.

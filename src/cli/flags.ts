@@ -55,6 +55,7 @@ export interface ModelFlags extends CpuFlags, StateCacheFlags {
   profile?: true | string;
   /** Restart an engine that is lost. */
   restart?: boolean;
+  mtp?: boolean;
   hangTimeout?: number;
 }
 
@@ -162,6 +163,10 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .option("--no-native", "use WebAssembly instead of machine code, as with --level 3")
     .option("--backend <name>", backendHelp)
     .addOption(gpuLayersOption())
+    .option(
+      "--mtp",
+      "let the layer of the file that predicts further tokens draft: the same text, sooner (docs/speculation.md)",
+    )
     .addOption(gpuForOption())
     .addOption(exactOption())
     .option(
@@ -271,6 +276,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.cacheFolder !== undefined && { cacheFolder: flags.cacheFolder }),
     ...(flags.profile && { profile: true }),
     ...(flags.restart && { restart: true }),
+    ...(flags.mtp && { mtp: true }),
     ...(flags.hangTimeout !== undefined && { hangSeconds: flags.hangTimeout }),
   };
 }

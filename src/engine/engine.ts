@@ -137,7 +137,7 @@ export class Engine {
   /** State of sequences as files. */
   readonly saved: SavedStates;
   /** Who drafts tokens, the first that pays most; none: nothing is drafted. */
-  readonly drafters: readonly DrafterKind[];
+  drafters: readonly DrafterKind[];
   /** The options of generations that have none. */
   readonly speculate: boolean | SpeculateOptions;
   /** State of tokens at other positions. */
@@ -407,6 +407,16 @@ export class Engine {
     return this.#scheduler.participants - 1;
   }
 
+  /** Another one who drafts; disposed of with the engine. */
+  addDrafter(kind: DrafterKind): void {
+    this.drafters = [...this.drafters, kind];
+  }
+
+  /** Whether its threads leave the cores at once after a batch: another model computes there. */
+  rest(isOn: boolean): void {
+    if (!this.#disposed) this.#backend.rest?.(isOn);
+  }
+
   status(): EngineStatus {
     const { kvPools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
@@ -503,6 +513,7 @@ export class Engine {
 
   dispose(): void {
     this.#disposed = true;
+    for (const kind of this.drafters) kind.dispose?.();
     this.#backend.dispose();
   }
 
@@ -515,6 +526,7 @@ export class Engine {
   async ended(): Promise<void> {
     await this.#tiers?.close();
     await this.#backend.ended?.();
+    for (const kind of this.drafters) await kind.ended?.();
   }
 
   #alive(): void {

@@ -77,6 +77,8 @@ export interface OpenRequest {
   exact: boolean;
   /** Whether tokens are drafted; undefined: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
+  /** Whether the layer that predicts further tokens drafts. */
+  mtp?: boolean | undefined;
   /** Name of a built-in chat template, or a template's source; undefined: the model's own. */
   chatTemplate: string | undefined;
   /** Record where the time goes. */

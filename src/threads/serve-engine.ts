@@ -7,6 +7,7 @@ import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { kvDTypeOf } from "../dtypes/kv-types.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
+import type { EngineParts } from "../engine/engine-parts.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { defaultCrc32 } from "../engine/tiers/segment.ts";
@@ -97,26 +98,27 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     let template: ReturnType<typeof templateOf>;
     const nameOfWeights = await weightsName(request, file);
     laps?.lap("load", "open");
-    return await Engine.load(
-      {
-        name: file.name,
-        format: file.format,
-        metadata,
-        tensors: file.tensors,
-        readTensor: (name, target, byteOffset) => {
-          const read = file.readTensor(file.tensors.get(name)!, target, byteOffset);
-          return laps ? laps.reading(target.length, read) : read;
-        },
-        get tokenizer() {
-          tokenizer ??= tokenizerOf(file);
-          return tokenizer;
-        },
-        get template() {
-          template ??= templateOf(request.chatTemplate, metadata, this.tokenizer);
-          return template;
-        },
-        backend,
+    const parts: EngineParts = {
+      name: file.name,
+      format: file.format,
+      metadata,
+      tensors: file.tensors,
+      readTensor: (name, target, byteOffset) => {
+        const read = file.readTensor(file.tensors.get(name)!, target, byteOffset);
+        return laps ? laps.reading(target.length, read) : read;
       },
+      get tokenizer() {
+        tokenizer ??= tokenizerOf(file);
+        return tokenizer;
+      },
+      get template() {
+        template ??= templateOf(request.chatTemplate, metadata, this.tokenizer);
+        return template;
+      },
+      backend,
+    };
+    const engine = await Engine.load(
+      parts,
       {
         contextSize: request.contextSize,
         kvType,
@@ -133,6 +135,11 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
       },
       { ...watch, progress },
     );
+    if (request.mtp) {
+      const { loadNext } = await import("./load-next.ts");
+      await loadNext(engine, parts, wanted, { kvType, parallel: request.parallel });
+    }
+    return engine;
   } catch (error) {
     backend?.dispose();
     await backend?.ended?.();

@@ -51,4 +51,8 @@ export interface DrafterKind {
     prompt: readonly number[],
     mostTokens: number,
   ): Drafter | undefined | Promise<Drafter | undefined>;
+
+  /** What it holds beside its drafters is freed; ended() resolves when that is done. */
+  dispose?(): void;
+  ended?(): Promise<void>;
 }

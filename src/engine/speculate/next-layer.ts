@@ -33,6 +33,8 @@ export interface NextLayerOptions {
   readonly kvType: KvDType;
   /** Generations at a time. */
   readonly parallel: number;
+  /** Whether somebody drafts: the model's threads then leave the cores at once after a batch. */
+  rest?(isOn: boolean): void;
 }
 
 export class NextLayer implements DrafterKind {
@@ -47,12 +49,14 @@ export class NextLayer implements DrafterKind {
   stepMs = 0;
   /** Generations draft one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
+  #drafters = 0;
+  readonly #rest: NextLayerOptions["rest"];
 
   private constructor(
     backend: Backend,
     graph: Graph,
     batch: Batch,
-    contextSize: number,
+    { contextSize, rest }: NextLayerOptions,
     blocks: number,
   ) {
     this.backend = backend;
@@ -60,6 +64,7 @@ export class NextLayer implements DrafterKind {
     this.batch = batch;
     this.embed = graph.input!.cols;
     this.contextSize = contextSize;
+    this.#rest = rest;
     this.#freeBlocks = Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
   }
 
@@ -67,8 +72,9 @@ export class NextLayer implements DrafterKind {
   static async load(
     parts: Pick<EngineParts, "metadata" | "tensors" | "readTensor">,
     makeBackend: () => Backend | Promise<Backend>,
-    { contextSize, kvType, parallel }: NextLayerOptions,
+    options: NextLayerOptions,
   ): Promise<NextLayer | undefined> {
+    const { contextSize, kvType, parallel } = options;
     const built = buildNext(parts, contextSize);
     if (!built) return undefined;
     const { graph } = built;
@@ -80,6 +86,7 @@ export class NextLayer implements DrafterKind {
     const backend = await makeBackend();
     try {
       await backend.prepare(plan, kv);
+      backend.rest?.(true); // its threads leave the cores to the model's
       const read: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
       const inFiles = await backend.uploadFiles?.({ progress: () => {}, check: () => {} });
       for (const weight of graph.weights) {
@@ -89,7 +96,7 @@ export class NextLayer implements DrafterKind {
       backend.dispose();
       throw error;
     }
-    return new NextLayer(backend, graph, new Batch(limits), contextSize, blocks);
+    return new NextLayer(backend, graph, new Batch(limits), options, blocks);
   }
 
   /** For reports. */
@@ -100,7 +107,15 @@ export class NextLayer implements DrafterKind {
   }
 
   start(_prompt: readonly number[], mostTokens: number): Drafter {
+    this.count(1);
     return new NextDrafter(this, Math.min(mostTokens, this.contextSize));
+  }
+
+  /** A drafter begins (1) or ends (-1). */
+  count(change: 1 | -1): void {
+    const before = this.#drafters;
+    this.#drafters += change;
+    if (before === 0 || this.#drafters === 0) this.#rest?.(this.#drafters > 0);
   }
 
   async alone(work: () => Promise<number>): Promise<number> {
@@ -120,6 +135,10 @@ export class NextLayer implements DrafterKind {
 
   dispose(): void {
     this.backend.dispose();
+  }
+
+  async ended(): Promise<void> {
+    await this.backend.ended?.();
   }
 }
 
@@ -237,6 +256,7 @@ class NextDrafter implements Drafter {
   dispose(): void {
     if (this.#isDisposed) return;
     this.#isDisposed = true;
+    this.#layer.count(-1);
     this.#layer.giveBlocks(this.#sequence.blocks, this.#blocks);
     this.#blocks = 0;
   }

@@ -1,0 +1,31 @@
+// Loads the layer of a model's file that predicts further tokens beside the model, with a backend of its own on the processor.
+
+import type { BackendRequest } from "../backends/table.ts";
+import { backendByName } from "../backends/table.ts";
+import { UsageError } from "../base/errors.ts";
+import type { KvDType } from "../dtypes/kv-types.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { EngineParts } from "../engine/engine-parts.ts";
+import { NextLayer } from "../engine/speculate/next-layer.ts";
+
+export async function loadNext(
+  engine: Engine,
+  parts: EngineParts,
+  request: BackendRequest,
+  { kvType, parallel }: { readonly kvType: KvDType; readonly parallel: number },
+): Promise<void> {
+  const layer = await NextLayer.load(parts, () => backendByName("cpu")!.create(request), {
+    contextSize: engine.info.contextSize,
+    kvType,
+    parallel,
+    rest: (isOn) => engine.rest(isOn),
+  });
+  if (!layer) {
+    engine.dispose();
+    await engine.ended();
+    throw new UsageError(
+      `mtp: ${parts.name} has no layer that predicts further tokens (nextn), or one that is not supported. Open it without mtp`,
+    );
+  }
+  engine.addDrafter(layer);
+}
