@@ -97,6 +97,8 @@ export interface EngineOptions {
   tiers?: TierOptions | undefined;
   /** Whether tokens are drafted. Default: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
+  /** The layer that predicts further tokens is loaded as well. Default: false. */
+  usesNext?: boolean | undefined;
   /** What names the weights, for saved state. Default: nothing does. */
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
 }
@@ -215,7 +217,7 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const { config, graph, warnings } = buildModel(parts, options.contextSize);
+    const { config, graph, warnings } = buildModel(parts, options.contextSize, options.usesNext);
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);

@@ -18,8 +18,15 @@ export interface BuiltModel {
 /** A model trained for 128k tokens gets no cache for 128k unless it is requested. */
 export const DEFAULT_CONTEXT = 4096;
 
-/** `context`: the tokens that will be asked for. Default: DEFAULT_CONTEXT. */
-export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEXT): BuiltModel {
+/**
+ * `context`: the tokens that will be asked for. Default: DEFAULT_CONTEXT. `usesNext`: the layer that predicts further tokens is loaded
+ * as well (buildNext).
+ */
+export function buildModel(
+  header: ModelHeader,
+  context: number = DEFAULT_CONTEXT,
+  usesNext: boolean = false,
+): BuiltModel {
   const arch = archNamed(header.metadata.string("general.architecture"));
   const found = arch.config(header);
   const config = { ...found, context: Math.min(context, found.trainedContext) };
@@ -36,13 +43,17 @@ export function buildModel(header: ModelHeader, context: number = DEFAULT_CONTEX
     );
   }
   const left = header.tensors.size - tensors.size;
-  const warnings =
-    left === 0
-      ? []
-      : [
-          `${left} tensors of ${config.nextLayers === 1 ? "the layer that predicts" : `the ${config.nextLayers} layers that predict`} further tokens (nextn) are not read: tokens are generated one by one`,
-        ];
+  const warnings = left === 0 || usesNext ? [] : [leftText(left, config, arch.next !== undefined)];
   return { config, graph, warnings };
+}
+
+function leftText(left: number, { nextLayers }: ModelConfig, isKnown: boolean): string {
+  const layers =
+    nextLayers === 1 ? "the layer that predicts" : `the ${nextLayers} layers that predict`;
+  const what = `${left} tensors of ${layers} further tokens (nextn) are not read`;
+  return isKnown && nextLayers === 1
+    ? `${what}: mtp (--mtp) lets it draft`
+    : `${what}: tokens are generated one by one`;
 }
 
 /** A layer that predicts a further token, as a graph of its own (parts/next.ts). */

@@ -130,6 +130,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
         warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
         heldAs,
         speculate: request.speculate,
+        usesNext: request.mtp,
         tiers: await tierOptions(request, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
       },

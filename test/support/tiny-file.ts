@@ -16,6 +16,9 @@ const tokenTypes = [2, 3, 3, ...bytes.map(() => 6), ...words.map(() => 1)];
 const template =
   "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
+/** The number of tokens of such a file. */
+export const tinyFileVocab: number = tokens.length;
+
 export interface TinyFileOptions extends TinyOptions {
   /** Control tokens after the others. */
   moreControls?: readonly string[];
@@ -32,7 +35,7 @@ export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Arra
   const texts = [...tokens, ...moreControls];
   const types = [...tokenTypes, ...moreControls.map(() => 3)];
   const architecture = options.architecture ?? "llama";
-  const model = tinyModel({ vocab: texts.length, ...options });
+  const model = options.model ?? tinyModel({ vocab: texts.length, ...options });
   const entries = Object.entries(tinyMetadata(architecture, options.feedForward)).map(
     ([key, value]): [string, GgufValue] => [key, { type: typeOf(value), value }],
   );

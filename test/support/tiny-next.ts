@@ -15,8 +15,8 @@ import {
  * `isRight`: layers add nothing, so that the next token depends on the last alone, and the layer projects its embedding to itself: it
  * then proposes what the model says.
  */
-export function nextModel(architecture: string, isRight: boolean): TinyModel {
-  const base = tinyModel({ architecture });
+export function nextModel(architecture: string, isRight: boolean, vocab?: number): TinyModel {
+  const base = tinyModel({ architecture, ...(vocab !== undefined && { vocab }) });
   const metadata = plainMetadata({
     ...tinyMetadata(architecture),
     [`${architecture}.block_count`]: tinyShape.layers + 1,

@@ -4,8 +4,10 @@ import { describe, expect, test } from "vitest";
 import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
 import { backendByName } from "../../../src/backends/table.ts";
 import { NextLayer } from "../../../src/engine/speculate/next-layer.ts";
+import { open } from "../../../src/index.ts";
 import { kvOf } from "../../support/kv.ts";
-import { type TinyModel, tinyEngine, tinyPrompt } from "../../support/tiny-engine.ts";
+import { type TinyModel, tinyEngine, tinyPrompt, tinyShape } from "../../support/tiny-engine.ts";
+import { tinyFile, tinyFileVocab } from "../../support/tiny-file.ts";
 import { nextModel } from "../../support/tiny-next.ts";
 import { run, seen } from "./drafters.ts";
 
@@ -99,6 +101,32 @@ describe("a layer that predicts further tokens", () => {
     }
     expect(drafts[0]).toEqual(drafts[1]);
     expect(drafts[0]).toHaveLength(15);
+  });
+
+  test("is opened with the model, where that is asked for", async () => {
+    const file = await tinyFile({
+      architecture: "glm4moe",
+      model: nextModel("glm4moe", true, tinyFileVocab),
+      more: [
+        ["glm4moe.block_count", { type: "u32", value: tinyShape.layers + 1 }],
+        ["glm4moe.nextn_predict_layers", { type: "u32", value: 1 }],
+      ],
+    });
+    const plain = await tinyFile();
+    const options = { temperature: 0, maxTokens: 12 };
+    const texts: string[] = [];
+    for (const mtp of [false, true]) {
+      await using model = await open(file.path, { threads: 1, mtp });
+      expect((model.info.warnings ?? []).some((text) => text.includes("nextn"))).toBe(!mtp);
+      texts.push((await model.generate("a b", options).result).text);
+    }
+    expect(texts[1]).toBe(texts[0]);
+    await expect(open(plain.path, { threads: 1, mtp: true })).rejects.toThrow(
+      /has no layer that predicts further tokens/,
+    );
+    await expect(open(plain.path, { mtp: 1 as never })).rejects.toThrow(/mtp: got 1/);
+    file.remove();
+    plain.remove();
   });
 
   test("is not there where the file has none", async () => {
