@@ -33,6 +33,8 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\bOpen the model without exact\b/g, "Drop --exact"],
   [/\bopen the model without exact\b/g, "drop --exact"],
   [/^exact: /, "--exact: "],
+  [/^mtp: /, "--mtp: "],
+  [/\bOpen it without mtp\b/g, "Drop --mtp"],
   [/\bcontextSize\b/g, "-c"],
   [/\bkvType\b/g, "--cache-type"],
   [/\bgpuLayers\b/g, "--gpu-layers"],

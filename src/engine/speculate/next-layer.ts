@@ -45,8 +45,8 @@ export class NextLayer implements DrafterKind {
   readonly embed: number;
   readonly contextSize: number;
   readonly #freeBlocks: number[];
-  /** Milliseconds of a step, an average; 0: not known. */
-  stepMs = 0;
+  /** Milliseconds of a drafted token, an average; 0: not known. */
+  tokenMs = 0;
   /** Generations draft one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #drafters = 0;
@@ -197,7 +197,7 @@ class NextDrafter implements Drafter {
   }
 
   draftMs(count: number): number {
-    return count * this.#layer.stepMs;
+    return count * this.#layer.tokenMs;
   }
 
   async draft(limit: number, out: Int32Array): Promise<number> {
@@ -211,7 +211,7 @@ class NextDrafter implements Drafter {
     if (this.#length + count + limit > this.#most) return 0; // the text is at its end
     if (!this.#makeRoom(this.#length + count + limit)) return 0;
     const since = performance.now();
-    await this.#step(this.#tokens, count, this.#length, this.#hidden.subarray(0, count * embed));
+    await this.#compute(this.#tokens, count, this.#length, this.#hidden.subarray(0, count * embed));
     this.#length += count;
     this.#waiting = 0;
     let drafted = 0;
@@ -220,15 +220,20 @@ class NextDrafter implements Drafter {
       if (drafted === limit || this.#isDisposed) break;
       // What is written behind #length is written again when its tokens are known.
       const next = out.subarray(drafted - 1, drafted);
-      await this.#step(next, 1, this.#length + drafted - 1, this.#own);
+      await this.#compute(next, 1, this.#length + drafted - 1, this.#own);
     }
     const ms = (performance.now() - since) / drafted;
-    this.#layer.stepMs = this.#layer.stepMs === 0 ? ms : 0.9 * this.#layer.stepMs + 0.1 * ms;
+    this.#layer.tokenMs = this.#layer.tokenMs === 0 ? ms : 0.9 * this.#layer.tokenMs + 0.1 * ms;
     return this.#isDisposed ? 0 : drafted;
   }
 
   /** Computes tokens from position `from` on; then #logits and #own are those of the last. */
-  async #step(tokens: Int32Array, count: number, from: number, input: Float32Array): Promise<void> {
+  async #compute(
+    tokens: Int32Array,
+    count: number,
+    from: number,
+    input: Float32Array,
+  ): Promise<void> {
     const { backend, batch } = this.#layer;
     batch.clear();
     for (let i = 0; i < count; i++) {
