@@ -14,6 +14,8 @@ export interface ChatOptions extends GenerateOptions {
   system?: string;
   /** A conversation to continue. */
   messages?: readonly ChatMessage[];
+  /** More variables for the template, such as enable_thinking and reasoning_effort; those of a message come before these. */
+  variables?: Readonly<Record<string, unknown>>;
 }
 
 /** A conversation. Its past stays in the KV cache, so only new tokens are computed. */

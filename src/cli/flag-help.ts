@@ -17,6 +17,9 @@ export const backendHelp =
 /** The names of the built-in chat templates, as a list that a sentence can end with. */
 export const templateHelp = "chat template: chatml, llama2, llama3, zephyr, command-r";
 
+export const effortHelp =
+  "how much the model reasons, if its template knows efforts: minimal, low, medium, high; none: not at all, default: as the template does";
+
 /** -m, with the model that is used where it is not given. */
 export function modelHelp(modelDefault?: string): string {
   const shown = modelDefault ? ` (default: ${modelDefault})` : "";

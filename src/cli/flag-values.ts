@@ -62,6 +62,13 @@ export function onceFlag(text: string, before: string | undefined): string {
   throw new InvalidArgumentError(`It was given twice, first as '${before}'. Expected it once.`);
 }
 
+/** A parser for an effort of reasoning; undefined: the template's own. */
+export function effortFlag(text: string): string | undefined {
+  if (text === "default") return undefined;
+  if (/^[a-z]{1,40}$/.test(text)) return text;
+  throw new InvalidArgumentError("Expected a level, such as low, medium or high.");
+}
+
 /** A parser for the file of a chart. */
 export function svgFlag(text: string): string {
   if (/\.svg$/i.test(text)) return text;

@@ -46,6 +46,7 @@ export interface ChatModel
 export class EngineChat implements Chat {
   readonly #model: ChatModel;
   readonly #defaults: GenerateOptions;
+  readonly #variables: Readonly<Record<string, unknown>>;
   #messages: ChatMessage[];
   #answering = false;
   #disposed = false;
@@ -54,7 +55,8 @@ export class EngineChat implements Chat {
 
   constructor(model: ChatModel, options: ChatOptions) {
     checkOptions("chat()", options);
-    const { system, messages, ...defaults } = options;
+    const { system, messages, variables = {}, ...defaults } = options;
+    this.#variables = checkedVariables(variables);
     this.#model = model;
     this.#defaults = defaults;
     this.#messages = messages === undefined ? [] : checkedMessages(messages);
@@ -147,7 +149,10 @@ export class EngineChat implements Chat {
 
   #generate(asked: readonly ChatMessage[], options: GenerateOptions): Generation {
     const run = (messages: readonly ChatMessage[], how: GenerateOptions): Generation =>
-      this.#model.run({ kind: "messages", messages: [...messages] }, how);
+      this.#model.run(
+        { kind: "messages", messages: [...messages], variables: this.#variables },
+        how,
+      );
     if (!asked.some(isOfTools)) return run(asked, options);
     // A template that knows no tools is shown earlier calls in another form.
     return startGeneration(async (emit, signal) => {
@@ -240,7 +245,11 @@ export class EngineChat implements Chat {
       name: this.#model.info.name,
       answerFormat: () => this.#model.answerFormat(),
       render: (messages, tools, signal) =>
-        this.#model.applyTemplate(messages, { tools, signal, ...(variables && { variables }) }),
+        this.#model.applyTemplate(messages, {
+          tools,
+          signal,
+          variables: { ...this.#variables, ...variables },
+        }),
       grammarProblem: async (grammar) => {
         try {
           await this.#model.checkGrammar({ grammar });
@@ -266,6 +275,11 @@ export class EngineChat implements Chat {
       if (this.#messages === asked) this.#messages = messages ?? before;
     };
   }
+}
+
+function checkedVariables(given: unknown): Readonly<Record<string, unknown>> {
+  if (typeof given === "object" && given !== null && !Array.isArray(given)) return { ...given };
+  throw wrongArgument("chat(): variables", given, "an object");
 }
 
 /** The option toolChoice, checked. */

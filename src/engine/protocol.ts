@@ -51,7 +51,7 @@ export type Prompt =
   /** `isRendered`: a template made the text, and may have written BOS itself. */
   | { kind: "text"; text: string; addBos: boolean; isRendered?: boolean }
   | { kind: "tokens"; tokens: number[] }
-  | { kind: "messages"; messages: ChatMessage[] }
+  | { kind: "messages"; messages: ChatMessage[]; variables?: Readonly<Record<string, unknown>> }
   | { kind: "pair"; query: string; document: string };
 
 /** Where saved state is read from. */

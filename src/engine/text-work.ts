@@ -34,7 +34,8 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
       tokenizer.encode(text, { addSpecial: false, parseSpecial, check }),
     );
   }
-  const text = renderMessages(side, prompt.messages, { addGenerationPrompt: true }, check);
+  const { messages, variables = {} } = prompt;
+  const text = renderMessages(side, messages, { addGenerationPrompt: true, variables }, check);
   return withOneBos(side, tokenizer.encode(text, { addSpecial: true, check }));
 }
 

@@ -99,13 +99,22 @@ export function promptOptions(fields: TemplateFields, settings: ServerSettings):
     addGenerationPrompt: fields.add_generation_prompt,
     ...(goOn !== undefined && { continueFinal: goOn !== false }),
     variables: {
-      ...thinking(settings.thinking),
-      ...(effort === "none" && thinking(false)),
-      ...(effort !== undefined && effort !== "none" && { reasoning_effort: effort }),
+      ...templateDefaults(settings),
+      ...effortVariables(effort),
       ...fields.chat_template_kwargs,
       ...thinking(fields.enable_thinking),
     },
   };
+}
+
+/** Variables of templates, unless a request sets them. */
+export function templateDefaults(settings: ServerSettings): Readonly<Record<string, unknown>> {
+  return { ...thinking(settings.thinking), ...effortVariables(settings.reasoning?.effort) };
+}
+
+function effortVariables(effort: string | undefined): Readonly<Record<string, unknown>> {
+  if (effort === undefined) return {};
+  return effort === "none" ? thinking(false) : { reasoning_effort: effort };
 }
 
 /** For templates that let a model think first, or not. */

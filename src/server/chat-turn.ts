@@ -93,6 +93,13 @@ export async function shownTurn(
   return shownConversation(format, messages, tools ?? [], use.choice !== "auto");
 }
 
+const readings: Readonly<Record<ReasoningFormat, AnswerReaderOptions["reasoning"] & string>> = {
+  none: "inline",
+  auto: "apart",
+  deepseek: "apart",
+  "deepseek-legacy": "both",
+};
+
 function answerPlan(
   format: AnswerFormat | undefined,
   prompt: string,
@@ -106,7 +113,7 @@ function answerPlan(
   return {
     format,
     tools,
-    reasoning: reasoning === "none" ? "inline" : "apart",
+    reasoning: readings[reasoning],
     start: promptEnd(prompt, format),
   };
 }

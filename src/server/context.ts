@@ -10,7 +10,7 @@ import type { ModelLibrary } from "./library.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
-import type { ReasoningOptions } from "./reasoning-fields.ts";
+import type { ReasoningDefaults } from "./reasoning-fields.ts";
 import { type Job, Slots } from "./slots.ts";
 import { type SystemReading, UsageHistory } from "./usage.ts";
 
@@ -38,7 +38,7 @@ export interface ServerSettings {
   /** enable_thinking for templates, unless a request sets it; undefined: their own default. */
   thinking: boolean | undefined;
   /** How reasoning is treated, unless a request says so. */
-  reasoning?: ReasoningOptions | undefined;
+  reasoning?: ReasoningDefaults | undefined;
   /** Host names of this server, besides IP addresses. */
   hosts: readonly string[];
   /** It listens on this machine only. */

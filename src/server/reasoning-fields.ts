@@ -2,8 +2,8 @@
 
 import * as z from "zod";
 
-/** llama.cpp's: where reasoning goes. `auto` is a field of its own. */
-export const reasoningFormats = ["none", "auto", "deepseek"] as const;
+/** llama.cpp's: where reasoning goes. `auto` is a field of its own, `deepseek-legacy` this field and the text. */
+export const reasoningFormats = ["none", "auto", "deepseek", "deepseek-legacy"] as const;
 
 export type ReasoningFormat = (typeof reasoningFormats)[number];
 
@@ -35,13 +35,22 @@ export interface ReasoningOptions {
   readonly message?: string | undefined;
 }
 
+/** Of a server. */
+export interface ReasoningDefaults extends ReasoningOptions {
+  /** For templates that know efforts; none: no reasoning. */
+  readonly effort?: string | undefined;
+}
+
+/** @param isMessage The answer has a field for reasoning and one for text: elsewhere they are never repeated in each other. */
 export function reasoningOptions(
   fields: ReasoningFields,
   { reasoning = {} }: { readonly reasoning?: ReasoningOptions | undefined },
+  isMessage = false,
 ): ReasoningOptions {
+  const format = fields.reasoning_format ?? reasoning.format;
   const asked = fields.reasoning_budget_tokens ?? fields.thinking_budget_tokens ?? -1;
   return {
-    format: fields.reasoning_format ?? reasoning.format,
+    format: format === "deepseek-legacy" && !isMessage ? "auto" : format,
     budget: asked === -1 ? reasoning.budget : asked,
     message: fields.reasoning_budget_message ?? reasoning.message,
   };

@@ -11,7 +11,7 @@ import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
-import type { ReasoningOptions } from "./reasoning-fields.ts";
+import type { ReasoningDefaults } from "./reasoning-fields.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
 import type { ToolHost } from "./routes/lantern-tools.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
@@ -60,7 +60,7 @@ export interface StartOptions {
   /** enable_thinking for chat templates (default: true). */
   thinking?: boolean;
   /** How reasoning is treated, unless a request says so (default: apart from the text, as much as the model likes). */
-  reasoning?: ReasoningOptions;
+  reasoning?: ReasoningDefaults;
   /** The models' file names, without folders. */
   files?: Readonly<Record<string, string>>;
   /** Further names of the models, by their own. */

@@ -29,6 +29,10 @@ describe("flags", () => {
     });
     expect((await run([...at, "--yes-tools"])).err).toContain("got --yes-tools without tools");
     expect((await run([...at, "--mcp", " "])).err).toContain("--mcp: got no command");
+    expect(await run([...at, "--mcp", mcp, "--regex", "a+"])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("got tools and a grammar, expected one of them"),
+    });
   });
 
   test.skipIf(!hasMcpSdk)(

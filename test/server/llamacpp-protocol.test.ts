@@ -319,6 +319,10 @@ describe("templates", () => {
     expect(await render({}, silent.url)).toBe("[user:]>false");
     expect(await render({ enable_thinking: true }, silent.url)).toBe("[user:]>true");
     await silent.stop();
+    const eager = await serveModel(own, log, { reasoning: { effort: "high" } });
+    expect(await render({}, eager.url)).toBe("[user:]>truehigh");
+    expect(await render({ reasoning_effort: "low" }, eager.url)).toBe("[user:]>truelow");
+    await eager.stop();
   });
 
   test("show calls of tools that were made", async () => {

@@ -121,6 +121,34 @@ describe("reasoning", () => {
     const inline = await client.chat.completions.create(asked);
     expect(inline.choices[0]!.message.content).toBe(spoken.words[0]);
   });
+
+  test("is in both, with deepseek-legacy", async () => {
+    const reasoning_format = "deepseek-legacy";
+    const words = "<think>\nHm.\n</think>\n\nYes.";
+    say(words);
+    const asked = { model: modelId, messages, reasoning_format };
+    const whole = { content: words, reasoning_content: "Hm." };
+    const { choices } = await client.chat.completions.create(asked);
+    expect(choices[0]!.message).toMatchObject(whole);
+    const streamed = { content: "", reasoning_content: "" };
+    for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+      const delta = chunk.choices[0]!.delta as Partial<typeof streamed>;
+      streamed.content += delta.content ?? "";
+      streamed.reasoning_content += delta.reasoning_content ?? "";
+    }
+    expect(streamed).toEqual(whole);
+    // Items have either.
+    const input = { model: modelId, input: "?", reasoning_format };
+    const response = await post(`${server.url}/v1/responses`, input);
+    const { output } = (await response.json()) as { output: { type: string }[] };
+    expect(output.map(({ type }) => type)).toEqual(["reasoning", "message"]);
+    const spokenOpening = { start: "Thinking:", end: "[end]", isSpoken: true };
+    const format = { reasoning: spokenOpening, turnEnds: [] };
+    const tokens = ["Thinking: a", "[end]", "b"].map((text, id) => ({ id, text }));
+    const both = ChatAnswer.of({ format, reasoning: "both" }, tokens);
+    expect(both.text("content")).toBe("Thinking: a[end]b");
+    expect(both.text("reasoning")).toBe("Thinking: a");
+  });
 });
 
 describe("a choice", () => {

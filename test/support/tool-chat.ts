@@ -39,9 +39,13 @@ export interface ScriptedChat {
 
 export function scriptedChat(
   lines: readonly Line[],
-  options: { template?: string; stopReason?: GenerationResult["stopReason"] } = {},
+  options: {
+    template?: string;
+    stopReason?: GenerationResult["stopReason"];
+    variables?: Readonly<Record<string, unknown>>;
+  } = {},
 ): ScriptedChat {
-  const { template = toolTemplate, stopReason = "end" } = options;
+  const { template = toolTemplate, stopReason = "end", variables: own = {} } = options;
   const parsed = new ChatTemplate(template, { bos: "", eos: "" });
   const script = [...lines];
   const prompts: string[] = [];
@@ -59,6 +63,7 @@ export function scriptedChat(
           ? prompt.text
           : parsed.render((prompt as { messages: ChatMessage[] }).messages, {
               addGenerationPrompt: true,
+              extra: (prompt as { variables?: Record<string, unknown> }).variables ?? {},
             });
       prompts.push(text);
       asked.push(how);
@@ -83,5 +88,5 @@ export function scriptedChat(
       }, how.signal);
     },
   };
-  return { chat: new EngineChat(model, {}), prompts, options: asked };
+  return { chat: new EngineChat(model, { variables: own }), prompts, options: asked };
 }

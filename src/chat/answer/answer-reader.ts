@@ -13,8 +13,8 @@ export interface AnswerReaderOptions {
   readonly format: AnswerFormat;
   /** Tools that may be called; without any, calls are plain text. */
   readonly tools?: readonly AnswerTool[];
-  /** `inline`: reasoning stays in the text, with its marks. */
-  readonly reasoning?: "apart" | "inline";
+  /** `inline`: reasoning stays in the text, with its marks; `both`: there, and apart from it. */
+  readonly reasoning?: "apart" | "inline" | "both";
   /** Where the prompt leaves the model (promptEnd). */
   readonly start?: AnswerStart;
   /** The text is one JSON value: a fence around it is left out. */
@@ -82,8 +82,14 @@ export class AnswerReader {
     return this.#options.tools ?? [];
   }
 
+  /** Reasoning is given apart from the text. */
   get #isApart(): boolean {
     return this.#options.reasoning !== "inline";
+  }
+
+  /** Reasoning is part of the text. */
+  get #isInline(): boolean {
+    return this.#options.reasoning === "inline" || this.#options.reasoning === "both";
   }
 
   get #calls(): CallContext {
@@ -103,7 +109,7 @@ export class AnswerReader {
     if (reasoning !== undefined && isFresh) {
       const isOpen = start.reasoning === "open" || before?.reasoning !== undefined;
       if (isOpen) yield* this.#readReasoning(reasoning, start.opening);
-      else if (start.reasoning === "unknown" || !this.#isApart) {
+      else if (start.reasoning === "unknown" || this.#isInline) {
         yield* this.#readOwnReasoning(reasoning);
       } else if (yield* this.#isMarkNext(reasoning.start)) yield* this.#readOwnReasoning(reasoning);
     }
@@ -117,16 +123,18 @@ export class AnswerReader {
 
   *#readFrames(): Reading<void> {
     const { format, start = freshStart } = this.#options;
-    const trimmed = this.#isApart
-      ? new Trimmed((text) => this.#sink.reasoning(text), start.before?.reasoning !== undefined)
-      : { put: (text: string) => this.#sink.content(text) };
+    const isBegun = start.before?.reasoning !== undefined;
+    const trimmed = new Trimmed((text) => this.#sink.reasoning(text), isBegun);
     const inside = start.before?.content !== undefined ? "content" : undefined;
     yield* frameReaders[format.frames!]({
       calls: this.#calls,
       hasTools: this.#tools.length > 0,
-      reasoning: (text) => trimmed.put(text),
+      reasoning: (text) => {
+        if (this.#isInline) this.#sink.content(text);
+        if (this.#isApart) trimmed.put(text);
+      },
       mark: (text) => {
-        if (!this.#isApart) this.#sink.content(text);
+        if (this.#isInline) this.#sink.content(text);
       },
       inside: start.before?.reasoning !== undefined && inside === undefined ? "reasoning" : inside,
     });
@@ -148,7 +156,7 @@ export class AnswerReader {
   *#readOwnReasoning(reasoning: ReasoningMarks): Reading<void> {
     const source = this.#source;
     if (yield* this.#isMarkNext(reasoning.end)) {
-      if (!this.#isApart) return; // stays in the text
+      if (this.#isInline) return; // stays in the text
       yield* acceptMarker(source, reasoning.end);
       yield* space(source);
       return;
@@ -176,23 +184,27 @@ export class AnswerReader {
     const isBegun = this.#options.start?.before?.reasoning !== undefined;
     const trimmed = new Trimmed((text) => this.#sink.reasoning(text), isBegun);
     let isOpened = false;
+    const repeat = (text: string): void => {
+      if (!this.#isInline) return;
+      if (!isOpened) this.#sink.content(opening);
+      isOpened = true;
+      this.#sink.content(text);
+    };
     const emit = (text: string): void => {
       if (this.#isApart) trimmed.put(text);
-      else {
-        if (!isOpened) this.#sink.content(opening);
-        this.#sink.content(text);
-      }
-      isOpened = true;
+      repeat(text);
     };
-    if (reasoning.isSpoken && this.#isApart) emit(opening);
+    if (reasoning.isSpoken && this.#isApart) trimmed.put(opening);
     this.#sink.isReasoning = true;
     const stop = yield* upTo(source, [end, ...others], emit);
     this.#sink.isReasoning = false;
     if (stop !== end) return;
-    if (this.#isApart) {
-      yield* accept(source, end);
-      yield* space(source);
-    } else emit(source.take(end.length));
+    if (this.#isInline) {
+      repeat(source.take(end.length));
+      return;
+    }
+    yield* accept(source, end);
+    yield* space(source);
   }
 
   /** Plain text up to calls, other reasoning or the end. Says whether more may follow. */
@@ -211,7 +223,7 @@ export class AnswerReader {
       (one) => !!one,
     ) as string[];
     const marks =
-      reasoning !== undefined && this.#isApart && isSpecial(reasoning.start)
+      reasoning !== undefined && !this.#isInline && isSpecial(reasoning.start)
         ? [reasoning.start.trim(), reasoning.end.trim()]
         : [];
     // Whitespace at the start is given only if text follows it.

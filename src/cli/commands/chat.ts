@@ -8,7 +8,8 @@ import { ChatStore, findChat, newChatId } from "../chat-store.ts";
 import { addToolFlags, openChatTools, type ToolFlags, toolFormatNote } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
-import { templateHelp } from "../flag-help.ts";
+import { effortHelp, templateHelp } from "../flag-help.ts";
+import { effortFlag } from "../flag-values.ts";
 import {
   addModelFlags,
   addSamplingFlags,
@@ -30,6 +31,7 @@ interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag, Too
   resume?: string | true;
   /** false: --no-history. */
   history?: boolean;
+  reasoningEffort?: string;
 }
 
 export const chatCommand: CliCommand = {
@@ -50,6 +52,7 @@ export const chatCommand: CliCommand = {
         "go on with the last chat, or with the one whose id begins like this; only what is new is computed (docs/cache.md)",
       )
       .option("--no-history", "do not keep this chat for --resume")
+      .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--template <name>", `${templateHelp} (default: the model's own)`);
     addToolFlags(command);
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
@@ -70,6 +73,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   }
   const flags: ChatFlags & { model: string } = { ...given, model: name };
   const grammar = await grammarOptions(flags, context.terminal);
+  if (grammar.grammar !== undefined && (flags.tools ?? flags.mcp) !== undefined) {
+    throw new UsageError(
+      "chat: got tools and a grammar, expected one of them: calls have a grammar of their own. Drop --tools and --mcp, or the flag of the grammar",
+    );
+  }
   const tools = await toolsOf(flags, context); // what is wrong with them is said before a model is loaded
   await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
   const model = await openForChat(name, flags, context);
@@ -80,7 +88,8 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
     await warnOfGrammar(model, grammar, context.log);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
-    const conversation = model.chat({ ...options, ...messages, ...system });
+    const variables = effortVariables(flags.reasoningEffort);
+    const conversation = model.chat({ ...options, ...messages, ...system, ...variables });
     const idle = new IdleWork(idleTune(flags.model, flags, context, true));
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
     if (chats !== undefined && flags.history !== false) {
@@ -99,6 +108,12 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   } finally {
     await model.dispose();
   }
+}
+
+function effortVariables(effort: string | undefined): { variables?: Record<string, unknown> } {
+  if (effort === undefined) return {};
+  const isNone = effort === "none";
+  return { variables: isNone ? { enable_thinking: false } : { reasoning_effort: effort } };
 }
 
 async function toolsOf(flags: ChatFlags, context: CliContext): ReturnType<typeof openChatTools> {

@@ -26,8 +26,8 @@ import { openServers } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
-import { templateHelp } from "../flag-help.ts";
-import { keepAliveFlag, numberFlag, repeatedFlag } from "../flag-values.ts";
+import { effortHelp, templateHelp } from "../flag-help.ts";
+import { effortFlag, keepAliveFlag, numberFlag, repeatedFlag } from "../flag-values.ts";
 import {
   addRuntimeFlags,
   addSamplingFlags,
@@ -71,6 +71,7 @@ interface ServeFlags
   reasoning: "on" | "off" | "auto";
   reasoningFormat: ReasoningFormat;
   reasoningBudget: number;
+  reasoningEffort?: string;
   reasoningBudgetMessage?: string;
   strictModel?: boolean;
   slots: boolean;
@@ -222,6 +223,7 @@ export const serveCommand: CliCommand = {
         numberFlag({ integer: true, min: -1 }),
         -1,
       )
+      .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--reasoning-budget-message <text>", "text before the mark that ends reasoning");
     addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
       const anyPort = command.getOptionValueSource("port") === "default";
@@ -415,6 +417,7 @@ function startOptions(
       format: flags.reasoningFormat,
       budget: flags.reasoningBudget,
       message: flags.reasoningBudgetMessage,
+      effort: flags.reasoningEffort,
     },
     maxBodyBytes: Math.round(flags.maxBody * megabyte),
     requestTimeoutMs: flags.timeout * 1000,

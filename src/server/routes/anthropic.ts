@@ -12,7 +12,7 @@ import type {
 import { anthropicTurns, blockEvents, contentBlocks } from "../anthropic-messages.ts";
 import { emptyList, type FieldRules, oneOf, readFields } from "../body.ts";
 import { type AnswerBlock, BlockEvents, ChatAnswer } from "../chat-answer.ts";
-import { thinking } from "../chat-fields.ts";
+import { templateDefaults, thinking } from "../chat-fields.ts";
 import {
   checkToolUse,
   type Tool,
@@ -176,8 +176,8 @@ const callPrefix = "toolu_";
 /** Template options besides the messages. */
 function chatOptions({ server }: Call, fields: PromptFields): ChatPromptOptions {
   const { thinking: asked } = fields;
-  const wanted = asked ? asked.type !== "disabled" : server.settings.thinking;
-  return { variables: thinking(wanted) };
+  const own = asked && thinking(asked.type !== "disabled");
+  return { variables: { ...templateDefaults(server.settings), ...own } };
 }
 
 async function countTokens(call: Call): Promise<Response> {

@@ -17,7 +17,7 @@ import { Runs } from "../../sessions/runs.ts";
 import { type Session, SessionError, type SessionProblem } from "../../sessions/session.ts";
 import { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
-import { thinking } from "../chat-fields.ts";
+import { templateDefaults, thinking } from "../chat-fields.ts";
 import { noToolUse } from "../chat-tools.ts";
 import { chatTurn } from "../chat-turn.ts";
 import { startCompletion } from "../completion.ts";
@@ -249,7 +249,7 @@ async function chatPrompt(
   const { tokens, plan, options } = await chatTurn(served, {
     messages,
     use: { ...noToolUse, tools: given, choice: "auto" },
-    template: { variables: { ...thinking(settings.thinking), ...thinking(wanted) } },
+    template: { variables: { ...templateDefaults(settings), ...thinking(wanted) } },
     param: "content",
     ...(schema !== undefined && {
       grammar: { source: { schema }, param: "settings.schema", triggers: [] },

@@ -87,7 +87,7 @@ async function chat(call: Call): Promise<Response> {
     messages,
     use: toolUse(fields),
     template: promptOptions(fields, server.settings),
-    reasoning: reasoningOptions(fields, server.settings),
+    reasoning: reasoningOptions(fields, server.settings, true),
     grammar: chatGrammar(fields),
     param: "messages",
   });

@@ -296,6 +296,20 @@ describe("a model whose template knows no tools", () => {
     expect(prompts[5]).toContain("Otherwise answer in plain text.");
   });
 
+  test("a chat's own variables reach every kind of message", async () => {
+    const own = "{% for m in messages %}{{ m.content }}{% endfor %}[{{ reasoning_effort }}]";
+    const variables = { reasoning_effort: "low" };
+    const { chat, prompts } = scriptedChat(["a", "b", "{}", "c"], { template: own, variables });
+    await chat.send("1").result;
+    await chat.send("2", { tools: { weather } }).result;
+    await chat.send("3", { schema: { type: "object" } }).result;
+    const other = { reasoning_effort: "high" };
+    await chat.send("4", { tools: {}, variables: other }).result;
+    expect(prompts.map((prompt) => prompt.slice(prompt.lastIndexOf("[")))).toEqual(
+      ["low", "low", "low", "high"].map((effort) => `[${effort}]`),
+    );
+  });
+
   test("arguments that do not fit are told to it", async () => {
     const { chat, prompts } = scriptedChat(
       ['{"tool_calls": [{"name": "weather", "arguments": {"city": 7}}]}', "Sorry."],
