@@ -39,7 +39,7 @@ export class Grammars {
     const { GrammarCompiler } = await import("../grammar/grammar.ts");
     const key = JSON.stringify(source);
     const known = this.#kept.get(key);
-    this.#compiler ??= new GrammarCompiler(this.#tokenizer);
+    this.#compiler ??= new GrammarCompiler(this.#tokenizer, { concise: true });
     const grammar = known ?? this.#compiler.compile(source);
     if (known) this.#kept.delete(key);
     else this.#characters += key.length;

@@ -13,7 +13,7 @@ import { checkSource } from "./check-source.ts";
 import { addComposed, ControlTokens, isComposed } from "./compose.ts";
 import { GrammarError, GrammarSizeError } from "./errors.ts";
 import { readGbnf } from "./gbnf.ts";
-import { readJsonSchema } from "./json-schema/read.ts";
+import { type JsonSchemaOptions, readJsonSchema } from "./json-schema/read.ts";
 import { stringBody } from "./json-schema/strings.ts";
 import { LexemeWalks } from "./lexeme-walks.ts";
 import { Lexemes } from "./lexemes.ts";
@@ -80,9 +80,12 @@ export class GrammarCompiler {
   readonly #trie: TokenTrie;
   #pool: Pool | undefined;
   #controls: ControlTokens | undefined;
+  readonly #schemaOptions: JsonSchemaOptions;
 
-  constructor(tokenizer: Tokenizer) {
+  /** @param schemaOptions Of schemas that have none of their own. */
+  constructor(tokenizer: Tokenizer, schemaOptions: JsonSchemaOptions = {}) {
     this.#tokenizer = tokenizer;
+    this.#schemaOptions = schemaOptions;
     this.#trie = new TokenTrie(tokenizer);
   }
 
@@ -152,7 +155,8 @@ export class GrammarCompiler {
       if (!pool.lexemeWalks.hasReference) {
         pool.lexemeWalks.setReference(pool.lexemes.stateOf(stringBody(of)));
       }
-      return readJsonSchema(source.schema, of, rules, notes, source.schemaOptions);
+      const options = { ...this.#schemaOptions, ...source.schemaOptions };
+      return readJsonSchema(source.schema, of, rules, notes, options);
     }
     if ("regex" in source) {
       return text(patternLanguage(of, source.regex, plainCharacters(of), { whole: true }));

@@ -342,13 +342,17 @@ export class Runs {
   }
 }
 
+/** Tokens of an answer that follows a JSON schema, unless the settings say how many: a weak model may never end a string or a list. */
+const schemaTokens = 2048;
+
 /** How many more tokens the answer may have, if that is limited. */
 function left(
-  { maxTokens }: SessionSettings,
+  { maxTokens, schema }: SessionSettings,
   result: GenerationResult | undefined,
 ): { maxTokens?: number } {
-  if (maxTokens === undefined) return {};
-  return { maxTokens: maxTokens - (result?.timings.generatedTokens ?? 0) };
+  const most = maxTokens ?? (schema === undefined ? undefined : schemaTokens);
+  if (most === undefined) return {};
+  return { maxTokens: most - (result?.timings.generatedTokens ?? 0) };
 }
 
 function checkAnswerable({ role = "user", message, ...others }: AskRequest): void {

@@ -366,6 +366,21 @@ describe("branches", () => {
     expect(all.model.prompts.at(-1)).toBe("<user>q1<assistant>right<user>q2");
   });
 
+  test("an answer with a schema has a limit, for a weak model may never end it", async () => {
+    const { runs, model, id } = scene("chat");
+    const limits: (number | undefined)[] = [];
+    for (const more of [{}, { schema: { type: "object" } }, { schema: true, maxTokens: 9 }]) {
+      await runs.ask(id, model, { content: "q", settings: more });
+      await settle();
+      const spoken = model.spoken.at(-1)!;
+      limits.push(spoken.options.maxTokens);
+      spoken.say("{}");
+      spoken.end();
+      await settle();
+    }
+    expect(limits).toEqual([undefined, 2048, 9]);
+  });
+
   test("a story is its pieces, and has alternatives side by side with seeds of their own", async () => {
     const all = scene("story");
     const { store, runs, model, id } = all;

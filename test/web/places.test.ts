@@ -40,6 +40,27 @@ describeBrowser("going about in the web app", () => {
     expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("half a thought");
   });
 
+  test("who writes while scrolled up is taken to the end, and kept there", async () => {
+    const long = Array.from({ length: 80 }, (_, at) => `Line ${at}.`).join("\n\n");
+    const { url } = await stage.serve({
+      models: { scripted: scriptedModel({ answer: () => long }) },
+    });
+    const page = await stage.page(url);
+    await say(page, "Talk");
+    await answers(page);
+    const scroller = page.locator(".scroller");
+    const below = () =>
+      scroller.evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight);
+    await scroller.evaluate((box) => box.scrollTo(0, 300));
+    await expect.poll(below).toBeGreaterThan(200);
+    await say(page, Array(20).fill("More").join("\n"));
+    await expect.poll(async () => (await answers(page)).length).toBe(2);
+    await expect.poll(below).toBeLessThan(80);
+    // A reader who scrolls up is left alone.
+    await scroller.evaluate((box) => box.scrollTo(0, box.scrollTop - 400));
+    await expect.poll(below).toBeGreaterThan(200);
+  });
+
   test("a second tab follows what the first one does", async () => {
     count = 0;
     const { url } = await stage.serve({ models: { scripted: counting() } });

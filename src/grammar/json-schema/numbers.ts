@@ -7,6 +7,9 @@ import { GrammarError } from "../errors.ts";
 import { EMPTY, EPSILON, type Expressions, INFINITE } from "../regex/expressions.ts";
 import type { NumberShape } from "./shapes.ts";
 
+/** As many as tell two float64 apart. */
+const MOST_DIGITS = 17;
+
 export class NumberLanguages {
   readonly #of: Expressions;
   readonly #digit: number;
@@ -40,6 +43,20 @@ export class NumberLanguages {
     for (const divisor of multiples) parts.push(this.#multipleOf(divisor, path));
     for (const divisor of nonMultiples) parts.push(of.not(this.#multipleOf(divisor, path)));
     return of.every(parts);
+  }
+
+  /** Those without more digits than a float64 holds, if there are any. */
+  concise(language: number): number {
+    const of = this.#of;
+    const digits = (most: number): number => of.repeat(this.#digit, 1, most);
+    const sign = of.optional(of.or(this.#ascii("+"), this.#ascii("-")));
+    const fraction = of.concat(this.#ascii("."), digits(MOST_DIGITS));
+    const exponent = of.sequence(of.or(this.#ascii("e"), this.#ascii("E")), sign, digits(3));
+    const short = this.#signed(
+      of.sequence(digits(MOST_DIGITS), of.optional(fraction), of.optional(exponent)),
+    );
+    const both = of.and(language, short);
+    return of.alive(both) ? both : language;
   }
 
   /** Whether a number has the shape. */

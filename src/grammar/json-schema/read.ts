@@ -16,6 +16,12 @@ import { SchemaWriter } from "./write.ts";
 export interface JsonSchemaOptions {
   /** No spaces and line ends between the parts of the JSON text (default false). */
   readonly compact?: boolean;
+  /**
+   * Fewer of the schema's texts, for models that write them: an object that lists properties has no others unless
+   * additionalProperties says so, and a number has at most 17 digits before and after its point. A weak model goes on with keys and
+   * digits as long as it may. Default false; true for generations.
+   */
+  readonly concise?: boolean;
 }
 
 interface Languages {
@@ -49,7 +55,8 @@ export function readJsonSchema(
   const { strings, numbers } = languagesOf(of);
   const own = new OwnShapes(documents, strings, notes);
   const normalizer = new Normalizer(documents, own, strings, numbers);
-  const writing = { compact: options.compact ?? false };
+  const { compact = false, concise = false } = options;
+  const writing = { compact, concise };
   const writer = new SchemaWriter(of, rules, normalizer, strings, numbers, writing, notes);
   const root = typeof schema === "boolean" ? (schema ? [] : undefined) : [documents.id(schema) + 1];
   return writer.value(root);

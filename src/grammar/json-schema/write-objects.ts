@@ -21,6 +21,7 @@ export interface RuleWriter {
   readonly normalizer: Normalizer;
   readonly strings: StringLanguages;
   readonly space: Node;
+  readonly concise: boolean;
   value(all: MaybeBoth): Node;
   key(key: string): Node;
   comma(): Node;
@@ -49,7 +50,15 @@ export function objectRule(writer: RuleWriter, shape: ObjectShape): number {
     return { key, value, isRequired: required.has(key) };
   });
   const properties = known.filter(({ value, isRequired }) => value !== undefined || isRequired);
-  return new ObjectRules(writer, shape, properties, otherKeys(writer, shape, keys, names)).write();
+  const isClosed = writer.concise && isClosable(shape, properties.length);
+  const others = isClosed ? [] : otherKeys(writer, shape, keys, names);
+  return new ObjectRules(writer, shape, properties, others).write();
+}
+
+/** Whether an object can do without keys that are not listed: the schema speaks of none, and asks for none. */
+function isClosable({ layers, low, some }: ObjectShape, listed: number): boolean {
+  const isSilent = layers.every(({ patterns, isWhole }) => patterns.length === 0 && !isWhole);
+  return listed > 0 && isSilent && low <= listed && some.length === 0;
 }
 
 function knownKeys(shape: ObjectShape): string[] {

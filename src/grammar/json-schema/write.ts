@@ -13,6 +13,7 @@ import {
   type Both,
   both,
   type MaybeBoth,
+  type NumberShape,
   type Shape,
   valueOfItem,
 } from "./shapes.ts";
@@ -26,6 +27,8 @@ const MOST_UNIQUE = 8;
 export interface Writing {
   /** No spaces and line ends at all. */
   readonly compact: boolean;
+  /** No keys and digits that the schema does not ask for. */
+  readonly concise: boolean;
 }
 
 export class SchemaWriter implements RuleWriter {
@@ -34,6 +37,7 @@ export class SchemaWriter implements RuleWriter {
   readonly normalizer: Normalizer;
   readonly strings: StringLanguages;
   readonly #numbers: NumberLanguages;
+  readonly concise: boolean;
   /** A lexeme, so that its many states and walks are made once for all grammars. */
   readonly space: Node;
   readonly #values: Map<string, Node> = new Map();
@@ -54,6 +58,7 @@ export class SchemaWriter implements RuleWriter {
     this.normalizer = normalizer;
     this.strings = strings;
     this.#numbers = numbers;
+    this.concise = writing.concise;
     this.space = writing.compact ? text(EPSILON) : { kind: "lexeme", expression: this.#spaces() };
   }
 
@@ -91,6 +96,11 @@ export class SchemaWriter implements RuleWriter {
     return node;
   }
 
+  #number(shape: NumberShape): number {
+    const all = this.#numbers.language(shape, "#");
+    return this.concise ? this.#numbers.concise(all) : all;
+  }
+
   #name(all: Both): string {
     if (all.length === 0) return "any value";
     return this.normalizer.documents.path(this.normalizer.documents.schema(Math.abs(all[0]!) - 1));
@@ -105,7 +115,7 @@ export class SchemaWriter implements RuleWriter {
       case "const":
         return this.#constant(shape.value);
       case "number":
-        return { kind: "lexeme", expression: this.#numbers.language(shape, "#") };
+        return { kind: "lexeme", expression: this.#number(shape) };
       case "string":
         return this.#string(this.strings.all(shape.languages, shape.low, shape.high));
       case "array":

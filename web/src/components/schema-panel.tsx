@@ -90,7 +90,7 @@ export function SchemaPanel({ schema, hasTools, onChange }: Props): JSX.Element 
       </div>
       <SchemaField
         label="JSON Schema"
-        hint="Checked while you type. Properties come in the order of the schema."
+        hint="Checked while you type. Properties come in the order of the schema. An answer ends after 2048 tokens, unless the settings say otherwise."
         placeholder={'{ "type": "object", "properties": { "name": { "type": "string" } } }'}
         text={text}
         onInput={(now) => {

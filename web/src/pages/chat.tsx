@@ -79,7 +79,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   const canAsk = problem === null || (served === undefined && session !== null);
   const path = pathTo(tree, session?.leaf ?? null);
   const found = useFound(conversation, "chat", id, wanted);
-  const box = useStickToEnd(session?.id ?? null, found);
+  const { box, toEnd } = useStickToEnd(session?.id ?? null, found);
   const leaf = path.at(-1);
   const isWaiting = leaf !== undefined && openCalls(leaf).length > 0;
   const stop = (): void => void attempt(() => conversation.stop());
@@ -87,6 +87,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
 
   const send = async (content: string): Promise<boolean> => {
     setPending(content);
+    toEnd();
     const begun = await attempt(() =>
       conversation.begin({ mode: "chat", model: served?.id ?? null, settings }, (session) =>
         client.ask(session, { content }),

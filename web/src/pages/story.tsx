@@ -66,7 +66,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const text = path.filter((piece) => !choosing.includes(piece.id));
   const options = choosing.flatMap((one) => tree.get(one) ?? []);
   const found = useFound(conversation, "story", id, wanted);
-  const box = useStickToEnd(session?.id ?? null, found);
+  const { box, toEnd } = useStickToEnd(session?.id ?? null, found);
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
   const shownId = session?.id ?? null;
@@ -98,6 +98,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
     const written = draft;
     if (text.length === 0 && written.trim() === "") return area.current?.focus();
     setStarting(true);
+    toEnd();
     setDraft(key, { text: "" }); // text typed from now on is for the next turn
     refocus();
     const begun = await attempt(async () => {
