@@ -43,6 +43,8 @@ const openOptions: OptionNames<OpenOptions> = {
   contextSize: true,
   kvType: true,
   weights: true,
+  ramBytes: true,
+  mmap: true,
   threads: true,
   binding: true,
   level: true,
@@ -93,6 +95,8 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     contextSize: options.contextSize,
     kvType: options.kvType ?? defaultKvType,
     weights: options.weights,
+    ramBytes: options.ramBytes,
+    mmap: options.mmap ?? true,
     threads: options.threads,
     binding: options.binding,
     level: options.level,
@@ -189,6 +193,13 @@ function checkOpenOptions(options: OpenOptions): void {
   }
   if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
     throw wrongArgument("threads", threads, "an integer above 0");
+  }
+  const { ramBytes } = options;
+  if (ramBytes !== undefined && !(Number.isSafeInteger(ramBytes) && ramBytes >= 1)) {
+    throw wrongArgument("ramBytes", ramBytes, "a whole number of bytes above 0");
+  }
+  if (options.mmap !== undefined && typeof options.mmap !== "boolean") {
+    throw wrongArgument("mmap", options.mmap, "true or false");
   }
   checkBinding(options.binding);
   checkMemoryOptions(options);

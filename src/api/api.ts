@@ -73,6 +73,13 @@ export interface OpenOptions {
    * matrices are read twice.
    */
   weights?: HeldType;
+  /**
+   * The most memory that the model may take, in bytes: weights, KV cache and working memory (default: what is free). Weights
+   * beyond that stay in the file and are read for every batch (docs/memory.md).
+   */
+  ramBytes?: number;
+  /** false: all weights are in memory, and a model that does not fit is refused (default true). */
+  mmap?: boolean;
   /** Compute threads; default: the machine's cores. */
   threads?: number;
   /** Binds the compute threads to CPUs (default: the system places them). Linux only, with node:ffi. */
@@ -172,6 +179,8 @@ export interface ModelInfo {
   /** The file's type, for display: "q4_k_m". Where the file names none: the type of most bytes in the layers. */
   weightType: string;
   weightBytes: number;
+  /** Weights that stay on disk, where memory does not hold all of them (docs/memory.md). */
+  disk?: DiskInfo;
   /** Where the option `weights` was given: what it has changed. */
   heldAs?: HeldWeights;
   /** The type of the KV cache: "f16"; "q8_0/q4_0" where keys and values have different ones. */
@@ -218,6 +227,18 @@ export interface ModelInfo {
   backend: BackendInfo;
   /** Requests that were only partly honoured, one sentence each: for example, a context above the trained one. */
   warnings?: string[];
+}
+
+/** Weights that stay in the model's file and are read for every batch. */
+export interface DiskInfo {
+  /** Bytes of weights, as in the file, that are in memory, and of those that are read for every batch. */
+  memoryBytes: number;
+  diskBytes: number;
+  /** How fast the disk was measured to read, and what that allows: tokens/s of a single generation. */
+  bytesPerSecond?: number;
+  tokensPerSecond?: number;
+  /** The system's cache of files is bypassed. */
+  isDirect: boolean;
 }
 
 export interface EmbeddingInfo {

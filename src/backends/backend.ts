@@ -10,7 +10,7 @@ import type { Batch } from "../graph/batch.ts";
 import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Widened } from "../graph/reference-memory.ts";
-import type { FilePart, ReadAt } from "../platform/platform.ts";
+import type { FilePart, OpenDirect, ReadAt } from "../platform/platform.ts";
 
 export type { Widened } from "../graph/reference-memory.ts";
 
@@ -77,6 +77,10 @@ export interface MemoryNeed extends MemoryUse {
   deviceBytes?: number;
   /** Why it does not fit, and what to do: whole sentences. Default: limitBytes says it. */
   refusal?: string;
+  /** Bytes of weights that stay on disk, and are not in weightBytes. Default 0. */
+  diskBytes?: number;
+  /** Why its weights cannot stay on disk, where that would help: a clause. */
+  notOnDisk?: string;
 }
 
 /** Sees every value right after its op: float32, row-major, only valid during the call. */
@@ -109,6 +113,27 @@ export interface WeightFiles {
   /** The parts of a tensor, all of the same size, in order; undefined: it is not in a file. */
   partsOf(tensor: string): readonly FilePart[] | undefined;
   readonly readAt: ReadAt;
+  /** Opens a file again, for as long as weights are read from it; undefined: weights cannot stay on disk. */
+  readonly openDirect?: OpenDirect | undefined;
+}
+
+/** What a model may take of the memory, where weights can stay on disk. */
+export interface RamBudget {
+  /** A model that needs more leaves weights on disk. */
+  readonly limitBytes: number;
+  /** So that all of it takes this at most. */
+  readonly budgetBytes: number;
+}
+
+/** Weights that stay on disk and are read for every batch. */
+export interface DiskUse {
+  /** How many, and their bytes in the file. */
+  readonly weights: number;
+  readonly fileBytes: number;
+  /** Bytes of memory in which they take turns. */
+  readonly ringBytes: number;
+  /** Past the system's cache of files. */
+  readonly isDirect: boolean;
 }
 
 /** What an engine hears while weights are read. */
@@ -282,6 +307,8 @@ export interface Backend {
   widen?(): Promise<boolean>;
 
   memory(): MemoryUse;
+  /** Weights that stay on disk; undefined: none. Optional: where they cannot. */
+  onDisk?(): DiskUse | undefined;
   /** Where each layer is computed, in order. Optional: where all layers are computed here. */
   placement?(): readonly LayerPlace[];
   /** What computes what, and why: one line each, for --explain. */

@@ -4,7 +4,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { RowTile } from "../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import type { Backend, WeightFiles } from "./backend.ts";
+import type { Backend, RamBudget, WeightFiles } from "./backend.ts";
 import { cpuArithmetic } from "./cpu/arithmetic.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
 import type { GuardMode } from "./cpu/guard/guard.ts";
@@ -25,6 +25,8 @@ export interface BackendRequest {
   readonly startThread: (() => EngineThread) | undefined;
   /** The model's weights in local files, for a backend whose threads read them. */
   readonly files?: WeightFiles | undefined;
+  /** What the model may take of the memory; undefined: all that it needs. */
+  readonly ram?: RamBudget | undefined;
   /** Which kernels compute which matmul, where that was measured. */
   readonly choose?: ChooseMatmul | undefined;
   /** The register tile of opt level 2, where it is not the default. */

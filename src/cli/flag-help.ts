@@ -35,3 +35,6 @@ export function levelHelp(levelDefault?: string): string {
 export const bestLevel = "4 where this machine can run it, else 3";
 
 export const plotHelp = "also write a chart";
+
+export const ramHelp =
+  "the most memory that the model may take, as in 4G; weights beyond that are read from disk for every batch (docs/memory.md)";

@@ -1,6 +1,7 @@
 // Parsers of flag values for commander: a number must be in its range, or the command does not start.
 
 import { InvalidArgumentError } from "commander";
+import { byteSizeOf, byteSizeText } from "../base/byte-sizes.ts";
 import { keepAliveText, keepMsOf } from "../base/durations.ts";
 
 export interface NumberRule {
@@ -67,6 +68,13 @@ export function effortFlag(text: string): string | undefined {
   if (text === "default") return undefined;
   if (/^[a-z]{1,40}$/.test(text)) return text;
   throw new InvalidArgumentError("Expected a level, such as low, medium or high.");
+}
+
+/** A parser for a size in bytes: "4G". */
+export function byteSizeFlag(text: string): number {
+  const bytes = byteSizeOf(text);
+  if (bytes !== undefined) return bytes;
+  throw new InvalidArgumentError(`Expected ${byteSizeText}.`);
 }
 
 /** A parser for the file of a chart. */

@@ -45,6 +45,7 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\bgpuFor\b/g, "--gpu-for"],
   [/\bchatTemplate\b/g, "--chat-template"],
   [/\bmemoryBytes\b/g, "--memory"],
+  [/\bramBytes\b/g, "--ram"],
   [/\bdraftTokens\b/g, "--draft-tokens"],
   [/\bmaxTokens\b/g, "-n"],
   [/\blogitBias\b/g, "--logit-bias"],

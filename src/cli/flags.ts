@@ -9,8 +9,14 @@ import { defaultKvType, heldTypes, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { addContextFlags, type ContextFlags, contextOptions } from "./context-flags.ts";
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
-import { backendHelp, bestLevel, levelHelp, modelHelp, threadsHelp } from "./flag-help.ts";
-import { type NumberRule, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
+import { backendHelp, bestLevel, levelHelp, modelHelp, ramHelp, threadsHelp } from "./flag-help.ts";
+import {
+  byteSizeFlag,
+  type NumberRule,
+  numberFlag,
+  onceFlag,
+  repeatedFlag,
+} from "./flag-values.ts";
 import { addGrammarFlags, type GrammarFlags } from "./grammar-flags.ts";
 import {
   addMoreSamplingFlags,
@@ -35,6 +41,8 @@ export interface ModelFlags extends CpuFlags, StateCacheFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
+  ram?: number;
+  mmap?: boolean;
   level?: OptLevel;
   /** false: --no-native. */
   native?: boolean;
@@ -154,6 +162,9 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
     .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 1024 }))
+    .option("--ram <size>", ramHelp, byteSizeFlag)
+    .option("--mmap", "leave weights on disk that do not fit in memory (default)")
+    .option("--no-mmap", "refuse a model that does not fit in memory")
     .option(
       "--level <n>",
       levelHelp(level ? undefined : bestLevel),
@@ -260,6 +271,8 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(binding && { binding }),
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
+    ...(flags.ram !== undefined && { ramBytes: flags.ram }),
+    ...(flags.mmap === false && { mmap: false }),
     ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.native === false && { native: false }),
     ...(flags.backend !== undefined && { backend: flags.backend }),

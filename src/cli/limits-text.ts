@@ -85,7 +85,7 @@ function parametersText({ parameters, model }: LimitsReport): string {
   return tableText(rows, [1, 2, 3]);
 }
 
-function memoryText({ memory, context }: LimitsReport): string {
+function memoryText({ memory, context, disk }: LimitsReport): string {
   const fitText = (tokens: number | undefined): string =>
     tokens === undefined
       ? "the weights do not fit"
@@ -105,6 +105,17 @@ function memoryText({ memory, context }: LimitsReport): string {
     rows.push(
       [`fit in ${gibText(memory.bytes)}`, fitText(memory.tokensThatFit)],
       ["fit with embedding table", fitText(memory.tokensThatFitWithEmbedding)],
+    );
+  }
+  if (disk) {
+    const { ramBytes, memoryBytes, diskBytes, bytesPerSecond, tokensPerSecond } = disk;
+    rows.push(
+      [`weights in memory, with ${gibText(ramBytes)}`, gibText(memoryBytes)],
+      ["read from disk for each token", gibText(diskBytes)],
+      [
+        `at the measured ${(bytesPerSecond / 1e9).toFixed(2)} GB/s`,
+        `at most ${tokensPerSecond.toPrecision(3)} tokens/s`,
+      ],
     );
   }
   return tableText(rows);

@@ -54,6 +54,8 @@ export async function openModel(
     });
     bar.done();
     sayWarnings(model.info, context);
+    const disk = diskText(model.info);
+    if (disk !== undefined) context.log.info(`${disk}\n`);
     if (flags.explain) {
       const cache = model.info.generates ? cachePlan((await model.status()).cache) : "";
       context.asked(`${explanation(model.info).trimEnd()}\n${indented(cache)}\n`);
@@ -85,6 +87,16 @@ export function sayWarnings(
   { log }: CliContext,
 ): void {
   for (const warning of warnings) log.warn(`Warning: ${inFlags(warning)}\n`);
+}
+
+/** What a model whose weights stay on disk can be expected to do; undefined: all weights are in memory. */
+function diskText({ disk, weightBytes }: ModelInfo): string | undefined {
+  if (!disk) return undefined;
+  const { memoryBytes, diskBytes, bytesPerSecond, tokensPerSecond } = disk;
+  const place = `${bytesText(memoryBytes)} of ${bytesText(weightBytes)} of weights are in memory, ${bytesText(diskBytes)} are read from disk for each token`;
+  if (!bytesPerSecond || !tokensPerSecond) return place;
+  const rate = (bytesPerSecond / 1e9).toFixed(2);
+  return `${place}: at the measured ${rate} GB/s at most ${tokensPerSecond.toPrecision(3)} tokens/s`;
 }
 
 /** Which matrices --weights has changed, and each that it has not. */

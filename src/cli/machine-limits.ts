@@ -225,6 +225,7 @@ export function limitText(limit: SpeedLimit): string {
 const units: Readonly<Record<SpeedLimit["resource"], string>> = {
   bandwidth: "GB/s",
   arithmetic: "GOPS",
+  disk: "GB/s",
 };
 
 export function percentText(fraction: number): string {

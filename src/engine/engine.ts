@@ -32,6 +32,7 @@ import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { splitGraph } from "../graph/split.ts";
 import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
 import type { Device } from "../limits/device.ts";
+import { diskTokensPerSecond } from "../limits/disk.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
@@ -77,6 +78,10 @@ export interface EngineOptions {
   kvType: KvDType;
   /** Memory that is available; undefined where it is not known. */
   availableBytes?: number | undefined;
+  /** The most that the model may take; undefined: what is available. */
+  ramBytes?: number | undefined;
+  /** Measures how fast the model's files are read, in bytes/s; only asked where weights stay on disk. */
+  diskRate?: (() => Promise<number | undefined>) | undefined;
   /** Contexts that the KV cache should hold; fewer if memory is short. Default 1. */
   parallel?: number | undefined;
   /** For tests: the size of the KV cache in tokens, instead of contexts. */
@@ -221,11 +226,11 @@ export class Engine {
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
-    const plan = makePlan(graph, batchLimits(graph, contextSize, parts.backend));
-    const kv = chooseCache(parts, options, plan, contextSize);
+    const { plan, kv } = planRoom(parts, options, graph, contextSize);
     const { tiers, tierWarnings } = affordableTiers(options, parts.backend.measure(plan, kv));
     await checkRouters(graph, readerOf(parts), () => watch.check());
     await parts.backend.prepare(plan, kv);
+    const disk = await diskInfo(parts.backend, graph, options.diskRate);
     options.laps?.lap("load", "prepare");
     const { tokenizer, template } = parts;
     const { heldAs } = options;
@@ -237,6 +242,7 @@ export class Engine {
     const info = {
       ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
       ...(heldAs && { heldAs }),
+      ...(disk && { disk }),
       ...(refusal && { noContextShift: refusal }),
       ...(graph.outputs.logits && {
         speculation: speculationText(parts.backend, options.speculate),
@@ -551,15 +557,67 @@ function defaultChunk({ maxTokens }: PlanLimits): number {
   return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
 }
 
+/** Larger batches take memory, so that more weights stay on disk: at most so many times as many bytes. */
+const MORE_ON_DISK = 1.05;
+
+/**
+ * The plan and its cache. Where weights are read from disk for every batch, prompts are computed in batches that are as large as the
+ * backend allows, unless that slows down generation.
+ */
+function planRoom(
+  parts: EngineParts,
+  options: EngineOptions,
+  graph: Graph,
+  contextSize: number,
+): { plan: Plan; kv: KvCacheOptions } {
+  const { backend } = parts;
+  const limits = batchLimits(graph, contextSize, backend);
+  const room = (maxTokens: number) => {
+    const plan = makePlan(graph, { ...limits, maxTokens });
+    return { plan, kv: chooseCache(parts, options, plan, contextSize) };
+  };
+  const made = room(limits.maxTokens);
+  const { diskBytes = 0, limitBytes } = backend.measure(made.plan, made.kv);
+  if (diskBytes === 0) return made;
+  const { mostBatchTokens = 0 } = backend;
+  for (let tokens = mostBatchTokens; tokens > limits.maxTokens; tokens /= 2) {
+    const larger = { ...made, plan: makePlan(graph, { ...limits, maxTokens: tokens }) };
+    const need = backend.measure(larger.plan, larger.kv);
+    const fits = need.notOnDisk === undefined && need.diskBytes! <= diskBytes * MORE_ON_DISK;
+    if (fits && need.weightBytes + need.kvBytes + need.workBytes <= limitBytes) return larger;
+  }
+  return made;
+}
+
+/** undefined: all weights are in memory. */
+async function diskInfo(
+  backend: Backend,
+  { weights }: Graph,
+  rate: EngineOptions["diskRate"],
+): Promise<ModelInfo["disk"]> {
+  const use = backend.onDisk?.();
+  if (!use) return undefined;
+  const { fileBytes: diskBytes, isDirect } = use;
+  const total = weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const bytesPerSecond = await rate?.();
+  const speed = bytesPerSecond && {
+    bytesPerSecond,
+    tokensPerSecond: diskTokensPerSecond({ diskBytes, bytesPerSecond }),
+  };
+  return { memoryBytes: total - diskBytes, diskBytes, isDirect, ...speed };
+}
+
 /** As many contexts as requested and fit in memory; it is an error if not even one fits. */
 function chooseCache(
   { backend, name }: EngineParts,
-  { kvType: dtype, availableBytes, cacheTokens, parallel = 1, tiers }: EngineOptions,
+  { kvType: dtype, ramBytes, cacheTokens, parallel = 1, tiers, ...options }: EngineOptions,
   plan: Plan,
   contextSize: number,
 ): KvCacheOptions {
+  const availableBytes = leastOf(options.availableBytes, ramBytes);
   const facts = {
     model: name,
+    ramBytes,
     backend: backend.name,
     contextSize,
     kvType: dtype,
@@ -577,6 +635,10 @@ function chooseCache(
     checkMemory(need, facts);
     return kv;
   }
+}
+
+function leastOf(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : Math.min(a, b);
 }
 
 /** Copies in memory give way where memory is short: a model that fits without them is not refused because of them. */

@@ -128,6 +128,8 @@ export interface MemoryFacts {
   state: StateSize;
   /** undefined where it is not known. */
   availableBytes: number | undefined;
+  /** What the user allows; undefined: what is available. */
+  ramBytes?: number | undefined;
 }
 
 /** The fraction of available memory that a KV cache for several generations may use. */
@@ -165,9 +167,13 @@ export function checkMemory(need: MemoryNeed, facts: MemoryFacts): void {
   const reason =
     limitBytes < available
       ? `the "${facts.backend}" backend reaches ${gib(limitBytes)} here${need.limitReason === undefined ? "" : ` (${need.limitReason})`}`
-      : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
+      : facts.availableBytes === facts.ramBytes
+        ? `it may take ${gib(available - deviceBytes)} (ramBytes)`
+        : `this machine has ${gib(available - deviceBytes)} free${deviceBytes > 0 ? ` (and ${gib(deviceBytes)} on the GPU)` : ""}`;
+  const disk =
+    need.notOnDisk === undefined ? "" : ` Its weights cannot stay on disk: ${need.notOnDisk}.`;
   throw new MemoryError(
-    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, ${stateText(kvBytes, facts)}, working memory ${gib(workBytes)}), but ${reason}. ${advice(need, facts)}`,
+    `${facts.model} does not fit: it needs ${gib(total)} (weights ${gib(weights)}, ${stateText(kvBytes, facts)}, working memory ${gib(workBytes)}), but ${reason}.${disk} ${advice(need, facts)}`,
   );
 }
 

@@ -35,6 +35,7 @@ import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
+import { limitsWithDisk } from "../limits/disk.ts";
 import { speedLimits } from "../limits/phase.ts";
 import {
   checkCount,
@@ -270,9 +271,14 @@ export class EngineModel implements Model {
 
   async #withLimits(result: GenerationResult): Promise<GenerationResult> {
     const devices = await this.#devices();
-    if (!devices) return result;
     const { timings } = result;
-    return { ...result, timings: { ...timings, limits: speedLimits(timings, ...devices) } };
+    const computed = devices && speedLimits(timings, ...devices);
+    const { disk } = this.info;
+    const reads = disk?.bytesPerSecond && { ...disk, bytesPerSecond: disk.bytesPerSecond };
+    const limits = reads
+      ? limitsWithDisk(timings, computed, reads, timings.speculation?.batches)
+      : computed;
+    return limits ? { ...result, timings: { ...timings, limits } } : result;
   }
 
   async status(): Promise<EngineStatus> {

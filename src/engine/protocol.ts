@@ -62,6 +62,10 @@ export interface OpenRequest {
   contextSize: number | undefined;
   kvType: KvType | KvTypePair;
   weights?: HeldType | undefined;
+  /** The most memory that the model may take; undefined: what is free. */
+  ramBytes?: number | undefined;
+  /** Weights that do not fit stay in the file. Default: they do not. */
+  mmap?: boolean | undefined;
   threads: number | undefined;
   binding?: CpuBinding | undefined;
   level: OptLevel | undefined;

@@ -77,8 +77,8 @@ const noWork: Work = { bytes: 0, ...noOps };
 
 /** A measured speed against the limit of a device. */
 export interface SpeedLimit {
-  /** What limits the speed: reading memory, or arithmetic. */
-  readonly resource: "bandwidth" | "arithmetic";
+  /** What limits the speed: reading memory, arithmetic, or reading weights that stay on disk. */
+  readonly resource: "bandwidth" | "arithmetic" | "disk";
   /** The most that the device allows. */
   readonly tokensPerSecond: number;
   /** The fraction of it that was reached: 0.78. */

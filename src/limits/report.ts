@@ -5,6 +5,7 @@ import { UsageError } from "../base/errors.ts";
 import { decodeLimit, decodeLine, decodeTotalMs } from "./decode.ts";
 import type { Device } from "./device.ts";
 import { deviceAtRate, type Rate, withMatrixUnits } from "./devices.ts";
+import type { DiskReport } from "./disk.ts";
 import { type Effect, effectsOf } from "./effects.ts";
 import type { LimitsModel } from "./limits-model.ts";
 import { type Measured, type MeasuredSpeed, measuredAgainst } from "./measured.ts";
@@ -52,6 +53,8 @@ export interface LimitsReport {
   readonly cost: ModelCost;
   readonly parameters: ParameterCounts;
   readonly memory: MemoryReport;
+  /** Where the model is larger than the memory that it may take. */
+  readonly disk?: DiskReport;
   readonly prefill: PrefillReport;
   readonly decode: DecodeReport;
   /** The effect of other widths and of GQA; the first entry is the model as it is. */

@@ -82,7 +82,7 @@ export async function chooseBackend(
   const tunedGpu = await measured.tunedGpu?.(gpu.facts);
   const deviceRequest = { ...request, gpu, ...(tunedGpu && { tunedGpu }) };
   const both = {
-    host: await host(hostName, { ...request, files: undefined }), // each weight is read once, for both
+    host: await host(hostName, { ...request, files: undefined, ram: undefined }), // each weight is read once, for both
     device: await made(device, deviceRequest),
   };
   if (choice.gpuFor === undefined) {

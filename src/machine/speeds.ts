@@ -41,7 +41,8 @@ export async function rememberSpeed(
   const reached = timings.limits?.generation;
   if (!reached || timings.generatedTokens < fewestTokens) return;
   if (!(reached.fraction > 0 && reached.fraction <= noise)) return;
-  if (info.backend.placement.some(({ isDevice }) => isDevice)) return;
+  if (reached.resource === "disk" || info.backend.placement.some(({ isDevice }) => isDevice))
+    return;
   try {
     const platform = await currentPlatform();
     if ((platform.loadAverage() ?? 0) > busyLoad * platform.cores) return;

@@ -26,6 +26,7 @@ export const browserPlatform: Platform = {
   loadAverage: () => undefined,
   isPath: async () => false,
   readAt: undefined,
+  openDirect: undefined,
   openModelSource,
   describeSource,
   downloads: undefined,

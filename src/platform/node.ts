@@ -8,6 +8,7 @@ import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker, type WorkerOptions } from "node:worker_threads";
 import { UsageError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
+import { canOpenDirect, openDirect } from "./node-direct-file.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
 import type {
@@ -36,6 +37,7 @@ export const nodePlatform: Platform = {
   isPath: async (name) => name !== "" && (await stat(name).catch(() => undefined)) !== undefined,
   readAt: (descriptor, target, position) =>
     readSync(descriptor, target, 0, target.byteLength, position),
+  openDirect: canOpenDirect() ? openDirect : undefined,
   describeSource,
   downloads: async () => (await import("./node-download.ts")).nodeDownloadPlatform(),
   blockFolders: async (folder) => (await import("./node-block-files.ts")).nodeBlockFolders(folder),

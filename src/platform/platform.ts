@@ -33,6 +33,22 @@ export interface FilePart {
  */
 export type ReadAt = (descriptor: number, target: Uint8Array, position: number) => number;
 
+/** An open local file whose bytes are read again and again. */
+export interface DirectFile {
+  /** For ReadAt, until close(). */
+  readonly descriptor: number;
+  /** Reads bypass the system's cache of files: they begin and end at multiples of 4096, in the file and in memory. */
+  readonly isDirect: boolean;
+  /** Reads without blocking this thread; returns how many bytes. */
+  read(target: Uint8Array, position: number): Promise<number>;
+  /** What has changed since it was opened, as a clause; undefined: nothing. */
+  changed(): string | undefined;
+  close(): void;
+}
+
+/** Opens the file of a descriptor once more, past the system's cache of files where that works. */
+export type OpenDirect = (descriptor: number) => DirectFile;
+
 /**
  * A model as a set of named files: a GGUF (and its splits), a Hugging Face folder, a llama2.c pair. The same for a
  * local path, an HTTP URL and a list of browser Files.
@@ -161,6 +177,8 @@ export interface Platform {
   isPath(name: string): Promise<boolean>;
   /** undefined where there are no descriptors. */
   readonly readAt: ReadAt | undefined;
+  /** undefined where a descriptor cannot be opened again. */
+  readonly openDirect: OpenDirect | undefined;
   /** Turns a user's location (path, URL, File) into a spec. */
   describeSource(model: string | URL | File | readonly File[]): SourceSpec;
   /** Folders and downloads, if the platform has them: catalog names are looked up there. */

@@ -77,6 +77,7 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
       startThread: () => spares.take(),
       guard: await guardMode(),
       files: weightFiles(file),
+      ram: ramBudget(request),
     };
     const { threads } = wanted;
     const sides: MeasuredSides = async (facts, promptTokens) => {
@@ -91,6 +92,11 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     if (given && isGpuFile(given.file) && !chosen.usesGpu) {
       throw new UsageError(
         `tuneFile: ${given.name} has times of the GPU ${given.file.cpu}, but the model runs on the CPU. Give a file of the CPU, or use backend "webgpu"`,
+      );
+    }
+    if (request.ramBytes !== undefined && chosen.usesGpu) {
+      throw new UsageError(
+        "ramBytes: weights stay on disk only where the processor computes all layers. Leave it out, or put no layers on a GPU",
       );
     }
     const { metadata } = file;
@@ -123,6 +129,8 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
         contextSize: request.contextSize,
         kvType,
         availableBytes: platform.availableMemory(),
+        ramBytes: request.ramBytes,
+        diskRate: () => diskRate(file),
         parallel: request.parallel,
         promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
         laps,
@@ -219,8 +227,31 @@ async function held(
 
 /** What lies in local files can be read by every thread. */
 function weightFiles(file: ModelFile): WeightFiles | undefined {
-  const { readAt } = platform;
-  return readAt && { readAt, partsOf: (tensor) => file.filePartsOf(file.tensors.get(tensor)!) };
+  const { readAt, openDirect } = platform;
+  const partsOf = (tensor: string) => file.filePartsOf(file.tensors.get(tensor)!);
+  return readAt && { readAt, openDirect, partsOf };
+}
+
+/** What is free is left to others in part: a model that stays on disk would otherwise take all of it. */
+const FREE_PART = 0.9;
+/** Threads that read weights from disk, and their code. */
+const READERS_BYTES: number = 256 << 20;
+
+/** What the model may take of the memory; undefined: it is refused where it needs more than is free. */
+function ramBudget({ ramBytes, mmap }: OpenRequest): BackendRequest["ram"] {
+  const free = platform.availableMemory();
+  if (!mmap || (ramBytes === undefined && free === undefined)) return undefined;
+  const most = Math.min(ramBytes ?? Number.POSITIVE_INFINITY, free ?? Number.POSITIVE_INFINITY);
+  if (free === undefined) return { limitBytes: most, budgetBytes: most };
+  const left = Math.max(0, free * FREE_PART - READERS_BYTES);
+  return { limitBytes: most, budgetBytes: Math.min(most, left) };
+}
+
+/** How fast the model is read from disk. */
+async function diskRate(file: ModelFile): Promise<number | undefined> {
+  const { measureModelDisk } = await import("../machine/disk.ts");
+  const [first] = file.tensors.values();
+  return await measureModelDisk(first && file.filePartsOf(first), platform.openDirect);
 }
 
 /** The tune file that the user named. */

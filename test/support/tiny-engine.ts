@@ -27,6 +27,7 @@ export interface TinyOptions {
   contextSize?: number;
   vocab?: number;
   feedForward?: number;
+  layers?: number;
   /** The weights of a layer, in the order in which they get random values. Default: all that the architecture knows. */
   layerWeights?: readonly string[];
   /** Default: the reference. */
@@ -48,7 +49,7 @@ export interface TinyModel extends ModelHeader {
 /** Weights and metadata of a small model of any architecture in the table. */
 export function tinyModel(options: TinyOptions = {}): TinyModel {
   const { architecture = "llama", seed = 1, weightType = "f32", vocab = tinyShape.vocab } = options;
-  const metadata = plainMetadata(tinyMetadata(architecture, options.feedForward));
+  const metadata = plainMetadata(tinyMetadata(architecture, options.feedForward, options.layers));
   const table = {
     name: "token_embd.weight",
     shape: [vocab, tinyShape.embed],
@@ -144,8 +145,9 @@ function randomBytes(
 export function tinyMetadata(
   architecture: string,
   feedForward: number = tinyShape.feedForward,
+  layers: number = tinyShape.layers,
 ): Record<string, MetadataValue> {
-  const { embed, heads, kvHeads, layers } = tinyShape;
+  const { embed, heads, kvHeads } = tinyShape;
   return {
     "general.architecture": architecture,
     [`${architecture}.embedding_length`]: embed,

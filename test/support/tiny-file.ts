@@ -36,7 +36,8 @@ export async function tinyGguf(options: TinyFileOptions = {}): Promise<Uint8Arra
   const types = [...tokenTypes, ...moreControls.map(() => 3)];
   const architecture = options.architecture ?? "llama";
   const model = options.model ?? tinyModel({ vocab: texts.length, ...options });
-  const entries = Object.entries(tinyMetadata(architecture, options.feedForward)).map(
+  const { feedForward, layers } = options;
+  const entries = Object.entries(tinyMetadata(architecture, feedForward, layers)).map(
     ([key, value]): [string, GgufValue] => [key, { type: typeOf(value), value }],
   );
   entries.push(

@@ -5,6 +5,7 @@ import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
 import type { KernelTarget } from "../../kernels/target.ts";
 import type { KvCacheOptions } from "../backend.ts";
+import type { DiskLayout } from "./disk/layout.ts";
 import type { Arena } from "./memory/arena.ts";
 import type { WeightStore } from "./memory/weights.ts";
 import type { NativeCompiler } from "./native/elementwise.ts";
@@ -24,4 +25,6 @@ export interface CompileOptions {
   readonly plain: boolean;
   /** The register tile where weights are not in row panels; undefined: the default. */
   readonly rowTile: RowTile | undefined;
+  /** Weights that stay on disk; undefined: none. */
+  readonly disk: DiskLayout | undefined;
 }

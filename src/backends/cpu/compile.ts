@@ -9,6 +9,7 @@ import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
 import type { CompileOptions } from "./compile-options.ts";
+import { withWaits } from "./disk/waits.ts";
 import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
 import { scoresRowsFor } from "./ops/attention-many.ts";
@@ -55,6 +56,8 @@ class Compiler implements MatmulCompiler {
   readonly #kernels = new Map<string, Kernel>();
   readonly #leaderNodes: GraphNode[] = [];
   readonly #lastInstruction = new Map<GraphNode, number>();
+  /** The weight on disk that an instruction reads. */
+  readonly #onDisk = new Map<number, number>();
   readonly #matmuls = new MatmulLowering(this);
   readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
   readonly #slots: number[];
@@ -88,10 +91,9 @@ class Compiler implements MatmulCompiler {
     // Softmax writes whole vectors, and the next row begins at a cache line.
     const scoresLength = Math.ceil((context + 1) / LONGEST_VECTOR) * LONGEST_VECTOR;
     const scoresRows = scoresRowsFor(scoresLength);
-    const stages = planStages(this.#instructions);
+    const { lastInstruction, ...listed } = this.#listed();
     const program: Program = {
-      instructions: this.#instructions,
-      stages,
+      ...listed,
       batch: this.#batchArea(kv.tableLength),
       control: arena.allocate(controlWords(threads) * 4, "work", "control"),
       scores: arena.allocate(threads * scoresRows * scoresLength * 4, "work", "scores", threads),
@@ -103,13 +105,24 @@ class Compiler implements MatmulCompiler {
       program,
       ...this.#calledKernels(),
       leaderNodes: this.#leaderNodes,
-      lastInstruction: this.#lastInstruction,
+      lastInstruction,
       slots: this.#slots,
       cache: this.#cache,
       choices: this.#matmuls.choices,
       roundings: this.#matmuls.roundings,
       explain: this.#explain,
     };
+  }
+
+  #listed(): Pick<Program, "instructions" | "stages"> & Pick<Compiled, "lastInstruction"> {
+    const stages = planStages(this.#instructions);
+    const listed = {
+      instructions: this.#instructions,
+      stages,
+      lastInstruction: this.#lastInstruction,
+    };
+    const { disk } = this.options;
+    return disk ? withWaits(listed, this.#onDisk, disk) : listed;
   }
 
   /** Only kernels that are called are lowered: all of them take 130 ms the first time. */
@@ -174,6 +187,8 @@ class Compiler implements MatmulCompiler {
       this.#instructions.push({ op: "leader", index: this.#leaderNodes.push(node) - 1 });
     }
     this.#lastInstruction.set(node, this.#instructions.length - 1);
+    const onDisk = isMatmul(node) ? this.options.weights.get(node.weight).onDisk : undefined;
+    if (onDisk !== undefined) this.#onDisk.set(this.#instructions.length - 1, onDisk);
     if (node.out) this.#matmuls.forget(this.address(node.out));
   }
 

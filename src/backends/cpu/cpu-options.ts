@@ -4,7 +4,7 @@ import type { WasmFeatures } from "../../kernels/features.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../../platform/platform.ts";
-import type { WeightFiles } from "../backend.ts";
+import type { RamBudget, WeightFiles } from "../backend.ts";
 import type { GuardMode } from "./guard/guard.ts";
 import type { FarLimits } from "./memory/arena.ts";
 import type { NativeKernels } from "./native/native.ts";
@@ -18,6 +18,8 @@ export interface CpuOptions {
   cpusOf?: ((thread: number) => readonly number[]) | undefined;
   /** Weights in local files, which the threads read by themselves; undefined: upload() reads all. */
   files?: WeightFiles | undefined;
+  /** What the model may take of the memory; undefined: all that it needs. */
+  ram?: RamBudget | undefined;
   /** Starts a thread that runs serveCompute(); undefined where there are no threads. */
   startThread: (() => EngineThread) | undefined;
   /** Record where the time goes, for profile(). */

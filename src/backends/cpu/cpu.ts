@@ -4,7 +4,7 @@
 // Opt level 1 computes in plain TypeScript, matmuls on all threads. Opt level 2 multiplies row by row (any type). Opt level 3
 // packs weights into row panels where their type has a tiled kernel. Machine code (native/) makes opt level 4 of it.
 
-import { AbortedError, DisposedError, WorkerError } from "../../base/errors.ts";
+import { AbortedError, DisposedError, type LanternError, WorkerError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
 import { type OutputName, outputNamed, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
@@ -19,6 +19,7 @@ import type { NativeAccess } from "../../platform/platform.ts";
 import {
   type Backend,
   type BackendProfile,
+  type DiskUse,
   isSameRoom,
   type KvCacheOptions,
   type MemoryNeed,
@@ -33,12 +34,15 @@ import {
 import { hostTransfer } from "../host-transfer.ts";
 import type { Compiled } from "./compile.ts";
 import type { CpuOptions } from "./cpu-options.ts";
+import { DiskWeights } from "./disk/disk.ts";
+import { planDisk } from "./disk/plan.ts";
+import { diskBytesOf } from "./disk/program.ts";
 import type { Executor } from "./executor.ts";
 import { explainCpu } from "./explain.ts";
 import type { Guard, GuardMode } from "./guard/guard.ts";
 import { type Arena, farLimits } from "./memory/arena.ts";
 import type { FileWeight } from "./memory/file-pieces.ts";
-import { type Layout, layOut } from "./memory/layout.ts";
+import { type Layout, type LayoutRequest, layOut } from "./memory/layout.ts";
 import { Memories } from "./memory/memories.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
 import { Packer, type PackProgram } from "./memory/repack.ts";
@@ -72,6 +76,8 @@ interface Prepared extends Layout {
   batchRecords: BatchRecords | undefined;
   reference: ReferenceMemory;
   packer: Packer;
+  /** Weights that stay on disk; undefined: none. */
+  onDisk: DiskWeights | undefined;
   guard: Guard | undefined;
   /** Weights that are not uploaded yet. */
   missing: Set<string>;
@@ -93,6 +99,8 @@ export class CpuBackend implements Backend {
   #native: NativeKernels | string;
   /** Whether there are large pages, for --explain; undefined: they were not asked for. */
   #pages: string | undefined;
+  /** Why no weights can stay on disk though the model does not fit; undefined: they can, or need not. */
+  #notOnDisk: string | undefined;
 
   constructor(options: CpuOptions) {
     const { level, native = "machine code is switched off", wasm = detectWasmFeatures() } = options;
@@ -136,14 +144,16 @@ export class CpuBackend implements Backend {
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
-    const { arena } = this.#layOut(plan, kv);
+    const { arena, disk } = this.#layOut(plan, kv);
     const { limitBytes } = arena;
     const reach = limitText(this.#wasm.memory64);
     const limitReason =
       typeof this.#native === "string"
         ? `kernels are WebAssembly: ${this.#native}; ${reach}`
         : `row panels can lie outside of WebAssembly's memory, all else cannot; ${reach}`;
-    return { ...arena.use, limitBytes, limitReason };
+    const diskBytes = disk ? diskBytesOf(disk.program) : 0;
+    const need = { ...arena.use, limitBytes, limitReason, ...(disk && { diskBytes }) };
+    return this.#notOnDisk === undefined ? need : { ...need, notOnDisk: this.#notOnDisk };
   }
 
   prepare(plan: Plan, kv: KvCacheOptions): void {
@@ -186,7 +196,11 @@ export class CpuBackend implements Backend {
     member.setIdle(this.#options.idle ?? "spin");
     const batchRecords =
       records && new BatchRecords(buffer, records, this.threads, executors.length);
-    const missing = new Set(plan.graph.weights.map((weight) => weight.name));
+    const missing = new Set(
+      plan.graph.weights
+        .filter((weight) => layout.weights.get(weight).onDisk === undefined)
+        .map(({ name }) => name),
+    );
     const helpers = new Helpers(this.threads - 1, startThread);
     const packer = new Packer(
       packing,
@@ -201,6 +215,7 @@ export class CpuBackend implements Backend {
       const job = { ...code, packing: first, records, guard: guard?.job };
       return (thread) => ({ ...job, thread, cpus: cpusOf?.(thread) });
     };
+    const onDisk = this.#openDisk(layout);
     const inFiles = packing.files ?? [];
     const made = {
       executors,
@@ -209,13 +224,31 @@ export class CpuBackend implements Backend {
       batchRecords,
       reference,
       packer,
+      onDisk,
       guard,
       missing,
       helpers,
     };
     this.#prepared = { ...layout, ...made, jobOf };
+    onDisk?.start((thread) => ({
+      ...jobOf(undefined)(this.threads - 1 + thread),
+      ...{ records: undefined, guard: undefined, cpus: undefined },
+      reads: {
+        program: layout.disk!.program,
+        packing: layout.packing,
+        descriptors: onDisk.files.map(({ descriptor }) => descriptor),
+        reader: thread - 1,
+      },
+    }));
     packer.beginFiles();
     helpers.begin(jobOf(packing)); // they start while the first weights are read
+  }
+
+  /** Opens the files of weights that stay there. */
+  #openDisk({ disk, arena }: Layout): DiskWeights | undefined {
+    if (!disk) return undefined;
+    const readers = new Helpers(disk.program.readers, this.#options.startThread);
+    return new DiskWeights(disk, arena.views, this.#options.files!.openDirect!, readers);
   }
 
   async uploadFiles(watch: UploadWatch): Promise<ReadonlySet<string>> {
@@ -233,18 +266,21 @@ export class CpuBackend implements Backend {
   }
 
   async #uploaded(names: readonly string[]): Promise<void> {
-    const { packer, missing, helpers } = this.#ready();
+    const { packer, missing, helpers, onDisk } = this.#ready();
     for (const name of names) missing.delete(name);
     if (missing.size > 0) return;
     await packer.flush();
     packer.finish();
     await helpers.ready();
+    await onDisk?.ready();
   }
 
   run(batch: Batch, options: RunOptions = {}): Promise<void> | void {
     const prepared = this.#ready();
     if (prepared.helpers.isLost)
       return this.#replaceHelpers().then(() => this.#run(batch, options));
+    const { onDisk } = prepared;
+    if (onDisk?.isLost) return onDisk.restart().then(() => this.#run(batch, options));
     return this.#run(batch, options);
   }
 
@@ -252,11 +288,16 @@ export class CpuBackend implements Backend {
   #run(batch: Batch, options: RunOptions): Promise<void> | void {
     const { tap, stop, input, replace, meanwhile, phase = "prompt" } = options;
     const prepared = this.#ready();
+    prepared.onDisk?.begin();
     this.#batch = batch;
     writeBatch(batch, prepared.compiled.program.batch, prepared.arena.views.i32);
     if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
     if (tap) {
-      runTapped(batch, prepared, tap, replace);
+      try {
+        runTapped(batch, prepared, tap, replace);
+      } catch (cause) {
+        throw prepared.onDisk?.failure() ?? cause;
+      }
       prepared.guard?.check();
       return;
     }
@@ -336,6 +377,10 @@ export class CpuBackend implements Backend {
     return hostTransfer(plan.graph, reference);
   }
 
+  onDisk(): DiskUse | undefined {
+    return this.#prepared?.onDisk?.use;
+  }
+
   memory(): MemoryUse {
     return this.#prepared?.arena.use ?? { weightBytes: 0, kvBytes: 0, workBytes: 0 };
   }
@@ -349,6 +394,7 @@ export class CpuBackend implements Backend {
       threadsAsked: this.#options.threads,
       isWide: this.#prepared?.arena.isWide ?? false,
       farMemories: this.#prepared?.arena.far.length ?? 0,
+      onDisk: this.onDisk(),
       notes: this.#options.notes ?? [],
       choices: this.#prepared?.compiled.explain ?? [],
     });
@@ -376,7 +422,8 @@ export class CpuBackend implements Backend {
     this.#disposed = true;
     this.#prepared?.packer.finish();
     this.#prepared?.member.stop();
-    this.#ended = this.#prepared?.helpers.end();
+    const { helpers, onDisk } = this.#prepared ?? {};
+    this.#ended = helpers && Promise.all([helpers.end(), onDisk?.end()]).then(() => {});
     this.#ended?.catch(() => {}); // ended() tells
     this.#prepared = undefined;
     this.#layout = undefined;
@@ -418,7 +465,7 @@ export class CpuBackend implements Backend {
     const native = typeof this.#native === "string" ? undefined : this.#native;
     // A choice of kernels for machine code does not apply to WebAssembly.
     const isLost = !native && typeof this.#options.native === "object";
-    const made = layOut({
+    const made = this.#withDisk({
       plan,
       kv,
       threads: this.threads,
@@ -432,12 +479,33 @@ export class CpuBackend implements Backend {
       far,
       guard: this.#options.guard !== undefined,
     });
-    if (typeof made !== "string") {
-      this.#layout = made;
+    if (typeof made === "string") {
+      this.#native = made;
+      return this.#layOut(plan, kv);
+    }
+    this.#layout = made;
+    return made;
+  }
+
+  /** With as many weights on disk as the memory needs. */
+  #withDisk(request: LayoutRequest): Layout | string {
+    const made = layOut(request);
+    const { ram, files } = this.#options;
+    this.#notOnDisk = undefined;
+    if (typeof made === "string" || !ram) return made;
+    const { weightBytes, kvBytes, workBytes } = made.arena.use;
+    const totalBytes = weightBytes + kvBytes + workBytes;
+    if (totalBytes <= Math.min(ram.limitBytes, made.arena.limitBytes)) return made;
+    if (!files?.openDirect || !this.#isThreaded) {
+      this.#notOnDisk = files ? "here no thread can read them" : "it is not in local files";
       return made;
     }
-    this.#native = made;
-    return this.#layOut(plan, kv);
+    const budgetBytes = Math.min(ram.budgetBytes, made.arena.limitBytes);
+    const { graph } = request.plan;
+    const disk = planDisk({ graph, weights: made.weights, totalBytes, budgetBytes, files });
+    if (typeof disk !== "string") return layOut({ ...request, disk });
+    this.#notOnDisk = disk;
+    return made;
   }
 
   get #host(): NativeAccess {
@@ -467,9 +535,11 @@ function endBatch({ batchRecords, guard }: Prepared, end: BatchEnd): void {
   if (end === "given up") throw new AbortedError("the batch");
 }
 
-function batchFailed({ helpers, batchRecords }: Prepared, cause: unknown): WorkerError {
-  helpers.lose();
+function batchFailed({ helpers, batchRecords, onDisk }: Prepared, cause: unknown): LanternError {
   batchRecords?.end();
+  const unread = onDisk?.failure();
+  if (unread) return unread;
+  helpers.lose();
   return new WorkerError(
     "a batch failed and its results are lost. Try again: the next batch gets new threads",
     { cause },

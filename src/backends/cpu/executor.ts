@@ -22,6 +22,9 @@ export interface ExecutorContext {
   readonly leader: readonly (() => void)[] | undefined;
 }
 
+/** A chunk cannot be computed, and the leader knows why: the batch fails, and nothing is printed. */
+export class ChunkUnavailable extends Error {}
+
 export interface Executor {
   /** Chunks in this batch; the same on every thread. At most 65535. */
   chunks(): number;

@@ -2,6 +2,7 @@
 // here; cpu.ts and compile.ts decide.
 
 import type { WasmFeatures } from "../../kernels/features.ts";
+import type { DiskUse } from "../backend.ts";
 import type { NativeKernels } from "./native/native.ts";
 
 export interface CpuFacts {
@@ -16,6 +17,8 @@ export interface CpuFacts {
   readonly isWide: boolean;
   /** Memories that only machine code reads. */
   readonly farMemories: number;
+  /** Weights that stay on disk; undefined: none. */
+  readonly onDisk: DiskUse | undefined;
   /** Notes on the options. */
   readonly notes: readonly string[];
   /** Which kernels compute which matmuls. */
@@ -33,6 +36,7 @@ export function explainCpu(facts: CpuFacts): readonly string[] {
     ...(facts.farMemories === 0
       ? []
       : [`row panels in ${facts.farMemories} memories beside WebAssembly's`]),
+    ...diskText(facts.onDisk),
     ...facts.notes,
     ...facts.choices,
   ];
@@ -45,6 +49,16 @@ function addressesText(isWide: boolean, memory64: boolean): string[] {
     : [
         "WebAssembly has only 32-bit addresses here, so a model and its context may take 4 GiB together (16 GiB in Node.js 24 and newer)",
       ];
+}
+
+function diskText(onDisk: DiskUse | undefined): string[] {
+  if (!onDisk) return [];
+  const mb = (bytes: number) => `${Math.round(bytes / 1e6)} MB`;
+  const { weights, fileBytes, ringBytes, isDirect } = onDisk;
+  const how = isDirect ? "past the system's cache of files" : "through the system's cache of files";
+  return [
+    `${weights} weights (${mb(fileBytes)}) stay on disk and are read for every batch, ${how}; they take turns in ${mb(ringBytes)} of memory`,
+  ];
 }
 
 function nativeText(native: NativeKernels | string): string {

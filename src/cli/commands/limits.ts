@@ -15,8 +15,8 @@ import {
   UsageError,
 } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
-import { jsonHelp, plotHelp } from "../flag-help.ts";
-import { numberFlag, svgFlag } from "../flag-values.ts";
+import { jsonHelp, plotHelp, ramHelp } from "../flag-help.ts";
+import { byteSizeFlag, numberFlag, svgFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
 import { measureGpuWatched, measureWatched, noteTo } from "../machine-limits.ts";
 import { slaFlag, slaHelp } from "../serving-text.ts";
@@ -28,6 +28,7 @@ interface LimitsFlags {
   kv?: string;
   context?: number;
   memory?: number;
+  ram?: number;
   rate?: NonNullable<LimitsOptions["rate"]>;
   acceptance?: number;
   draft?: string;
@@ -55,6 +56,7 @@ export const limitsCommand: CliCommand = {
   examples: [
     "lantern limits qwen1.5-7b --device rtx4090",
     "lantern limits model.gguf --device this-gpu",
+    "lantern limits model.gguf --ram 4G",
     "lantern limits model.gguf --context 16384 --plot limits.svg",
     "lantern limits llama-3-70b --device h100-sxm --weights 4 --draft llama-3-8b --acceptance 0.8",
     "lantern limits qwen2.5-7b --device rtx4090 --weights 4 --users 32 --sla 2s,20 -p 512 -n 256",
@@ -88,6 +90,7 @@ export const limitsCommand: CliCommand = {
         "memory of the device, in GiB (default: as in its data sheet)",
         numberFlag({ min: 0.001, max: 1e6 }),
       )
+      .option("--ram <size>", ramHelp, byteSizeFlag)
       .option(
         "--article",
         "count as the article in docs/limits.md does: arithmetic in F32, the KV cache read again for every token",
@@ -182,6 +185,7 @@ async function reportFor(
     kv: flags.kv,
     context: flags.context,
     memoryBytes: flags.memory === undefined ? undefined : flags.memory * gib,
+    ramBytes: flags.ram,
     rate: flags.rate,
     counting: flags.article ? "article" : "best",
     speculation: speculationOf(flags),

@@ -14,6 +14,7 @@ import { recurrentStates } from "../../graph/graph.ts";
 import { type NamedShape, namedShapes, shapeNamed } from "../../limits/configs.ts";
 import { type Device, deviceAt } from "../../limits/device.ts";
 import { deviceNamed, devices } from "../../limits/devices.ts";
+import { diskReport } from "../../limits/disk.ts";
 import { gpuDevice } from "../../limits/gpu-device.ts";
 import { graphParameters } from "../../limits/graph-parameters.ts";
 import type { LimitsModel } from "../../limits/limits-model.ts";
@@ -30,6 +31,7 @@ import { type LimitsReport, limitsReport } from "../../limits/report.ts";
 import type { MeasuredLoad } from "../../limits/serving-report.ts";
 import { checkShape, type ModelShape, parameterCounts } from "../../limits/shape.ts";
 import { withModelFile } from "../../load/model-file.ts";
+import { measureModelDisk } from "../../machine/disk.ts";
 import { gpuMeasurement } from "../../machine/gpu.ts";
 import { machineMeasurement } from "../../machine/machine.ts";
 import { storedServedLoads } from "../../machine/served-loads.ts";
@@ -46,6 +48,7 @@ const optionNames: OptionNames<LimitsOptions> = {
   kv: true,
   context: true,
   memoryBytes: true,
+  ramBytes: true,
   rate: true,
   counting: true,
   speculation: true,
@@ -83,7 +86,7 @@ export async function makeReport(
   const speculation =
     options.speculation && (await resolveSpeculation(options.speculation, widths));
   const device = named ?? (await measuredDevice(options, model.cost.storedBytes, tunedThreads));
-  return limitsReport(model, device, {
+  const report = limitsReport(model, device, {
     context: options.context ?? defaultContext,
     memoryBytes: options.memoryBytes,
     rate: options.rate,
@@ -93,6 +96,22 @@ export async function makeReport(
     serving: options.serving,
     servedLoads: options.servedLoads ?? (await storedLoads(model, options)),
   });
+  if (options.ramBytes === undefined) return report;
+  const disk = diskReport(report.memory, options.ramBytes, await fileRate(location));
+  return disk ? { ...report, disk } : report;
+}
+
+/** How fast this machine reads the model's file. */
+async function fileRate(location: ModelLocation): Promise<number> {
+  const rate = await withModelFile(location, async (file) => {
+    const { openDirect } = await currentPlatform();
+    const [first] = file.tensors.values();
+    return await measureModelDisk(first && file.filePartsOf(first), openDirect);
+  });
+  if (rate !== undefined) return rate;
+  throw new UsageError(
+    "ramBytes: the model is not in a local file that can be opened again, so weights cannot be read from disk. Drop it",
+  );
 }
 
 /** A stored result is of the file as it is, on this machine's processor. */
@@ -116,6 +135,17 @@ function checkOptions(options: LimitsOptions): void {
   if (threads !== undefined && device !== undefined) {
     throw new UsageError(
       `threads: got ${threads} for the device "${device}", expected none, because a named device counts as a whole. Drop one of the two`,
+    );
+  }
+  const { ramBytes } = options;
+  if (ramBytes !== undefined && !(Number.isSafeInteger(ramBytes) && ramBytes > 0)) {
+    throw new UsageError(
+      `ramBytes: got ${show(ramBytes)}, expected a whole number of bytes above 0`,
+    );
+  }
+  if (ramBytes !== undefined && (device !== undefined || options.weights !== undefined)) {
+    throw new UsageError(
+      "ramBytes: the disk of this machine is measured with the file as it is. Drop the device and the width of weights",
     );
   }
   if (memoryBytes !== undefined && !(memoryBytes > 0 && Number.isFinite(memoryBytes))) {

@@ -24,6 +24,8 @@ export interface LimitsOptions {
   context?: number | undefined;
   /** Memory size to use instead of the device's. */
   memoryBytes?: number | undefined;
+  /** The most memory that the model may take on this machine: what does not fit is read from disk, whose speed is measured. */
+  ramBytes?: number | undefined;
   /** Use this peak rate for all arithmetic; default: the fastest that each matmul's type allows. */
   rate?: Rate | undefined;
   /**

@@ -10,6 +10,8 @@ import type { RowTile } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { type KernelTarget, wasmTarget } from "../../../kernels/target.ts";
 import type { KvCacheOptions } from "../../backend.ts";
 import { type Compiled, compileProgram } from "../compile.ts";
+import { type DiskLayout, layOutDisk } from "../disk/layout.ts";
+import type { DiskPlan } from "../disk/ring.ts";
 import { choiceWithCode, refusals } from "../native/choice.ts";
 import { BLOCK_BYTES, type NativeJob } from "../native/entry.ts";
 import type { NativeKernels } from "../native/native.ts";
@@ -39,6 +41,8 @@ export interface LayoutRequest {
   readonly far: FarLimits;
   /** Guard mode: keep buffers apart, and reserve memory for reports (guard.ts). */
   readonly guard: boolean;
+  /** Which weights stay on disk. Default: none. */
+  readonly disk?: DiskPlan | undefined;
 }
 
 export interface Layout {
@@ -56,6 +60,8 @@ export interface Layout {
   readonly records: RecordArea | undefined;
   /** Where threads report kernels that leave their buffers; undefined: not in guard mode. */
   readonly reports: number | undefined;
+  /** Weights that stay on disk; undefined: none. */
+  readonly disk: DiskLayout | undefined;
 }
 
 /** Returns a sentence where the kernels cannot be machine code. */
@@ -66,22 +72,26 @@ export function layOut(request: LayoutRequest): Layout | string {
   const { memoryStart: start, guard } = request;
   const far = native && memory64 ? request.far : undefined;
   const arena = new Arena({ shared, memory64, start, guard, far });
-  const weights = new WeightStore(arena, target, request.level);
+  const weights = new WeightStore(arena, target, request.level, request.disk);
   const packing = weights.place(usesOf(plan.graph), threads);
+  const disk = request.disk && layOutDisk(request.disk, weights, packing, arena);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;
   const { rowTile } = request;
-  const how = { native, choose, rowTile, plain: request.level === 1 };
+  const how = { native, choose, rowTile, disk, plain: request.level === 1 };
   const program = compileProgram({ plan, kv, arena, weights, threads, target, ...how });
   const compiled = withPackKernels(program, packing, native);
-  const job = native && nativeJob(native, compiled, arena, threads);
+  // Readers call kernels, too, as threads after the others.
+  const callers = threads + (disk?.program.readers ?? 0);
+  const job = native && nativeJob(native, compiled, arena, callers);
   if (typeof job === "string") return job;
   const instructions = compiled.program.instructions.length;
   const records = request.records ? placeRecords(arena, instructions, threads) : undefined;
   const reports = request.guard
     ? arena.allocate(threads * REPORT_BYTES, "work", "guard reports", threads)
     : undefined;
-  return { plan, kv, arena, target, weights, packing, compiled, native: job, records, reports };
+  const made = { plan, kv, arena, target, weights, packing, compiled, native: job };
+  return { ...made, records, reports, disk };
 }
 
 /** With the kernels that pack weights. A target's layout needs its vectors: what has no machine code there is TypeScript. */

@@ -146,11 +146,9 @@ export function packExecutors(
   const scratch = program.scratch + thread * PACK_SCRATCH_BYTES;
   const { views } = memories.place(0);
   const piece = views.i32.subarray(program.piece / 4, program.piece / 4 + WORDS);
-  const packs = program.instructions.map((instruction) => {
-    const kernel = kernels[`pack_${instruction.dtype}`];
-    const context = { memories, target: program.target, kernel, scratch };
-    return packers[instruction.kind](instruction, context);
-  });
+  const packs = program.instructions.map((instruction) =>
+    packRowsOf(program, instruction, memories, kernels, scratch),
+  );
   const executors = program.instructions.map(({ rowBytes }, index): Executor => {
     const pack = packs[index]!;
     return {
@@ -165,6 +163,18 @@ export function packExecutors(
   });
   const files = program.files && readAt && filePieces(program, views, packs, thread, readAt);
   return { executors: files ? [...executors, files] : executors, files };
+}
+
+/** Packs rows of an instruction on this thread, with this scratch memory. */
+export function packRowsOf(
+  { target }: Pick<PackProgram, "target">,
+  instruction: PackInstruction,
+  memories: Memories,
+  kernels: Kernels,
+  scratch: number,
+): PackRows {
+  const kernel = kernels[`pack_${instruction.dtype}`];
+  return packers[instruction.kind](instruction, { memories, target, kernel, scratch });
 }
 
 function filePieces(

@@ -6,7 +6,8 @@
 //   blocks  row panels of quantized types (kernels/ops/packed/packed.ts)
 //   floats  row panels of F32, F16 or BF16
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: there is never a second
-// copy of a matrix. Tied embeddings are in row panels only.
+// copy of a matrix. Tied embeddings are in row panels only. Row panels of weights that stay on disk are in a ring, where they take
+// turns (disk/).
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
@@ -17,6 +18,7 @@ import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { WeightFiles, WeightReader } from "../../backend.ts";
+import type { DiskPlan } from "../disk/ring.ts";
 import type { TableRows } from "../program.ts";
 import type { Arena } from "./arena.ts";
 import type { FileWeight } from "./file-pieces.ts";
@@ -37,8 +39,11 @@ export interface PlacedWeight {
   readonly raw?: number;
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
-  /** The instruction that packs its row panels. */
+  /** The instruction that packs its row panels, and their bytes. */
   readonly packing?: number;
+  readonly panelBytes?: number;
+  /** It stays on disk: its number in the cycle (disk/program.ts). */
+  readonly onDisk?: number;
 }
 
 export class WeightStore {
@@ -47,15 +52,19 @@ export class WeightStore {
   readonly #level: 1 | 2 | 3;
   readonly #placed = new Map<string, PlacedWeight>();
   readonly #instructions: PackInstruction[] = [];
+  readonly #disk: DiskPlan | undefined;
+  #ring = 0;
 
-  constructor(arena: Arena, target: KernelTarget, level: 1 | 2 | 3) {
+  constructor(arena: Arena, target: KernelTarget, level: 1 | 2 | 3, disk?: DiskPlan | undefined) {
     this.#arena = arena;
     this.#target = target;
     this.#level = level;
+    this.#disk = disk;
   }
 
   /** Places every weight; `uses` are the ops that read it. Returns the program by which so many threads pack the panels. */
   place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
+    if (this.#disk) this.#ring = this.#arena.allocate(this.#disk.ringBytes, "weights", "ring");
     for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
     return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
   }
@@ -64,10 +73,15 @@ export class WeightStore {
     return this.#placed.get(weight.name)!;
   }
 
+  /** Bytes of its row panels; undefined: it is not in row panels. */
+  panelBytes(weight: Weight): number | undefined {
+    return this.get(weight).panelBytes;
+  }
+
   /** The weights that threads read by themselves: those that lie in files, but for vectors, which are few and small. */
   inFiles({ partsOf }: WeightFiles): FileWeight[] {
-    return [...this.#placed.values()].flatMap(({ weight, raw, packing }) => {
-      if (raw === undefined && packing === undefined) return [];
+    return [...this.#placed.values()].flatMap(({ weight, raw, packing, onDisk }) => {
+      if ((raw === undefined && packing === undefined) || onDisk !== undefined) return [];
       const parts = weightParts(weight, partsOf);
       return parts ? [{ name: weight.name, bytes: weightBytes(weight), parts, packing, raw }] : [];
     });
@@ -84,8 +98,9 @@ export class WeightStore {
 
   /** Reads a weight from the file into its place. */
   async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
-    const { vector, taps, raw, packing } = this.get(weight);
+    const { vector, taps, raw, packing, onDisk } = this.get(weight);
     const { views } = this.#arena;
+    if (onDisk !== undefined) return;
     if (packing !== undefined) {
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
@@ -148,7 +163,13 @@ export class WeightStore {
       ? this.#arena.allocate(this.#target.width, "weights", `codebook of ${weight.name}`)
       : 0;
     const panels = matrices * Math.ceil(rows / PANEL_ROWS);
-    const at = this.#arena.allocatePanels(panels * size, weight.name);
+    const panelBytes = panels * size;
+    const places = this.#disk?.places ?? [];
+    const onDisk = places.findIndex((place) => place.weight.name === weight.name);
+    const isOnDisk = onDisk >= 0;
+    const at = isOnDisk
+      ? this.#ring + places[onDisk]!.at
+      : this.#arena.allocatePanels(panelBytes, weight.name);
     const rowBytes = bytesFor(dtype, cols);
     const own = {
       kind,
@@ -161,9 +182,10 @@ export class WeightStore {
       rowPanelBytes: size,
     };
     const index = this.#instructions.push(own as PackInstruction) - 1;
+    const packed = { weight, packing: index, panelBytes, ...(isOnDisk && { onDisk }) };
     return packing
-      ? { weight, blocks: { at, rowPanelBytes: size, codebook }, packing: index }
-      : { weight, floats: { at, rowPanelBytes: size, type: type! }, packing: index };
+      ? { ...packed, blocks: { at, rowPanelBytes: size, codebook } }
+      : { ...packed, floats: { at, rowPanelBytes: size, type: type! } };
   }
 
   async #uploadRaw(

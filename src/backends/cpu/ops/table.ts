@@ -8,6 +8,7 @@ import { type Quantize, quantize, type Round, round } from "./activations.ts";
 import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
+import { type DiskWait, diskWait } from "./disk-wait.ts";
 import {
   type AddWeight,
   addWeight,
@@ -130,6 +131,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
 
 export type Instruction =
   | Leader
+  | DiskWait
   | Embed
   | Select
   | RmsNorm
@@ -172,6 +174,7 @@ type InstructionKind = Instruction["op"];
 const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instruction, { op: K }>> } =
   {
     leader,
+    disk_wait: diskWait,
     embed,
     select,
     rms_norm: rmsNorm,

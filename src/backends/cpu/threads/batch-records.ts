@@ -112,10 +112,11 @@ export function partsOf(
     ending.set(last, [...(ending.get(last) ?? []), node]);
   }
   const parts: ProfiledPart[] = [];
-  let node: GraphNode | undefined;
+  // What comes after the last node (disk_wait) is named after it.
+  let node = graph.nodes.at(-1)!;
   for (let i = program.instructions.length - 1; i >= 0; i--) {
     const nodes = ending.get(i) ?? [];
-    node = nodes.at(-1) ?? node!;
+    node = nodes.at(-1) ?? node;
     const { op } = program.instructions[i]!;
     // A preparation on the leader (the table of a rotary embedding) has no name of its own.
     const ownName = nodes.length === 0 && op !== "leader" ? op : node.op;

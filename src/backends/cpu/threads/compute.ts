@@ -1,6 +1,7 @@
 // A compute thread of the CPU backend: the job that it is sent once, and its main function.
 
 import type { NativeAccess, ReadAt } from "../../../platform/platform.ts";
+import { type ReaderJob, serveReader } from "../disk/reader.ts";
 import type { Kernels } from "../executor.ts";
 import type { GuardJob, guardCalls } from "../guard/guard-calls.ts";
 import { arenaViews } from "../memory/arena.ts";
@@ -27,6 +28,8 @@ export interface ComputeJob {
   /** Guard mode; undefined: it is off. */
   readonly guard: GuardJob | undefined;
   readonly thread: number;
+  /** It reads weights on disk, and computes nothing; undefined: it computes. */
+  readonly reads?: ReaderJob | undefined;
   /** The CPUs that the thread binds itself to; undefined: the system places it. */
   readonly cpus?: readonly number[] | undefined;
 }
@@ -36,12 +39,13 @@ export interface ComputeJob {
  * job has any; `readAt` reads files; `watch` checks its kernels in guard mode.
  */
 export function serveCompute(
-  { module, memory, far, native, packing, program, records, guard, thread }: ComputeJob,
+  job: ComputeJob,
   host: NativeAccess,
   onReady: () => void,
   readAt?: ReadAt | undefined,
   watch?: typeof guardCalls,
 ): void {
+  const { module, memory, far, native, packing, program, records, guard, thread, reads } = job;
   const { buffer } = memory;
   const views = arenaViews(buffer);
   const inWasm = instantiate(module, memory);
@@ -50,6 +54,11 @@ export function serveCompute(
     ...(native && openNativeJob(native, host, buffer, thread)),
   };
   const memories = new Memories(views, far, host);
+  if (reads) {
+    onReady();
+    serveReader(reads, memories, kernels, readAt!);
+    return;
+  }
   const executors = makeExecutors({ program, kernels, views, memories, thread, leader: undefined });
   const member = makeMember(
     { buffer, ...program, executors, thread },

@@ -21,7 +21,7 @@
 //   the number of an earlier instruction, none is. A chunk is taken by a compare-exchange with a value that was read while
 //   the instruction was open: once it is over, all of its runs have changed, and the exchange fails.
 
-import type { Executor } from "../executor.ts";
+import { ChunkUnavailable, type Executor } from "../executor.ts";
 
 const READY = 0;
 const SLEEPERS = 1;
@@ -228,7 +228,7 @@ export class TeamMember {
       Atomics.store(this.#words, FAILED, 1);
       if (!this.#isLeader) return;
       this.#cause ??= error;
-      console.error(error);
+      if (!(error instanceof ChunkUnavailable)) console.error(error);
     }
   }
 

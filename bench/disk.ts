@@ -1,0 +1,100 @@
+// How close generation with weights on disk comes to what the disk allows (docs/memory.md):
+//
+//   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--json]
+//
+// In turns: the file is read past the system's cache, with as many reads at once as the engine makes, and a text is generated. Prints
+// the medians of both, and the percent of the disk's rate at which weights were read. Each generated token reads them once.
+
+import { closeSync, openSync } from "node:fs";
+import { loadavg } from "node:os";
+import { parseArgs } from "node:util";
+import { byteSizeOf, byteSizeText } from "../src/base/byte-sizes.ts";
+import { UsageError } from "../src/base/errors.ts";
+import { open } from "../src/index.ts";
+import { measureDisk } from "../src/machine/disk.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+
+const usage = "npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--json]";
+
+async function main(): Promise<void> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      ram: { type: "string" },
+      predict: { type: "string", short: "n", default: "32" },
+      rounds: { type: "string", short: "r", default: "5" },
+      threads: { type: "string", short: "t" },
+      json: { type: "boolean", default: false },
+    },
+  });
+  const [path] = positionals;
+  const ramBytes = byteSizeOf(values.ram ?? "");
+  if (path === undefined || ramBytes === undefined) {
+    throw new UsageError(`bench:disk: expected a model and --ram with ${byteSizeText}: ${usage}`);
+  }
+  const threads = values.threads === undefined ? {} : { threads: Number(values.threads) };
+  const descriptor = openSync(path, "r");
+  const direct = nodePlatform.openDirect!(descriptor);
+  const model = await open(path, { ramBytes, contextSize: 1024, ...threads });
+  const { disk } = model.info;
+  if (!disk) throw new UsageError(`bench:disk: ${path} fits in ${values.ram}: give it less`);
+  const prompt = "Once upon a time there was";
+  // Drafted tokens would share reads.
+  const how = { temperature: 0, ignoreEos: true, speculate: false } as const;
+  const generate = async (maxTokens: number) =>
+    (await model.generate(prompt, { maxTokens, ...how }).result).timings;
+  await generate(4);
+  const rates: number[] = [];
+  const speeds: number[] = [];
+  for (let round = 0; round < Number(values.rounds); round++) {
+    rates.push((await measureDisk(direct, { mostMs: 1000, mostBytes: 2 ** 40 }))!);
+    const { generatedTokens, generatedMs } = await generate(Number(values.predict));
+    speeds.push((1000 * generatedTokens) / generatedMs);
+  }
+  await model.dispose();
+  direct.close();
+  closeSync(descriptor);
+  const rate = median(rates);
+  const speed = median(speeds);
+  const result = {
+    disk_bytes_per_token: disk.diskBytes,
+    memory_bytes: disk.memoryBytes,
+    is_direct: disk.isDirect,
+    disk_gb_per_second: { median: rate / 1e9, all: rates.map((each) => each / 1e9) },
+    tokens_per_second: { median: speed, all: speeds },
+    limit_tokens_per_second: rate / disk.diskBytes,
+    percent_of_limit: (100 * speed * disk.diskBytes) / rate,
+    load_average: loadavg()[0],
+  };
+  if (values.json) console.log(JSON.stringify(result));
+  else console.log(textOf(result));
+}
+
+function textOf(result: {
+  disk_bytes_per_token: number;
+  memory_bytes: number;
+  is_direct: boolean;
+  disk_gb_per_second: { median: number };
+  tokens_per_second: { median: number; all: number[] };
+  limit_tokens_per_second: number;
+  percent_of_limit: number;
+  load_average: number | undefined;
+}): string {
+  const mb = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
+  const { tokens_per_second: speed } = result;
+  return [
+    `weights in memory        ${mb(result.memory_bytes)}`,
+    `read for each token      ${mb(result.disk_bytes_per_token)}${result.is_direct ? "" : " (through the system's cache of files)"}`,
+    `disk                     ${result.disk_gb_per_second.median.toFixed(2)} GB/s`,
+    `limit                    ${result.limit_tokens_per_second.toFixed(2)} tokens/s`,
+    `generation               ${speed.median.toFixed(2)} tokens/s (${speed.all.map((each) => each.toFixed(2)).join(", ")})`,
+    `percent of the limit     ${result.percent_of_limit.toFixed(0)} %`,
+    `load average             ${result.load_average?.toFixed(1)}`,
+  ].join("\n");
+}
+
+function median(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1]!;
+}
+
+await main();

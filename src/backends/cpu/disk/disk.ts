@@ -1,0 +1,155 @@
+// The leader's side of weights on disk: it opens the files, starts the readers, and before each batch makes sure that the files
+// are what they were and that the readers are where the batch begins.
+
+import { SourceError } from "../../../base/errors.ts";
+import type { DirectFile } from "../../../platform/platform.ts";
+import type { DiskUse, WeightFiles } from "../../backend.ts";
+import type { ArenaViews } from "../memory/arena.ts";
+import type { Helpers, JobOf } from "../threads/helpers.ts";
+import type { DiskLayout } from "./layout.ts";
+import { diskBytesOf, READER_TIMES, SLEEP_MS, WORD } from "./program.ts";
+
+/** Pieces are counted on until here; then the readers begin anew. */
+const RENUMBER: number = 2 ** 30;
+
+export class DiskWeights {
+  readonly files: readonly DirectFile[];
+  readonly #layout: DiskLayout;
+  readonly #views: ArenaViews;
+  readonly #words: Int32Array;
+  readonly #readers: Helpers;
+  #jobOf: JobOf | undefined;
+
+  constructor(
+    layout: DiskLayout,
+    views: ArenaViews,
+    open: NonNullable<WeightFiles["openDirect"]>,
+    readers: Helpers,
+  ) {
+    const { words } = layout.program;
+    this.#layout = layout;
+    this.#views = views;
+    this.#words = views.i32.subarray(words / 4, words / 4 + WORD.count);
+    this.#readers = readers;
+    const files: DirectFile[] = [];
+    this.files = files;
+    try {
+      for (const descriptor of layout.descriptors) files.push(open(descriptor));
+    } catch (error) {
+      this.#closeFiles();
+      throw error;
+    }
+  }
+
+  /** Starts the readers, which fill the ring at once. */
+  start(jobOf: JobOf): void {
+    this.#jobOf = jobOf;
+    this.#readers.begin(jobOf);
+  }
+
+  async ready(): Promise<void> {
+    await this.#readers.ready();
+  }
+
+  /** A reader has died; restart() before the next batch. */
+  get isLost(): boolean {
+    return this.#readers.isLost;
+  }
+
+  async restart(): Promise<void> {
+    await this.#readers.end();
+    Atomics.store(this.#words, WORD.busy, 0);
+    this.#rewind();
+    this.#readers.begin(this.#jobOf!);
+    await this.ready();
+  }
+
+  /** Before each batch. Throws if a file is no longer what it was. */
+  begin(): void {
+    for (const file of this.files) {
+      const changed = file.changed();
+      if (changed) {
+        throw new SourceError(
+          `weights are read from the file for every batch, but ${changed}. Open the model again`,
+        );
+      }
+    }
+    const words = this.#words;
+    const { weights } = this.#layout.program;
+    const isMidway = Atomics.load(words, WORD.released) % weights.length !== 0;
+    const hasFailed = Atomics.load(words, WORD.failed) !== 0;
+    if (isMidway || hasFailed || Atomics.load(words, WORD.next) > RENUMBER) this.#pause();
+  }
+
+  /** What could not be read in the last batch; undefined: nothing. */
+  failure(): SourceError | undefined {
+    const words = this.#words;
+    if (Atomics.load(words, WORD.failed) === 0) return undefined;
+    const { message } = this.#layout.program;
+    const length = this.#views.i32[message / 4]!;
+    // A copy: TextDecoder takes no shared memory.
+    const bytes = this.#views.u8.slice(message + 4, message + 4 + length);
+    const why = new TextDecoder().decode(new Uint8Array(bytes));
+    return new SourceError(
+      `a weight could not be read from disk: ${why}. The batch is lost; the next one tries again`,
+    );
+  }
+
+  /** Stops the readers where they are and lets them begin anew. */
+  #pause(): void {
+    const words = this.#words;
+    Atomics.store(words, WORD.paused, 1);
+    for (let busy = Atomics.load(words, WORD.busy); busy > 0; ) {
+      Atomics.wait(words, WORD.busy, busy, SLEEP_MS);
+      busy = Atomics.load(words, WORD.busy);
+      if (this.isLost) break; // its piece is never finished
+    }
+    this.#rewind();
+  }
+
+  /** To the beginning of a round; no reader has a piece. */
+  #rewind(): void {
+    const words = this.#words;
+    const { done, weights } = this.#layout.program;
+    this.#views.i32.fill(0, done / 4, done / 4 + weights.length);
+    for (const word of [WORD.next, WORD.released, WORD.failed, WORD.paused]) {
+      Atomics.store(words, word, 0);
+    }
+    Atomics.notify(words, WORD.released);
+  }
+
+  get use(): DiskUse {
+    const { program, plan } = this.#layout;
+    return {
+      weights: program.weights.length,
+      fileBytes: diskBytesOf(program),
+      ringBytes: plan.ringBytes,
+      isDirect: this.files.every(({ isDirect }) => isDirect),
+    };
+  }
+
+  /** What the readers did so far. */
+  get times(): { readMs: number; packMs: number; bytes: number } {
+    const { times, readers } = this.#layout.program;
+    const { numbers, read, pack, bytes } = READER_TIMES;
+    const spent = new Float64Array(this.#views.buffer, times, readers * numbers);
+    const sum = (of: number) =>
+      Array.from({ length: readers }, (_, i) => spent[i * numbers + of]!).reduce((a, b) => a + b);
+    return { readMs: sum(read), packMs: sum(pack), bytes: sum(bytes) };
+  }
+
+  /** Ends the readers; resolves when none of them reads any more. */
+  async end(): Promise<void> {
+    Atomics.store(this.#words, WORD.stopped, 1);
+    Atomics.notify(this.#words, WORD.released);
+    try {
+      await this.#readers.end();
+    } finally {
+      this.#closeFiles();
+    }
+  }
+
+  #closeFiles(): void {
+    for (const file of this.files) file.close();
+  }
+}

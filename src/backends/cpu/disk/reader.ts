@@ -1,0 +1,179 @@
+// A reader: a thread that reads pieces of weights on disk, packs each and writes it into the ring, until it is stopped. It blocks
+// in the system while the disk works, so several of them keep the disk busy on few cores.
+
+import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import type { ReadAt } from "../../../platform/platform.ts";
+import type { Kernels } from "../executor.ts";
+import type { PackRows } from "../memory/file-pieces.ts";
+import type { Memories } from "../memory/memories.ts";
+import { type PackProgram, packRowsOf } from "../memory/repack.ts";
+import {
+  ALIGNMENT,
+  type DiskProgram,
+  type DiskWeight,
+  MESSAGE_BYTES,
+  READER_TIMES,
+  SLEEP_MS,
+  WORD,
+} from "./program.ts";
+
+export interface ReaderJob {
+  readonly program: DiskProgram;
+  readonly packing: PackProgram;
+  /** Open files, by DiskWeight.file. */
+  readonly descriptors: readonly number[];
+  readonly reader: number;
+}
+
+/** The main function of a reader's thread. */
+export function serveReader(
+  job: ReaderJob,
+  memories: Memories,
+  kernels: Kernels,
+  readAt: ReadAt,
+): void {
+  const { program, packing, reader } = job;
+  const { views } = memories.place(0);
+  const scratch = program.scratch + reader * PACK_SCRATCH_BYTES;
+  const packs = program.weights.map(({ packing: index }) =>
+    packRowsOf(packing, packing.instructions[index]!, memories, kernels, scratch),
+  );
+  new DiskReader(job, views.u8, views.i32, packs, readAt).serve();
+}
+
+class DiskReader {
+  readonly #job: ReaderJob;
+  readonly #u8: Uint8Array;
+  readonly #words: Int32Array;
+  readonly #done: Int32Array;
+  readonly #times: Float64Array;
+  readonly #buffer: number;
+  readonly #packs: readonly PackRows[];
+  readonly #readAt: ReadAt;
+
+  constructor(
+    job: ReaderJob,
+    u8: Uint8Array,
+    i32: Int32Array,
+    packs: readonly PackRows[],
+    readAt: ReadAt,
+  ) {
+    const { words, done, times, buffers, bufferBytes, weights } = job.program;
+    const { numbers } = READER_TIMES;
+    this.#job = job;
+    this.#u8 = u8;
+    this.#words = i32.subarray(words / 4, words / 4 + WORD.count);
+    this.#done = i32.subarray(done / 4, done / 4 + weights.length);
+    this.#times = new Float64Array(u8.buffer, times + job.reader * numbers * 8, numbers);
+    this.#buffer = buffers + job.reader * bufferBytes;
+    this.#packs = packs;
+    this.#readAt = readAt;
+  }
+
+  serve(): void {
+    const words = this.#words;
+    while (Atomics.load(words, WORD.stopped) === 0) {
+      const released = Atomics.load(words, WORD.released);
+      Atomics.add(words, WORD.busy, 1);
+      const piece = this.#take(released);
+      if (piece !== undefined) this.#readPiece(piece);
+      Atomics.sub(words, WORD.busy, 1);
+      Atomics.notify(words, WORD.busy);
+      // The leader changes `released`, or notifies, when there is something to do again.
+      if (piece === undefined) Atomics.wait(words, WORD.released, released, SLEEP_MS);
+    }
+  }
+
+  /** The number of a piece that may be read now, counted on from round to round; undefined: none. */
+  #take(released: number): number | undefined {
+    const words = this.#words;
+    const { weights, pieces } = this.#job.program;
+    for (;;) {
+      const isIdle = Atomics.load(words, WORD.paused) | Atomics.load(words, WORD.failed);
+      if (isIdle !== 0) return undefined;
+      const piece = Atomics.load(words, WORD.next);
+      const round = Math.floor(piece / pieces);
+      const { needs } = weights[this.#find(piece % pieces)]!;
+      if (released < round * weights.length + needs) return undefined;
+      if (Atomics.compareExchange(words, WORD.next, piece, piece + 1) === piece) return piece;
+    }
+  }
+
+  #readPiece(number: number): void {
+    const words = this.#words;
+    const { weights, pieces } = this.#job.program;
+    const index = this.#find(number % pieces);
+    const weight = weights[index]!;
+    try {
+      this.#readAndPack(weight, this.#packs[index]!, (number % pieces) - weight.first);
+    } catch (error) {
+      this.#fail(`${weight.name}: ${(error as Error).message}`);
+      return;
+    }
+    if (Atomics.add(this.#done, index, 1) + 1 < weight.pieces) return;
+    Atomics.add(words, WORD.loaded, 1);
+    Atomics.notify(words, WORD.loaded);
+  }
+
+  #readAndPack(weight: DiskWeight, pack: PackRows, piece: number): void {
+    const times = this.#times;
+    const start = performance.now();
+    const { instructions } = this.#job.packing;
+    const { rows, rowBytes } = instructions[weight.packing]!;
+    const matrix = Math.floor(piece / weight.perMatrix);
+    const row = (piece % weight.perMatrix) * weight.step;
+    const count = Math.min(weight.step, rows - row);
+    const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS) + row / PANEL_ROWS;
+    const from = weight.offset + (matrix * rows + row) * rowBytes;
+    const at = this.#read(this.#job.descriptors[weight.file]!, from, count * rowBytes);
+    const read = performance.now();
+    for (let done = 0; done < count; done += PANEL_ROWS) {
+      const panelRows = Math.min(PANEL_ROWS, count - done);
+      pack(at + done * rowBytes, panelRows, firstPanel + done / PANEL_ROWS);
+    }
+    times[READER_TIMES.read]! += read - start;
+    times[READER_TIMES.pack]! += performance.now() - read;
+    times[READER_TIMES.bytes]! += count * rowBytes;
+  }
+
+  /** Reads these bytes of a file into the buffer; returns their address. Whole blocks are read, as direct reads must be. */
+  #read(descriptor: number, from: number, bytes: number): number {
+    const skipped = from % ALIGNMENT;
+    const length = Math.ceil((skipped + bytes) / ALIGNMENT) * ALIGNMENT;
+    for (let done = 0; done < skipped + bytes; ) {
+      const target = this.#u8.subarray(this.#buffer + done, this.#buffer + length);
+      const count = this.#readAt(descriptor, target, from - skipped + done);
+      done += count;
+      // Only at the end of the file does a read end within a block.
+      if (done < skipped + bytes && (count === 0 || done % ALIGNMENT !== 0)) {
+        throw new Error(`the file ends at byte ${from - skipped + done}`);
+      }
+    }
+    return this.#buffer + skipped;
+  }
+
+  #fail(message: string): void {
+    const { message: at } = this.#job.program;
+    const words = this.#words;
+    if (Atomics.compareExchange(words, WORD.failed, 0, 1) !== 0) return; // another one has said why
+    const bytes = new TextEncoder().encode(message).subarray(0, MESSAGE_BYTES);
+    this.#u8.set(bytes, at + 4);
+    new Int32Array(this.#u8.buffer, at, 1)[0] = bytes.length;
+    Atomics.store(words, WORD.failed, 2);
+    Atomics.add(words, WORD.loaded, 1);
+    Atomics.notify(words, WORD.loaded);
+  }
+
+  /** The weight that this piece of a round belongs to. */
+  #find(piece: number): number {
+    const { weights } = this.#job.program;
+    let low = 0;
+    for (let high = weights.length - 1; low < high; ) {
+      const middle = (low + high + 1) >> 1;
+      if (weights[middle]!.first <= piece) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,22 @@
+// Sizes as people write them: "4G", "512M", "1.5GiB", "800000000".
+
+import { byName } from "./by-name.ts";
+
+/** Powers of 1024, as in llama.cpp and in what systems report of memory. */
+const units: Readonly<Record<string, number>> = byName({
+  "": 1,
+  k: 2 ** 10,
+  m: 2 ** 20,
+  g: 2 ** 30,
+  t: 2 ** 40,
+});
+
+export const byteSizeText = "a number of bytes, or one with K, M, G or T, as in 4G";
+
+/** undefined: it is no size. */
+export function byteSizeOf(text: string): number | undefined {
+  const [, number, unit] = /^\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?)(?:i?b)?\s*$/i.exec(text) ?? [];
+  if (number === undefined) return undefined;
+  const bytes = Math.floor(Number(number) * units[unit!.toLowerCase()]!);
+  return Number.isSafeInteger(bytes) && bytes > 0 ? bytes : undefined;
+}

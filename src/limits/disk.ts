@@ -1,0 +1,89 @@
+// What a disk allows a model whose weights stay there in part: every batch reads them once. Arithmetic, like the rest of this folder.
+
+import type { PhaseTimes, SpeedLimit, SpeedLimits } from "./phase.ts";
+
+/** Bytes that every batch reads, and how fast the disk reads them. */
+export interface DiskReads {
+  readonly diskBytes: number;
+  readonly bytesPerSecond: number;
+}
+
+/** Tokens per second of a single generation, one token in a batch. */
+export function diskTokensPerSecond({ diskBytes, bytesPerSecond }: DiskReads): number {
+  return bytesPerSecond / diskBytes;
+}
+
+/** What a disk allows a model that may take so much memory. */
+export interface DiskReport extends DiskReads {
+  readonly ramBytes: number;
+  /** Bytes of weights that are in memory. */
+  readonly memoryBytes: number;
+  readonly tokensPerSecond: number;
+}
+
+/**
+ * The least that is read for each token: what is left of the weights when memory holds the state of a context, and nothing else but
+ * weights. Of experts, a token reads its own. undefined: all weights are in memory.
+ */
+export function diskReport(
+  memory: {
+    readonly weightBytes: number;
+    readonly storedBytes: number;
+    readonly stateBytes: number;
+  },
+  ramBytes: number,
+  bytesPerSecond: number,
+): DiskReport | undefined {
+  const { weightBytes, storedBytes, stateBytes } = memory;
+  const beyond = Math.min(storedBytes, storedBytes + stateBytes - ramBytes);
+  if (beyond <= 0) return undefined;
+  const diskBytes = beyond * Math.min(1, weightBytes / storedBytes);
+  const reads = { diskBytes, bytesPerSecond };
+  const tokensPerSecond = diskTokensPerSecond(reads);
+  return { ...reads, ramBytes, memoryBytes: storedBytes - beyond, tokensPerSecond };
+}
+
+/**
+ * The limits of both phases with the disk: the slower of the two counts. A prompt reads the weights at least once. Several sequences,
+ * or drafted tokens, may share a batch: `batches` is the number of batches of the generation, where it is known.
+ */
+export function limitsWithDisk(
+  times: Omit<PhaseTimes, "work">,
+  limits: SpeedLimits | undefined,
+  disk: DiskReads,
+  batches: number = times.generatedTokens,
+): SpeedLimits {
+  const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = times;
+  const read = { tokens: promptTokens - cachedTokens, ms: promptMs };
+  return {
+    prompt: slower(limits?.prompt, diskLimit(disk, 1, read)),
+    generation: slower(
+      limits?.generation,
+      diskLimit(disk, batches, { tokens: generatedTokens, ms: generatedMs }),
+    ),
+  };
+}
+
+function slower(a: SpeedLimit | undefined, b: SpeedLimit | undefined): SpeedLimit | undefined {
+  if (!a || !b) return a ?? b;
+  return b.tokensPerSecond < a.tokensPerSecond ? b : a;
+}
+
+/** undefined: nothing was computed. */
+function diskLimit(
+  { diskBytes, bytesPerSecond }: DiskReads,
+  batches: number,
+  measured: { tokens: number; ms: number },
+): SpeedLimit | undefined {
+  const bytes = batches * diskBytes;
+  const least = bytes / bytesPerSecond;
+  const seconds = measured.ms / 1000;
+  if (!(measured.tokens > 0 && seconds > 0 && least > 0)) return undefined;
+  return {
+    resource: "disk",
+    tokensPerSecond: measured.tokens / least,
+    fraction: least / seconds,
+    achievedPerSecond: bytes / seconds,
+    possiblePerSecond: bytesPerSecond,
+  };
+}
