@@ -218,8 +218,8 @@ export interface ModelInfo {
   };
   /** Whether generate() and chat() work: encoders only make embeddings. */
   generates: boolean;
-  /** Who drafts tokens (OpenOptions.speculate), or why nobody does: a clause; absent: it does not generate. */
-  speculation?: string;
+  /** Whether tokens are drafted (OpenOptions.speculate), and by whom, or why not: a clause; absent: it does not generate. */
+  speculation?: { isOn: boolean; text: string };
   /** Why the context cannot shift (contextShift, cacheReuse): a clause; absent: it can. */
   noContextShift?: string;
   /** What embed() makes of a text; undefined: the model has no hidden states to read. */

@@ -128,6 +128,8 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
 
 /** How tokens are drafted. */
 export interface SpeculateOptions {
+  /** Who drafts, of those that ModelInfo.speculation names: "ngram", "draft-model" (default: all). */
+  drafters?: string[];
   /** The most tokens that are drafted at a time, 0 to 31 (default 16); 0: none. What pays is drafted, not always as many. */
   maxDepth?: number;
   /** Fewer are not drafted (default 1). */

@@ -23,6 +23,7 @@ import {
   type MoreSamplingFlags,
   moreSamplingOptions,
 } from "./sampler-flags.ts";
+import { addSpeculateFlags, type SpeculateFlags, speculateOption } from "./speculate-flags.ts";
 
 /** llama.cpp's form: TOKEN_ID followed by a sign and the bias ("15043+1", "2-inf"). */
 function logitBiasFlag(text: string, before: Map<number, number> | undefined): Map<number, number> {
@@ -37,7 +38,7 @@ function logitBiasFlag(text: string, before: Map<number, number> | undefined): M
   return new Map(before).set(Number(id), bias);
 }
 
-export interface ModelFlags extends CpuFlags, StateCacheFlags {
+export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
@@ -75,6 +76,9 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-ctk": "--cache-type-k",
   "-ctv": "--cache-type-v",
   "-jf": "--json-schema-file",
+  "--draft-max": "--spec-draft-n-max",
+  "--draft-min": "--spec-draft-n-min",
+  "--draft-p-min": "--spec-draft-p-min",
   "--embedding": "--embeddings",
   "--rerank": "--reranking",
   "--sleep-idle-seconds": "--keep-alive",
@@ -267,7 +271,9 @@ export function weightsOption(): Option {
 export function openOptions(flags: ModelFlags): OpenOptions {
   const binding = cpuBinding(flags);
   const kvType = kvTypeOf(flags);
+  const speculate = speculateOption(flags);
   return {
+    ...(speculate !== undefined && { speculate }),
     ...(binding && { binding }),
     ...(flags.ctxSize !== undefined && { contextSize: flags.ctxSize }),
     ...(flags.threads !== undefined && { threads: flags.threads }),
@@ -386,7 +392,7 @@ export function addSamplingFlags(command: Command): Command {
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
     .option("--ignore-eos", "continue after the model's end-of-text token");
-  return addGrammarFlags(addContextFlags(addMoreSamplingFlags(command)));
+  return addSpeculateFlags(addGrammarFlags(addContextFlags(addMoreSamplingFlags(command))));
 }
 
 export function generateOptions(flags: SamplingFlags): GenerateOptions {

@@ -8,6 +8,7 @@ import { shiftText } from "./context-flags.ts";
 import { inFlags } from "./flag-words.ts";
 import { type ModelFlags, openOptions } from "./flags.ts";
 import { ProgressBar } from "./progress.ts";
+import { speculationLine } from "./speculate-flags.ts";
 import { bytesText, plural } from "./text.ts";
 
 /** The path (or URL) of a model's name; downloads a catalog model that is not here yet. */
@@ -122,6 +123,6 @@ export function explanation(info: ModelInfo): string {
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
   const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType}) up to ${bytesText(info.stateBytes)}`;
   const shift = info.generates ? [shiftText(info)] : [];
-  const all = new Set([memory, ...shift, ...heldText(info), ...parts]);
+  const all = new Set([memory, ...shift, ...speculationLine(info), ...heldText(info), ...parts]);
   return `backend ${backend.name}, ${threads}\n  ${[...all].join("\n  ")}\n\n`;
 }

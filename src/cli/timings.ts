@@ -26,6 +26,9 @@ export interface TimingsJson {
   cache_by_tier: { kv: number; ram: number; disk: number };
   /** null: nothing that was known was computed. */
   computed_again: ComputedAgain | null;
+  /** Tokens that were drafted, and those of them that became part of the text; absent: none were drafted. */
+  draft_n?: number;
+  draft_n_accepted?: number;
   /** What --context-shift dropped, in order. */
   context_shifts?: { n_keep: number; n_discard: number }[];
 }
@@ -50,6 +53,10 @@ export function timingsJson(timings: Timings): TimingsJson {
     cache_n: timings.cachedTokens,
     cache_by_tier: { kv: timings.cachedTokens - ram - disk, ram, disk },
     computed_again: timings.computedAgain ?? null,
+    ...(timings.speculation && {
+      draft_n: timings.speculation.drafted,
+      draft_n_accepted: timings.speculation.accepted,
+    }),
     ...(timings.contextShifts && {
       context_shifts: timings.contextShifts.map(({ kept, discarded }) => ({
         n_keep: kept,

@@ -60,7 +60,7 @@ import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { ngramKind } from "./speculate/ngram.ts";
-import { speculationText } from "./speculate/options.ts";
+import { describeSpeculation } from "./speculate/options.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
@@ -245,7 +245,7 @@ export class Engine {
       ...(disk && { disk }),
       ...(refusal && { noContextShift: refusal }),
       ...(graph.outputs.logits && {
-        speculation: speculationText(parts.backend, options.speculate),
+        speculation: describeSpeculation(parts.backend, options.speculate),
       }),
       warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };

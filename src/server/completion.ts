@@ -213,6 +213,8 @@ function count({ server }: Call, model: string, { timings, stopReason }: Generat
   metrics.promptTokens.add(timings.promptTokens, {}, model);
   metrics.cachedTokens.add(timings.cachedTokens, {}, model);
   metrics.generatedTokens.add(timings.generatedTokens, {}, model);
+  metrics.draftedTokens.add(timings.speculation?.drafted ?? 0, {}, model);
+  metrics.acceptedTokens.add(timings.speculation?.accepted ?? 0, {}, model);
   metrics.llamacpp.count(timings);
   sayComputedAgain(server, model, timings);
   if (stopReason === "aborted") metrics.aborted.add(1, {}, model);

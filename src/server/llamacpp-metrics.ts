@@ -15,6 +15,7 @@ export class LlamacppMetrics {
   /** Since the last scrape. */
   #promptLately: Total = { tokens: 0, ms: 0 };
   #predictedLately: Total = { tokens: 0, ms: 0 };
+  readonly #drafts = { drafted: 0, accepted: 0, batches: 0 };
   #cached = 0;
   #longest = 0;
 
@@ -25,6 +26,9 @@ export class LlamacppMetrics {
     add(this.#promptLately, promptTokens - cachedTokens, promptMs);
     add(this.#predicted, generatedTokens, generatedMs);
     add(this.#predictedLately, generatedTokens, generatedMs);
+    this.#drafts.drafted += timings.speculation?.drafted ?? 0;
+    this.#drafts.accepted += timings.speculation?.accepted ?? 0;
+    this.#drafts.batches += timings.speculation?.draftedBatches ?? 0;
     this.#cached += cachedTokens;
     this.#longest = Math.max(this.#longest, promptTokens + generatedTokens);
   }
@@ -53,9 +57,9 @@ export class LlamacppMetrics {
       ["tokens_predicted_seconds_total", "Time spent on generation.", this.#predicted.ms / 1000],
       ["n_decode_total", "Batches computed.", batches],
       ["n_tokens_max", "Longest sequence so far, prompt and generation.", this.#longest],
-      ["spec_decode_num_draft_tokens_total", "Drafted tokens: always 0 here.", 0],
-      ["spec_decode_num_accepted_tokens_total", "Drafted tokens taken: always 0 here.", 0],
-      ["spec_decode_num_drafts_total", "Drafts verified: always 0 here.", 0],
+      ["spec_decode_num_draft_tokens_total", "Drafted tokens.", this.#drafts.drafted],
+      ["spec_decode_num_accepted_tokens_total", "Drafted tokens taken.", this.#drafts.accepted],
+      ["spec_decode_num_drafts_total", "Drafts verified.", this.#drafts.batches],
     ];
     const gauges: [string, string, number][] = [
       ["prompt_tokens_seconds", "Prompt tokens per second since the last reading.", rates[0]!],

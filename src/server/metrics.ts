@@ -157,6 +157,8 @@ export interface Metrics {
   readonly embeddedTexts: Counter;
   readonly aborted: Counter;
   readonly queueSeconds: Histogram;
+  readonly draftedTokens: Counter;
+  readonly acceptedTokens: Counter;
   readonly firstTokenSeconds: Histogram;
   readonly tokenSeconds: Histogram;
   readonly limitRatio: Last;
@@ -175,6 +177,14 @@ export function createMetrics(): Metrics {
       "Tokens of prompts whose keys and values were still in the cache.",
     ),
     generatedTokens: new Counter("lantern_generated_tokens_total", "Tokens generated."),
+    draftedTokens: new Counter(
+      "lantern_drafted_tokens_total",
+      "Tokens that were drafted and verified (docs/speculation.md).",
+    ),
+    acceptedTokens: new Counter(
+      "lantern_accepted_tokens_total",
+      "Of drafted tokens, those that became part of a text.",
+    ),
     embeddedTexts: new Counter("lantern_embedded_texts_total", "Texts embedded or ranked."),
     aborted: new Counter(
       "lantern_aborted_total",

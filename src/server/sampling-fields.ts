@@ -2,7 +2,7 @@
 // Ollama's and Anthropic's have other names and also end up in `generateOptions`.
 
 import * as z from "zod";
-import type { GenerateOptions } from "../index.ts";
+import type { GenerateOptions, SpeculateOptions } from "../index.ts";
 import { biasInput, type LogitBias } from "./inputs.ts";
 
 /** Fields under llama.cpp's names, which include OpenAI's. */
@@ -38,6 +38,9 @@ export interface SamplingFields {
   n_keep?: number | undefined;
   n_discard?: number | undefined;
   n_cache_reuse?: number | undefined;
+  "speculative.n_max"?: number | undefined;
+  "speculative.n_min"?: number | undefined;
+  "speculative.p_min"?: number | undefined;
 }
 
 type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
@@ -45,6 +48,8 @@ type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
 const share = z.number().min(0).max(1).optional();
 const penalty = z.number().min(-100).max(100).optional();
 const positive = z.number().min(0).max(1000).optional();
+/** SpeculateOptions.maxDepth. */
+const MOST_DRAFTED = 31;
 const maxSamplers = 64;
 const maxStops = 32;
 /** Every token is matched against all of them: megabytes of stop strings would slow everybody's answers. */
@@ -93,6 +98,9 @@ export const samplingShape: Shape<SamplingFields> = {
   n_keep: z.int().min(-1).optional(),
   n_discard: z.int().min(0).optional(),
   n_cache_reuse: z.int().min(0).optional(),
+  "speculative.n_max": z.int().min(0).optional(),
+  "speculative.n_min": z.int().min(0).optional(),
+  "speculative.p_min": share,
 };
 
 /** The options of a generation: the request's, over the server's defaults. */
@@ -135,9 +143,25 @@ export function generateOptions(
     keepTokens: fields.n_keep,
     discardTokens: fields.n_discard,
     cacheReuse: fields.n_cache_reuse,
+    speculate: speculateOf(fields),
   };
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   return { ...defaults, ...(Object.fromEntries(given) as GenerateOptions) };
+}
+
+/** More than can be drafted is no error in llama.cpp, and means as many as possible; undefined: the server's default. */
+function speculateOf(fields: SamplingFields): SpeculateOptions | undefined {
+  const {
+    "speculative.n_max": max,
+    "speculative.n_min": min,
+    "speculative.p_min": chance,
+  } = fields;
+  if (max === undefined && min === undefined && chance === undefined) return undefined;
+  return {
+    ...(max !== undefined && { maxDepth: Math.min(max, MOST_DRAFTED) }),
+    ...(min !== undefined && { minDepth: Math.min(min, MOST_DRAFTED) }),
+    ...(chance !== undefined && { minChance: chance }),
+  };
 }
 
 /** Texts are already replaced by ids (logit-bias.ts). */

@@ -52,6 +52,10 @@ export function timingsOf(timings: Timings): object {
     sample_n: timings.sampledTokens,
     sample_ms: timings.sampleMs,
     total_ms: timings.totalMs,
+    ...(timings.speculation && {
+      draft_n: timings.speculation.drafted,
+      draft_n_accepted: timings.speculation.accepted,
+    }),
     ...(timings.movedTokens && { cache_moved_n: timings.movedTokens }),
     ...(timings.contextShifts && {
       context_shifts: timings.contextShifts.map(({ kept, discarded }) => ({

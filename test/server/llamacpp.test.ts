@@ -105,6 +105,29 @@ describe("/metrics", () => {
     );
   };
 
+  test("drafted tokens: the same text, counted as the timings say", async () => {
+    await until("nothing runs", () => running.server.context.queue.running === 0);
+    const before = await numbers();
+    const fields = { prompt, n_predict: 60, temperature: 0, ignore_eos: true };
+    const timingsOf = ({ timings }: Record<string, unknown>) => timings as Record<string, number>;
+    const alone = await ask("/completion", { ...fields, "speculative.n_max": 0 });
+    expect(timingsOf(alone).draft_n).toBeUndefined();
+    const drafted = await ask("/completion", { ...fields, "speculative.n_max": 99 });
+    expect(drafted.content).toBe(alone.content);
+    // Whether drafts pay depends on this machine.
+    const { draft_n = 0, draft_n_accepted = 0 } = timingsOf(drafted);
+    expect(draft_n_accepted).toBeLessThanOrEqual(draft_n);
+    const never = { ...fields, "speculative.p_min": 1, "speculative.n_min": 31 };
+    expect(timingsOf(await ask("/completion", never)).draft_n).toBeUndefined();
+    const after = await numbers();
+    const grown = (name: string): number => after.get(name)! - before.get(name)!;
+    expect(grown("lantern_drafted_tokens_total")).toBe(draft_n);
+    expect(grown("lantern_accepted_tokens_total")).toBe(draft_n_accepted);
+    expect(grown("llamacpp:spec_decode_num_draft_tokens_total")).toBe(draft_n);
+    const wrong = await post(`${url}/completion`, { ...fields, "speculative.p_min": 2 });
+    expect(wrong.status).toBe(400);
+  });
+
   test("counts requests, tokens and times", async () => {
     await until("nothing runs", () => running.server.context.queue.running === 0);
     const before = await numbers();

@@ -30,6 +30,7 @@ import {
   wantsLimits,
 } from "../machine-limits.ts";
 import { profileJson, profileOption, profileText, takeProfile } from "../profile.ts";
+import { speculationNote } from "../speculate-flags.ts";
 import { outPlain } from "../text.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
@@ -123,6 +124,7 @@ async function showTimings(
   terminal.err(err.dim(timingsText(timings)));
   const notes = [
     shiftNote(timings, info),
+    speculationNote(timings),
     endNotes[stopReason]?.(info),
     limitHint(timings, info, flags, context),
   ];

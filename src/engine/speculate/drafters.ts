@@ -21,7 +21,8 @@ export async function draftersOf(
   const { tokens, options } = request;
   const always = request.drafters !== undefined;
   const chosen = resolveSpeculation(always || engine.speculate, options.speculate);
-  const kinds = request.drafters ?? engine.drafters;
+  const kinds =
+    request.drafters ?? engine.drafters.filter(({ name }) => chosen?.drafters.includes(name));
   if (!chosen || !isWhole || kinds.length === 0) {
     return { drafters: [], maxDepth: 0, minDepth: 0, minChance: 0, always };
   }
@@ -31,5 +32,5 @@ export async function draftersOf(
     const drafter = await kind.start(tokens, most);
     if (drafter) drafters.push(drafter);
   }
-  return { drafters, ...chosen, always };
+  return { ...chosen, drafters, always };
 }

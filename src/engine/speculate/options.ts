@@ -1,33 +1,44 @@
 // The options of speculation (`speculate` of open() and generate()), checked.
 
-import type { SpeculateOptions } from "../../api/api.ts";
+import type { ModelInfo, SpeculateOptions } from "../../api/api.ts";
 import type { Backend } from "../../backends/backend.ts";
 import { UsageError } from "../../base/errors.ts";
+import { checkOptionNames, type OptionNames } from "../../base/options.ts";
 import { show } from "../../base/show.ts";
 
 const DEFAULT_DEPTH = 16;
 /** A state with a window can always go back by so many tokens. */
 const MOST_DEPTH = 31;
 
-const names = [
-  "maxDepth",
-  "minDepth",
-  "minChance",
-] as const satisfies readonly (keyof SpeculateOptions)[];
+/** Every drafter there is; which of them an engine has depends on the model. */
+const drafterNames = ["ngram", "draft-model", "mtp"] as const;
+
+const names: OptionNames<SpeculateOptions> = {
+  drafters: true,
+  maxDepth: true,
+  minDepth: true,
+  minChance: true,
+};
 
 /** The options of the engine, and over them those of a generation; undefined: it does not speculate. */
 export function resolveSpeculation(
-  ...given: readonly (boolean | SpeculateOptions | undefined)[]
+  ...all: readonly (boolean | SpeculateOptions | undefined)[]
 ): Required<SpeculateOptions> | undefined {
-  const chosen: Required<SpeculateOptions> = { maxDepth: DEFAULT_DEPTH, minDepth: 1, minChance: 0 };
+  const chosen: Required<SpeculateOptions> = {
+    maxDepth: DEFAULT_DEPTH,
+    minDepth: 1,
+    minChance: 0,
+    drafters: [...drafterNames],
+  };
   let isOn = true;
-  for (const options of given) {
+  for (const options of all) {
     if (options === undefined) continue;
     isOn = options !== false;
     if (typeof options === "boolean") continue;
-    checkNames(options);
-    for (const name of names) if (options[name] !== undefined) chosen[name] = options[name];
+    checkOptionNames("speculate", options, names);
+    Object.assign(chosen, Object.fromEntries(given(options)));
   }
+  checkDrafters(chosen.drafters);
   checkCount("maxDepth", chosen.maxDepth);
   checkCount("minDepth", chosen.minDepth);
   const { minChance } = chosen;
@@ -39,13 +50,16 @@ export function resolveSpeculation(
   return isOn && chosen.maxDepth > 0 ? chosen : undefined;
 }
 
-function checkNames(options: SpeculateOptions): void {
-  if (typeof options !== "object" || options === null) {
-    throw new UsageError(`speculate: got ${show(options)}, expected true, false or an object`);
-  }
-  const unknown = Object.keys(options).find((name) => !names.some((known) => known === name));
-  if (unknown === undefined) return;
-  throw new UsageError(`speculate: unknown option "${unknown}". Known are ${names.join(", ")}`);
+function given(options: SpeculateOptions): [string, unknown][] {
+  return Object.entries(options).filter(([, value]) => value !== undefined);
+}
+
+function checkDrafters(drafters: unknown): void {
+  const isKnown = (name: unknown) => drafterNames.some((known) => known === name);
+  if (Array.isArray(drafters) && drafters.every(isKnown)) return;
+  throw new UsageError(
+    `speculate.drafters: got ${show(drafters)}, expected a list of some of ${drafterNames.join(", ")}`,
+  );
 }
 
 function checkCount(name: string, count: number): void {
@@ -55,15 +69,18 @@ function checkCount(name: string, count: number): void {
   );
 }
 
-/** For --explain. */
-export function speculationText(
+/** For ModelInfo. */
+export function describeSpeculation(
   { variesWithBatch }: Pick<Backend, "variesWithBatch">,
   speculate: boolean | SpeculateOptions | undefined,
-): string {
+): NonNullable<ModelInfo["speculation"]> {
   const chosen = resolveSpeculation(speculate);
-  if (!chosen) return "off, as asked";
+  if (!chosen) return { isOn: false, text: "off, as asked" };
   if (speculate === undefined && variesWithBatch) {
-    return "off: on this backend batches of other sizes are rounded otherwise, which can change a text; exact, or asking for it, turns it on";
+    const why = "on this backend batches of other sizes are rounded otherwise";
+    const text = `off: ${why}, which can change a text; exact turns it on, and so does asking for it`;
+    return { isOn: false, text };
   }
-  return `n-grams of the text so far, at most ${chosen.maxDepth} tokens, as many as pay`;
+  const text = `n-grams of the text so far, at most ${chosen.maxDepth} tokens, as many as pay`;
+  return { isOn: true, text };
 }

@@ -2,7 +2,7 @@
 
 import * as z from "zod";
 import { byName } from "../../base/by-name.ts";
-import { LanternError, SourceError, UsageError } from "../../index.ts";
+import { LanternError, type ModelInfo, SourceError, UsageError } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import type { ServedModel } from "../context.ts";
 import { ApiError, invalidRequest, notSupported, slotsBusy } from "../errors.ts";
@@ -18,13 +18,13 @@ export function listSlots({ server, url }: Call): Response {
   if (url.searchParams.has("fail_on_no_slot") && slots.all.every(({ isBusy }) => isBusy)) {
     throw slotsBusy();
   }
-  const contextOf = (model: string | undefined): number | undefined =>
-    models.list().find(({ id }) => model === undefined || id === model)?.model.info.contextSize;
+  const infoOf = (model: string | undefined): ModelInfo | undefined =>
+    models.list().find(({ id }) => model === undefined || id === model)?.model.info;
   return json(
     slots.all.map(({ id, job, isBusy, model }) => ({
       id,
-      n_ctx: contextOf(model),
-      speculative: false,
+      n_ctx: infoOf(model)?.contextSize,
+      speculative: infoOf(model)?.speculation?.isOn ?? false,
       is_processing: isBusy,
       ...(job && taskOf(job, isBusy)),
     })),

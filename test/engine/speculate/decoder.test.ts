@@ -229,7 +229,8 @@ describe("ends", () => {
     [{ maxDepth: -1 }, /speculate.maxDepth: got -1, expected a whole number from 0 to 31/],
     [{ maxDepth: 32 }, /got 32, expected/],
     [{ minChance: 2 }, /speculate.minChance: got 2/],
-    [{ depth: 2 }, /unknown option "depth"/],
+    [{ depth: 2 }, /speculate: unknown option "depth"/],
+    [{ drafters: ["me"] }, /speculate.drafters: got .*expected a list of some of ngram/],
   ])("%o is refused", async (speculate, message) => {
     const engine = await tinyEngine();
     await expect(run(engine, [1], { speculate: speculate as object })).rejects.toThrow(message);
