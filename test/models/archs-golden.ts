@@ -35,6 +35,12 @@ function readGolden(name: string): Golden {
   return JSON.parse(readFileSync(sharedPath(`archs/${name}.json`), "utf8")) as Golden;
 }
 
+/** Prompts of a decoder, and llama.cpp's greedy tokens after them; none: it is no decoder. */
+export function goldenCases(name: string): readonly GoldenCase[] {
+  const golden = readGolden(name);
+  return golden.kind === "decoder" ? golden.cases : [];
+}
+
 async function openArch(name: string): Promise<ModelFile> {
   const bytes = new Uint8Array(readFileSync(sharedPath(`archs/${name}.gguf`)));
   return await openGguf(memorySource({ "tiny.gguf": bytes }), "tiny.gguf");

@@ -34,7 +34,7 @@ export const slow: readonly string[] = [
   "test/dtypes/real-files.test.ts",
   "test/engine/lifetime.test.ts",
   "test/formats/half-weights.test.ts",
-  "test/models/{archs-levels,hostile-files,tiny-golden}.test.ts",
+  "test/models/{archs-levels,archs-speculate,hostile-files,tiny-golden}.test.ts",
   "test/package/sea.test.ts",
   "test/tokenizers/{bounds,oracle}.test.ts",
   "test/tools/{convert-real,perplexity,perplexity-cli,quantize-codebooks}.test.ts",
