@@ -16,7 +16,8 @@ if (!path) {
 const cores = availableParallelism();
 const rounds = 5;
 const models = new Map<number, Model>();
-for (const threads of [1, cores]) models.set(threads, await open(path, { threads }));
+for (const threads of [1, cores])
+  models.set(threads, await open(path, { threads, speculate: false }));
 
 console.log(
   `${cores} cores, load ${loadavg()[0]!.toFixed(2)} before; tokens/s, median of ${rounds}`,

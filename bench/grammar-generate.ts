@@ -86,7 +86,7 @@ interface Run {
 type Contestant = (kind: Kind) => Promise<Run>;
 
 const contestants = new Map<string, Contestant>();
-const model = await open(path, { threads, contextSize: 1024 });
+const model = await open(path, { threads, contextSize: 1024, speculate: false });
 contestants.set("lantern", async (kind) => {
   const grammar = { free: undefined, grammar: gbnf, tools: auto }[kind];
   const forceTokens = !values["no-force"];

@@ -27,8 +27,8 @@ interface Side {
 }
 
 const sides: readonly [Side, Side] = [
-  { model: await open(path, { threads, profile: false }), costs: [] },
-  { model: await open(path, { threads, profile: true }), costs: [] },
+  { model: await open(path, { threads, profile: false, speculate: false }), costs: [] },
+  { model: await open(path, { threads, profile: true, speculate: false }), costs: [] },
 ];
 
 for (let round = -2; round < Number(rounds); round++) {

@@ -55,7 +55,7 @@ const program = new Command("bench:splits")
 
 async function answer(path: string, options: OpenOptions, flags: Flags): Promise<Answer> {
   const begin = performance.now();
-  await using model = await open(path, { contextSize: 512, ...options });
+  await using model = await open(path, { contextSize: 512, speculate: false, ...options });
   const loadSeconds = (performance.now() - begin) / 1000;
   const generation = model.generate(flags.prompt, {
     temperature: 0,

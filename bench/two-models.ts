@@ -51,7 +51,10 @@ function median(numbers: readonly number[]): number {
   return numbers.toSorted((a, b) => a - b)[numbers.length >> 1]!;
 }
 
-const threads = flags.threads === undefined ? {} : { threads: Number(flags.threads) };
+const threads = {
+  speculate: false,
+  ...(flags.threads !== undefined && { threads: Number(flags.threads) }),
+};
 const [a, b] = [await open(positionals[0]!, threads), await open(positionals[1]!, threads)];
 await timed(a);
 await timed(b);

@@ -403,7 +403,7 @@ export class Engine {
    * where a state cannot go back to there.
    */
   settle({ sequence, isStored }: RunningSequence, length: number): number {
-    this.#alive();
+    if (this.#disposed) return length;
     if (length === sequence.length) sequence.letGo();
     else sequence.restore(sequence.restorable(length));
     if (isStored && isPlain(sequence)) this.#tiers?.note(sequence);

@@ -92,6 +92,7 @@ export async function generate(
     // What was dropped cannot be computed again: the rest would be another text.
     if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
     const all = [...tokens, ...tokenIds];
+    decoder.settle();
     if (running) engine.close(running);
     running = undefined;
     await overcome(error, engine, { tokens: all, widenings }, control);
@@ -191,7 +192,6 @@ export async function generate(
         });
       }
     }
-    decoder.settle();
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
     laps?.lap("generation", "text");
@@ -226,7 +226,10 @@ export async function generate(
     };
   } finally {
     decoder.dispose();
-    if (running) engine.close(running);
+    if (running) {
+      decoder.settle();
+      engine.close(running);
+    }
   }
 }
 

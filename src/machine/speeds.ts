@@ -39,7 +39,8 @@ export async function rememberSpeed(
   timings: Timings,
 ): Promise<void> {
   const reached = timings.limits?.generation;
-  if (!reached || timings.generatedTokens < fewestTokens) return;
+  // With drafts, batches have several tokens: that is no speed of one token after the other.
+  if (!reached || timings.generatedTokens < fewestTokens || timings.speculation) return;
   if (!(reached.fraction > 0 && reached.fraction <= noise)) return;
   if (reached.resource === "disk" || info.backend.placement.some(({ isDevice }) => isDevice))
     return;

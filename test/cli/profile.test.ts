@@ -21,7 +21,20 @@ async function lantern(...args: string[]): Promise<FakeTerminal & { code: number
 }
 
 const run = (...flags: string[]) =>
-  lantern("run", "-m", file.path, "-p", "the cat", "-n", "8", "--ignore-eos", "-t", "2", ...flags);
+  lantern(
+    "run",
+    "-m",
+    file.path,
+    "-p",
+    "the cat",
+    "-n",
+    "8",
+    "--ignore-eos",
+    "-t",
+    "2",
+    "--no-speculate",
+    ...flags,
+  );
 
 test("run: tables by op and by layer after the timings, and the bottleneck", async () => {
   const { code, stdout, stderr } = await run("--profile");
@@ -105,7 +118,7 @@ test("bench: one trace cannot hold several combinations", async () => {
 test("chat: when it ends", async () => {
   const terminal = new FakeTerminal();
   terminal.script = ["Hello"];
-  const flags = ["-n", "4", "--temp", "0", "--ignore-eos", "--profile"];
+  const flags = ["-n", "4", "--temp", "0", "--ignore-eos", "--profile", "--no-speculate"];
   expect(await main(["chat", "-m", file.path, ...flags], terminal, downloads)).toBe(0);
   expect(terminal.stderr).toMatch(/^generation, 3 tokens in 3 batches/m);
 });

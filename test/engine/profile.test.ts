@@ -22,7 +22,7 @@ function phaseOf(report: ProfileReport, phase: "prompt" | "generation") {
 }
 
 test.each([1, 2])("%i threads: the times add up to what the run took", async (threads) => {
-  await using model = await open(file.path, { profile: true, threads });
+  await using model = await open(file.path, { profile: true, speculate: false, threads });
   await generate(model);
   const report = await model.profile();
   expect(report.threads).toBe(threads);
@@ -51,7 +51,7 @@ test.each([1, 2])("%i threads: the times add up to what the run took", async (th
 });
 
 test("the engine's own timings say the same", async () => {
-  await using model = await open(file.path, { profile: true, threads: 2 });
+  await using model = await open(file.path, { profile: true, speculate: false, threads: 2 });
   const differences: number[] = [];
   // A busy machine may stop the thread between two readings of the clock; what is forgotten is forgotten every time.
   for (let attempt = 0; attempt < 5; attempt++) {
@@ -68,7 +68,7 @@ test("the engine's own timings say the same", async () => {
 });
 
 test("a trace has the events of every thread; reset begins anew", async () => {
-  await using model = await open(file.path, { profile: true, threads: 2 });
+  await using model = await open(file.path, { profile: true, speculate: false, threads: 2 });
   await generate(model);
   const { trace } = await model.profile({ trace: true, reset: true });
   const spans = trace!.traceEvents.filter(({ ph }) => ph === "X");
@@ -93,7 +93,7 @@ test("a trace has the events of every thread; reset begins anew", async () => {
 });
 
 test("every computation of a thread lies in one of the engine's batches", async () => {
-  await using model = await open(file.path, { profile: true, threads: 2 });
+  await using model = await open(file.path, { profile: true, speculate: false, threads: 2 });
   await generate(model);
   const { trace } = await model.profile({ trace: true });
   const spans = trace!.traceEvents.filter(({ ph }) => ph === "X");
@@ -109,7 +109,12 @@ test("every computation of a thread lies in one of the engine's batches", async 
 });
 
 test("the reference, opt level 1 on one thread, records its batches as a whole", async () => {
-  await using model = await open(file.path, { profile: true, level: 1, threads: 1 });
+  await using model = await open(file.path, {
+    profile: true,
+    speculate: false,
+    level: 1,
+    threads: 1,
+  });
   await model.generate([10, 11], { temperature: 0, maxTokens: 3, ignoreEos: true }).result;
   const { phases, bottleneck } = await model.profile();
   for (const { ms, batchMs, betweenMs, ops } of phases) {

@@ -36,6 +36,9 @@ async function compare(
   for (const drafter of everybody(alone.tokenIds)) {
     const drafted = await run(engine, tokens, options, [drafter]);
     expect(seen(drafted), drafter.name).toEqual(seen(alone));
+    // Going back never takes a batch of its own.
+    const ran = drafted.timings.speculation?.batches ?? 0;
+    expect(ran, drafter.name).toBeLessThanOrEqual(alone.tokenIds.length);
     accepted += drafted.timings.speculation?.accepted ?? 0;
     batches += drafted.timings.speculation?.batches ?? 0;
   }
@@ -180,6 +183,7 @@ describe("ends", () => {
     const engine = await tinyEngine();
     const prompt = tinyPrompt(6, 40);
     const alone = await run(engine, prompt, { temperature: 0, maxTokens: 50 });
+    const drafts = alone.tokenIds.map((token, i) => (i < 12 ? token : (token + 1) % vocab));
     const fresh = await tinyEngine();
     const watch = control();
     let tokens = 0;
@@ -190,7 +194,7 @@ describe("ends", () => {
       fresh,
       prompt,
       { temperature: 0, maxTokens: 50 },
-      [alwaysWrongAfter(alone.tokenIds, 12)],
+      [oracle(drafts, vocab)],
       {
         breathe,
         now: () => 0,
@@ -201,6 +205,10 @@ describe("ends", () => {
     );
     expect(aborted.stopReason).toBe("aborted");
     expect(aborted.tokenIds).toEqual(alone.tokenIds.slice(0, aborted.tokenIds.length));
+    expect(aborted.timings.speculation!.drafted).toBeGreaterThan(9);
+    // Of a prompt that goes on as the draft did, only the text is known.
+    const same = await run(fresh, [...prompt, ...drafts], { temperature: 0, maxTokens: 1 });
+    expect(same.timings.cachedTokens).toBeLessThanOrEqual(prompt.length + aborted.tokenIds.length);
     const again = await run(fresh, prompt, { temperature: 0, maxTokens: 50 });
     expect(again.tokenIds).toEqual(alone.tokenIds);
     engine.dispose();
@@ -237,10 +245,3 @@ describe("ends", () => {
     engine.dispose();
   });
 });
-
-function alwaysWrongAfter(text: readonly number[], right: number): DrafterKind {
-  return oracle(
-    text.map((token, i) => (i < right ? token : (token + 1) % vocab)),
-    vocab,
-  );
-}
