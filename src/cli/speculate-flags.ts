@@ -2,6 +2,7 @@
 // generates.
 
 import { type Command, InvalidArgumentError } from "commander";
+import { byName } from "../base/by-name.ts";
 import type { ModelInfo, SpeculateOptions, Timings } from "../index.ts";
 import { numberFlag } from "./flag-values.ts";
 
@@ -15,7 +16,7 @@ export interface SpeculateFlags {
 }
 
 /** Our drafter of each of llama.cpp's types; its lookups of n-grams differ in their tables, ours has one. */
-const drafterOf: Readonly<Record<string, string>> = {
+const drafterOf: Readonly<Record<string, string>> = byName({
   ngram: "ngram",
   "ngram-simple": "ngram",
   "ngram-map-k": "ngram",
@@ -24,13 +25,14 @@ const drafterOf: Readonly<Record<string, string>> = {
   "ngram-cache": "ngram",
   "draft-simple": "draft-model",
   "draft-mtp": "mtp",
-};
+});
 
 function typesFlag(text: string): string[] {
   const names = text.split(",").map((name) => name.trim());
   if (names.length === 1 && names[0] === "none") return [];
   return names.map((name) => {
-    if (Object.hasOwn(drafterOf, name)) return drafterOf[name]!;
+    const drafter = drafterOf[name];
+    if (drafter !== undefined) return drafter;
     throw new InvalidArgumentError(
       `Expected none, or some of ${Object.keys(drafterOf).join(", ")}, separated by commas.`,
     );

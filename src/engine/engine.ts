@@ -59,7 +59,7 @@ import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
-import { ngramKind } from "./speculate/ngram.ts";
+import { NgramKind } from "./speculate/ngram.ts";
 import { describeSpeculation } from "./speculate/options.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
@@ -178,7 +178,7 @@ export class Engine {
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
     this.speculate = options.speculate ?? !parts.backend.variesWithBatch;
-    this.drafters = info.generates ? [ngramKind] : [];
+    this.drafters = info.generates ? [new NgramKind()] : [];
     this.#backend = parts.backend;
     this.#room = new StateRoom({
       backend: parts.backend,

@@ -1,30 +1,57 @@
-// How often a drafter was right lately, for each class of its proposals: a moving average that starts from a prior.
+// How often a drafter was right lately, by class of its proposals: a moving average for each class, from the least promising to the
+// most. Where little was seen of a class, it counts as somewhat better than the one below; so evidence about short matches also
+// lowers what is expected of long ones.
 
-/** Each observation counts so much less than the one after it: about the last 30 count. */
-const DECAY = 31 / 32;
-/** The prior counts as so many observations. */
-const PRIOR_WEIGHT = 2;
+export interface AcceptanceOptions {
+  readonly classes: number;
+  /** Expected of the least promising class before anything was seen. */
+  readonly first: number;
+  /** How many of the latest observations count, about. */
+  readonly memory: number;
+  /** What was seen in other texts: expected before anything was seen in this one. */
+  readonly before?: Acceptance;
+}
+
+/** What is expected counts as so many observations. */
+const EXPECTED_WEIGHT = 2;
+/** Of what the class below gets wrong, the next one is expected to get so much wrong. */
+const STILL_WRONG = 0.8;
 
 export class Acceptance {
-  readonly #priors: readonly number[]; // [classes]
+  readonly #options: AcceptanceOptions;
   readonly #right: Float64Array; // [classes]
   readonly #all: Float64Array; // [classes]
+  /** The present estimates: computed when something was noted. */
+  readonly #chances: Float64Array; // [classes]
 
-  /** The probability to begin with, for each class. */
-  constructor(priors: readonly number[]) {
-    this.#priors = priors;
-    this.#right = new Float64Array(priors.length);
-    this.#all = new Float64Array(priors.length);
+  constructor(options: AcceptanceOptions) {
+    this.#options = options;
+    this.#right = new Float64Array(options.classes);
+    this.#all = new Float64Array(options.classes);
+    this.#chances = new Float64Array(options.classes);
+    this.#estimate(0);
   }
 
   note(which: number, isRight: boolean): void {
-    this.#right[which] = this.#right[which]! * DECAY + (isRight ? 1 : 0);
-    this.#all[which] = this.#all[which]! * DECAY + 1;
+    const kept = 1 - 1 / this.#options.memory;
+    this.#right[which] = this.#right[which]! * kept + (isRight ? 1 : 0);
+    this.#all[which] = this.#all[which]! * kept + 1;
+    this.#estimate(which);
   }
 
   /** The probability that a proposal of this class is right. */
   of(which: number): number {
-    const prior = this.#priors[which]! * PRIOR_WEIGHT;
-    return (this.#right[which]! + prior) / (this.#all[which]! + PRIOR_WEIGHT);
+    return this.#chances[which]!;
+  }
+
+  /** Those below are not concerned. */
+  #estimate(from: number): void {
+    const { first, before } = this.#options;
+    for (let which = from; which < this.#chances.length; which++) {
+      const below = which === 0 ? first : 1 - STILL_WRONG * (1 - this.#chances[which - 1]!);
+      const expected = before?.of(which) ?? below;
+      const right = this.#right[which]! + EXPECTED_WEIGHT * expected;
+      this.#chances[which] = right / (this.#all[which]! + EXPECTED_WEIGHT);
+    }
   }
 }

@@ -31,6 +31,9 @@ export interface DecoderParts {
   readonly meanwhile: (() => void) | undefined;
 }
 
+/** What a draft must promise: acceptance and costs are estimates. */
+const LEAST_GAIN = 1.03;
+
 /** What was computed. */
 interface DecoderCounts {
   /** All batches, and all tokens in them. */
@@ -208,7 +211,7 @@ export class Decoder {
     const { drafters, engine, minDepth, always } = this.#parts;
     const known = this.#next.length;
     let depth = 0;
-    let best = 1;
+    let best = LEAST_GAIN;
     for (const drafter of drafters) {
       if (drafter.chance(0) === 0) continue;
       if (always) {

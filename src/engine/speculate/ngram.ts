@@ -6,7 +6,8 @@
 // occurred last: the longest counts, of equal ones the newest. A token takes O(1): three hashes, three lookups, nothing allocated.
 //
 // How likely a match is right depends on its length. That is measured whether or not anything was drafted: what the match would
-// have proposed is compared with each token that comes. So it costs nothing to find out that drafts have begun to pay.
+// have proposed is compared with each token that comes. So it costs nothing to find out that drafts have begun to pay. A new text
+// starts from what was measured in the engine's earlier ones.
 
 import { Acceptance } from "./acceptance.ts";
 import type { Drafter, DrafterKind } from "./drafter.ts";
@@ -19,32 +20,39 @@ const LONGEST = 64;
 const FEWEST_SLOTS = 1 << 10;
 const MOST_SLOTS = 1 << 16;
 
-/** The shortest match of each class, and how likely its next token is right before anything was measured. */
-const CLASSES = [
-  { from: 2, prior: 0.2 },
-  { from: 3, prior: 0.35 },
-  { from: 4, prior: 0.5 },
-  { from: 6, prior: 0.65 },
-  { from: 9, prior: 0.8 },
-  { from: 17, prior: 0.9 },
-  { from: 33, prior: 0.95 },
-] as const;
+/** The shortest match of each class. */
+const CLASSES = [2, 3, 4, 6, 9, 17, 33] as const;
+/** How likely a pair of tokens goes on as it did before anything was measured. */
+const FIRST_CHANCE = 0.2;
+/** Observations that count, in one text and in all. */
+const TEXT_MEMORY = 32;
+const ENGINE_MEMORY = 512;
 
 /** The class of each length. */
 const classOf: Uint8Array = Uint8Array.from({ length: LONGEST + 1 }, (_, length) =>
   Math.max(
     0,
-    CLASSES.findLastIndex(({ from }) => from <= length),
+    CLASSES.findLastIndex((from) => from <= length),
   ),
 );
 
-export const ngramKind: DrafterKind = {
-  name: "ngram",
-  start: (prompt, mostTokens) => new NgramDrafter(prompt, mostTokens),
-};
+/** For one engine. */
+export class NgramKind implements DrafterKind {
+  readonly name = "ngram";
+  /** Of all texts. */
+  readonly #chances = new Acceptance({
+    classes: CLASSES.length,
+    first: FIRST_CHANCE,
+    memory: ENGINE_MEMORY,
+  });
+
+  start(prompt: readonly number[], mostTokens: number): Drafter {
+    return new NgramDrafter(prompt, mostTokens, this.#chances);
+  }
+}
 
 class NgramDrafter implements Drafter {
-  readonly name: string = ngramKind.name;
+  readonly name = "ngram";
   /** The text so far. */
   readonly #tokens: Int32Array;
   #length = 0;
@@ -54,9 +62,13 @@ class NgramDrafter implements Drafter {
   /** The place of the token that should come next; 0: no match. */
   #match = 0;
   #matched = 0;
-  readonly #chances = new Acceptance(CLASSES.map(({ prior }) => prior));
+  readonly #chances: Acceptance;
+  readonly #allChances: Acceptance;
 
-  constructor(prompt: readonly number[], mostTokens: number) {
+  constructor(prompt: readonly number[], mostTokens: number, before: Acceptance) {
+    const size = { classes: CLASSES.length, first: FIRST_CHANCE };
+    this.#chances = new Acceptance({ ...size, memory: TEXT_MEMORY, before });
+    this.#allChances = before;
     this.#tokens = new Int32Array(Math.max(mostTokens, prompt.length));
     let slots = FEWEST_SLOTS;
     while (slots < 2 * mostTokens && slots < MOST_SLOTS) slots *= 2;
@@ -69,6 +81,7 @@ class NgramDrafter implements Drafter {
     if (this.#match > 0) {
       const isRight = this.#tokens[this.#match] === token;
       this.#chances.note(classOf[this.#matched]!, isRight);
+      this.#allChances.note(classOf[this.#matched]!, isRight);
     }
     this.#push(token);
   }

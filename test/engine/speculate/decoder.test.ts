@@ -6,7 +6,7 @@ import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
 import { backendByName } from "../../../src/backends/table.ts";
 import type { Engine } from "../../../src/engine/engine.ts";
 import type { DrafterKind } from "../../../src/engine/speculate/drafter.ts";
-import { ngramKind } from "../../../src/engine/speculate/ngram.ts";
+import { NgramKind } from "../../../src/engine/speculate/ngram.ts";
 import { convolutionsName, mixedName, windowsName } from "../../support/mixed-arch.ts";
 import { tinyEngine, tinyPrompt, tinyShape } from "../../support/tiny-engine.ts";
 import { alwaysWrong, anything, control, oracle, run, seen, slow } from "./drafters.ts";
@@ -20,7 +20,7 @@ function everybody(text: readonly number[]): DrafterKind[] {
     oracle(text, vocab, 0.3),
     alwaysWrong(text, vocab),
     anything(vocab),
-    ngramKind,
+    new NgramKind(),
     slow(oracle(text, vocab, 0.2)),
   ];
 }

@@ -2,11 +2,11 @@
 
 import { expect, test } from "vitest";
 import type { Drafter } from "../../../src/engine/speculate/drafter.ts";
-import { ngramKind } from "../../../src/engine/speculate/ngram.ts";
+import { NgramKind } from "../../../src/engine/speculate/ngram.ts";
 import { Random } from "../../support/random.ts";
 
 async function started(prompt: readonly number[], most = 4096): Promise<Drafter> {
-  return (await ngramKind.start(prompt, most))!;
+  return new NgramKind().start(prompt, most);
 }
 
 async function draftOf(drafter: Drafter, limit: number): Promise<number[]> {
@@ -96,4 +96,19 @@ test("a text longer than it was told ends the drafts, and nothing else", async (
   drafter.accept(1);
   drafter.accept(2);
   expect(drafter.chance(0)).toBe(0);
+});
+
+test("another text begins with what was measured in those before", async () => {
+  const kind = new NgramKind();
+  const repeated = [...numbers(1, 30), ...numbers(1, 3)];
+  const before = kind.start(repeated, 100).chance(0);
+  const text = kind.start(repeated, 100);
+  for (let i = 4; i < 25; i++) text.accept(i);
+  expect(kind.start(repeated, 100).chance(0)).toBeGreaterThan(before);
+  const other = kind.start(
+    Array.from({ length: 90 }, (_, i) => i % 3),
+    1000,
+  );
+  for (let i = 0; i < 300; i++) other.accept(i % 2 === 0 ? 1000 + i : i % 3);
+  expect(kind.start(repeated, 100).chance(20)).toBeGreaterThan(0.3); // long matches are others
 });
