@@ -153,7 +153,13 @@ export interface ReasoningBudgetOptions {
 }
 
 /** Where a grammar begins to apply: at this text or token; `after`: behind it (default false). */
-export type GrammarTrigger = ({ text: string } | { token: number }) & { after?: boolean };
+export type GrammarTrigger =
+  | (({ text: string } | { token: number }) & { after?: boolean })
+  /**
+   * A regular expression that finds a match in the answer so far. As in llama.cpp, the grammar begins with the first group that matched
+   * some text; without one, with the match.
+   */
+  | { pattern: string };
 
 export type StopReason = "end" | "stop" | "length" | "context" | "aborted";
 

@@ -45,7 +45,9 @@ export class Constraint {
     this.#mask = new Uint32Array(grammar.maskWords);
     this.#ends = grammar.endTokens;
     if (options.triggers.length > 0) {
-      this.#triggers = new GrammarTriggers(options.triggers, tokenizer);
+      this.#triggers = new GrammarTriggers(options.triggers, tokenizer, (pattern) =>
+        grammar.trigger(pattern),
+      );
     }
   }
 

@@ -87,10 +87,10 @@ export function checkedTriggers(triggers: unknown): readonly GrammarTrigger[] {
     throw wrong("grammarTriggers", triggers, `a list of 1 to ${MOST_TRIGGERS} triggers`);
   }
   for (const trigger of triggers as unknown[]) {
-    const { text, token } = (trigger ?? {}) as Partial<Record<string, unknown>>;
+    const { text, token, pattern } = (trigger ?? {}) as Partial<Record<string, unknown>>;
     const isText = (one: unknown) => typeof one === "string" && one !== "" && one.length <= 1000;
-    if (!isText(text) && !Number.isSafeInteger(token)) {
-      throw wrong("grammarTriggers", trigger, "an object with a text or a token id");
+    if (!isText(text) && !isText(pattern) && !Number.isSafeInteger(token)) {
+      throw wrong("grammarTriggers", trigger, "an object with a text, a pattern or a token id");
     }
   }
   return triggers as GrammarTrigger[];

@@ -1,7 +1,9 @@
-// Where a lazy grammar begins to apply: at a token, or at a text that the answer contains. As in llama.cpp, the grammar is given
-// the text from the beginning of the trigger on; with `after`, from its end on.
+// Where a lazy grammar begins to apply: at a token, at a text that the answer contains, or where a regular expression finds a match. As
+// in llama.cpp, the grammar is given the text from the beginning of the trigger on (of a regular expression, of its first group); with
+// `after`, from its end on.
 
 import type { GrammarTrigger } from "../api/api.ts";
+import type { PatternTrigger } from "../grammar/regex/pattern-trigger.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 
 interface TextTrigger {
@@ -18,20 +20,30 @@ export class GrammarTriggers {
   /** The end of the text so far; no trigger begins before it. */
   #tail: Uint8Array<ArrayBufferLike> = new Uint8Array(0);
   readonly #most: number;
+  readonly #patterns: PatternTrigger[];
   isFound = false;
 
-  constructor(triggers: readonly GrammarTrigger[], tokenizer: Tokenizer) {
+  /** @param patternOf Follows a regular expression; its code is loaded with that of grammars. */
+  constructor(
+    triggers: readonly GrammarTrigger[],
+    tokenizer: Tokenizer,
+    patternOf: (source: string) => PatternTrigger,
+  ) {
     this.#tokenizer = tokenizer;
     const utf8 = new TextEncoder();
     const texts: TextTrigger[] = [];
     const tokens = new Map<number, boolean>();
     for (const trigger of triggers) {
+      if ("pattern" in trigger) continue;
       const after = trigger.after ?? false;
       if ("token" in trigger) tokens.set(trigger.token, after);
       else texts.push({ bytes: utf8.encode(trigger.text), after });
     }
     this.#texts = texts;
     this.#tokens = tokens;
+    this.#patterns = triggers.flatMap((trigger) =>
+      "pattern" in trigger ? [patternOf(trigger.pattern)] : [],
+    );
     this.#most = texts.reduce((most, { bytes }) => Math.max(most, bytes.length), 0);
   }
 
@@ -58,7 +70,11 @@ export class GrammarTriggers {
       return text.subarray(first + (found.after ? found.bytes.length : 0));
     }
     this.#tail = text.subarray(Math.max(0, text.length - this.#most + 1));
-    return undefined;
+    // All of them see the token, also behind one that has found its match.
+    const rests = this.#patterns.map((pattern) => pattern.push(bytes));
+    const rest = rests.find((one) => one !== undefined);
+    this.isFound = rest !== undefined;
+    return rest;
   }
 }
 

@@ -26,6 +26,7 @@ import { reasoningNode } from "./reasoning.ts";
 import { plainCharacters } from "./regex/code-points.ts";
 import { Expressions } from "./regex/expressions.ts";
 import { patternLanguage } from "./regex/pattern-language.ts";
+import { PatternTrigger } from "./regex/pattern-trigger.ts";
 import type { GrammarSource } from "./source.ts";
 import { GrammarState, type Machine } from "./state.ts";
 import { addTags } from "./tags.ts";
@@ -72,6 +73,11 @@ export class Grammar {
 
   start(): GrammarState {
     return new GrammarState(this.#machine);
+  }
+
+  /** What finds the place where a lazy grammar begins. */
+  trigger(pattern: string): PatternTrigger {
+    return new PatternTrigger(pattern);
   }
 }
 

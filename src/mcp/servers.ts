@@ -125,7 +125,7 @@ export class McpServers {
         `there is no tool ${JSON.stringify(name.slice(0, 64))}. Tools: ${known}`,
       );
     }
-    const problems = schemaProblems(target.tool.schema, args);
+    const problems = await schemaProblems(target.tool.schema, args);
     if (problems.length > 0) {
       return { text: `the arguments do not fit: ${problems.join("; ")}`, isError: true };
     }

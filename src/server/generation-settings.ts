@@ -90,11 +90,12 @@ export function generationSettings(
     logit_bias: [...asked, ...ends].map(([token, bias]) => ({ bias, token })),
     grammar: grammarText(options.grammar),
     grammar_lazy: options.grammarTriggers !== undefined,
-    grammar_triggers: (options.grammarTriggers ?? []).map((trigger) =>
-      "token" in trigger
-        ? { type: 0, value: "", token: trigger.token }
-        : { type: 1, value: trigger.text },
-    ),
+    grammar_triggers: (options.grammarTriggers ?? []).map((trigger) => {
+      if ("token" in trigger) return { type: 0, value: "", token: trigger.token };
+      return "text" in trigger
+        ? { type: 1, value: trigger.text }
+        : { type: 2, value: trigger.pattern };
+    }),
     preserved_tokens: [],
   };
 }

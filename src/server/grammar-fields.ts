@@ -141,11 +141,16 @@ function lazyTriggers(triggers: readonly Trigger[]): GrammarTrigger[] {
   return triggers.map(({ type, value = "", token = -1 }, at) => {
     if (type === 0 && token >= 0) return { token };
     if (type === 1 && value !== "") return { text: value };
+    if (type === 2 && value !== "") return { pattern: value };
+    if (type === 3 && value !== "") return { pattern: anchored(value) };
     const param = `grammar_triggers[${at}]`;
-    if (type >= 2) throw unsupportedField(param, "triggers are words (type 1) or tokens (type 0)");
-    throw invalidRequest(`"${param}": expected a token for type 0, a value for type 1`, param);
+    throw invalidRequest(`"${param}": expected a token for type 0, a value for the others`, param);
   });
 }
+
+/** As llama.cpp does it. */
+const anchored = (pattern: string): string =>
+  `${pattern.startsWith("^") ? "" : "^"}${pattern}${pattern.endsWith("$") ? "" : "$"}`;
 
 /** Of a chat: response_format, or llama.cpp's fields. */
 export function chatGrammar(

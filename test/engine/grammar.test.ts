@@ -247,9 +247,9 @@ describe("triggers", () => {
   test("without a grammar, and of a wrong kind, are refused", async () => {
     const engine = await tinyEngine();
     await expect(run(engine, { grammarTriggers: [{ text: "a" }] })).rejects.toThrow(/no grammar/);
-    const wrong = [{ pattern: "a" }] as never;
+    const wrong = [{ words: "a" }] as never;
     await expect(run(engine, { regex: "a", grammarTriggers: wrong })).rejects.toThrow(
-      /expected an object with a text or a token/,
+      /expected an object with a text, a pattern or a token/,
     );
     engine.dispose();
   });

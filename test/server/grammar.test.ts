@@ -186,8 +186,20 @@ describe("/completion", () => {
     const answer = await ask({ ...lazy, grammar_triggers: [{ type: 1, value: word }] });
     expect(answer.content).toBe(`${free.slice(0, free.indexOf(word) + word.length)}XXX`);
     expect(await ask(lazy)).toMatchObject({ error: { param: "grammar_triggers" } });
-    const pattern = { ...lazy, grammar_triggers: [{ type: 2, value: "a+" }] };
-    expect(await ask(pattern)).toMatchObject({
+    // By a pattern, it begins with the first group; a whole pattern is of the text so far.
+    const escaped = word.replace(/[^a-z]/gi, "\\$&");
+    for (const trigger of [
+      { type: 2, value: `\\s(${escaped})` },
+      { type: 3, value: `[^]*(${escaped})` },
+    ]) {
+      const { content } = await ask({ ...lazy, grammar_triggers: [trigger] });
+      expect(content).toBe(answer.content);
+    }
+    const wrong = { ...lazy, grammar_triggers: [{ type: 2, value: "(" }] };
+    expect(await ask(wrong)).toMatchObject({
+      error: { code: "invalid_value", message: expect.stringContaining("a ( without its )") },
+    });
+    expect(await ask({ ...lazy, grammar_triggers: [{ type: 3 }] })).toMatchObject({
       error: { message: expect.stringContaining("grammar_triggers[0]") },
     });
   });

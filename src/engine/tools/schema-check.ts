@@ -7,7 +7,7 @@
 import { byName } from "../../base/by-name.ts";
 import { show } from "../../base/show.ts";
 import { Documents } from "../../grammar/json-schema/documents.ts";
-import { PatternFinder } from "../../grammar/regex/pattern-finder.ts";
+import type { PatternFinder } from "../../grammar/regex/pattern-finder.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -19,8 +19,10 @@ const mostProblems = 8;
 const longestProblem = 300;
 
 /** One sentence for each problem; none: the value follows the schema. */
-export function schemaProblems(schema: unknown, value: unknown): string[] {
-  const check = new SchemaCheck(schema);
+export async function schemaProblems(schema: unknown, value: unknown): Promise<string[]> {
+  // The code of regular expressions is loaded when it is needed.
+  const { PatternFinder } = await import("../../grammar/regex/pattern-finder.ts");
+  const check = new SchemaCheck(schema, new PatternFinder());
   check.run(schema, value, "", 0);
   return check.hasGivenUp ? [tooLarge] : check.problems;
 }
@@ -30,11 +32,12 @@ const tooLarge = "the schema is too large or too deep to check this";
 class SchemaCheck {
   problems: string[] = [];
   readonly #documents: Documents;
-  readonly #patterns = new PatternFinder();
+  readonly #patterns: PatternFinder;
   #steps = 0;
 
-  constructor(root: unknown) {
+  constructor(root: unknown, patterns: PatternFinder) {
     this.#documents = new Documents(root);
+    this.#patterns = patterns;
   }
 
   get hasGivenUp(): boolean {

@@ -78,7 +78,7 @@ export function readySchema(given: unknown, where: string): ReadySchema {
   if (!("~standard" in given)) {
     const schema = given as Readonly<Record<string, unknown>>;
     const check = async (value: unknown): Promise<Checked> => {
-      const problems = schemaProblems(schema, value);
+      const problems = await schemaProblems(schema, value);
       return problems.length === 0 ? { value } : { problems };
     };
     return { schema, check };

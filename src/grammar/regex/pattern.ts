@@ -9,9 +9,17 @@ import { classEscape, DIGIT, LINE_END, propertySet, SPACE, WORD } from "./patter
 
 export type Pattern =
   | { readonly kind: "set"; readonly set: CodePoints }
-  | { readonly kind: "sequence"; readonly items: readonly Pattern[] }
+  /** `capture`: the number of the group that it is, where groups are asked for. */
+  | { readonly kind: "sequence"; readonly items: readonly Pattern[]; readonly capture?: number }
   | { readonly kind: "either"; readonly items: readonly Pattern[] }
-  | { readonly kind: "repeat"; readonly item: Pattern; readonly low: number; readonly high: number }
+  | {
+      readonly kind: "repeat";
+      readonly item: Pattern;
+      readonly low: number;
+      readonly high: number;
+      /** As few as possible; it matches the same texts. */
+      readonly lazy?: boolean;
+    }
   | { readonly kind: "start" }
   | { readonly kind: "end" }
   | { readonly kind: "look"; readonly item: Pattern; readonly negative: boolean };
@@ -22,6 +30,8 @@ const MOST_REPEATS = 100_000;
 export interface PatternOptions {
   readonly ignoreCase?: boolean;
   readonly dotAll?: boolean;
+  /** Whether capturing groups are in the tree. */
+  readonly captures?: boolean;
 }
 
 export function parsePattern(source: string, options: PatternOptions = {}): Pattern {
@@ -35,12 +45,15 @@ class PatternReader {
   #depth = 0;
   #ignoreCase: boolean;
   #dotAll: boolean;
+  readonly #captures: boolean;
+  #groups = 0;
 
   constructor(source: string, options: PatternOptions) {
     this.#source = source;
     this.#text = [...source];
     this.#ignoreCase = options.ignoreCase ?? false;
     this.#dotAll = options.dotAll ?? false;
+    this.#captures = options.captures ?? false;
   }
 
   read(): Pattern {
@@ -106,12 +119,12 @@ class PatternReader {
     if (low > MOST_REPEATS || (high !== Number.POSITIVE_INFINITY && high > MOST_REPEATS)) {
       throw this.#wrong(`a repetition of more than ${MOST_REPEATS}`);
     }
-    this.#skip("?"); // a lazy repetition matches the same texts
+    const lazy = this.#skip("?");
     if (/^[*+?]$/.test(this.#peek() ?? "")) throw this.#unsupported("a repetition of a repetition");
     if (atom.kind === "start" || atom.kind === "end") {
       return low > 0 ? atom : { kind: "sequence", items: [] };
     }
-    return { kind: "repeat", item: atom, low, high };
+    return { kind: "repeat", item: atom, low, high, ...(lazy && { lazy }) };
   }
 
   #bounds(): [number, number] | undefined {
@@ -173,6 +186,9 @@ class PatternReader {
 
   #group(): Pattern {
     let negative: boolean | undefined;
+    let capture: number | undefined;
+    const isNamed = this.#startsWith("?<") || this.#startsWith("?P<");
+    if (this.#captures && (isNamed || this.#peek() !== "?")) capture = ++this.#groups;
     if (this.#skip("?")) {
       if (this.#startsWith("<=") || this.#startsWith("<!")) throw this.#unsupported("a lookbehind");
       if (this.#skip("=")) negative = false;
@@ -184,6 +200,7 @@ class PatternReader {
     }
     const item = this.#either();
     if (!this.#skip(")")) throw this.#wrong("a ( without its )");
+    if (capture !== undefined) return { kind: "sequence", items: [item], capture };
     return negative === undefined ? item : { kind: "look", item, negative };
   }
 
