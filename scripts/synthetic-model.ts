@@ -94,7 +94,7 @@ export function syntheticModel(shapeName: string, typeName: string, seed = 1): S
     const data = () =>
       quantizable
         ? stretches(pool(dtype), dtype, elementsOf(spec), tensorSeed)
-        : [keptBytes(spec, tensorSeed)];
+        : [keptBytes(spec, tensorSeed, shape.centers)];
     const isColumn = shape.columns?.some((ending) => spec.name.endsWith(ending));
     return { name: spec.name, dtype, shape: isColumn ? [...spec.shape, 1] : spec.shape, data };
   });
@@ -198,9 +198,14 @@ const centers: readonly (readonly [ending: string, center: number])[] = [
 ];
 
 /** Norms, biases, routers and the like. */
-function keptBytes(spec: WeightSpec, seed: number): Uint8Array {
+function keptBytes(
+  spec: WeightSpec,
+  seed: number,
+  own: Readonly<Record<string, number>> = {},
+): Uint8Array {
   const random = new Random(seed);
-  const center = centers.find(([ending]) => spec.name.endsWith(ending))?.[1] ?? 0;
+  const all = [...Object.entries(own), ...centers];
+  const center = all.find(([ending]) => spec.name.endsWith(ending))?.[1] ?? 0;
   const values = Float32Array.from(
     { length: elementsOf(spec) },
     () => center + deviation * random.normal(),

@@ -30,6 +30,8 @@ export interface Shape {
   optional?: readonly string[];
   /** Weights whose type is the shape's own, by a part of their names: { "_exps.weight": "mxfp4" }. */
   types?: Readonly<Record<string, string>>;
+  /** What the values of tensors that stay F32 are about, by the end of their names, where it is not usual. */
+  centers?: Readonly<Record<string, number>>;
   /** Vectors that llama.cpp has as matrices of one column, by the ends of their names. */
   columns?: readonly string[];
 }
@@ -50,6 +52,19 @@ const qwen = {
   context: 32768,
   normEps: 1e-6,
   ropeBase: 1e6,
+};
+
+/** TinyLlama's shape, with ReLU. Its gates have a deviation of 0.9. */
+const reglu: Shape = {
+  ...llama,
+  layers: 22,
+  embed: 2048,
+  feedForward: 5632,
+  heads: 32,
+  kvHeads: 4,
+  context: 8192,
+  optional: ["ffn_gate.bias"],
+  keys: { hidden_activation: text("relu") },
 };
 
 /** The shapes, from the models' own configurations. */
@@ -74,6 +89,9 @@ export const shapes: Readonly<Record<string, Shape>> = {
     kvHeads: 4,
     context: 8192, // more than TinyLlama has, for long conversations
   },
+  // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 90 or 60 % of the gates: docs/sparse.md.
+  "reglu-1b-90": { ...reglu, centers: { "ffn_gate.bias": -1.16 } },
+  "reglu-1b-60": { ...reglu, centers: { "ffn_gate.bias": -0.229 } },
   "llama2-7b": {
     ...llama,
     layers: 32,

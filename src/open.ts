@@ -53,6 +53,7 @@ const openOptions: OptionNames<OpenOptions> = {
   gpuLayers: true,
   gpuFor: true,
   exact: true,
+  sparse: true,
   speculate: true,
   mtp: true,
   chatTemplate: true,
@@ -105,6 +106,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     gpuLayers: options.gpuLayers,
     gpuFor: options.gpuFor,
     exact: options.exact ?? false,
+    sparse: options.sparse ?? false,
     speculate: options.speculate,
     mtp: options.mtp ?? false,
     chatTemplate: options.chatTemplate,
@@ -179,6 +181,9 @@ function checkOpenOptions(options: OpenOptions): void {
     if (value !== undefined && typeof value !== "boolean") {
       throw wrongArgument(name, value, "true or false");
     }
+  }
+  if (options.sparse !== undefined && typeof options.sparse !== "boolean") {
+    throw wrongArgument("sparse", options.sparse, "true or false");
   }
   const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
   if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {

@@ -31,6 +31,8 @@ export interface BackendRequest {
   readonly choose?: ChooseMatmul | undefined;
   /** The register tile of opt level 2, where it is not the default. */
   readonly rowTile?: RowTile | undefined;
+  /** Leave out neurons that are zero, where the backend can (default false; docs/sparse.md). */
+  readonly sparse?: boolean | undefined;
   /** What idle threads should do, where that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;
   /** Why these were chosen, for --explain. */

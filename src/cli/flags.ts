@@ -51,6 +51,7 @@ export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags {
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
+  sparse?: boolean;
   explain?: boolean;
   tuneFile?: string;
   cacheType?: KvType;
@@ -117,6 +118,14 @@ export function gpuForOption(): Option {
   ).choices(["prompt", "generation", "auto"]);
 }
 
+/** --sparse */
+function sparseOption(): Option {
+  return new Option(
+    "--sparse",
+    "leave out neurons of ReLU networks that are zero: the same text, faster to generate where most are, slower prompts (docs/sparse.md)",
+  );
+}
+
 /** --exact */
 export function exactOption(): Option {
   return new Option(
@@ -142,7 +151,7 @@ export function modelOption(help: string): Option {
   return new Option("-m, --model <model>", help).argParser(onceFlag);
 }
 
-/** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --explain, --cache-type, --weights */
+/** -m, -c, -t, --level, --backend, --gpu-layers, --exact, --sparse, --explain, --cache-type, --weights */
 export function addModelFlags(
   command: Command,
   modelDefault: string | undefined,
@@ -184,6 +193,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     )
     .addOption(gpuForOption())
     .addOption(exactOption())
+    .addOption(sparseOption())
     .option(
       "--explain",
       "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
@@ -285,6 +295,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...(flags.exact && { exact: true }),
+    ...(flags.sparse && { sparse: true }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(kvType !== undefined && { kvType }),
     ...(flags.weights && { weights: flags.weights }),

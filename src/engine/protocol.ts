@@ -79,6 +79,8 @@ export interface OpenRequest {
   gpuFor?: "prompt" | "generation" | "auto" | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
+  /** Neurons that are zero are left out. */
+  sparse?: boolean | undefined;
   /** Whether tokens are drafted; undefined: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
   /** Whether the layer that predicts further tokens drafts. */

@@ -79,7 +79,13 @@ const exaoneNames: TensorNames = {
   ignored: /rotary\.inv_freq$|rotary_emb\.inv_freq$/,
 };
 
-export const llama: HuggingFaceArchitecture = { name: "llama", tensors: llamaNames };
+/** ReluLLaMA and ProSparse have ReLU, which the file then names. */
+export const llama: HuggingFaceArchitecture = {
+  name: "llama",
+  tensors: llamaNames,
+  activations: ["silu", "swish", "relu"],
+  keys: ({ hidden_act }) => (hidden_act === "relu" ? { hidden_activation: text("relu") } : {}),
+};
 
 export const qwen2: HuggingFaceArchitecture = { name: "qwen2", tensors: llamaNames };
 

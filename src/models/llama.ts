@@ -1,21 +1,32 @@
 // Llama 1, 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM and everything else that calls itself "llama" or computes the same:
 // RMS norm, rotary positions (GGUF stores q and k permuted, so pairs are interleaved), grouped-query attention, and a SiLU-gated
-// feed-forward network or a mixture of such.
+// feed-forward network or a mixture of such. ReluLLaMA and ProSparse's models have a ReLU in its place, which they name.
 
-import type { Arch } from "./arch.ts";
-import { readConfig } from "./config.ts";
+import type { Activation } from "../graph/graph.ts";
+import type { Arch, ModelConfig } from "./arch.ts";
+import { readConfig, readerOf } from "./config.ts";
+import { readGating } from "./gating.ts";
 import { attention } from "./parts/attention.ts";
 import { decoderWeights } from "./parts/decoder-weights.ts";
 import { decoderOutputs } from "./parts/ends.ts";
-import { gatedWeights, swiglu } from "./parts/feed-forward.ts";
+import { gated, gatedWeights } from "./parts/feed-forward.ts";
 import { moe, moeWeights } from "./parts/moe.ts";
 import { rmsNorms } from "./parts/norms.ts";
 
-export const llama: Arch = {
+interface LlamaConfig extends ModelConfig {
+  /** Of the gate. */
+  gating: Activation;
+}
+
+export const llama: Arch<LlamaConfig> = {
   names: ["llama", "internlm2", "xverse", "ernie4_5"],
   about:
     "Llama 1 to 3, Mistral, Mixtral, TinyLlama, SmolLM 1 and 2, InternLM 2 and 3, XVERSE, ERNIE 4.5 (dense)",
-  config: (header) => readConfig(header, "interleaved", { experts: "optional" }),
+
+  config: (header) => ({
+    ...readConfig(header, "interleaved", { experts: "optional" }),
+    gating: readGating(readerOf(header), "silu"),
+  }),
 
   weights: (c) =>
     decoderWeights(c, {
@@ -36,8 +47,8 @@ export const llama: Arch = {
       x = g.add(x, attention(g, w, a, { ...c, layer }), "attn_residual"); // [tokens, embed]
       const f = norm(x, "ffn_norm"); // [tokens, embed]
       const out = experts
-        ? moe(g, w, f, { layer, routing: { ...routing, used: experts.used } })
-        : swiglu(g, w, f, layer);
+        ? moe(g, w, f, { layer, routing: { ...routing, used: experts.used }, activation: c.gating })
+        : gated(g, w, f, layer, c.gating);
       x = g.add(x, out, "ffn_residual"); // [tokens, embed]
     }
     return decoderOutputs(g, c, w, x);

@@ -1,12 +1,12 @@
 // ModernBERT: LayerNorms without bias before each half of a layer (the first layer has only that of the embeddings), rotary
 // positions, symmetric windows with a rope base of their own in all but every third layer, a gated GELU or SiLU network.
 
-import { byName } from "../base/by-name.ts";
 import type { Activation, Rope } from "../graph/graph.ts";
 import type { Arch, ModelHeader } from "./arch.ts";
 import { LIMITS, readerOf } from "./config.ts";
 import type { ConfigReader } from "./config-reader.ts";
 import { type EncoderConfig, readEncoderConfig } from "./encoder-config.ts";
+import { readGating } from "./gating.ts";
 import { attention, attentionWeights } from "./parts/attention.ts";
 import { classifierWeights } from "./parts/classifier.ts";
 import { layerWeights } from "./parts/decoder-weights.ts";
@@ -20,16 +20,6 @@ interface ModernConfig extends EncoderConfig {
   windowRope: Rope;
   gating: Activation;
 }
-
-/** The names that files give the activation of the gate. */
-const activations: Readonly<Record<string, Activation>> = byName({
-  gelu: "gelu",
-  geglu: "gelu",
-  silu: "silu",
-  swish: "silu",
-  swiglu: "silu",
-  reglu: "relu",
-});
 
 export const modernBert: Arch<ModernConfig> = {
   names: ["modern-bert"],
@@ -73,16 +63,12 @@ export const modernBert: Arch<ModernConfig> = {
 function readModern(header: ModelHeader): ModernConfig {
   const read = readerOf(header);
   const c = readEncoderConfig(header, "half", { norm: "layer", window: "own" });
-  const named = read.string("hidden_activation") ?? "gelu";
-  const gating =
-    activations[named] ??
-    read.fail("hidden_activation", `"${named}"`, `one of ${Object.keys(activations).join(", ")}`);
   const full = read.positiveOr("rope.freq_base", 10000);
   return {
     ...c,
     windows: windowsOf(read, c.layers),
     windowRope: windowRope(read, c.rope, full),
-    gating,
+    gating: readGating(read, "gelu"),
   };
 }
 

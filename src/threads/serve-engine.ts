@@ -307,7 +307,7 @@ async function bind({ binding }: OpenRequest): Promise<ThreadCpus | undefined> {
 
 /** The request for a backend on the processor. */
 function backendRequest(
-  { threads, profile, exact }: OpenRequest,
+  { threads, profile, exact, sparse }: OpenRequest,
   { level, native }: OptLevelChoice,
   tuned: TunedUse,
   bound: ThreadCpus | undefined,
@@ -324,6 +324,7 @@ function backendRequest(
     cpusOf: bound?.cpusOf,
     profile,
     exact,
+    sparse,
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: bound ? [bound.note, ...tuned.notes] : tuned.notes,

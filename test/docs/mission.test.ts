@@ -109,6 +109,10 @@ const rows: Readonly<Record<string, () => Shown>> = {
     test: "test/models/webgpu-golden.test.ts",
     title: "stories15M, %s: within 4 percent",
   }),
+  N7: () => ({
+    quick: ["run", "-m", file.path, "-n", "1", "--sparse", "--explain"],
+    prints: [/ffn_down/],
+  }),
   M1: () => ({
     test: "test/tune/run-tune.test.ts",
     title: "measures every profile that accepts the problem, in groups",

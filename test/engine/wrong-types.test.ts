@@ -144,6 +144,7 @@ const openOptions = [
   "backend",
   "gpuLayers",
   "exact",
+  "sparse",
   "chatTemplate",
   "parallel",
   "cacheRamBytes",

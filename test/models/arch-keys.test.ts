@@ -34,6 +34,7 @@ test.each<[string, string, MetadataValue, RegExp]>([
   ["gemma4", "attention.value_length", 8, /value_length: got 8, expected 16, as keys/],
   ["gemma4", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
   ["gemma3n", "attention.sliding_window", 0, /sliding_window: got 0, expected an integer from 1/],
+  ["llama", "hidden_activation", "tanh", /hidden_activation: got "tanh", expected one of gelu/],
   ["llama", "expert_count", -1, /expert_count: got -1, expected an integer from 1/],
   ["qwen3moe", "expert_used_count", 5, /expert_used_count: got 5, expected an integer from 1 to 4/],
   ["qwen3moe", "expert_count", 0, /expert_count: got 0, expected an integer from 1/],
@@ -166,4 +167,10 @@ describe("weights that are part of a tensor, or of none", () => {
     await weightReader(weight, read)(new Uint8Array(target.buffer), 4);
     expect([...target]).toEqual([2, 3]);
   });
+});
+
+test("a Llama with ReLU says so (hidden_activation), and its networks then have one", () => {
+  const reading = (change: Record<string, MetadataValue>) => config("llama", change);
+  expect(reading({ hidden_activation: "relu" })).toMatchObject({ gating: "relu" });
+  expect(reading({})).toMatchObject({ gating: "silu" });
 });

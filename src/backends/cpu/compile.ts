@@ -58,7 +58,7 @@ class Compiler implements MatmulCompiler {
   readonly #lastInstruction = new Map<GraphNode, number>();
   /** The weight on disk that an instruction reads. */
   readonly #onDisk = new Map<number, number>();
-  readonly #matmuls = new MatmulLowering(this);
+  readonly #matmuls: MatmulLowering;
   readonly #ropeTables = new Map<Rope, { table: number; factors: Weight | undefined }>();
   readonly #slots: number[];
   readonly #cache: CachePlace;
@@ -70,6 +70,7 @@ class Compiler implements MatmulCompiler {
 
   constructor(options: CompileOptions) {
     this.options = options;
+    this.#matmuls = new MatmulLowering(this);
     const { plan, kv, arena } = options;
     this.rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
     this.#slots = plan.slotSizes.map((size, slot) =>

@@ -30,6 +30,8 @@ export interface CpuOptions {
   choose?: ChooseMatmul | undefined;
   /** The register tile where weights are not in row panels; undefined: the default of opt level 2. */
   rowTile?: RowTile | undefined;
+  /** Leave out neurons that are zero, where the layout of their weights allows it (default false; docs/sparse.md). */
+  sparse?: boolean | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
   /** Notes on the choices above, for --explain. */

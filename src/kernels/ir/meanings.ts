@@ -120,6 +120,10 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
       if (at > 15) memory.fail(`index ${at} in byte ${i}, expected 0..15, or 128 and more`);
       return table.u8[(i & ~15) + at]!;
     }),
+  "i8v.zip8_low": interleave(1, 0),
+  "i8v.zip8_high": interleave(1, 8),
+  "i8v.zip16_low": interleave(2, 0),
+  "i8v.zip16_high": interleave(2, 8),
   "i32v.dot4": (args, out, { memory, semantics }) => {
     const wrong = semantics.dot4 === "i7" ? args[1].u8.find((byte) => byte > 127) : undefined;
     if (wrong !== undefined) memory.fail(`${wrong} in the second operand, expected 0..127`);
@@ -239,6 +243,16 @@ function zip(lanes: readonly number[]): (args: readonly Vector[], out: Vector) =
     fill(out.u32, (i) => {
       const from = lanes[i & 3]!;
       return (from < 4 ? a! : b!).u32[(i & ~3) + (from & 3)]!;
+    });
+}
+
+/** Takes `size` bytes of one operand and of the other in turns, from byte `from` of each 16 on. */
+function interleave(size: 1 | 2, from: 0 | 8): (args: readonly Vector[], out: Vector) => void {
+  return ([a, b], out) =>
+    fill(out.u8, (i) => {
+      const pair = Math.floor((i & 15) / (2 * size));
+      const of = i % (2 * size) < size ? a! : b!;
+      return of.u8[(i & ~15) + from + pair * size + (i % size)]!;
     });
 }
 

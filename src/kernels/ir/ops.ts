@@ -92,6 +92,11 @@ export const ops = {
   "i8v.shl": { args: ["i8v"], out: "i8v", imm: "shift" },
   /** Each byte of the second operand (0..15) selects a byte from the same 16-byte group of the first; 128 or more gives 0. */
   "i8v.lookup16": { args: ["i8v", "i8v"], out: "i8v" },
+  /** Interleaves bytes, or pairs of bytes, of two vectors, in each 16-byte group: those of its first half, or of its second. */
+  "i8v.zip8_low": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.zip8_high": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.zip16_low": { args: ["i8v", "i8v"], out: "i8v" },
+  "i8v.zip16_high": { args: ["i8v", "i8v"], out: "i8v" },
   /**
    * acc + the four products of each 32-bit lane's bytes. The first operand is signed; the second must be 0..127, or 0..255
    * or -128..127 where the target allows it (Dot4 in meanings.ts).

@@ -266,6 +266,10 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i8v.shr_u": shift("ushr.16b", "shl.16b"),
   "i8v.shl": shift("shl.16b", "shl.16b"),
   "i8v.lookup16": simple("tbl.16b"),
+  "i8v.zip8_low": simple("zip1.16b"),
+  "i8v.zip8_high": simple("zip2.16b"),
+  "i8v.zip16_low": simple("zip1.8h"),
+  "i8v.zip16_high": simple("zip2.8h"),
   "i32v.dot4": dot4,
   "i32v.dot4_ss": dot4,
 

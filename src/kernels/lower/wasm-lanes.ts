@@ -40,6 +40,19 @@ export function lanes32(...lanes: number[]): number[] {
   return lanes.flatMap((lane) => [0, 1, 2, 3].map((byte) => lane * 4 + byte));
 }
 
+/** Interleaves `size` bytes of two vectors each, from byte `from` on. */
+export function zipBytes(size: 1 | 2, from: 0 | 8): Lower {
+  const order = Array.from({ length: 16 }, (_, i) => {
+    const operand = i % (2 * size) < size ? 0 : 16;
+    return operand + from + Math.floor(i / (2 * size)) * size + (i % size);
+  });
+  return (l, [a, b]) => {
+    l.get(a!);
+    l.get(b!);
+    l.f.op16("i8x16.shuffle", order);
+  };
+}
+
 export function addPairs(l: WasmEmitter, getA: () => void, getB: () => void): void {
   for (const first of [0, 1]) {
     getA();

@@ -10,7 +10,15 @@ import type { OpName } from "../ir/ops.ts";
 import { noPairs, noTiles } from "./machine.ts";
 import { type Lower, WasmEmitter, type WasmTarget } from "./wasm-emit.ts";
 import { loadF16, loadF16Finite, storeF16 } from "./wasm-halves.ts";
-import { addPairs, lanes32, maskedShift, reduce, storeSums, widenedDot4 } from "./wasm-lanes.ts";
+import {
+  addPairs,
+  lanes32,
+  maskedShift,
+  reduce,
+  storeSums,
+  widenedDot4,
+  zipBytes,
+} from "./wasm-lanes.ts";
 
 export type { WasmTarget } from "./wasm-emit.ts";
 
@@ -164,6 +172,10 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "i8v.shl": maskedShift("i16x8.shl", (imm) => (0xff << imm) & 0xff),
   "i8v.lookup16": (l, args) =>
     simple(l.target.relaxed ? "i8x16.relaxed_swizzle" : "i8x16.swizzle")(l, args, 0),
+  "i8v.zip8_low": zipBytes(1, 0),
+  "i8v.zip8_high": zipBytes(1, 8),
+  "i8v.zip16_low": zipBytes(2, 0),
+  "i8v.zip16_high": zipBytes(2, 8),
   "i32v.dot4": (l, args) =>
     l.target.relaxed
       ? simple("i32x4.relaxed_dot_i8x16_i7x16_add_s")(l, args, 0)

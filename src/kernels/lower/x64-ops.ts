@@ -141,6 +141,10 @@ const rules: { readonly [O in OpName]: Rule } = {
   "i8v.sub": binary("vpsubb", "ordered", "bytes"),
   ...expanded("i8v.shr_u", "i8v.shl", "f32v.abs", "f32v.neg"),
   "i8v.lookup16": binary("vpshufb", "ordered", "bytes"),
+  "i8v.zip8_low": binary("vpunpcklbw", "ordered", "bytes"),
+  "i8v.zip8_high": binary("vpunpckhbw", "ordered", "bytes"),
+  "i8v.zip16_low": binary("vpunpcklwd", "ordered", "bytes"),
+  "i8v.zip16_high": binary("vpunpckhwd", "ordered", "bytes"),
   "i32v.dot4": rule(
     (l, [xs, codes], _, out) => {
       const name = nameFor(l, { vex: "vpdpbusd.vex", evex: "vpdpbusd" });

@@ -15,7 +15,8 @@ export function geglu(g: GraphBuilder, w: WeightLookup, x: Value, layer: number)
   return gated(g, w, x, layer, "gelu");
 }
 
-function gated(
+/** The same with any activation. */
+export function gated(
   g: GraphBuilder,
   w: WeightLookup,
   x: Value,

@@ -17,6 +17,7 @@ import { BLOCK_BYTES, type NativeJob } from "../native/entry.ts";
 import type { NativeKernels } from "../native/native.ts";
 import { placeRecords, type RecordArea } from "../threads/records.ts";
 import { Arena, type FarLimits, REPORT_BYTES } from "./arena.ts";
+import { neuronUses } from "./neuron-weights.ts";
 import { type PackProgram, packKernels } from "./repack.ts";
 import { WeightStore } from "./weights.ts";
 
@@ -28,6 +29,8 @@ export interface LayoutRequest {
   readonly level: 1 | 2 | 3;
   /** The register tile where weights are not in row panels; undefined: the default. */
   readonly rowTile: RowTile | undefined;
+  /** Leave out neurons that are zero (docs/sparse.md). Default: all are computed. */
+  readonly sparse?: boolean | undefined;
   /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
   readonly wasm: WasmFeatures;
@@ -73,7 +76,10 @@ export function layOut(request: LayoutRequest): Layout | string {
   const far = native && memory64 ? request.far : undefined;
   const arena = new Arena({ shared, memory64, start, guard, far });
   const weights = new WeightStore(arena, target, request.level, request.disk);
-  const packing = weights.place(usesOf(plan.graph), threads);
+  // What stays on disk is read in row panels.
+  const isSparse = request.sparse && !request.disk;
+  const neurons = isSparse ? neuronUses(plan.graph.nodes, target) : new Map();
+  const packing = weights.place(usesOf(plan.graph), threads, neurons);
   const disk = request.disk && layOutDisk(request.disk, weights, packing, arena);
   const wanted = request.choose ?? defaultChoice(target);
   const choose = native ? choiceWithCode(wanted, refusals(native), target) : wanted;

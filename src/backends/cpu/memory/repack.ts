@@ -13,6 +13,13 @@ import type { CallTable } from "../../../base/call-table.ts";
 import { WorkerError } from "../../../base/errors.ts";
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { FLOAT_UNROLL } from "../../../kernels/ops/matmul/floats.ts";
+import {
+  type NeuronMemory,
+  neuronLayoutFor,
+  neuronRowBytes,
+  packNeuronColumns,
+  packNeuronRows,
+} from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { acceptRaised } from "../../../kernels/ops/packed/half-panels.ts";
 import { type PanelMemory, packPanel } from "../../../kernels/ops/packed/pack.ts";
 import { visitsOf } from "../../../kernels/ops/packed/pack-floats.ts";
@@ -45,7 +52,7 @@ import type { Memories } from "./memories.ts";
 
 /** A weight to pack: plain data, sent to every thread. */
 export interface PackInstruction {
-  readonly kind: "blocks" | "floats";
+  readonly kind: "blocks" | "floats" | "neuron rows" | "neuron columns";
   readonly dtype: string;
   /** The number of matrices of `rows` rows, one after the other in the file; each begins with a new panel. */
   readonly matrices: number;
@@ -123,7 +130,8 @@ export function layOutPacking(
 export function packKernels({ instructions, target }: PackProgram): Kernel[] {
   const kernels = new Map<string, Kernel | undefined>();
   for (const { kind, dtype } of instructions) {
-    if (!kernels.has(dtype)) kernels.set(dtype, kernelMakers[kind](dtype, target));
+    const kernel = kernels.get(dtype) ?? kernelMakers[kind](dtype, target);
+    kernels.set(dtype, kernel);
   }
   return [...kernels.values()].filter((kernel) => kernel !== undefined);
 }
@@ -133,6 +141,8 @@ const kernelMakers: Readonly<
 > = {
   blocks: packKernelOf,
   floats: (dtype, target) => floatPanelsFor(floatTypeOf(dtype)!, target).packKernel(dtype, target),
+  "neuron rows": () => undefined,
+  "neuron columns": () => undefined,
 };
 
 /** The executors of the instructions and, last, of the file pieces, on thread `thread`. */
@@ -423,7 +433,37 @@ const packers: Readonly<
       panels.pack(new DataView(views.buffer, from, rows * rowBytes), rows, cols, buffer, to);
     };
   },
+  "neuron rows": ({ dtype, cols, rowBytes, at }, { memories, target }) => {
+    const { views } = memories.place(0);
+    const place = memories.place(at);
+    const packing = packingOf(dtype)!;
+    const bytes = PANEL_ROWS * neuronRowBytes(neuronLayoutFor(packing, target)!, cols);
+    return (from, rows, panel) => {
+      const source = new DataView(views.buffer, from, rows * rowBytes);
+      const memory = neuronMemory(place.views, place.at + panel * bytes, bytes);
+      packNeuronRows(packing, target, source, rows, cols, memory, 0);
+    };
+  },
+  "neuron columns": ({ dtype, rows: n, cols, rowBytes, at, rowPanelBytes }, context) => {
+    const { memories, target } = context;
+    const { views } = memories.place(0);
+    const place = memories.place(at);
+    const packing = packingOf(dtype)!;
+    const memory = neuronMemory(place.views, place.at, (n / PANEL_ROWS) * rowPanelBytes);
+    return (from, rows, panel) => {
+      const source = new DataView(views.buffer, from, rows * rowBytes);
+      packNeuronColumns(packing, target, source, panel * PANEL_ROWS, n, cols, memory, 0);
+    };
+  },
 };
+
+/** Memory from this byte on: small indices are faster than those into a large memory. */
+function neuronMemory({ buffer }: ArenaViews, at: number, bytes: number): NeuronMemory {
+  return {
+    halves: new Uint16Array(buffer, at, bytes / 2),
+    words: new Uint32Array(buffer, at, bytes / 4),
+  };
+}
 
 /** Whether a matrix of floats with so many columns has a tiled kernel. */
 export function hasFloatPanels(cols: number): boolean {

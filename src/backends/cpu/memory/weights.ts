@@ -5,6 +5,7 @@
 //   raw     as in the file, for the embedding table and for types without a tiled kernel
 //   blocks  row panels of quantized types (kernels/ops/packed/packed.ts)
 //   floats  row panels of F32, F16 or BF16
+//   neurons rows or columns that a ReLU makes unnecessary (kernels/ops/neurons/neuron-layouts.ts)
 // All are placed before the memory is made, and then read from the file one by one, a piece at a time: there is never a second
 // copy of a matrix. Tied embeddings are in row panels only. Row panels of weights that stay on disk are in a ring, where they take
 // turns (disk/).
@@ -13,6 +14,11 @@ import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes, weightElements } from "../../../graph/cost.ts";
 import type { OpKind, Weight } from "../../../graph/graph.ts";
 import { weightParts } from "../../../graph/weight-source.ts";
+import {
+  columnBlockBytes,
+  neuronLayoutFor,
+  neuronRowBytes,
+} from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../../kernels/ops/packed/packed.ts";
 import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
@@ -23,6 +29,7 @@ import type { TableRows } from "../program.ts";
 import type { Arena } from "./arena.ts";
 import type { FileWeight } from "./file-pieces.ts";
 import { type FloatType, floatPanelsFor, floatTypeOf } from "./float-panels.ts";
+import type { NeuronUse } from "./neuron-weights.ts";
 import {
   hasFloatPanels,
   layOutPacking,
@@ -39,7 +46,8 @@ export interface PlacedWeight {
   readonly raw?: number;
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
-  /** The instruction that packs its row panels, and their bytes. */
+  readonly neurons?: { at: number; kind: NeuronUse["kind"] };
+  /** The instruction that packs it, and the bytes of its row panels. */
   readonly packing?: number;
   readonly panelBytes?: number;
   /** It stays on disk: its number in the cycle (disk/program.ts). */
@@ -62,10 +70,21 @@ export class WeightStore {
     this.#disk = disk;
   }
 
-  /** Places every weight; `uses` are the ops that read it. Returns the program by which so many threads pack the panels. */
-  place(uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>, threads: number): PackProgram {
+  /**
+   * Places every weight; `uses` are the ops that read it, `neurons` how it is read where a ReLU makes parts unnecessary. Returns
+   * the program by which so many threads pack the panels.
+   */
+  place(
+    uses: ReadonlyMap<Weight, ReadonlySet<OpKind>>,
+    threads: number,
+    neurons: ReadonlyMap<Weight, NeuronUse | string> = new Map(),
+  ): PackProgram {
     if (this.#disk) this.#ring = this.#arena.allocate(this.#disk.ringBytes, "weights", "ring");
-    for (const [weight, ops] of uses) this.#placed.set(weight.name, this.#place(weight, ops));
+    for (const [weight, ops] of uses) {
+      const use = this.#level === 3 ? neurons.get(weight) : undefined;
+      const placed = typeof use === "object" ? this.#placeNeurons(weight, use) : undefined;
+      this.#placed.set(weight.name, placed ?? this.#place(weight, ops));
+    }
     return layOutPacking(this.#instructions, this.#target, this.#arena, threads);
   }
 
@@ -186,6 +205,22 @@ export class WeightStore {
     return packing
       ? { ...packed, blocks: { at, rowPanelBytes: size, codebook } }
       : { ...packed, floats: { at, rowPanelBytes: size, type: type! } };
+  }
+
+  #placeNeurons(weight: Weight, { kind }: NeuronUse): PlacedWeight {
+    const [rows, cols] = weight.shape as [number, number];
+    const layout = neuronLayoutFor(packingOf(weight.dtype.name)!, this.#target)!;
+    const rowBytes = bytesFor(weight.dtype, cols);
+    const bytes =
+      kind === "rows"
+        ? Math.ceil(rows / PANEL_ROWS) * PANEL_ROWS * neuronRowBytes(layout, cols)
+        : (cols / 32) * columnBlockBytes(layout, rows);
+    const at = this.#arena.allocatePanels(bytes, weight.name);
+    const size = (bytes / rows) * PANEL_ROWS;
+    const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, at };
+    const packKind = kind === "rows" ? "neuron rows" : "neuron columns";
+    const index = this.#instructions.push({ kind: packKind, ...own, rowPanelBytes: size }) - 1;
+    return { weight, neurons: { at, kind }, packing: index };
   }
 
   async #uploadRaw(

@@ -15,6 +15,7 @@ import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
 import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
 import type { ExpertMatmul } from "./matmul-data.ts";
 import { type Chosen, colsOf, isMatmul, type MatmulCompiler } from "./matmul-node.ts";
+import type { NeuronList, NeuronSlabs } from "./neuron-activations.ts";
 
 /** A buffer, and the value that it was prepared from. */
 interface Prepared {
@@ -177,13 +178,32 @@ export class MatmulActivations {
     return at;
   }
 
+  /** The buffer of this key, prepared from `x` unless it is already. */
+  once(
+    key: string,
+    bytes: number,
+    x: Value,
+    prepare: (out: number) => NeuronSlabs | NeuronList,
+  ): number {
+    return this.#once(key, bytes, x, undefined, prepare);
+  }
+
   /** The buffer of this key, prepared from `holds` by the instruction that `prepare` makes, unless it is already. */
   #once(
     key: string,
     bytes: number,
     holds: Value,
     routes: Value | undefined,
-    prepare: (out: number) => Quantize | Round | QuantizeExperts | GatherExperts | GroupExperts,
+    prepare: (
+      out: number,
+    ) =>
+      | Quantize
+      | Round
+      | QuantizeExperts
+      | GatherExperts
+      | GroupExperts
+      | NeuronSlabs
+      | NeuronList,
   ): number {
     let prepared = this.#prepared.get(key);
     if (!prepared) {

@@ -40,6 +40,8 @@ import {
   type MatmulNode,
 } from "./matmul-node.ts";
 import { type MatmulRowTiles, rowTileKernels, rowTileScratch } from "./matmul-row-tiles.ts";
+import { NeuronLowering } from "./neuron-lower.ts";
+import type { NeuronColumns, NeuronRows } from "./neurons.ts";
 
 /** Bytes of a vector register of WebAssembly, for kernels that are not made for the target. */
 export const WIDTH = 16;
@@ -55,16 +57,22 @@ type VariantNames = Pick<
 export class MatmulLowering {
   readonly #c: MatmulCompiler;
   readonly #activations: MatmulActivations;
+  readonly #neurons: NeuronLowering;
   readonly #chosen = new Map<string, Chosen>();
   readonly #names = new Map<string, VariantNames>();
 
   constructor(compiler: MatmulCompiler) {
     this.#c = compiler;
     this.#activations = new MatmulActivations(compiler);
+    this.#neurons = new NeuronLowering(compiler, this.#activations);
   }
 
-  lower(node: MatmulNode): MatmulBlocks | MatmulFloats | MatmulRows | MatmulRowTiles {
+  lower(
+    node: MatmulNode,
+  ): MatmulBlocks | MatmulFloats | MatmulRows | MatmulRowTiles | NeuronRows | NeuronColumns {
     const placed = this.#c.options.weights.get(node.weight);
+    this.#neurons.prepare(node.x);
+    if (placed.neurons) return this.#neurons.lower(node as NodeOf<"matmul">, placed.neurons);
     if (placed.blocks) return this.#blocks(node, placed.blocks);
     if (placed.floats) return this.#floats(node, placed.floats);
     return this.#rowByRow(node, placed.raw!);
@@ -88,7 +96,7 @@ export class MatmulLowering {
       const blockBytes = activationBlockBytes(variant.replicated, target.width);
       return variantOf(variant, kernels, (colsOf(node) / 32) * blockBytes);
     });
-    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}`);
+    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${this.#dense(node)}`);
     const tileScratchBytes = matmulScratchBytes(this.#c.rows);
     const unpackedBytes = mostUnpackedBytes(this.#activations.longestRow());
     const isUnpacked = chosen.choice.variants.some(({ unpacked }) => unpacked);
@@ -127,7 +135,8 @@ export class MatmulLowering {
     const { widen } = floatPanelsFor(type, target);
     const wideBytes = PANEL_ROWS * this.#activations.longestRow() * 4;
     const how = widen ? ", widened to f32 for several tokens at once" : "";
-    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${how}`);
+    const choice = `${choiceText(chosen.choice)}${how}${this.#dense(node)}`;
+    this.#c.explain(`${node.name}: ${type}, ${choice}`);
     return {
       op: "matmul_floats",
       ...this.#shape(node),
@@ -145,6 +154,12 @@ export class MatmulLowering {
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
+  }
+
+  /** Why a matmul behind a ReLU reads all of its weight, for --explain. */
+  #dense({ weight }: MatmulNode): string {
+    const reason = this.#neurons.refusal(weight);
+    return reason === undefined ? "" : ` (all neurons: ${reason})`;
   }
 
   /** The names of a variant's kernels, which are made once: made for every layer, they took 150 MB and a second. */

@@ -49,6 +49,13 @@ import type { MatmulRows } from "./matmul-data.ts";
 import { type MatmulRowTiles, matmulRowTiles } from "./matmul-row-tiles.ts";
 import { lowerMulWeight, type MulWeight, mulWeight } from "./mul-weight.ts";
 import {
+  type NeuronList,
+  type NeuronSlabs,
+  neuronList,
+  neuronSlabs,
+} from "./neuron-activations.ts";
+import { type NeuronColumns, type NeuronRows, neuronColumns, neuronRows } from "./neurons.ts";
+import {
   type LayerNorm,
   layerNorm,
   lowerLayerNorm,
@@ -162,6 +169,10 @@ export type Instruction =
   | MatmulFloats
   | MatmulRows
   | MatmulRowTiles
+  | NeuronSlabs
+  | NeuronRows
+  | NeuronList
+  | NeuronColumns
   | Route
   | GroupExperts
   | QuantizeExperts
@@ -205,6 +216,10 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     matmul_floats: matmulFloats,
     matmul_rows: matmulRows,
     matmul_row_tiles: matmulRowTiles,
+    neuron_slabs: neuronSlabs,
+    neuron_rows: neuronRows,
+    neuron_list: neuronList,
+    neuron_columns: neuronColumns,
     route,
     group_experts: groupExperts,
     quantize_experts: quantizeExperts,

@@ -1,0 +1,154 @@
+// Lowers matmuls whose weights lie in neuron rows or columns (neurons.ts), and prepares their activations.
+
+import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
+import { neuronColumnsKernel } from "../../../kernels/ops/neurons/neuron-columns.ts";
+import {
+  columnBlockBytes,
+  columnBytes,
+  lanesOf,
+  type NeuronLayout,
+  neuronLayoutFor,
+  neuronRowBytes,
+  rowsOfSums,
+  slabsOf,
+  tileRows,
+} from "../../../kernels/ops/neurons/neuron-layouts.ts";
+import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
+import { packingOf } from "../../../kernels/ops/packed/packings.ts";
+import { type NeuronUse, neuronUses } from "../memory/neuron-weights.ts";
+import type { PlacedWeight } from "../memory/weights.ts";
+import type { MatmulActivations } from "./matmul-activations.ts";
+import type { MatmulCompiler } from "./matmul-node.ts";
+import {
+  listPlace,
+  type NeuronList,
+  type NeuronSlabs,
+  neuronScratchBytes,
+  slabsBytes,
+} from "./neuron-activations.ts";
+import { type NeuronColumns, type NeuronRows, rowListBytes } from "./neurons.ts";
+
+type Place = NonNullable<PlacedWeight["neurons"]>;
+
+export class NeuronLowering {
+  readonly #c: MatmulCompiler;
+  readonly #activations: MatmulActivations;
+  readonly #uses: ReadonlyMap<Weight, NeuronUse | string>;
+  /** The matmul of neuron rows that reads each value. */
+  readonly #rowsOf = new Map<Value, NodeOf<"matmul">>();
+
+  constructor(compiler: MatmulCompiler, activations: MatmulActivations) {
+    this.#c = compiler;
+    this.#activations = activations;
+    const { plan, target, weights } = compiler.options;
+    this.#uses = neuronUses(plan.graph.nodes, target);
+    for (const node of plan.graph.nodes) {
+      if (node.op !== "matmul" || weights.get(node.weight).neurons?.kind !== "rows") continue;
+      this.#rowsOf.set(node.x, node);
+    }
+  }
+
+  /** Before a matmul: prepares what a later one of neuron rows reads, in the stage that prepares this one's activations. */
+  prepare(x: Value): void {
+    const rows = this.#rowsOf.get(x);
+    if (rows) this.#slabs(rows);
+  }
+
+  /** Why a matmul that a ReLU makes sparse reads all of its weight; undefined: none does. */
+  refusal(weight: Weight): string | undefined {
+    const use = this.#uses.get(weight);
+    return typeof use === "object" ? "`sparse` is off, or weights stay on disk" : use;
+  }
+
+  lower(node: NodeOf<"matmul">, place: Place): NeuronRows | NeuronColumns {
+    const use = this.#uses.get(node.weight) as NeuronUse;
+    return use.kind === "rows" ? this.#rows(node, place, use.gate) : this.#columns(node, place);
+  }
+
+  #rows(node: NodeOf<"matmul">, { at }: Place, gate: Value): NeuronRows {
+    const layout = this.#layoutOf(node.weight);
+    const type = node.weight.dtype.name;
+    const [n, cols] = node.weight.shape as [number, number];
+    this.#c.explain(`${node.name}: ${type}, rows whose gate (${gate.name}) is above zero`);
+    const listBytes = rowListBytes(n);
+    return {
+      op: "neuron_rows",
+      rows: node.out.rows,
+      n,
+      out: this.#c.address(node.out),
+      kernel: this.#c.kernel(neuronRowsKernel(`neuron_rows.${type}`, layout)),
+      gate: this.#c.address(gate),
+      x: this.#slabs(node),
+      tokenBytes: slabsBytes(cols, layout.width),
+      slabs: slabsOf(layout, cols),
+      w: at,
+      rowBytes: neuronRowBytes(layout, cols),
+      list: this.#activations.perThread(`list of ${n} neurons`, listBytes),
+      listBytes,
+      ...this.#c.scratch(neuronRowsScratch(layout)),
+    };
+  }
+
+  #slabs({ x, weight }: NodeOf<"matmul">): number {
+    const layout = this.#layoutOf(weight);
+    const tokenBytes = slabsBytes(x.cols, layout.width);
+    const key = `slabs of ${x.cols} less ${layout.offset}`;
+    return this.#activations.once(key, this.#c.rows * tokenBytes, x, (out): NeuronSlabs => {
+      const from = this.#quantized(x, layout.offset);
+      return { op: "neuron_slabs", ...from, out, tokenBytes, lanes: lanesOf(layout) };
+    });
+  }
+
+  #columns(node: NodeOf<"matmul">, { at }: Place): NeuronColumns {
+    const { weight, x } = node;
+    const layout = this.#layoutOf(weight);
+    const type = weight.dtype.name;
+    const [n, cols] = weight.shape as [number, number];
+    this.#c.explain(`${node.name}: ${type}, columns whose activation is not zero`);
+    const place = listPlace(cols, {
+      blockBytes: columnBlockBytes(layout, n),
+      firstColumn: 2 * n,
+      columnBytes: columnBytes(layout, n),
+    });
+    const key = `list of ${cols} columns of ${n}, ${layout.bits} bits less ${layout.offset}`;
+    const lists = this.#activations.once(key, this.#c.rows * place.bytes, x, (out): NeuronList => {
+      const from = this.#quantized(x, layout.offset);
+      return { op: "neuron_list", ...from, out, tokenBytes: place.bytes, place };
+    });
+    return {
+      op: "neuron_columns",
+      rows: node.out.rows,
+      n,
+      out: this.#c.address(node.out),
+      bias: node.bias ? this.#c.vector(node.bias) : -1,
+      kernel: this.#c.kernel(neuronColumnsKernel(`neuron_columns.${type}`, layout)),
+      x: lists,
+      place,
+      w: at,
+      tileRows: tileRows(layout),
+      tileBytes: layout.width,
+      order: rowsOfSums(layout),
+    };
+  }
+
+  /** How activations are quantized: as those of all other matmuls. */
+  #quantized(x: Value, offset: number) {
+    const { target } = this.#c.options;
+    const shape = { name: "quantize_32", span: 1, replicated: false, target } as const;
+    const bytes = neuronScratchBytes(x.cols);
+    return {
+      rows: x.rows,
+      x: this.#c.address(x),
+      cols: x.cols,
+      kernel: this.#c.kernel(quantizeActivationsKernel(shape)),
+      halves: target.halves,
+      offset,
+      ...this.#c.scratch(bytes),
+    };
+  }
+
+  #layoutOf(weight: Weight): NeuronLayout {
+    return neuronLayoutFor(packingOf(weight.dtype.name)!, this.#c.options.target)!;
+  }
+}

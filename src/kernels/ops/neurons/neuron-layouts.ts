@@ -1,0 +1,179 @@
+// The layouts of the two matrices of a feed-forward network that need not be read as a whole where most of its neurons are zero
+// (docs/sparse.md), for types with a half-float scale for 32 columns. A neuron is a row of `up` and a column of `down`.
+//
+// Neuron rows (`up`): one row after the other, so that rows can be left out. Lanes of a vector are blocks: a slab is as many
+// blocks as a vector has 32-bit lanes, and a row is
+//   slab -> { half-float scale of each block; `bits` vectors of quants }
+// Vector v of a slab has, in lane l, four bytes of block l: columns 4v..4v+3, and in the high nibbles of 4 bits columns
+// 16+4v..16+4v+3. Blocks beyond the last are zeros, which add nothing.
+//
+// Neuron columns (`down`): lanes are rows of results, so that columns can be left out. A tile is as many rows as a vector has
+// quants. The matrix is
+//   block of 32 columns -> { tile -> half-float scale of each row; column -> tile -> a vector of quants }
+// All quants of a column lie side by side. 16 rows have bytes of their own: group g of a tile has, for 4 bits, bytes 8g..8g+7
+// (row r in byte r & 7, from row 8 on in the high nibble), for 8 bits bytes 16g..16g+15. Four columns are interleaved byte by
+// byte as they are read, which makes four vectors of their 16-byte groups' bytes 0..3, 4..7, 8..11 and 12..15 (sumOfRow).
+
+import { BLOCK_COLS, type BlockLayout, PANEL_ROWS } from "../packed/packed.ts";
+import {
+  type LayoutTarget,
+  layoutFor,
+  newSpan,
+  type Packing,
+  type Span,
+} from "../packed/packing.ts";
+
+export interface NeuronLayout {
+  readonly bits: 4 | 8;
+  /** Subtracted from every quant, by way of the sum of the activations. */
+  readonly offset: number;
+  /** Quants are out of range for this target's dot4. */
+  readonly widened: boolean;
+  /** Bytes of a vector. */
+  readonly width: number;
+  /** The second operand of dot4 may be any unsigned byte. */
+  readonly unsigned: boolean;
+}
+
+/** undefined: the type has no such layout. */
+export function neuronLayoutFor(packing: Packing, target: LayoutTarget): NeuronLayout | undefined {
+  const layout: BlockLayout = layoutFor(packing, target);
+  const { bits, offset, widened, width, scales } = layout;
+  const isPlain = !layout.lookup && !layout.hasMin && layout.spanBlocks === 1;
+  const hasHalves = scales === "halves" || scales === "plain_halves";
+  if (!isPlain || !hasHalves || (bits !== 4 && bits !== 8)) return undefined;
+  return { bits, offset, widened, width, unsigned: target.dot4 === "unsigned" };
+}
+
+export function lanesOf({ width }: NeuronLayout): number {
+  return width / 4;
+}
+
+/** Slabs of a row of so many columns. */
+export function slabsOf(layout: NeuronLayout, cols: number): number {
+  return Math.ceil(cols / BLOCK_COLS / lanesOf(layout));
+}
+
+export function slabBytes(layout: NeuronLayout): number {
+  return 2 * lanesOf(layout) + layout.bits * layout.width;
+}
+
+export function neuronRowBytes(layout: NeuronLayout, cols: number): number {
+  return slabsOf(layout, cols) * slabBytes(layout);
+}
+
+/** Rows of a tile. */
+export function tileRows({ bits, width }: NeuronLayout): number {
+  return (8 / bits) * width;
+}
+
+/** Bytes of the quants of a column of n rows. */
+export function columnBytes({ bits }: NeuronLayout, n: number): number {
+  return (n * bits) / 8;
+}
+
+/** Bytes of a block of 32 columns. */
+export function columnBlockBytes(layout: NeuronLayout, n: number): number {
+  return 2 * n + BLOCK_COLS * columnBytes(layout, n);
+}
+
+/** Which sum of a tile's results each of its rows is: sum a * lanes + l is lane l of vector a. */
+export function rowsOfSums(layout: NeuronLayout): Int32Array {
+  return Int32Array.from({ length: tileRows(layout) }, (_, row) => sumOfRow(layout, row));
+}
+
+function sumOfRow(layout: NeuronLayout, row: number): number {
+  const group = Math.floor(row / PANEL_ROWS);
+  const inGroup = row % PANEL_ROWS;
+  const byte = layout.bits === 8 ? row : 8 * group + (inGroup & 7);
+  const half = layout.bits === 8 ? 0 : inGroup >> 3;
+  return (4 * half + ((byte >> 2) & 3)) * lanesOf(layout) + 4 * (byte >> 4) + (byte & 3);
+}
+
+/** Memory that rows are packed into. */
+export interface NeuronMemory {
+  readonly halves: Uint16Array;
+  readonly words: Uint32Array;
+}
+
+const span: Span = newSpan();
+
+/** Packs rows, which `source` has one after the other, as neuron rows from byte `at` on. */
+export function packNeuronRows(
+  packing: Packing,
+  target: LayoutTarget,
+  source: DataView,
+  rows: number,
+  cols: number,
+  { halves, words }: NeuronMemory,
+  at: number,
+): void {
+  const layout = neuronLayoutFor(packing, target)!;
+  const lanes = lanesOf(layout);
+  const blocks = cols / BLOCK_COLS;
+  const rowBytes = neuronRowBytes(layout, cols);
+  words.fill(0, at / 4, (at + rows * rowBytes) / 4);
+  for (let row = 0; row < rows; row++) {
+    for (let block = 0; block < blocks; block++) {
+      packing.read(source, (row * blocks + block) * packing.spanBytes, span, target.dot4);
+      const lane = block % lanes;
+      const slab = at + row * rowBytes + ((block - lane) / lanes) * slabBytes(layout);
+      halves[slab / 2 + lane] = span.halves[0]!;
+      const first = (slab + 2 * lanes) / 4 + lane;
+      for (let v = 0; v < layout.bits; v++) {
+        const high = layout.bits === 4 ? span.quants[v + 4]! << 4 : 0;
+        words[first + v * lanes] = span.quants[v]! | high;
+      }
+    }
+  }
+}
+
+/** The quants of 16 rows of a block, row by row. */
+const rowQuants = new Uint8Array(PANEL_ROWS * BLOCK_COLS);
+const rowWords = new Uint32Array(rowQuants.buffer);
+
+/** Packs 16 rows, of `n`, into neuron columns: those from row `first` on. The matrix begins at byte `at`. */
+export function packNeuronColumns(
+  packing: Packing,
+  target: LayoutTarget,
+  source: DataView,
+  first: number,
+  n: number,
+  cols: number,
+  { halves, words }: NeuronMemory,
+  at: number,
+): void {
+  const layout = neuronLayoutFor(packing, target)!;
+  const inTile = tileRows(layout);
+  const blocks = cols / BLOCK_COLS;
+  const tile = Math.floor(first / inTile);
+  const group = (first % inTile) / PANEL_ROWS;
+  const groupBytes = (PANEL_ROWS * layout.bits) / 8;
+  const stride = columnBytes(layout, n) / 4;
+  for (let block = 0; block < blocks; block++) {
+    const start = at + block * columnBlockBytes(layout, n);
+    for (let row = 0; row < PANEL_ROWS; row++) {
+      packing.read(source, (row * blocks + block) * packing.spanBytes, span, target.dot4);
+      const sum = sumOfRow(layout, group * PANEL_ROWS + row);
+      halves[start / 2 + tile * inTile + sum] = span.halves[0]!;
+      for (let v = 0; v < 8; v++) rowWords[8 * row + v] = span.quants[v]!;
+    }
+    let to = (start + 2 * n + tile * layout.width + group * groupBytes) / 4;
+    for (let column = 0; column < BLOCK_COLS; column++, to += stride) {
+      for (let word = 0; word < groupBytes / 4; word++) {
+        words[to + word] = fourRows(4 * word, column, layout.bits);
+      }
+    }
+  }
+}
+
+/** The quants of a column of rows row..row+3; with 4 bits, those of rows row+8..row+11 in the high nibbles. */
+function fourRows(row: number, column: number, bits: 4 | 8): number {
+  let word = 0;
+  for (let i = 0; i < 4; i++) {
+    const at = (row + i) * BLOCK_COLS + column;
+    const high = bits === 4 ? rowQuants[at + 8 * BLOCK_COLS]! << 4 : 0;
+    word |= (rowQuants[at]! | high) << (8 * i);
+  }
+  return word;
+}
