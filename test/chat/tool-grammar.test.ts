@@ -182,3 +182,22 @@ describe("marks that are control tokens", () => {
     expect(accepts(false, ids("Well, ", 2, "no call", 3))).toBe(false);
   });
 });
+
+it("with a schema for answers, an answer is a call or JSON of the schema, after any reasoning", () => {
+  const content = {
+    schema: { type: "object", properties: { a: { type: "integer" } }, required: ["a"] },
+  };
+  const all = { format: hermes, tools, isForced: false, isParallel: true, start, content };
+  const grammar = compile(toolGrammar(all)!);
+  const call = '<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>';
+  const texts = [call, '{"a": 1}', `<think>Hm.</think>\n${call}`, '<think>Hm.</think>\n{"a": 1}'];
+  expect(texts.filter((text) => takes(grammar, text))).toEqual(texts);
+  const others = [
+    "Hello",
+    '{"a": "1"}',
+    `{"a": 1}\n${call}`,
+    `Well. ${call}`,
+    "<think>Hm.</think>",
+  ];
+  expect(others.filter((text) => takes(grammar, text))).toEqual([]);
+});
