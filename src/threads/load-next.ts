@@ -3,21 +3,19 @@
 import type { BackendRequest } from "../backends/table.ts";
 import { backendByName } from "../backends/table.ts";
 import { UsageError } from "../base/errors.ts";
-import type { KvDType } from "../dtypes/kv-types.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { EngineParts } from "../engine/engine-parts.ts";
-import { NextLayer } from "../engine/speculate/next-layer.ts";
+import { NextLayer, type NextLayerOptions } from "../engine/speculate/next-layer.ts";
 
 export async function loadNext(
   engine: Engine,
   parts: EngineParts,
   request: BackendRequest,
-  { kvType, parallel }: { readonly kvType: KvDType; readonly parallel: number },
+  options: Pick<NextLayerOptions, "kvType" | "parallel" | "availableBytes">,
 ): Promise<void> {
   const layer = await NextLayer.load(parts, () => backendByName("cpu")!.create(request), {
     contextSize: engine.info.contextSize,
-    kvType,
-    parallel,
+    ...options,
     rest: (isOn) => engine.rest(isOn),
   });
   if (!layer) {

@@ -146,7 +146,9 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     );
     if (request.mtp) {
       const { loadNext } = await import("./load-next.ts");
-      await loadNext(engine, parts, wanted, { kvType, parallel: request.parallel });
+      const { parallel } = request;
+      const availableBytes = platform.availableMemory();
+      await loadNext(engine, parts, wanted, { kvType, parallel, availableBytes });
     }
     return engine;
   } catch (error) {

@@ -8,7 +8,8 @@
 // answer, not the prompt. Where one is missing (tokens that a grammar forced) it begins anew, at position 0: only distances count.
 // Matrices that the layer shares with the model (embeddings, output) are in memory twice.
 
-import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
+import type { Backend, KvCacheOptions, MemoryNeed } from "../../backends/backend.ts";
+import { MemoryError } from "../../base/errors.ts";
 import { plural } from "../../base/plural.ts";
 import type { KvDType } from "../../dtypes/kv-types.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
@@ -33,6 +34,8 @@ export interface NextLayerOptions {
   readonly kvType: KvDType;
   /** Generations at a time. */
   readonly parallel: number;
+  /** undefined: whatever is there. */
+  readonly availableBytes?: number | undefined;
   /** Whether somebody drafts: the model's threads then leave the cores at once after a batch. */
   rest?(isOn: boolean): void;
 }
@@ -85,6 +88,7 @@ export class NextLayer implements DrafterKind {
     const kv: KvCacheOptions = { dtype: kvType, groups: [{ blocks, held: blocks }], tableLength };
     const backend = await makeBackend();
     try {
+      checkRoom(backend.measure(plan, kv), options.availableBytes);
       await backend.prepare(plan, kv);
       backend.rest?.(true); // its threads leave the cores to the model's
       const read: ReadTensor = (name, target, at) => parts.readTensor(name, target, at);
@@ -140,6 +144,16 @@ export class NextLayer implements DrafterKind {
   async ended(): Promise<void> {
     await this.backend.ended?.();
   }
+}
+
+function checkRoom(need: MemoryNeed, available: number = Number.POSITIVE_INFINITY): void {
+  const bytes = need.weightBytes + need.kvBytes + need.workBytes;
+  const most = Math.min(available, need.limitBytes);
+  if (bytes <= most) return;
+  const [wanted, room] = [bytes, most].map((size) => `${(size / 1e6).toFixed(0)} MB`);
+  throw new MemoryError(
+    `mtp: the layer that predicts further tokens needs ${wanted}, of which ${room} are there. Open it without mtp, or with a smaller contextSize`,
+  );
 }
 
 class NextDrafter implements Drafter {

@@ -129,6 +129,13 @@ describe("a layer that predicts further tokens", () => {
     plain.remove();
   });
 
+  test("is refused where there is no memory for it", async () => {
+    const model = nextModel("glm4moe", false);
+    const options = { contextSize: 256, kvType: kvOf("f32"), parallel: 2, availableBytes: 1000 };
+    const loading = NextLayer.load({ ...model, readTensor: async () => {} }, cpu, options);
+    await expect(loading).rejects.toThrow(/mtp: .* needs \d+ MB, of which 0 MB are there/);
+  });
+
   test("is not there where the file has none", async () => {
     const model = nextModel("glm4moe", false);
     for (const name of model.tensors.keys()) {
