@@ -203,6 +203,9 @@ export function limitHint(
   }
   const { prompt, generation } = timings.limits;
   const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
+  if (best > noise && info.disk) {
+    return "(above the limit: the disk was busy when it was measured, as the model was opened)";
+  }
   return best > noise
     ? `(above the limit: the machine was busy when it was measured; "${measure}" measures it again)`
     : undefined;

@@ -229,8 +229,11 @@ export class Engine {
     const { plan, kv } = planRoom(parts, options, graph, contextSize);
     const { tiers, tierWarnings } = affordableTiers(options, parts.backend.measure(plan, kv));
     await checkRouters(graph, readerOf(parts), () => watch.check());
+    // Before anything else reads from the disk.
+    const isOnDisk = (parts.backend.measure(plan, kv).diskBytes ?? 0) > 0;
+    const bytesPerSecond = isOnDisk ? await options.diskRate?.() : undefined;
     await parts.backend.prepare(plan, kv);
-    const disk = await diskInfo(parts.backend, graph, options.diskRate);
+    const disk = diskInfo(parts.backend, graph, bytesPerSecond);
     options.laps?.lap("load", "prepare");
     const { tokenizer, template } = parts;
     const { heldAs } = options;
@@ -590,16 +593,15 @@ function planRoom(
 }
 
 /** undefined: all weights are in memory. */
-async function diskInfo(
+function diskInfo(
   backend: Backend,
   { weights }: Graph,
-  rate: EngineOptions["diskRate"],
-): Promise<ModelInfo["disk"]> {
+  bytesPerSecond: number | undefined,
+): ModelInfo["disk"] {
   const use = backend.onDisk?.();
   if (!use) return undefined;
   const { fileBytes: diskBytes, isDirect } = use;
   const total = weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const bytesPerSecond = await rate?.();
   const speed = bytesPerSecond && {
     bytesPerSecond,
     tokensPerSecond: diskTokensPerSecond({ diskBytes, bytesPerSecond }),

@@ -69,6 +69,6 @@ test("a model that does not fit is refused with mmap: false, and where too littl
   await expect(refused).rejects.toThrow(/but it may take [\d.]+ GiB \(ramBytes\)/);
   const tooSmall = open(file.path, { ...options, ramBytes: 4_000_000 });
   await expect(tooSmall).rejects.toThrow(
-    /Its weights cannot stay on disk: with all that can stay on disk it needs [\d.]+ GiB\./,
+    /Its weights cannot stay on disk: with all that can, it still needs [\d.]+ GiB, and/,
   );
 });

@@ -49,11 +49,14 @@ export interface DiskBudget {
 export function planDisk(request: DiskBudget): DiskPlan | string {
   const all = candidates(request);
   // The output matrix is large, and not every batch needs it.
-  const plan = planWith(
-    all.filter(({ isForAll }) => isForAll),
-    request,
-  );
-  return typeof plan === "string" ? planWith(all, request) : plan;
+  const inner = all.filter(({ isForAll }) => isForAll);
+  const tried = [inner, all].map((some) => planWith(some, request));
+  const made = tried.find((plan) => typeof plan !== "number");
+  if (made) return made as DiskPlan;
+  const least = Math.min(...(tried as number[]));
+  if (!Number.isFinite(least)) return "none of its weights can be read from there";
+  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  return `with all that can, it still needs ${gib(least)}, and beside the threads that read them ${gib(request.budgetBytes)} are left`;
 }
 
 /** Matrices in row panels that one node reads, from one part of a file. */
@@ -71,7 +74,8 @@ function candidates({ graph, weights, files }: DiskBudget): Candidate[] {
   });
 }
 
-function planWith(all: readonly Candidate[], request: DiskBudget): DiskPlan | string {
+/** A number: the least bytes that suffice. */
+function planWith(all: readonly Candidate[], request: DiskBudget): DiskPlan | number {
   const { totalBytes, budgetBytes } = request;
   const sum = all.reduce((bytes, { panelBytes }) => bytes + line(panelBytes), 0);
   const others = totalBytes - sum;
@@ -79,13 +83,10 @@ function planWith(all: readonly Candidate[], request: DiskBudget): DiskPlan | st
   const small = Math.min(RING_BYTES, Math.floor(budgetBytes / RING_PART));
   const setBytes = Math.max(2 * largest, Math.floor(small / RING_SETS));
   const ringBytes = line(RING_SETS * setBytes);
-  const room = budgetBytes - others - ringBytes - readerBytes(all);
-  if (room < 0 || all.length === 0) {
-    const least = others + ringBytes + readerBytes(all);
-    return all.length === 0
-      ? "none of its weights can stay on disk"
-      : `with all that can stay on disk it needs ${(least / 2 ** 30).toFixed(2)} GiB`;
-  }
+  const least = others + ringBytes + readerBytes(all);
+  const room = budgetBytes - least;
+  if (all.length === 0) return Number.POSITIVE_INFINITY;
+  if (room < 0) return least;
   return { places: placed(spread(all, sum, room), ringBytes), ringBytes, setBytes };
 }
 
