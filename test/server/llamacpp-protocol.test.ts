@@ -367,7 +367,7 @@ describe("the server", () => {
       params: { n_predict: 200 },
       next_token: [{ has_next_token: true, n_remain: expect.any(Number) }],
     });
-    const idle = { id: 1, n_ctx: model.info.contextSize, speculative: false };
+    const idle = { id: 1, n_ctx: model.info.contextSize, speculative: true };
     expect(slots[1]).toMatchObject({ ...idle, is_processing: false });
     await running.body!.cancel();
   });

@@ -130,7 +130,7 @@ test("a request waits for the slot that it asks for, and the list shows both", a
   expect(beside.id_slot).not.toBe(2);
   const list = (await (await fetch(`${url}/slots`)).json()) as Json[];
   expect(list).toHaveLength(3);
-  expect(list[2]).toMatchObject({ id: 2, n_ctx: 256, speculative: false, is_processing: true });
+  expect(list[2]).toMatchObject({ id: 2, n_ctx: 256, speculative: true, is_processing: true });
   await long;
   expect(await waiting).toMatchObject({ id_slot: 2, tokens_predicted: 2 });
   const after = (await (await fetch(`${url}/slots`)).json()) as Json[];
