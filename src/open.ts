@@ -52,6 +52,9 @@ const openOptions: OptionNames<OpenOptions> = {
   backend: true,
   gpuLayers: true,
   gpuFor: true,
+  overrideTensors: true,
+  cpuExperts: true,
+  expertSlots: true,
   exact: true,
   sparse: true,
   speculate: true,
@@ -105,6 +108,9 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     backend: options.backend,
     gpuLayers: options.gpuLayers,
     gpuFor: options.gpuFor,
+    overrideTensors: options.overrideTensors,
+    cpuExperts: options.cpuExperts,
+    expertSlots: options.expertSlots,
     exact: options.exact ?? false,
     sparse: options.sparse ?? false,
     speculate: options.speculate,
@@ -168,6 +174,21 @@ export async function openWith(
   });
 }
 
+function checkTensorOptions(options: OpenOptions): void {
+  const { overrideTensors = [], cpuExperts = 0, expertSlots = 1 } = options;
+  if (!(Number.isSafeInteger(expertSlots) && expertSlots >= 1)) {
+    throw wrongArgument("expertSlots", expertSlots, "an integer above 0");
+  }
+  const isCount = typeof cpuExperts === "number" && Number.isSafeInteger(cpuExperts);
+  if (!(isCount ? cpuExperts >= 0 : cpuExperts === "all")) {
+    throw wrongArgument("cpuExperts", cpuExperts, '"all" or an integer of at least 0');
+  }
+  const isList = Array.isArray(overrideTensors);
+  if (!isList || overrideTensors.some((text) => typeof text !== "string")) {
+    throw wrongArgument("overrideTensors", overrideTensors, 'a list as ["ffn_.*_exps=cpu"]');
+  }
+}
+
 function checkOpenOptions(options: OpenOptions): void {
   checkOptions("open()", options, openOptions);
   const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
@@ -193,6 +214,7 @@ function checkOpenOptions(options: OpenOptions): void {
   if (gpuFor !== undefined && !["prompt", "generation", "auto"].includes(gpuFor)) {
     throw wrongArgument("gpuFor", gpuFor, '"prompt", "generation" or "auto"');
   }
+  checkTensorOptions(options);
   if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
     throw wrongArgument("parallel", parallel, "an integer from 1 to 1024");
   }

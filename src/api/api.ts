@@ -123,6 +123,22 @@ export interface OpenOptions {
    */
   gpuFor?: "prompt" | "generation" | "auto";
   /**
+   * Tensors that are not where their layer is, as llama.cpp's --override-tensor: "PATTERN=cpu" or "PATTERN=gpu", where PATTERN is a
+   * regular expression for tensor names. The first that matches counts. What reads a tensor is computed where it is, and values
+   * pass from one to the other in between (docs/experts.md). gpuLayers is "auto" by default then.
+   */
+  overrideTensors?: readonly string[];
+  /**
+   * Layers, from the first on, whose experts are on the processor, while the rest of the layer is where gpuLayers puts it
+   * (llama.cpp's --n-cpu-moe); "all": --cpu-moe. Default: 0. overrideTensors counts first.
+   */
+  cpuExperts?: number | "all";
+  /**
+   * Experts of each layer on the GPU that lie in GPU memory at a time, by recent use; all of them are in the host's, and are copied
+   * when a token needs one (docs/experts.md). The text does not depend on it. Default: all are in GPU memory.
+   */
+  expertSlots?: number;
+  /**
    * When the engine's thread dies or hangs, start another and open the model there (default false: the model is
    * unusable from then on, and its methods say so). Work in progress is rejected with a WorkerError either way.
    */

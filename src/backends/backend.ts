@@ -7,7 +7,7 @@
 import type { CallRecord } from "../base/call-table.ts";
 import { type KvDType, kvTypeName } from "../dtypes/kv-types.ts";
 import type { Batch } from "../graph/batch.ts";
-import type { GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
+import type { Graph, GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
 import type { Widened } from "../graph/reference-memory.ts";
 import type { FilePart, OpenDirect, ReadAt } from "../platform/platform.ts";
@@ -90,8 +90,12 @@ export type Tap = (value: Value, data: Float32Array) => void;
 export type BatchPhase = "prompt" | "generation";
 
 export interface RunOptions {
-  /** Rows of graph.input, where the graph has one: [rows, cols]. */
+  /** The section of the graph to compute, which must come in order. Default: the graph has one only. */
+  section?: number;
+  /** The values that the section takes, one after the other: [rows, cols] each (cross-values.ts). */
   input?: Float32Array;
+  /** Gets the values that the section gives, in the same form. */
+  output?: Float32Array;
   /** For comparing backends; it may slow the run down. */
   tap?: Tap;
   /** With a tap: [rows, cols] that later ops read in place of a value; undefined: the computed value. */
@@ -224,6 +228,8 @@ export interface LayerPlace {
   readonly adapter?: string;
   /** It computes only this of a sequence, and another place the rest. Default: all of it. */
   readonly phase?: BatchPhase;
+  /** Which tensors are elsewhere than their layer: patterns, as "exps=cpu". Default: none. */
+  readonly overrides?: readonly string[];
 }
 
 export interface Backend {
@@ -311,6 +317,8 @@ export interface Backend {
   onDisk?(): DiskUse | undefined;
   /** Where each layer is computed, in order. Optional: where all layers are computed here. */
   placement?(): readonly LayerPlace[];
+  /** The part of the graph at each place of placement(). Optional: where each place computes all of it. */
+  parts?(): readonly Graph[];
   /** What computes what, and why: one line each, for --explain. */
   explain(): readonly string[];
   /** Where the time went; undefined: it was not recorded. Optional: a backend may not record times. */

@@ -45,6 +45,8 @@ export interface BackendRequest {
   readonly gpu?: GpuDevice | undefined;
   /** A backend that `usesGpu` computes with the bits of the CPU's. */
   readonly exact?: boolean | undefined;
+  /** Experts of each layer that lie in GPU memory at a time. Default: all. */
+  readonly expertSlots?: number | undefined;
   /** The GPU's tuning, where it was measured, and notes on it. */
   readonly tunedGpu?: { readonly tuning?: Tuning | undefined; readonly notes: readonly string[] };
 }
@@ -95,9 +97,10 @@ const entries: BackendEntry[] = [
     ready: async () => {
       webGpu ??= await import("./webgpu/webgpu.ts");
     },
-    create: ({ gpu, profile, tunedGpu, exact, level, native }) =>
+    create: ({ gpu, profile, tunedGpu, exact, expertSlots, level, native }) =>
       new webGpu!.WebGpuBackend(gpu!, {
         profile,
+        expertSlots,
         ...tunedGpu,
         exact: exact ? cpuArithmetic(codeOf(level, native)) : undefined,
       }),

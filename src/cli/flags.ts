@@ -24,6 +24,7 @@ import {
   moreSamplingOptions,
 } from "./sampler-flags.ts";
 import { addSpeculateFlags, type SpeculateFlags, speculateOption } from "./speculate-flags.ts";
+import { addTensorFlags, type TensorFlags, tensorPlaces } from "./tensor-flags.ts";
 
 /** llama.cpp's form: TOKEN_ID followed by a sign and the bias ("15043+1", "2-inf"). */
 function logitBiasFlag(text: string, before: Map<number, number> | undefined): Map<number, number> {
@@ -38,7 +39,7 @@ function logitBiasFlag(text: string, before: Map<number, number> | undefined): M
   return new Map(before).set(Number(id), bias);
 }
 
-export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags {
+export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags, TensorFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
@@ -73,6 +74,9 @@ export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags {
 const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
+  "-ot": "--override-tensor",
+  "-cmoe": "--cpu-moe",
+  "-ncmoe": "--n-cpu-moe",
   "-Cr": "--cpu-range",
   "-ctk": "--cache-type-k",
   "-ctv": "--cache-type-v",
@@ -198,6 +202,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
       "--explain",
       "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
     );
+  addTensorFlags(command);
   return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
 
@@ -294,6 +299,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.backend !== undefined && { backend: flags.backend }),
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
+    ...tensorPlaces(flags),
     ...(flags.exact && { exact: true }),
     ...(flags.sparse && { sparse: true }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),

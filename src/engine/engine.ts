@@ -15,13 +15,7 @@ import type {
   RestoredTokens,
   SpeculateOptions,
 } from "../api/api.ts";
-import type {
-  Backend,
-  KvCacheOptions,
-  LayerPlace,
-  MemoryNeed,
-  Widened,
-} from "../backends/backend.ts";
+import type { Backend, KvCacheOptions, MemoryNeed, Widened } from "../backends/backend.ts";
 import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
@@ -29,7 +23,6 @@ import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { weightBytes } from "../graph/cost.ts";
 import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
-import { splitGraph } from "../graph/split.ts";
 import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
 import type { Device } from "../limits/device.ts";
 import { diskTokensPerSecond } from "../limits/disk.ts";
@@ -172,7 +165,7 @@ export class Engine {
     this.graph = plan.graph;
     this.isBidirectional = isBidirectional(plan.graph);
     this.kvType = options.kvType;
-    this.parts = partsOf(this, info.backend.placement);
+    this.parts = partsOf(this, parts.backend);
     this.tokenizer = parts.tokenizer;
     this.grammars = new Grammars(parts.tokenizer);
     this.template = parts.template;
@@ -719,11 +712,9 @@ async function uploadWeights(
 }
 
 /** The model's parts as they are placed on two backends; one entry if it is not split. */
-function partsOf(model: PhaseModel, placement: readonly LayerPlace[]): PhaseModel[] {
-  const second = placement[1];
-  if (!second || second.phase) return [model];
-  const { front, back } = splitGraph(model.graph, second.firstLayer);
-  return [front, back].map((graph) => ({ ...model, graph }));
+function partsOf(model: PhaseModel, backend: Backend): PhaseModel[] {
+  const graphs = backend.parts?.() ?? [model.graph];
+  return graphs.map((graph) => ({ ...model, graph }));
 }
 
 /** The threads that compute a batch; none where a GPU has every layer. */

@@ -77,6 +77,11 @@ export interface OpenRequest {
   gpuLayers: number | "all" | "auto" | undefined;
   /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
   gpuFor?: "prompt" | "generation" | "auto" | undefined;
+  /** Tensors that are elsewhere than their layer. Default: none. */
+  overrideTensors?: readonly string[] | undefined;
+  cpuExperts?: number | "all" | undefined;
+  /** Experts of each layer that lie in GPU memory at a time. Default: all. */
+  expertSlots?: number | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
   /** Neurons that are zero are left out. */

@@ -342,12 +342,22 @@ export interface Graph {
   readonly states: readonly LayerState[];
   /** Index of the first node of each layer, and last that of the output: where a graph can be split. */
   readonly layerStarts: readonly number[];
-  /**
-   * Rows that come with the batch instead of being computed: the residual for the second part of a split graph (split.ts), hidden
-   * states for a layer that predicts further tokens.
-   */
+  /** Rows that come with the batch instead of being computed: hidden states for a layer that predicts further tokens. */
   readonly input?: Value;
+  /** In order; between two of them the other part of a split graph computes (split.ts). Default: one, of all nodes. */
+  readonly sections?: readonly Section[];
   readonly outputs: Outputs;
+}
+
+/** Nodes that a part of a split graph computes without waiting for the other part. */
+export interface Section {
+  /** Indices of its first node, and of the one behind its last. */
+  readonly from: number;
+  readonly to: number;
+  /** Values of the other part that come before its first node; this section or a later one reads them. */
+  readonly takes: readonly Value[];
+  /** Its values that the other part reads. */
+  readonly gives: readonly Value[];
 }
 
 /** The values that can be read after a batch. An encoder has no logits; only models that rank texts have scores. */
@@ -358,8 +368,6 @@ export interface Outputs {
   readonly hidden?: Value;
   /** What a classifier head makes of a hidden state: [logits, labels]. */
   readonly scores?: Value;
-  /** What the first part of a split graph gives the second: [tokens, embed], or [outputs, embed] after the last layer. */
-  readonly residual?: Value;
 }
 
 export type OutputName = keyof Outputs;
@@ -371,6 +379,10 @@ export function inputsOf(node: GraphNode): Value[] {
     if (key !== "out" && isValue(operand)) inputs.push(operand);
   }
   return inputs;
+}
+
+export function sectionsOf({ nodes, input, sections }: Graph): readonly Section[] {
+  return sections ?? [{ from: 0, to: nodes.length, takes: input ? [input] : [], gives: [] }];
 }
 
 /** The weights a node reads. */

@@ -2,7 +2,15 @@
 // share a slot, so the working memory of a 22-layer model is that of one layer. Computed once per loaded model; the backend
 // allocates the slots once.
 
-import { type Graph, type GraphNode, inputsOf, outputsOf, type Rows, type Value } from "./graph.ts";
+import {
+  type Graph,
+  type GraphNode,
+  inputsOf,
+  outputsOf,
+  type Rows,
+  sectionsOf,
+  type Value,
+} from "./graph.ts";
 
 export interface PlanLimits {
   /** Most tokens in one batch. */
@@ -25,15 +33,23 @@ export function makePlan(graph: Graph, limits: PlanLimits): Plan {
   const slotOf: number[] = [];
   const slotSizes: number[] = [];
   const free: number[] = [];
-  if (graph.input) {
-    slotOf[graph.input.id] = takeSlot(elements(graph.input, limits), free, slotSizes);
+  const take = (value: Value): void => {
+    slotOf[value.id] = takeSlot(elements(value, limits), free, slotSizes);
+  };
+  for (const { from, to, takes, gives } of sectionsOf(graph)) {
+    for (const value of takes) take(value);
+    const given = new Set(gives);
+    for (let index = from; index < to; index++) {
+      const node = graph.nodes[index]!;
+      // The result's slot is taken before those of the operands are freed, so no op overwrites what it still reads.
+      if (node.out) take(node.out);
+      for (const value of dyingAt(node, index, lastUse)) {
+        if (!given.has(value)) free.push(slotOf[value.id]!);
+      }
+    }
+    // What the other part reads is there until the section ends.
+    for (const value of gives) if (lastUse[value.id]! < to) free.push(slotOf[value.id]!);
   }
-
-  graph.nodes.forEach((node, index) => {
-    // The result's slot is taken before those of the operands are freed, so no op overwrites what it still reads.
-    if (node.out) slotOf[node.out.id] = takeSlot(elements(node.out, limits), free, slotSizes);
-    for (const value of dyingAt(node, index, lastUse)) free.push(slotOf[value.id]!);
-  });
   return { graph, limits, slotOf, slotSizes };
 }
 

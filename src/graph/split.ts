@@ -1,11 +1,10 @@
-// Splits a graph in two between two layers. The second part begins with the residual that the first ends with. Both are
-// ordinary graphs, so two backends can run one each (backends/split/). Nothing runs here.
+// Splits a graph in two parts, which two backends run (backends/split/). By default the front has the layers before one, and
+// the back the others and the output. A weight may be placed elsewhere: the nodes that read it go with it, and the graph is
+// cut in the middle of a layer. Nothing runs here.
 //
-// Where more values pass from layer to layer (four residuals in Gemma 3n, the first layer's values in RWKV 7), the first part ends by
-// joining them, and the second begins by taking them apart again.
-//
-// Values are the same objects with the same ids in both parts, so traces of a batch show what the whole graph would show.
-// States are numbered from 0 in each part, because each keeps only those of its own layers.
+// A part computes its nodes in sections. Sections of the two parts take turns; at the end of each, the values that the other
+// part reads are copied there. Values are the same objects with the same ids in both parts, so traces of a batch show what
+// the whole graph would show. States are numbered from 0 in each part, because each keeps only those of its own layers.
 
 import { ModelError } from "../base/errors.ts";
 import {
@@ -14,59 +13,79 @@ import {
   inputsOf,
   type LayerState,
   layerCount,
-  type NodeOf,
+  type Outputs,
+  type Section,
   type Value,
   type Weight,
   weightsOf,
 } from "./graph.ts";
 
+/** A part of a split graph. */
+export type Side = "front" | "back";
+
+export interface Places {
+  /** Where a weight lies, other than its layer; undefined: where its layer does. */
+  weight(weight: Weight): Side | undefined;
+  /** Whether the back cannot compute a node; the front then does, unless it reads state. Default: it can. */
+  refuses?(node: GraphNode): boolean;
+}
+
+const byLayer: Places = { weight: () => undefined };
+
 export interface SplitGraph {
   readonly front: Graph;
   readonly back: Graph;
-  /** The value that passes from one part to the other: front.outputs.residual and back.input. */
-  readonly between: Value;
-  /** Values of nodes that the whole graph does not have there: joined ones in front, and those taken apart again in back. */
-  readonly added: { readonly front: ReadonlySet<Value>; readonly back: ReadonlySet<Value> };
+  /** The sections of both parts, in the order in which they are computed. */
+  readonly turns: readonly Turn[];
 }
 
-/** front: the layers before `firstLayer`. back: that layer, those after it, and the output. */
-export function splitGraph(graph: Graph, firstLayer: number): SplitGraph {
-  const { layerStarts, states } = graph;
-  const at = layerStarts[firstLayer];
-  if (at === undefined || at === 0) {
-    throw new ModelError(
-      `a model of ${layerCount(graph)} layers cannot be split before layer ${firstLayer}: expected a layer from 0 to ${layerStarts.length - 1}`,
-    );
-  }
-  const [first, second] = [graph.nodes.slice(0, at), graph.nodes.slice(at)];
-  const values = crossing(first, second, firstLayer);
-  const { between, joins, slices } = joined(values, graph);
+/** A section of a part. */
+export interface Turn {
+  readonly side: Side;
+  /** Its index among the part's sections. */
+  readonly section: number;
+}
+
+/**
+ * front: the layers before `firstLayer`. back: that layer, those after it, and the output. -1: all is in the back, also what comes
+ * before the first layer; one more than there are layers: all is in the front.
+ */
+export function splitGraph(graph: Graph, firstLayer: number, places: Places = byLayer): SplitGraph {
+  const { nodes, states } = graph;
+  if (graph.input) throw new ModelError(`a graph with an input (${graph.input.name}) is not split`);
+  const at = firstNode(graph, firstLayer);
   const shared = sharedBefore(graph, firstLayer);
   if (shared) {
     throw new ModelError(
       `this model cannot be split before layer ${firstLayer}: ${shared.name} reads the KV cache of a layer before it`,
     );
   }
-  const ownStates = statesBefore(graph, firstLayer);
-  const front: Graph = {
-    nodes: [...first, ...joins],
-    weights: weightsIn(graph, first),
-    states: ownStates,
-    layerStarts: layerStarts.slice(0, firstLayer + 1),
-    outputs: { residual: between },
+  const sides = placeNodes(nodes, at, places);
+  const turns = turnsOf(nodes, sides);
+  const frontStates = statesBefore(graph, firstLayer).length;
+  const part = (side: Side): Graph => {
+    const own = nodes.filter((_, i) => sides[i] === side);
+    const isFront = side === "front";
+    const starts = layerStartsOf(graph, firstLayer, isFront);
+    return {
+      nodes: isFront ? own : own.map((node) => renumbered(node, frontStates)),
+      weights: weightsIn(graph, own),
+      states: isFront
+        ? states.slice(0, frontStates)
+        : states
+            .slice(frontStates)
+            .map((state) => ({ ...state, layer: state.layer - Math.max(0, firstLayer) })),
+      layerStarts: starts.map((start) => count(sides.slice(0, start), side)),
+      sections: turns.flatMap((turn) => (turn.side === side ? [turn.nodes] : [])),
+      outputs: outputsIn(graph, own),
+    };
   };
-  const back: Graph = {
-    nodes: [...slices, ...second.map((node) => renumbered(node, ownStates.length))],
-    weights: weightsIn(graph, second),
-    states: states
-      .slice(ownStates.length)
-      .map((state) => ({ ...state, layer: state.layer - firstLayer })),
-    layerStarts: layerStarts.slice(firstLayer).map((start) => start - at + slices.length),
-    input: between,
-    outputs: graph.outputs,
+  const sections = { front: 0, back: 0 };
+  return {
+    front: part("front"),
+    back: part("back"),
+    turns: turns.map(({ side }) => ({ side, section: sections[side]++ })),
   };
-  const outs = (nodes: readonly GraphNode[]) => new Set(nodes.map(({ out }) => out!));
-  return { front, back, between, added: { front: outs(joins), back: outs(slices) } };
 }
 
 /** Whether no layer from this one on reads the KV cache of one before. */
@@ -74,58 +93,121 @@ export function canSplit(graph: Graph, firstLayer: number): boolean {
   return sharedBefore(graph, firstLayer) === undefined;
 }
 
+/** The index of the first node of the back. */
+function firstNode(graph: Graph, firstLayer: number): number {
+  const layers = layerCount(graph);
+  if (!Number.isInteger(firstLayer) || firstLayer < -1 || firstLayer > layers + 1) {
+    throw new ModelError(
+      `a model of ${layers} layers cannot be split before layer ${firstLayer}: expected a layer from -1 to ${layers + 1}`,
+    );
+  }
+  return firstLayer < 0 ? 0 : (graph.layerStarts[firstLayer] ?? graph.nodes.length);
+}
+
+/**
+ * The side of each node. A node goes with its largest weight; one that reads state is where its layer is, since the state is
+ * there; one without either follows the larger part of its operands, where some of them were computed elsewhere than in their
+ * layer.
+ */
+function placeNodes(nodes: readonly GraphNode[], at: number, places: Places): Side[] {
+  const made = new Map<Value, Side>();
+  const moved = new Set<Value>();
+  return nodes.map((node, i) => {
+    const home: Side = i < at ? "front" : "back";
+    const wanted = sideOf(node, home, places, made, moved);
+    const isRefused = stateOf(node) === undefined && places.refuses?.(node);
+    const side = isRefused ? "front" : wanted;
+    if (node.out) made.set(node.out, side);
+    if (node.out && side !== home) moved.add(node.out);
+    return side;
+  });
+}
+
+function sideOf(
+  node: GraphNode,
+  home: Side,
+  places: Places,
+  made: ReadonlyMap<Value, Side>,
+  moved: ReadonlySet<Value>,
+): Side {
+  const weights = weightsOf(node);
+  if (stateOf(node) !== undefined) return home;
+  if (weights.length > 0) {
+    const largest = weights.reduce((a, b) => (sizeOf(b) > sizeOf(a) ? b : a));
+    return places.weight(largest) ?? home;
+  }
+  const operands = inputsOf(node);
+  if (!operands.some((value) => moved.has(value))) return home;
+  const away: Side = home === "front" ? "back" : "front";
+  const cols = (side: Side) =>
+    operands.reduce((sum, value) => sum + (made.get(value) === side ? value.cols : 0), 0);
+  return cols(away) > cols(home) ? away : home;
+}
+
+function sizeOf({ shape }: Weight): number {
+  return shape.reduce((product, length) => product * length, 1);
+}
+
+/** Runs of nodes of the same side, as sections of their part, and what passes between them. */
+function turnsOf(
+  nodes: readonly GraphNode[],
+  sides: readonly Side[],
+): { readonly side: Side; readonly nodes: Section }[] {
+  const runs: { side: Side; nodes: GraphNode[] }[] = [];
+  nodes.forEach((node, i) => {
+    const side = sides[i]!;
+    if (runs.at(-1)?.side === side) runs.at(-1)!.nodes.push(node);
+    else runs.push({ side, nodes: [node] });
+  });
+  const readBy = { front: new Set<Value>(), back: new Set<Value>() };
+  nodes.forEach((node, i) => {
+    for (const value of inputsOf(node)) readBy[sides[i]!].add(value);
+  });
+  const next = { front: 0, back: 0 };
+  let takes: readonly Value[] = [];
+  return runs.map(({ side, nodes: own }) => {
+    const others = readBy[side === "front" ? "back" : "front"];
+    const gives = own.flatMap(({ out }) => (out && others.has(out) ? [out] : []));
+    const from = next[side];
+    next[side] += own.length;
+    const section: Section = { from, to: next[side], takes, gives };
+    takes = gives; // the other side comes next
+    return { side, nodes: section };
+  });
+}
+
 function sharedBefore(graph: Graph, firstLayer: number): GraphNode | undefined {
   const own = statesBefore(graph, firstLayer).length;
-  const second = graph.nodes.slice(graph.layerStarts[firstLayer]);
-  return second.find((node) => "state" in node && node.state < own);
+  const second = graph.nodes.slice(graph.layerStarts[firstLayer] ?? graph.nodes.length);
+  return second.find((node) => (stateOf(node) ?? own) < own);
 }
 
 function statesBefore({ states }: Graph, firstLayer: number): LayerState[] {
   return states.filter(({ layer }) => layer < firstLayer);
 }
 
-/** The values of the first part that the second reads; all have the same rows. */
-function crossing(
-  first: readonly GraphNode[],
-  second: readonly GraphNode[],
-  firstLayer: number,
-): Value[] {
-  const made = new Set(first.flatMap((node) => (node.out ? [node.out] : [])));
-  const read = new Set(second.flatMap(inputsOf).filter((value) => made.has(value)));
-  const rows = new Set([...read].map((value) => value.rows));
-  if (rows.size === 1) return [...read];
-  const names = [...read].map(({ name }) => name).join(", ") || "none";
-  throw new ModelError(
-    `this model cannot be split before layer ${firstLayer}: expected values of the same tokens to pass from layer to layer, got ${names}. Put all layers on one device`,
-  );
+/** In the whole graph: where the layers of a part begin, and where it ends. */
+function layerStartsOf({ layerStarts }: Graph, firstLayer: number, isFront: boolean): number[] {
+  const first = Math.max(0, firstLayer);
+  return isFront ? layerStarts.slice(0, first + 1) : layerStarts.slice(first);
 }
 
-/** One value of several, the nodes that join them, and those that take them apart again. */
-function joined(
-  values: readonly Value[],
-  { nodes }: Graph,
-): { between: Value; joins: NodeOf<"concat">[]; slices: NodeOf<"slice">[] } {
-  let id = 1 + nodes.reduce((most, { out }) => Math.max(most, out?.id ?? 0), 0);
-  let between = values[0]!; // [rows, cols of all values until now]
-  const joins: NodeOf<"concat">[] = [];
-  for (const b of values.slice(1)) {
-    const cols = between.cols + b.cols;
-    const out = { id: id++, name: `joined[${joins.length}]`, rows: b.rows, cols };
-    joins.push({ op: "concat", name: out.name, a: between, b, groups: 1, out });
-    between = out;
-  }
-  if (joins.length === 0) return { between, joins, slices: [] };
-  let from = 0;
-  const slices = values.map((out): NodeOf<"slice"> => {
-    from += out.cols;
-    return { op: "slice", name: out.name, x: between, groups: 1, from: from - out.cols, out };
-  });
-  return { between, joins, slices };
+function count(sides: readonly Side[], side: Side): number {
+  return sides.filter((one) => one === side).length;
 }
 
 function weightsIn({ weights }: Graph, nodes: readonly GraphNode[]): Weight[] {
   const used = new Set(nodes.flatMap(weightsOf).map(({ name }) => name));
   return weights.filter(({ name }) => used.has(name));
+}
+
+function outputsIn({ outputs }: Graph, nodes: readonly GraphNode[]): Outputs {
+  const made = new Set(nodes.map(({ out }) => out));
+  return Object.fromEntries(Object.entries(outputs).filter(([, value]) => made.has(value)));
+}
+
+function stateOf(node: GraphNode): number | undefined {
+  return "state" in node ? node.state : undefined;
 }
 
 function renumbered(node: GraphNode, by: number): GraphNode {

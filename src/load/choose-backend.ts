@@ -3,6 +3,7 @@
 // and tools/verify/compose.ts.
 
 import type { Backend } from "../backends/backend.ts";
+import { readOverrides } from "../backends/split/overrides.ts";
 import { SplitBackend } from "../backends/split/split.ts";
 import type { SideChoice } from "../backends/switch/divide-batch.ts";
 import { SwitchBackend } from "../backends/switch/switch.ts";
@@ -24,6 +25,11 @@ export interface BackendChoice {
   readonly gpuLayers: number | "all" | "auto" | undefined;
   /** What a GPU computes where all layers are on both sides; undefined: gpuLayers decides. */
   readonly gpuFor?: "prompt" | "generation" | "auto" | undefined;
+  /** Tensors that are elsewhere than their layer. */
+  readonly overrideTensors?: readonly string[] | undefined;
+  readonly cpuExperts?: number | "all" | undefined;
+  /** Experts of each layer that lie in GPU memory at a time; undefined: all. */
+  readonly expertSlots?: number | undefined;
 }
 
 export interface ChosenBackend {
@@ -64,13 +70,27 @@ export async function chooseBackend(
       `gpuFor: got ${show(choice.gpuFor)} beside gpuLayers ${show(choice.gpuLayers)}. gpuFor has all layers on both sides: give one of them`,
     );
   }
+  const overrides = readOverrides(choice);
+  if (choice.gpuFor !== undefined && overrides.length > 0) {
+    throw new UsageError(
+      `gpuFor: got ${show(choice.gpuFor)} beside ${overrides[0]!.text}. gpuFor has all tensors on both sides: leave out gpuFor, or overrideTensors and cpuExperts`,
+    );
+  }
   const named = choice.backend === undefined ? undefined : backendByName(choice.backend);
   const isAuto = choice.gpuFor === "auto";
   const usesAll = named?.usesGpu || choice.gpuFor !== undefined;
-  const layers = choice.gpuLayers ?? (isAuto ? "auto" : usesAll ? "all" : 0);
+  const usual = isAuto || overrides.length > 0 ? "auto" : 0;
+  const layers = choice.gpuLayers ?? (usesAll && !isAuto ? "all" : usual);
   const device = named?.usesGpu ? named : allBackends().find(({ usesGpu }) => usesGpu);
   const hostName = named?.usesGpu ? undefined : named?.name;
-  if (layers === 0 || !device) return { backend: await host(hostName, request), usesGpu: false };
+  const needsGpu = layers !== 0 || overrides.some(({ side }) => side === "back");
+  if (choice.expertSlots !== undefined && (!needsGpu || request.exact)) {
+    const why = needsGpu ? "exact GPU kernels have no experts" : "nothing is on a GPU";
+    throw new UsageError(
+      `expertSlots: got ${show(choice.expertSlots)}, but ${why}. Give gpuLayers "all" and no exact, or leave out expertSlots`,
+    );
+  }
+  if (!needsGpu || !device) return { backend: await host(hostName, request), usesGpu: false };
   if (request.exact) checkExact(hostName, request.level);
   const access = await platform.gpu();
   const reason = layers === "auto" ? await whyNot(access) : undefined;
@@ -80,13 +100,14 @@ export async function chooseBackend(
   }
   const gpu = await GpuDevice.open(access);
   const tunedGpu = await measured.tunedGpu?.(gpu.facts);
-  const deviceRequest = { ...request, gpu, ...(tunedGpu && { tunedGpu }) };
+  const { expertSlots } = choice;
+  const deviceRequest = { ...request, gpu, expertSlots, ...(tunedGpu && { tunedGpu }) };
   const both = {
     host: await host(hostName, { ...request, files: undefined, ram: undefined }), // each weight is read once, for both
     device: await made(device, deviceRequest),
   };
   if (choice.gpuFor === undefined) {
-    return { backend: new SplitBackend({ ...both, layers }), usesGpu: true };
+    return { backend: new SplitBackend({ ...both, layers, overrides }), usesGpu: true };
   }
   const { device: onGpu } = both;
   const sides = isAuto

@@ -74,10 +74,10 @@ describeGpu("a profile on the GPU", () => {
 test("a GPU without timestamp queries: whole batches, and a sentence", async () => {
   const facts = { name: "Some GPU", timestampQueries: false };
   const gpu = { facts } as unknown as GpuDevice; // nothing else of it is asked
-  const times = new BatchTimes(gpu, { parts: [], pipelines: 0 });
+  const times = new BatchTimes(gpu, { parts: [], ends: [0], steps: [[]], pipelines: 0 });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
-  expect(times.begin(batch, "generation")).toBe(false);
-  await times.end();
+  expect(times.begin(batch, "generation", 0)).toBe(false);
+  await times.end(0);
   const { parts, phases, notes } = times.profile();
   expect(parts).toEqual([]);
   expect(phases.generation.sizes).toHaveLength(1);

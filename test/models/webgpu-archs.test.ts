@@ -3,9 +3,11 @@
 
 import { expect, test } from "vitest";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
+import { readOverrides } from "../../src/backends/split/overrides.ts";
 import { SplitBackend } from "../../src/backends/split/split.ts";
+import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { leftOut } from "../support/exhaustive.ts";
-import { describeGpu, gpuBackend } from "../support/gpu.ts";
+import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
 import { describeShared } from "../support/shared.ts";
 import { archFiles, expectArch } from "./archs-golden.ts";
 
@@ -39,6 +41,18 @@ describeShared("llama.cpp's logits on webgpu", "archs", () => {
       await expectArch("gpt-oss", gpu, "brief");
       expect.hasAssertions();
     });
+
+    test.each(["qwen2moe", "gpt-oss"])(
+      "%s, experts on the processor, and in slots",
+      async (file) => {
+        const host = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
+        const overrides = readOverrides({ cpuExperts: "all" });
+        const both = { host, device: await gpuBackend(), layers: "all", overrides } as const;
+        await expectArch(file, new SplitBackend(both), "brief");
+        await expectArch(file, new WebGpuBackend(await openGpu(), { expertSlots: 2 }), "brief");
+        expect.hasAssertions();
+      },
+    );
 
     test.each([
       ["rwkv7", 2],

@@ -23,6 +23,8 @@ export interface TinyOptions {
   model?: TinyModel;
   seed?: number;
   weightType?: string;
+  /** The type of matrices of experts. Default: f32. */
+  expertType?: string;
   kvType?: string;
   contextSize?: number;
   vocab?: number;
@@ -48,7 +50,8 @@ export interface TinyModel extends ModelHeader {
 
 /** Weights and metadata of a small model of any architecture in the table. */
 export function tinyModel(options: TinyOptions = {}): TinyModel {
-  const { architecture = "llama", seed = 1, weightType = "f32", vocab = tinyShape.vocab } = options;
+  const { architecture = "llama", seed = 1, vocab = tinyShape.vocab } = options;
+  const { weightType = "f32", expertType = "f32" } = options;
   const metadata = plainMetadata(tinyMetadata(architecture, options.feedForward, options.layers));
   const table = {
     name: "token_embd.weight",
@@ -66,7 +69,8 @@ export function tinyModel(options: TinyOptions = {}): TinyModel {
     if (optional && /^output\.weight$|^rope_f/.test(name)) continue;
     if (alternatives.has(name)) continue;
     if (architecture.startsWith("qwen3") && name.startsWith("cls.")) continue; // most files have no classifier
-    const dtype = dtypeByName(shape.length === 2 ? weightType : "f32")!;
+    const types = [undefined, "f32", weightType, expertType];
+    const dtype = dtypeByName(types[shape.length] ?? "f32")!;
     tensors.set(name, { name, shape, dtype });
     bytes.set(name, randomBytes(random, shape, dtype, /norm|factors|scale/.test(name) ? 1 : 0));
   }

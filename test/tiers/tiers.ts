@@ -8,7 +8,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 /** A GPU that the processor plays: compiling its shaders takes seconds for each model. (Their texts are held by hashes.) */
 export const gpu: readonly string[] = [
-  "test/backends/split-{gpu,models}.test.ts",
+  "test/backends/{expert-slots-gpu,split-gpu,split-models,split-tensors-gpu}.test.ts",
   "test/backends/{exact-ops,switch-gpu}.test.ts",
   "test/backends/webgpu-{engine,fused,profile,widened}.test.ts",
   "test/browser/webgpu.test.ts",

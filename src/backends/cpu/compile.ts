@@ -4,7 +4,15 @@
 import type { DType } from "../../dtypes/dtype.ts";
 import { kvPair } from "../../dtypes/kv-types.ts";
 import { countOf, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
-import type { GraphNode, NodeOf, Rope, Value, Weight } from "../../graph/graph.ts";
+import {
+  type GraphNode,
+  type NodeOf,
+  type Rope,
+  type Section,
+  sectionsOf,
+  type Value,
+  type Weight,
+} from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
@@ -87,7 +95,9 @@ class Compiler implements MatmulCompiler {
 
   run(): Compiled {
     const { plan, kv, arena, threads } = this.options;
-    for (const node of plan.graph.nodes) this.#node(node);
+    sectionsOf(plan.graph).forEach((section, i) => {
+      this.#section(section, i);
+    });
     const context = kv.tableLength * KV_BLOCK_TOKENS;
     // Softmax writes whole vectors, and the next row begins at a cache line.
     const scoresLength = Math.ceil((context + 1) / LONGEST_VECTOR) * LONGEST_VECTOR;
@@ -177,6 +187,12 @@ class Compiler implements MatmulCompiler {
           ? 0
           : arena.allocate(this.rows * SEGMENT.words * 4, "work", "segments of the batch"),
     };
+  }
+
+  #section({ from, to, takes }: Section, index: number): void {
+    if (index > 0) this.#instructions.push({ op: "pause" });
+    for (const value of takes) this.#matmuls.forget(this.address(value));
+    for (const node of this.options.plan.graph.nodes.slice(from, to)) this.#node(node);
   }
 
   #node(node: GraphNode): void {

@@ -6,7 +6,7 @@
 
 import { AbortedError, DisposedError, type LanternError, WorkerError } from "../../base/errors.ts";
 import type { Batch } from "../../graph/batch.ts";
-import { type OutputName, outputNamed, type Weight } from "../../graph/graph.ts";
+import { type OutputName, outputNamed, sectionsOf, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import { runReferenceOp } from "../../graph/reference.ts";
 import type { ReferenceMemory } from "../../graph/reference-memory.ts";
@@ -31,6 +31,7 @@ import {
   type WeightReader,
   type Widened,
 } from "../backend.ts";
+import { giveValues, takeValues } from "../cross-values.ts";
 import { hostTransfer } from "../host-transfer.ts";
 import type { Compiled } from "./compile.ts";
 import type { CpuOptions } from "./cpu-options.ts";
@@ -286,33 +287,51 @@ export class CpuBackend implements Backend {
 
   /** Synchronous; a promise only where it had to wait for other threads. */
   #run(batch: Batch, options: RunOptions): Promise<void> | void {
-    const { tap, stop, input, replace, meanwhile, phase = "prompt" } = options;
-    const prepared = this.#ready();
-    prepared.onDisk?.begin();
+    const { section = 0, input, output } = options;
+    const { plan, compiled, arena, reference, onDisk } = this.#ready();
+    const { takes, gives } = sectionsOf(plan.graph)[section]!;
+    if (section === 0) onDisk?.begin();
     this.#batch = batch;
-    writeBatch(batch, prepared.compiled.program.batch, prepared.arena.views.i32);
-    if (input) prepared.reference.value(prepared.plan.graph.input!).set(input);
+    if (section === 0) writeBatch(batch, compiled.program.batch, arena.views.i32);
+    if (input) takeValues(takes, batch, reference.value, input);
+    const waiting = this.#compute(batch, options);
+    if (!output) return waiting;
+    const give = () => giveValues(gives, batch, reference.value, output);
+    return waiting ? waiting.then(give) : give();
+  }
+
+  /** A section of the batch, or all of it. */
+  #compute(batch: Batch, options: RunOptions): Promise<void> | void {
+    const { tap, stop, meanwhile, section = 0, phase = "prompt" } = options;
+    const prepared = this.#ready();
+    const { batchRecords, member, plan } = prepared;
     if (tap) {
       try {
-        runTapped(batch, prepared, tap, replace);
+        runTapped(batch, prepared, tap, options);
       } catch (cause) {
         throw prepared.onDisk?.failure() ?? cause;
       }
       prepared.guard?.check();
       return;
     }
-    prepared.batchRecords?.begin(batch, phase);
+    const isLast = section + 1 >= (plan.graph.sections?.length ?? 1);
+    if (section === 0) batchRecords?.begin(batch, phase);
+    else batchRecords?.resume();
     let end: BatchEnd;
     try {
-      end = prepared.member.runBatch(stop, meanwhile);
+      end = member.runBatch(stop, meanwhile, section > 0);
     } catch (cause) {
       throw batchFailed(prepared, cause);
     }
-    if (end === "waits") return this.#wait(prepared, stop);
-    endBatch(prepared, end);
+    if (end === "waits") return this.#wait(prepared, stop, isLast);
+    endBatch(prepared, end, isLast);
   }
 
-  async #wait(prepared: Prepared, stop: (() => boolean) | undefined): Promise<void> {
+  async #wait(
+    prepared: Prepared,
+    stop: (() => boolean) | undefined,
+    isLast: boolean,
+  ): Promise<void> {
     const { member, helpers } = prepared;
     const { lostMs } = this.#options;
     const check = () => this.#alive();
@@ -320,7 +339,7 @@ export class CpuBackend implements Backend {
     const end = await waitForOthers(member, wait).catch((cause: unknown) => {
       throw cause instanceof DisposedError ? cause : batchFailed(prepared, cause);
     });
-    endBatch(prepared, end);
+    endBatch(prepared, end, isLast);
   }
 
   readonly tuning: TuningControls = {
@@ -531,8 +550,9 @@ function limitText(memory64: boolean): string {
     : "a memory of WebAssembly holds 4 GiB here, and 16 GiB in Node.js 24 or newer";
 }
 
-function endBatch({ batchRecords, guard }: Prepared, end: BatchEnd): void {
-  batchRecords?.end();
+function endBatch({ batchRecords, guard }: Prepared, end: BatchEnd, isLast: boolean): void {
+  if (isLast || end === "given up") batchRecords?.end();
+  else batchRecords?.pause();
   guard?.check();
   if (end === "given up") throw new AbortedError("the batch");
 }

@@ -33,6 +33,8 @@ export interface Executor {
   weight?(chunk: number): number;
   /** Only the leader can run it. */
   readonly leaderOnly?: boolean;
+  /** The team stops before it, until the leader continues. */
+  readonly pauses?: boolean;
   /** The same row by row, where rows are independent: for stages.ts. */
   readonly row?: { count(): number; run(row: number): void };
 }

@@ -1,6 +1,7 @@
 // A batch on one thread, instruction by instruction, with a look at every value: for comparing backends and for importance matrices.
 
 import type { Batch } from "../../graph/batch.ts";
+import { sectionsOf } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import type { ReferenceMemory } from "../../graph/reference-memory.ts";
 import type { RunOptions, Tap } from "../backend.ts";
@@ -14,16 +15,18 @@ export interface TappedProgram {
   readonly reference: ReferenceMemory;
 }
 
-/** Runs one instruction after the other on this thread, and calls the tap right after each node. */
+/** Runs one instruction after the other of a section on this thread, and calls the tap right after each node. */
 export function runTapped(
   batch: Batch,
   { plan, executors, compiled, reference }: TappedProgram,
   tap: Tap,
-  replace: RunOptions["replace"],
+  { replace, section = 0 }: RunOptions,
 ): void {
   const { lastInstruction } = compiled;
-  let next = 0;
-  for (const node of plan.graph.nodes) {
+  const { nodes } = plan.graph;
+  const { from, to } = sectionsOf(plan.graph)[section]!;
+  let next = from === 0 ? 0 : lastInstruction.get(nodes[from - 1]!)! + 1;
+  for (const node of nodes.slice(from, to)) {
     for (; next <= lastInstruction.get(node)!; next++) {
       const executor = executors[next]!;
       const chunks = executor.chunks();

@@ -14,6 +14,7 @@ import {
   outputNamed,
   type RecurrentState,
   recurrentStates,
+  sectionsOf,
   type Value,
   type Weight,
 } from "../../graph/graph.ts";
@@ -37,6 +38,7 @@ import {
   type WeightReader,
   type Widened,
 } from "../backend.ts";
+import { giveValues, takeValues } from "../cross-values.ts";
 import { hostTransfer } from "../host-transfer.ts";
 
 interface Prepared extends ReferenceMemory {
@@ -105,10 +107,14 @@ export class ReferenceBackend implements Backend {
     };
   }
 
-  run(batch: Batch, { tap, stop, input, replace }: RunOptions = {}): void {
+  run(batch: Batch, options: RunOptions = {}): void {
+    const { tap, stop, section = 0, input, output, replace } = options;
     const memory = this.#ready();
-    if (input) memory.value(memory.plan.graph.input!).set(input);
-    for (const node of memory.plan.graph.nodes) {
+    const { graph } = memory.plan;
+    const { from, to, takes, gives } = sectionsOf(graph)[section]!;
+    if (input) takeValues(takes, batch, memory.value, input);
+    for (let i = from; i < to; i++) {
+      const node = graph.nodes[i]!;
       if (stop?.()) throw new AbortedError("the batch");
       runReferenceOp(node, batch, memory);
       if (!tap || !node.out) continue;
@@ -116,6 +122,7 @@ export class ReferenceBackend implements Backend {
       const instead = replace?.(node.out);
       if (instead) memory.value(node.out).set(instead);
     }
+    if (output) giveValues(gives, batch, memory.value, output);
   }
 
   read(output: OutputName, row: number, target: Float32Array): void {

@@ -1,13 +1,14 @@
-// Divides a plan between a host and a device: the output and the last layers are on the device, the rest on the host.
-// Layers are counted as in llama.cpp (-ngl): the output is the first, then the last layer, then the one before it; one more
-// than the model has layers is everything.
+// Divides a plan between a host and a device: the output and the last layers are on the device, the rest on the host; tensors
+// that are placed otherwise (overrides.ts) take the nodes that read them along. Layers are counted as in llama.cpp (-ngl): the
+// output is the first, then the last layer, then the one before it; one more than the model has layers is everything.
 //
 // Nothing is measured here: split.ts asks the backend that will run a part.
 
 import { ModelError } from "../../base/errors.ts";
-import { layerCount, type Value } from "../../graph/graph.ts";
+import { layerCount } from "../../graph/graph.ts";
 import { makePlan, type Plan } from "../../graph/plan.ts";
-import { canSplit, type SplitGraph, splitGraph } from "../../graph/split.ts";
+import { canSplit, type Places, splitGraph, type Turn } from "../../graph/split.ts";
+import { overrideOf, type TensorOverride } from "./overrides.ts";
 
 export interface Division {
   /** Layers on the device, the output counted as one. */
@@ -15,10 +16,8 @@ export interface Division {
   /** undefined: the other part has everything. */
   readonly host: Plan | undefined;
   readonly device: Plan | undefined;
-  /** The value that passes from the host to the device, where both have a part. */
-  readonly between: Value | undefined;
-  /** Values that a tap does not see: the whole graph has no such nodes. */
-  readonly added?: SplitGraph["added"];
+  /** Who computes when, where both have a part: the host is the front. */
+  readonly turns: readonly Turn[];
 }
 
 /** The number of layers that is everything. */
@@ -26,20 +25,31 @@ export function mostLayers({ graph }: Plan): number {
   return layerCount(graph) + 1;
 }
 
-export function dividePlan(plan: Plan, deviceLayers: number): Division {
-  const layers = Math.min(deviceLayers, mostLayers(plan));
-  if (layers === 0) return { deviceLayers: 0, host: plan, device: undefined, between: undefined };
-  if (layers === mostLayers(plan)) {
-    return { deviceLayers: layers, host: undefined, device: plan, between: undefined };
-  }
+export function dividePlan(
+  plan: Plan,
+  deviceLayers: number,
+  overrides: readonly TensorOverride[] = [],
+  refuses?: Places["refuses"],
+): Division {
+  const most = mostLayers(plan);
+  const layers = Math.min(deviceLayers, most);
+  const onHost = { deviceLayers: layers, host: plan, device: undefined, turns: [] };
+  const onDevice = { deviceLayers: layers, host: undefined, device: plan, turns: [] };
+  if (layers === 0 && overrides.length === 0) return onHost;
+  if (layers === most && overrides.length === 0) return onDevice;
   if (!canDivide(plan, layers)) throw new ModelError(refusal(plan, layers));
-  const { front, back, between, added } = splitGraph(plan.graph, mostLayers(plan) - layers);
+  const firstLayer = layers === 0 ? most : layers === most ? -1 : most - layers;
+  const weight = overrideOf(overrides);
+  // Where no tensor is named, supports() has refused such nodes.
+  const places = { weight, ...(overrides.length > 0 && refuses && { refuses }) };
+  const { front, back, turns } = splitGraph(plan.graph, firstLayer, places);
+  if (back.nodes.length === 0) return onHost;
+  if (front.nodes.length === 0) return onDevice;
   return {
     deviceLayers: layers,
     host: makePlan(front, plan.limits),
     device: makePlan(back, plan.limits),
-    between,
-    added,
+    turns,
   };
 }
 
@@ -73,6 +83,19 @@ export async function mostThatFit(
     else no = middle;
   }
   return yes;
+}
+
+/** For people: how often values pass from one backend to the other, and how many bytes. */
+export function crossingsText({ host, device, turns }: Division): string {
+  const given = [host, device].flatMap((part) => part?.graph.sections ?? []);
+  const bytes = (rows: "tokens" | "others") =>
+    given
+      .flatMap(({ gives }) => gives)
+      .filter((value) => (value.rows === "tokens") === (rows === "tokens"))
+      .reduce((sum, { cols }) => sum + cols * 4, 0);
+  const last = bytes("others");
+  const outputs = last > 0 ? `, and ${last} of each output` : "";
+  return `values pass between the two ${turns.length - 1} times a batch: ${bytes("tokens")} bytes of each token${outputs}`;
 }
 
 /** For people: "the output and layers 4 to 7 of 8". */

@@ -1,7 +1,9 @@
 // The split backend: the first layers of a model on one backend (the host), the last ones and the output on another (the
-// device). Each has the weights and the cache of its own layers; the residual passes from one to the other once per batch.
+// device), and tensors that are placed by name (overrides.ts) where they are wanted. Each has the weights and the cache of its
+// own part. The two take turns, and what the other reads passes through host memory: the residual once per batch, or two values
+// for each layer whose experts are on the host.
 //
-// It works with any two backends. With all layers on one of them it only forwards calls, and the other is disposed of. A
+// It works with any two backends. With everything on one of them it only forwards calls, and the other is disposed of. A
 // model that does not fit is refused with the number of layers that would.
 
 import { DisposedError, MemoryError } from "../../base/errors.ts";
@@ -9,10 +11,10 @@ import type { KvDType } from "../../dtypes/kv-types.ts";
 import type { Batch } from "../../graph/batch.ts";
 import { kvBlockBytes, slotFloats, weightBytes } from "../../graph/cost.ts";
 import {
+  type Graph,
   type GraphNode,
   layerCount,
   type OutputName,
-  type Value,
   type Weight,
 } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
@@ -29,22 +31,27 @@ import type {
   WeightReader,
   Widened,
 } from "../backend.ts";
+import { crossFloats } from "../cross-values.ts";
 import { joinProfiles } from "../join-profiles.ts";
 import { sumOfUse, totalBytes } from "../memory-use.ts";
 import {
   canDivide,
+  crossingsText,
   type Division,
   dividePlan,
   layersText,
   mostLayers,
   mostThatFit,
 } from "./divide.ts";
+import { checkOverrides, overridesText, type TensorOverride } from "./overrides.ts";
 
 export interface SplitOptions {
   readonly host: Backend;
   readonly device: Backend;
   /** Layers on the device, the output counted as one, as -ngl; "auto": as many as fit its memory. */
   readonly layers: number | "all" | "auto";
+  /** Tensors that are elsewhere than their layer. */
+  readonly overrides?: readonly TensorOverride[];
   /** Why, for --explain. */
   readonly notes?: readonly string[];
 }
@@ -61,7 +68,7 @@ interface Prepared {
   readonly division: Division;
   /** One or two, in the order in which they compute. */
   readonly parts: readonly Part[];
-  /** The residual, on its way from one to the other: [most rows, cols]. */
+  /** Values on their way from one to the other (cross-values.ts). */
   readonly stream: Float32Array;
 }
 
@@ -69,6 +76,7 @@ export class SplitBackend implements Backend {
   readonly #host: Backend;
   readonly #device: Backend;
   readonly #layers: SplitOptions["layers"];
+  readonly #overrides: readonly TensorOverride[];
   readonly #notes: readonly string[];
   /** Divisions of the last plan, by layers on the device. They are kept because backends recognise a layout by its plan. */
   #divided: { plan: Plan; divisions: Map<number, Division> } | undefined;
@@ -76,10 +84,11 @@ export class SplitBackend implements Backend {
   #disposed = false;
 
   /** Owns both backends: dispose() disposes of them. */
-  constructor({ host, device, layers, notes = [] }: SplitOptions) {
+  constructor({ host, device, layers, overrides = [], notes = [] }: SplitOptions) {
     this.#host = host;
     this.#device = device;
     this.#layers = layers;
+    this.#overrides = overrides;
     this.#notes = notes;
   }
 
@@ -97,23 +106,33 @@ export class SplitBackend implements Backend {
 
   /** The device's, if it has anything: it gains from large batches, and the processor loses nothing by them. */
   get batchTokens(): number | undefined {
-    return (this.#layers === 0 ? this.#host : this.#device).batchTokens;
+    return (this.#isOnHost ? this.#host : this.#device).batchTokens;
   }
 
   get mostBatchTokens(): number | undefined {
-    return (this.#layers === 0 ? this.#host : this.#device).mostBatchTokens;
+    return (this.#isOnHost ? this.#host : this.#device).mostBatchTokens;
   }
 
   get tokenTile(): number | undefined {
-    return this.#layers === "all" ? this.#device.tokenTile : this.#host.tokenTile;
+    const isOnDevice = this.#layers === "all" && this.#overrides.length === 0;
+    return isOnDevice ? this.#device.tokenTile : this.#host.tokenTile;
+  }
+
+  get #isOnHost(): boolean {
+    return this.#layers === 0 && this.#overrides.length === 0;
   }
 
   get variesWithBatch(): boolean {
-    return this.#layers !== 0 && (this.#device.variesWithBatch ?? false);
+    return !this.#isOnHost && (this.#device.variesWithBatch ?? false);
   }
 
-  /** Both must support an op, since its backend is not known yet. */
+  /**
+   * Both must support an op, since its backend is not known yet. With tensors by name, the host computes what the device does not,
+   * unless it reads state.
+   */
   supports(node: GraphNode): true | string {
+    const mayMove = this.#overrides.length > 0 && !("state" in node);
+    if (mayMove) return this.#host.supports(node);
     const refused = [this.#host, this.#device]
       .map((backend) => ({ name: backend.name, answer: backend.supports(node) }))
       .find(({ answer }) => answer !== true);
@@ -153,26 +172,24 @@ export class SplitBackend implements Backend {
   }
 
   run(batch: Batch, options: RunOptions = {}): Promise<void> | void {
-    const { parts, division } = this.#ready();
-    const { between } = division;
-    return between ? this.#runBoth(batch, options, between) : parts[0]!.backend.run(batch, options);
+    const { parts } = this.#ready();
+    return this.#only ? parts[0]!.backend.run(batch, options) : this.#runBoth(batch, options);
   }
 
-  async #runBoth(batch: Batch, options: RunOptions, between: Value): Promise<void> {
+  /** A backend has read its input before it writes its output, so both are the same memory. */
+  async #runBoth(batch: Batch, options: RunOptions): Promise<void> {
     const { stream, division } = this.#ready();
-    const { added } = division;
-    await this.#host.run(batch, without(added?.front, options));
-    const { cols } = between;
-    const rows = batch.count(between.rows);
-    for (let row = 0; row < rows; row++) {
-      await this.#host.read("residual", row, stream.subarray(row * cols, (row + 1) * cols));
+    const own: RunOptions = { ...options, input: stream, output: stream };
+    for (const { side, section } of division.turns) {
+      own.section = section;
+      await (side === "front" ? this.#host : this.#device).run(batch, own);
     }
-    const input = stream.subarray(0, rows * cols);
-    await this.#device.run(batch, { ...without(added?.back, options), input });
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
-    return this.#last.read(output, row, target);
+    const { parts } = this.#ready();
+    const part = parts.find(({ plan }) => plan.graph.outputs[output] !== undefined) ?? parts.at(-1);
+    return part!.backend.read(output, row, target);
   }
 
   widened(): Widened | undefined {
@@ -247,6 +264,7 @@ export class SplitBackend implements Backend {
   /** Where each layer is computed; known once prepared. */
   placement(): readonly LayerPlace[] {
     const { parts, plan } = this.#ready();
+    const outputs = Object.keys(plan.graph.outputs).length;
     let firstLayer = 0;
     return parts.map((part) => {
       const layers = layerCount(part.plan.graph);
@@ -254,14 +272,19 @@ export class SplitBackend implements Backend {
         backend: part.backend.name,
         firstLayer,
         layers,
-        hasOutput: part.plan.graph.outputs === plan.graph.outputs,
+        hasOutput: Object.keys(part.plan.graph.outputs).length === outputs,
         weightBytes: part.plan.graph.weights.reduce((all, weight) => all + weightBytes(weight), 0),
         isDevice: part.backend === this.#device,
+        ...(this.#overrides.length > 0 && { overrides: this.#overrides.map(({ text }) => text) }),
         ...(part.backend.adapter !== undefined && { adapter: part.backend.adapter }),
       };
       firstLayer += layers;
       return place;
     });
+  }
+
+  parts(): readonly Graph[] {
+    return this.#ready().parts.map(({ plan }) => plan.graph);
   }
 
   explain(): readonly string[] {
@@ -272,10 +295,22 @@ export class SplitBackend implements Backend {
     return [
       ...this.#notes,
       `on ${this.#device.name}: ${layersText(division.deviceLayers, plan)}; on ${this.#host.name}: the rest`,
+      ...overridesText(this.#overrides, plan.graph),
+      ...this.#refusedText(plan),
+      ...(division.turns.length > 2 ? [crossingsText(division)] : []),
       ...parts.flatMap(({ backend }) =>
         backend.explain().map((line) => `${backend.name}: ${line}`),
       ),
     ];
+  }
+
+  /** What the host computes because the device does not. */
+  #refusedText({ graph }: Plan): string[] {
+    if (this.#overrides.length === 0) return [];
+    const refused = graph.nodes.filter((node) => this.#device.supports(node) !== true);
+    if (refused.length === 0) return [];
+    const ops = [...new Set(refused.map(({ op }) => op))].join(", ");
+    return [`${this.#device.name} does not compute ${ops}: they are on ${this.#host.name}`];
   }
 
   profile(): BackendProfile | undefined {
@@ -310,13 +345,14 @@ export class SplitBackend implements Backend {
 
   async #prepareWith(plan: Plan, kv: KvCacheOptions, layers: number): Promise<void> {
     const division = this.#divide(plan, layers);
-    const { host, device, between } = division;
+    const { host, device } = division;
     // The device first: it is the one that may run out of memory.
     if (device) await this.#device.prepare(device, kv);
     if (host) await this.#host.prepare(host, kv);
     if (!device) this.#device.dispose();
     if (!host) this.#host.dispose();
-    const { maxTokens, maxOutputs } = plan.limits;
+    const given = [host, device].flatMap((part) => part?.graph.sections ?? []);
+    const floats = given.map(({ gives }) => crossFloats(gives, plan.limits));
     this.#prepared = {
       plan,
       kvType: kv.dtype,
@@ -325,15 +361,19 @@ export class SplitBackend implements Backend {
         ...(host ? [{ backend: this.#host, plan: host }] : []),
         ...(device ? [{ backend: this.#device, plan: device }] : []),
       ],
-      stream: new Float32Array(Math.max(maxTokens, maxOutputs) * (between?.cols ?? 0)),
+      stream: new Float32Array(Math.max(0, ...floats)),
     };
     this.#divided = undefined;
   }
 
   #divide(plan: Plan, layers: number): Division {
-    if (this.#divided?.plan !== plan) this.#divided = { plan, divisions: new Map() };
+    if (this.#divided?.plan !== plan) {
+      checkOverrides(this.#overrides, plan.graph);
+      this.#divided = { plan, divisions: new Map() };
+    }
     const { divisions } = this.#divided;
-    const division = divisions.get(layers) ?? dividePlan(plan, layers);
+    const refuses = (node: GraphNode) => this.#device.supports(node) !== true;
+    const division = divisions.get(layers) ?? dividePlan(plan, layers, this.#overrides, refuses);
     divisions.set(layers, division);
     return division;
   }
@@ -390,10 +430,6 @@ export class SplitBackend implements Backend {
     return this.#inUse.length === 1 ? this.#inUse[0] : undefined;
   }
 
-  get #last(): Backend {
-    return this.#ready().parts.at(-1)!.backend;
-  }
-
   #alive(): void {
     if (this.#disposed) throw new DisposedError("the split backend");
   }
@@ -403,18 +439,6 @@ export class SplitBackend implements Backend {
     if (!this.#prepared) throw new Error("split backend: run() before prepare()");
     return this.#prepared;
   }
-}
-
-/** The options with a tap that does not see these values. */
-function without(hidden: ReadonlySet<Value> | undefined, options: RunOptions): RunOptions {
-  const { tap } = options;
-  if (!tap || !hidden || hidden.size === 0) return options;
-  return {
-    ...options,
-    tap: (value, data) => {
-      if (!hidden.has(value)) tap(value, data);
-    },
-  };
 }
 
 function asCount(layers: number | "all", plan: Plan): number {

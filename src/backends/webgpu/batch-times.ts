@@ -47,7 +47,11 @@ export class BatchTimes {
   #phase: BatchPhase = "prompt";
   #started = 0;
   /** The parts of the running batch that are timed, in the order of their queries. */
-  #asked: readonly number[] = [];
+  #asked: number[] = [];
+  #isRecorded = false;
+  /** When the other part of a split graph began, and what its sections took of this batch. */
+  #paused = 0;
+  #elsewhereMs = 0;
 
   constructor(gpu: GpuDevice, program: Program, calls: CallTable = new CallTable()) {
     this.#gpu = gpu;
@@ -64,23 +68,33 @@ export class BatchTimes {
     this.#program = program;
   }
 
-  /** Begins a batch; true: it is recorded. */
-  begin(batch: Batch, phase: BatchPhase): boolean {
+  /** Begins a section of a batch, the first of which begins the batch; true: it is recorded. */
+  begin(batch: Batch, phase: BatchPhase, section: number): boolean {
+    if (section > 0) {
+      this.#elsewhereMs += performance.now() - this.#paused;
+      return this.#isRecorded;
+    }
     this.#phase = phase;
     this.#calls.startRun();
     const { sums } = this.#phases[phase];
     sums.begin(batch);
     this.#asked = [];
+    this.#elsewhereMs = 0;
     this.#started = performance.now();
-    return this.#queries !== undefined && (phase === "prompt" || sums.isSampled);
+    this.#isRecorded = this.#queries !== undefined && (phase === "prompt" || sums.isSampled);
+    return this.#isRecorded;
   }
 
-  /** Encodes every part in a pass of its own, between two queries, and the copy of the times to the host. */
-  encode(commands: GPUCommandEncoder, counts: RowCounts): void {
+  /**
+   * Encodes every part of a section in a pass of its own, between two queries; after the last one, the copy of the times to the
+   * host.
+   */
+  encode(commands: GPUCommandEncoder, counts: RowCounts, section: number): void {
     const { set, resolved, read } = this.#queries!;
-    const { parts } = this.#program;
-    this.#asked = parts.flatMap((part, i) => (runs(part, counts) ? [i] : []));
-    this.#asked.forEach((index, i) => {
+    const { parts, ends } = this.#program;
+    for (let index = ends[section - 1] ?? 0; index < ends[section]!; index++) {
+      if (!runs(parts[index]!, counts)) continue;
+      const i = this.#asked.push(index) - 1;
       const timestampWrites = {
         querySet: set,
         beginningOfPassWriteIndex: 2 * i,
@@ -89,19 +103,21 @@ export class BatchTimes {
       const pass = commands.beginComputePass({ timestampWrites });
       encodePart(pass, parts[index]!.dispatches, counts);
       pass.end();
-    });
+    }
     const queries = 2 * this.#asked.length;
-    if (queries === 0) return;
+    if (queries === 0 || section < ends.length - 1) return;
     commands.resolveQuerySet(set, 0, queries, resolved, 0);
     commands.copyBufferToBuffer(resolved, 0, read, 0, queries * 8);
   }
 
-  /** Called after the batch has been waited for. Fetches its times, which then cost the batch nothing. */
-  async end(): Promise<void> {
+  /** Called after a section has been waited for. After the last it fetches the times, which then cost the batch nothing. */
+  async end(section: number): Promise<void> {
     const endMs = performance.now();
+    this.#paused = endMs;
+    if (section < this.#program.ends.length - 1) return;
     const { sums, busyMs } = this.#phases[this.#phase];
     const isRecorded = this.#asked.length > 0;
-    sums.end(endMs - this.#started, isRecorded);
+    sums.end(endMs - this.#started - this.#elsewhereMs, isRecorded);
     if (!isRecorded) return;
     const times = await this.#fetch();
     // The GPU has its own clock: the last end is taken as the time at which the host saw it.

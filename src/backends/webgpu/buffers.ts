@@ -5,17 +5,33 @@ import { MemoryError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { kvPair } from "../../dtypes/kv-types.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
-import { type Graph, type KvState, kvStates, recurrentStates } from "../../graph/graph.ts";
+import {
+  type Graph,
+  type KvState,
+  kvStates,
+  recurrentStates,
+  sectionsOf,
+  type Weight,
+} from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
 import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
+import { crossFloats } from "../cross-values.ts";
 import { type BatchLayout, layOutBatch } from "./batch-area.ts";
 import type { GpuDevice, GpuFacts } from "./device.ts";
 import { checkHeads, scoreBytes } from "./exact/attention.ts";
 import { exactShape } from "./exact/weights.ts";
+import { type ExpertRange, expertRanges } from "./experts/expert-ranges.ts";
+import { hostExpertBytes } from "./experts/host-experts.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
+import { resultsOf } from "./results.ts";
 import { assignSlots } from "./slots.ts";
 import { usage } from "./usage.ts";
-import { layOutWeights, storedShape, type WeightLayout } from "./weight-layout.ts";
+import {
+  layOutWeights,
+  type StoredShape,
+  storedShape,
+  type WeightLayout,
+} from "./weight-layout.ts";
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
@@ -49,28 +65,39 @@ export interface Layout {
   readonly split: AttentionSplit;
   readonly partialBytes: number;
   readonly topBytes: number;
+  /** Experts that have fewer slots in GPU memory than there are experts. */
+  readonly experts: readonly ExpertRange[];
+  /** Bytes of them in host memory. */
+  readonly hostBytes: number;
+  /** Of GPU memory. */
   readonly use: MemoryUse;
 }
 
-/** `exact`: for kernels that compute with the CPU's bits (exact/). */
+/** `exact`: for kernels that compute with the CPU's bits (exact/). `slots`: of experts, in each layer; default: all have one. */
 export function layOut(
   plan: Plan,
   kv: KvCacheOptions,
   facts: GpuFacts,
   exact: boolean = false,
+  slots?: number,
 ): Layout {
   const { graph, limits } = plan;
   const kvTypes = kvPair(kv.dtype);
   const kvFormats = { k: gpuFormatOf(kvTypes.k), v: gpuFormatOf(kvTypes.v) };
   if (exact) checkHeads(graph, kvTypes);
   const groups = exact ? nodeByNode(graph) : fuse(graph, facts);
-  const shapeOf = exact ? exactShape : storedShape;
+  const experts = expertRanges(graph, slots);
+  const shapeOf = exact ? exactShape : shapesWith(experts);
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);
   const batch = layOutBatch(graph, limits, kv.tableLength);
-  const { slotOf, slotBytes } = assignSlots(graph, groups, limits);
+  const { slotOf, slotBytes } = assignSlots(graph, groups, limits, experts);
   const kvBlocks = kvStates(graph).map((state) => kvBlockBytesOf(state, kvFormats));
   const kvBlockBytes = Math.max(0, ...kvBlocks.flatMap(({ keys, values }) => [keys, values]));
-  const readBytes = Math.max(...slotBytes);
+  const crossing = [
+    ...sectionsOf(graph).map((_, i) => resultsOf(graph, i)),
+    ...experts.map(({ routes }) => [routes]),
+  ].map((values) => crossFloats(values, limits) * 4);
+  const readBytes = Math.max(...slotBytes, ...crossing);
   const roundedBytes = longestActivations(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
   const split = splitOf(context);
@@ -111,11 +138,23 @@ export function layOut(
     split,
     partialBytes,
     topBytes,
+    experts,
+    hostBytes: hostExpertBytes(experts),
     use: {
       weightBytes: weights.totalBytes,
       kvBytes: [...kvSizes, ...recurrentBytes].reduce((sum, bytes) => sum + bytes, 0),
       workBytes: work.reduce((sum, bytes) => sum + bytes, 0),
     },
+  };
+}
+
+/** A weight of experts has as many as there are slots. */
+function shapesWith(ranges: readonly ExpertRange[]): (weight: Weight) => StoredShape {
+  const slots = new Map(ranges.flatMap((one) => one.weights.map(({ name }) => [name, one.slots])));
+  return (weight) => {
+    const stored = storedShape(weight);
+    const own = slots.get(weight.name);
+    return own === undefined ? stored : { ...stored, rows: (stored.rows / weight.shape[0]!) * own };
   };
 }
 
@@ -213,6 +252,8 @@ export interface Buffers extends CacheBuffers {
   readonly tops: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
+  /** The slot of each expert, by Layout.experts. */
+  readonly expertTables: readonly GPUBuffer[];
   /** A cache block that is being copied: a buffer cannot be copied onto itself. */
   readonly block: GPUBuffer;
 }
@@ -234,6 +275,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     partials: make("partials", layout.partialBytes, held),
     tops: make("tops", layout.topBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
+    expertTables: layout.experts.map(({ experts }, i) => make(`experts ${i}`, experts * 4, held)),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
   }));
 }
@@ -307,8 +349,11 @@ async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<v
 /** Whether there is memory for everything, by allocating it for a moment. */
 export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
-    const { weights, slots, keys, values, recurrent, ...single } = await allocate(gpu, layout);
-    const several = [...weights, ...slots, ...keys, ...values, ...recurrent];
+    const { weights, slots, keys, values, recurrent, expertTables, ...single } = await allocate(
+      gpu,
+      layout,
+    );
+    const several = [...weights, ...slots, ...keys, ...values, ...recurrent, ...expertTables];
     await release(gpu, [...several, ...Object.values(single)]);
     return true;
   } catch (error) {

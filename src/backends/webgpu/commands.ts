@@ -1,18 +1,19 @@
-// The command buffers of a batch: every kernel of the program for its size, and at the end the copy of the logits. A WebGPU
-// command buffer can be submitted only once, but those of all batches of a size are alike: while the GPU computes a token,
-// the commands of the next one are encoded.
+// The command buffers of a batch, or of each section of one where the graph is split: every kernel of the program for its size,
+// and at the end the copy of the logits, or of what another part of the graph reads. A WebGPU command buffer can be submitted
+// only once, but those of all batches of a size are alike: while the GPU computes a token, the commands of the next one are
+// encoded.
 //
 // They are submitted in pieces, the first ones small, so that the GPU begins while the host submits the rest.
 
 import type { RowCounts } from "../../graph/batch.ts";
-import type { Graph, Value } from "../../graph/graph.ts";
+import type { Value } from "../../graph/graph.ts";
 import type { BatchTimes } from "./batch-times.ts";
 import type { Buffers, Layout } from "./buffers.ts";
-import { encodePart, type Program } from "./program.ts";
+import { encodePart, type Program, type Step } from "./program.ts";
+import { resultsOf } from "./results.ts";
 
 interface Encoded {
   readonly counts: RowCounts;
-  readonly program: Program;
   readonly pieces: GPUCommandBuffer[];
 }
 
@@ -22,7 +23,7 @@ export class BatchCommands {
   readonly #buffers: Buffers;
   /** Where pieces end, as fractions of the program. */
   readonly #cuts: readonly number[];
-  #next: Encoded | undefined;
+  readonly #next = new Map<Step, Encoded>();
 
   constructor(device: GPUDevice, layout: Layout, buffers: Buffers, cuts: readonly number[]) {
     this.#device = device;
@@ -32,53 +33,60 @@ export class BatchCommands {
   }
 
   /** The command buffers of a batch, to be submitted in order, once. */
-  take(program: Program, counts: RowCounts): readonly GPUCommandBuffer[] {
-    const next = this.#next;
-    this.#next = undefined;
+  take(program: Program, counts: RowCounts, step: Step): readonly GPUCommandBuffer[] {
+    const next = this.#next.get(step);
+    this.#next.delete(step);
     const fits = next && sameCounts(next.counts, counts);
-    return fits && next.program === program ? next.pieces : this.#encode(program, counts);
+    return fits ? next.pieces : this.#encode(program, counts, step);
   }
 
   /** Encodes those of a batch that will probably come next. */
-  prepare(program: Program, counts: RowCounts): void {
-    this.#next = { counts, program, pieces: this.#encode(program, counts) };
+  prepare(program: Program, counts: RowCounts, step: Step): void {
+    this.#next.set(step, { counts, pieces: this.#encode(program, counts, step) });
   }
 
-  /** A whole batch in one piece, with timestamp queries, for a profile. */
-  recorded(times: BatchTimes, counts: RowCounts): GPUCommandBuffer {
+  /** A section in one piece, with timestamp queries, for a profile. */
+  recorded(times: BatchTimes, counts: RowCounts, section: number): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
-    times.encode(commands, counts);
-    this.#copyLogits(commands, counts);
+    times.encode(commands, counts, section);
+    this.#copyResults(commands, counts, resultsOf(this.#layout.plan.graph, section));
     return commands.finish();
   }
 
-  #encode({ parts }: Program, counts: RowCounts): GPUCommandBuffer[] {
-    const ends = [...this.#cuts.map((cut) => Math.round(cut * parts.length)), parts.length];
-    let first = 0;
-    return ends.map((end) => {
+  /** Only the copy of values. */
+  results(counts: RowCounts, values: readonly Value[]): GPUCommandBuffer {
+    const commands = this.#device.createCommandEncoder();
+    this.#copyResults(commands, counts, values);
+    return commands.finish();
+  }
+
+  #encode({ parts }: Program, counts: RowCounts, step: Step): GPUCommandBuffer[] {
+    const { to: last, results } = step;
+    let first = step.from;
+    // Where the host takes part in between, a step is a piece already.
+    const cuts = last - first < parts.length ? [] : this.#cuts;
+    const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
+    return ends.map((end, i) => {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
       for (const { dispatches } of parts.slice(first, end)) encodePart(pass, dispatches, counts);
       pass.end();
-      if (end === parts.length) this.#copyLogits(commands, counts);
+      if (i === ends.length - 1) this.#copyResults(commands, counts, results);
       first = end;
       return commands.finish();
     });
   }
 
-  #copyLogits(commands: GPUCommandEncoder, counts: RowCounts): void {
-    const { plan, slotOf } = this.#layout;
-    const output = resultOf(plan.graph);
-    const bytes = output ? counts[output.rows] * output.cols * 4 : 0;
-    if (!output || bytes === 0) return;
-    const slot = this.#buffers.slots[slotOf[output.id]!]!;
-    commands.copyBufferToBuffer(slot, 0, this.#buffers.read, 0, bytes);
+  #copyResults(commands: GPUCommandEncoder, counts: RowCounts, values: readonly Value[]): void {
+    const { slotOf } = this.#layout;
+    const { slots, read } = this.#buffers;
+    let at = 0;
+    for (const { id, rows, cols } of values) {
+      const bytes = counts[rows] * cols * 4;
+      if (bytes > 0) commands.copyBufferToBuffer(slots[slotOf[id]!]!, 0, read, at, bytes);
+      at += bytes;
+    }
   }
-}
-
-/** The value that every batch copies to the host: logits, the residual of a split graph, or an encoder's hidden states. */
-export function resultOf({ outputs }: Graph): Value | undefined {
-  return outputs.logits ?? outputs.residual ?? outputs.hidden;
 }
 
 function sameCounts(some: RowCounts, others: RowCounts): boolean {

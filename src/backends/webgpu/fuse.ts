@@ -8,6 +8,7 @@ import {
   inputsOf,
   type NodeOf,
   outputsOf,
+  sectionsOf,
   type Value,
   type Weight,
   weightsOf,
@@ -25,16 +26,16 @@ export interface Group {
   readonly attention?: RopedAttention;
 }
 
-/** The graph as patterns see it. */
+/** A section of the graph as patterns see it. */
 interface View {
-  readonly graph: Graph;
+  readonly nodes: readonly GraphNode[];
   readonly facts: GpuFacts;
   readonly readers: ReadonlyMap<Value, readonly GraphNode[]>;
   /** How many nodes read each weight. */
   readonly uses: ReadonlyMap<Weight, number>;
   /** Values that earlier groups compute. */
   readonly known: ReadonlySet<Value>;
-  /** Values that are read after the batch. */
+  /** Values that are read after the section. */
   readonly outputs: ReadonlySet<Value>;
 }
 
@@ -43,19 +44,37 @@ type Pattern = (node: GraphNode, view: View) => Group | undefined;
 /** In order of preference. */
 const patterns: readonly Pattern[] = [normedMatmuls, matmulAndAdd, ropedAttention];
 
+/** Nodes of different sections are not fused: between them another part of a split graph computes. */
 export function fuse(graph: Graph, facts: GpuFacts): Group[] {
-  const known = new Set<Value>(graph.input ? [graph.input] : []);
-  const view: View = {
-    graph,
-    facts,
-    readers: readersOf(graph),
-    uses: usesOf(graph),
-    known,
-    outputs: outputsOf(graph),
-  };
-  const done = new Set<GraphNode>();
+  const known = new Set<Value>();
+  const uses = usesOf(graph);
+  const outputs = outputsOfSections(graph);
   const groups: Group[] = [];
-  for (const node of graph.nodes) {
+  for (const { from, to, takes } of sectionsOf(graph)) {
+    for (const value of takes) known.add(value);
+    const nodes = graph.nodes.slice(from, to);
+    fuseSection({ nodes, facts, readers: readersOf(nodes), uses, known, outputs }, known, groups);
+  }
+  return groups;
+}
+
+/** Values that are read after their section, or elsewhere. */
+function outputsOfSections(graph: Graph): ReadonlySet<Value> {
+  const outputs = new Set(outputsOf(graph));
+  const madeIn = new Map<Value, number>();
+  sectionsOf(graph).forEach(({ from, to, gives }, section) => {
+    for (const value of gives) outputs.add(value);
+    for (const node of graph.nodes.slice(from, to)) {
+      for (const value of inputsOf(node)) if (madeIn.get(value) !== section) outputs.add(value);
+      if (node.out) madeIn.set(node.out, section);
+    }
+  });
+  return outputs;
+}
+
+function fuseSection(view: View, known: Set<Value>, groups: Group[]): void {
+  const done = new Set<GraphNode>();
+  for (const node of view.nodes) {
     if (done.has(node)) continue;
     let group: Group | undefined;
     for (const pattern of patterns) group ??= pattern(node, view);
@@ -66,7 +85,6 @@ export function fuse(graph: Graph, facts: GpuFacts): Group[] {
       if (each.out) known.add(each.out);
     }
   }
-  return groups;
 }
 
 /** Weights that one kernel reads as one matrix. */
@@ -151,7 +169,7 @@ function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
 
 /** Both ropes, kv_write and attention, consecutive in the graph; and the matmul that reads attention. */
 function ropedAttention(node: GraphNode, view: View): Group | undefined {
-  const { nodes } = view.graph;
+  const { nodes } = view;
   const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
   if (q?.op !== "rope" || k?.op !== "rope") return undefined;
   if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
@@ -183,9 +201,9 @@ function usesOf(graph: Graph): Map<Weight, number> {
   return uses;
 }
 
-function readersOf(graph: Graph): Map<Value, GraphNode[]> {
+function readersOf(nodes: readonly GraphNode[]): Map<Value, GraphNode[]> {
   const readers = new Map<Value, GraphNode[]>();
-  for (const node of graph.nodes) {
+  for (const node of nodes) {
     for (const value of new Set(inputsOf(node))) {
       readers.set(value, [...(readers.get(value) ?? []), node]);
     }

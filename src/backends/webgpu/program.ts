@@ -10,15 +10,19 @@ import {
   kvStates,
   type RecurrentState,
   recurrentStates,
+  sectionsOf,
+  type Value,
 } from "../../graph/graph.ts";
 import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
 import { lanesIn } from "./exact/op.ts";
 import { lowerExactly } from "./exact/table.ts";
+import type { ExpertRange } from "./experts/expert-ranges.ts";
 import { lowerGroup } from "./lower.ts";
 import type { LowerContext } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
+import { resultsOf } from "./results.ts";
 import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
@@ -42,8 +46,21 @@ export interface ProgramPart {
 export interface Program {
   /** In topological order. */
   readonly parts: readonly ProgramPart[];
+  /** For each section of the graph, the index behind its last part. */
+  readonly ends: readonly number[];
+  /** What is submitted at once, for each section. */
+  readonly steps: readonly (readonly Step[])[];
   /** The number of different shaders. */
   readonly pipelines: number;
+}
+
+/** Parts that run without the host in between, and what is copied to it after them. */
+export interface Step {
+  readonly from: number;
+  readonly to: number;
+  readonly results: readonly Value[];
+  /** Experts whose slots the host fills before: the parts run once for each pass. */
+  readonly experts?: ExpertRange;
 }
 
 /** By their text. Layers differ in their bindings, not in their text: each text is compiled once, all in parallel. */
@@ -99,7 +116,35 @@ export async function makeProgram(
       })),
     ),
   );
-  return { parts, pipelines: pipelines.size };
+  return { parts, ...stepsOf(layout, parts), pipelines: pipelines.size };
+}
+
+/** Where sections end, and where the host takes part in between. */
+function stepsOf(
+  { plan: { graph }, experts }: Layout,
+  parts: readonly ProgramPart[],
+): Pick<Program, "ends" | "steps"> {
+  const indices = new Map(graph.nodes.map((node, index) => [node, index]));
+  const starts = parts.map(({ nodes }) => indices.get(nodes[0]!)!);
+  /** The first part that begins with this node or a later one. */
+  const partOf = (node: number): number => {
+    const found = starts.findIndex((start) => start >= node);
+    return found < 0 ? parts.length : found;
+  };
+  const sections = sectionsOf(graph);
+  const ends = sections.map(({ to }) => partOf(to));
+  const steps = sections.map((section, i): Step[] => {
+    const own = experts.filter(({ from }) => from >= section.from && from < section.to);
+    let from = ends[i - 1] ?? 0;
+    const before = own.flatMap((range): Step[] => {
+      const [first, last] = [partOf(range.from), partOf(range.to)];
+      const ahead = { from, to: first, results: [range.routes] };
+      from = last;
+      return [ahead, { from: first, to: last, results: [], experts: range }];
+    });
+    return [...before, { from, to: ends[i]!, results: resultsOf(graph, i) }];
+  });
+  return { ends, steps };
 }
 
 /** The kernels of a plan, before anything is compiled. */
@@ -128,10 +173,21 @@ export function lowerPlan(
     matrices: calls && shapes.length > 0 ? { shapes, calls } : undefined,
     wide,
     rounded: {},
+    slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
+  };
+  const { nodes } = layout.plan.graph;
+  const repeated = new Set(layout.experts.map(({ from }) => nodes[from]!));
+  // A second pass over experts finds the activations of their last matmul in the buffer.
+  const begin = (node: GraphNode) => {
+    if (repeated.has(node)) context.rounded.value = undefined;
   };
   return by === "groups" && !wide
-    ? layout.groups.map((group) => ({ nodes: group.nodes, kernels: lowerGroup(group, context) }))
-    : layout.plan.graph.nodes.map((node) => {
+    ? layout.groups.map((group) => {
+        begin(group.nodes[0]!);
+        return { nodes: group.nodes, kernels: lowerGroup(group, context) };
+      })
+    : nodes.map((node) => {
+        begin(node);
         return { nodes: [node], kernels: lowerNode(node, context) };
       });
 }
@@ -184,7 +240,7 @@ type Resources = {
 function resourceOf(
   source: Source,
   device: GPUDevice,
-  { slotOf, weights, plan }: Layout,
+  { slotOf, weights, plan, experts }: Layout,
   buffers: Buffers,
   tables: Map<Uint32Array, GPUBuffer>,
 ): GPUBufferBinding {
@@ -208,6 +264,10 @@ function resourceOf(
     rounded: () => ({ buffer: buffers.rounded }),
     partials: () => ({ buffer: buffers.partials }),
     tops: () => ({ buffer: buffers.tops }),
+    slots: ({ routes }) => {
+      const index = experts.findIndex((range) => range.routes === routes);
+      return { buffer: buffers.expertTables[index]! };
+    },
     table: ({ words }) => ({ buffer: tableBuffer(words, device, tables) }),
   };
   return (resources[source.kind] as (source: Source) => GPUBufferBinding)(source);

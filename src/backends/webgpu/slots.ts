@@ -2,7 +2,14 @@
 // range covers whole groups (fuse.ts), so that a group never writes where it reads, and lasts until all nodes before its last
 // reader are done, so that the nodes can also be computed one by one in the graph's order.
 
-import { type Graph, type GraphNode, inputsOf, outputsOf, type Value } from "../../graph/graph.ts";
+import {
+  type Graph,
+  type GraphNode,
+  inputsOf,
+  outputsOf,
+  sectionsOf,
+  type Value,
+} from "../../graph/graph.ts";
 import { mostRows, type PlanLimits } from "../../graph/plan.ts";
 import type { Group } from "./fuse.ts";
 
@@ -13,8 +20,15 @@ export interface Slots {
   readonly slotBytes: readonly number[];
 }
 
-export function assignSlots(graph: Graph, groups: readonly Group[], limits: PlanLimits): Slots {
+/** `repeated`: nodes from one index to another that may run several times: what they read and write stays until then. */
+export function assignSlots(
+  graph: Graph,
+  groups: readonly Group[],
+  limits: PlanLimits,
+  repeated: readonly { readonly from: number; readonly to: number }[] = [],
+): Slots {
   const lastNode = lastNodes(graph);
+  keepWhole(lastNode, graph, groups, repeated);
   const slotOf: number[] = [];
   const slotBytes: number[] = [];
   const free: number[] = [];
@@ -23,10 +37,11 @@ export function assignSlots(graph: Graph, groups: readonly Group[], limits: Plan
     living.add(value);
   };
   const living = new Set<Value>();
-  if (graph.input) take(graph.input);
+  const taken = new Map(sectionsOf(graph).map(({ from, takes }) => [graph.nodes[from]!, takes]));
   const done = new Set<GraphNode>();
   let first = 0; // the first node that is not done
   for (const { nodes } of groups) {
+    for (const value of taken.get(nodes[0]!) ?? []) take(value);
     for (const node of nodes) {
       if (node.out) take(node.out);
       done.add(node);
@@ -41,16 +56,42 @@ export function assignSlots(graph: Graph, groups: readonly Group[], limits: Plan
   return { slotOf, slotBytes };
 }
 
-/** Index of the last node that reads each value, or that makes it. Outputs live to the end. */
+/**
+ * Index of the last node that reads each value, or that makes it; of what another part reads, the last of its section. Outputs
+ * live to the end.
+ */
 function lastNodes(graph: Graph): Map<Value, number> {
   const last = new Map<Value, number>();
-  if (graph.input) last.set(graph.input, -1);
   graph.nodes.forEach((node, index) => {
     if (node.out) last.set(node.out, index);
     for (const value of inputsOf(node)) last.set(value, index);
   });
+  for (const { to, gives } of sectionsOf(graph)) {
+    // One behind the last: it is copied when all nodes of the section are done.
+    for (const value of gives) last.set(value, Math.max(last.get(value)!, to));
+  }
   for (const kept of outputsOf(graph)) last.set(kept, Number.POSITIVE_INFINITY);
   return last;
+}
+
+function keepWhole(
+  last: Map<Value, number>,
+  graph: Graph,
+  groups: readonly Group[],
+  repeated: readonly { readonly from: number; readonly to: number }[],
+): void {
+  if (repeated.length === 0) return;
+  const indices = new Map(graph.nodes.map((node, index) => [node, index]));
+  for (const { nodes } of groups) {
+    const index = indices.get(nodes[0]!)!;
+    const range = repeated.find(({ from, to }) => index >= from && index < to);
+    if (!range) continue;
+    for (const node of nodes) {
+      for (const value of [...inputsOf(node), ...(node.out ? [node.out] : [])]) {
+        last.set(value, Math.max(last.get(value)!, range.to));
+      }
+    }
+  }
 }
 
 function bytesOf({ rows, cols }: Value, limits: PlanLimits): number {

@@ -168,7 +168,7 @@ async function readVector(
 }
 
 /** Splits blocks into planes, two bytes at a time: all sizes are even. */
-function cut(
+export function cut(
   from: Uint8Array<ArrayBuffer>,
   blocks: number,
   blockBytes: number,

@@ -6,12 +6,13 @@
 
 import { CallTable } from "../../base/call-table.ts";
 import { AbortedError, DisposedError } from "../../base/errors.ts";
-import type { Batch } from "../../graph/batch.ts";
+import type { Batch, RowCounts } from "../../graph/batch.ts";
 import {
   type GraphNode,
   kvStates,
   type OutputName,
   outputNamed,
+  sectionsOf,
   type Value,
   type Weight,
 } from "../../graph/graph.ts";
@@ -30,6 +31,7 @@ import {
   type WeightReader,
   wholeRoom,
 } from "../backend.ts";
+import { crossFloats } from "../cross-values.ts";
 import { BatchArea } from "./batch-area.ts";
 import { BatchTimes } from "./batch-times.ts";
 import {
@@ -41,13 +43,15 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { BatchCommands, resultOf } from "./commands.ts";
+import { BatchCommands } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
+import { HostExperts } from "./experts/host-experts.ts";
 import { supportsNode } from "./ops/table.ts";
-import { encodePart, makeProgram, type Pipelines, type Program } from "./program.ts";
+import { encodePart, makeProgram, type Pipelines, type Program, type Step } from "./program.ts";
 import { recordCalls } from "./record-calls.ts";
+import { resultOf, resultsOf } from "./results.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
 import { type GpuTuningControls, type KernelFilter, type Tuning, tuningFor } from "./tuning.ts";
@@ -72,6 +76,9 @@ interface Prepared {
   times: BatchTimes | undefined;
   /** The result of the last batch, mostly logits: [maxOutputs, vocab]. */
   readonly result: Float32Array;
+  readonly experts: HostExperts;
+  /** Routes of a batch: [maxTokens, cols]. */
+  readonly routes: Float32Array;
 }
 
 export interface WebGpuOptions {
@@ -83,6 +90,8 @@ export interface WebGpuOptions {
   readonly profile?: boolean | undefined;
   /** Compute with the bits of this arithmetic, the CPU's; undefined: as fast as the GPU can. */
   readonly exact?: Arithmetic | undefined;
+  /** Experts of each layer that lie in GPU memory at a time, the rest in the host's; undefined: all. */
+  readonly expertSlots?: number | undefined;
 }
 
 export class WebGpuBackend implements Backend, GpuTuningControls {
@@ -97,6 +106,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** The recorded calls of the API; undefined: no profile is wanted. */
   readonly #calls: CallTable | undefined;
   readonly #exact: Arithmetic | undefined;
+  readonly #expertSlots: number | undefined;
   readonly #notes: readonly string[];
   readonly #pipelines: Pipelines;
   #layout: Layout | undefined;
@@ -108,8 +118,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #disposed = false;
 
   /** Owns the GPU from now on: dispose() disposes of it. */
-  constructor(gpu: GpuDevice, { tuning, notes = [], profile, exact }: WebGpuOptions = {}) {
+  constructor(gpu: GpuDevice, options: WebGpuOptions = {}) {
+    const { tuning, notes = [], profile, exact, expertSlots } = options;
     this.#exact = exact;
+    this.#expertSlots = expertSlots;
     this.#gpu = gpu;
     this.#pipelines = gpu.pipelines;
     this.adapter = gpuIdentity(gpu.facts);
@@ -131,12 +143,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   measure(plan: Plan, kv: KvCacheOptions): MemoryNeed {
     this.#alive();
-    const { use } = this.#layOut(plan, kv);
+    const { use, hostBytes } = this.#layOut(plan, kv);
     const { facts } = this.#gpu;
     return {
       ...use,
+      weightBytes: use.weightBytes + hostBytes,
       // WebGPU does not say how much memory a GPU has: prepare() finds out.
-      limitBytes: facts.memoryBytes ?? Number.POSITIVE_INFINITY,
+      limitBytes: (facts.memoryBytes ?? Number.POSITIVE_INFINITY) + hostBytes,
       deviceBytes: facts.isSoftware ? 0 : use.weightBytes + use.kvBytes + use.workBytes,
     };
   }
@@ -146,7 +159,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     // Tries the whole cache, so that there is memory to grow into.
     return await hasRoom(
       this.#gpu,
-      layOut(plan, wholeRoom(kv), this.#gpu.facts, this.#exact !== undefined),
+      layOut(plan, wholeRoom(kv), this.#gpu.facts, this.#exact !== undefined, this.#expertSlots),
     );
   }
 
@@ -164,8 +177,20 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         this.#exact !== undefined,
       );
       const program = await this.#makeProgram(layout, buffers, "groups");
+      const { experts } = layout;
+      const tables = buffers.expertTables;
       this.#prepared = {
         layout,
+        experts: new HostExperts(
+          this.#gpu.device,
+          layout.weights,
+          buffers.weights,
+          experts,
+          tables,
+        ),
+        routes: new Float32Array(
+          Math.max(0, ...experts.map(({ routes }) => crossFloats([routes], plan.limits))),
+        ),
         buffers,
         program,
         uploader,
@@ -180,44 +205,58 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   async upload(weight: Weight, read: WeightReader): Promise<void> {
-    const { uploader } = this.#ready();
+    const { uploader, experts } = this.#ready();
     try {
-      await uploader.upload(weight, read);
+      await (experts.has(weight) ? experts : uploader).upload(weight, read);
     } catch (error) {
       throw await this.#gpu.explain(error);
     }
   }
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
-    const { tap, stop, input, replace, phase = "prompt" } = options;
+    const { tap, stop, section = 0, input, output, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the batch");
-    const { layout, commands, result } = prepared;
+    const { layout, commands } = prepared;
+    const { graph } = layout.plan;
     // Without logits the last norm, which is fused with the output matrix, must be computed alone. Such a batch is not timed.
     const isWhole = batch.wantsLogits;
     const program = isWhole ? prepared.program : await this.#nodeByNode(prepared);
     const times = isWhole && !tap ? prepared.times : undefined;
-    const isRecorded = times?.begin(batch, phase);
-    this.#writeBatch(batch, prepared);
-    if (input) this.#write(layout.plan.graph.input!, input);
-    const output = resultOf(layout.plan.graph);
+    const isTimed = times?.begin(batch, phase, section);
+    // What the host does between a layer's router and its experts is no part of a pass.
+    const isRecorded = isTimed && layout.experts.length === 0;
+    if (section === 0) this.#writeBatch(batch, prepared);
     const counts = batch.counts();
-    const values = output ? counts[output.rows] * output.cols : 0;
+    if (input) this.#writeTaken(sectionsOf(graph)[section]!.takes, counts, input);
+    const { queue } = this.#gpu.device;
     if (tap) {
-      await this.#runTapped(batch, prepared, tap, replace);
-      const encoder = this.#gpu.device.createCommandEncoder();
-      if (output) await this.#readValue(encoder, output, 0, values, result);
+      await this.#runTapped(batch, prepared, tap, options);
+      queue.submit([commands.results(counts, resultsOf(graph, section))]);
     } else {
-      const { queue } = this.#gpu.device;
-      if (isRecorded) queue.submit([commands.recorded(times!, counts)]);
-      else for (const piece of commands.take(program, counts)) queue.submit([piece]);
-      // Another token will probably follow: its commands are encoded while this one is computed.
-      if (counts.tokens === 1 && !isRecorded) commands.prepare(program, counts);
+      if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
+      else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
       options.meanwhile?.();
-      await this.#readCopied(values, result);
-      await times?.end();
     }
+    await this.#readResults(section, counts, output);
+    await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
+  }
+
+  /** Submits a step; before one of experts, it waits for their routes. */
+  async #runStep(program: Program, step: Step, counts: RowCounts): Promise<void> {
+    const { commands, experts, routes } = this.#ready();
+    const { queue } = this.#gpu.device;
+    const submit = () => {
+      for (const piece of commands.take(program, counts, step)) queue.submit([piece]);
+    };
+    if (step.experts) {
+      const { rows, cols } = step.experts.routes;
+      await this.#mapped(counts[rows] * cols, (copied) => routes.set(copied));
+      experts.compute(step.experts, routes, counts[rows], submit);
+    } else submit();
+    // Another token will probably follow: its commands are encoded while this one is computed.
+    if (counts.tokens === 1) commands.prepare(program, counts, step);
   }
 
   #writeBatch(batch: Batch, { area, buffers }: Prepared): void {
@@ -310,7 +349,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   profile(): BackendProfile | undefined {
-    return this.#prepared?.times?.profile();
+    const recorded = this.#prepared?.times?.profile();
+    return recorded && { ...recorded, notes: [...(recorded.notes ?? []), ...this.#expertNotes()] };
   }
 
   resetProfile(): void {
@@ -343,7 +383,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     if (!this.#prepared) return { weightBytes: 0, kvBytes: 0, workBytes: 0 };
     const { layout, buffers } = this.#prepared;
     const cache = [...buffers.keys, ...buffers.values, ...buffers.recurrent];
-    return { ...layout.use, kvBytes: cache.reduce((sum, { size }) => sum + size, 0) };
+    const weightBytes = layout.use.weightBytes + layout.hostBytes;
+    return { ...layout.use, weightBytes, kvBytes: cache.reduce((sum, { size }) => sum + size, 0) };
   }
 
   explain(): readonly string[] {
@@ -355,7 +396,21 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         ? "exact: the bits of the CPU"
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
+      ...this.#expertNotes(),
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
+    ];
+  }
+
+  /** Which experts have slots, and how often they had one. */
+  #expertNotes(): string[] {
+    if (!this.#prepared) return [];
+    const { layout, experts } = this.#prepared;
+    const [first] = layout.experts;
+    if (!first) return [];
+    const mib = (layout.hostBytes / 2 ** 20).toFixed(1);
+    return [
+      `experts: ${first.slots} of ${first.experts} in GPU memory in each of ${layout.experts.length} layers, by recent use; all of them (${mib} MiB) in the host's`,
+      ...experts.notes(),
     ];
   }
 
@@ -365,6 +420,34 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#prepared = undefined;
     this.#layout = undefined;
     this.#gpu.dispose(); // frees every buffer, too
+  }
+
+  /** Writes the values that another part of the graph has computed. */
+  #writeTaken(values: readonly Value[], counts: RowCounts, input: Float32Array): void {
+    let at = 0;
+    for (const value of values) {
+      const length = counts[value.rows] * value.cols;
+      this.#write(value, input.subarray(at, at + length));
+      at += length;
+    }
+  }
+
+  /** Waits for a section, and gets what it gives and, where it has one, the result. */
+  async #readResults(
+    section: number,
+    counts: RowCounts,
+    output: Float32Array | undefined,
+  ): Promise<void> {
+    const { layout, result } = this.#ready();
+    const { graph } = layout.plan;
+    const floats = (values: readonly Value[]) =>
+      values.reduce((sum, { rows, cols }) => sum + counts[rows] * cols, 0);
+    const all = floats(resultsOf(graph, section));
+    const given = floats(sectionsOf(graph)[section]!.gives);
+    await this.#mapped(all, (copied) => {
+      output?.set(copied.subarray(0, given));
+      if (all > given) result.set(copied.subarray(given));
+    });
   }
 
   /** Submits `commands` and then a copy of `count` floats of a value, and waits for it. */
@@ -379,18 +462,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const slot = buffers.slots[layout.slotOf[value.id]!]!;
     if (count > 0) commands.copyBufferToBuffer(slot, from * 4, buffers.read, 0, count * 4);
     this.#gpu.device.queue.submit([commands.finish()]);
-    await this.#readCopied(count, target);
+    await this.#mapped(count, (copied) => target.set(copied));
   }
 
-  /** Waits for all submitted work, and reads `count` floats of what was copied last. */
-  async #readCopied(count: number, target: Float32Array): Promise<void> {
+  /** Waits for all submitted work, and shows `count` floats of what was copied last. */
+  async #mapped(count: number, see: (copied: Float32Array) => void): Promise<void> {
     const { read } = this.#ready().buffers;
     try {
       if (count === 0) {
         await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
       } else {
         await this.#gpu.wait(read.mapAsync(MAP_READ, 0, count * 4));
-        target.set(new Float32Array(read.getMappedRange(0, count * 4)));
+        see(new Float32Array(read.getMappedRange(0, count * 4)));
         read.unmap();
       }
     } catch (error) {
@@ -404,14 +487,20 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     batch: Batch,
     prepared: Prepared,
     tap: Tap,
-    replace: RunOptions["replace"],
+    { replace, section = 0 }: RunOptions,
   ): Promise<void> {
     const counts = batch.counts();
-    for (const { nodes, dispatches } of (await this.#nodeByNode(prepared)).parts) {
+    const program = await this.#nodeByNode(prepared);
+    const { parts, ends, steps } = program;
+    for (let i = ends[section - 1] ?? 0; i < ends[section]!; i++) {
+      const { nodes, dispatches } = parts[i]!;
+      const step = steps[section]!.find(({ from, experts }) => experts && from === i);
+      if (step) await this.#runExperts(program, step, counts);
+      const isDone = steps[section]!.some((s) => s.experts && s.from <= i && i < s.to);
       const node = nodes[0]!;
       const commands = this.#gpu.device.createCommandEncoder();
       const pass = commands.beginComputePass();
-      encodePart(pass, dispatches, counts);
+      if (!isDone) encodePart(pass, dispatches, counts);
       pass.end();
       if (!node.out) {
         this.#gpu.device.queue.submit([commands.finish()]);
@@ -423,6 +512,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       const instead = replace?.(node.out);
       if (instead) this.#write(node.out, instead);
     }
+  }
+
+  /** All passes over the experts of a range; what they read and wrote stays until their end. */
+  async #runExperts(program: Program, step: Step, counts: RowCounts): Promise<void> {
+    const { commands } = this.#ready();
+    this.#gpu.device.queue.submit([commands.results(counts, [step.experts!.routes])]);
+    await this.#runStep(program, step, counts);
   }
 
   #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
@@ -440,7 +536,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
-    this.#layout = layOut(plan, kv, this.#gpu.facts, this.#exact !== undefined);
+    const isExact = this.#exact !== undefined;
+    this.#layout = layOut(plan, kv, this.#gpu.facts, isExact, this.#expertSlots);
     return this.#layout;
   }
 

@@ -72,6 +72,7 @@ import type {
   NodeCompiler,
   StageAccess,
 } from "./op.ts";
+import { type Pause, pause } from "./pause.ts";
 import { lowerRope, type RopeTable, type Rotate, rope, ropeTable } from "./rope.ts";
 import { type Combine, combine, lowerCombine, lowerRoute, type Route, route } from "./route.ts";
 import {
@@ -139,6 +140,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
 export type Instruction =
   | Leader
   | DiskWait
+  | Pause
   | Embed
   | Select
   | RmsNorm
@@ -186,6 +188,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
   {
     leader,
     disk_wait: diskWait,
+    pause,
     embed,
     select,
     rms_norm: rmsNorm,

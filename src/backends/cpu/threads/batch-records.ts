@@ -26,6 +26,9 @@ export class BatchRecords {
   /** Waits and wakes of the threads, and pieces that were packed. */
   readonly calls: CallTable = new CallTable();
   #started = 0;
+  /** When the other part of a split graph began, and what its sections took of this batch. */
+  #paused = 0;
+  #elsewhereMs = 0;
   #current: PhaseSums;
   #isOn = true;
 
@@ -48,11 +51,22 @@ export class BatchRecords {
     sums.begin(batch);
     this.#isOn = phase === "prompt" || sums.isSampled;
     Atomics.store(this.#flag, 0, this.#isOn ? 1 : 0);
+    this.#elsewhereMs = 0;
     this.#started = performance.now();
   }
 
+  /** The other part of a split graph computes from now on, until resume(). */
+  pause(): void {
+    this.#paused = performance.now();
+  }
+
+  resume(): void {
+    this.#elsewhereMs += performance.now() - this.#paused;
+  }
+
   end(): void {
-    this.#current.sums.end(performance.now() - this.#started, this.#isOn);
+    const ms = performance.now() - this.#started - this.#elsewhereMs;
+    this.#current.sums.end(ms, this.#isOn);
   }
 
   /** Drops all sums. */

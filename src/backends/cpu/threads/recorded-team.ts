@@ -41,9 +41,9 @@ class RecordedMember extends TeamMember {
     this.#executors = ofStages;
   }
 
-  override runBatch(stop?: () => boolean): BatchEnd {
+  override runBatch(stop?: () => boolean, _meanwhile?: () => void, isResumed?: boolean): BatchEnd {
     this.#start = this.#writer.now();
-    return super.runBatch(stop);
+    return super.runBatch(stop, undefined, isResumed);
   }
 
   override serve(): void {

@@ -100,10 +100,12 @@ export class TeamMember {
   /**
    * For the leader: runs all instructions once, with the helpers. "given up" when `stop` returned true; throws when a chunk
    * failed on any thread. "waits" when it has waited for others' chunks for a while, so that its thread can process events
-   * before it continues with goOn(). `meanwhile` runs when the helpers have begun.
+   * before it continues with goOn(). `meanwhile` runs when the helpers have begun. A program with pauses runs until the next one;
+   * `isResumed` continues behind it.
    */
-  runBatch(stop?: () => boolean, meanwhile?: () => void): BatchEnd {
-    this.begin();
+  runBatch(stop?: () => boolean, meanwhile?: () => void, isResumed = false): BatchEnd {
+    if (isResumed) this.#publish(Atomics.load(this.#words, READY) + 1);
+    else this.begin();
     meanwhile?.();
     return this.goOn(stop);
   }
@@ -111,6 +113,7 @@ export class TeamMember {
   /** For the leader: opens the first instruction; the helpers work on it before the leader does, with goOn(). */
   begin(): void {
     let idle = Atomics.load(this.#words, READY);
+    if (this.indexOf(idle) >= 0) idle = this.#end; // a batch that ended at a pause: nobody computes
     if (idle > RENUMBER) {
       idle = 0; // a multiple of count + 1: "nothing to do"
       Atomics.store(this.#words, READY, idle);
@@ -125,6 +128,7 @@ export class TeamMember {
   /** For the leader: continues a batch that was begun, or "waits". */
   goOn(stop?: () => boolean): BatchEnd {
     for (let now = Atomics.load(this.#words, READY); now !== this.#end; ) {
+      if (this.#pausesAt(now)) break;
       if (stop?.()) Atomics.store(this.#words, SKIP, 1);
       this.#work(now);
       const seen = this.waitPast(now, true);
@@ -241,6 +245,7 @@ export class TeamMember {
     let number = start | 0;
     for (let index = this.indexOf(number); index >= 0; index = this.indexOf(number)) {
       const executor = this.#executors[index]!;
+      if (executor.pauses) break;
       const chunks = executor.chunks();
       if (chunks > 1 || (chunks === 1 && executor.leaderOnly && !this.#isLeader)) break;
       if (chunks === 1) this.workAlone(index);
@@ -280,6 +285,10 @@ export class TeamMember {
   #sleepsAt(now: number): boolean {
     if (Atomics.load(this.#words, DROWSY) !== 0) return true;
     return Atomics.load(this.#words, RESTS) !== 0 && this.indexOf(now) < 0;
+  }
+
+  #pausesAt(now: number): boolean {
+    return this.#executors[this.indexOf(now)]?.pauses === true;
   }
 
   /** The number of the open instruction, which changes as the batch runs. */

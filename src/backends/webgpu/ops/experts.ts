@@ -17,7 +17,8 @@ export const matmulId: GpuOp<"matmul_id"> = {
 
   lower(node, context) {
     const own = context.weights.parts.get(node.weight.name)!;
-    const kernels = own.map((_, part) => matmulIdKernel(node, own, part));
+    const slots = context.slotsOf?.(node.routes);
+    const kernels = own.map((_, part) => matmulIdKernel(node, own, part, slots));
     return [...roundOnce(node, 1, false, context), ...kernels];
   },
 };

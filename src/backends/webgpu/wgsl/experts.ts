@@ -183,11 +183,15 @@ function weightsText({ gating, used, normalise, scale }: Routing): string {
 /** Outputs that a workgroup computes. */
 const OUTPUTS = 4;
 
-/** A workgroup computes 4 outputs of one slot of a token, as in matvec.ts; it skips rows of other parts of the weight. */
+/**
+ * A workgroup computes 4 outputs of one slot of a token, as in matvec.ts; it skips rows of other parts of the weight. `slots`: so
+ * many experts are in GPU memory, and the kernel skips those that are not in this pass (experts/expert-slots.ts).
+ */
 export function matmulIdKernel(
   node: NodeOf<"matmul_id">,
   parts: readonly WeightPart[],
   part: number,
+  slotCount?: number,
 ): Kernel {
   const { x, routes, weight, bias, out } = node;
   const [experts, outputs, cols] = weight.shape as [number, number, number];
@@ -195,11 +199,22 @@ export function matmulIdKernel(
   const { rowStart, rows } = parts[part]!;
   const text = weightText(weight, part);
   const grid = groupGrid(Math.ceil(outputs / OUTPUTS));
+  const place = slotCount === undefined ? "expert" : "place";
+  const placeText =
+    slotCount === undefined
+      ? ""
+      : `\n  let place = slots[expert];\n  if (place >= ${slotCount}u) { return; }`;
   const row = x.cols === cols ? "token" : "pair";
   const each = (j: number) => `dot(weight4(min(first + ${j}u, ${rows - 1}u), i), values)`;
   return makeKernel({
     name: `matmul_id ${weight.dtype.name} [${experts}, ${outputs}, ${cols}]`,
-    bindings: [...text.bindings, ...matmulIdBindings(node)],
+    bindings: [
+      ...text.bindings,
+      ...matmulIdBindings(node),
+      ...(slotCount === undefined
+        ? []
+        : [{ name: "slots", type: "u32", source: { kind: "slots", routes } } as const]),
+    ],
     declarations: `${text.declarations}${activationText(cols)}
 var<workgroup> partial: array<vec4f, ${LANES}>;`,
     rows: out.rows,
@@ -209,8 +224,8 @@ var<workgroup> partial: array<vec4f, ${LANES}>;`,
   if (output >= ${outputs}u) { return; }
   let pair = group.z;
   let token = pair / ${slots}u;
-  let expert = min(u32(routes[token * ${2 * slots}u + pair % ${slots}u]), ${experts - 1}u);
-  let own = expert * ${outputs}u + output;
+  let expert = min(u32(routes[token * ${2 * slots}u + pair % ${slots}u]), ${experts - 1}u);${placeText}
+  let own = ${place} * ${outputs}u + output;
   if (own + ${OUTPUTS}u <= ${rowStart}u || own >= ${rowStart + rows}u) { return; }
   let first = max(own, ${rowStart}u) - ${rowStart}u;
   var sums = vec4f();
@@ -221,7 +236,7 @@ var<workgroup> partial: array<vec4f, ${LANES}>;`,
   partial[lane] = sums;${sumText(LANES)}
   // Number of this lane's row in the part, and of its output.
   let mine = first + lane;
-  let at = mine + ${rowStart}u - expert * ${outputs}u;
+  let at = mine + ${rowStart}u - ${place} * ${outputs}u;
   if (lane < ${OUTPUTS}u && mine < ${rows}u && at < min(output + ${OUTPUTS}u, ${outputs}u)) {
     result[pair * ${outputs}u + at] = partial[0][lane]${bias ? ` + bias[expert * ${outputs}u + at]` : ""};
   }`,

@@ -24,6 +24,8 @@ export type Source =
   | { readonly kind: "rounded" }
   /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
   | { readonly kind: "partials" | "tops" }
+  /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */
+  | { readonly kind: "slots"; readonly routes: Value }
   /** Constants: a codebook. */
   | { readonly kind: "table"; readonly words: Uint32Array };
 
