@@ -1,7 +1,7 @@
 // The interface of an embedded SQL database (SQLite's dialect), and the error that it throws.
 //
 // node-database.ts implements it in Node; a browser has none yet. The tables belong to the users of the database
-// (src/sessions).
+// (src/sessions, src/batch).
 
 import { SourceError } from "../base/errors.ts";
 
@@ -47,5 +47,33 @@ export class StorageError extends SourceError {
   constructor(problem: StorageProblem, message: string, options?: ErrorOptions) {
     super(message, options);
     this.problem = problem;
+  }
+}
+
+/**
+ * Brings a file to the newest version; refuses one that is newer than this program. `steps`: step i takes a file from
+ * version i to i + 1, in one transaction. `PRAGMA user_version` counts the steps that a file has been through. A released
+ * step is never edited: add another. `what`: whose tables these are, for messages.
+ */
+export function migrateDatabase(database: Database, what: string, steps: readonly string[]): void {
+  const version = Number(database.get("PRAGMA user_version")?.user_version ?? 0);
+  if (version > steps.length) {
+    throw new StorageError(
+      "newer",
+      `${what}: "${database.place}" has version ${version}, but this Lantern reads versions up to ${steps.length}. Use the newer Lantern that made the file, or name another file`,
+    );
+  }
+  if (version === steps.length) return;
+  if (!database.writable) {
+    throw new StorageError(
+      "read-only",
+      `${what}: "${database.place}" has version ${version} and must be updated to version ${steps.length}, but the file is read-only`,
+    );
+  }
+  for (let step = version; step < steps.length; step++) {
+    database.transaction(() => {
+      database.exec(steps[step]!);
+      database.exec(`PRAGMA user_version = ${step + 1}`);
+    });
   }
 }

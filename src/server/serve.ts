@@ -2,13 +2,16 @@
 // serve` calls it. The models belong to the caller, who disposes them after stop().
 
 import { byName } from "../base/by-name.ts";
+import type { Answerer } from "../batch/runner.ts";
 import type { GenerateOptions, Model, Pooling } from "../index.ts";
 import type { Database } from "../platform/database.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
+import type { BatchPlace } from "./batch-service.ts";
 import { createContext, type LogRequest, type PageModels, type ServerContext } from "./context.ts";
 import { stopping } from "./errors.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
+import { backgroundContext, callRoute } from "./internal-call.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
 import type { ReasoningDefaults } from "./reasoning-fields.ts";
@@ -89,6 +92,8 @@ export interface StartOptions {
   families?: (context: ServerContext) => readonly RouteFamily[];
   /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
   sessions?: () => Database;
+  /** Where files and batches are kept (docs/batch.md); absent: there are none. */
+  batches?: BatchPlace;
   /** Models that can be listed, downloaded, opened (docs/web.md); absent: the served models are fixed. */
   library?: ModelLibrary;
   /** Tools that the web app may call (docs/tools-api.md); absent: none. The caller closes them after stop(). */
@@ -125,51 +130,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
   const token = options.adminKey === undefined ? (options.token ?? randomToken()) : false;
   const end = new AbortController();
-  const context = createContext({
-    settings: {
-      version: options.version,
-      access: {
-        apiKeys: options.apiKeys ?? [],
-        adminKey: options.adminKey,
-        token: token === false ? undefined : token,
-      },
-      parallel: options.parallel ?? 8,
-      queue: options.queue ?? 64,
-      maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
-      maxMessages: options.maxMessages ?? 4096,
-      corsOrigins: options.corsOrigins ?? [],
-      strictModel: options.strictModel ?? false,
-      slots: options.slots ?? true,
-      slotSavePath: options.slotSavePath,
-      metrics: options.metrics ?? true,
-      verbose: options.verbose ?? false,
-      thinking: options.thinking,
-      reasoning: options.reasoning,
-      hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
-        (name) => hostNameOf(name) ?? [],
-      ),
-      isLocal: isLoopback(host),
-      sampling: options.sampling ?? {},
-      pooling: options.pooling,
-      embeddingsOnly: options.embeddingsOnly ?? false,
-      cacheFolder: options.cacheFolder,
-      pages: options.pages ?? {},
-      keepMs: options.keepMs ?? Infinity,
-      heartbeatMs: options.heartbeatMs ?? 12_000,
-    },
-    models: Object.entries(options.models).map(([id, model]) => ({
-      id,
-      model,
-      created: Math.floor(Date.now() / 1000),
-      file: options.files?.[id],
-      aliases: options.aliases?.[id],
-    })),
-    library: options.library,
-    log: options.log ?? (() => {}),
-    logRequest: options.logRequest,
-    readSystem: options.readSystem,
-    stopSignal: end.signal,
-  });
+  const context = contextOf(options, host, token, end.signal);
   // The port first: if another program has it, that is reported before conversations are opened. Requests wait until
   // then.
   const { promise: ready, resolve: beginWith } = Promise.withResolvers<AppFetch>();
@@ -213,13 +174,76 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   };
 }
 
+/** What the routes get, from the options. */
+function contextOf(
+  options: StartOptions,
+  host: string,
+  token: string | false,
+  stopSignal: AbortSignal,
+): ServerContext {
+  return createContext({
+    settings: {
+      version: options.version,
+      access: {
+        apiKeys: options.apiKeys ?? [],
+        adminKey: options.adminKey,
+        token: token === false ? undefined : token,
+      },
+      parallel: options.parallel ?? 8,
+      queue: options.queue ?? 64,
+      maxBodyBytes: options.maxBodyBytes ?? 16 * 2 ** 20,
+      maxMessages: options.maxMessages ?? 4096,
+      corsOrigins: options.corsOrigins ?? [],
+      strictModel: options.strictModel ?? false,
+      slots: options.slots ?? true,
+      slotSavePath: options.slotSavePath,
+      metrics: options.metrics ?? true,
+      verbose: options.verbose ?? false,
+      thinking: options.thinking,
+      reasoning: options.reasoning,
+      hosts: ["localhost", host, ...(options.allowedHosts ?? [])].flatMap(
+        (name) => hostNameOf(name) ?? [],
+      ),
+      isLocal: isLoopback(host),
+      sampling: options.sampling ?? {},
+      pooling: options.pooling,
+      embeddingsOnly: options.embeddingsOnly ?? false,
+      cacheFolder: options.cacheFolder,
+      pages: options.pages ?? {},
+      keepMs: options.keepMs ?? Infinity,
+      heartbeatMs: options.heartbeatMs ?? 12_000,
+    },
+    models: Object.entries(options.models).map(([id, model]) => ({
+      id,
+      model,
+      created: Math.floor(Date.now() / 1000),
+      file: options.files?.[id],
+      aliases: options.aliases?.[id],
+    })),
+    library: options.library,
+    log: options.log ?? (() => {}),
+    logRequest: options.logRequest,
+    readSystem: options.readSystem,
+    stopSignal,
+  });
+}
+
+/** The routes of a server without a socket: they answer this process, for `lantern batch`. */
+export function localRoutes(options: StartOptions, stopSignal: AbortSignal): Answerer {
+  const context = contextOf(options, "127.0.0.1", false, stopSignal);
+  const { parallel } = context.settings;
+  const background = backgroundContext(context, parallel);
+  return {
+    parallel: () => parallel,
+    answer: (path, body, signal) => callRoute(background, routeFamilies, { path, body, signal }),
+  };
+}
+
 /** All routes, and those that must be closed. */
 async function openFamilies(context: ServerContext, options: StartOptions) {
-  const opened: OpenedFamilies[] = [];
-  for (const open of openedFamilies) {
-    const some = await open(context, options);
-    if (some) opened.push(some);
-  }
+  // At the same time: each may wait for another process to end.
+  const all = await Promise.all(openedFamilies.map((open) => open(context, options)));
+  const opened: OpenedFamilies[] = all.filter((some) => some !== undefined);
   const families: readonly RouteFamily[] = [
     ...routeFamilies,
     ...(options.families?.(context) ?? []),

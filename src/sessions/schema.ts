@@ -1,7 +1,6 @@
-// The database tables, as migration steps. `PRAGMA user_version` counts the steps that a file has been through;
-// opening an older file runs the rest, each in one transaction. A released step is never edited: add another.
+// The database tables, as migration steps (migrateDatabase). A released step is never edited: add another.
 
-import { type Database, StorageError } from "../platform/database.ts";
+import { type Database, migrateDatabase } from "../platform/database.ts";
 
 /** Step i takes a file from version i to i + 1. */
 export const migrations: readonly string[] = [
@@ -102,24 +101,5 @@ export const migrations: readonly string[] = [
 
 /** Brings the file to the newest version; refuses a file that is newer than this program. */
 export function migrate(database: Database): void {
-  const version = Number(database.get("PRAGMA user_version")?.user_version ?? 0);
-  if (version > migrations.length) {
-    throw new StorageError(
-      "newer",
-      `sessions: "${database.place}" has version ${version}, but this Lantern reads versions up to ${migrations.length}. Use the newer Lantern that made the file, or name another file`,
-    );
-  }
-  if (version === migrations.length) return;
-  if (!database.writable) {
-    throw new StorageError(
-      "read-only",
-      `sessions: "${database.place}" has version ${version} and must be updated to version ${migrations.length}, but the file is read-only`,
-    );
-  }
-  for (let step = version; step < migrations.length; step++) {
-    database.transaction(() => {
-      database.exec(migrations[step]!);
-      database.exec(`PRAGMA user_version = ${step + 1}`);
-    });
-  }
+  migrateDatabase(database, "sessions", migrations);
 }

@@ -17,6 +17,7 @@ const ownMeaning = [
   "--measure",
   "--model", // tune measures its shapes
   "--no-native",
+  "--output", // a matrix, or answers
   "--parallel", // requests, or windows
   "--predict",
   "--profile", // a server writes no trace

@@ -357,8 +357,14 @@ export const rules: readonly Rule[] = [
     why: "conversations need a database and somebody who answers; which ones, the server says",
   },
   {
+    of: "batch",
+    may: [...all("base", "platform/database.ts")],
+    npm: [],
+    why: "batches need a database, a folder and somebody who answers; which ones, the server says",
+  },
+  {
     of: "server",
-    may: all("index.ts", "sessions", "platform/database.ts", "base"),
+    may: all("index.ts", "sessions", "batch", "platform/database.ts", "base"),
     npm: ["hono", "@hono/node-server", "zod"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
@@ -377,7 +383,7 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "cli",
-    may: all("index.ts", "server/serve.ts", "catalog", "mcp", "platform", "base"),
+    may: all("index.ts", "server/serve.ts", "batch", "catalog", "mcp", "platform", "base"),
     npm: ["commander"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },

@@ -22,6 +22,7 @@ import {
   accessOptions,
   addAccessFlags,
 } from "../access-flags.ts";
+import { batchPlace } from "../batch-place.ts";
 import { openServers } from "../chat-tools.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
@@ -84,6 +85,8 @@ interface ServeFlags
   reranking?: boolean;
   /** A file; false: none. */
   sessions?: string | false;
+  /** A file; false: none. */
+  batches?: string | false;
   mcpConfig?: string;
   web: boolean;
   open?: boolean;
@@ -149,6 +152,11 @@ export const serveCommand: CliCommand = {
         "file in which conversations are kept (default: in the folder LANTERN_DATA, or the user's data folder)",
       )
       .option("--no-sessions", "do not save conversations")
+      .option(
+        "--batches <file>",
+        "where files and batches are kept; their bytes are in a folder beside it (default: batches.db beside the conversations; with --no-sessions there are none)",
+      )
+      .option("--no-batches", "no files and no batches")
       .option(
         "--mcp-config <file>",
         "let the web app call tools of the MCP servers in this file, on this machine: docs/tools-api.md (default: it can call none)",
@@ -426,11 +434,19 @@ function startOptions(
     ...(flags.sessions !== false && {
       sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
     }),
+    ...batchesOf(flags),
     readSystem: () => systemReading(terminal),
     ...(flags.cacheFolder !== undefined && { cacheFolder: flags.cacheFolder }),
     log: (line) => log.error(`lantern: ${line}\n`),
     ...(log.has("info") && { logRequest: (line, level) => log[level](`${line}\n`) }),
   };
+}
+
+/** Beside the conversations, unless a flag says where; whoever saves none of these saves no batches either. */
+function batchesOf({ batches, sessions }: ServeFlags): Pick<StartOptions, "batches"> {
+  if (batches === false || (batches === undefined && sessions === false)) return {};
+  const beside = sessions || defaultDatabaseFile("sessions.db");
+  return { batches: batchPlace(batches ?? beside.replace(/[^/\\]*$/, "batches.db")) };
 }
 
 /** What the system says of memory and processors, for the server's history. */

@@ -1,6 +1,7 @@
 // The commands, one line each, in the order in which the help shows them.
 
 import type { CliCommand } from "../command.ts";
+import { batchCommand } from "./batch.ts";
 import { benchCommand } from "./bench.ts";
 import { chatCommand } from "./chat.ts";
 import { convertCommand } from "./convert.ts";
@@ -32,6 +33,7 @@ export const commands: readonly CliCommand[] = [
   embedCommand,
   rerankCommand,
   serveCommand,
+  batchCommand,
   mcpCommand,
   modelsCommand,
   pullCommand,

@@ -2,10 +2,12 @@
 // more than the context (a database, the library of models) are opened and closed with the server (serve.ts).
 
 import type { Database } from "../../platform/database.ts";
+import type { BatchPlace } from "../batch-service.ts";
 import type { ServerContext } from "../context.ts";
 import type { ModelLibrary } from "../library.ts";
 import type { OpenedFamilies, RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
+import { openBatches } from "./batches.ts";
 import { lanternCacheRoutes } from "./lantern-cache.ts";
 import { limitRoutes } from "./lantern-limits.ts";
 import { lanternLoginRoutes } from "./lantern-login.ts";
@@ -46,6 +48,8 @@ export interface FamilyParts {
   /** The database of conversations. */
   readonly sessions?: (() => Database) | undefined;
   readonly library?: ModelLibrary | undefined;
+  /** Where files and batches are kept. */
+  readonly batches?: BatchPlace | undefined;
   /** Tools of MCP servers. */
   readonly tools?: ToolHost | undefined;
 }
@@ -63,6 +67,7 @@ const ofLibrary =
 /** In this order; undefined: the server lacks what they need. */
 export const openedFamilies: readonly OpenFamilies[] = [
   (context, { sessions }) => sessions && openSessions(context, sessions),
+  (context, { batches }) => batches && openBatches(context, batches, () => routeFamilies),
   (context, { library }) => library && modelRoutes(context, library),
   (_, { tools }) => ({ families: [toolRoutes(tools)], close: async () => {} }),
   ofLibrary(machineRoutes),

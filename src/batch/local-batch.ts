@@ -1,0 +1,79 @@
+// One batch from a file to a file, for the command line: in a store of its own beside the output, so that whoever is killed can be
+// started again and goes on. The output has every request of the input exactly once, in its order, answered or not.
+
+import type { Batch, OutputLine } from "./batch.ts";
+import { type FileFolder, piecesOf } from "./file-folder.ts";
+import { rawLines } from "./lines.ts";
+import type { BatchStore } from "./store.ts";
+
+/** The input, in pieces, and what tells it from another. */
+export interface BatchInput {
+  readonly name: string;
+  /** A hash of its bytes. */
+  readonly hash: string;
+  readonly endpoint: string;
+  pieces(): AsyncIterable<Uint8Array>;
+}
+
+const owner = "";
+const yearMs = 365 * 24 * 3_600_000;
+
+/** The batch of an earlier process with the same input, or a new one. */
+export async function openLocalBatch(
+  store: BatchStore,
+  input: BatchInput,
+): Promise<{ batch: Batch; isNew: boolean }> {
+  const { items } = store.list({ limit: 100 }, { owner, api: "openai" });
+  const known = items.find(
+    ({ metadata, state }) => metadata?.hash === input.hash && state !== "failed",
+  );
+  if (known) return { batch: known, isNew: false };
+  const writer = await store.files.create({ owner, name: input.name, purpose: "batch" });
+  try {
+    for await (const piece of input.pieces()) await writer.write(piece);
+    await writer.complete();
+  } catch (error) {
+    await writer.discard();
+    throw error;
+  }
+  const batch = store.transaction(() =>
+    store.create({
+      ...{ owner, api: "openai", endpoint: input.endpoint, inputFile: writer.save().id },
+      ...{ window: "365d", windowMs: yearMs, metadata: { hash: input.hash } },
+    }),
+  );
+  return { batch, isNew: true };
+}
+
+/** All lines of an ended batch, answered or not, in the order of the input. */
+export async function* outputOf(store: BatchStore, batch: Batch): AsyncGenerator<OutputLine> {
+  const [done, failed] = [batch.outputFile, batch.errorFile].map((id) =>
+    id === null ? none() : linesOf(store.files.folder, store.files.get(id, owner)),
+  );
+  let [a, b] = [await done!.next(), await failed!.next()];
+  while (!a.done || !b.done) {
+    if (b.done || (!a.done && placeOf(a.value) < placeOf(b.value))) {
+      yield a.value as OutputLine;
+      a = await done!.next();
+    } else {
+      yield b.value;
+      b = await failed!.next();
+    }
+  }
+}
+
+async function* none(): AsyncGenerator<OutputLine> {}
+
+async function* linesOf(
+  folder: FileFolder,
+  file: { id: string; bytes: number },
+): AsyncGenerator<OutputLine> {
+  for await (const { bytes } of rawLines(piecesOf(folder, file))) {
+    yield JSON.parse(new TextDecoder().decode(bytes)) as OutputLine;
+  }
+}
+
+/** An answer's id ends with the place of its line. */
+function placeOf({ id }: OutputLine): number {
+  return Number(id.replace(/^.*_/, ""));
+}

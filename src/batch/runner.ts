@@ -1,0 +1,316 @@
+// Runs batches: validates them, answers their lines as many at a time as somebody allows, and writes their files. Batches are
+// taken in order of arrival; when the last lines of one are being answered, the next one's begin.
+//
+// Everything that matters is in the store: a runner that is killed loses only the answers that were not complete, and the
+// next one goes on. A line that was begun three times and never ended is an error: it may be what killed them.
+
+import { messageOf } from "../base/errors.ts";
+import {
+  type Batch,
+  type BatchState,
+  batchLimits,
+  endStates,
+  type LineAnswer,
+  noUsage,
+  type OutputLine,
+  type TokenUsage,
+} from "./batch.ts";
+import { answerId, finalizeBatch } from "./finalize.ts";
+import type { BatchStore, WaitingLine } from "./store.ts";
+import { validateBatch } from "./validate.ts";
+
+/** Who answers lines. */
+export interface Answerer {
+  /** How many lines may be in the works now; may change at any time. */
+  parallel(): number;
+  /** A route's answer, whatever its status. Rejects only when the signal is aborted, or with a bug. */
+  answer(url: string, body: Uint8Array<ArrayBuffer>, signal: AbortSignal): Promise<LineAnswer>;
+}
+
+export interface RunnerOptions {
+  now?: () => number;
+  log?: (line: string) => void;
+  /** How long to wait before a line is tried again that found no room. */
+  pauseMs?: number;
+}
+
+/** Lines that are fetched from the store at a time. */
+const linesAtOnce = 128;
+
+/** How often expiry and waiting batches are looked at when nothing happens. */
+const tickMs = 5000;
+
+/** A batch with lines in the works. */
+interface Active {
+  readonly id: string;
+  readonly endpoint: string;
+  readonly inputFile: string;
+  readonly stop: AbortController;
+  readonly claimed: Set<number>;
+  /** Fetched and not yet begun. */
+  next: WaitingLine[];
+}
+
+export class BatchRunner {
+  readonly #store: BatchStore;
+  readonly #answerer: Answerer;
+  readonly #now: () => number;
+  readonly #log: (line: string) => void;
+  readonly #pauseMs: number;
+  readonly #active = new Map<string, Active>();
+  readonly #stop = new AbortController();
+  /** Lines in the works, in the order in which they began, and how to give each back. */
+  readonly #running = new Map<Promise<void>, AbortController>();
+  #loop: Promise<void> = Promise.resolve();
+  #wake: () => void = () => {};
+  #isAwake = true;
+
+  constructor(store: BatchStore, answerer: Answerer, options: RunnerOptions = {}) {
+    this.#store = store;
+    this.#answerer = answerer;
+    this.#now = options.now ?? Date.now;
+    this.#log = options.log ?? (() => {});
+    this.#pauseMs = options.pauseMs ?? 1000;
+  }
+
+  /** Lines in the works. */
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /** Goes on with whatever an earlier process left, until stop(). */
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  /** Something changed: a batch is new, there is room, or there is less of it. */
+  wake(): void {
+    let over = this.#running.size - this.#answerer.parallel();
+    for (const { signal } of this.#running.values()) if (signal.aborted) over--;
+    // The last that began have the least to lose.
+    for (const line of [...this.#running.values()].reverse()) {
+      if (over <= 0) break;
+      if (line.signal.aborted) continue;
+      line.abort(new Error("others need the room"));
+      over--;
+    }
+    this.#isAwake = true;
+    this.#wake();
+  }
+
+  /** Cancels a batch; lines in the works are given up. */
+  cancel(id: string): Batch {
+    const batch = this.#store.move(id, ["validating", "in_progress"], "cancelling");
+    if (batch.state === "cancelling") this.#active.get(id)?.stop.abort(new Error("cancelled"));
+    this.wake();
+    return batch;
+  }
+
+  /** Gives back the lines in the works and ends. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new Error("the server is stopping"));
+    this.wake();
+    await this.#loop;
+    await Promise.all(this.#running.keys());
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    await this.#guarded("cleaning up", () => this.#store.files.clean());
+    while (!signal.aborted) {
+      this.#isAwake = false;
+      const busy = await this.#guarded("a batch", () => this.#step());
+      if (busy || this.#isAwake || signal.aborted) continue;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, tickMs);
+        timer.unref?.();
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+  }
+
+  /** One look at all batches; true: there is more to do at once. */
+  async #step(): Promise<boolean> {
+    let changed = false;
+    for (const batch of this.#store.unfinished()) {
+      if (this.#stop.signal.aborted) return false;
+      if (this.#now() >= batch.expiresAt && batch.state !== "finalizing") {
+        await this.#end(batch, "expired");
+        changed = true;
+      } else if (batch.state === "validating") {
+        await validateBatch(this.#store, batch, this.#stop.signal);
+        changed = true;
+      } else if (batch.state === "cancelling") {
+        await this.#end(batch, "cancelled");
+        changed = true;
+      } else if (batch.state === "finalizing" || this.#fill(batch)) {
+        await this.#end(batch, "completed");
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  /** Begins as many lines as there is room for; true: all lines of this batch have answers. */
+  #fill(batch: Batch): boolean {
+    const active = this.#activate(batch);
+    while (this.#running.size < this.#answerer.parallel()) {
+      const line = this.#nextLine(active);
+      if (!line) break;
+      active.claimed.add(line.index);
+      const own = new AbortController();
+      const work = this.#answer(active, line, own.signal).finally(() => {
+        active.claimed.delete(line.index);
+        this.#running.delete(work);
+        this.wake();
+      });
+      this.#running.set(work, own);
+    }
+    return active.claimed.size === 0 && this.#store.waiting(batch.id, 1).length === 0;
+  }
+
+  #activate({ id, endpoint, inputFile }: Batch): Active {
+    const known = this.#active.get(id);
+    if (known) return known;
+    const active = {
+      ...{ id, endpoint, inputFile, stop: new AbortController() },
+      ...{ claimed: new Set<number>(), next: [] },
+    };
+    this.#active.set(id, active);
+    return active;
+  }
+
+  #nextLine(active: Active): WaitingLine | undefined {
+    if (active.next.length === 0) {
+      const limit = linesAtOnce + active.claimed.size;
+      const lines = this.#store.waiting(active.id, limit);
+      active.next = lines.filter(({ index }) => !active.claimed.has(index));
+    }
+    return active.next.shift();
+  }
+
+  /** Answers a line and saves the answer; a bug is logged, and is the line's answer. */
+  async #answer(active: Active, line: WaitingLine, own: AbortSignal): Promise<void> {
+    const { id, endpoint, inputFile } = active;
+    const signal = AbortSignal.any([own, active.stop.signal, this.#stop.signal]);
+    let hasBegun = false;
+    try {
+      if (line.tries >= batchLimits.tries) {
+        const why = `it was begun ${line.tries} times, and Lantern ended each time before there was an answer`;
+        return this.#save(active, line, failure(500, `this request is not tried again: ${why}`));
+      }
+      const body = await this.#bodyOf(inputFile, line);
+      for (let tries = line.tries; ; tries++) {
+        signal.throwIfAborted();
+        this.#store.began(id, line.index);
+        hasBegun = true;
+        const answer = await this.#answerer.answer(endpoint, body, signal);
+        if (signal.aborted) break;
+        const isBusy = answer.status === 429 || answer.status === 503;
+        if (isBusy) {
+          this.#store.gaveBack(id, line.index);
+          hasBegun = false;
+        }
+        const isOver = answer.status < 500 || tries + 1 >= batchLimits.tries;
+        if (!isBusy && isOver) return this.#save(active, line, answer);
+        if (isBusy) tries--;
+        await pause(this.#pauseMs, signal);
+      }
+    } catch (error) {
+      if (!signal.aborted) {
+        this.#log(`batch ${id}: line ${line.index + 1}: ${messageOf(error)}`);
+        return this.#save(active, line, failure(500, "the request could not be answered"));
+      }
+    }
+    if (hasBegun) this.#store.gaveBack(id, line.index); // it was not the line's fault
+  }
+
+  /** The body alone, out of its line. */
+  async #bodyOf(inputFile: string, line: WaitingLine): Promise<Uint8Array<ArrayBuffer>> {
+    const bytes = await this.#store.files.folder.read(inputFile, line.start, line.end);
+    const { body } = JSON.parse(new TextDecoder().decode(bytes)) as { body: unknown };
+    return new TextEncoder().encode(JSON.stringify(body));
+  }
+
+  #save({ id }: Active, { index, customId }: WaitingLine, answer: LineAnswer): void {
+    const { status, requestId, body } = answer;
+    const line: OutputLine = {
+      id: answerId(id, index),
+      custom_id: customId,
+      response: { status_code: status, request_id: requestId, body },
+      error: null,
+    };
+    const state = status === 200 ? "done" : "failed";
+    this.#store.finish(id, index, state, JSON.stringify(line), usageOf(body));
+  }
+
+  async #end(batch: Batch, wanted: BatchState): Promise<void> {
+    const { id } = batch;
+    const active = this.#active.get(id);
+    active?.stop.abort(new Error(wanted));
+    while (active && active.claimed.size > 0) await Promise.race(this.#running.keys());
+    this.#active.delete(id);
+    if (wanted !== "completed") this.#store.giveUp(id, wanted as "cancelled" | "expired");
+    const { state, counts, at } = this.#store.move(id, ["validating", "in_progress"], "finalizing");
+    if (endStates.has(state)) return;
+    await finalizeBatch(this.#store, batch, endOf(wanted, counts, at), this.#stop.signal);
+  }
+
+  async #guarded<T>(what: string, work: () => T | Promise<T>): Promise<T | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!this.#stop.signal.aborted) {
+        this.#log(`batches: ${what}: ${messageOf(error)}`);
+        await pause(tickMs, this.#stop.signal);
+      }
+      return undefined;
+    }
+  }
+}
+
+/** A batch whose files a killed process did not write is still what it was; one with all answers is complete, however late. */
+function endOf(wanted: BatchState, counts: Batch["counts"], at: Batch["at"]): BatchState {
+  if (counts.expired > 0) return "expired";
+  if (at.cancelling !== undefined) return "cancelled";
+  return counts.total > 0 ? "completed" : wanted;
+}
+
+function failure(status: number, message: string): LineAnswer {
+  const error = { message, type: "server_error", param: null, code: "no_answer" };
+  return { status, requestId: "", body: { error } };
+}
+
+/** The tokens that an answer reports, in OpenAI's or Anthropic's words. */
+function usageOf(body: unknown): TokenUsage {
+  const { usage } = (body ?? {}) as { usage?: Readonly<Record<string, unknown>> };
+  if (!usage) return noUsage;
+  const details = (usage.prompt_tokens_details ?? usage.input_tokens_details ?? {}) as {
+    cached_tokens?: unknown;
+  };
+  const number = (...values: unknown[]): number =>
+    values.find((value): value is number => Number.isSafeInteger(value)) ?? 0;
+  return {
+    input: number(usage.prompt_tokens, usage.input_tokens),
+    cached: number(details.cached_tokens, usage.cache_read_input_tokens),
+    output: number(usage.completion_tokens, usage.output_tokens),
+  };
+}
+
+/** Resolves after some time, or when the signal is aborted. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    timer.unref?.();
+    signal.addEventListener("abort", done);
+  });
+}

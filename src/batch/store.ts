@@ -1,0 +1,315 @@
+// The store of batches and their lines; stored-files.ts has the files. Every method that changes rows is one transaction,
+// which is on disk when it returns. It answers nothing: runner.ts takes lines from it and gives it their answers.
+// A line has an answer once, because its state and its answer are one update of a line that was waiting.
+
+import type { Database, SqlRow } from "../platform/database.ts";
+import {
+  type Batch,
+  type BatchApi,
+  BatchError,
+  type BatchState,
+  batchLimits,
+  endStates,
+  type LineCounts,
+  type LineError,
+  type LineState,
+  lineStates,
+  type TokenUsage,
+} from "./batch.ts";
+import type { FileFolder } from "./file-folder.ts";
+import type { LinePlace } from "./lines.ts";
+import { type Listed, listOf, newId, type Page, pageOf } from "./pages.ts";
+import { toBatch } from "./rows.ts";
+import { migrate } from "./schema.ts";
+import { StoredFiles } from "./stored-files.ts";
+
+export interface NewBatch {
+  readonly owner: string;
+  readonly api: BatchApi;
+  readonly endpoint: string;
+  readonly inputFile: string;
+  readonly window: string;
+  readonly windowMs: number;
+  readonly metadata: Readonly<Record<string, string>> | null;
+}
+
+/** Who asks for batches, and in which API. */
+export interface Asker {
+  readonly owner: string;
+  readonly api: BatchApi;
+}
+
+/** A line of a batch that is to be answered. */
+export interface WaitingLine extends LinePlace {
+  readonly index: number;
+  readonly customId: string;
+  /** How often somebody began to answer it. */
+  readonly tries: number;
+}
+
+export class BatchStore {
+  readonly files: StoredFiles;
+  readonly #database: Database;
+  readonly #now: () => number;
+
+  /** Takes over the database. */
+  constructor(database: Database, folder: FileFolder, options: { now?: () => number } = {}) {
+    this.#database = database;
+    this.#now = options.now ?? Date.now;
+    migrate(database);
+    this.files = new StoredFiles(database, folder, this.#now);
+  }
+
+  get writable(): boolean {
+    return this.#database.writable;
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  // --- batches
+
+  create(wanted: NewBatch): Batch {
+    return this.#database.transaction(() => {
+      const { purpose } = this.files.get(wanted.inputFile, wanted.owner);
+      if (purpose !== "batch") {
+        throw new BatchError(
+          "invalid",
+          `file ${JSON.stringify(wanted.inputFile)} has the purpose "${purpose}", expected "batch"`,
+          "input_file_id",
+        );
+      }
+      const count = Number(this.#database.get("SELECT count(*) AS n FROM batches")!.n);
+      if (count >= batchLimits.batches) {
+        throw new BatchError("full", `there are ${count} batches already, which is the limit`);
+      }
+      const id = newId(wanted.api === "openai" ? "batch_" : "msgbatch_");
+      const now = this.#now();
+      this.#database.run(
+        `INSERT INTO batches (id, owner, api, endpoint, input_file, state, errors, metadata, completion_window, created_at,
+           expires_at, times) VALUES (?, ?, ?, ?, ?, 'validating', '[]', ?, ?, ?, ?, ?)`,
+        id,
+        wanted.owner,
+        wanted.api,
+        wanted.endpoint,
+        wanted.inputFile,
+        wanted.metadata && JSON.stringify(wanted.metadata),
+        wanted.window,
+        now,
+        now + wanted.windowMs,
+        JSON.stringify({ validating: now }),
+      );
+      return this.batch(id);
+    });
+  }
+
+  /** `by`: somebody else's batch, or one of the other API, counts as missing. */
+  batch(id: string, by?: Asker): Batch {
+    const row = this.#database.get("SELECT * FROM batches WHERE id = ?", id);
+    if (!row || (by && (row.api !== by.api || row.owner !== by.owner))) {
+      throw new BatchError("missing", `there is no batch ${JSON.stringify(id.slice(0, 100))}`);
+    }
+    return this.#read(row);
+  }
+
+  list(page: Page, { owner, api }: Asker): Listed<Batch> {
+    return pageOf(this.#database, "batches", { owner, api }, page, (row) => this.#read(row));
+  }
+
+  /** Batches that are not at their end, the oldest first. */
+  unfinished(): Batch[] {
+    return this.#database
+      .all(`SELECT * FROM batches WHERE state NOT IN (${listOf(endStates)}) ORDER BY number`)
+      .map((row) => this.#read(row));
+  }
+
+  /** Changes the state, if it is one of `from`; returns the batch as it is then. */
+  move(
+    id: string,
+    from: readonly BatchState[],
+    to: BatchState,
+    more: { errors?: readonly LineError[]; output?: string | null; errorFile?: string | null } = {},
+  ): Batch {
+    return this.#database.transaction(() => {
+      const batch = this.batch(id);
+      if (!from.includes(batch.state)) return batch;
+      const times = JSON.stringify({ ...batch.at, [to]: this.#now() });
+      this.#database.run("UPDATE batches SET state = ?, times = ? WHERE id = ?", to, times, id);
+      if (more.errors) {
+        const errors = JSON.stringify(more.errors.slice(0, batchLimits.shownErrors));
+        this.#database.run("UPDATE batches SET errors = ? WHERE id = ?", errors, id);
+      }
+      if (more.output !== undefined) {
+        this.#database.run(
+          "UPDATE batches SET output_file = ?, error_file = ? WHERE id = ?",
+          more.output,
+          more.errorFile ?? null,
+          id,
+        );
+        // The answers are in the files now.
+        this.#database.run("UPDATE lines SET answer = NULL WHERE batch = ?", this.#number(id));
+      }
+      return this.batch(id);
+    });
+  }
+
+  /** Deletes a batch that has ended; its files stay. */
+  delete(id: string, by: Asker): void {
+    this.#database.transaction(() => {
+      const { state } = this.batch(id, by);
+      if (!endStates.has(state)) {
+        throw new BatchError("conflict", `batch ${id} is ${state}. Cancel it first`);
+      }
+      this.#database.run("DELETE FROM batches WHERE id = ?", id);
+    });
+  }
+
+  // --- lines
+
+  /** Adds lines while a batch is being validated; false: a line with this custom_id is there. */
+  addLine(
+    id: string,
+    line: { index: number; number: number; customId: string; place: LinePlace; orderKey: string },
+  ): boolean {
+    const { index, customId, place, orderKey } = line;
+    const added = this.#database.run(
+      "INSERT OR IGNORE INTO lines (batch, place, custom_id, start, finish, order_key) VALUES (?, ?, ?, ?, ?, ?)",
+      this.#number(id),
+      index,
+      customId,
+      place.start,
+      place.end,
+      orderKey,
+    );
+    return added === 1;
+  }
+
+  /** Several changes that are on disk together. */
+  transaction<T>(work: () => T): T {
+    return this.#database.transaction(work);
+  }
+
+  removeLines(id: string): void {
+    this.#database.run("DELETE FROM lines WHERE batch = ?", this.#number(id));
+  }
+
+  setModel(id: string, model: string): void {
+    this.#database.run("UPDATE batches SET model = ? WHERE id = ?", model, id);
+  }
+
+  /** Lines that wait, in the order in which they should be answered, after the line `last` in that order. */
+  waiting(id: string, limit: number): WaitingLine[] {
+    return this.#database
+      .all(
+        `SELECT place, custom_id, start, finish, tries FROM lines WHERE batch = ? AND state = 'waiting'
+         ORDER BY order_key, place LIMIT ?`,
+        this.#number(id),
+        limit,
+      )
+      .map((row) => ({
+        index: row.place as number,
+        customId: row.custom_id as string,
+        start: row.start as number,
+        end: row.finish as number,
+        tries: row.tries as number,
+      }));
+  }
+
+  /** Somebody begins to answer it: on disk before the work, so that a line which kills its process is noticed. */
+  began(id: string, index: number): void {
+    this.#database.run(
+      "UPDATE lines SET tries = tries + 1 WHERE batch = ? AND place = ?",
+      this.#number(id),
+      index,
+    );
+  }
+
+  /** It was not answered, for a reason that is not its own: a stop. */
+  gaveBack(id: string, index: number): void {
+    this.#database.run(
+      "UPDATE lines SET tries = max(0, tries - 1) WHERE batch = ? AND place = ?",
+      this.#number(id),
+      index,
+    );
+  }
+
+  /** Saves an answer, once: false if the line has one, or waits no longer. */
+  finish(id: string, index: number, state: LineState, answer: string, usage: TokenUsage): boolean {
+    return this.#database.transaction(() => {
+      const number = this.#number(id);
+      const changed = this.#database.run(
+        "UPDATE lines SET state = ?, answer = ? WHERE batch = ? AND place = ? AND state = 'waiting'",
+        state,
+        answer,
+        number,
+        index,
+      );
+      if (changed === 0) return false;
+      this.#database.run(
+        `UPDATE batches SET input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?,
+           output_tokens = output_tokens + ? WHERE number = ?`,
+        usage.input,
+        usage.cached,
+        usage.output,
+        number,
+      );
+      return true;
+    });
+  }
+
+  /** All lines that wait get this state: the batch was cancelled, or its time is over. */
+  giveUp(id: string, state: "cancelled" | "expired"): void {
+    this.#database.run(
+      "UPDATE lines SET state = ? WHERE batch = ? AND state = 'waiting'",
+      state,
+      this.#number(id),
+    );
+  }
+
+  /** Answered lines in the order of the input file, from a place on. */
+  answers(
+    id: string,
+    from: number,
+    limit: number,
+  ): { index: number; customId: string; state: LineState; answer: string | null }[] {
+    return this.#database
+      .all(
+        "SELECT place, custom_id, state, answer FROM lines WHERE batch = ? AND place >= ? ORDER BY place LIMIT ?",
+        this.#number(id),
+        from,
+        limit,
+      )
+      .map((row) => ({
+        index: row.place as number,
+        customId: row.custom_id as string,
+        state: row.state as LineState,
+        answer: row.answer as string | null,
+      }));
+  }
+
+  #read(row: SqlRow): Batch {
+    return toBatch(row, this.#counts(row.number as number));
+  }
+
+  #number(id: string): number {
+    const row = this.#database.get("SELECT number FROM batches WHERE id = ?", id);
+    if (!row) throw new BatchError("missing", `there is no batch ${JSON.stringify(id)}`);
+    return row.number as number;
+  }
+
+  #counts(number: number): LineCounts {
+    const counts: Record<LineState | "total", number> = {
+      total: 0,
+      ...(Object.fromEntries(lineStates.map((state) => [state, 0])) as Record<LineState, number>),
+    };
+    for (const row of this.#database.all(
+      "SELECT state, count(*) AS n FROM lines WHERE batch = ? GROUP BY state",
+      number,
+    )) {
+      counts[row.state as LineState] = row.n as number;
+      counts.total += row.n as number;
+    }
+    return counts;
+  }
+}

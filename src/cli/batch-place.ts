@@ -1,0 +1,19 @@
+// Where files and batches are kept: a database, and a folder beside it for the bytes of the files.
+
+import type { FileFolder } from "../batch/file-folder.ts";
+import type { Database } from "../platform/database.ts";
+import { openNodeDatabase } from "../platform/node-database.ts";
+import { nodeFileFolder } from "../platform/node-file-folder.ts";
+
+export interface BatchPlace {
+  open(): Database;
+  readonly folder: FileFolder;
+}
+
+/** "batches.db" has its files in "batches-files". */
+export function batchPlace(file: string): BatchPlace {
+  return {
+    open: () => openNodeDatabase(file),
+    folder: nodeFileFolder(`${file.replace(/\.db$/, "")}-files`),
+  };
+}

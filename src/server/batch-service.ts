@@ -1,0 +1,106 @@
+// Files and batches of a server: the store, the runner that answers their lines with the server's own routes, and who owns what.
+// OpenAI's and Anthropic's routes are two faces of it.
+//
+// Lines take what clients leave: as many run at a time as there are free turns in the clients' queue.
+
+import { BatchError, type BatchLine } from "../batch/batch.ts";
+import type { FileFolder } from "../batch/file-folder.ts";
+import { BatchRunner } from "../batch/runner.ts";
+import { BatchStore } from "../batch/store.ts";
+import type { Database } from "../platform/database.ts";
+import { StorageError } from "../platform/database.ts";
+import type { ServerContext } from "./context.ts";
+import { ApiError, invalidRequest, notFound } from "./errors.ts";
+import { backgroundContext, callRoute } from "./internal-call.ts";
+import type { Call, RouteFamily } from "./route.ts";
+
+/** Where files and batches are kept. */
+export interface BatchPlace {
+  open(): Database;
+  readonly folder: FileFolder;
+}
+
+/** Routes that lines may be for, by API. */
+export const lineEndpoints = {
+  openai: ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"],
+  anthropic: ["/v1/messages"],
+} as const;
+
+export class BatchService {
+  readonly store: BatchStore;
+  readonly runner: BatchRunner;
+  readonly #server: ServerContext;
+
+  constructor(
+    server: ServerContext,
+    database: Database,
+    folder: FileFolder,
+    families: () => readonly RouteFamily[],
+  ) {
+    this.#server = server;
+    this.store = new BatchStore(database, folder, { now: () => server.time() });
+    const { parallel } = server.settings;
+    const background = backgroundContext(server, parallel);
+    this.runner = new BatchRunner(
+      this.store,
+      {
+        parallel: () => Math.max(0, parallel - server.queue.running - server.queue.waiting),
+        answer: (path, body, signal) => callRoute(background, families(), { path, body, signal }),
+      },
+      { now: () => server.time(), log: (line) => server.log(line) },
+    );
+  }
+
+  start(): void {
+    if (!this.store.writable) return;
+    this.#server.queue.watch(() => this.runner.wake());
+    this.runner.start();
+  }
+
+  async close(): Promise<void> {
+    this.#server.queue.watch(() => {});
+    await this.runner.stop();
+    this.store.close();
+  }
+
+  /** Whose files a request may see: those of its API key, or everybody's where there are no keys. */
+  async owner({ client }: Call): Promise<string> {
+    if (this.#server.settings.access.apiKeys.length === 0) return "";
+    const bytes = new TextEncoder().encode(client);
+    const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+    return [...hash.subarray(0, 16)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+}
+
+/** The store's errors as the routes' own. */
+export async function orApiError<T>(work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof StorageError) throw storageFailed(error);
+    if (!(error instanceof BatchError)) throw error;
+    if (error.kind === "missing") throw notFound(error.message, error.param, "not_found");
+    if (error.kind === "invalid") throw invalidRequest(error.message, error.param);
+    const type = "invalid_request_error";
+    const [status, code] = error.kind === "full" ? [507, "storage_full"] : [409, "conflict"];
+    throw new ApiError({ status, type, code, param: error.param, message: error.message });
+  }
+}
+
+function storageFailed({ problem, message }: StorageError): ApiError {
+  return new ApiError({
+    status: problem === "full" ? 507 : 503,
+    type: "server_error",
+    code: `storage_${problem}`,
+    param: null,
+    message: `files and batches cannot be stored: ${message}`,
+  });
+}
+
+/** One line of an input file. */
+export function inputText(
+  { customId, body }: Pick<BatchLine, "customId" | "body">,
+  url: string,
+): string {
+  return `${JSON.stringify({ custom_id: customId, method: "POST", url, body })}\n`;
+}

@@ -1,0 +1,75 @@
+// A request that the server makes to itself, for work that nobody waits for at a socket: the lines of batches. It goes to the same
+// handler that a client's request goes to, with the same checks of its fields, but with a queue of its own.
+
+import type { LineAnswer } from "../batch/batch.ts";
+import type { ServerContext } from "./context.ts";
+import { bugText, describeError, errorResponse, notFound } from "./errors.ts";
+import { AdmissionQueue } from "./queue.ts";
+import type { Call, Route, RouteFamily } from "./route.ts";
+import { Slots } from "./slots.ts";
+
+export interface InternalRequest {
+  readonly path: string;
+  readonly body: Uint8Array<ArrayBuffer>;
+  readonly signal: AbortSignal;
+}
+
+/** A second queue beside that of the clients: `parallel` requests at a time, and any number that wait. */
+export function backgroundContext(server: ServerContext, parallel: number): ServerContext {
+  return {
+    ...server,
+    queue: new AdmissionQueue(parallel, 1_000_000),
+    large: new AdmissionQueue(2, 1_000_000),
+    slots: new Slots(parallel, 1_000_000),
+  };
+}
+
+/** The route with this path, for requests with a body. */
+function routeOf(
+  families: readonly RouteFamily[],
+  path: string,
+): { route: Route; family: RouteFamily } | undefined {
+  for (const family of families) {
+    const route = family.routes.find((each) => each.method === "POST" && each.path === path);
+    if (route) return { route, family };
+  }
+  return undefined;
+}
+
+/** What the route answers, an error's body included. */
+export async function callRoute(
+  server: ServerContext,
+  families: readonly RouteFamily[],
+  { path, body, signal }: InternalRequest,
+): Promise<LineAnswer> {
+  const requestId = crypto.randomUUID();
+  const found = routeOf(families, path);
+  if (!found) throw notFound(`there is no POST ${JSON.stringify(path)} here`);
+  const { route, family } = found;
+  const url = new URL(path, "http://localhost");
+  const headers = { "content-type": "application/json", "content-length": String(body.length) };
+  const ended = AbortSignal.any([signal, server.stopSignal]);
+  const call: Call = {
+    server: { ...server, models: server.models.forRequest(ended) },
+    request: new Request(url, { method: "POST", headers, body, signal }),
+    route,
+    errors: family.errors,
+    url,
+    params: {},
+    client: "batch",
+    login: async () => undefined,
+    signal: ended,
+  };
+  let response: Response;
+  try {
+    response = await route.handle(call);
+  } catch (error) {
+    const facts = describeError(error, (bug) => server.log(bugText(bug)));
+    response = errorResponse(facts, family.errors);
+  } finally {
+    call.large?.release();
+  }
+  const { status } = response;
+  server.metrics.requests.add(1, { route: route.path, method: "POST", status });
+  return { status, requestId, body: JSON.parse(await response.text()) as unknown };
+}
