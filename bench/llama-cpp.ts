@@ -11,7 +11,12 @@ import type { Contestant } from "../src/cli/bench/measure.ts";
 
 export const peerPackage = "node-llama-cpp@3.22.1";
 
-interface LlamaSequence {
+/** What proposes tokens to a sequence. */
+type TokenPredictor = object;
+
+export interface LlamaSequence {
+  /** Tokens that were proposed, by whether they were right. */
+  readonly tokenPredictions: { readonly validated: number; readonly refuted: number };
   clearHistory(): Promise<void>;
   evaluateWithoutGeneratingNewTokens(tokens: number[]): Promise<void>;
   evaluate(
@@ -21,7 +26,7 @@ interface LlamaSequence {
 }
 
 interface LlamaContext {
-  getSequence(): LlamaSequence;
+  getSequence(options?: { tokenPredictor: TokenPredictor }): LlamaSequence;
   dispose(): Promise<void>;
 }
 
@@ -41,6 +46,7 @@ interface LlamaModel {
     contextSize: number;
     batchSize: number;
     threads: number;
+    sequences?: number;
   }): Promise<LlamaContext>;
   dispose(): Promise<void>;
 }
@@ -53,6 +59,8 @@ export interface Llama {
 }
 
 interface LlamaPackage {
+  readonly InputLookupTokenPredictor: new () => TokenPredictor;
+  readonly DraftSequenceTokenPredictor: new (draft: LlamaSequence) => TokenPredictor;
   readonly LlamaGrammarEvaluationState: new (options: {
     model: LlamaModel;
     grammar: object;
@@ -79,7 +87,7 @@ export async function loadLlama(): Promise<Llama> {
   });
 }
 
-async function loadPackage(): Promise<LlamaPackage> {
+export async function loadPackage(): Promise<LlamaPackage> {
   return (await import(pathToFileURL(locate()).href)) as LlamaPackage;
 }
 

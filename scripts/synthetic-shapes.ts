@@ -79,6 +79,16 @@ export const shapes: Readonly<Record<string, Shape>> = {
     vocab: 512,
     context: 512,
   },
+  // A draft model for llama-1b, with the same vocabulary.
+  "llama-0.1b": {
+    ...llama,
+    layers: 12,
+    embed: 768,
+    feedForward: 2048,
+    heads: 12,
+    kvHeads: 12,
+    context: 8192,
+  },
   // TinyLlama's.
   "llama-1b": {
     ...llama,

@@ -59,6 +59,9 @@ const openOptions: OptionNames<OpenOptions> = {
   sparse: true,
   speculate: true,
   mtp: true,
+  draftModel: true,
+  draftThreads: true,
+  draftGpuLayers: true,
   chatTemplate: true,
   profile: true,
   tuned: true,
@@ -124,9 +127,19 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     cacheRamBytes: options.cacheRamBytes,
     cacheDiskBytes: options.cacheDiskBytes,
     cacheFolder: options.cacheFolder,
+    draft: await draftRequest(options, platform),
   };
   turns ??= new CoreTurns(platform.cores);
   return await openWith(platform, request, { ...options, turns });
+}
+
+async function draftRequest(
+  { draftModel, draftThreads, draftGpuLayers }: OpenOptions,
+  platform: Platform,
+): Promise<OpenRequest["draft"]> {
+  if (draftModel === undefined) return undefined;
+  const spec = platform.describeSource(await locate(draftModel, platform));
+  return { spec, threads: draftThreads, gpuLayers: draftGpuLayers };
 }
 
 /** The engines of this process share its cores. */
@@ -191,7 +204,7 @@ function checkTensorOptions(options: OpenOptions): void {
 
 function checkOpenOptions(options: OpenOptions): void {
   checkOptions("open()", options, openOptions);
-  const { threads, parallel = 1, gpuLayers = "auto", hangSeconds = 0 } = options;
+  const { threads, parallel = 1, gpuLayers, hangSeconds = 0 } = options;
   const { chatTemplate, onProgress } = options;
   if (!(Number.isFinite(hangSeconds) && hangSeconds >= 0)) {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
@@ -206,10 +219,8 @@ function checkOpenOptions(options: OpenOptions): void {
   if (options.sparse !== undefined && typeof options.sparse !== "boolean") {
     throw wrongArgument("sparse", options.sparse, "true or false");
   }
-  const isCount = typeof gpuLayers === "number" && Number.isSafeInteger(gpuLayers);
-  if (!(isCount ? gpuLayers >= 0 : gpuLayers === "all" || gpuLayers === "auto")) {
-    throw wrongArgument("gpuLayers", gpuLayers, '"all", "auto" or an integer of at least 0');
-  }
+  checkLayers("gpuLayers", gpuLayers);
+  checkDraft(options);
   const { gpuFor } = options;
   if (gpuFor !== undefined && !["prompt", "generation", "auto"].includes(gpuFor)) {
     throw wrongArgument("gpuFor", gpuFor, '"prompt", "generation" or "auto"');
@@ -218,9 +229,6 @@ function checkOpenOptions(options: OpenOptions): void {
   if (!(Number.isSafeInteger(parallel) && parallel >= 1 && parallel <= 1024)) {
     throw wrongArgument("parallel", parallel, "an integer from 1 to 1024");
   }
-  if (threads !== undefined && !(Number.isSafeInteger(threads) && threads >= 1)) {
-    throw wrongArgument("threads", threads, "an integer above 0");
-  }
   const { ramBytes } = options;
   if (ramBytes !== undefined && !(Number.isSafeInteger(ramBytes) && ramBytes >= 1)) {
     throw wrongArgument("ramBytes", ramBytes, "a whole number of bytes above 0");
@@ -228,6 +236,7 @@ function checkOpenOptions(options: OpenOptions): void {
   if (options.mmap !== undefined && typeof options.mmap !== "boolean") {
     throw wrongArgument("mmap", options.mmap, "true or false");
   }
+  checkThreads("threads", threads);
   checkBinding(options.binding);
   checkMemoryOptions(options);
   checkCache(options);
@@ -243,6 +252,25 @@ function checkOpenOptions(options: OpenOptions): void {
   if (options.onWarning !== undefined && typeof options.onWarning !== "function") {
     throw wrongArgument("onWarning", options.onWarning, "a function");
   }
+}
+
+function checkDraft({ draftModel, draftThreads, draftGpuLayers }: OpenOptions): void {
+  checkLayers("draftGpuLayers", draftGpuLayers);
+  checkThreads("draftThreads", draftThreads);
+  if (draftModel !== undefined || (draftThreads ?? draftGpuLayers) === undefined) return;
+  const name = draftThreads === undefined ? "draftGpuLayers" : "draftThreads";
+  throw new UsageError(`open(): got ${name}, but no draftModel. Give one, or drop ${name}`);
+}
+
+function checkThreads(name: string, threads: number | undefined): void {
+  if (threads === undefined || (Number.isSafeInteger(threads) && threads >= 1)) return;
+  throw wrongArgument(name, threads, "an integer above 0");
+}
+
+function checkLayers(name: string, layers: OpenOptions["gpuLayers"] = "auto"): void {
+  const isCount = typeof layers === "number" && Number.isSafeInteger(layers);
+  if (isCount ? layers >= 0 : layers === "all" || layers === "auto") return;
+  throw wrongArgument(name, layers, '"all", "auto" or an integer of at least 0');
 }
 
 function checkCache({ cacheRamBytes, cacheDiskBytes, cacheFolder }: OpenOptions): void {

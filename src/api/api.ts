@@ -139,6 +139,15 @@ export interface OpenOptions {
    */
   expertSlots?: number;
   /**
+   * A small model that drafts tokens, which this one verifies several at a time (docs/speculation.md): the text is the same,
+   * and sooner there. Named like the model itself. Its vocabulary must have at least half of its tokens in common with this one.
+   */
+  draftModel?: ModelLocation;
+  /** Compute threads of the draft model; default: one where it is small (8 MB), otherwise as many as the model has. */
+  draftThreads?: number;
+  /** Layers of the draft model on the GPU, as gpuLayers; default: all where this model has some there, otherwise none. */
+  draftGpuLayers?: number | "all" | "auto";
+  /**
    * When the engine's thread dies or hangs, start another and open the model there (default false: the model is
    * unusable from then on, and its methods say so). Work in progress is rejected with a WorkerError either way.
    */

@@ -9,6 +9,7 @@ import { defaultKvType, heldTypes, kvTypes, UsageError } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import { addContextFlags, type ContextFlags, contextOptions } from "./context-flags.ts";
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
+import { addDraftFlags, type DraftFlags, draftOptions } from "./draft-flags.ts";
 import { backendHelp, bestLevel, levelHelp, modelHelp, ramHelp, threadsHelp } from "./flag-help.ts";
 import {
   byteSizeFlag,
@@ -39,7 +40,12 @@ function logitBiasFlag(text: string, before: Map<number, number> | undefined): M
   return new Map(before).set(Number(id), bias);
 }
 
-export interface ModelFlags extends CpuFlags, StateCacheFlags, SpeculateFlags, TensorFlags {
+export interface ModelFlags
+  extends CpuFlags,
+    StateCacheFlags,
+    SpeculateFlags,
+    TensorFlags,
+    DraftFlags {
   model?: string;
   ctxSize?: number;
   threads?: number;
@@ -77,6 +83,10 @@ const otherNames: Readonly<Record<string, string>> = byName({
   "-ot": "--override-tensor",
   "-cmoe": "--cpu-moe",
   "-ncmoe": "--n-cpu-moe",
+  ...{ "-md": "--model-draft", "--spec-draft-model": "--model-draft" },
+  ...{ "-td": "--threads-draft", "--spec-draft-threads": "--threads-draft" },
+  ...{ "-ngld": "--gpu-layers-draft", "--spec-draft-ngl": "--gpu-layers-draft" },
+  "--n-gpu-layers-draft": "--gpu-layers-draft",
   "-Cr": "--cpu-range",
   "-ctk": "--cache-type-k",
   "-ctv": "--cache-type-v",
@@ -203,6 +213,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
       "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
     );
   addTensorFlags(command);
+  addDraftFlags(command, gpuLayersFlag);
   return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
 
@@ -304,6 +315,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.sparse && { sparse: true }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(kvType !== undefined && { kvType }),
+    ...draftOptions(flags),
     ...(flags.weights && { weights: flags.weights }),
     ...(flags.template !== undefined && { chatTemplate: flags.template }),
     ...(flags.parallel !== undefined && { parallel: flags.parallel }),

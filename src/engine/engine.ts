@@ -414,6 +414,8 @@ export class Engine {
   /** Another one who drafts; disposed of with the engine. */
   addDrafter(kind: DrafterKind): void {
     this.drafters = [...this.drafters, kind];
+    const { speculation } = this.info;
+    if (speculation && kind.note) speculation.text += `; ${kind.note}`;
   }
 
   /** Whether its threads leave the cores at once after a batch: another model computes there. */

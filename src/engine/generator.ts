@@ -80,7 +80,7 @@ export async function generate(
   const decoder = new Decoder(
     {
       engine,
-      ...(await draftersOf(engine, request, shift === undefined)),
+      ...(await draftersOf(engine, request, shift === undefined, () => control.aborted)),
       stop: () => control.aborted,
       meanwhile: constraint?.prepare,
     },

@@ -104,10 +104,18 @@ export interface OpenRequest {
   cacheRamBytes?: number | undefined;
   cacheDiskBytes?: number | undefined;
   cacheFolder?: string | undefined;
+  /** A second model, which drafts for this one. */
+  draft?: DraftRequest | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
   cores?: CorePlace | undefined;
   /** When the caller asked, by the clock that all threads share: ms since 1970. */
   sentAt?: number | undefined;
+}
+
+/** A draft model; what is not here is as for the model itself. */
+export interface DraftRequest extends Pick<OpenRequest, "spec" | "gpuLayers"> {
+  /** undefined: by its size. */
+  threads: number | undefined;
 }
 
 /** Tokens in one array, or only their number if there are more than the limit. */

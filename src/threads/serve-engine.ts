@@ -34,7 +34,7 @@ const platform = await currentPlatform();
 /** Serves one model on this thread. `spares`: compute threads that are starting already. */
 export function serve(port: EnginePort, spares: SpareThreads): void {
   serveEngine(port, {
-    load: (request, watch) => load(request, watch, spares).finally(() => spares.end()),
+    load: (request, watch) => loadAll(request, watch, spares).finally(() => spares.end()),
     breathe: platform.breathe,
     now: platform.now,
     states: {
@@ -55,7 +55,36 @@ async function openStateSource(spec: SourceSpec): Promise<ByteSource> {
   throw new UsageError(`loadState(): ${source.name} is a folder, expected a file`);
 }
 
-async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads): Promise<Engine> {
+/** A model, and the draft model that was asked for. */
+async function loadAll(
+  request: OpenRequest,
+  watch: LoadWatch,
+  spares: SpareThreads,
+): Promise<Engine> {
+  const engine = await load(request, watch, spares);
+  const { draft } = request;
+  if (!draft) return engine;
+  const quietly = { ...watch, progress: () => {} };
+  try {
+    const { loadDraft } = await import("./load-draft.ts");
+    const loadSecond = (second: OpenRequest, reserved: number) =>
+      load(second, quietly, spares, reserved);
+    engine.addDrafter(await loadDraft(engine, request, draft, platform, loadSecond));
+    return engine;
+  } catch (error) {
+    engine.dispose();
+    await engine.ended();
+    throw error;
+  }
+}
+
+/** `reservedBytes`: of the memory, what a model that is loaded already may still fill. */
+async function load(
+  request: OpenRequest,
+  watch: LoadWatch,
+  spares: SpareThreads,
+  reservedBytes = 0,
+): Promise<Engine> {
   const kvType = kvDTypeOf(request.kvType);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
   laps?.resume(startMs(request));
@@ -85,6 +114,9 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
       const on = { threads, native, given };
       return await measuredSides(platform, file, kvType, on, facts, promptTokens);
     };
+    const batchShape = request.tuned
+      ? await choices?.measuredBatches(platform, file, { threads, native, given })
+      : undefined;
     const tunedGpu: TunedGpuLookup = (facts) => gpuTuning(facts, given);
     const lookups = request.tuned ? { tunedGpu, sides } : {};
     const chosen = await chooseBackend(request, wanted, platform, lookups);
@@ -128,11 +160,12 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
       {
         contextSize: request.contextSize,
         kvType,
-        availableBytes: platform.availableMemory(),
+        availableBytes: availableBeside(reservedBytes),
         ramBytes: request.ramBytes,
         diskRate: () => diskRate(file),
         parallel: request.parallel,
         promptChunk: chosen.usesGpu ? undefined : await choices?.measuredChunk(backend.threads),
+        batchShape: chosen.usesGpu ? undefined : batchShape,
         laps,
         cores: request.cores,
         warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
@@ -160,6 +193,11 @@ async function load(request: OpenRequest, watch: LoadWatch, spares: SpareThreads
     laps?.lap("load", "open");
     laps?.pause();
   }
+}
+
+function availableBeside(reservedBytes: number): number | undefined {
+  const available = platform.availableMemory();
+  return available && Math.max(1, available - reservedBytes);
 }
 
 /** Copies of state outside of the backend, as far as they are wanted. */

@@ -147,7 +147,7 @@ function once<T>(find: (m: number) => T): (m: number) => T {
 }
 
 /** The stages of the profile with the least total. */
-function fastestStages(file: TuneFile, basis: Basis, m: number): StageTimes | undefined {
+export function fastestStages(file: TuneFile, basis: Basis, m: number): StageTimes | undefined {
   let best: StageTimes | undefined;
   for (const profile of file.profiles.keys()) {
     const times = estimate(basis, profile, m);

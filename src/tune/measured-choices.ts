@@ -13,13 +13,14 @@ import { deviceAt } from "../limits/device.ts";
 import { gpuDevice } from "../limits/gpu-device.ts";
 import { graphModelCost } from "../limits/model-cost.ts";
 import { modelKvBytes } from "../limits/model-kv.ts";
-import { modelMatmuls } from "../limits/model-matmuls.ts";
+import { graphMatmuls, modelMatmuls } from "../limits/model-matmuls.ts";
 import { turningPoints } from "../limits/prefill.ts";
 import { rememberedGpu } from "../machine/gpu.ts";
 import { rememberedMachine } from "../machine/machine.ts";
 import { nativeHere } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
+import { batchTimes } from "./batch-times.ts";
 import type { DeviceAt } from "./estimate.ts";
 import { checkGivenTune, type GivenTune } from "./given.ts";
 import { type GpuTunedUse, useGpuTuning } from "./gpu-choose.ts";
@@ -103,6 +104,18 @@ async function gpuTuning(
   return given && isGpuFile(given.file)
     ? checkGivenTune(given, gpuTuneIdentity(facts))
     : await rememberedGpuTuning(platform, facts);
+}
+
+/** What batches of this model take here, as far as the tune file tells; undefined: it does not. */
+export async function measuredBatches(
+  platform: Platform,
+  file: Pick<ModelFile, "tensors">,
+  { threads, native, given }: SidesOptions,
+): Promise<EngineOptions["batchShape"]> {
+  const cpu = await cpuTuning(platform, native, given);
+  if (cpu === undefined || typeof cpu === "string") return undefined;
+  const limits = await machineLimits(countedProblems(file.tensors.values()));
+  return (graph) => batchTimes(cpu, graphMatmuls(graph), threads, limits);
 }
 
 /** Whose side computes what of this model, by the times of both; a sentence: what is missing to say so. */

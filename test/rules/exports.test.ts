@@ -35,7 +35,6 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/kernels/asm/x64-instructions.ts": ["instructions"],
   "src/kernels/features.ts": ["classifyDot4"],
   "src/limits/decode.ts": ["lineMs", "lineTotalMs"],
-  "src/limits/model-matmuls.ts": ["graphMatmuls"],
   "src/limits/phase.ts": ["generationWork", "promptWork", "speedLimit"],
   "src/limits/report.ts": ["lengthsUpTo"],
   "src/limits/speculative.ts": ["tokensPerRound"],

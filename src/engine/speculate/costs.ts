@@ -14,8 +14,6 @@
 //
 // Nothing is allocated after the constructor.
 
-import { bestDepth, type Depth, noDraft } from "./depth.ts";
-
 /** Measured sizes are 1 to this; the time of larger batches is extended from its own. */
 const MOST_TOKENS = 32;
 /** Batches of a size that are kept; their median counts, so three slow ones of seven change nothing. */
@@ -23,15 +21,9 @@ const KEPT = 7;
 /** After so many other batches, a size must be measured again before others are compared with it. */
 const FRESH = 256;
 /** The guess: so many tokens are computed in the time of reading the weights. */
-const GUESSED_TURN = 4;
+const GUESSED_TURN = 8;
 /** So many batches of a size must be measured before others are compared with it. */
 const KNOWN = 2;
-
-/** What a depth depends on beside the costs of batches: see Drafter. */
-export interface Chances {
-  chance(index: number): number;
-  draftMs(count: number): number;
-}
 
 /** The expected milliseconds of a batch, all of whose tokens have logits; undefined: not known. */
 export type BatchShape = (tokens: number) => number | undefined;
@@ -89,17 +81,6 @@ export class BatchCosts {
     if (tokens <= MOST_TOKENS) return this.#ms[tokens]!;
     // Beyond, arithmetic is the limit: time grows with tokens.
     return (this.#ms[MOST_TOKENS]! * tokens) / MOST_TOKENS;
-  }
-
-  /**
-   * How many tokens, from `least` to `most`, to draft for a sequence; 0 as well while that cannot be told. `others`: tokens of
-   * other sequences in its batch, which wait for the drafts.
-   */
-  depth(drafter: Chances, most: number, least = 1, others = 0): Depth {
-    if (!this.isKnown(others + 1)) return noDraft;
-    const batchMs = (tokens: number) => this.msOf(others + tokens);
-    const draftMs = (count: number) => drafter.draftMs(count);
-    return bestDepth(batchMs, draftMs, (index) => drafter.chance(index), most, least, others);
   }
 
   #estimate(): void {

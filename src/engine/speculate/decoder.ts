@@ -193,6 +193,7 @@ export class Decoder {
     counts.drafted += this.#drafted;
     if (this.#drafted > 0) counts.draftedBatches++;
     counts.spentMs += costs.msOf(neighbours + known + this.#drafted);
+    if (this.#drafted > 0) counts.spentMs += this.#drafter?.draftMs(this.#drafted) ?? 0;
     counts.plainMs += costs.msOf(neighbours + 1);
   }
 
@@ -243,7 +244,7 @@ export class Decoder {
 
   #chance(drafter: Drafter, index: number): number {
     const chance = drafter.chance(index);
-    return chance < this.#parts.minChance ? 0 : chance;
+    return chance < this.#parts.minChance && !drafter.endsItself ? 0 : chance;
   }
 
   /** Tokens beyond the vocabulary (of another tokenizer) end a draft. */

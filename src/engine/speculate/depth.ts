@@ -12,7 +12,7 @@ export interface Depth {
   readonly gain: number;
 }
 
-export const noDraft: Depth = { depth: 0, gain: 1 };
+const noDraft: Depth = { depth: 0, gain: 1 };
 
 /**
  * `batchMs(n)`: of a batch with n tokens of this sequence and `others` of other sequences. They wait for the drafts as well,

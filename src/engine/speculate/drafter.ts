@@ -22,6 +22,9 @@ export interface Drafter {
    */
   computed?(row: number, read: HiddenReader): Promise<void> | void;
 
+  /** Whether it ends drafts before unlikely tokens by itself; otherwise chance() says how likely each is. */
+  readonly endsItself?: boolean;
+
   /** A token of the output is part of the text now. On the way of every token: some ten nanoseconds, no allocation. */
   accept(token: number): void;
 
@@ -46,10 +49,17 @@ export interface Drafter {
 /** Makes the drafters of generations: one for each kind that the engine has. */
 export interface DrafterKind {
   readonly name: string;
-  /** `mostTokens`: those of prompt and output together. undefined: it has none for this generation. */
+  /** For reports. */
+  readonly note?: string;
+  /**
+   * `mostTokens`: those of prompt and output together. `minChance`: a draft ends before a token that is less likely to be right.
+   * `stop` is polled while a draft is computed: whether the generation was aborted. undefined: it has none for this generation.
+   */
   start(
     prompt: readonly number[],
     mostTokens: number,
+    minChance?: number,
+    stop?: () => boolean,
   ): Drafter | undefined | Promise<Drafter | undefined>;
 
   /** What it holds beside its drafters is freed; ended() resolves when that is done. */

@@ -17,6 +17,7 @@ export async function draftersOf(
     readonly drafters?: readonly DrafterKind[];
   },
   isWhole: boolean,
+  stop: () => boolean,
 ): Promise<Drafting> {
   const { tokens, options } = request;
   const always = request.drafters !== undefined;
@@ -29,7 +30,7 @@ export async function draftersOf(
   const most = Math.min(engine.info.contextSize, tokens.length + (options.maxTokens ?? Infinity));
   const drafters: Drafter[] = [];
   for (const kind of kinds) {
-    const drafter = await kind.start(tokens, most);
+    const drafter = await kind.start(tokens, most, chosen.minChance, stop);
     if (drafter) drafters.push(drafter);
   }
   return { ...chosen, drafters, always };

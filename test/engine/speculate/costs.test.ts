@@ -16,10 +16,10 @@ describe("before anything is measured", () => {
     expect([1, 2, 3, 4].map((n) => costs.msOf(n))).toEqual([10, 12, 12, 20]);
   });
 
-  test("without one, four tokens are as good as one", () => {
+  test("without one, eight tokens are as good as one", () => {
     const costs = new BatchCosts();
     expect(costs.isKnown(1)).toBe(false);
-    expect([1, 2, 4, 8, 32, 64].map((n) => costs.msOf(n))).toEqual([1, 1, 1, 2, 8, 16]);
+    expect([1, 2, 8, 16, 32, 64].map((n) => costs.msOf(n))).toEqual([1, 1, 1, 2, 4, 8]);
   });
 });
 
@@ -29,7 +29,7 @@ describe("measured batches", () => {
     costs.note(1, 30);
     costs.note(1, 30);
     expect([1, 2].map((n) => costs.isKnown(n))).toEqual([true, false]);
-    expect([1, 4, 8, 64].map((n) => costs.msOf(n))).toEqual([30, 30, 60, 480]);
+    expect([1, 8, 16, 64].map((n) => costs.msOf(n))).toEqual([30, 30, 60, 240]);
   });
 
   test("sizes between two that were measured lie between them", () => {
@@ -96,7 +96,7 @@ describe("measured batches", () => {
     costs.note(1, Number.NaN);
     costs.note(0, 10);
     costs.note(33, 10);
-    expect([1, 4, 8].map((n) => costs.msOf(n))).toEqual([1, 1, 2]);
+    expect([1, 8, 16].map((n) => costs.msOf(n))).toEqual([1, 1, 2]);
   });
 });
 
@@ -116,23 +116,4 @@ test("optimism is corrected: a machine whose batches are arithmetic-bound stops 
   }
   expect(drafted).toBeGreaterThan(0);
   expect(drafted).toBeLessThan(12);
-});
-
-test("a depth is chosen by what a batch takes with the tokens of others in it, and only once that is known", () => {
-  const costs = new BatchCosts();
-  const drafter = { chance: () => 0.8, draftMs: (count: number) => count };
-  expect(costs.depth(drafter, 8).depth).toBe(0);
-  noteTimes(costs, 1, 30, 2);
-  // Four tokens take as long as one: 2.952 tokens in 33 ms.
-  expect(costs.depth(drafter, 8).depth).toBe(3);
-  expect(costs.depth(drafter, 8).gain).toBeCloseTo((30 * 2.952) / 33, 9);
-  expect(costs.depth(drafter, 2).depth).toBe(2);
-  expect(costs.depth(drafter, 8, 5).depth).toBe(5);
-  // Beside one other, two tokens fit in the time of one: 1 + 2.44 tokens instead of 2.
-  noteTimes(costs, 2, 30, 7);
-  expect(costs.depth(drafter, 8, 1, 1).depth).toBe(2);
-  expect(costs.depth(drafter, 8, 1, 1).gain).toBeCloseTo((3.44 * 30) / 32 / 2, 2);
-  // Beside seven others every token takes time, and all of them wait.
-  noteTimes(costs, 8, 60, 7);
-  expect(costs.depth(drafter, 8, 1, 7).depth).toBe(0);
 });

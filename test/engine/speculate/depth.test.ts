@@ -61,3 +61,13 @@ test("every token can have a chance of its own; one without ends the draft", () 
     ),
   ).toEqual({ depth: 2, gain: 2 });
 });
+
+test("beside others, the tokens of all count: they wait for the drafts", () => {
+  // Two tokens fit in the time of one, then each takes half of that.
+  const batch = (n: number) => Math.max(30, 15 * n);
+  expect(bestDepth((n) => batch(n), free, 0.8, 8).depth).toBe(1);
+  expect(bestDepth((n) => batch(1 + n), free, 0.8, 8, 1, 1).depth).toBe(0);
+  // With time for four tokens: 1 + 2.44 instead of 2.
+  const { depth, gain } = bestDepth((n) => Math.max(30, 7.5 * (1 + n)), free, 0.8, 8, 1, 1);
+  expect({ depth, gain: gain.toFixed(3) }).toEqual({ depth: 2, gain: "1.720" });
+});

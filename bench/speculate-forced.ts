@@ -1,0 +1,174 @@
+// A draft model whose drafts are right with a given probability, whatever its weights are: made-up models of a real size have
+// real costs, but no acceptance. The drafter knows the text from a run without speculation; it lets the draft model draft, so that its
+// time is spent, and then proposes the true token with that probability, or a wrong one.
+//
+// Measured and predicted by depth. The prediction has the tokens of an average round, about 1 + a + ... + a^d of them, in the time of
+// a batch of d + 1 tokens and d drafts, by the medians of what such batches took. The tokens are those of the runs themselves: in
+// a few hundred rounds, chance alone would differ by some percent from the formula.
+
+import { loadavg } from "node:os";
+import { basename } from "node:path";
+import { kvDTypeOf } from "../src/dtypes/kv-types.ts";
+import { Engine } from "../src/engine/engine.ts";
+import { generate, type RunControl } from "../src/engine/generator.ts";
+import { DraftModel } from "../src/engine/speculate/draft-model.ts";
+import type { Drafter, DrafterKind } from "../src/engine/speculate/drafter.ts";
+import { openModelFile } from "../src/formats/open-model-file.ts";
+import { chooseBackend } from "../src/load/choose-backend.ts";
+import { templateOf, tokenizerOf } from "../src/load/compose.ts";
+import { chooseOptLevel } from "../src/machine/native.ts";
+import { currentPlatform } from "../src/platform/current.ts";
+import type { Line } from "./speculate.ts";
+import { median } from "./speculate-cases.ts";
+
+export interface ForcedRequest {
+  readonly path: string;
+  readonly draft: string;
+  readonly threads: number;
+  readonly draftThreads: number | "" | undefined;
+  readonly tokens: number;
+  readonly rounds: number;
+  readonly acceptance: number;
+  readonly depths: readonly number[];
+}
+
+const CONTEXT = 1024;
+
+/** The engine on this thread: a drafter of our own cannot be sent to another. */
+async function load(path: string, threads: number): Promise<Engine> {
+  const platform = await currentPlatform();
+  const file = await openModelFile(await platform.openModelSource(platform.describeSource(path)));
+  const { readAt } = platform;
+  const request = {
+    ...(await chooseOptLevel({ level: undefined }, platform)),
+    threads,
+    startThread: () => platform.startThread("compute"),
+    files: readAt && {
+      readAt,
+      partsOf: (tensor: string) => file.filePartsOf(file.tensors.get(tensor)!),
+    },
+  };
+  const { backend } = await chooseBackend({ backend: undefined, gpuLayers: 0 }, request, platform);
+  const tokenizer = tokenizerOf(file);
+  const parts = {
+    name: file.name,
+    format: file.format,
+    metadata: file.metadata,
+    tensors: file.tensors,
+    readTensor: (name: string, target: Uint8Array, at?: number) =>
+      file.readTensor(file.tensors.get(name)!, target, at),
+    tokenizer,
+    template: templateOf(undefined, file.metadata, tokenizer),
+    backend,
+  };
+  const options = { contextSize: CONTEXT, kvType: kvDTypeOf("f16") };
+  const engine = await Engine.load(parts, options, { progress: () => {}, check: () => {} });
+  await file.close();
+  return engine;
+}
+
+/** Pays for the drafts of `model`, and proposes `text` with errors. */
+function forced(model: DraftModel, text: readonly number[], acceptance: number): DrafterKind {
+  let state = 1;
+  // A linear congruential generator: the same errors in every run.
+  const random = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+  return {
+    name: "forced",
+    start: (prompt, most): Drafter => {
+      const inner = model.start(prompt, most);
+      let done = 0;
+      return {
+        name: "forced",
+        accept: (token) => {
+          done++;
+          inner.accept(token);
+        },
+        chance: () => acceptance,
+        draftMs: (count) => inner.draftMs(count),
+        draft: async (limit, out) => {
+          await inner.draft(limit, out);
+          const count = Math.min(limit, text.length - done);
+          for (let i = 0; i < count; i++) {
+            const token = text[done + i]!;
+            out[i] = random() < acceptance ? token : token === 0 ? 1 : token - 1;
+          }
+          return Math.max(0, count);
+        },
+        verified: () => {},
+        dispose: () => inner.dispose(),
+      };
+    },
+  };
+}
+
+export async function forcedLines(
+  request: ForcedRequest,
+  onLine: (line: Line) => void,
+): Promise<void> {
+  const { path, draft, threads, tokens, rounds, acceptance, depths } = request;
+  const target = await load(path, threads);
+  const small = await load(draft, request.draftThreads || threads);
+  const model = new DraftModel(target, small, { endsEarly: false });
+  const { breathe, now } = await currentPlatform();
+  const control: RunControl = { aborted: false, breathe, now };
+  const prompt = Array.from({ length: 32 }, (_, i) => 100 + 7 * i);
+  const plainRun = { temperature: 0, maxTokens: tokens, ignoreEos: true, speculate: false };
+  const run = async (drafters: readonly DrafterKind[], depth: number) => {
+    const options = depth > 0 ? { ...plainRun, speculate: { maxDepth: depth } } : plainRun;
+    const asked = { tokens: prompt, options, ...(depth > 0 && { drafters }) };
+    const { timings, tokenIds } = await generate(target, asked, control, () => {});
+    const { drafted = 0, accepted = 0, draftedBatches = 0 } = timings.speculation ?? {};
+    const ms = timings.generatedMs / timings.generatedTokens;
+    return { tokenIds, ms, drafted, accepted, draftedBatches };
+  };
+  const known = (await run([], 0)).tokenIds;
+  for (const depth of depths) {
+    const drafters = [forced(model, known, acceptance)];
+    await run(drafters, depth);
+    const [plain, fast]: [Awaited<ReturnType<typeof run>>[], Awaited<ReturnType<typeof run>>[]] = [
+      [],
+      [],
+    ];
+    for (let round = 0; round < rounds; round++) {
+      plain.push(await run([], 0));
+      fast.push(await run(drafters, depth));
+    }
+    const speed = (all: readonly { ms: number }[]) => 1000 / median(all.map(({ ms }) => ms));
+    const drafted = fast.reduce((sum, one) => sum + one.drafted, 0);
+    const accepted = fast.reduce((sum, one) => sum + one.accepted, 0);
+    const kept = 1 + accepted / fast.reduce((sum, one) => sum + one.draftedBatches, 0);
+    onLine({
+      model: basename(path),
+      draft: `${basename(draft)}, forced ${acceptance}`,
+      case: `depth ${depth}`,
+      threads,
+      ratio: median(fast.map(({ ms }, i) => plain[i]!.ms / ms)),
+      tokensPerSecond: speed(fast),
+      plainTokensPerSecond: speed(plain),
+      drafted,
+      accepted,
+      predicted: predictedGain(target, model, kept, depth),
+      costs: {
+        plain: target.costs.msOf(1),
+        batch: target.costs.msOf(depth + 1),
+        draft: model.costs.msOf(1),
+      },
+      isSame: [...plain, ...fast].every(({ tokenIds }) => `${tokenIds}` === `${known}`),
+      load: loadavg()[0]!,
+    });
+  }
+  target.dispose();
+  model.dispose();
+  await target.ended();
+  await model.ended();
+}
+
+/** `kept`: tokens of a round. */
+function predictedGain(target: Engine, model: DraftModel, kept: number, depth: number): number {
+  const one = target.costs.msOf(1);
+  const round = target.costs.msOf(depth + 1) + depth * model.costs.msOf(1);
+  return (kept * one) / round;
+}

@@ -1,0 +1,77 @@
+// node-llama-cpp's own speculation on the cases of bench/speculate.ts, as a ratio to its own speed without: prompt lookup
+// (InputLookupTokenPredictor), or a draft model (DraftSequenceTokenPredictor), with their default options.
+
+import { loadavg } from "node:os";
+import { basename } from "node:path";
+import { type LlamaSequence, loadLlama, loadPackage } from "./llama-cpp.ts";
+import type { Line } from "./speculate.ts";
+import { type Case, median } from "./speculate-cases.ts";
+
+export interface PeerRequest {
+  readonly path: string;
+  readonly draft: string | undefined;
+  readonly threads: number;
+  readonly tokens: number;
+  readonly rounds: number;
+  readonly cases: readonly Case[];
+}
+
+const CONTEXT = 1024;
+
+export async function peerLines(request: PeerRequest, onLine: (line: Line) => void): Promise<void> {
+  const { path, threads, tokens, rounds, cases } = request;
+  const peer = await loadPackage();
+  const llama = await loadLlama();
+  const sizes = { contextSize: CONTEXT, batchSize: CONTEXT, threads };
+  const model = await llama.loadModel({ modelPath: path });
+  const context = await model.createContext({ ...sizes, sequences: 2 });
+  const plainSequence = context.getSequence();
+  const draftModel = request.draft && (await llama.loadModel({ modelPath: request.draft }));
+  const draftContext = draftModel && (await draftModel.createContext(sizes));
+  const tokenPredictor = draftContext
+    ? new peer.DraftSequenceTokenPredictor(draftContext.getSequence())
+    : new peer.InputLookupTokenPredictor();
+  const fastSequence = context.getSequence({ tokenPredictor });
+  const run = async (sequence: LlamaSequence, prompt: readonly number[]) => {
+    await sequence.clearHistory();
+    const all = sequence.evaluate([...prompt], { temperature: 0, yieldEogToken: true });
+    const found: number[] = [];
+    const next = async () => {
+      const { value, done } = await all.next();
+      if (!done) found.push(value);
+    };
+    await next();
+    const started = performance.now();
+    for (let i = 0; i < tokens; i++) await next();
+    const ms = performance.now() - started;
+    await all.return();
+    return { ids: `${found}`, speed: (1000 * tokens) / ms };
+  };
+  for (const one of cases) {
+    const prompt = model.tokenize(one.prompt);
+    const { validated, refuted } = fastSequence.tokenPredictions;
+    const plain: Awaited<ReturnType<typeof run>>[] = [];
+    const fast: Awaited<ReturnType<typeof run>>[] = [];
+    await run(plainSequence, prompt);
+    for (let round = 0; round < rounds; round++) {
+      plain.push(await run(plainSequence, prompt));
+      fast.push(await run(fastSequence, prompt));
+    }
+    const accepted = fastSequence.tokenPredictions.validated - validated;
+    onLine({
+      model: basename(path),
+      draft: `node-llama-cpp, ${request.draft ? basename(request.draft) : "lookup"}`,
+      case: one.name,
+      threads,
+      ratio: median(fast.map(({ speed }, i) => speed / plain[i]!.speed)),
+      tokensPerSecond: median(fast.map(({ speed }) => speed)),
+      plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
+      drafted: accepted + fastSequence.tokenPredictions.refuted - refuted,
+      accepted,
+      isSame: [...plain, ...fast].every(({ ids }) => ids === plain[0]!.ids),
+      load: loadavg()[0]!,
+    });
+  }
+  await context.dispose();
+  await model.dispose();
+}

@@ -1,0 +1,184 @@
+// What speculation gains: generation with it and without in the same process, in turns.
+//
+//   npm run bench:speculate -- MODEL.gguf ... [-t 1,2] [-n 200] [-r 5] [--json]           drafts from the text itself
+//   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf ...                              drafts from a small model
+//   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced 0.8 ...                 right with this probability
+//   LANTERN_PEERS=DIR npm run bench:speculate -- MODEL.gguf --peer                        node-llama-cpp's own beside it
+//
+// Cases are prompts: texts that repeat, a text with one change, quotes, and free prose. Each line has the median ratio of
+// tokens per second to those without, both medians, how many drafted tokens were accepted, and the load average. Every text is
+// compared with the one without speculation: if it differs, the line says so.
+//
+// Models: scripts/make-model.ts writes llama-1b and llama-0.1b with made-up weights; stories15M and stories260K are
+// ggml-org/models on Hugging Face (tinyllamas), minimind2-small is jingyaogong/MiniMind2-Small, converted with "lantern convert".
+
+import { loadavg } from "node:os";
+import { basename } from "node:path";
+import { parseArgs } from "node:util";
+import { LanternError, UsageError } from "../src/base/errors.ts";
+import { type Model, open } from "../src/index.ts";
+import { type Case, cases, median } from "./speculate-cases.ts";
+import { forcedLines } from "./speculate-forced.ts";
+import { peerLines } from "./speculate-peer.ts";
+
+/** One row of the table. */
+export interface Line {
+  model: string;
+  draft: string;
+  case: string;
+  threads: number;
+  /** Tokens per second: with speculation / without, the median of the rounds. */
+  ratio: number;
+  tokensPerSecond: number;
+  plainTokensPerSecond: number;
+  drafted: number;
+  accepted: number;
+  /** What the costs of batches predict, where the acceptance is forced. */
+  predicted?: number;
+  /** Milliseconds of a token without, of the batch that verifies, and of a drafted token, where that was asked for. */
+  costs?: { plain: number; batch: number; draft: number };
+  isSame: boolean;
+  load: number;
+}
+
+const { values: flags, positionals } = parseArgs({
+  allowPositionals: true,
+  args: process.argv.slice(2).map((arg) => (arg === "-md" ? "--model-draft" : arg)),
+  options: {
+    threads: { type: "string", short: "t", default: "1,2" },
+    tokens: { type: "string", short: "n", default: "200" },
+    rounds: { type: "string", short: "r", default: "5" },
+    cases: { type: "string" },
+    "model-draft": { type: "string" },
+    "threads-draft": { type: "string" },
+    forced: { type: "string" },
+    depths: { type: "string", default: "1,2,3,4,6,8" },
+    peer: { type: "boolean", default: false },
+    json: { type: "boolean", default: false },
+  },
+});
+
+const draft = flags["model-draft"];
+const draftThreads = flags["threads-draft"] && Number(flags["threads-draft"]);
+const [tokens, rounds] = [Number(flags.tokens), Number(flags.rounds)];
+
+/** With and without in turns, each first in every other round. */
+async function ownLines(
+  path: string,
+  threads: number,
+  onLine: (line: Line) => void,
+): Promise<void> {
+  const model = await open(path, {
+    threads,
+    ...(draft && { draftModel: draft }),
+    ...(draftThreads && { draftThreads }),
+  });
+  try {
+    for (const one of chosenCases()) onLine(await measure(model, one, basename(path), threads));
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function measure(model: Model, one: Case, name: string, threads: number): Promise<Line> {
+  const isChat = model.info.hasChatTemplate;
+  const prompt = isChat
+    ? await model.applyTemplate([{ role: "user", content: one.asked }])
+    : one.prompt;
+  const run = async (speculate: boolean, seed: number) => {
+    const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
+    const { timings, text } = await model.generate(prompt, options).result;
+    const { drafted = 0, accepted = 0 } = timings.speculation ?? {};
+    const speed = (1000 * timings.generatedTokens) / timings.generatedMs;
+    return { text, speed, drafted, accepted };
+  };
+  const plain: Awaited<ReturnType<typeof run>>[] = [];
+  const fast: Awaited<ReturnType<typeof run>>[] = [];
+  await run(false, 0);
+  await run(true, 0);
+  for (let round = 0; round < rounds; round++) {
+    const isFirst = round % 2 === 0;
+    if (isFirst) plain.push(await run(false, round));
+    fast.push(await run(true, round));
+    if (!isFirst) plain.push(await run(false, round));
+  }
+  return {
+    model: name,
+    draft: draft ? basename(draft) : "n-gram",
+    case: one.name,
+    threads,
+    ratio: median(fast.map(({ speed }, i) => speed / plain[i]!.speed)),
+    tokensPerSecond: median(fast.map(({ speed }) => speed)),
+    plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
+    drafted: median(fast.map(({ drafted }) => drafted)),
+    accepted: median(fast.map(({ accepted }) => accepted)),
+    isSame: fast.every(({ text }, round) => text === plain[round]!.text),
+    load: loadavg()[0]!,
+  };
+}
+
+function chosenCases(): readonly Case[] {
+  const names = flags.cases?.split(",");
+  const unknown = names?.find((name) => !cases.some((one) => one.name === name));
+  if (unknown !== undefined) {
+    const known = cases.map(({ name }) => name).join(", ");
+    throw new UsageError(`--cases: got "${unknown}", expected some of ${known}`);
+  }
+  return names ? cases.filter(({ name }) => names.includes(name)) : cases;
+}
+
+function lineText(line: Line): string {
+  const { ratio, tokensPerSecond, plainTokensPerSecond, drafted, accepted, predicted } = line;
+  const parts = [
+    `${line.model}, ${line.draft}, ${line.case}, ${line.threads} threads: ${ratio.toFixed(2)}x`,
+    `${tokensPerSecond.toFixed(1)} instead of ${plainTokensPerSecond.toFixed(1)} tokens/s`,
+    `${accepted} of ${drafted} drafted tokens accepted`,
+    ...(predicted === undefined
+      ? []
+      : [`predicted ${predicted.toFixed(2)}x, measured ${(ratio / predicted).toFixed(2)} of that`]),
+    ...(line.costs ? [costsText(line.costs)] : []),
+    `load ${line.load.toFixed(1)}`,
+  ];
+  return parts.join("; ") + (line.isSame ? "" : "; THE TEXT DIFFERS");
+}
+
+function costsText({ plain, batch, draft }: NonNullable<Line["costs"]>): string {
+  const ms = (value: number) => `${value.toFixed(2)} ms`;
+  return `a token takes ${ms(plain)}, a batch ${ms(batch)}, a draft ${ms(draft)}`;
+}
+
+async function main(): Promise<void> {
+  if (positionals.length === 0) throw new UsageError("bench: no model was given");
+  const lines: Line[] = [];
+  const add = (line: Line) => {
+    lines.push(line);
+    if (!flags.json) console.log(lineText(line));
+  };
+  for (const path of positionals) {
+    for (const threads of flags.threads.split(",").map(Number)) {
+      if (flags.forced !== undefined) {
+        if (!draft)
+          throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
+        const depths = flags.depths.split(",").map(Number);
+        const acceptance = Number(flags.forced);
+        const request = { path, draft, threads, draftThreads, tokens, rounds, acceptance, depths };
+        await forcedLines(request, add);
+      } else if (flags.peer) {
+        const sizes = { threads, tokens, rounds };
+        await peerLines({ path, draft, ...sizes, cases: chosenCases() }, add);
+      } else {
+        await ownLines(path, threads, add);
+      }
+    }
+  }
+  if (flags.json) console.log(JSON.stringify(lines, null, 1));
+  if (lines.some(({ isSame }) => !isSame)) process.exitCode = 1;
+}
+
+try {
+  await main();
+} catch (error) {
+  if (!(error instanceof LanternError)) throw error;
+  console.error(error.message);
+  process.exitCode = 2;
+}
