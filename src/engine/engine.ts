@@ -550,8 +550,13 @@ function widenedText({ value, weight, dtype, largest }: Widened): string {
   return `"${value}" reaches ${largest.toPrecision(4)}, which ${dtype} cannot hold: beside ${weight} it is not rounded to ${dtype}, as in llama.cpp, but stays f32 where it leaves the range`;
 }
 
+/** Batches of more tokens are those of a GPU. */
+const MOST_PROCESSOR_TOKENS = 256;
+
 /** Prompt tokens in a batch while others decode, on a machine that was not measured. */
 function defaultChunk({ maxTokens }: PlanLimits): number {
+  // A GPU computes a whole batch in little more time than a quarter of one.
+  if (maxTokens > MOST_PROCESSOR_TOKENS) return maxTokens;
   return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
 }
 

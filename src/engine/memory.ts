@@ -23,6 +23,9 @@ export const BATCH_LIMITS: PlanLimits = { maxTokens: 32, maxOutputs: 32 };
 /** Tokens that an expert should have in a batch of a prompt: its weights are read for them once, in full register tiles. */
 const EXPERT_TOKENS = 16;
 
+/** Tokens of a batch, of which the results of one are read. */
+const OUTPUT_SHARE = 8;
+
 /**
  * The largest batch of a graph on a backend. A text whose tokens attend in both directions is computed in one batch, which
  * therefore holds a whole context; results of all its tokens may be read. Tokens share an expert's weights only where they use
@@ -45,7 +48,8 @@ export function batchLimits(
   );
   const tokens = Math.ceil(Math.max(0, ...wanted) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
   return {
-    ...BATCH_LIMITS,
+    // Of as many users that generate, where batches are large.
+    maxOutputs: Math.max(BATCH_LIMITS.maxOutputs, Math.floor(batchTokens / OUTPUT_SHARE)),
     maxTokens: Math.max(batchTokens, Math.min(tokens, mostBatchTokens)),
   };
 }

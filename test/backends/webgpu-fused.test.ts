@@ -228,6 +228,43 @@ describeGpu("webgpu, nodes that are computed together", () => {
     await expectSame({ type: "q5_0" }, { attentionSize: 64 });
   });
 
+  test("a token has the same bits alone and beside others", async () => {
+    const graph = layer({ type: "q4_0" });
+    const gpu = await openGpu();
+    const backend = new WebGpuBackend(gpu, {
+      tuning: { ...tuningFor(gpu.facts), attentionSize: 64, promptAttentionSize: 64 },
+    });
+    await backend.prepare(makePlan(graph, limits), evenRoom(5, dtypeByName("f16")!));
+    for (const weight of graph.weights) {
+      const bytes = bytesOf(weight);
+      await backend.upload(weight, async (target, at) => {
+        target.set(bytes.subarray(at, at + target.length));
+      });
+    }
+    const batch = new Batch(limits);
+    const tables = [0, 1, 2, 3, 4].map((block) => ({ blocks: Int32Array.of(block) }));
+    /** A token of each of these users at a position: their logits. */
+    const logitsOf = async (users: readonly number[], position: number) => {
+      batch.clear();
+      for (const user of users) {
+        batch.add((user * 11 + position * 3) % vocab, position, tables[user]!, true);
+      }
+      await backend.run(batch);
+      const rows = users.map(() => new Float32Array(vocab));
+      for (const [i, row] of rows.entries()) await backend.read("logits", i, row);
+      return rows;
+    };
+    const all = [0, 1, 2, 3, 4];
+    for (let position = 0; position < 3; position++) await logitsOf(all, position);
+    const together = await logitsOf(all, 3);
+    const pair = await logitsOf([1, 4], 3);
+    const alone: Float32Array[] = [];
+    for (const user of all) alone.push(...(await logitsOf([user], 3)));
+    backend.dispose();
+    expect(together).toEqual(alone);
+    expect(pair).toEqual([alone[1], alone[4]]);
+  });
+
   test("which nodes those are", async () => {
     const { facts } = await openGpu();
     const names = (options: Options) =>

@@ -35,6 +35,8 @@ import {
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
+import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
+import { preparedLayout } from "./wgsl/prepare-activations.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
 /** The sizes of all buffers, before anything is allocated. */
@@ -61,6 +63,8 @@ export interface Layout {
   readonly readBytes: number;
   /** Bytes of the longest rounded activations. */
   readonly roundedBytes: number;
+  /** Bytes of the longest activations that are prepared for several tokens. */
+  readonly preparedBytes: number;
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
@@ -99,12 +103,14 @@ export function layOut(
   ].map((values) => crossFloats(values, limits) * 4);
   const readBytes = Math.max(...slotBytes, ...crossing);
   const roundedBytes = longestActivations(plan);
+  const preparedBytes = exact ? 0 : longestPrepared(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
   const split = splitOf(context);
   const { partialBytes, topBytes } = exact
     ? { partialBytes: longestScores(plan, context), topBytes: 0 }
     : longestParts(plan, split);
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
+    preparedBytes,
     partialBytes,
     topBytes,
   );
@@ -135,6 +141,7 @@ export function layOut(
     recurrentBytes,
     readBytes,
     roundedBytes,
+    preparedBytes,
     split,
     partialBytes,
     topBytes,
@@ -196,6 +203,16 @@ function longestActivations({ graph, limits }: Plan): number {
   return Math.max(0, ...sizes);
 }
 
+/** The bytes of the longest activations that are prepared for matmuls of several tokens. */
+function longestPrepared({ graph, limits }: Plan): number {
+  const sizes = graph.nodes.map((node) => {
+    if (node.op !== "matmul") return 0;
+    const rows = Math.min(mostRows(node.x.rows, limits), MOST_SEVERAL);
+    return rows * preparedLayout(node.weight).words * 4;
+  });
+  return Math.max(0, ...sizes);
+}
+
 /** No fused ops. */
 function nodeByNode({ nodes }: Graph): Group[] {
   return nodes.map((node) => ({ nodes: [node], fused: [] }));
@@ -211,7 +228,7 @@ function longestScores({ graph, limits }: Plan, context: number): number {
 
 /** The most bytes of all parts of one attention. */
 function longestParts(
-  { graph }: Plan,
+  { graph, limits }: Plan,
   { most }: AttentionSplit,
 ): { partialBytes: number; topBytes: number } {
   let [cols, heads] = [0, 0];
@@ -220,7 +237,8 @@ function longestParts(
     cols = Math.max(cols, node.out.cols);
     heads = Math.max(heads, node.heads);
   }
-  return { partialBytes: most * cols * 4, topBytes: most * heads * 8 };
+  const parts = most * Math.min(limits.maxTokens, MOST_SEVERAL);
+  return { partialBytes: parts * cols * 4, topBytes: parts * heads * 8 };
 }
 
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {
@@ -247,6 +265,7 @@ export interface Buffers extends CacheBuffers {
   readonly batch: GPUBuffer;
   /** Rounded activations of the next matmuls. */
   readonly rounded: GPUBuffer;
+  readonly prepared: GPUBuffer;
   /** Partial results of attention over parts of the context. */
   readonly partials: GPUBuffer;
   readonly tops: GPUBuffer;
@@ -272,6 +291,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     recurrent: layout.recurrentBytes.map((bytes, i) => make(`recurrent ${i}`, bytes, held)),
     batch: make("batch", layout.batch.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
+    prepared: make("prepared", layout.preparedBytes, held),
     partials: make("partials", layout.partialBytes, held),
     tops: make("tops", layout.topBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),

@@ -9,7 +9,7 @@ import type { RowCounts } from "../../graph/batch.ts";
 import type { Value } from "../../graph/graph.ts";
 import type { BatchTimes } from "./batch-times.ts";
 import type { Buffers, Layout } from "./buffers.ts";
-import { encodePart, type Program, type Step } from "./program.ts";
+import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
 
 interface Encoded {
@@ -24,6 +24,8 @@ export class BatchCommands {
   /** Where pieces end, as fractions of the program. */
   readonly #cuts: readonly number[];
   readonly #next = new Map<Step, Encoded>();
+  /** The parts of the batch that was encoded last, with only the dispatches that it has. */
+  #last: { counts: RowCounts; program: Program; parts: readonly Dispatch[][] } | undefined;
 
   constructor(device: GPUDevice, layout: Layout, buffers: Buffers, cuts: readonly number[]) {
     this.#device = device;
@@ -60,18 +62,30 @@ export class BatchCommands {
     return commands.finish();
   }
 
-  #encode({ parts }: Program, counts: RowCounts, step: Step): GPUCommandBuffer[] {
+  /** What a batch of this size runs: most batches have the size of the one before. */
+  #partsOf(program: Program, counts: RowCounts): readonly (readonly Dispatch[])[] {
+    const last = this.#last;
+    if (last?.program === program && sameCounts(last.counts, counts)) return last.parts;
+    const parts = program.parts.map(({ dispatches }) =>
+      dispatches.filter(({ kernel }) => runsIn(kernel, counts)),
+    );
+    this.#last = { counts, program, parts };
+    return parts;
+  }
+
+  #encode(program: Program, counts: RowCounts, step: Step): GPUCommandBuffer[] {
+    const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
     // Where the host takes part in between, a step is a piece already.
     const cuts = last - first < parts.length ? [] : this.#cuts;
     const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
-    return ends.map((end, i) => {
+    return ends.map((end, at) => {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
-      for (const { dispatches } of parts.slice(first, end)) encodePart(pass, dispatches, counts);
+      for (let i = first; i < end; i++) encodePart(pass, parts[i]!, counts);
       pass.end();
-      if (i === ends.length - 1) this.#copyResults(commands, counts, results);
+      if (at === ends.length - 1) this.#copyResults(commands, counts, results);
       first = end;
       return commands.finish();
     });

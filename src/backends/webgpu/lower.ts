@@ -2,12 +2,16 @@
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
-import { fusedMatmulKernels } from "./ops/matmul.ts";
+import { fusedMatmulKernels, fusedMatricesKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
-import { attentionRopedKernel, hasRoped } from "./wgsl/attention-roped.ts";
+import {
+  attentionRopedKernel,
+  attentionSeveralKernel,
+  hasRoped,
+  ropeWriteKernel,
+} from "./wgsl/attention-roped.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
-import { MATVEC_TOKENS } from "./wgsl/matvec.ts";
 
 /** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
@@ -15,12 +19,23 @@ export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
   if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
     return lowerAttention(group, context);
   }
-  const fusedKernels = fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
-  const most = fusedKernels.length > 0 ? MATVEC_TOKENS : 0;
+  const fusedKernels = fusedMatmulKernels(fused, context);
   // The fused matmul of a group with attention is of its last nodes; the nodes of attention are lowered separately.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
   const after = attention ? nodes.slice(ATTENTION_NODES) : nodes;
-  return [...before, ...fusedKernels, ...lowerApart(after, most, context)];
+  return [...before, ...fusedKernels, ...lowerMany(after, group, context)];
+}
+
+/** The nodes of a group that its fused matmuls compute, in batches of many tokens: on matrix units, or one by one. */
+function lowerMany(
+  nodes: readonly GraphNode[],
+  { fused }: Group,
+  context: LowerContext,
+): readonly Kernel[] {
+  const onMatrices = fusedMatricesKernels(fused, context);
+  if (!onMatrices) return lowerApart(nodes, fused.length > 0 ? context.several.most : 0, context);
+  forget(context.rounded);
+  return onMatrices;
 }
 
 /** The number of nodes of RopedAttention, which come first in their group. */
@@ -30,23 +45,22 @@ function attentionNodes({ nodes }: Group): readonly GraphNode[] {
   return nodes.slice(0, ATTENTION_NODES);
 }
 
-/** Attention of one token as a fused op; a matmul that follows merges the parts of the context. */
+/** Attention of few tokens as a fused op; a matmul that follows merges the parts of the context. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
-  const { kv, batch, exchange, attentionSize, split } = context;
+  const { kv, batch, exchange, attentionSize: size, split } = context;
+  const { most } = context.several;
   const attention = group.attention!;
-  const parts = group.fused.length > 0 ? split : undefined;
+  const isRead = group.fused.length > 0;
+  const parts = isRead ? split : undefined;
   const merge = attention.attention;
-  const several = group.fused.flatMap((matmul) => fusedMatmulKernels(matmul, context));
+  const merging = group.fused.map((matmul) => ({ ...matmul, merge }));
   return [
-    attentionRopedKernel(attention, kv, batch, exchange, attentionSize, parts),
-    ...group.fused.flatMap((matmul) => fusedMatmulKernels({ ...matmul, merge }, context)),
-    ...lowerApart(attentionNodes(group), 1, context),
-    ...several.map((kernel) => ({ ...kernel, minRows: 2 })),
-    ...lowerApart(
-      group.nodes.slice(ATTENTION_NODES),
-      several.length > 0 ? MATVEC_TOKENS : 0,
-      context,
-    ),
+    attentionRopedKernel(attention, kv, batch, exchange, size, parts),
+    ropeWriteKernel(attention, kv, batch),
+    attentionSeveralKernel(attention, kv, batch, exchange, size, most, parts),
+    ...fusedMatmulKernels(merging, context),
+    ...lowerApart([attention.attention], most, context),
+    ...lowerMany(group.nodes.slice(ATTENTION_NODES), group, context),
   ];
 }
 

@@ -84,7 +84,7 @@ export async function makeProgram(
   { exact, wide }: ProgramOptions,
 ): Promise<Program> {
   const { device } = gpu;
-  const tables = new Map<Uint32Array, GPUBuffer>();
+  const bind = binderOf(device, layout, buffers);
   const pipelineOf = (kernel: Kernel): Promise<GPUComputePipeline> => {
     const known = pipelines.get(kernel.code);
     if (known) return known;
@@ -94,15 +94,7 @@ export async function makeProgram(
   };
   const ready = async (kernel: Kernel): Promise<Dispatch> => {
     const pipeline = await pipelineOf(kernel);
-    const bindings = device.createBindGroup({
-      label: kernel.name,
-      layout: pipeline.getBindGroupLayout(0),
-      entries: kernel.sources.map((source, binding) => ({
-        binding,
-        resource: resourceOf(source, device, layout, buffers, tables),
-      })),
-    });
-    return { kernel, pipeline, bindings };
+    return { kernel, pipeline, bindings: bind(kernel, pipeline) };
   };
   const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
   const lowered = exact
@@ -147,6 +139,44 @@ function stepsOf(
   return { ends, steps };
 }
 
+/** The same program over another cache, which has grown: nothing is lowered or compiled again. */
+export function withCache(
+  { device }: GpuDevice,
+  { parts, ends, steps, pipelines }: Program,
+  layout: Layout,
+  buffers: Buffers,
+): Program {
+  const bind = binderOf(device, layout, buffers);
+  const again = (dispatch: Dispatch): Dispatch => {
+    const { kernel, pipeline } = dispatch;
+    if (!kernel.sources.some(({ kind }) => kind === "keys" || kind === "values")) return dispatch;
+    return { kernel, pipeline, bindings: bind(kernel, pipeline) };
+  };
+  return {
+    parts: parts.map(({ nodes, dispatches }) => ({ nodes, dispatches: dispatches.map(again) })),
+    ends,
+    steps,
+    pipelines,
+  };
+}
+
+function binderOf(
+  device: GPUDevice,
+  layout: Layout,
+  buffers: Buffers,
+): (kernel: Kernel, pipeline: GPUComputePipeline) => GPUBindGroup {
+  const tables = new Map<Uint32Array, GPUBuffer>();
+  return ({ name, sources }, pipeline) =>
+    device.createBindGroup({
+      label: name,
+      layout: pipeline.getBindGroupLayout(0),
+      entries: sources.map((source, binding) => ({
+        binding,
+        resource: resourceOf(source, device, layout, buffers, tables),
+      })),
+    });
+}
+
 /** The kernels of a plan, before anything is compiled. */
 export function lowerPlan(
   facts: GpuFacts,
@@ -156,9 +186,11 @@ export function lowerPlan(
   by: "groups" | "nodes",
   wide = false,
 ): { nodes: readonly GraphNode[]; kernels: Kernel[] }[] {
-  const shapes = tuning.matrices
-    .map((shape) => fittingMatrices(shape, facts.workgroupStorageBytes))
-    .filter((shape) => shape !== undefined);
+  const bytes = facts.workgroupStorageBytes;
+  const fitting = (shapes: Tuning["matrices"]) =>
+    shapes.map((shape) => fittingMatrices(shape, bytes)).filter((shape) => shape !== undefined);
+  const [shapes, wideShapes] = [fitting(tuning.matrices), fitting(tuning.wideMatrices)];
+  const hasShapes = shapes.length > 0 && wideShapes.length > 0;
   const context: LowerContext = {
     weights: layout.weights,
     batch: layout.batch,
@@ -167,10 +199,11 @@ export function lowerPlan(
     workgroupBytes: facts.workgroupStorageBytes,
     exchange: exchangeFor(facts.subgroups),
     shapeFor: tuning.shapeFor,
+    several: tuning.several,
     packedDots: tuning.packedDots,
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
-    matrices: calls && shapes.length > 0 ? { shapes, calls } : undefined,
+    matrices: calls && hasShapes ? { shapes, wideShapes, calls, bytes } : undefined,
     wide,
     rounded: {},
     slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
@@ -262,6 +295,7 @@ function resourceOf(
     recurrent: ({ state }) => ({ buffer: buffers.recurrent[recurrentIndex(state)]! }),
     batch: () => ({ buffer: buffers.batch }),
     rounded: () => ({ buffer: buffers.rounded }),
+    prepared: () => ({ buffer: buffers.prepared }),
     partials: () => ({ buffer: buffers.partials }),
     tops: () => ({ buffer: buffers.tops }),
     slots: ({ routes }) => {
@@ -291,6 +325,11 @@ function tableBuffer(
   return buffer;
 }
 
+/** Whether a kernel runs in a batch of this size. */
+export function runsIn({ rows, minRows, maxRows }: Kernel, counts: RowCounts): boolean {
+  return counts[rows] >= minRows && counts[rows] <= maxRows;
+}
+
 /** Encodes the kernels of one part for a batch of this size. */
 export function encodePart(
   pass: GPUComputePassEncoder,
@@ -298,10 +337,9 @@ export function encodePart(
   counts: RowCounts,
 ): void {
   for (const { kernel, pipeline, bindings } of dispatches) {
-    const rows = counts[kernel.rows];
-    if (rows < kernel.minRows || rows > kernel.maxRows) continue;
+    if (!runsIn(kernel, counts)) continue;
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
-    pass.dispatchWorkgroups(...kernel.grid(rows));
+    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]));
   }
 }

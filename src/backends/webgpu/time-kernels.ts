@@ -3,7 +3,7 @@
 
 import type { RowCounts } from "../../graph/batch.ts";
 import type { GpuDevice } from "./device.ts";
-import { type Dispatch, encodePart, type Program } from "./program.ts";
+import { type Dispatch, encodePart, type Program, runsIn } from "./program.ts";
 import type { KernelFilter } from "./tuning.ts";
 import { MAP_READ, usage } from "./usage.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
@@ -75,10 +75,7 @@ export async function timePass(
 /** The dispatches of a batch of this size that are wanted. */
 export function dispatchesOf(program: Program, counts: RowCounts, wants: KernelFilter): Dispatch[] {
   return program.parts.flatMap(({ nodes, dispatches }) =>
-    dispatches.filter(({ kernel }) => {
-      const rows = counts[kernel.rows];
-      return rows >= kernel.minRows && rows <= kernel.maxRows && wants(kernel, nodes);
-    }),
+    dispatches.filter(({ kernel }) => runsIn(kernel, counts) && wants(kernel, nodes)),
   );
 }
 

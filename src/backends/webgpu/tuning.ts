@@ -6,12 +6,15 @@ import type { GraphNode } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatmulShape } from "./wgsl/matmul-few.ts";
-import { type MatrixShape, matrixShapes } from "./wgsl/matmul-matrices.ts";
+import { type MatrixShape, matrixShapes, wideMatrixShapes } from "./wgsl/matmul-matrices.ts";
+import type { SeveralShape } from "./wgsl/matmul-several.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {
   /** The shape of matmuls of few tokens, by rows, columns and type of the weights. */
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
+  /** How matmuls of several tokens are computed. */
+  readonly several: SeveralShape;
   /** Quants are multiplied by dot4I8Packed. */
   readonly packedDots: boolean;
   /** Lanes of a workgroup that computes attention; 0: position by position (wgsl/attention.ts). */
@@ -20,8 +23,10 @@ export interface Tuning {
   readonly promptAttentionSize: number;
   /** Where the commands of a batch are split into pieces that are submitted separately (commands.ts). */
   readonly cuts: readonly number[];
-  /** The shapes of matmuls of many tokens on matrix units, by the tokens of their tiles. */
+  /** The shapes of matmuls of many tokens on matrix units, by the tokens of a batch. */
   readonly matrices: readonly MatrixShape[];
+  /** The same for types of 8 bits and more. */
+  readonly wideMatrices: readonly MatrixShape[];
 }
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
@@ -33,17 +38,20 @@ const largeTuning: Tuning = {
     rows < FEW_ROWS
       ? { rows: 4, teams: 8, split: 2, ahead: 2 }
       : { rows: 4, teams: 8, split: 1, ahead: 1 },
+  several: { most: 64, rows: 4, tiles: [2, 4, 8] },
   packedDots: true,
   attentionSize: 256,
   promptAttentionSize: 128,
   cuts: [1 / 16, 1 / 4],
   matrices: matrixShapes,
+  wideMatrices: wideMatrixShapes,
 };
 
 /** Without subgroups, lanes exchange values through workgroup memory, with barriers: they do it rarely, in small groups. */
 const plainTuning: Tuning = {
   ...largeTuning,
   shapeFor: () => ({ rows: 4, teams: 2, split: 1, ahead: 1 }),
+  several: { most: 16, rows: 2, tiles: [4] },
   attentionSize: 0,
   promptAttentionSize: 0,
   cuts: [],
@@ -83,7 +91,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 1;
+export const MATMUL_REVISION = 2;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {
   return { ...(subgroups && subgroups.min >= TEAM ? largeTuning : plainTuning), packedDots };

@@ -49,7 +49,14 @@ import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
 import { supportsNode } from "./ops/table.ts";
-import { encodePart, makeProgram, type Pipelines, type Program, type Step } from "./program.ts";
+import {
+  encodePart,
+  makeProgram,
+  type Pipelines,
+  type Program,
+  type Step,
+  withCache,
+} from "./program.ts";
 import { recordCalls } from "./record-calls.ts";
 import { resultOf, resultsOf } from "./results.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
@@ -255,8 +262,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       await this.#mapped(counts[rows] * cols, (copied) => routes.set(copied));
       experts.compute(step.experts, routes, counts[rows], submit);
     } else submit();
-    // Another token will probably follow: its commands are encoded while this one is computed.
-    if (counts.tokens === 1) commands.prepare(program, counts, step);
+    // A batch of as many users will probably follow: its commands are encoded while this one is computed.
+    if (counts.tokens <= this.#tuning.several.most) commands.prepare(program, counts, step);
   }
 
   #writeBatch(batch: Batch, { area, buffers }: Prepared): void {
@@ -304,8 +311,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { layout } = prepared;
     const cache = await allocateCache(this.#gpu, layout, blocks);
     const buffers = { ...prepared.buffers, ...cache };
-    const program = await this.#makeProgram(layout, buffers, "groups");
     this.#alive();
+    const program = withCache(this.#gpu, prepared.program, layout, buffers);
     // No await from here on: a batch that was submitted in between wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
     this.#byNodes = undefined;

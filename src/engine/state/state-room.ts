@@ -155,7 +155,7 @@ export class StateRoom {
 
   async #grow(): Promise<void> {
     const { admission, pools } = this;
-    const { backend, contextSize, kinds } = this.#parts;
+    const { contextSize, kinds } = this.#parts;
     const sizes = pools.map((pool, i) => {
       const needed = Math.min(pool.most, pool.usedCount + admission.promised[i]!);
       if (needed <= pool.size) return pool.size;
@@ -165,13 +165,31 @@ export class StateRoom {
     });
     if (isWithin(sizes, this.#sizes)) return;
     try {
-      await backend.growKv?.(sizes.filter((_, i) => kinds[i]!.group !== undefined));
+      await this.#growTo(sizes);
     } catch (error) {
       // Cached sequences can be evicted instead, if that is enough.
       if (error instanceof MemoryError && isWithin(admission.promised, this.#sizes)) return;
       throw error;
     }
-    pools.forEach((pool, i) => {
+  }
+
+  /** To twice the size, if there is memory for it, so that many small contexts are not copied as often; else to `sizes`. */
+  async #growTo(sizes: Amounts): Promise<void> {
+    const twice = this.pools.map(({ most, size }, i) => {
+      return sizes[i]! > size ? Math.min(most, Math.max(sizes[i]!, 2 * size)) : size;
+    });
+    try {
+      await this.#growExactly(twice);
+    } catch (error) {
+      if (!(error instanceof MemoryError) || isWithin(twice, sizes)) throw error;
+      await this.#growExactly(sizes);
+    }
+  }
+
+  async #growExactly(sizes: Amounts): Promise<void> {
+    const { backend, kinds } = this.#parts;
+    await backend.growKv?.(sizes.filter((_, i) => kinds[i]!.group !== undefined));
+    this.pools.forEach((pool, i) => {
       pool.grow(sizes[i]!);
     });
   }

@@ -64,7 +64,14 @@ describe("memory", () => {
     const { room } = roomOn(12);
     for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
     expect(room.prefixes.sequences).toBe(3);
-    expect(room.pools[0]!.size).toBe(9);
+    expect(room.pools[0]!.size).toBe(12);
+  });
+
+  test("doubles, so that it is not copied for every user; where there is no room for that, by a context", async () => {
+    const { room, grown } = roomOn(9);
+    for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
+    expect(grown).toEqual([6, 9]);
+    expect(room.prefixes.sequences).toBe(3);
   });
 });
 

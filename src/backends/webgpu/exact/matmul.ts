@@ -201,7 +201,7 @@ function floatsKernel(
   { arithmetic }: ExactContext,
 ): Kernel {
   const { weight, x, out, bias } = node;
-  const text = weightText(weight, part);
+  const text = weightText(weight, { kind: "weight", weight, part });
   const groups = Math.ceil(rows / LANES);
   return exactKernel({
     name: `matmul ${weight.dtype.name} [${rows}, ${x.cols}]`,

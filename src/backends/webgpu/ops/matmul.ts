@@ -1,17 +1,21 @@
 // matmul on the GPU: kernels for few tokens, and kernels for many tokens, which read activations that were rounded before.
 
 import type { NodeOf } from "../../../graph/graph.ts";
+import type { WeightPart } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { matmulKernel } from "../wgsl/matmul.ts";
 import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
 import { hasMatrices, matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
+import { severalKernels } from "../wgsl/matmul-several.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
+import { prepareKernel } from "../wgsl/prepare-activations.ts";
 import {
   fitsHalves,
   roundKernel,
   roundsActivations,
   roundsToHalves,
 } from "../wgsl/round-activations.ts";
+import { TEAM } from "../wgsl/teams.ts";
 import type { GpuOp, LowerContext } from "./op.ts";
 import { readable } from "./readable.ts";
 
@@ -25,20 +29,21 @@ export const matmul: GpuOp<"matmul"> = {
     const isWide = context.wide && roundsToHalves(weight);
     const isTuned = !isWide && laneDotOf(weight, context.workgroupBytes) !== undefined;
     const matrices = isWide ? undefined : context.matrices;
-    const onMatrices = matrices && hasMatrices(node, matrices) && fitsHalves(weight);
+    const onMatrices = matrices && hasMatrices({ matmuls: [node] }, matrices) && fitsHalves(weight);
     const few = isTuned
-      ? fusedMatmulKernels({ x, matmuls: [node] }, context)
+      ? fusedMatmulKernels([{ x, matmuls: [node] }], context)
       : own.map((_, part) => matvecKernel(node, own, part));
-    const many = own.flatMap((_, part) =>
-      onMatrices
-        ? matmulMatricesKernels(node, own, part, matrices)
-        : [matmulKernel(node, own, part)],
-    );
+    // Kernels for few tokens prepare activations themselves, where they are tuned.
+    const least = (isTuned ? context.several.most : MATVEC_TOKENS) + 1;
     if (!onMatrices) {
-      return [...roundOnce(node, isTuned ? MATVEC_TOKENS + 1 : 1, false, context), ...few, ...many];
+      const many = own.map((_, part) => ({ ...matmulKernel(node, own, part), minRows: least }));
+      return [...roundOnce(node, isTuned ? least : 1, false, context), ...few, ...many];
     }
     const once = isTuned ? [] : roundOnce(node, 1, false, context);
-    return [...once, ...few, ...roundOnce(node, MATVEC_TOKENS + 1, true, context), ...many];
+    const many = own.flatMap((part, number) =>
+      matmulMatricesKernels({ x, matmuls: [node] }, part, number, matrices, least),
+    );
+    return [...once, ...few, ...roundOnce(node, least, true, context), ...many];
   },
 };
 
@@ -58,10 +63,68 @@ export function roundOnce(
   return [{ ...kernel, minRows, preparedBytes: halves ? 2 : 4 }];
 }
 
-/** The kernels of a fused matmul, one for each part of the weights. */
-export function fusedMatmulKernels(matmul: FusedMatmul, context: LowerContext): Kernel[] {
-  const { weights } = context;
-  const { name } = matmul.matmuls[0]!.weight;
-  const own = matmul.matmuls.length > 1 ? [weights.stacks.get(name)!] : weights.parts.get(name)!;
-  return own.map((part, number) => fusedMatmulKernel(matmul, part, number, context));
+/** The kernels of fused matmuls that read the same activations: for one token, and for several. */
+export function fusedMatmulKernels(fused: readonly FusedMatmul[], context: LowerContext): Kernel[] {
+  const single = fused.flatMap((matmul) =>
+    partsOf(matmul, context).map((part, number) =>
+      fusedMatmulKernel(matmul, part, number, context),
+    ),
+  );
+  const activations = new Set(fused.map(({ matmuls }) => matmuls[0]!.weight.dtype.activation));
+  const several = [...activations].flatMap((activation) => {
+    const same = fused.filter(({ matmuls }) => matmuls[0]!.weight.dtype.activation === activation);
+    return [prepareFor(same[0]!, context), ...same.flatMap((matmul) => severalOf(matmul, context))];
+  });
+  return [...single, ...several];
+}
+
+/** Those for batches of more tokens, on matrix units; undefined: there are none. */
+export function fusedMatricesKernels(
+  fused: readonly FusedMatmul[],
+  context: LowerContext,
+): Kernel[] | undefined {
+  const { matrices, several } = context;
+  if (!matrices || fused.length === 0) return undefined;
+  const weights = fused.map(({ matmuls }) => matmuls[0]!.weight);
+  const fits = fused.every((matmul) => hasMatrices(matmul, matrices)) && weights.every(fitsHalves);
+  if (!fits) return undefined;
+  const least = several.most + 1;
+  const activations = new Set(weights.map(({ dtype }) => dtype.activation));
+  return [...activations].flatMap((activation) => {
+    const same = fused.filter(({ matmuls }) => matmuls[0]!.weight.dtype.activation === activation);
+    return [
+      prepareFor(same[0]!, context, true),
+      ...same.flatMap((matmul) =>
+        partsOf(matmul, context).flatMap((part, number) =>
+          matmulMatricesKernels(matmul, part, number, matrices, least),
+        ),
+      ),
+    ];
+  });
+}
+
+function severalOf(matmul: FusedMatmul, context: LowerContext): Kernel[] {
+  return partsOf(matmul, context).flatMap((part, number) =>
+    severalKernels(matmul, part, number, context),
+  );
+}
+
+function prepareFor(matmul: FusedMatmul, context: LowerContext, halves = false): Kernel {
+  const { most } = context.several;
+  const { weight, out, x } = matmul.matmuls[0]!;
+  const { rows } = partsOf(matmul, context)[0]!;
+  const { teams } = context.shapeFor(rows, x.cols, weight.dtype.name);
+  return prepareKernel(matmul, weight, {
+    ...context,
+    size: teams * TEAM,
+    rows: out.rows,
+    minRows: halves ? most + 1 : 2,
+    maxRows: halves ? Infinity : most,
+    halves,
+  });
+}
+
+function partsOf({ matmuls }: FusedMatmul, { weights }: LowerContext): readonly WeightPart[] {
+  const { name } = matmuls[0]!.weight;
+  return matmuls.length > 1 ? [weights.stacks.get(name)!] : weights.parts.get(name)!;
 }

@@ -1,6 +1,9 @@
-// Fused attention for a batch of one token: rope of q and k, kv_write and attention in one dispatch. Every workgroup rotates
+// Fused attention. For a batch of one token: rope of q and k, kv_write and attention in one dispatch. Every workgroup rotates
 // its own head and that head's key. The token's own key and value are not read from the cache; the first of the heads that
 // share them writes them there.
+//
+// For several tokens, which may be of one sequence, rope and kv_write are a dispatch of their own. Attention then computes with
+// the same text as for one token, and to the same bits.
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
@@ -8,8 +11,9 @@ import { scoreText } from "./attention-options.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { composeAttention, hasTeams } from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
-import type { Kernel } from "./kernel.ts";
+import { type Kernel, makeKernel, perItem } from "./kernel.ts";
 import { type KvFormats, kvRowWords } from "./kv-format.ts";
+import { cacheRowText } from "./kv-write.ts";
 import type { Exchange } from "./teams.ts";
 
 export interface RopedAttention {
@@ -52,10 +56,10 @@ export function attentionRopedKernel(
     declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
 ${eights.store("keys")}${eights.store("values")}`,
     query: `
-  let query = mat2x4f(q4(head * ${headDim}u, part * 8u), q4(head * ${headDim}u, part * 8u + 4u));`,
+  let query = mat2x4f(q4(token, head * ${headDim}u, part * 8u), q4(token, head * ${headDim}u, part * 8u + 4u));`,
     own: `
   let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;
-  let key = kept8(mat2x4f(k4(kvHead, part * 8u), k4(kvHead, part * 8u + 4u)));
+  let key = kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u)));
   let value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));
   let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
   length -= 1u;
@@ -72,13 +76,99 @@ ${eights.store("keys")}${eights.store("values")}`,
   });
 }
 
-/** `fn NAME4(head, i)`: rotated values i ... i + 3 of the head that begins at value \`head\` of \`NAME\`, of token 0. */
+/** Batches of several tokens: rotates q into its value, and stores keys and values in the cache. */
+export function ropeWriteKernel(
+  { q, k, write, attention }: RopedAttention,
+  { k: format }: KvFormats,
+  batch: BatchLayout,
+): Kernel {
+  const { heads, kvHeads, headDim, state } = attention;
+  const eights = format.eights!;
+  const crew = headDim / 8;
+  const read = (name: string, value: Value) =>
+    ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
+  return makeKernel({
+    name: `rope and kv_write [${q.x.cols}, ${k.x.cols}]`,
+    bindings: [
+      read("q", q.x),
+      read("k", k.x),
+      read("v", write.v),
+      { ...read("result", q.out), writes: true },
+      { name: "keys", type: "vec4u", source: { kind: "keys", state }, writes: true },
+      { name: "values", type: "vec4u", source: { kind: "values", state }, writes: true },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
+    ],
+    declarations: `${cacheRowText(batch, state)}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
+${eights.store("keys")}${eights.store("values")}`,
+    rows: attention.out.rows,
+    minRows: 2,
+    grid: perItem((heads + kvHeads) * crew),
+    body: `
+  let item = group.x * 64u + lane;
+  let token = group.y;
+  let part = item % ${crew}u;
+  let head = item / ${crew}u;
+  if (head < ${heads}u) {
+    let at = ((token * ${heads}u + head) * ${headDim}u + part * 8u) / 4u;
+    result[at] = q4(token, head * ${headDim}u, part * 8u);
+    result[at + 1u] = q4(token, head * ${headDim}u, part * 8u + 4u);
+  } else if (head < ${heads + kvHeads}u) {
+    let kvHead = (head - ${heads}u) * ${headDim}u;
+    let column = kvHead + part * 8u;
+    let own = (token * ${kvHeads * headDim}u + column) / 4u;
+    let to = cacheRow(token, batch[${batch.positions}u + token]) * ${kvRowWords(format, kvHeads * headDim)}u;
+    keysStore8(to, column, kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u))));
+    valuesStore8(to, column, kept8(mat2x4f(v[own], v[own + 1u])));
+  }`,
+  });
+}
+
+/** After ropeWriteKernel(), which has stored the token's own key and value. */
+export function attentionSeveralKernel(
+  { q, attention }: RopedAttention,
+  { k: format }: KvFormats,
+  batch: BatchLayout,
+  exchange: Exchange,
+  size: number,
+  most: number,
+  split?: AttentionSplit,
+): Kernel {
+  const { heads, kvHeads, headDim } = attention;
+  const rowWords = kvRowWords(format, kvHeads * headDim);
+  return composeAttention({
+    name: `attention-several ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
+    node: attention,
+    format,
+    batch,
+    exchange,
+    size,
+    split,
+    bindings: [{ name: "q", type: "vec4f", source: { kind: "value", value: q.out } }],
+    minRows: 2,
+    maxRows: most,
+    query: `
+  let start4 = (token * ${heads}u + head) * ${headDim / 4}u + part * 2u;
+  let query = mat2x4f(q[start4], q[start4 + 1u]);`,
+    own: `
+  length -= 1u;
+  let ownAt = cacheRow(token, length) * ${rowWords}u;
+  let key = keys8(ownAt, kvColumn);
+  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
+  if (crew == 0u${split ? " && group.z == 0u" : ""}) {
+    top = score;
+    total = 1.0;
+    sums = values8(ownAt, kvColumn);
+  }`,
+  });
+}
+
+/** `fn NAME4(token, head, i)`: rotated values i ... i + 3 of the head that begins at value \`head\` of the token's row of \`NAME\`. */
 function rotateText(name: string, node: NodeOf<"rope">, batch: BatchLayout): string {
   const { rope, factors } = node;
   const { at } = batch.angles.find((area) => area.rope === rope && area.factors === factors)!;
   const pairs = rope.dims / 2;
   const angle = (pair: string): string =>
-    `vec2f(bitcast<f32>(batch[${at}u + 2u * (${pair})]), bitcast<f32>(batch[${at}u + 2u * (${pair}) + 1u]))`;
+    `vec2f(bitcast<f32>(batch[angles + 2u * (${pair})]), bitcast<f32>(batch[angles + 2u * (${pair}) + 1u]))`;
   const interleaved = `
   let a = ${angle("i / 2u")};
   let b = ${angle("i / 2u + 1u")};
@@ -88,14 +178,16 @@ function rotateText(name: string, node: NodeOf<"rope">, batch: BatchLayout): str
   const half = `
   let isFirst = i < ${pairs}u;
   let pair = select(i - ${pairs}u, i, isFirst);
-  let other = ${name}[(head + select(i - ${pairs}u, i + ${pairs}u, isFirst)) / 4u];
-  let angles = array<vec2f, 4>(${[0, 1, 2, 3].map((j) => angle(`pair + ${j}u`)).join(", ")});
-  let cosines = vec4f(angles[0].x, angles[1].x, angles[2].x, angles[3].x);
-  let sines = vec4f(angles[0].y, angles[1].y, angles[2].y, angles[3].y);
+  let other = ${name}[(row + head + select(i - ${pairs}u, i + ${pairs}u, isFirst)) / 4u];
+  let four = array<vec2f, 4>(${[0, 1, 2, 3].map((j) => angle(`pair + ${j}u`)).join(", ")});
+  let cosines = vec4f(four[0].x, four[1].x, four[2].x, four[3].x);
+  let sines = vec4f(four[0].y, four[1].y, four[2].y, four[3].y);
   return select(other * sines + x * cosines, x * cosines - other * sines, isFirst);`;
   return `
-fn ${name}4(head: u32, i: u32) -> vec4f {
-  let x = ${name}[(head + i) / 4u];
-  if (i >= ${rope.dims}u) { return x; }${rope.layout === "interleaved" ? interleaved : half}
+fn ${name}4(token: u32, head: u32, i: u32) -> vec4f {
+  let row = token * ${node.x.cols}u;
+  let x = ${name}[(row + head + i) / 4u];
+  if (i >= ${rope.dims}u) { return x; }
+  let angles = ${at}u + token * ${rope.dims}u;${rope.layout === "interleaved" ? interleaved : half}
 }`;
 }

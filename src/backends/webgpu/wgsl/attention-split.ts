@@ -1,4 +1,4 @@
-// Attention of one token over a long context, split into parts of the context (as flash decoding): each part is a workgroup, so
+// Attention of a few tokens over a long context, split into parts of the context (as flash decoding): each part is a workgroup, so
 // that a large GPU has enough of them. The matmul that reads attention merges the parts while it stages them.
 //
 // Workgroups of parts beyond the context end at once; a short context is one part.
@@ -22,7 +22,7 @@ export function splitOf(positions: number): AttentionSplit {
   return { span, most: Math.max(1, Math.ceil(positions / span)) };
 }
 
-/** [part][head][value / 4], and for each part and head the largest score and the sum of the weights. */
+/** [token][part][head][value / 4], and for each token, part and head the largest score and the sum of the weights. */
 export function splitBindings(writes: boolean): Binding[] {
   return [
     { name: "partials", type: "vec4f", source: { kind: "partials" }, writes },
@@ -31,29 +31,36 @@ export function splitBindings(writes: boolean): Binding[] {
 }
 
 /** Stores `sum`, `highest` and `all` of a head. */
-export function splitStoreText({ heads, headDim }: NodeOf<"attention">): string {
+export function splitStoreText(
+  { heads, headDim }: NodeOf<"attention">,
+  { most }: AttentionSplit,
+): string {
   const quads = headDim / 4;
   return `
-  let row = group.z * ${heads}u + head;
+  let row = (token * ${most}u + group.z) * ${heads}u + head;
   if (lane < ${quads}u) { partials[row * ${quads}u + lane] = sum; }
   if (lane == 0u) { tops[row] = vec2f(highest, all); }`;
 }
 
-/** `fn merged4(quad, parts)`: values quad * 4 ... + 3 of the token, merged from so many parts. */
-export function mergeText({ heads, headDim }: NodeOf<"attention">): string {
+/** `fn merged4(token, quad, parts)`: values quad * 4 ... + 3 of the token, merged from so many parts. */
+export function mergeText(
+  { heads, headDim }: NodeOf<"attention">,
+  { most }: AttentionSplit,
+): string {
   const quads = headDim / 4;
   return `
-fn merged4(quad: u32, parts: u32) -> vec4f {
+fn merged4(token: u32, quad: u32, parts: u32) -> vec4f {
   let head = quad / ${quads}u;
-  var highest = tops[head].x;
-  for (var i = 1u; i < parts; i++) { highest = max(highest, tops[i * ${heads}u + head].x); }
+  let first = token * ${most}u;
+  var highest = tops[first * ${heads}u + head].x;
+  for (var i = 1u; i < parts; i++) { highest = max(highest, tops[(first + i) * ${heads}u + head].x); }
   var all = 0.0;
   var sum = vec4f();
   for (var i = 0u; i < parts; i++) {
-    let top = tops[i * ${heads}u + head];
+    let top = tops[(first + i) * ${heads}u + head];
     let weight = exp(max(top.x - highest, -100.0));
     all += top.y * weight;
-    sum += partials[i * ${heads * quads}u + quad] * weight;
+    sum += partials[(first + i) * ${heads * quads}u + quad] * weight;
   }
   return sum / all;
 }`;

@@ -38,6 +38,7 @@ export interface AttentionParts {
   readonly query: string;
   /** WGSL after that, which may set top, total and sums from a position that is not in the cache, and lower `length`. */
   readonly own?: string;
+  readonly minRows?: number;
   readonly maxRows?: number;
   /** The context is split: each workgroup of a head computes a part, and stores it for merging. */
   readonly split?: AttentionSplit | undefined;
@@ -101,6 +102,7 @@ var<workgroup> crewTotals: array<f32, ${crews}>;
 var<workgroup> merged: array<vec4f, ${size * 2}>; // [crew][value / 4]
 fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b[1]); }`,
     rows: out.rows,
+    minRows: parts.minRows ?? 1,
     maxRows: parts.maxRows ?? Infinity,
     grid: (tokens) => [heads, tokens, parts.split ? mostParts(parts.split, node) : 1],
     body: `
@@ -119,7 +121,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
   ${positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim))}
   ${mergeText(headDim / 4, crews)}
-  ${parts.split ? splitStoreText(node) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
+  ${parts.split ? splitStoreText(node, parts.split) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
   });
 }
 

@@ -15,7 +15,7 @@ export function embedKernel(
   const { table, out } = node;
   const { cols } = out;
   const { rowStart, rows } = parts[part]!;
-  const { bindings, declarations } = weightText(table, part);
+  const { bindings, declarations } = weightText(table, { kind: "weight", weight: table, part });
   return makeKernel({
     name: `embed ${table.dtype.name} [${rows}, ${cols}]`,
     bindings: [

@@ -197,7 +197,7 @@ export function matmulIdKernel(
   const [experts, outputs, cols] = weight.shape as [number, number, number];
   const slots = routes.cols / 2;
   const { rowStart, rows } = parts[part]!;
-  const text = weightText(weight, part);
+  const text = weightText(weight, { kind: "weight", weight, part });
   const grid = groupGrid(Math.ceil(outputs / OUTPUTS));
   const place = slotCount === undefined ? "expert" : "place";
   const placeText =

@@ -22,6 +22,8 @@ export type Source =
   | { readonly kind: "batch" }
   /** The activations that were rounded last. */
   | { readonly kind: "rounded" }
+  /** Activations of several tokens, prepared for the next matmuls (prepare-activations.ts). */
+  | { readonly kind: "prepared" }
   /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
   | { readonly kind: "partials" | "tops" }
   /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */

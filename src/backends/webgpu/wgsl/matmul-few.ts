@@ -1,4 +1,4 @@
-// Matmuls of few tokens with weights of the types that have a LaneDot (unpack/lanes.ts), fused with the nodes around them:
+// Matmuls of one token with weights of the types that have a LaneDot (unpack/lanes.ts), fused with the nodes around them:
 // select and norm before; biases, a residual, or gate and up with their activation after. All of it is one dispatch.
 //
 // A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row. It loads 16 bytes of all rows, for a few
@@ -13,7 +13,8 @@ import type { WeightPart } from "../weight-layout.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, makeKernel, type Source } from "./kernel.ts";
-import { groupGrid, MATVEC_TOKENS } from "./matvec.ts";
+import type { SeveralShape } from "./matmul-several.ts";
+import { groupGrid } from "./matvec.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
@@ -36,6 +37,8 @@ export interface MatmulContext {
   /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
+  /** Of batches of several tokens. */
+  readonly several: SeveralShape;
 }
 
 /** A matmul with the nodes that are fused with it. */
@@ -91,7 +94,7 @@ export function fusedMatmulKernel(
 ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
 ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
     rows: out.rows,
-    maxRows: matmul.merge ? 1 : MATVEC_TOKENS,
+    maxRows: 1,
     grid: groupGrid(groups),
     body: `
   let token = group.z;
@@ -115,7 +118,7 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
 }
 
 /** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
-const dotsText = (packed: boolean): string => `
+export const dotsText = (packed: boolean): string => `
 ${packed ? "" : dot4Text}
 fn dots(a: vec4u, b: vec4u) -> i32 {
   return ${["x", "y", "z", "w"].map((part) => `${packed ? "dot4I8Packed" : "dot4"}(a.${part}, b.${part})`).join(" + ")};
@@ -129,7 +132,7 @@ fn dot4(a: u32, b: u32) -> i32 {
 }`;
 
 /** r0, r1, ...: the first unit of each row of the team; rows beyond the last repeat it. */
-function rowsText(rows: number, gated: boolean, outputs: number, units: number): string {
+export function rowsText(rows: number, gated: boolean, outputs: number, units: number): string {
   return each(rows, (j) => {
     const own = gated ? rows / 2 : rows;
     const output = `min(first + ${j % own}u, ${outputs - 1}u)`;
@@ -213,7 +216,11 @@ function shareText(rows: number, teams: number, split: number): string {
   }`;
 }
 
-function weightBindings({ matmuls }: FusedMatmul, part: WeightPart, partNumber: number): Binding[] {
+export function weightBindings(
+  { matmuls }: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
+): Binding[] {
   const { weight } = matmuls[0]!;
   const source: Source =
     matmuls.length > 1 ? { kind: "stack", weight } : { kind: "weight", weight, part: partNumber };
@@ -225,7 +232,7 @@ function weightBindings({ matmuls }: FusedMatmul, part: WeightPart, partNumber: 
 }
 
 /** `fn put(token, row, sum)`: applies the nodes after the matmul to an output, and stores it. */
-function behindText(
+export function behindText(
   { matmuls, gate, add }: FusedMatmul,
   { rowStart }: WeightPart,
 ): { bindings: Binding[]; declarations: string } {
@@ -267,6 +274,6 @@ fn put(token: u32, row: u32, sum: f32) {
 }`;
 
 /** The same text for 0, 1, 2, ...: arrays indexed by a variable are slow. */
-function each(count: number, text: (j: number) => string): string {
+export function each(count: number, text: (j: number) => string): string {
   return Array.from({ length: count }, (_, j) => text(j)).join("\n  ");
 }

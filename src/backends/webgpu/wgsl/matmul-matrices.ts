@@ -5,11 +5,13 @@
 // Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
 
 import { countOf } from "../../../graph/batch.ts";
-import type { NodeOf } from "../../../graph/graph.ts";
+import type { Weight } from "../../../graph/graph.ts";
+import { unpackOf } from "../unpack/table.ts";
 import type { WeightPart } from "../weight-layout.ts";
-import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
+import { gateText } from "./elementwise.ts";
+import { type Kernel, makeKernel } from "./kernel.ts";
+import { behindText, type FusedMatmul } from "./matmul-few.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
-import { MATVEC_TOKENS } from "./matvec.ts";
 import { TEAM } from "./teams.ts";
 
 /** Rows and columns of a subgroup matrix. */
@@ -57,11 +59,20 @@ export interface MatrixShape {
   readonly tokenTeams: number;
   /** Columns that are staged at a time. */
   readonly depth: number;
+  /** The most tokens of a batch that it is for; undefined: any number. */
+  readonly most?: number;
 }
 
-/** For small batches, and for prompts. */
+/** By the number of tokens: the smaller the tile, the more workgroups there are for a large GPU. Measured on an NVIDIA H200. */
 export const matrixShapes: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 2, outputTeams: 4, tokenTeams: 1, depth: 64 },
+  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 192 },
+  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 32, most: 320 },
+  { ownOutputs: 4, ownTokens: 4, outputTeams: 2, tokenTeams: 2, depth: 32 },
+];
+
+/** Of types of 8 bits and more. */
+export const wideMatrixShapes: readonly MatrixShape[] = [
+  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 192 },
   { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 4, depth: 64 },
 ];
 
@@ -70,31 +81,60 @@ function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
   return ownTokens * tokenTeams * UNIT;
 }
 
-/** One kernel for each shape, for the batch sizes whose smallest sufficient tile is its own. */
+/** One kernel for each shape, for the batch sizes that it is for, from `least` tokens on. */
 export function matmulMatricesKernels(
-  node: NodeOf<"matmul">,
-  parts: readonly WeightPart[],
-  part: number,
-  { shapes, calls }: Matrices,
+  matmul: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
+  matrices: Matrices,
+  least: number,
 ): Kernel[] {
-  let fewest = MATVEC_TOKENS + 1;
-  return shapes.map((shape, i) => {
-    const most = i < shapes.length - 1 ? tokensOf(shape) : Infinity;
-    const kernel = matmulMatricesKernel(node, parts, part, shape, calls, [fewest, most]);
+  const { weight } = matmul.matmuls[0]!;
+  let fewest = least;
+  const kernels: Kernel[] = [];
+  for (const shape of shapesFor(weight, matrices)) {
+    const most = shape.most ?? Infinity;
+    if (most < fewest) continue;
+    const rows = [fewest, most] as const;
+    kernels.push(matmulMatricesKernel(matmul, part, partNumber, shape, matrices.calls, rows));
     fewest = most + 1;
-    return kernel;
-  });
+  }
+  return kernels;
 }
 
 /** The use of matrix units. */
 export interface Matrices {
   readonly shapes: readonly MatrixShape[];
+  readonly wideShapes: readonly MatrixShape[];
   readonly calls: MatrixCalls;
+  /** Workgroup memory. */
+  readonly bytes: number;
+}
+
+/** Of types with so many bits per value: their tiles take more loads and fewer instructions to unpack. */
+const WIDE_BITS = 8;
+
+/** The shapes for a weight, as deep as its fast unpacking needs, where there is memory for that. */
+function shapesFor(
+  { dtype, shape: [, cols] }: Weight,
+  { shapes, wideShapes, bytes }: Matrices,
+): readonly MatrixShape[] {
+  const isWide = (8 * dtype.blockBytes) / dtype.blockElems >= WIDE_BITS;
+  const span = unpackOf(dtype).lane?.halves?.span ?? 1;
+  return (isWide ? wideShapes : shapes).map((shape) => {
+    const deeper = { ...shape, depth: span };
+    const isBetter = shape.depth % span !== 0 && cols! % span === 0;
+    return isBetter && fittingMatrices(deeper, bytes)?.depth === span ? deeper : shape;
+  });
 }
 
 /** Whether the columns are a multiple of the depth of every shape. */
-export function hasMatrices({ x }: NodeOf<"matmul">, { shapes }: Matrices): boolean {
-  return shapes.every(({ depth }) => x.cols % depth === 0);
+export function hasMatrices(
+  { matmuls }: Pick<FusedMatmul, "matmuls">,
+  matrices: Matrices,
+): boolean {
+  const { weight } = matmuls[0]!;
+  return shapesFor(weight, matrices).every(({ depth }) => weight.shape[1]! % depth === 0);
 }
 
 /** This shape, or one of less depth, that fits the workgroup memory. */
@@ -113,40 +153,55 @@ function pitchOf(depth: number): number {
 }
 
 function matmulMatricesKernel(
-  node: NodeOf<"matmul">,
-  parts: readonly WeightPart[],
-  part: number,
+  matmul: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
   shape: MatrixShape,
   calls: MatrixCalls,
   [minRows, maxRows]: readonly [number, number],
 ): Kernel {
-  const { x, weight, out } = node;
-  const { rows } = parts[part]!;
+  const { x, matmuls, gate } = matmul;
+  const { weight, out } = matmuls[0]!;
   const { depth } = shape;
-  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
+  const tileRows = shape.ownOutputs * shape.outputTeams * UNIT;
+  /** Of the tile; half of its rows are of gate, the other half of up. */
+  const outputs = gate ? tileRows / 2 : tileRows;
   const tokens = tokensOf(shape);
   const size = shape.outputTeams * shape.tokenTeams * TEAM;
   const pitch = pitchOf(depth);
   const tile = { depth, pitch, size, cols: x.cols };
-  const weights = weightTile(weight, part, rows, { ...tile, tileRows: outputs });
+  const source =
+    matmuls.length > 1
+      ? ({ kind: "stack", weight } as const)
+      : ({ kind: "weight", weight, part: partNumber } as const);
+  const own = rowOf(shape, part.rows, gate !== undefined);
+  const weights = weightTile(weight, { source, row: own }, { ...tile, tileRows });
   const inputs = tokenTile({ ...tile, tileRows: tokens });
+  const behind = behindText(matmul, part);
+  const total = gate ? part.rows / 2 : part.rows;
+  const names = [weight.dtype.name, gate && "gate", matmul.add && "add"].filter(Boolean).join(" ");
   return makeKernel({
-    name: `matmul-matrices ${outputs}x${tokens} ${weight.dtype.name} [${rows}, ${x.cols}]`,
-    bindings: [...weights.bindings, ...inputs.bindings, ...valueBindings(node)],
+    name: `matmul-matrices ${tileRows}x${tokens} ${names} [${part.rows}, ${x.cols}]`,
+    bindings: [
+      ...weights.bindings,
+      ...inputs.bindings,
+      { name: "batch", type: "u32", source: { kind: "batch" } },
+      ...behind.bindings,
+    ],
     quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
     enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
     size,
     declarations: `${weights.declarations}
-var<workgroup> weightTile: array<f16, ${outputs * pitch}>; // [output][column]
+var<workgroup> weightTile: array<f16, ${tileRows * pitch}>; // [output][column]
 var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
 var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
 alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
 alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
-alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
+alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;${behind.declarations}`,
     rows: out.rows,
     minRows,
     maxRows,
-    grid: (count) => [Math.ceil(rows / outputs), Math.ceil(count / tokens), 1],
+    grid: (count) => [Math.ceil(total / outputs), Math.ceil(count / tokens), 1],
     body: `
   let tokenCount = batch[${countOf[out.rows]}u];
   let firstOutput = group.x * ${outputs}u;
@@ -172,42 +227,57 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
     }
     workgroupBarrier();
   }
-  ${units(shape, (o, t) => storeText(node, parts[part]!, calls, o, t))}`,
+  ${storesText(shape, gate, total, calls)}`,
   });
 }
 
-function valueBindings({ out, bias }: NodeOf<"matmul">): Binding[] {
-  const bindings: Binding[] = [
-    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
-    { name: "batch", type: "u32", source: { kind: "batch" } },
-  ];
-  if (bias) {
-    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
-  }
-  return bindings;
+/** The row of the matrix that row `r` of a tile is: where there are gate and up, each team has rows of both. */
+function rowOf(shape: MatrixShape, rows: number, gated: boolean): (r: string) => string {
+  if (!gated) return (r) => `min(firstOutput + ${r}, ${rows - 1}u)`;
+  const own = shape.ownOutputs * UNIT;
+  const half = own / 2;
+  return (r) =>
+    `(min(firstOutput + (${r}) / ${own}u * ${half}u + (${r}) % ${half}u, ${rows / 2 - 1}u) + select(0u, ${rows / 2}u, (${r}) % ${own}u >= ${half}u))`;
 }
 
-/** Stores a matrix of sums through workgroup memory, since tiles at the edges have padding. */
-function storeText(
-  { out, bias }: NodeOf<"matmul">,
-  { rowStart, rows }: WeightPart,
+/** Stores all sums of a team through workgroup memory, 16 x 16 at a time, since tiles at the edges have padding. */
+function storesText(
+  shape: MatrixShape,
+  gate: FusedMatmul["gate"],
+  outputs: number,
   calls: MatrixCalls,
-  o: number,
-  t: number,
 ): string {
   const perLane = (UNIT * UNIT) / TEAM;
-  return `
-  ${calls.store("&sumTile", `team * ${UNIT * UNIT}u`, `sums${o}_${t}`, UNIT)};
+  const own = gate ? shape.ownOutputs / 2 : shape.ownOutputs;
+  const through = (sums: string, text: string): string => `
+  ${calls.store("&sumTile", `team * ${UNIT * UNIT}u`, sums, UNIT)};
   workgroupBarrier();
-  for (var i = 0u; i < ${perLane}u; i++) {
-    let item = i * ${TEAM}u + lane % ${TEAM}u;
-    let output = firstOutput + ownOutput + ${o * UNIT}u + item % ${UNIT}u;
-    let token = firstToken + ownToken + ${t * UNIT}u + item / ${UNIT}u;
-    if (output < ${rows}u && token < tokenCount) {
-      result[token * ${out.cols}u + ${rowStart}u + output] = sumTile[team * ${UNIT * UNIT}u + item]${bias ? ` + bias[${rowStart}u + output]` : ""};
-    }
-  }
+  ${text}
   workgroupBarrier();`;
+  const item = (i: number): string => `sumTile[team * ${UNIT * UNIT}u + ${i * TEAM}u + member]`;
+  const stores = (o: number, t: number): string => {
+    const put = count(perLane, (i) => {
+      const value = gate ? gateText(gate.activation, `gate${i}`, item(i)) : item(i);
+      return `{
+    let output = ${gate ? "teamOutput" : "firstOutput + ownOutput"} + ${o * UNIT}u + member % ${UNIT}u;
+    let token = firstToken + ownToken + ${t * UNIT + (i * TEAM) / UNIT}u + member / ${UNIT}u;
+    if (output < ${outputs}u && token < tokenCount) { put(token, output, ${value}); }
+  }`;
+    });
+    if (!gate) return through(`sums${o}_${t}`, put);
+    return `{
+  ${count(perLane, (i) => `var gate${i} = 0.0;`)}
+  ${through(
+    `sums${o}_${t}`,
+    count(perLane, (i) => `gate${i} = ${item(i)};`),
+  )}
+  ${through(`sums${o + own}_${t}`, put)}
+  }`;
+  };
+  return `
+  let member = lane % ${TEAM}u;
+  ${gate ? "let teamOutput = firstOutput + ownOutput / 2u;" : ""}
+  ${count(shape.ownTokens, (t) => count(own, (o) => stores(o, t)))}`;
 }
 
 function units(shape: MatrixShape, text: (o: number, t: number) => string): string {

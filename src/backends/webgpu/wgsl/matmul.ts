@@ -24,7 +24,7 @@ export function matmulKernel(
   const { x, weight, out } = node;
   const { rows } = parts[part]!;
   const cols = x.cols;
-  const text = weightText(weight, part);
+  const text = weightText(weight, { kind: "weight", weight, part });
   return makeKernel({
     name: `matmul ${weight.dtype.name} [${rows}, ${cols}]`,
     bindings: [

@@ -7,7 +7,7 @@
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { HalfUnpack, LaneDot } from "../unpack/unpack.ts";
-import type { Binding } from "./kernel.ts";
+import type { Binding, Source } from "./kernel.ts";
 import { weightText } from "./weights.ts";
 
 /** The sizes of a tile, and of its matrix. */
@@ -23,6 +23,13 @@ export interface TileShape {
   readonly cols: number;
 }
 
+/** Which rows of which matrix a tile of weights has. */
+export interface TileRows {
+  readonly source: Extract<Source, { kind: "weight" | "stack" }>;
+  /** WGSL: the row of the matrix that row `r` of the tile is; one that exists. */
+  readonly row: (r: string) => string;
+}
+
 export interface TileText {
   readonly bindings: readonly Binding[];
   readonly declarations: string;
@@ -32,18 +39,17 @@ export interface TileText {
   readonly store: string;
 }
 
-/** Rows of the matrix from `firstOutput` on; rows beyond the last repeat it, and their results are not stored. */
-export function weightTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
+export function weightTile(weight: Weight, rows: TileRows, shape: TileShape): TileText {
   const lane = unpackOf(weight.dtype).lane;
   return lane?.halves && shape.depth % lane.halves.span === 0
-    ? lanesTile(lane, lane.halves, weight, part, rows, shape)
-    : anyTile(weight, part, rows, shape);
+    ? lanesTile(lane, lane.halves, weight, rows, shape)
+    : anyTile(weight, rows, shape);
 }
 
 /** Any type: four values at a time, loaded and stored together. */
-function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): TileText {
+function anyTile(weight: Weight, { source, row }: TileRows, shape: TileShape): TileText {
   const { tileRows, depth, pitch, size } = shape;
-  const { bindings, declarations } = weightText(weight, part);
+  const { bindings, declarations } = weightText(weight, source);
   return {
     bindings,
     declarations,
@@ -52,7 +58,7 @@ function anyTile(weight: Weight, part: number, rows: number, shape: TileShape): 
     for (var item = lane; item < ${(tileRows * depth) / 4}u; item += ${size}u) {
       let row = item / ${depth / 4}u;
       let column = (item % ${depth / 4}u) * 4u;
-      let values = vec4h(weight4(min(firstOutput + row, ${rows - 1}u), start + column).xzyw);
+      let values = vec4h(weight4(${row("row")}, start + column).xzyw);
       let to = row * ${pitch}u + column;
       ${each(4, (j) => `weightTile[to + ${j}u] = values[${j}];`)}
     }`,
@@ -64,14 +70,12 @@ function lanesTile(
   lane: LaneDot,
   halves: HalfUnpack,
   weight: Weight,
-  part: number,
-  rows: number,
+  { source, row: rowOf }: TileRows,
   { tileRows, depth, pitch, size, cols }: TileShape,
 ): TileText {
   const chunks = depth / lane.columns;
   const items = tileRows * chunks;
   const names = Object.keys(lane.loads);
-  const source = { kind: "weight", weight, part } as const;
   const bindings: Binding[] = [{ name: "wide", type: "vec4u", source }];
   const unpack = unpackOf(weight.dtype);
   if (unpack.kind === "block" && unpack.planes) {
@@ -86,14 +90,14 @@ function lanesTile(
     declarations: halves.functions,
     load: (declare) =>
       each(own, (i) => {
-        const row = `(min(firstOutput + ${item(i)} / ${chunks}u, ${rows - 1}u) * ${cols / lane.unit}u)`;
+        const row = `(${rowOf(`${item(i)} / ${chunks}u`)} * ${cols / lane.unit}u)`;
         const c = `(next / ${lane.columns}u + ${item(i)} % ${chunks}u)`;
         return names
           .map((name) => `${declare}${name}${i} = ${lane.loads[name]!.at(row, c)};`)
           .join(" ");
       }),
     store: each(own, (i) => {
-      const row = `(min(firstOutput + ${item(i)} / ${chunks}u, ${rows - 1}u) * ${cols / lane.unit}u)`;
+      const row = `(${rowOf(`${item(i)} / ${chunks}u`)} * ${cols / lane.unit}u)`;
       return `{
       let c = start / ${lane.columns}u + ${item(i)} % ${chunks}u;
       let lowAt = ${lane.lowAt};

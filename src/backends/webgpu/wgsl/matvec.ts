@@ -17,7 +17,7 @@ export const MATVEC_TOKENS = 4;
 const OUTPUTS = 4;
 
 /** Workgroups in one dimension that every device allows. */
-const MOST_GROUPS = 65535;
+export const MOST_GROUPS = 65535;
 
 export function matvecKernel(
   node: NodeOf<"matmul">,
@@ -27,7 +27,7 @@ export function matvecKernel(
   const { x, weight, out, bias } = node;
   const { rowStart, rows } = parts[part]!;
   const cols = x.cols;
-  const text = weightText(weight, part);
+  const text = weightText(weight, { kind: "weight", weight, part });
   const last = `${rows - 1}u`;
   return makeKernel({
     name: `matvec ${weight.dtype.name} [${rows}, ${cols}]`,

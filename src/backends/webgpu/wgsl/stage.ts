@@ -15,7 +15,7 @@ export interface StageSource {
   /** Only these rows of x are read. */
   readonly select?: NodeOf<"select"> | undefined;
   readonly norm?: NodeOf<"rms_norm"> | undefined;
-  /** x is attention in parts, which are merged here, in batches of one token. */
+  /** x is attention in parts, which are merged here. */
   readonly merge?: NodeOf<"attention"> | undefined;
   /** The first workgroup also stores the normalised values here. */
   readonly keep?: Value | undefined;
@@ -48,12 +48,12 @@ export function stageText(
   const quants = blockQuantsOf(weight.dtype.activation);
   const stored = quants ? quantText(quants, quads, size, exchange) : halfText(quads, size);
   const value = (quad: string): string => {
-    if (merge) return `merged4(${quad}, parts)`;
+    if (merge) return `merged4(token, ${quad}, parts)`;
     return norm ? `x[row + ${quad}] * factor * norm[${quad}]` : `x[row + ${quad}]`;
   };
   return {
     bindings: stageBindings(source),
-    declarations: `${merge ? mergeText(merge) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations}`,
+    declarations: `${merge ? mergeText(merge, split) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations}`,
     body: `
   ${merge ? `let parts = ${partsText(split, merge, batch)};` : ""}
   let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;

@@ -10,6 +10,18 @@ export interface Exchange {
   declarations(size: number): string;
   /** `fn NAME(value: f32, lane: u32) -> f32` for teams of `width` lanes (a power of two, at most 32). */
   reduce(name: string, width: number, combine: Combine): string;
+  /** Workgroup memory that sums() needs, besides. */
+  sumsDeclarations(size: number, count: number): string;
+  /**
+   * WGSL that adds up `count` values (a power of two) of each lane over its team of 32, in the order of reduce(), and stores the
+   * totals: value(i) is the name of a variable, to(index) where total `index` (WGSL) of the team goes.
+   */
+  sums(
+    count: number,
+    value: (i: number) => string,
+    to: (index: string) => string,
+    size: number,
+  ): string;
 }
 
 export type Combine = "sum" | "max";
@@ -34,6 +46,36 @@ fn ${name}(value: f32, lane: u32) -> f32 {
   return all;
 }`;
   },
+  sumsDeclarations: () => "",
+  // Each step halves the values of a lane: it keeps one half, and its neighbour the other.
+  sums: (count, value, to) => {
+    const steps: string[] = [];
+    let left = count;
+    let index = "0u";
+    let isOwn = "true";
+    for (let mask = 1; mask < TEAM; mask *= 2) {
+      if (left === 1) {
+        steps.push(`${value(0)} += subgroupShuffleXor(${value(0)}, ${mask}u);`);
+        isOwn += ` && (lane & ${mask}u) == 0u`;
+        continue;
+      }
+      left /= 2;
+      for (let i = 0; i < left; i++) {
+        const [low, high] = [value(i), value(i + left)];
+        const isUpper = `(lane & ${mask}u) != 0u`;
+        steps.push(
+          `{ let sent = select(${high}, ${low}, ${isUpper}); ${low} = select(${low}, ${high}, ${isUpper}) + subgroupShuffleXor(sent, ${mask}u); }`,
+        );
+      }
+      index += ` + select(0u, ${left}u, (lane & ${mask}u) != 0u)`;
+    }
+    const stores = Array.from(
+      { length: left },
+      (_, i) => `${to(`(${index} + ${i}u)`)} = ${value(i)};`,
+    );
+    return `${steps.join("\n  ")}
+  if (${isOwn}) { ${stores.join(" ")} }`;
+  },
 };
 
 /** Every lane of a team adds in the same order, so that all of them get the same number. */
@@ -51,7 +93,27 @@ fn ${name}(value: f32, lane: u32) -> f32 {
   for (var i = 1u; i < ${width}u; i++) { all = ${combined[combine]("all", "exchanged[first + i]")}; }
   return all;
 }`,
+  sumsDeclarations: (size, count) => `
+var<workgroup> spread: array<f32, ${size * Math.min(count, SPREAD)}>; // [value][lane]`,
+  sums: (count, value, to, size) =>
+    Array.from({ length: Math.ceil(count / SPREAD) }, (_, piece) => {
+      const from = piece * SPREAD;
+      const many = Math.min(SPREAD, count - from);
+      return `
+  ${Array.from({ length: many }, (_, i) => `spread[${i * size}u + lane] = ${value(from + i)};`).join("\n  ")}
+  workgroupBarrier();
+  if (lane % ${TEAM}u < ${many}u) {
+    let own = (lane % ${TEAM}u) * ${size}u + lane - lane % ${TEAM}u;
+    var all = spread[own];
+    for (var other = 1u; other < ${TEAM}u; other++) { all += spread[own + other]; }
+    ${to(`(lane % ${TEAM}u + ${from}u)`)} = all;
+  }
+  workgroupBarrier();`;
+    }).join("\n"),
 };
+
+/** Values of a lane that sums() has in workgroup memory at a time: 8 KiB of 256 lanes. */
+const SPREAD = 8;
 
 /** Lanes of a team, at most. */
 export const TEAM = 32;

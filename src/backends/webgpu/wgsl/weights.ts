@@ -5,7 +5,7 @@ import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { BlockUnpack, ElementUnpack } from "../unpack/unpack.ts";
 import { unpackHelpers } from "../unpack/unpack.ts";
-import type { Binding } from "./kernel.ts";
+import type { Binding, Source } from "./kernel.ts";
 
 export interface WeightText {
   readonly bindings: readonly Binding[];
@@ -13,17 +13,17 @@ export interface WeightText {
 }
 
 /** For a weight whose type the GPU reads (readable() in ops/readable.ts). */
-export function weightText(weight: Weight, part: number): WeightText {
+export function weightText(
+  weight: Weight,
+  source: Extract<Source, { kind: "weight" | "stack" }>,
+): WeightText {
   const unpack = unpackOf(weight.dtype);
-  const bindings: Binding[] = [
-    { name: "weights", type: "u32", source: { kind: "weight", weight, part } },
-  ];
+  const bindings: Binding[] = [{ name: "weights", type: "u32", source }];
   if (unpack.kind === "element") {
     return { bindings, declarations: elementText(unpack, weight.shape.at(-1)!) };
   }
   if (unpack.planes) {
-    const source = { kind: "weight", weight, part, plane: "narrow" } as const;
-    bindings.push({ name: "narrow", type: "u32", source });
+    bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
   }
   if (unpack.book) {
     bindings.push({ name: "book", type: "u32", source: { kind: "table", words: unpack.book() } });

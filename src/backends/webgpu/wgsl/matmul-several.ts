@@ -1,0 +1,189 @@
+// Matmuls of several tokens with weights of the types that have a LaneDot (unpack/lanes.ts): what matmul-few.ts computes for one
+// token, for a tile of tokens that share every weight that is read. Activations are prepared by a kernel of their own
+// (prepare-activations.ts), once for all workgroups.
+//
+// A team of 32 lanes computes a few rows for all tokens of the tile; a lane takes every 32nd chunk of each row. Every sum is
+// added up in the order of matmul-few.ts, whatever the tile, so a token's result has the same bits in batches of any size.
+
+import { countOf } from "../../../graph/batch.ts";
+import { unpackOf } from "../unpack/table.ts";
+import type { LaneDot } from "../unpack/unpack.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import { gateText } from "./elementwise.ts";
+import { type Kernel, makeKernel } from "./kernel.ts";
+import {
+  behindText,
+  dotsText,
+  each,
+  type FusedMatmul,
+  type MatmulContext,
+  rowsText,
+  weightBindings,
+} from "./matmul-few.ts";
+import { MOST_GROUPS } from "./matvec.ts";
+import { preparedLayout } from "./prepare-activations.ts";
+import { TEAM } from "./teams.ts";
+
+/** The most tokens of such batches that there are buffers for. */
+export const MOST_SEVERAL = 64;
+
+/** How batches of several tokens are computed. */
+export interface SeveralShape {
+  /** The most tokens of such a batch, at most MOST_SEVERAL. */
+  readonly most: number;
+  /** Rows of a team; even. */
+  readonly rows: number;
+  /** Tokens of a tile, in increasing order: a batch takes the first that is large enough, or several of the last. */
+  readonly tiles: readonly number[];
+}
+
+/** The kernels for rows of `part`, one for each tile. */
+export function severalKernels(
+  matmul: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
+  context: MatmulContext,
+): Kernel[] {
+  const { most, tiles } = context.several;
+  let fewest = 2;
+  return tiles
+    .filter((_, i) => i === 0 || tiles[i - 1]! < most)
+    .map((tile, i, all) => {
+      const last = i === all.length - 1 ? most : tile;
+      const kernel = severalKernel(matmul, part, partNumber, context, tile, [fewest, last]);
+      fewest = tile + 1;
+      return kernel;
+    });
+}
+
+function severalKernel(
+  matmul: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
+  context: MatmulContext,
+  tile: number,
+  [minRows, maxRows]: readonly [number, number],
+): Kernel {
+  const { matmuls, gate } = matmul;
+  const { weight, x, out } = matmuls[0]!;
+  const lane = unpackOf(weight.dtype).lane!;
+  const { teams, split } = context.shapeFor(part.rows, x.cols, weight.dtype.name);
+  const { rows } = context.several;
+  const size = teams * TEAM;
+  const outputs = gate ? part.rows / 2 : part.rows;
+  const ownOutputs = gate ? rows / 2 : rows;
+  const groupTeams = teams / split;
+  const groupOutputs = groupTeams * ownOutputs;
+  const sums = rows * tile;
+  const hasLevels = weight.dtype.blockElems > 1;
+  const behind = behindText(matmul, part);
+  const groups = Math.ceil(outputs / groupOutputs);
+  const across = Math.min(groups, MOST_GROUPS);
+  const names = [weight.dtype.name, gate && "gate", matmul.add && "add"];
+  const total = (row: string): string =>
+    Array.from(
+      { length: split },
+      (_, share) =>
+        `totals[(team + ${share * groupTeams}u) * ${sums}u + offset * ${rows}u + ${row}]`,
+    ).join(" + ");
+  return makeKernel({
+    name: `matmul-several x${tile} ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
+    bindings: [
+      ...weightBindings(matmul, part, partNumber),
+      { name: "x", type: "vec4u", source: { kind: "prepared" } },
+      ...(hasLevels
+        ? [{ name: "xWords", type: "u32", source: { kind: "prepared" } } as const]
+        : []),
+      { name: "batch", type: "u32", source: { kind: "batch" } },
+      ...behind.bindings,
+    ],
+    enables: context.exchange.enables,
+    size,
+    declarations: `${dotsText(context.packedDots)}${lane.functions ?? ""}${context.exchange.sumsDeclarations(size, sums)}
+var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile][row of the team]${behind.declarations}`,
+    rows: out.rows,
+    minRows,
+    maxRows,
+    // Workgroups of the same rows follow each other, so that they find the weights in the cache.
+    grid: (tokens) => [Math.ceil(tokens / tile), across, Math.ceil(groups / across)],
+    body: `
+  let tokenCount = batch[${countOf[out.rows]}u];
+  let firstToken = group.x * ${tile}u;
+  let index = group.y + group.z * groups.y;
+  if (index >= ${groups}u) { return; }
+  let member = lane % ${TEAM}u;
+  let ownTeam = (lane / ${TEAM}u) % ${groupTeams}u;
+  let share = lane / ${groupTeams * TEAM}u;
+  let firstOfGroup = index * ${groupOutputs}u;
+  let first = firstOfGroup + ownTeam * ${ownOutputs}u;
+  ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
+  ${tokensText(matmul, tile)}
+  ${loopText(lane, matmul, rows, tile, split)}
+  ${context.exchange.sums(
+    sums,
+    (i) => `sum${i}`,
+    (i) => `totals[(lane / ${TEAM}u) * ${sums}u + ${i}]`,
+    size,
+  )}
+  workgroupBarrier();
+  for (var item = lane; item < ${groupOutputs * tile}u; item += ${size}u) {
+    let output = firstOfGroup + item % ${groupOutputs}u;
+    let team = (item % ${groupOutputs}u) / ${ownOutputs}u;
+    let row = item % ${ownOutputs}u;
+    let offset = item / ${groupOutputs}u;
+    let token = firstToken + offset;
+    if (output < ${outputs}u && token < tokenCount) {
+      let total = ${total("row")};
+      ${gate ? `let other = ${total(`row + ${ownOutputs}u`)};` : ""}
+      put(token, output, ${gate ? gateText(gate.activation, "total", "other") : "total"});
+    }
+  }`,
+  });
+}
+
+/** t0, t1, ...: where the prepared activations of each token begin, in words; tokens beyond the last repeat it. */
+function tokensText({ matmuls }: FusedMatmul, tile: number): string {
+  const { words } = preparedLayout(matmuls[0]!.weight);
+  return each(tile, (t) => `let t${t} = min(firstToken + ${t}u, tokenCount - 1u) * ${words}u;`);
+}
+
+/** Multiplies every chunk of this lane with all tokens of the tile: sum[t * rows + j]. */
+function loopText(
+  lane: LaneDot,
+  { matmuls }: FusedMatmul,
+  rows: number,
+  tile: number,
+  split: number,
+): string {
+  const { weight } = matmuls[0]!;
+  const { sumsAt, scalesAt } = preparedLayout(weight);
+  const chunks = weight.shape[1]! / lane.columns;
+  const stride = TEAM * split;
+  const names = Object.keys(lane.loads);
+  const hasLevels = weight.dtype.blockElems > 1;
+  const sumOf = (at: string): string => `bitcast<i32>(xWords[t + ${sumsAt}u + ${at}])`;
+  const levels = `
+      let sumLow = ${sumOf("lowAt")};
+      let sumHigh = ${sumOf("highAt")};
+      let scale = bitcast<f32>(xWords[t + ${scalesAt}u + (${lane.scaleAt})]);`;
+  return `
+  ${each(rows * tile, (i) => `var sum${i} = 0.0;`)}
+  for (var c = member + share * ${TEAM}u; c < ${chunks}u; c += ${stride}u) {
+    ${each(rows, (j) => names.map((name) => `let ${name}${j} = ${lane.loads[name]!.at(`r${j}`, "c")};`).join(" "))}
+    let lowAt = ${lane.lowAt};
+    let highAt = ${lane.highAt};
+    ${each(
+      tile,
+      (t) => `{
+      let t = t${t};
+      let low = x[t / 4u + lowAt];
+      ${lane.highAt === lane.lowAt ? "" : "let high = x[t / 4u + highAt];"}
+      ${hasLevels ? levels : ""}
+      ${each(rows, (j) => {
+        const dot = lane.dot((name) => `${name}${j}`, `r${j}`, "c");
+        return `sum${t * rows + j} += ${hasLevels ? "scale * " : ""}${dot};`;
+      })}
+    }`,
+    )}
+  }`;
+}
