@@ -307,21 +307,21 @@ describe("templates", () => {
   });
 
   test("get what the request says", async () => {
-    expect(await render({})).toBe("[user:]>true");
-    expect(await render({ add_generation_prompt: false })).toBe("[user:]true");
-    expect(await render({ enable_thinking: false })).toBe("[user:]>false");
-    expect(await render({ reasoning_effort: "none" })).toBe("[user:]>false");
-    expect(await render({ reasoning_effort: "high" })).toBe("[user:]>truehigh");
+    expect(await render({})).toBe("[user:]>True");
+    expect(await render({ add_generation_prompt: false })).toBe("[user:]True");
+    expect(await render({ enable_thinking: false })).toBe("[user:]>False");
+    expect(await render({ reasoning_effort: "none" })).toBe("[user:]>False");
+    expect(await render({ reasoning_effort: "high" })).toBe("[user:]>Truehigh");
     const chat_template_kwargs = { enable_thinking: false, mood: "!" };
-    expect(await render({ chat_template_kwargs })).toBe("[user:]>false!");
-    expect(await render({ tools: [{ name: "sum" }] })).toBe("[user:]sum>true");
+    expect(await render({ chat_template_kwargs })).toBe("[user:]>False!");
+    expect(await render({ tools: [{ name: "sum" }] })).toBe("[user:]sum>True");
     const silent = await serveModel(own, log, { thinking: false });
-    expect(await render({}, silent.url)).toBe("[user:]>false");
-    expect(await render({ enable_thinking: true }, silent.url)).toBe("[user:]>true");
+    expect(await render({}, silent.url)).toBe("[user:]>False");
+    expect(await render({ enable_thinking: true }, silent.url)).toBe("[user:]>True");
     await silent.stop();
     const eager = await serveModel(own, log, { reasoning: { effort: "high" } });
-    expect(await render({}, eager.url)).toBe("[user:]>truehigh");
-    expect(await render({ reasoning_effort: "low" }, eager.url)).toBe("[user:]>truelow");
+    expect(await render({}, eager.url)).toBe("[user:]>Truehigh");
+    expect(await render({ reasoning_effort: "low" }, eager.url)).toBe("[user:]>Truelow");
     await eager.stop();
   });
 
@@ -334,7 +334,7 @@ describe("templates", () => {
       { role: "assistant", content: null, reasoning_content: "hm", tool_calls },
       { role: "tool", tool_call_id: "1", content: "42" },
     ];
-    expect(await render({ messages: said })).toBe("[user:][assistant:hm7][tool:42]>true");
+    expect(await render({ messages: said })).toBe("[user:][assistant:hm7][tool:42]>True");
   });
 });
 

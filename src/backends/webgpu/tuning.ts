@@ -5,9 +5,8 @@ import type { Batch } from "../../graph/batch.ts";
 import type { GraphNode } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
-import type { MatmulShape } from "./wgsl/matmul-few.ts";
+import type { MatmulShape, SeveralShape } from "./wgsl/matmul-few.ts";
 import { type MatrixShape, matrixShapes, wideMatrixShapes } from "./wgsl/matmul-matrices.ts";
-import type { SeveralShape } from "./wgsl/matmul-several.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {

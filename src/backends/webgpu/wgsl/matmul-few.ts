@@ -13,10 +13,19 @@ import type { WeightPart } from "../weight-layout.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, makeKernel, type Source } from "./kernel.ts";
-import type { SeveralShape } from "./matmul-several.ts";
 import { groupGrid } from "./matvec.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
+
+/** How batches of several tokens are computed. */
+export interface SeveralShape {
+  /** The most tokens of such a batch, at most MOST_SEVERAL (matmul-several.ts). */
+  readonly most: number;
+  /** Rows of a team; even. */
+  readonly rows: number;
+  /** Tokens of a tile, in increasing order: a batch takes the first that is large enough, or several of the last. */
+  readonly tiles: readonly number[];
+}
 
 /** How the work is divided. */
 export interface MatmulShape {

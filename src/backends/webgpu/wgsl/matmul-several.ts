@@ -27,16 +27,6 @@ import { TEAM } from "./teams.ts";
 /** The most tokens of such batches that there are buffers for. */
 export const MOST_SEVERAL = 64;
 
-/** How batches of several tokens are computed. */
-export interface SeveralShape {
-  /** The most tokens of such a batch, at most MOST_SEVERAL. */
-  readonly most: number;
-  /** Rows of a team; even. */
-  readonly rows: number;
-  /** Tokens of a tile, in increasing order: a batch takes the first that is large enough, or several of the last. */
-  readonly tiles: readonly number[];
-}
-
 /** The kernels for rows of `part`, one for each tile. */
 export function severalKernels(
   matmul: FusedMatmul,

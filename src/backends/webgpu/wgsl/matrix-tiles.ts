@@ -23,7 +23,7 @@ export interface TileShape {
   readonly cols: number;
 }
 
-/** Which rows of which matrix a tile of weights has. */
+/** Which rows of which matrix a tile has. */
 export interface TileRows {
   readonly source: Extract<Source, { kind: "weight" | "stack" }>;
   /** WGSL: the row of the matrix that row `r` of the tile is; one that exists. */
