@@ -68,7 +68,7 @@ async function measure(
   const begin = performance.now();
   const { threads } = flags;
   await using model = await open(path, {
-    contextSize: 1024,
+    contextSize: 4096,
     profile: true,
     ...(threads && { threads }),
     ...options,

@@ -17,7 +17,7 @@ import { opCases } from "../conformance/op-cases.ts";
 import { type Batches, type CaseModel, runCase } from "../conformance/run-case.ts";
 import { modelOf, opModel } from "../conformance/table.ts";
 import { leftOut } from "../support/exhaustive.ts";
-import { describeGpu, openGpu } from "../support/gpu.ts";
+import { describeGpu, notExact, openGpu } from "../support/gpu.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyFile } from "../support/tiny-file.ts";
@@ -125,8 +125,13 @@ async function otherBits(model: CaseModel, { arithmetic, options }: Processor, g
 
 describeGpu("exact", () => {
   for (const processor of processors) {
-    test(`the bits of ${processor.name}`, { timeout: 600_000 }, async () => {
+    test(`the bits of ${processor.name}`, { timeout: 600_000 }, async ({ skip }) => {
       const device = await openGpu();
+      const refusal = await notExact(device, processor.arithmetic);
+      if (refusal !== undefined) {
+        device.dispose();
+        skip(refusal);
+      }
       const gpu = () => new WebGpuBackend(device, { exact: processor.arithmetic });
       const models = [
         ...opModels(gpu(), processor.name.includes("interpreted") ? laneOps : allOps, [64]),
@@ -166,7 +171,13 @@ describeGpu("exact", () => {
     gpu.dispose();
   });
 
-  test("open() with exact: the text of the processor; other opt levels are refused", async () => {
+  test("open() with exact: the text of the processor; other opt levels are refused", async ({
+    skip,
+  }) => {
+    const device = await openGpu();
+    const refusal = await notExact(device, cpuArithmetic(nativeHere[0]?.native ?? "none"));
+    device.dispose();
+    if (refusal !== undefined) skip(refusal);
     const file = await tinyFile({ weightType: "q4_1" });
     onTestFinished(() => file.remove());
     const text = async (options: OpenOptions): Promise<string> => {

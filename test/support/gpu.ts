@@ -4,7 +4,10 @@
 import { existsSync } from "node:fs";
 import { describe, test } from "vitest";
 import { findGpu, GpuDevice, type GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
+import { checkExactness } from "../../src/backends/webgpu/exact/check.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { UsageError } from "../../src/base/errors.ts";
+import type { Arithmetic } from "../../src/kernels/arithmetic.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 
 const swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
@@ -29,4 +32,20 @@ export async function openGpu(options?: GpuDeviceOptions): Promise<GpuDevice> {
 
 export async function gpuBackend(options?: GpuDeviceOptions): Promise<WebGpuBackend> {
   return new WebGpuBackend(await openGpu(options));
+}
+
+/** Why this machine's adapter cannot give the processor's bits; undefined: it can. SwiftShader fuses no multiply-adds on x86-64. */
+export async function notExact(
+  gpu: GpuDevice,
+  arithmetic: Arithmetic,
+): Promise<string | undefined> {
+  try {
+    await checkExactness(gpu, arithmetic);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    const reason = error.message.split(": a ", 1)[0]!;
+    console.warn(`skipped: ${reason}`);
+    return reason;
+  }
 }

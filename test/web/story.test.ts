@@ -70,7 +70,8 @@ describeBrowser("the Story page", () => {
 
   test("alternatives that are still being written stand side by side after a reload", async () => {
     let count = 0;
-    const answer = () => ` way${++count} ${"on ".repeat(60)}`;
+    // Long enough that a page which is slow to load finds it still being written.
+    const answer = () => ` way${++count} ${"on ".repeat(300)}`;
     const model = scriptedModel({ answer, msPerPiece: 25, chat: false });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);

@@ -17,7 +17,7 @@ describeBrowser("answers of more than text", () => {
   test("fold reasoning with what it cost, also after a reload, and copy only the answer", async () => {
     const model = scriptedModel({
       answer: () => `<think>${"*hm* ".repeat(40)}</think>Done.`,
-      msPerPiece: 5,
+      msPerPiece: 30,
       format: marked,
     });
     const { url } = await stage.serve({ models: { scripted: model } });
