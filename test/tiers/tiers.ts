@@ -56,14 +56,17 @@ export const long: readonly string[] = [
   "test/platform/native-teardown.test.ts",
   "test/server/{cache-kill,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
-  "test/web/{access,facts,robust}.test.ts",
+  "test/web/{access,facts,models,rich,robust,story}.test.ts",
+  "test/browser/opfs.test.ts",
+  "test/engine/disk-weights.test.ts",
+  "test/engine/speculate/{draft-open,next-layer}.test.ts",
 ];
 
 /** What else `npm test` leaves out. */
 export const rest: readonly string[] = [
   // A browser.
-  "test/browser/!(document|webgpu|machine|profile).test.ts",
-  "test/web/!(access|facts|fast|places|quantize|robust).test.ts",
+  "test/browser/!(document|webgpu|machine|opfs|profile).test.ts",
+  "test/web/!(access|facts|fast|models|places|quantize|rich|robust|story).test.ts",
   // Real models and files.
   "test/formats/huggingface-archs.test.ts",
   "test/models/{archs,recurrent}.test.ts",

@@ -51,6 +51,7 @@ describeBrowser("the Story page", () => {
     await page.getByRole("button", { name: "Undo" }).click();
     await expect.poll(() => text.textContent()).toBe("It began. piece 1.");
     await page.getByRole("button", { name: "Redo" }).click();
+    await expect.poll(() => text.textContent()).toBe("It began. piece 1. Then I wrote");
     await page.getByRole("button", { name: "Redo" }).click();
     await expect.poll(() => text.textContent()).toBe(whole);
 
