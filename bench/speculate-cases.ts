@@ -10,7 +10,13 @@ export interface Case {
 }
 
 export function median(numbers: readonly number[]): number {
-  return numbers.toSorted((a, b) => a - b)[numbers.length >> 1]!;
+  return quantile(numbers, 0.5);
+}
+
+/** The number that this share of all is below. */
+export function quantile(numbers: readonly number[], share: number): number {
+  const sorted = numbers.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
 }
 
 const story =

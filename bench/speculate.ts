@@ -1,13 +1,16 @@
 // What speculation gains: generation with it and without in the same process, in turns.
 //
 //   npm run bench:speculate -- MODEL.gguf ... [-t 1,2] [-n 200] [-r 5] [--json]           drafts from the text itself
+//   npm run bench:speculate -- MODEL.gguf --backend webgpu                                on the GPU
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf ...                              drafts from a small model
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced 0.8 ...                 right with this probability
 //   LANTERN_PEERS=DIR npm run bench:speculate -- MODEL.gguf --peer                        node-llama-cpp's own beside it
 //
 // Cases are prompts: texts that repeat, a text with one change, quotes, and free prose. Each line has the median ratio of
-// tokens per second to those without, both medians, how many drafted tokens were accepted, and the load average. Every text is
-// compared with the one without speculation: if it differs, the line says so.
+// tokens per second to those without and its quartiles, both medians, how many drafted tokens were accepted, what the measured times of
+// batches predict, the tokens of a batch (the ratio if more tokens cost nothing), and the load average. Every text is compared with the
+// one without speculation: if it differs, the line says so. Runs with and without take turns, each first in every other round; many short
+// rounds (-n 48 -r 60) tell more than a few long ones where the machine is not quiet.
 //
 // Models: scripts/make-model.ts writes llama-1b and llama-0.1b with made-up weights; stories15M and stories260K are
 // ggml-org/models on Hugging Face (tinyllamas), minimind2-small is jingyaogong/MiniMind2-Small, converted with "lantern convert".
@@ -17,7 +20,7 @@ import { basename } from "node:path";
 import { parseArgs } from "node:util";
 import { LanternError, UsageError } from "../src/base/errors.ts";
 import { type Model, open } from "../src/index.ts";
-import { type Case, cases, median } from "./speculate-cases.ts";
+import { type Case, cases, median, quantile } from "./speculate-cases.ts";
 import { forcedLines } from "./speculate-forced.ts";
 import { peerLines } from "./speculate-peer.ts";
 
@@ -33,7 +36,11 @@ export interface Line {
   plainTokensPerSecond: number;
   drafted: number;
   accepted: number;
-  /** What the costs of batches predict, where the acceptance is forced. */
+  /** The quartiles of the ratio. */
+  quartiles?: readonly [number, number];
+  /** Tokens of the text for each batch. */
+  batchTokens?: number;
+  /** What the costs of batches predict. */
   predicted?: number;
   /** Milliseconds of a token without, of the batch that verifies, and of a drafted token, where that was asked for. */
   costs?: { plain: number; batch: number; draft: number };
@@ -51,6 +58,7 @@ const { values: flags, positionals } = parseArgs({
     cases: { type: "string" },
     "model-draft": { type: "string" },
     "threads-draft": { type: "string" },
+    backend: { type: "string" },
     forced: { type: "string" },
     depths: { type: "string", default: "1,2,3,4,6,8" },
     peer: { type: "boolean", default: false },
@@ -70,6 +78,7 @@ async function ownLines(
 ): Promise<void> {
   const model = await open(path, {
     threads,
+    ...(flags.backend && { backend: flags.backend }),
     ...(draft && { draftModel: draft }),
     ...(draftThreads && { draftThreads }),
   });
@@ -88,9 +97,10 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
   const run = async (speculate: boolean, seed: number) => {
     const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
     const { timings, text } = await model.generate(prompt, options).result;
-    const { drafted = 0, accepted = 0 } = timings.speculation ?? {};
-    const speed = (1000 * timings.generatedTokens) / timings.generatedMs;
-    return { text, speed, drafted, accepted };
+    const { generatedTokens: written, generatedMs } = timings;
+    const { drafted = 0, accepted = 0, batches = written, gain = 1 } = timings.speculation ?? {};
+    const speed = (1000 * written) / generatedMs;
+    return { text, speed, drafted, accepted, gain, batchTokens: written / batches };
   };
   const plain: Awaited<ReturnType<typeof run>>[] = [];
   const fast: Awaited<ReturnType<typeof run>>[] = [];
@@ -102,12 +112,16 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
     fast.push(await run(true, round));
     if (!isFirst) plain.push(await run(false, round));
   }
+  const ratios = fast.map(({ speed }, i) => speed / plain[i]!.speed);
   return {
     model: name,
     draft: draft ? basename(draft) : "n-gram",
     case: one.name,
     threads,
-    ratio: median(fast.map(({ speed }, i) => speed / plain[i]!.speed)),
+    ratio: median(ratios),
+    quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)],
+    batchTokens: median(fast.map(({ batchTokens }) => batchTokens)),
+    predicted: median(fast.map(({ gain }) => gain)),
     tokensPerSecond: median(fast.map(({ speed }) => speed)),
     plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
     drafted: median(fast.map(({ drafted }) => drafted)),
@@ -129,10 +143,13 @@ function chosenCases(): readonly Case[] {
 
 function lineText(line: Line): string {
   const { ratio, tokensPerSecond, plainTokensPerSecond, drafted, accepted, predicted } = line;
+  const { quartiles, batchTokens } = line;
+  const spread = quartiles ? ` (${quartiles.map((one) => one.toFixed(2)).join(" to ")})` : "";
   const parts = [
-    `${line.model}, ${line.draft}, ${line.case}, ${line.threads} threads: ${ratio.toFixed(2)}x`,
+    `${line.model}, ${line.draft}, ${line.case}, ${line.threads} threads: ${ratio.toFixed(2)}x${spread}`,
     `${tokensPerSecond.toFixed(1)} instead of ${plainTokensPerSecond.toFixed(1)} tokens/s`,
     `${accepted} of ${drafted} drafted tokens accepted`,
+    ...(batchTokens === undefined ? [] : [`${batchTokens.toFixed(2)} tokens for each batch`]),
     ...(predicted === undefined
       ? []
       : [`predicted ${predicted.toFixed(2)}x, measured ${(ratio / predicted).toFixed(2)} of that`]),

@@ -248,8 +248,11 @@ export interface ModelInfo {
   };
   /** Whether generate() and chat() work: encoders only make embeddings. */
   generates: boolean;
-  /** Whether tokens are drafted (OpenOptions.speculate), and by whom, or why not: a clause; absent: it does not generate. */
-  speculation?: { isOn: boolean; text: string };
+  /**
+   * Whether tokens are drafted (OpenOptions.speculate), who can draft ("ngram", "draft-model", "mtp"), and how, or why not: a clause.
+   * Absent: it does not generate.
+   */
+  speculation?: { isOn: boolean; drafters: string[]; text: string };
   /** Why the context cannot shift (contextShift, cacheReuse): a clause; absent: it can. */
   noContextShift?: string;
   /** What embed() makes of a text; undefined: the model has no hidden states to read. */

@@ -251,8 +251,11 @@ export interface Backend {
   /** Tokens of a token tile: batches of a multiple of it need no narrower kernels. Default: 1. */
   readonly tokenTile?: number | undefined;
 
-  /** Whether the last bits of a token's results depend on how many others its batch has. Default: false. */
-  readonly variesWithBatch?: boolean;
+  /**
+   * The most tokens of a batch that gives each of them the same bits as alone, once it is prepared; larger batches may sum in another
+   * order. Default: any number.
+   */
+  readonly sameBitsTokens?: number;
 
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;

@@ -34,6 +34,9 @@ export function levelHelp(levelDefault?: string): string {
 
 export const bestLevel = "4 where this machine can run it, else 3";
 
+export const mtpHelp =
+  "let the layer of the file that predicts further tokens draft: the same text, sooner (docs/speculation.md)";
+
 export const plotHelp = "also write a chart";
 
 export const ramHelp =

@@ -10,7 +10,15 @@ import type { Terminal } from "../platform/node-cli.ts";
 import { addContextFlags, type ContextFlags, contextOptions } from "./context-flags.ts";
 import { addCpuFlags, type CpuFlags, cpuBinding } from "./cpu-flags.ts";
 import { addDraftFlags, type DraftFlags, draftOptions } from "./draft-flags.ts";
-import { backendHelp, bestLevel, levelHelp, modelHelp, ramHelp, threadsHelp } from "./flag-help.ts";
+import {
+  backendHelp,
+  bestLevel,
+  levelHelp,
+  modelHelp,
+  mtpHelp,
+  ramHelp,
+  threadsHelp,
+} from "./flag-help.ts";
 import {
   byteSizeFlag,
   type NumberRule,
@@ -150,7 +158,7 @@ export function exactOption(): Option {
 
 const layerCount = numberFlag({ integer: true, min: 0 });
 
-function gpuLayersFlag(text: string): number | "all" | "auto" {
+export function gpuLayersFlag(text: string): number | "all" | "auto" {
   if (text === "all" || text === "auto") return text;
   if (text === "-1") return "all"; // as in llama.cpp
   try {
@@ -201,10 +209,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .option("--no-native", "use WebAssembly instead of machine code, as with --level 3")
     .option("--backend <name>", backendHelp)
     .addOption(gpuLayersOption())
-    .option(
-      "--mtp",
-      "let the layer of the file that predicts further tokens draft: the same text, sooner (docs/speculation.md)",
-    )
+    .option("--mtp", mtpHelp)
     .addOption(gpuForOption())
     .addOption(exactOption())
     .addOption(sparseOption())

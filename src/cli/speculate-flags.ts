@@ -39,14 +39,19 @@ function typesFlag(text: string): string[] {
   });
 }
 
-/** --no-speculate, --spec-type, --spec-draft-n-max, --spec-draft-n-min, --spec-draft-p-min */
+/** --no-speculate, and the flags of drafts */
 export function addSpeculateFlags(command: Command): Command {
+  command.option(
+    "--no-speculate",
+    "compute one token at a time; the text is the same (docs/speculation.md)",
+  );
+  return addDraftTypeFlags(command);
+}
+
+/** --spec-type, --spec-draft-n-max, --spec-draft-n-min, --spec-draft-p-min */
+export function addDraftTypeFlags(command: Command): Command {
   const depth = numberFlag({ integer: true, min: 0, max: 31 });
   return command
-    .option(
-      "--no-speculate",
-      "compute one token at a time; the text is the same (docs/speculation.md)",
-    )
     .option(
       "--spec-type <types>",
       "who drafts tokens that are verified several at a time: ngram-simple, draft-simple, draft-mtp, separated by commas, or none (default: all that there are)",

@@ -124,6 +124,28 @@ export class Constraint {
     throw new Error(`grammar: token ${id} was chosen, but the grammar does not allow it`);
   }
 
+  /**
+   * How many of the first `count` of these tokens may come next, one after the other: no other draft is worth computing. Those
+   * that a generation would end with are not counted, since nothing is computed behind them.
+   */
+  allowed(tokens: Int32Array, count: number): number {
+    if (!this.#isActive || this.#failure !== undefined) return count;
+    const state = this.#state;
+    // Forced tokens are part of the state, but not yet of the text.
+    const known = Math.min(count, this.#forced.length);
+    for (let i = 0; i < known; i++) if (tokens[i] !== this.#forced[i]) return i;
+    const before = state.length;
+    let right = known;
+    try {
+      while (right < count && !this.#ends.includes(tokens[right]!) && state.accept(tokens[right]!))
+        right++;
+    } catch {
+      // Too large a grammar: the mask of that position says so, if the text gets there.
+    }
+    state.rollback(state.length - before);
+    return right;
+  }
+
   #compute(): void {
     this.#endsHere = false;
     for (;;) {

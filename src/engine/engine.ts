@@ -53,7 +53,7 @@ import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
 import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { NgramKind } from "./speculate/ngram.ts";
-import { describeSpeculation } from "./speculate/options.ts";
+import { describeSpeculation, isWanted, speculatesByDefault } from "./speculate/options.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
@@ -170,7 +170,7 @@ export class Engine {
     this.grammars = new Grammars(parts.tokenizer);
     this.template = parts.template;
     this.vocabSize = info.vocabSize;
-    this.speculate = options.speculate ?? !parts.backend.variesWithBatch;
+    this.speculate = options.speculate ?? speculatesByDefault(parts.backend);
     this.drafters = info.generates ? [new NgramKind()] : [];
     this.#backend = parts.backend;
     this.#room = new StateRoom({
@@ -411,11 +411,18 @@ export class Engine {
     return this.#scheduler.participants - 1;
   }
 
+  /** Batches of more tokens may give a token other bits than a batch of its own. */
+  get sameBitsTokens(): number {
+    return this.#backend.sameBitsTokens ?? Infinity;
+  }
+
   /** Another one who drafts; disposed of with the engine. */
   addDrafter(kind: DrafterKind): void {
     this.drafters = [...this.drafters, kind];
     const { speculation } = this.info;
-    if (speculation && kind.note) speculation.text += `; ${kind.note}`;
+    if (!speculation) return;
+    if (isWanted(kind.name, this.speculate)) speculation.drafters.push(kind.name);
+    if (kind.note) speculation.text += `; ${kind.note}`;
   }
 
   /** Whether its threads leave the cores at once after a batch: another model computes there. */

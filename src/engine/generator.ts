@@ -83,6 +83,10 @@ export async function generate(
       ...(await draftersOf(engine, request, shift === undefined, () => control.aborted)),
       stop: () => control.aborted,
       meanwhile: constraint?.prepare,
+      allowed: (draft, count) => {
+        const open = options.ignoreEos ? count : beforeEnd(engine, draft, count);
+        return constraint ? constraint.allowed(draft, open) : open;
+      },
     },
     running,
   );
@@ -231,6 +235,12 @@ export async function generate(
       engine.close(running);
     }
   }
+}
+
+/** How many of these tokens come before one that ends the text: nothing is computed behind it. */
+function beforeEnd({ tokenizer }: Engine, tokens: Int32Array, count: number): number {
+  for (let i = 0; i < count; i++) if (tokenizer.isEndOfGeneration(tokens[i]!)) return i;
+  return count;
 }
 
 /** What the text must look like; undefined: it is free. */

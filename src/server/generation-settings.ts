@@ -1,6 +1,7 @@
 // llama.cpp's `generation_settings`: the options of a generation with all defaults filled in, under that server's
 // names. Also the `params` of /props and /slots, which leave out the texts.
 
+import { byName } from "../base/by-name.ts";
 import type { GenerateOptions, ModelInfo } from "../index.ts";
 
 /** Request fields that are not options of a generation. */
@@ -17,7 +18,27 @@ const usualSamplers = "penalties dry top_n_sigma top_k typ_p top_p min_p xtc tem
   " ",
 );
 
-export function generationParams(options: GenerateOptions, more: SettingsMore = {}): object {
+/** Who drafts under llama.cpp's names: our lookup of n-grams is its simple one. */
+const draftTypes: Readonly<Record<string, string>> = byName({
+  ngram: "ngram-simple",
+  "draft-model": "draft-simple",
+  mtp: "draft-mtp",
+});
+
+/** "ngram-simple,draft-simple", or "none". */
+function speculativeTypes({ speculate }: GenerateOptions, { speculation }: ModelInfo): string {
+  const isOn = speculate === undefined ? speculation?.isOn : speculate !== false;
+  const { maxDepth, drafters } = typeof speculate === "object" ? speculate : {};
+  if (!speculation || !isOn || maxDepth === 0) return "none";
+  const names = speculation.drafters.filter((name) => drafters?.includes(name) ?? true);
+  return names.map((name) => draftTypes[name] ?? name).join(",") || "none";
+}
+
+export function generationParams(
+  options: GenerateOptions,
+  info: ModelInfo,
+  more: SettingsMore = {},
+): object {
   const maxTokens = options.maxTokens ?? -1;
   return {
     seed: options.seed ?? randomSeed,
@@ -57,7 +78,7 @@ export function generationParams(options: GenerateOptions, more: SettingsMore = 
     reasoning_in_content: false,
     generation_prompt: "",
     samplers: options.samplers ?? usualSamplers,
-    "speculative.types": "none",
+    "speculative.types": speculativeTypes(options, info),
     timings_per_token: more.timingsPerToken ?? false,
     post_sampling_probs: more.postSamplingProbs ?? false,
     backend_sampling: false,
@@ -74,16 +95,16 @@ function grammarText(grammar: GenerateOptions["grammar"] = ""): string {
 /** The same including fields that may be long: stop strings, biases. */
 export function generationSettings(
   options: GenerateOptions,
-  { endTokens }: ModelInfo,
+  info: ModelInfo,
   more: SettingsMore = {},
 ): object {
   const asked =
     options.logitBias instanceof Map
       ? [...options.logitBias]
       : Object.entries(options.logitBias ?? {}).map(([id, bias]) => [Number(id), bias]);
-  const ends = options.ignoreEos ? endTokens.map((id) => [id, -Infinity]) : [];
+  const ends = options.ignoreEos ? info.endTokens.map((id) => [id, -Infinity]) : [];
   return {
-    ...generationParams(options, more),
+    ...generationParams(options, info, more),
     stop: options.stop ?? [],
     dry_sequence_breakers: options.drySequenceBreakers ?? ["\n", ":", '"', "*"],
     // JSON has no -Infinity: it becomes null, which llama.cpp uses for "never".

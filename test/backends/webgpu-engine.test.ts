@@ -4,6 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
 import { DisposedError, MemoryError, UsageError, WorkerError } from "../../src/base/errors.ts";
@@ -12,6 +13,7 @@ import { Batch } from "../../src/graph/batch.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { open } from "../../src/index.ts";
 import { buildModel } from "../../src/models/build.ts";
+import { oracle, run } from "../engine/speculate/drafters.ts";
 import { describeGpu, gpuBackend, openGpu } from "../support/gpu.ts";
 import {
   greedyTokens,
@@ -97,6 +99,30 @@ describeGpu("webgpu, in the engine", () => {
     const { kvBlocksHeld } = engine.status();
     expect(kvBlocksHeld).toBeGreaterThan(4);
     expect(backend.memory().kvBytes).toBe((before / 4) * kvBlocksHeld);
+    engine.dispose();
+  });
+
+  // Types with kernels for several tokens, and one that has none: its batches of more than 4 tokens sum in another order.
+  test.each([
+    ["q8_0", 16],
+    ["iq4_nl", 4],
+  ])("drafts: the text is the same, %s", async (weightType, most) => {
+    const backend = await gpuBackend();
+    const engine = await tinyEngine({ backend, weightType, layers: 1 });
+    const { several } = tuningFor((await openGpu()).facts);
+    const same = most > 4 ? several.most : most;
+    expect(backend.sameBitsTokens).toBe(same);
+    const prompt = tinyPrompt(3, 20);
+    const options = { temperature: 0.5, seed: 1, maxTokens: 40, speculate: { maxDepth: 31 } };
+    const alone = await run(engine, prompt, { ...options, speculate: false });
+    for (const wrong of [0, 0.2]) {
+      const drafters = [oracle(alone.tokenIds, tinyShape.vocab, wrong)];
+      const drafted = await run(engine, prompt, options, drafters);
+      expect(drafted.tokenIds).toEqual(alone.tokenIds);
+      const { accepted, draftedBatches } = drafted.timings.speculation!;
+      expect(accepted).toBeGreaterThan(20);
+      expect(accepted / draftedBatches).toBeLessThan(same);
+    }
     engine.dispose();
   });
 

@@ -74,7 +74,13 @@ describeGpu("a profile on the GPU", () => {
 test("a GPU without timestamp queries: whole batches, and a sentence", async () => {
   const facts = { name: "Some GPU", timestampQueries: false };
   const gpu = { facts } as unknown as GpuDevice; // nothing else of it is asked
-  const times = new BatchTimes(gpu, { parts: [], ends: [0], steps: [[]], pipelines: 0 });
+  const times = new BatchTimes(gpu, {
+    parts: [],
+    ends: [0],
+    steps: [[]],
+    pipelines: 0,
+    sameBitsTokens: 1,
+  });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
   expect(times.begin(batch, "generation", 0)).toBe(false);
   await times.end(0);

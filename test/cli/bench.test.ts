@@ -33,6 +33,8 @@ describe("refused", () => {
     [["-n", "1.5"], "each a whole number from 0"],
     [["--plot", "chart.png"], "Expected a file name that ends in .svg"],
     [["-p", "0", "-n", "0"], "leave nothing to measure"],
+    [["--spec-draft-n-max", "3"], "drafts are measured only with --speculate"],
+    [["-md", "small.gguf"], "drafts are measured only with --speculate"],
     [["--json", "--markdown"], "cannot be used with"],
     [["model.gguf"], "too many arguments"],
   ])("%j", async (args, message) => {
@@ -48,6 +50,19 @@ describe("on a tiny model", () => {
     file = await tinyFile();
   });
   afterAll(() => file.remove());
+
+  test("--speculate: what was drafted, and how much of it was right", async () => {
+    const flags = ["-t", "1", "-p", "4", "-n", "60", "-r", "1", "--speculate"];
+    const { code, out } = await lantern("bench", "-m", file.path, ...flags, "--json");
+    expect(code).toBe(0);
+    const [prompt, generation] = (JSON.parse(out) as { results: Record<string, number>[] }).results;
+    expect(prompt).toMatchObject({ draft_n: 0, draft_n_accepted: 0 });
+    // Whether drafts pay depends on this machine.
+    expect(generation!.draft_n).toBeGreaterThanOrEqual(generation!.draft_n_accepted!);
+    const table = await lantern("bench", "-m", file.path, ...flags, "--spec-draft-n-max", "0");
+    expect(table.out).toMatch(/right of drafted/);
+    expect(table.out).toMatch(/tg60 .* 0 of 0/);
+  });
 
   test("--json: every thread count and test, with all samples", async () => {
     const flags = ["-t", "1,2", "-p", "40", "-n", "3", "-r", "2", "--json"];

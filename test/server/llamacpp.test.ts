@@ -112,8 +112,10 @@ describe("/metrics", () => {
     const timingsOf = ({ timings }: Record<string, unknown>) => timings as Record<string, number>;
     const alone = await ask("/completion", { ...fields, "speculative.n_max": 0 });
     expect(timingsOf(alone).draft_n).toBeUndefined();
+    expect(alone.generation_settings).toMatchObject({ "speculative.types": "none" });
     const drafted = await ask("/completion", { ...fields, "speculative.n_max": 99 });
     expect(drafted.content).toBe(alone.content);
+    expect(drafted.generation_settings).toMatchObject({ "speculative.types": "ngram-simple" });
     // Whether drafts pay depends on this machine.
     const { draft_n = 0, draft_n_accepted = 0 } = timingsOf(drafted);
     expect(draft_n_accepted).toBeLessThanOrEqual(draft_n);

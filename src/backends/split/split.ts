@@ -122,8 +122,8 @@ export class SplitBackend implements Backend {
     return this.#layers === 0 && this.#overrides.length === 0;
   }
 
-  get variesWithBatch(): boolean {
-    return !this.#isOnHost && (this.#device.variesWithBatch ?? false);
+  get sameBitsTokens(): number {
+    return Math.min(...this.#inUse.map((backend) => backend.sameBitsTokens ?? Infinity));
   }
 
   /**

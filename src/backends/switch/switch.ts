@@ -109,8 +109,8 @@ export class SwitchBackend implements Backend {
     return this.#sides[this.#choice.prompt].tokenTile;
   }
 
-  get variesWithBatch(): boolean {
-    return this.#sides.some((side) => side.variesWithBatch);
+  get sameBitsTokens(): number {
+    return Math.min(...this.#sides.map((side) => side.sameBitsTokens ?? Infinity));
   }
 
   supports(node: GraphNode): true | string {

@@ -52,6 +52,8 @@ export interface Program {
   readonly steps: readonly (readonly Step[])[];
   /** The number of different shaders. */
   readonly pipelines: number;
+  /** The most tokens of batches that have the bits of single tokens. */
+  readonly sameBitsTokens: number;
 }
 
 /** Parts that run without the host in between, and what is copied to it after them. */
@@ -108,7 +110,8 @@ export async function makeProgram(
       })),
     ),
   );
-  return { parts, ...stepsOf(layout, parts), pipelines: pipelines.size };
+  const same = exact ? Infinity : sameBitsTokens(lowered.flatMap(({ kernels }) => kernels));
+  return { parts, ...stepsOf(layout, parts), pipelines: pipelines.size, sameBitsTokens: same };
 }
 
 /** Where sections end, and where the host takes part in between. */
@@ -142,7 +145,7 @@ function stepsOf(
 /** The same program over another cache, which has grown: nothing is lowered or compiled again. */
 export function withCache(
   { device }: GpuDevice,
-  { parts, ends, steps, pipelines }: Program,
+  program: Program,
   layout: Layout,
   buffers: Buffers,
 ): Program {
@@ -152,12 +155,11 @@ export function withCache(
     if (!kernel.sources.some(({ kind }) => kind === "keys" || kind === "values")) return dispatch;
     return { kernel, pipeline, bindings: bind(kernel, pipeline) };
   };
-  return {
-    parts: parts.map(({ nodes, dispatches }) => ({ nodes, dispatches: dispatches.map(again) })),
-    ends,
-    steps,
-    pipelines,
-  };
+  const parts = program.parts.map(({ nodes, dispatches }) => ({
+    nodes,
+    dispatches: dispatches.map(again),
+  }));
+  return { ...program, parts };
 }
 
 function binderOf(
@@ -328,6 +330,17 @@ function tableBuffer(
 /** Whether a kernel runs in a batch of this size. */
 export function runsIn({ rows, minRows, maxRows }: Kernel, counts: RowCounts): boolean {
   return counts[rows] >= minRows && counts[rows] <= maxRows;
+}
+
+/**
+ * The most tokens of batches that have the bits of single tokens, if all of their tokens are outputs: up to where another kernel takes
+ * over that sums in another order. A kernel for any number of rows computes each by itself.
+ */
+function sameBitsTokens(kernels: readonly Kernel[]): number {
+  const changes = kernels
+    .filter(({ sameBits }) => !sameBits)
+    .map(({ minRows, maxRows }) => (minRows > 1 ? minRows - 1 : maxRows));
+  return Math.min(Infinity, ...changes);
 }
 
 /** Encodes the kernels of one part for a batch of this size. */

@@ -140,8 +140,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   /** Small and large batches sum in different orders, unless they do as the processor does. */
-  get variesWithBatch(): boolean {
-    return this.#exact === undefined;
+  get sameBitsTokens(): number {
+    return this.#prepared?.program.sameBitsTokens ?? 1;
   }
 
   supports(node: GraphNode): true | string {

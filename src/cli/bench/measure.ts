@@ -11,19 +11,24 @@ export interface Contestant {
   generate(first: number, count: number, before?: readonly number[]): Promise<number>;
 }
 
-/**
- * An end-of-text token does not end a measurement, and greedy sampling costs next to nothing. Nothing is drafted: greedy text after a
- * random token often repeats itself, and the speed would be that of the text.
- */
-const plain = { temperature: 0, ignoreEos: true, speculate: false } as const;
+/** An end-of-text token does not end a measurement, and greedy sampling costs next to nothing. */
+const plain = { temperature: 0, ignoreEos: true } as const;
 
-/** `seen` receives the timings of every run. */
+/**
+ * `seen` receives the timings of every run. `speculates`: whether tokens are drafted as the model was opened to do. Not by default:
+ * greedy text after a random token often repeats itself, and the speed would be that of the text.
+ */
 export function lanternContestant(
   model: Model,
   signal?: AbortSignal,
   seen?: (timings: Timings) => void,
+  speculates = false,
 ): Contestant {
-  const options = { ...plain, ...(signal && { signal }) };
+  const options = {
+    ...plain,
+    ...(signal && { signal }),
+    ...(!speculates && { speculate: false }),
+  };
   /** Computes these tokens, unless they are in the cache. */
   const fill = async (before: readonly number[]): Promise<void> => {
     if (before.length > 0) await run(model, before, { ...options, maxTokens: 1 });

@@ -46,6 +46,10 @@ export function reportJson(bench: BenchReport): object {
       depth: result.depth,
       tokens_per_second: summarize(result.samples),
       samples: result.samples,
+      ...(plan.speculates && {
+        draft_n: result.drafts?.drafted ?? 0,
+        draft_n_accepted: result.drafts?.accepted ?? 0,
+      }),
       others_cores: result.othersCores,
       limit: limitJson(result),
     })),
@@ -86,6 +90,12 @@ function limitJson({ limit, samples }: BenchResult): object | null {
   return { resource, tokens_per_second: tokensPerSecond, fraction };
 }
 
+/** "31 of 40": of the drafted tokens of all repetitions. */
+function draftsText({ kind, drafts }: BenchResult): string {
+  if (kind === "prompt") return "";
+  return drafts ? `${drafts.accepted} of ${drafts.drafted}` : "0 of 0";
+}
+
 function limitCells({ limit, samples }: BenchResult): string[] {
   if (!limit) return [];
   const { resource, tokensPerSecond } = limit;
@@ -94,7 +104,7 @@ function limitCells({ limit, samples }: BenchResult): string[] {
 }
 
 export function reportText(report: BenchReport, { markdown = false }: BenchOutputFlags): string {
-  const { info, machine, results, profiles, before, after } = report;
+  const { info, machine, plan, results, profiles, before, after } = report;
   const rows = results.map((result) => {
     const { median, min, max } = summarize(result.samples);
     return [
@@ -105,12 +115,14 @@ export function reportText(report: BenchReport, { markdown = false }: BenchOutpu
       rateText(min),
       rateText(max),
       result.othersCores.toFixed(2),
+      ...(plan.speculates ? [draftsText(result)] : []),
       ...limitCells(result),
     ];
   });
   const header = ["level", "threads", "test", "tokens/s", "min", "max", "others"];
+  if (plan.speculates) header.push("right of drafted");
   if (results.some(({ limit }) => limit)) header.push("limit", "of limit", "limited by");
-  const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8] }, markdown);
+  const table = renderTable({ header, rows, right: [1, 3, 4, 5, 6, 7, 8, 9] }, markdown);
   const model = `${info.name}: ${info.architecture}, ${countText(info.parameters)} parameters, ${info.weightType}, ${bytesText(info.weightBytes)}, KV cache ${info.kvType}`;
   const where = profiles.map(
     ({ level, threads, report: profile }) =>

@@ -26,7 +26,9 @@ export interface BenchPlan {
   levels: readonly OptLevel[];
   threads: readonly number[];
   /** What computes, and how much of it on the GPU: options of open(). */
-  where: Pick<OpenOptions, "backend" | "gpuLayers" | "gpuFor" | "exact" | "tuneFile" | "weights">;
+  where: OpenOptions;
+  /** Whether tokens are drafted (docs/speculation.md). */
+  speculates: boolean;
   /** Lengths of prompts. */
   promptTokens: readonly number[];
   /** Numbers of generated tokens. */
@@ -64,6 +66,8 @@ export interface BenchResult {
   depth: number;
   /** Tokens per second, one for each repetition. */
   samples: number[];
+  /** Of all repetitions together; undefined: nothing was drafted. */
+  drafts?: { drafted: number; accepted: number };
   /** Cores that other processes used, in the worst repetition. */
   othersCores: number;
   /** The most that this machine allows: the same in every repetition. undefined: limits are not requested. */
@@ -90,6 +94,7 @@ interface Opened {
   contestant: Contestant;
   /** For its last run. */
   limits(): Promise<SpeedLimits | undefined>;
+  drafts(): Timings["speculation"];
 }
 
 class Entrant {
@@ -133,14 +138,16 @@ class Entrant {
     });
     let last: Timings | undefined;
     let isMeasured = false;
-    const contestant = lanternContestant(model, watch.signal, (timings) => {
+    const seen = (timings: Timings) => {
       last = timings;
       if (isMeasured) addTimes(this.times, timings);
-    });
+    };
+    const { speculates } = this.#plan;
+    const contestant = lanternContestant(model, watch.signal, seen, speculates);
     const { machine, limits: wanted } = this.#plan;
     const limits = async () =>
       wanted && last ? await measuredLimits(last, model.info, machine) : undefined;
-    this.#open = { model, contestant, limits };
+    this.#open = { model, contestant, limits, drafts: () => last?.speculation };
     if (warmup) {
       watch.status(`${this.label}: warming up`);
       // Code is compiled and optimized while it runs. The tokens differ from the first measured ones, because a
@@ -233,7 +240,7 @@ function addTimes(sum: BenchUse["times"], timings: Timings): void {
 
 async function measure(
   result: BenchResult,
-  { contestant, limits }: Opened,
+  { contestant, limits, drafts }: Opened,
   next: (count: number) => number[],
   before: readonly number[],
   watch: BenchWatch,
@@ -244,6 +251,11 @@ async function measure(
       ? await contestant.prompt(next(result.tokens), before)
       : await contestant.generate(next(1)[0]!, result.tokens, before);
   result.samples.push(sample);
+  const made = drafts();
+  if (made && result.kind === "generation") {
+    const { drafted, accepted } = result.drafts ?? { drafted: 0, accepted: 0 };
+    result.drafts = { drafted: drafted + made.drafted, accepted: accepted + made.accepted };
+  }
   result.limit = (await limits())?.[result.kind];
   result.othersCores = Math.max(result.othersCores, othersCores(start, watch.load()));
 }

@@ -30,13 +30,15 @@ import { type BenchReport, type ComputedMemory, reportJson, reportText } from ".
 import { type BenchPlan, runRounds } from "../bench/rounds.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { addCpuFlags, type CpuFlags, cpuFlags } from "../cpu-flags.ts";
-import { backendHelp, bestLevel, modelHelp, noColorHelp, plotHelp } from "../flag-help.ts";
+import { addDraftFlags, type DraftFlags } from "../draft-flags.ts";
+import { backendHelp, bestLevel, modelHelp, mtpHelp, noColorHelp, plotHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import {
   addCacheTypeFlags,
   cacheTypes,
   exactOption,
   gpuForOption,
+  gpuLayersFlag,
   gpuLayersOption,
   kvTypeOf,
   modelOption,
@@ -49,10 +51,18 @@ import { locateModel, sayWarnings } from "../load-model.ts";
 import { addLogLevel } from "../logging.ts";
 import { type LimitFlags, limitOption, measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type ProfileFlags, profileOption, takeProfile } from "../profile.ts";
+import { addDraftTypeFlags, type SpeculateFlags } from "../speculate-flags.ts";
 import { defineMatmul } from "./bench-matmul.ts";
 import { defineServe } from "./bench-serve.ts";
 
-interface BenchFlags extends BenchOutputFlags, CpuFlags, LimitFlags, ProfileFlags {
+interface BenchFlags
+  extends BenchOutputFlags,
+    CpuFlags,
+    DraftFlags,
+    LimitFlags,
+    ProfileFlags,
+    SpeculateFlags {
+  mtp?: boolean;
   model?: string;
   threads?: number[];
   level?: OptLevel[];
@@ -125,12 +135,18 @@ export const benchCommand: CliCommand = {
       )
       .option("--no-warmup", "skip the warm-up run")
       .option("--plot <file.svg>", plotHelp, svgFlag)
+      .option(
+        "--speculate",
+        "draft tokens, as run does: greedy text often repeats itself, so the speed is that of the text (docs/speculation.md)",
+      )
+      .option("--mtp", mtpHelp)
       .addOption(limitOption())
       .addOption(profileOption())
       .addOption(jsonOption())
       .addOption(markdownOption())
       .action((flags: BenchFlags) => bench(flags, context));
     addCpuFlags(addCacheTypeFlags(command, defaultKvType));
+    addDraftFlags(addDraftTypeFlags(command), gpuLayersFlag);
     command.enablePositionalOptions();
     const inner = (name: string, summary: string): Command => {
       const made = command
@@ -161,6 +177,7 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       "bench: --profile with a file writes one trace, but several combinations would be measured. Give one --level and one -t",
     );
   }
+  checkDrafts(flags);
   const path = await locate(flags, context);
   const deepest = Math.max(...flags.depth);
   const longest = deepest + Math.max(0, ...promptTokens);
@@ -189,7 +206,9 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
       ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
       ...(flags.exact && { exact: true }),
       ...(flags.weights && { weights: flags.weights }),
+      ...draftFlags(flags),
     }),
+    speculates: flags.speculate ?? false,
     promptTokens,
     generatedTokens,
     depths: flags.depth,
@@ -218,6 +237,29 @@ async function bench(flags: BenchFlags, context: CliContext): Promise<void> {
   }
   const note = disturbedNote(outcome.results);
   if (note) terminal.err(`${context.color().err.red(note)}\n`);
+}
+
+/** The flags of who drafts, and of how much. */
+function draftFlags(flags: BenchFlags): DraftFlags & SpeculateFlags & { mtp?: boolean } {
+  const { modelDraft, threadsDraft, gpuLayersDraft, mtp } = flags;
+  const { specType, specDraftNMax, specDraftNMin, specDraftPMin } = flags;
+  return {
+    ...(modelDraft !== undefined && { modelDraft }),
+    ...(threadsDraft !== undefined && { threadsDraft }),
+    ...(gpuLayersDraft !== undefined && { gpuLayersDraft }),
+    ...(mtp && { mtp }),
+    ...(specType !== undefined && { specType }),
+    ...(specDraftNMax !== undefined && { specDraftNMax }),
+    ...(specDraftNMin !== undefined && { specDraftNMin }),
+    ...(specDraftPMin !== undefined && { specDraftPMin }),
+  };
+}
+
+function checkDrafts(flags: BenchFlags): void {
+  if (flags.speculate || Object.keys(draftFlags(flags)).length === 0) return;
+  throw new UsageError(
+    "bench: got flags of drafts, but drafts are measured only with --speculate. Add it, or drop them",
+  );
 }
 
 async function locate(flags: BenchFlags, context: CliContext): Promise<string> {

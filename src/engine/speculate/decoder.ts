@@ -13,8 +13,9 @@
 
 import type { SpeculationReport } from "../../api/api.ts";
 import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "../engine.ts";
-import { bestDepth } from "./depth.ts";
+import { bestDepth, type DepthFacts } from "./depth.ts";
 import type { Drafter } from "./drafter.ts";
+import { mostDrafted } from "./options.ts";
 
 export interface DecoderParts {
   readonly engine: Engine;
@@ -26,6 +27,8 @@ export interface DecoderParts {
   readonly minChance: number;
   /** Whether drafts are made although they may not pay. */
   readonly always: boolean;
+  /** How many of the first `count` tokens of a draft may become part of the text, one after the other. */
+  readonly allowed: (draft: Int32Array, count: number) => number;
   /** See AdvanceOptions. */
   stop(): boolean;
   readonly meanwhile: (() => void) | undefined;
@@ -76,6 +79,9 @@ export class Decoder {
   /** Of #next with drafts: where logits begin. */
   #firstRow = 0;
   readonly #advance: AdvanceOptions & { drafted: number };
+  /** What the depth of the next draft depends on, for the drafter that is asked. */
+  readonly #facts: { -readonly [name in keyof DepthFacts]-?: DepthFacts[name] };
+  #asked: Drafter | undefined;
 
   constructor(parts: DecoderParts, running: RunningSequence) {
     this.#parts = parts;
@@ -90,6 +96,16 @@ export class Decoder {
       phase: "generation",
       drafted: 0,
       ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
+    };
+    const { engine } = parts;
+    this.#facts = {
+      batchMs: (tokens) => engine.costs.msOf(engine.neighbours + this.#next.length - 1 + tokens),
+      draftMs: (tokens) => this.#asked!.draftMs(tokens),
+      acceptance: (index) => this.#chance(this.#asked!, index),
+      most: 0,
+      least: parts.minDepth,
+      others: 0,
+      goesBack: false,
     };
   }
 
@@ -163,7 +179,9 @@ export class Decoder {
     const { engine } = this.#parts;
     const next = this.#next;
     const known = next.length;
-    const chosen = this.#choose(Math.min(room, this.#parts.maxDepth));
+    const others = engine.neighbours + known;
+    const most = Math.min(room, this.#parts.maxDepth, mostDrafted(engine, others));
+    const chosen = this.#choose(most);
     const drafted = typeof chosen === "number" ? chosen : await chosen;
     for (let i = 0; i < drafted; i++) next.push(this.#draft[i]!);
     this.#firstRow = known - 1;
@@ -209,8 +227,11 @@ export class Decoder {
   #choose(most: number): number | Promise<number> {
     this.#drafter = undefined;
     if (most < 1 || this.#isBehind) return 0;
-    const { drafters, engine, minDepth, always } = this.#parts;
-    const known = this.#next.length;
+    const { drafters, engine, always } = this.#parts;
+    const facts = this.#facts;
+    facts.most = most;
+    facts.others = engine.neighbours;
+    facts.goesBack = this.#running.sequence.goesBackByBatches;
     let depth = 0;
     let best = LEAST_GAIN;
     for (const drafter of drafters) {
@@ -220,16 +241,9 @@ export class Decoder {
         depth = most;
         break;
       }
-      const { costs, neighbours } = engine;
-      if (!costs.isKnown(neighbours + known)) return 0;
-      const found = bestDepth(
-        (tokens) => costs.msOf(neighbours + known - 1 + tokens),
-        (tokens) => drafter.draftMs(tokens),
-        (index) => this.#chance(drafter, index),
-        most,
-        minDepth,
-        neighbours,
-      );
+      if (!engine.costs.isKnown(engine.neighbours + this.#next.length)) return 0;
+      this.#asked = drafter;
+      const found = bestDepth(facts);
       if (found.gain <= best) continue;
       ({ depth, gain: best } = found);
       this.#drafter = drafter;
@@ -247,13 +261,20 @@ export class Decoder {
     return chance < this.#parts.minChance && !drafter.endsItself ? 0 : chance;
   }
 
-  /** Tokens beyond the vocabulary (of another tokenizer) end a draft. */
+  /**
+   * Tokens beyond the vocabulary (of another tokenizer) end a draft, and so do those that cannot become part of the text. What is left
+   * of it must pay as well; drafting it was paid for.
+   */
   #usable(count: number): number {
-    const { vocabSize } = this.#parts.engine;
-    for (let i = 0; i < count; i++) {
-      if (!(this.#draft[i]! >= 0 && this.#draft[i]! < vocabSize)) return i;
-    }
-    return count;
+    const { engine, always, allowed } = this.#parts;
+    let usable = 0;
+    while (usable < count && isToken(this.#draft[usable]!, engine.vocabSize)) usable++;
+    usable = allowed(this.#draft, usable);
+    if (usable === count || usable === 0 || always) return usable;
+    this.#facts.most = usable;
+    this.#asked = this.#drafter;
+    const { depth, gain } = bestDepth(this.#facts);
+    return gain > LEAST_GAIN ? depth : 0;
   }
 
   #verified(): void {
@@ -266,4 +287,8 @@ export class Decoder {
   dispose(): void {
     for (const drafter of this.#parts.drafters) drafter.dispose();
   }
+}
+
+function isToken(id: number, vocabSize: number): boolean {
+  return id >= 0 && id < vocabSize;
 }

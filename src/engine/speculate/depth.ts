@@ -14,30 +14,48 @@ export interface Depth {
 
 const noDraft: Depth = { depth: 0, gain: 1 };
 
-/**
- * `batchMs(n)`: of a batch with n tokens of this sequence and `others` of other sequences. They wait for the drafts as well,
- * so it is the tokens of all that are maximised. `draftMs(n)`: of drafting n tokens. `acceptance`: of each drafted token, if
- * those before it are right. `least`: fewer are not drafted (0 still is).
- */
-export function bestDepth(
-  batchMs: (tokens: number) => number,
-  draftMs: (tokens: number) => number,
-  acceptance: number | ((index: number) => number),
-  most: number,
-  least = 1,
-  others = 0,
-): Depth {
-  const plain = batchMs(1) / (others + 1);
+/** What the choice depends on. */
+export interface DepthFacts {
+  /** Milliseconds of a batch with n tokens of this sequence and `others` of other sequences. */
+  batchMs(tokens: number): number;
+  /** Milliseconds of drafting n tokens; default: 0. */
+  draftMs?(tokens: number): number;
+  /** The probability that each drafted token is right, if those before it are. */
+  readonly acceptance: number | ((index: number) => number);
+  /** The most tokens of a draft; and the fewest (default 1): fewer are not drafted, 0 still is. */
+  readonly most: number;
+  readonly least?: number;
+  /** Others wait for the drafts as well, so it is the tokens of all that are maximised. Default: 0. */
+  readonly others?: number;
+  /**
+   * Whether state goes back to before the batch where a token was wrong. Then the next batch computes again what stood of this one, in
+   * front of its own token, and has no drafts: both batches count. Default: false.
+   */
+  readonly goesBack?: boolean;
+}
+
+export function bestDepth(facts: DepthFacts): Depth {
+  const { acceptance, most, least = 1, others = 0, goesBack = false } = facts;
+  const plain = facts.batchMs(1) / (others + 1);
   let best = 0;
   let gain = 1;
   let tokens = others + 1;
   let power = 1;
+  let againMs = 0; // of batches that follow a wrong token, times the probability of each
   for (let depth = 1; depth <= most; depth++) {
-    power *= typeof acceptance === "number" ? acceptance : acceptance(depth - 1);
-    if (power === 0) break;
+    const chance = typeof acceptance === "number" ? acceptance : acceptance(depth - 1);
+    if (chance === 0) break;
+    if (goesBack) {
+      const wrong = power * (1 - chance);
+      // The last token, depth - 1 that were right, and the one that was sampled instead.
+      againMs += wrong * facts.batchMs(depth + 1);
+      tokens += wrong * (others + 1);
+    }
+    power *= chance;
     tokens += power;
     if (depth < least) continue;
-    const here = (tokens * plain) / (batchMs(depth + 1) + draftMs(depth));
+    const ms = facts.batchMs(depth + 1) + (facts.draftMs?.(depth) ?? 0) + againMs;
+    const here = (tokens * plain) / ms;
     // Of equal gains the lower depth: it wastes less when the acceptance was overestimated.
     if (here > gain) {
       gain = here;

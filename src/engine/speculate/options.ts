@@ -69,18 +69,47 @@ function checkCount(name: string, count: number): void {
   );
 }
 
+/** Whether these options let it draft. */
+export function isWanted(
+  drafter: string,
+  speculate: boolean | SpeculateOptions | undefined,
+): boolean {
+  const wanted = typeof speculate === "object" ? speculate.drafters : undefined;
+  return wanted === undefined || wanted.includes(drafter);
+}
+
+/** Without options: where a batch with at least one drafted token has the bits of single ones. */
+export function speculatesByDefault({
+  sameBitsTokens = Infinity,
+}: Pick<Backend, "sameBitsTokens">): boolean {
+  return sameBitsTokens >= 2;
+}
+
 /** For ModelInfo. */
 export function describeSpeculation(
-  { variesWithBatch }: Pick<Backend, "variesWithBatch">,
+  backend: Pick<Backend, "sameBitsTokens">,
   speculate: boolean | SpeculateOptions | undefined,
 ): NonNullable<ModelInfo["speculation"]> {
   const chosen = resolveSpeculation(speculate);
-  if (!chosen) return { isOn: false, text: "off, as asked" };
-  if (speculate === undefined && variesWithBatch) {
+  const drafters = ["ngram"].filter((name) => isWanted(name, speculate)); // others: Engine.addDrafter()
+  if (!chosen) return { isOn: false, drafters, text: "off, as asked" };
+  if (speculate === undefined && !speculatesByDefault(backend)) {
     const why = "on this backend batches of other sizes are rounded otherwise";
     const text = `off: ${why}, which can change a text; exact turns it on, and so does asking for it`;
-    return { isOn: false, text };
+    return { isOn: false, drafters, text };
   }
-  const text = `n-grams of the text so far, at most ${chosen.maxDepth} tokens, as many as pay`;
-  return { isOn: true, text };
+  const most = Math.min(chosen.maxDepth, mostDrafted(backend));
+  const text = `n-grams of the text so far, at most ${most} tokens, as many as pay`;
+  return { isOn: true, drafters, text };
+}
+
+/**
+ * The most drafted tokens of a batch, if it has so many others: with more, a token could have other bits than alone. Where that is so
+ * even with one, whoever asks for drafts gets them.
+ */
+export function mostDrafted(
+  { sameBitsTokens = Infinity }: Pick<Backend, "sameBitsTokens">,
+  others = 1,
+): number {
+  return sameBitsTokens < 2 ? Infinity : Math.max(0, sameBitsTokens - others);
 }

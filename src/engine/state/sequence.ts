@@ -22,9 +22,12 @@ export class Sequence implements BatchSequence {
   readonly #tokens: Int32Array;
   #length = 0;
   #isReleased = false;
+  /** Whether it can only go back to before a batch (hold()), not by single tokens. */
+  readonly goesBackByBatches: boolean;
 
   constructor(states: readonly SequenceState[], maxTokens: number) {
     this.states = states;
+    this.goesBackByBatches = states.some(({ hold }) => hold !== undefined);
     this.groups = states.flatMap(({ table }) => table ?? []);
     this.blocks = this.groups[0] ?? new Int32Array();
     this.slots = states.find(({ slots }) => slots)?.slots;

@@ -26,13 +26,13 @@ export function listSlots({ server, url }: Call): Response {
       n_ctx: infoOf(model)?.contextSize,
       speculative: infoOf(model)?.speculation?.isOn ?? false,
       is_processing: isBusy,
-      ...(job && taskOf(job, isBusy)),
+      ...(job && taskOf(job, isBusy, infoOf(job.model))),
     })),
   );
 }
 
 /** Of the running generation, or of the last one. */
-function taskOf(job: Job, isRunning: boolean): object {
+function taskOf(job: Job, isRunning: boolean, info: ModelInfo | undefined): object {
   const { maxTokens } = job.options;
   const remain = maxTokens === undefined ? -1 : Math.max(0, maxTokens - job.generatedTokens);
   return {
@@ -42,7 +42,7 @@ function taskOf(job: Job, isRunning: boolean): object {
     n_prompt_tokens: job.promptTokens,
     n_prompt_tokens_processed: job.promptTokens - job.cachedTokens,
     n_prompt_tokens_cache: job.cachedTokens,
-    params: generationParams(job.options),
+    ...(info && { params: generationParams(job.options, info) }),
     next_token: [
       {
         has_next_token: isRunning,

@@ -119,7 +119,7 @@ async function props({ server, url }: Call): Promise<Response> {
   return json({
     default_generation_settings: {
       n_ctx: info.contextSize,
-      params: generationParams(settings.sampling),
+      params: generationParams(settings.sampling, info),
     },
     total_slots: settings.parallel,
     model_alias: served.id,

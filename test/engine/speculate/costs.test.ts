@@ -79,12 +79,7 @@ describe("measured batches", () => {
     noteTimes(costs, 1, 10, 7);
     costs.note(4, 100);
     const depth = () =>
-      bestDepth(
-        (n) => costs.msOf(n),
-        () => 0,
-        0.9,
-        3,
-      ).depth;
+      bestDepth({ batchMs: (n) => costs.msOf(n), acceptance: 0.9, most: 3 }).depth;
     expect(depth()).toBe(0);
     noteTimes(costs, 1, 10, 4096);
     expect(depth()).toBe(3);
@@ -105,12 +100,7 @@ test("optimism is corrected: a machine whose batches are arithmetic-bound stops 
   let drafted = 0;
   for (let batch = 0; batch < 200; batch++) {
     const most = costs.isKnown(1) ? 16 : 0;
-    const { depth } = bestDepth(
-      (n) => costs.msOf(n),
-      () => 0,
-      0.6,
-      most,
-    );
+    const { depth } = bestDepth({ batchMs: (n) => costs.msOf(n), acceptance: 0.6, most });
     if (depth > 0) drafted++;
     costs.note(depth + 1, 10 * (depth + 1));
   }

@@ -1,6 +1,6 @@
 // Drafted tokens never change a text: whoever drafts, right or wrong, with every option of a generation, on every kind of state.
 
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import type { GenerateOptions } from "../../../src/api/api.ts";
 import { ReferenceBackend } from "../../../src/backends/reference/reference.ts";
 import { backendByName } from "../../../src/backends/table.ts";
@@ -174,6 +174,58 @@ describe.each([
     const accepted = together.map(({ timings }) => timings.speculation?.accepted ?? 0);
     expect(accepted.filter((count) => count > 3).length).toBeGreaterThan(5);
     expect(accepted[0]).toBe(0);
+    engine.dispose();
+  });
+});
+
+describe("drafts that cannot become part of the text are not computed", () => {
+  const free = { temperature: 1, seed: 6, maxTokens: 40, forceTokens: false };
+
+  test.each([
+    ["abc", { ...free, regex: "([a-c]{3}defg)*" }],
+    ["after a trigger", { ...free, regex: "[a-m]*", grammarTriggers: [{ text: "c" }] }],
+  ])("a grammar: %s", async (_, options) => {
+    const engine = await tinyEngine();
+    const prompt = tinyPrompt(1, 12);
+    const alone = await run(engine, prompt, options);
+    // Of the alphabet's end, which the grammar never allows.
+    const refused = alone.tokenIds.map(() => vocab - 1);
+    const started = alone.text.indexOf("c") + 1;
+    const never = await run(engine, prompt, options, [oracle(refused, vocab)]);
+    expect(never.tokenIds).toEqual(alone.tokenIds);
+    if (!("grammarTriggers" in options)) expect(never.timings.speculation).toBeUndefined();
+    else expect(never.timings.speculation?.draftedBatches ?? 0).toBeLessThanOrEqual(started);
+    // Right, then refused: each draft ends before that.
+    const partly = alone.tokenIds.map((token, i) => (i % 5 === 4 ? vocab - 1 : token));
+    const some = await run(engine, prompt, options, [oracle(partly, vocab)]);
+    expect(some.tokenIds).toEqual(alone.tokenIds);
+    if (!("grammarTriggers" in options)) {
+      const { drafted, accepted } = some.timings.speculation!;
+      expect({ drafted }).toEqual({ drafted: accepted });
+      expect(accepted).toBeGreaterThan(10);
+    }
+    engine.dispose();
+  });
+
+  test("tokens that end the text, and those behind them", async () => {
+    const engine = await tinyEngine();
+    const prompt = tinyPrompt(1, 12);
+    const greedy = { temperature: 0, maxTokens: 12 };
+    const alone = await run(engine, prompt, greedy);
+    const end = Array.from({ length: vocab }, (_, id) => id).find(
+      (id) => !alone.tokenIds.includes(id),
+    )!;
+    using _ = vi
+      .spyOn(engine.tokenizer, "isEndOfGeneration")
+      .mockImplementation((id) => id === end);
+    const ended = [...alone.tokenIds.slice(0, 4), end, ...alone.tokenIds.slice(5)];
+    const drafted = await run(engine, prompt, greedy, [oracle(ended, vocab)]);
+    expect(drafted.tokenIds).toEqual(alone.tokenIds);
+    const { speculation } = drafted.timings;
+    expect(speculation!.drafted).toBe(speculation!.accepted);
+    const ignored = { ...greedy, ignoreEos: true };
+    const whole = await run(engine, prompt, ignored, [oracle(ended, vocab)]);
+    expect(whole.timings.speculation!.drafted).toBeGreaterThan(whole.timings.speculation!.accepted);
     engine.dispose();
   });
 });

@@ -53,6 +53,7 @@ export function attentionRopedKernel(
     bindings: [read("q", q.x), read("k", k.x), read("v", write.v)],
     writesCache: true,
     maxRows: 1,
+    sameBits: true,
     declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
 ${eights.store("keys")}${eights.store("values")}`,
     query: `
@@ -102,6 +103,7 @@ export function ropeWriteKernel(
 ${eights.store("keys")}${eights.store("values")}`,
     rows: attention.out.rows,
     minRows: 2,
+    sameBits: true,
     grid: perItem((heads + kvHeads) * crew),
     body: `
   let item = group.x * 64u + lane;
@@ -146,6 +148,7 @@ export function attentionSeveralKernel(
     bindings: [{ name: "q", type: "vec4f", source: { kind: "value", value: q.out } }],
     minRows: 2,
     maxRows: most,
+    sameBits: true,
     query: `
   let start4 = (token * ${heads}u + head) * ${headDim / 4}u + part * 2u;
   let query = mat2x4f(q[start4], q[start4 + 1u]);`,

@@ -40,6 +40,7 @@ export interface AttentionParts {
   readonly own?: string;
   readonly minRows?: number;
   readonly maxRows?: number;
+  readonly sameBits?: boolean;
   /** The context is split: each workgroup of a head computes a part, and stores it for merging. */
   readonly split?: AttentionSplit | undefined;
 }
@@ -104,6 +105,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
     rows: out.rows,
     minRows: parts.minRows ?? 1,
     maxRows: parts.maxRows ?? Infinity,
+    sameBits: parts.sameBits ?? false,
     grid: (tokens) => [heads, tokens, parts.split ? mostParts(parts.split, node) : 1],
     body: `
   let token = group.y;

@@ -54,6 +54,8 @@ export interface Kernel {
   /** It runs in batches of minRows to maxRows rows; other kernels run in others. */
   readonly minRows: number;
   readonly maxRows: number;
+  /** Rows have the same bits as those that kernels for other numbers of rows compute, if these say so as well. */
+  readonly sameBits?: boolean;
   /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
   readonly preparedBytes?: 2 | 4;
 }
@@ -75,6 +77,7 @@ export interface KernelSpec {
   grid(rows: number): Grid;
   readonly minRows?: number;
   readonly maxRows?: number;
+  readonly sameBits?: boolean;
 }
 
 /** The default number of threads of a workgroup. */
@@ -108,6 +111,7 @@ fn main(
     grid,
     minRows,
     maxRows,
+    ...(spec.sameBits && { sameBits: true }),
   };
 }
 

@@ -104,6 +104,7 @@ ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
 ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
     rows: out.rows,
     maxRows: 1,
+    sameBits: true,
     grid: groupGrid(groups),
     body: `
   let token = group.z;

@@ -94,6 +94,7 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile]
     rows: out.rows,
     minRows,
     maxRows,
+    sameBits: true,
     // Workgroups of the same rows follow each other, so that they find the weights in the cache.
     grid: (tokens) => [Math.ceil(tokens / tile), across, Math.ceil(groups / across)],
     body: `

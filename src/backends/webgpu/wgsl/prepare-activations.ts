@@ -75,6 +75,7 @@ export function prepareKernel(
       rows,
       minRows,
       maxRows,
+      sameBits: !halves,
       grid: (tokens) => [tokens, 1, 1],
       body: `
   let token = group.x;
