@@ -14,6 +14,7 @@ import type {
   GenerateOptions,
   Generation,
   GrammarOptions,
+  Priority,
   SpeculateOptions,
 } from "./generate.ts";
 import type { OptLevel } from "./machine.ts";
@@ -393,11 +394,15 @@ export interface TemplateOptions {
   tools?: readonly unknown[];
   /** More variables for the template, such as enable_thinking. */
   variables?: Readonly<Record<string, unknown>>;
+  /** As for generate(). */
+  priority?: Priority;
   /** Stops the work: an AbortedError. */
   signal?: AbortSignal | undefined;
 }
 
 export interface TokenizeOptions {
+  /** As for generate(). */
+  priority?: Priority;
   /** Stops the work: an AbortedError. */
   signal?: AbortSignal | undefined;
   /** Add BOS (and EOS) as the model's metadata says (default true). */

@@ -6,6 +6,9 @@ import type { PhaseWork, SpeedLimits } from "../limits/phase.ts";
 
 export type { GrammarSource, StructuralTag } from "../grammar/source.ts";
 
+/** Whose turn it is: background work gets what foreground work leaves, and its text is the same. */
+export type Priority = "foreground" | "background";
+
 export interface SamplingOptions {
   /** 0 = greedy. Default 0.8. */
   temperature?: number;
@@ -122,6 +125,8 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   speculate?: boolean | SpeculateOptions;
   /** Ends reasoning after so many tokens, by its own mark. */
   reasoningBudget?: ReasoningBudgetOptions;
+  /** "background": it may take longer, and others do not wait for it (docs/batch.md). Default: "foreground". */
+  priority?: Priority;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal;
 }

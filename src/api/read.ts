@@ -1,6 +1,8 @@
 // Public types for reading a text without continuing it: embeddings, logits, probabilities, and the inputs of
 // matrices. Part of api.ts.
 
+import type { Priority } from "./generate.ts";
+
 /**
  * How hidden states become the vector of a text: "mean" is their average over all tokens, "cls" and "last" are the first and the
  * last token's; "none" gives those of all tokens, one after the other; "rank" gives the scores of the model's classifier.
@@ -23,6 +25,8 @@ export interface EmbedOptions {
   /** Keep only the first values of each vector, before it is scaled: for models that were trained for it (Matryoshka). */
   dimensions?: number;
   addBos?: boolean;
+  /** As for generate(). */
+  priority?: Priority;
   signal?: AbortSignal;
   /** Called after each text. */
   onProgress?: (progress: EmbedProgress) => void;

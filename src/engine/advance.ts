@@ -2,6 +2,7 @@
 
 import type { GenerateOptions } from "../api/api.ts";
 import { AbortedError } from "../base/errors.ts";
+import { isBackground } from "./background.ts";
 import type { AdvanceOptions, Engine, RunningSequence } from "./engine.ts";
 import type { RunControl } from "./run-control.ts";
 import type { Sequence } from "./state/sequence.ts";
@@ -20,6 +21,10 @@ export async function openSequence(
       isStored: true,
       reuses: options.cachePrompt ?? true,
       reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),
+      ...(isBackground(options.priority) && {
+        // What a context shift dropped cannot be computed again.
+        background: options.contextShift ? "stays" : "yields",
+      }),
       isAborted: () => control.aborted,
     });
   } catch (error) {

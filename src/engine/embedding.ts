@@ -18,6 +18,7 @@ export interface EmbedRequest {
   readonly texts: readonly (readonly number[])[];
   /** Default: as the file asks for (ModelInfo.embedding). */
   readonly pooling: Pooling | undefined;
+  readonly isBackground?: boolean;
 }
 
 /** What a way of pooling reads of a text, and what it makes of it. */
@@ -56,7 +57,7 @@ function nonsenseIn(vector: Float32Array, text: number): NonsenseError | undefin
 /** One vector for each text, in their order; with "none", the vectors of all its tokens one after the other. */
 export async function computeEmbeddings(
   engine: Engine,
-  { texts, pooling }: EmbedRequest,
+  { texts, pooling, isBackground = false }: EmbedRequest,
   control: RunControl,
   onText: () => void = () => {},
 ): Promise<Float32Array[]> {
@@ -71,7 +72,11 @@ export async function computeEmbeddings(
   const vectorOf = async (tokens: readonly number[], index: number): Promise<Float32Array> => {
     for (;;) {
       const { widenings } = engine;
-      const rows = await readRows(engine, tokens, pool, size, { isStopped, control });
+      const rows = await readRows(engine, tokens, pool, size, {
+        isStopped,
+        control,
+        isBackground,
+      });
       const vector = pool.vector(rows, size);
       const error = nonsenseIn(vector, index);
       if (!error) return vector;
@@ -110,7 +115,11 @@ async function readRows(
   tokens: readonly number[],
   pool: Pool,
   size: number,
-  { isStopped, control }: { isStopped: () => boolean; control: RunControl },
+  {
+    isStopped,
+    control,
+    isBackground,
+  }: { isStopped: () => boolean; control: RunControl; isBackground: boolean },
 ): Promise<Float32Array> {
   const { output } = pool;
   const wants = (index: number) => pool.wants(index, tokens.length, engine);
@@ -119,6 +128,7 @@ async function readRows(
   const running = await engine.open({
     tokens: [], // states of all tokens may be needed, so nothing is reused
     mayAdd: tokens.length,
+    ...(isBackground && { background: "stays" }), // a text is short
     isAborted: isStopped,
   });
   let read = 0;

@@ -33,6 +33,7 @@ import type { Laps } from "../profile/laps.ts";
 import { busyMs, profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import type { BackgroundPlace } from "./background.ts";
 import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import type { EngineParts } from "./engine-parts.ts";
@@ -55,6 +56,7 @@ import type { DrafterKind } from "./speculate/drafter.ts";
 import { NgramKind } from "./speculate/ngram.ts";
 import { describeSpeculation, isWanted, speculatesByDefault } from "./speculate/options.ts";
 import type { BlockPool } from "./state/block-pool.ts";
+import { ComingPrompts } from "./state/coming-prompts.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
 import { KnownTexts } from "./state/known-texts.ts";
 import type { RunningSequence, SequenceRequest } from "./state/running-sequence.ts";
@@ -146,6 +148,12 @@ export class Engine {
   readonly costs: BatchCosts;
   /** Called with what shows only while it computes. */
   onWarning: ((warning: string) => void) | undefined;
+  /** Whether a foreground request was sent that has not been received. */
+  foregroundSent: () => boolean = () => false;
+  /** Foreground work that was received and asks for no batches yet. */
+  #arriving = 0;
+  /** Prompts that are being computed, for background work that begins like them. */
+  readonly #comingPrompts = new ComingPrompts();
   /** How often widen() has changed something: state from before may hold values that are not finite. */
   widenings = 0;
   #isWidened = false;
@@ -192,6 +200,7 @@ export class Engine {
       laps: options.laps,
       costs: this.costs,
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
+      foregroundComes: () => this.#foregroundComes(),
     });
     const { kvType, graph } = this;
     const { contextSize } = info;
@@ -250,9 +259,41 @@ export class Engine {
 
   /** Opens a sequence as soon as there is room for it; close() gives it back. */
   async open(request: SequenceRequest): Promise<RunningSequence> {
+    using _ = request.background ? undefined : this.arrive();
     const running = await this.#begin(request);
-    this.#scheduler.join();
+    this.#scheduler.join(running.background);
+    // Lines of a batch often begin alike: the next one finds what this one took out of the prefix cache.
+    if (running.background) this.share(running);
     return running;
+  }
+
+  /**
+   * A prompt is about to be computed: others may wait for it until the end of the result's scope. A background prompt waits for
+   * others that begin like it.
+   */
+  async beginPrompt(tokens: readonly number[], isBackground: boolean): Promise<Disposable> {
+    const coming = this.#comingPrompts;
+    if (!isBackground) return coming.begin(tokens);
+    return await coming.beginAfterOthers(tokens, () => this.#room.prefixes.known(tokens));
+  }
+
+  /** Foreground work is prepared, until the end of the result's scope: no batch of background tokens alone starts meanwhile. */
+  arrive(): Disposable {
+    this.#arriving++;
+    let isArriving = true;
+    return {
+      [Symbol.dispose]: () => {
+        if (!isArriving) return;
+        isArriving = false;
+        this.#arriving--;
+        this.#scheduler.wake();
+      },
+    };
+  }
+
+  /** Those that wait for room need others to go on. */
+  #foregroundComes(): boolean {
+    return this.foregroundSent() || this.#arriving > this.#room.admission.foregroundWaiting;
   }
 
   async #begin(request: SequenceRequest): Promise<RunningSequence> {
@@ -260,7 +301,13 @@ export class Engine {
     const { tokens, mayAdd, isAborted, isStored = false, reuses = true } = request;
     const { reusePieces = 0 } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
-    const promised = await this.#room.enter(this.#room.demand(most), isAborted);
+    const background: BackgroundPlace | undefined = request.background && {
+      mayYield: request.background === "yields",
+      mustYield: false,
+    };
+    const entering = this.#room.enter(this.#room.demand(most), isAborted, background);
+    this.#scheduler.wake(); // somebody may have to yield
+    const promised = await entering;
     const keepsMoved = reusePieces > 0;
     const known =
       this.isBidirectional || !reuses ? undefined : this.#room.prefixes.take(tokens, keepsMoved);
@@ -268,7 +315,7 @@ export class Engine {
     try {
       const restored = isStored && reuses ? await this.#extend(sequence, tokens) : undefined;
       const movedTokens = keepsMoved ? await this.mover.take(sequence, tokens, reusePieces) : 0;
-      return { sequence, promised, restored, isStored, movedTokens, keepsMoved };
+      return { sequence, promised, restored, isStored, movedTokens, keepsMoved, background };
     } catch (error) {
       sequence.release();
       this.#room.leave(promised);
@@ -305,14 +352,14 @@ export class Engine {
   }
 
   /** Ends a sequence. Its state stays in the prefix cache until the room is needed. */
-  close({ sequence, promised, isStored, keepsMoved = false }: RunningSequence): void {
+  close({ sequence, promised, isStored, keepsMoved = false, background }: RunningSequence): void {
     if (this.#disposed) return;
     if (isStored && isPlain(sequence)) {
       this.#tiers?.mark(sequence);
       this.#known.note(sequence);
     }
     this.#keep(sequence, keepsMoved);
-    this.#scheduler.leave();
+    this.#scheduler.leave(background);
     this.#room.leave(promised);
   }
 
@@ -374,7 +421,7 @@ export class Engine {
 
   /** See Scheduler.advance(). */
   async advance(
-    { sequence, isStored }: RunningSequence,
+    { sequence, isStored, background }: RunningSequence,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,
@@ -386,7 +433,7 @@ export class Engine {
     const tiers = this.#tiers;
     const isTimed = tiers !== undefined && options.phase !== "generation";
     const since = isTimed ? tiers.now() : 0;
-    const taken = await this.#scheduler.advance(sequence, tokens, from, options);
+    const taken = await this.#scheduler.advance(sequence, tokens, from, options, background);
     if (isTimed) tiers.computed(taken, since);
     // Drafted tokens may be undone: settle() notes those that stand.
     if (isStored && isPlain(sequence) && !options.drafted) tiers?.note(sequence);
@@ -407,8 +454,8 @@ export class Engine {
   }
 
   /** Tokens of other generations in a batch, as far as that is known before it is filled. */
-  get neighbours(): number {
-    return this.#scheduler.participants - 1;
+  neighbours({ background }: RunningSequence): number {
+    return this.#scheduler.neighbours(background);
   }
 
   /** Batches of more tokens may give a token other bits than a batch of its own. */

@@ -11,6 +11,7 @@ import type {
 import { AbortedError, UsageError } from "../base/errors.ts";
 import { phaseWork } from "../limits/phase.ts";
 import { openSequence, prefill, reuse } from "./advance.ts";
+import { isBackground, YieldError } from "./background.ts";
 import { Constraint } from "./constraint.ts";
 import { contextShift } from "./context-shift.ts";
 import { findBreakers } from "./dry-breakers.ts";
@@ -49,6 +50,8 @@ export async function generate(
 ): Promise<Generated> {
   const arrived = control.now();
   const { tokens, options } = request;
+  const isInBackground = isBackground(options.priority);
+  using arrival = isInBackground ? undefined : engine.arrive();
   checkLogits(engine, "generate()");
   checkPrompt(engine, tokens);
   const maxTokens = checkMaxTokens(options.maxTokens);
@@ -73,8 +76,10 @@ export async function generate(
   const tokenIds: number[] = [];
   engine.laps?.lap("prompt", "request");
 
+  using prompt = await engine.beginPrompt(tokens, isInBackground);
   let running = await openSequence(engine, request, maxTokens, control);
   if (!running) return nothingGenerated(engine, tokens, control.now() - arrived);
+  arrival?.[Symbol.dispose]();
   let { sequence } = running;
   let { widenings } = engine;
   const decoder = new Decoder(
@@ -91,16 +96,13 @@ export async function generate(
     running,
   );
   const started = control.now();
-  /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
-  const recover = async (error: unknown): Promise<boolean> => {
-    // What was dropped cannot be computed again: the rest would be another text.
-    if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
+  /** Gives its sequence back and goes on in another one, after the same tokens. False: it was aborted. */
+  const goOn = async (meanwhile?: (all: readonly number[]) => Promise<void>): Promise<boolean> => {
     const all = [...tokens, ...tokenIds];
     decoder.settle();
     if (running) engine.close(running);
     running = undefined;
-    await overcome(error, engine, { tokens: all, widenings }, control);
-    widenings = engine.widenings;
+    await meanwhile?.(all);
     const left = maxTokens - tokenIds.length;
     running = await openSequence(engine, { tokens: all, options }, left, control);
     if (!running) return false;
@@ -108,6 +110,27 @@ export async function generate(
     decoder.restart(running);
     reuse(sequence, all);
     return await prefill(engine, running, all, { control, logits: decoder.logits });
+  };
+  /** The same as often as others need its room. */
+  const orYield = async (work: () => Promise<boolean>): Promise<boolean> => {
+    for (let next = work; ; next = goOn) {
+      try {
+        return await next();
+      } catch (error) {
+        if (!(error instanceof YieldError)) throw error;
+      }
+    }
+  };
+  /** After logits that are not finite: computes all tokens again, if that can help. False: it was aborted. */
+  const recover = async (error: unknown): Promise<boolean> => {
+    // What was dropped cannot be computed again: the rest would be another text.
+    if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
+    return await orYield(() =>
+      goOn(async (all) => {
+        await overcome(error, engine, { tokens: all, widenings }, control);
+        widenings = engine.widenings;
+      }),
+    );
   };
   try {
     const cachedTokens = reuse(sequence, tokens);
@@ -123,10 +146,13 @@ export async function generate(
     const onBatch = options.progress ? report : undefined;
     const meanwhile = constraint?.prepare;
     const { logits } = decoder;
-    if (!(await prefill(engine, running, tokens, { control, logits, onBatch, meanwhile }))) {
-      stopReason = "aborted";
-    }
-    if (!stopReason) engine.share(running);
+    const first = running;
+    const isComputed = await orYield(() =>
+      prefill(engine, first, tokens, { control, logits, onBatch, meanwhile }),
+    );
+    if (!isComputed) stopReason = "aborted";
+    else if (running) engine.share(running);
+    prompt[Symbol.dispose]();
     const promptDone = control.now();
     const promptEnd = sequence.length;
     for (const token of tokens) sampler.accept(token);
@@ -190,10 +216,15 @@ export async function generate(
         // No draft is longer than what may follow.
         const left = maxTokens - tokenIds.length - 1;
         const room = Math.min(left, sequence.capacity - decoder.length);
-        await decoder.advance(room).catch((error: unknown) => {
-          if (!(error instanceof AbortedError)) throw error;
-          stopReason = "aborted";
-        });
+        await orYield(() => decoder.advance(room).then(() => true)).then(
+          (isDone) => {
+            if (!isDone) stopReason = "aborted";
+          },
+          (error: unknown) => {
+            if (!(error instanceof AbortedError)) throw error;
+            stopReason = "aborted";
+          },
+        );
       }
     }
     const rest = text.end();
@@ -296,6 +327,6 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
-  const { reasoningBudget: _b, speculate: _z, ...sampling } = free;
+  const { reasoningBudget: _b, speculate: _z, priority: _y, ...sampling } = free;
   return sampling;
 }

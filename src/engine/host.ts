@@ -11,6 +11,7 @@ import { generate, type RunControl } from "./generator.ts";
 import { sumInputs } from "./input-sums.ts";
 import {
   ABORT_FLAGS,
+  ARRIVALS,
   BEATS,
   errorToFacts,
   type FromEngine,
@@ -63,6 +64,8 @@ class Host {
   #loadMs = 0;
   #timedRequests = 0;
   #flags: Int32Array | undefined;
+  /** Urgent requests that were received: fewer than were sent while one is on its way. */
+  #arrivals = 0;
 
   constructor(port: EnginePort, environment: HostEnvironment) {
     this.#port = port;
@@ -85,6 +88,7 @@ class Host {
       this.#engine?.checkWaiting();
       return;
     }
+    if (message.isUrgent) this.#arrivals = (this.#arrivals + 1) | 0;
     const running = { aborted: message.aborted };
     this.#running.set(message.id, running);
     void this.#answer(message.id, message.method, message.params, running);
@@ -138,6 +142,8 @@ class Host {
         emit({ loadedBytes, totalBytes });
       this.#engine = await this.#environment.load(request, { progress, check });
       this.#engine.onWarning = (warning) => this.#post({ id: 0, kind: "warning", warning });
+      this.#engine.foregroundSent = () =>
+        this.#flags !== undefined && Atomics.load(this.#flags, ARRIVALS) !== this.#arrivals;
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },
@@ -173,13 +179,13 @@ class Host {
         control,
       );
     },
-    embed: async ({ prompts, pooling }, control, emit) => {
+    embed: async ({ prompts, pooling, isBackground }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
       const check = checkOf(control);
       const texts = prompts.map((prompt) => promptTokens(this.#text(), prompt, check));
       let done = 0;
-      const request = { texts, pooling };
+      const request = { texts, pooling, isBackground };
       const vectors = await computeEmbeddings(engine, request, control, () => emit(++done));
       return vectors.map((vector, i) => ({ vector, tokens: texts[i]!.length }));
     },

@@ -46,6 +46,7 @@ import {
   isIterable,
   wrongArgument,
 } from "./arguments.ts";
+import { isBackground } from "./background.ts";
 import { EngineChat } from "./chat.ts";
 import type { Connection } from "./connection.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
@@ -55,7 +56,11 @@ import { optionNames } from "./option-names.ts";
 import type { Prompt, SavedStatePlace, TokenList } from "./protocol.ts";
 import { TextDesk, type TextThread } from "./text-desk.ts";
 
-type CallOptions = { onEvent: (event: TokenEvent) => void; signal: AbortSignal };
+type CallOptions = {
+  onEvent: (event: TokenEvent) => void;
+  signal: AbortSignal;
+  isBackground: boolean;
+};
 
 /** The measured devices that compute the model, one for each part, if all were measured. Never measures. */
 export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
@@ -110,9 +115,9 @@ export class EngineModel implements Model {
   }
 
   #tokens(text: string, options: TokenizeOptions, limit: number): Promise<TokenList> {
-    const { addBos = true, parseSpecial = true, signal } = options;
+    const { addBos = true, parseSpecial = true, signal, priority } = options;
     const params = { text, addBos, parseSpecial, limit };
-    return this.#text.call("tokenize", params, text.length, signal);
+    return this.#text.call("tokenize", params, text.length, signal, isBackground(priority));
   }
 
   async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
@@ -164,7 +169,8 @@ export class EngineModel implements Model {
     if (typeof texts === "string" || !isIterable(texts)) {
       throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
     }
-    return await embedTexts(this.#embedLine(), [...texts], options, (text) =>
+    const inBackground = isBackground(options.priority);
+    return await embedTexts(this.#embedLine(inBackground), [...texts], options, (text) =>
       toPrompt(text, options.addBos),
     );
   }
@@ -178,15 +184,19 @@ export class EngineModel implements Model {
     if (typeof documents === "string" || !isIterable(documents)) {
       throw wrongArgument("rerank(): documents", documents, "a list of texts");
     }
-    return await rerankDocuments(this.#embedLine(), query, [...documents], options);
+    return await rerankDocuments(this.#embedLine(false), query, [...documents], options);
   }
 
-  #embedLine(): EmbedLine {
+  #embedLine(inBackground: boolean): EmbedLine {
     return {
       info: this.info,
-      ready: (prompt, signal) => this.#ready(prompt, signal),
+      ready: (prompt, signal) => this.#ready(prompt, signal, inBackground),
       embed: (prompts, pooling, onEvent, signal) =>
-        this.#line.call("embed", { prompts, pooling }, { onEvent, ...(signal && { signal }) }),
+        this.#line.call(
+          "embed",
+          { prompts, pooling, isBackground: inBackground },
+          { onEvent, isBackground: inBackground, ...(signal && { signal }) },
+        ),
     };
   }
 
@@ -206,11 +216,11 @@ export class EngineModel implements Model {
     options: TemplateOptions = {},
   ): Promise<string> {
     checkOptions("applyTemplate()", options, optionNames.applyTemplate);
-    const { signal, ...rest } = options;
+    const { signal, priority, ...rest } = options;
     const all = { addGenerationPrompt: true, ...rest };
     const params = { messages: checkedMessages(messages), options: all };
     const units = unitsOf(params.messages) + sizeOf(rest);
-    return await this.#text.call("applyTemplate", params, units, signal);
+    return await this.#text.call("applyTemplate", params, units, signal, isBackground(priority));
   }
 
   async profile(options: ProfileOptions = {}): Promise<ProfileReport> {
@@ -227,8 +237,10 @@ export class EngineModel implements Model {
     const { signal, ...more } = options;
     const { schema: _s, regex: _r, choices: _c, grammar: _g, ...rest } = more;
     let source: GrammarSource | undefined;
+    let inBackground: boolean;
     try {
       source = grammarSource(options);
+      inBackground = isBackground(options.priority);
     } catch (error) {
       return startGeneration(() => Promise.reject(error), undefined);
     }
@@ -238,11 +250,11 @@ export class EngineModel implements Model {
         await this.#line.call("generate", { prompt: ready, options: rest }, how),
       );
     return startGeneration(async (onEvent, either) => {
-      const how = { onEvent, signal: either };
+      const how = { onEvent, signal: either, isBackground: inBackground };
       // A small prompt is posted immediately, before anything else that the caller does.
       if (!this.#isLarge(prompt)) return await generate(prompt, how);
       try {
-        return await generate(await this.#ready(prompt, either), how);
+        return await generate(await this.#ready(prompt, either, inBackground), how);
       } catch (error) {
         if (!(error instanceof AbortedError)) throw error;
         // Aborted before it had tokens: any prompt gets the same result from the engine.
@@ -256,7 +268,11 @@ export class EngineModel implements Model {
   }
 
   /** Tokenizes a large prompt on the text thread, so that the engine's thread does not spend time on it. */
-  async #ready(prompt: Prompt, signal: AbortSignal | undefined): Promise<Prompt> {
+  async #ready(
+    prompt: Prompt,
+    signal: AbortSignal | undefined,
+    inBackground = false,
+  ): Promise<Prompt> {
     if (prompt.kind === "tokens" || !this.#isLarge(prompt)) return prompt;
     const limit = this.info.contextSize;
     const units = promptUnits(prompt);
@@ -264,7 +280,13 @@ export class EngineModel implements Model {
     if (prompt.kind === "text" && least > limit)
       throw tooLong(Math.ceil(least), limit, "at least ");
     const params = { prompt, limit };
-    const { ids, count } = await this.#text.call("promptTokens", params, units, signal);
+    const { ids, count } = await this.#text.call(
+      "promptTokens",
+      params,
+      units,
+      signal,
+      inBackground,
+    );
     if (!ids) throw tooLong(count, limit, "");
     return { kind: "tokens", tokens: Array.from(ids) };
   }

@@ -31,7 +31,7 @@ interface ModelOptionNames {
 }
 
 export const optionNames: ModelOptionNames = {
-  tokenize: { addBos: true, parseSpecial: true, maxTokens: true, signal: true },
+  tokenize: { addBos: true, parseSpecial: true, maxTokens: true, priority: true, signal: true },
   detokenize: { special: true },
   logits: { top: true, greedy: true, addBos: true, signal: true },
   score: { from: true, firstIsBos: true, rows: true, base: true, signal: true },
@@ -42,12 +42,19 @@ export const optionNames: ModelOptionNames = {
     as: true,
     dimensions: true,
     addBos: true,
+    priority: true,
     signal: true,
     onProgress: true,
   },
   rerank: { topN: true, signal: true, onProgress: true },
   checkGrammar: { grammar: true, schema: true, regex: true, choices: true },
-  applyTemplate: { addGenerationPrompt: true, tools: true, variables: true, signal: true },
+  applyTemplate: {
+    addGenerationPrompt: true,
+    tools: true,
+    variables: true,
+    priority: true,
+    signal: true,
+  },
   profile: { trace: true, reset: true },
   saveState: { tokens: true, signal: true },
   loadState: { signal: true },

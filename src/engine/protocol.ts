@@ -189,6 +189,7 @@ export interface Methods extends SharedTextMethods {
       prompts: readonly Prompt[];
       /** Default: ModelInfo.embedding. */
       pooling: EmbedOptions["pooling"];
+      isBackground: boolean;
     };
     result: Embedding[];
     /** After each text: how many are done. */
@@ -227,6 +228,8 @@ interface Request<T extends MethodTable<T>, M extends keyof T> {
   params: T[M]["params"];
   /** The caller's signal was already aborted when the request was made. */
   aborted: boolean;
+  /** It was counted in ARRIVALS. */
+  isUrgent: boolean;
 }
 
 type To<T extends MethodTable<T>> =
@@ -245,7 +248,24 @@ export type ToText = To<TextMethods>;
 export const ABORT_FLAGS = 256;
 /** After them: a counter that the thread advances while it works, as a sign of life (watch.ts). */
 export const BEATS: number = ABORT_FLAGS;
-export const SHARED_WORDS: number = ABORT_FLAGS + 1;
+/** And: how many urgent requests were sent, so that a batch that nobody waits for is given up when one comes. */
+export const ARRIVALS: number = ABORT_FLAGS + 1;
+export const SHARED_WORDS: number = ABORT_FLAGS + 2;
+
+/** Requests on the way to a first token: urgent, unless they are background work. */
+export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
+  "generate",
+  "embed",
+  "logits",
+  "score",
+  "promptTokens",
+  "tokenize",
+  "detokenize",
+  "pieces",
+  "answerFormat",
+  "applyTemplate",
+  "compileGrammar",
+]);
 
 export type FromEngine =
   | { id: 0; kind: "pong" }

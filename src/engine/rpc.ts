@@ -12,12 +12,14 @@ import {
 import type { EngineThread } from "../platform/platform.ts";
 import {
   ABORT_FLAGS,
+  ARRIVALS,
   BEATS,
   type FromEngine,
   factsToError,
   type Methods,
   type MethodTable,
   SHARED_WORDS,
+  urgentMethods,
 } from "./protocol.ts";
 import { HANG_SECONDS, Watch } from "./watch.ts";
 
@@ -58,6 +60,13 @@ export interface LineOptions {
   onEnd?: () => void;
   /** Called with what the thread says without having been asked. */
   onWarning?: (warning: string) => void;
+}
+
+interface CallOptions<Event> {
+  onEvent?: (event: Event) => void;
+  signal?: AbortSignal;
+  /** Nobody waits for it: batches of background work are not given up for it. Default: false. */
+  isBackground?: boolean;
 }
 
 /** How often isAlive() checks for a sign of life. */
@@ -155,7 +164,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
   call<M extends keyof T & string>(
     method: M,
     params: T[M]["params"],
-    options: { onEvent?: (event: T[M]["event"]) => void; signal?: AbortSignal } = {},
+    options: CallOptions<T[M]["event"]> = {},
   ): Promise<T[M]["result"]> {
     if (this.#closed) return Promise.reject(this.#closed);
     const id = this.#nextId++;
@@ -163,7 +172,8 @@ export class Line<T extends MethodTable<T> & Disposable> {
       if (this.#flags) Atomics.store(this.#flags, id % ABORT_FLAGS, id);
       this.#thread.post({ id, method: "abort" });
     };
-    const { signal, onEvent } = options;
+    const { signal, onEvent, isBackground = false } = options;
+    const isUrgent = !isBackground && urgentMethods.has(method);
     const reply = new Promise<T[M]["result"]>((resolve, reject) => {
       this.#pending.set(id, { resolve: resolve as (result: unknown) => void, reject, onEvent });
     });
@@ -172,9 +182,14 @@ export class Line<T extends MethodTable<T> & Disposable> {
       this.#thread.ref();
       this.#watch.start();
     }
+    const arrive = (by: number) => {
+      if (isUrgent && this.#flags) Atomics.add(this.#flags, ARRIVALS, by);
+    };
+    arrive(1);
     try {
-      this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false });
+      this.#thread.post({ id, method, params, aborted: signal?.aborted ?? false, isUrgent });
     } catch (cause) {
+      arrive(-1);
       this.#settle(id)?.reject(notSendable(method, cause));
     }
     signal?.addEventListener("abort", abort, { once: true });

@@ -5,13 +5,14 @@
 // tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
 // the others. Jobs that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
-// it; a participant that is busy elsewhere is waited for at most a millisecond.
+// it; a participant that is busy elsewhere is waited for at most a millisecond. Background work (background.ts) gets what is left.
 
 import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
+import { type BackgroundPlace, BackgroundShare, YieldError } from "./background.ts";
 import type { CoreTurn } from "./core-turns.ts";
 import type { BatchCosts } from "./speculate/costs.ts";
 import type { Sequence } from "./state/sequence.ts";
@@ -54,6 +55,8 @@ export interface SchedulerParts {
   readonly costs?: BatchCosts | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
+  /** Whether foreground work is about to ask for batches: background tokens alone are not computed then. Default: never. */
+  foregroundComes?(): boolean;
 }
 
 interface Job {
@@ -61,6 +64,8 @@ interface Job {
   readonly tokens: ArrayLike<number>;
   readonly from: number;
   readonly options: AdvanceOptions;
+  /** undefined: foreground. */
+  readonly place: BackgroundPlace | undefined;
   readonly resolve: (taken: number) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -80,50 +85,61 @@ export class Scheduler {
   batches = 0;
   batchSequences = 0;
   #participants = 0;
+  /** Those of them that are foreground. */
+  #foreground = 0;
+  readonly #share: BackgroundShare;
   #isRunning = false;
   #isPatient = false;
   #isResting = false;
 
   constructor(parts: SchedulerParts) {
     this.#parts = parts;
+    this.#share = new BackgroundShare(parts.costs);
   }
 
-  /** Generations that ask for batches. */
-  get participants(): number {
-    return this.#participants;
+  /** Generations whose tokens are in a batch beside those of another: for a foreground one, those that do not give way to it. */
+  neighbours(place: BackgroundPlace | undefined): number {
+    return (place ? this.#participants : this.#foreground) - 1;
   }
 
   /** A generation starts; it will ask for batches until it leaves. */
-  join(): void {
+  join(place?: BackgroundPlace): void {
     this.#participants++;
+    if (!place) this.#foreground++;
   }
 
-  leave(): void {
+  leave(place?: BackgroundPlace): void {
     this.#participants--;
+    if (!place) this.#foreground--;
     // Nobody asks for another batch of this turn.
     if (this.#participants === 0 && !this.#isRunning) this.#parts.turn?.end();
-    this.#wake(); // the others may have waited for it
+    this.wake(); // the others may have waited for it
   }
 
   /**
    * Appends up to one batch of tokens[from...] to the sequence and computes them. Returns how many were taken. Any
-   * error, an AbortedError (see AdvanceOptions.stop) included, leaves the sequence as it was.
+   * error, an AbortedError (see AdvanceOptions.stop) included, leaves the sequence as it was. `place`: of background work,
+   * for which there is a YieldError as well.
    */
   advance(
     sequence: Sequence,
     tokens: ArrayLike<number>,
     from: number,
     options: AdvanceOptions,
+    place?: BackgroundPlace,
   ): Promise<number> {
     const { promise, resolve, reject } = Promise.withResolvers<number>();
-    this.#waiting.push({ sequence, tokens, from, options, resolve, reject });
-    this.#wake();
+    this.#waiting.push({ sequence, tokens, from, options, place, resolve, reject });
+    this.wake();
     return promise;
   }
 
-  #wake(): void {
-    if (this.#isRunning || this.#waiting.length === 0) return;
-    if (this.#waiting.length >= this.#participants) {
+  /** Something that a batch may wait for has changed. */
+  wake(): void {
+    if (this.#isRunning) return;
+    this.#letYield();
+    if (this.#waiting.length === 0) return;
+    if (this.#waiting.length >= this.#participants && this.#mayStart()) {
       void this.#runBatch();
       return;
     }
@@ -132,8 +148,24 @@ export class Scheduler {
     // Participants that are about to ask do so without waiting for a timer; slower ones are not waited for.
     setTimeout(() => {
       this.#isPatient = false;
-      if (!this.#isRunning && this.#waiting.length > 0) void this.#runBatch();
+      if (this.#isRunning || this.#waiting.length === 0) return;
+      if (this.#mayStart()) void this.#runBatch();
+      else if (this.#foreground === 0) this.wake(); // what comes is let in meanwhile
     });
+  }
+
+  /** Background tokens alone are computed only while there is no foreground work. */
+  #mayStart(): boolean {
+    if (this.#waiting.some(({ place }) => !place)) return true;
+    return this.#foreground === 0 && !this.#parts.foregroundComes?.();
+  }
+
+  /** Background jobs whose room others need are refused. */
+  #letYield(): void {
+    if (!this.#waiting.some(({ place }) => place?.mustYield)) return;
+    const yielding = this.#waiting.filter(({ place }) => place?.mustYield);
+    this.#waiting = this.#waiting.filter(({ place }) => !place?.mustYield);
+    for (const job of yielding) giveUp(job, job.sequence.length, new YieldError());
   }
 
   async #runBatch(): Promise<void> {
@@ -144,11 +176,27 @@ export class Scheduler {
       for (const { job } of entries) job.sequence.commit();
       for (const { job, count } of entries) job.resolve(count);
     } catch (error) {
-      for (const { job, before } of entries) giveUp(job, before, error);
+      if (error instanceof OvertakenError) this.#putBack(entries);
+      else for (const { job, before } of entries) giveUp(job, before, error);
     } finally {
       this.#isRunning = false;
-      this.#wake();
+      this.wake();
     }
+  }
+
+  /** The batch was not computed: its jobs are the first of the next one. */
+  #putBack(entries: readonly Entry[]): void {
+    const again: Job[] = [];
+    for (const { job, before } of entries) {
+      try {
+        job.sequence.restore(before);
+        if (job.options.drafted) job.sequence.hold();
+        again.push(job);
+      } catch (error) {
+        job.reject(error);
+      }
+    }
+    this.#waiting.unshift(...again);
   }
 
   /**
@@ -177,18 +225,40 @@ export class Scheduler {
         giveUp(job, before, error);
       }
     };
-    let due = 0; // tokens that decoding sequences behind the present one must compute
-    for (const job of this.#waiting) if (isShort(job)) due += dueTokens(job);
-    for (const job of this.#waiting) {
-      if (!isShort(job)) continue;
-      due -= dueTokens(job);
-      add(job, Math.max(maxTokens - due, Math.min(maxTokens, batch.tokenCount + dueTokens(job))));
-    }
+    const addShort = (jobs: readonly Job[], most: number) => {
+      let due = 0; // tokens that decoding sequences behind the present one must compute
+      for (const job of jobs) if (isShort(job)) due += dueTokens(job);
+      for (const job of jobs) {
+        if (!isShort(job)) continue;
+        due -= dueTokens(job);
+        add(job, Math.max(most - due, Math.min(most, batch.tokenCount + dueTokens(job))));
+      }
+    };
+    const foreground = this.#waiting.filter(({ place }) => !place);
+    const background = this.#waiting.filter(({ place }) => place);
+    addShort(foreground, maxTokens);
     const chunked = Math.ceil((batch.tokenCount + promptChunk) / tokenTile) * tokenTile;
     const most = entries.length > 0 ? chunked : maxTokens;
-    for (const job of this.#waiting) if (!isShort(job)) add(job, Math.min(most, maxTokens));
+    for (const job of foreground) if (!isShort(job)) add(job, Math.min(most, maxTokens));
+    const before = batch.tokenCount;
+    const room = this.#backgroundTokens(foreground);
+    if (room > before) {
+      addShort(background, room);
+      for (const job of background) if (!isShort(job)) add(job, room);
+      if (before > 0) this.#share.joined(before, batch.tokenCount - before);
+    } else left.push(...background);
     this.#waiting = left;
     return entries;
+  }
+
+  /** The tokens that the batch may have with background ones; not above what it has: none. */
+  #backgroundTokens(foreground: readonly Job[]): number {
+    const { batch } = this.#parts;
+    const { maxTokens } = batch.limits;
+    if (foreground.length === 0) return maxTokens;
+    // Neither a first token nor a batch that a tap sees has others beside it.
+    if (foreground.some((job) => !isShort(job) || job.options.tap)) return 0;
+    return batch.tokenCount + this.#share.room(batch.tokenCount, maxTokens);
   }
 
   /** Leaves a job to a later batch, unless it does not even fit in an empty one: texts that are computed whole may not. */
@@ -245,8 +315,13 @@ export class Scheduler {
     const decodes = entries.some(({ job }) => job.options.phase === "generation");
     const phase: BatchPhase = decodes ? "generation" : "prompt";
     laps?.lap(phase, "bookkeeping");
+    const isBackground = entries.every(({ job }) => job.place);
+    let isOvertaken = false;
     // One job that gives up does not stop the others; its tokens are computed in vain.
-    const stop = () => entries.every(({ job }) => job.options.stop());
+    const stop = () => {
+      isOvertaken ||= isBackground && (this.#parts.foregroundComes?.() ?? false);
+      return isOvertaken || entries.every(({ job }) => job.options.stop());
+    };
     const meanwhile = () => {
       for (const { job } of entries) job.options.meanwhile?.();
     };
@@ -257,6 +332,9 @@ export class Scheduler {
     const since = performance.now();
     try {
       await backend.run(batch, { stop, phase, meanwhile, ...(tap && { tap }) });
+    } catch (error) {
+      if (isOvertaken && error instanceof AbortedError) throw new OvertakenError();
+      throw error;
     } finally {
       turn?.release(this.#participants > 0);
     }
@@ -281,6 +359,9 @@ export class Scheduler {
     laps?.lap(phase, "logits");
   }
 }
+
+/** Foreground work came while a batch of background tokens was computed. */
+class OvertakenError extends Error {}
 
 /** A token of a decoding sequence, with or without drafts behind it. */
 function isShort({ tokens, from, options }: Job): boolean {

@@ -20,6 +20,12 @@ const ENGINE_UNITS = 8192;
 /** How often a text is retried that waited behind others at which a thread hung. */
 const MOST_TRIES = 5;
 
+/** How a request is sent. */
+interface TextCall {
+  readonly signal?: AbortSignal;
+  readonly isBackground: boolean;
+}
+
 export interface TextThread {
   start(): EngineThread;
   request: TextRequest;
@@ -52,10 +58,14 @@ export class TextDesk {
     params: TextMethods[M]["params"],
     units: number,
     signal?: AbortSignal,
+    isBackground = false,
   ): Promise<TextMethods[M]["result"]> {
     this.#running++;
     try {
-      return await this.#call(method, params, units, signal);
+      return await this.#call(method, params, units, {
+        isBackground,
+        ...(signal && { signal }),
+      });
     } finally {
       this.#running--;
     }
@@ -70,14 +80,14 @@ export class TextDesk {
     method: M,
     params: TextMethods[M]["params"],
     units: number,
-    signal: AbortSignal | undefined,
+    options: TextCall,
   ): Promise<TextMethods[M]["result"]> {
+    const { signal } = options;
     if (signal?.aborted) throw new AbortedError("the request", { cause: signal.reason });
-    if (!this.isLarge(units)) return await this.#ask(method, params, units, signal);
-    const options = signal ? { signal } : {};
+    if (!this.isLarge(units)) return await this.#ask(method, params, units, options);
     for (let tries = 1; ; tries++) {
       const line = await this.#open();
-      if (!line) return await this.#ask(method, params, units, signal);
+      if (!line) return await this.#ask(method, params, units, options);
       try {
         return (await line.call(method, params, options)) as TextMethods[M]["result"];
       } catch (error) {
@@ -112,11 +122,10 @@ export class TextDesk {
     method: M,
     params: TextMethods[M]["params"],
     units: number,
-    signal: AbortSignal | undefined,
+    options: TextCall,
   ): Promise<TextMethods[M]["result"]> {
     this.#given += units;
     try {
-      const options = signal ? { signal } : {};
       return (await this.#engine.call(
         method,
         params as never,

@@ -1,7 +1,7 @@
 // Files and batches of a server: the store, the runner that answers their lines with the server's own routes, and who owns what.
 // OpenAI's and Anthropic's routes are two faces of it.
 //
-// Lines take what clients leave: as many run at a time as there are free turns in the clients' queue.
+// Lines are background work of the engine: they take what clients leave, of batches and of the KV cache.
 
 import { BatchError, type BatchLine } from "../batch/batch.ts";
 import type { FileFolder } from "../batch/file-folder.ts";
@@ -26,6 +26,9 @@ export const lineEndpoints = {
   anthropic: ["/v1/messages"],
 } as const;
 
+/** Lines that are given to the engine at a time; it runs as many of them as its memory holds. */
+const linesAtOnce = 32;
+
 export class BatchService {
   readonly store: BatchStore;
   readonly runner: BatchRunner;
@@ -39,12 +42,11 @@ export class BatchService {
   ) {
     this.#server = server;
     this.store = new BatchStore(database, folder, { now: () => server.time() });
-    const { parallel } = server.settings;
-    const background = backgroundContext(server, parallel);
+    const background = backgroundContext(server, linesAtOnce);
     this.runner = new BatchRunner(
       this.store,
       {
-        parallel: () => Math.max(0, parallel - server.queue.running - server.queue.waiting),
+        parallel: () => linesAtOnce,
         answer: (path, body, signal) => callRoute(background, families(), { path, body, signal }),
       },
       { now: () => server.time(), log: (line) => server.log(line) },
@@ -53,12 +55,10 @@ export class BatchService {
 
   start(): void {
     if (!this.store.writable) return;
-    this.#server.queue.watch(() => this.runner.wake());
     this.runner.start();
   }
 
   async close(): Promise<void> {
-    this.#server.queue.watch(() => {});
     await this.runner.stop();
     this.store.close();
   }

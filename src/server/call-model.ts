@@ -1,10 +1,39 @@
 // A model as one request sees it: work on its texts ends when the client has gone or the server ends. (Generations get
-// their signal from their caller.)
+// their signal from their caller.) And as the lines of batches see it: all they ask of it is background work.
 
-import type { Model, TemplateOptions, TokenizeOptions } from "../index.ts";
+import type {
+  EmbedOptions,
+  GenerateOptions,
+  Model,
+  TemplateOptions,
+  TokenizeOptions,
+} from "../index.ts";
 
 /** What neither loads a model nor keeps it in memory. */
 const quiet: ReadonlySet<PropertyKey> = new Set<keyof Model>(["health", "status", "unload"]);
+
+/** The same model; others do not wait for what is asked of it. */
+export function inBackground(model: Model): Model {
+  const priority = "background";
+  const quietly: Partial<Model> = {
+    generate: (prompt, options: GenerateOptions = {}) =>
+      model.generate(prompt, { ...options, priority }),
+    embed: (texts, options: EmbedOptions = {}) => model.embed(texts, { ...options, priority }),
+    tokenize: (text, options: TokenizeOptions = {}) =>
+      model.tokenize(text, { ...options, priority }),
+    countTokens: (text, options: TokenizeOptions = {}) =>
+      model.countTokens(text, { ...options, priority }),
+    applyTemplate: (messages, options: TemplateOptions = {}) =>
+      model.applyTemplate(messages, { ...options, priority }),
+  };
+  return new Proxy(model, {
+    get(target, name) {
+      if (Object.hasOwn(quietly, name)) return quietly[name as keyof Model];
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}
 
 /** The same model, whose work on texts ends with a signal. `touch`: called before it does anything. */
 export function stoppedBy(model: Model, signal: AbortSignal, touch: () => void): Model {

@@ -3,7 +3,7 @@
 
 import type { GenerateOptions, Model, Pooling } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
-import { stoppedBy } from "./call-model.ts";
+import { inBackground, stoppedBy } from "./call-model.ts";
 import { modelNotFound } from "./errors.ts";
 import { KeepAlive } from "./keep-alive.ts";
 import type { ModelLibrary } from "./library.ts";
@@ -101,8 +101,8 @@ class ModelHost {
     this.#keepAlive = keepAlive;
   }
 
-  /** The same models for one request: its work on texts ends with the signal. */
-  forRequest(signal: AbortSignal): ModelHost {
+  /** The same models for one request: its work on texts ends with the signal. `isBackground`: nobody waits for it. */
+  forRequest(signal: AbortSignal, isBackground = false): ModelHost {
     const keepAlive = this.#keepAlive;
     const host = new ModelHost(this.#strict, keepAlive);
     host.#models = this.#models;
@@ -110,7 +110,8 @@ class ModelHost {
     host.#changed = () => this.#changed();
     host.#view = (served) => {
       const touch = () => keepAlive.touch(served.id);
-      return { ...served, model: stoppedBy(served.model, signal, touch) };
+      const model = isBackground ? inBackground(served.model) : served.model;
+      return { ...served, model: stoppedBy(model, signal, touch) };
     };
     return host;
   }

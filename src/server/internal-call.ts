@@ -50,7 +50,7 @@ export async function callRoute(
   const headers = { "content-type": "application/json", "content-length": String(body.length) };
   const ended = AbortSignal.any([signal, server.stopSignal]);
   const call: Call = {
-    server: { ...server, models: server.models.forRequest(ended) },
+    server: { ...server, models: server.models.forRequest(ended, true) },
     request: new Request(url, { method: "POST", headers, body, signal }),
     route,
     errors: family.errors,

@@ -26,7 +26,6 @@ export class AdmissionQueue {
   #running = 0;
   #turns = 0;
   #closed = false;
-  #changed: () => void = () => {};
 
   constructor(parallel: number, capacity: number) {
     this.parallel = parallel;
@@ -39,11 +38,6 @@ export class AdmissionQueue {
 
   get waiting(): number {
     return this.#waiting.length;
-  }
-
-  /** Calls back whenever a request comes or goes. */
-  watch(changed: () => void): void {
-    this.#changed = changed;
   }
 
   /** Throws immediately if `count` more requests could not even wait. */
@@ -77,7 +71,6 @@ export class AdmissionQueue {
       if (this.#running < this.parallel) return admit();
       signal.addEventListener("abort", leave);
       this.#waiting.push(entry);
-      this.#changed();
     });
   }
 
@@ -91,7 +84,6 @@ export class AdmissionQueue {
     this.#running++;
     this.#served.set(client, ++this.#turns);
     this.#active.set(client, (this.#active.get(client) ?? 0) + 1);
-    this.#changed();
     let held = true;
     return {
       release: () => {
@@ -100,7 +92,6 @@ export class AdmissionQueue {
         this.#running--;
         this.#leave(client);
         this.#admitNext();
-        this.#changed();
       },
     };
   }

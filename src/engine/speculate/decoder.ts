@@ -99,7 +99,7 @@ export class Decoder {
     };
     const { engine } = parts;
     this.#facts = {
-      batchMs: (tokens) => engine.costs.msOf(engine.neighbours + this.#next.length - 1 + tokens),
+      batchMs: (tokens) => engine.costs.msOf(this.#neighbours + this.#next.length - 1 + tokens),
       draftMs: (tokens) => this.#asked!.draftMs(tokens),
       acceptance: (index) => this.#chance(this.#asked!, index),
       most: 0,
@@ -147,11 +147,11 @@ export class Decoder {
   push(id: number): void {
     for (const drafter of this.#parts.drafters) drafter.accept(id);
     if (this.#accepted < this.#drafted) {
-      const { costs, neighbours } = this.#parts.engine;
+      const { costs } = this.#parts.engine;
       if (this.#draft[this.#accepted] === id) {
         this.#accepted++;
         this.counts.accepted++;
-        this.counts.plainMs += costs.msOf(neighbours + 1);
+        this.counts.plainMs += costs.msOf(this.#neighbours + 1);
         if (this.#accepted === this.#drafted) this.#verified();
         return;
       }
@@ -179,7 +179,7 @@ export class Decoder {
     const { engine } = this.#parts;
     const next = this.#next;
     const known = next.length;
-    const others = engine.neighbours + known;
+    const others = this.#neighbours + known;
     const most = Math.min(room, this.#parts.maxDepth, mostDrafted(engine, others));
     const chosen = this.#choose(most);
     const drafted = typeof chosen === "number" ? chosen : await chosen;
@@ -204,9 +204,14 @@ export class Decoder {
     if (drafted > 0 && this.#drafted === 0) this.#running.sequence.letGo();
   }
 
+  get #neighbours(): number {
+    return this.#parts.engine.neighbours(this.#running);
+  }
+
   #count(known: number): void {
     const { counts } = this;
-    const { costs, neighbours } = this.#parts.engine;
+    const { costs } = this.#parts.engine;
+    const neighbours = this.#neighbours;
     counts.tokens += known + this.#drafted;
     counts.drafted += this.#drafted;
     if (this.#drafted > 0) counts.draftedBatches++;
@@ -230,7 +235,7 @@ export class Decoder {
     const { drafters, engine, always } = this.#parts;
     const facts = this.#facts;
     facts.most = most;
-    facts.others = engine.neighbours;
+    facts.others = this.#neighbours;
     facts.goesBack = this.#running.sequence.goesBackByBatches;
     let depth = 0;
     let best = LEAST_GAIN;
@@ -241,7 +246,7 @@ export class Decoder {
         depth = most;
         break;
       }
-      if (!engine.costs.isKnown(engine.neighbours + this.#next.length)) return 0;
+      if (!engine.costs.isKnown(this.#neighbours + this.#next.length)) return 0;
       this.#asked = drafter;
       const found = bestDepth(facts);
       if (found.gain <= best) continue;

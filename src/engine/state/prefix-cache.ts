@@ -59,6 +59,16 @@ export class PrefixCache {
     return branch;
   }
 
+  /** How many of these tokens need not be computed. */
+  known(tokens: readonly number[]): number {
+    let most = 0;
+    for (const sequence of this.#kept) {
+      const same = Math.min(sequence.commonPrefix(tokens), sequence.exactTokens);
+      most = Math.max(most, sequence.restorable(Math.min(same, tokens.length - 1)));
+    }
+    return most;
+  }
+
   /** Takes over a sequence. Kept sequences that are a prefix of it are dropped. */
   keep(sequence: Sequence): void {
     if (sequence.length === 0) {

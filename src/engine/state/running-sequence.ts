@@ -1,6 +1,7 @@
 // What a generation has of the engine while it runs, and what it asks for.
 
 import type { RestoredTokens } from "../../api/api.ts";
+import type { BackgroundPlace } from "../background.ts";
 import type { Amounts } from "./admission.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -16,6 +17,8 @@ export interface RunningSequence {
   readonly movedTokens?: number;
   /** Whether state of moved tokens is kept when it ends. Default: false. */
   readonly keepsMoved?: boolean;
+  /** Of background work; undefined: it is foreground work. */
+  readonly background?: BackgroundPlace | undefined;
 }
 
 /** What a sequence is opened with. */
@@ -30,6 +33,8 @@ export interface SequenceRequest {
   readonly reuses?: boolean;
   /** Pieces of the prompt of at least so many tokens that are known at another position are moved. Default: 0, none. */
   readonly reusePieces?: number;
+  /** Background work gets what foreground work leaves, and may be asked to yield unless it "stays". Default: foreground. */
+  readonly background?: "yields" | "stays" | undefined;
   /** Polled while it waits for room. */
   isAborted(): boolean;
 }

@@ -7,6 +7,7 @@
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
 import { ContextError, MemoryError } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import type { BackgroundPlace } from "../background.ts";
 import { CHECKPOINT_TOKENS } from "../tiers/checkpoints.ts";
 import type { StateTiers, TierKind } from "../tiers/state-tiers.ts";
 import { Admission, type Amounts, isWithin } from "./admission.ts";
@@ -88,9 +89,13 @@ export class StateRoom {
   }
 
   /** Resolves with the amounts when they are reserved and held; leave() gives them back. */
-  async enter(wanted: Amounts, isAborted: () => boolean): Promise<Amounts> {
+  async enter(
+    wanted: Amounts,
+    isAborted: () => boolean,
+    place?: BackgroundPlace,
+  ): Promise<Amounts> {
     for (;;) {
-      const amounts = await this.admission.enter(wanted, isAborted);
+      const amounts = await this.admission.enter(wanted, isAborted, place);
       try {
         await this.#hold();
       } catch (error) {

@@ -1,0 +1,70 @@
+// Background work: generations that nobody waits for (the lines of batches). They share the engine with foreground ones and get what
+// those leave:
+//   - no batch holds tokens of both while a foreground prompt is computed: its first token must not wait for them;
+//   - beside foreground tokens that are decoded, as many background tokens join as make those batches little slower (BackgroundShare);
+//   - a batch of background tokens alone starts only while there is no foreground work, and is given up when some arrives
+//     (Scheduler); its tokens are computed again later;
+//   - a foreground generation that finds no room in the KV cache gets that of background ones (state/admission.ts), which go on
+//     when there is room again.
+// A text does not depend on any of this: every token is computed with the bits that it would have alone.
+
+import type { Priority } from "../api/api.ts";
+import { UsageError } from "../base/errors.ts";
+import { show } from "../base/show.ts";
+import type { BatchCosts } from "./speculate/costs.ts";
+
+/** A running background generation. */
+export interface BackgroundPlace {
+  /** Whether it can give its room to others in between, and go on later. */
+  readonly mayYield: boolean;
+  /** Others need its room: its next batch is refused with a YieldError. */
+  mustYield: boolean;
+}
+
+/** The generation must give back its room; it can be computed again. */
+export class YieldError extends Error {
+  override readonly name = "YieldError";
+
+  constructor() {
+    super("a background generation gives its room to others");
+  }
+}
+
+/** How much longer foreground batches may take on average because of background tokens in them: a tenth. */
+const SLOWDOWN = 0.1;
+/** And a single one: where even one more token takes long, it joins some of the batches. */
+const MOST_SLOWDOWN = 1;
+
+/** How many background tokens may join a batch of foreground tokens. */
+export class BackgroundShare {
+  readonly #costs: Pick<BatchCosts, "msOf"> | undefined;
+  /** Milliseconds that foreground batches may lose, saved from batches that lost less. */
+  #saved = 0;
+
+  /** `costs`: what batches take; undefined: more tokens take no longer. */
+  constructor(costs: Pick<BatchCosts, "msOf"> | undefined) {
+    this.#costs = costs;
+  }
+
+  /** Tokens that may join a batch of `tokens` until it has `most`. Called once for each such batch. */
+  room(tokens: number, most: number): number {
+    if (!this.#costs) return most - tokens;
+    const alone = this.#costs.msOf(tokens);
+    this.#saved = Math.min(this.#saved + SLOWDOWN * alone, MOST_SLOWDOWN * alone);
+    let all = tokens;
+    while (all < most && this.#costs.msOf(all + 1) - alone <= this.#saved) all++;
+    return all - tokens;
+  }
+
+  /** `count` tokens joined a batch of `tokens`. */
+  joined(tokens: number, count: number): void {
+    if (this.#costs) this.#saved -= this.#costs.msOf(tokens + count) - this.#costs.msOf(tokens);
+  }
+}
+
+/** Whether an option asks for background work. */
+export function isBackground(priority: Priority | undefined): boolean {
+  if (priority === undefined || priority === "foreground") return false;
+  if (priority === "background") return true;
+  throw new UsageError(`priority: got ${show(priority)}, expected "foreground" or "background"`);
+}
