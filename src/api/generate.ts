@@ -123,6 +123,12 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
    * Default: as open() says.
    */
   speculate?: boolean | SpeculateOptions;
+  /**
+   * The first tokens of the answer, which an earlier generation with the same prompt and options has written, here or elsewhere. They are
+   * not written again, and count for maxTokens; what follows is what that generation would have written, for the same seed. The result
+   * has the whole answer.
+   */
+  resumeTokens?: readonly number[];
   /** Ends reasoning after so many tokens, by its own mark. */
   reasoningBudget?: ReasoningBudgetOptions;
   /** "background": it may take longer, and others do not wait for it (docs/batch.md). Default: "foreground". */

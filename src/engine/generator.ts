@@ -20,6 +20,7 @@ import { checkedTriggers, grammarSource } from "./grammar-options.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
 import { ReasoningBudget } from "./reasoning-budget.ts";
+import { again, canReadAnswer, checkedResume } from "./resume.ts";
 import type { RunControl } from "./run-control.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
 import type { SampledToken } from "./sampling.ts";
@@ -49,13 +50,13 @@ export async function generate(
   emit: (event: TokenEvent) => void,
 ): Promise<Generated> {
   const arrived = control.now();
-  const { tokens, options } = request;
+  const { tokens: prompt, options } = request;
   const isInBackground = isBackground(options.priority);
   using arrival = isInBackground ? undefined : engine.arrive();
   checkLogits(engine, "generate()");
-  checkPrompt(engine, tokens);
+  checkPrompt(engine, prompt);
   const maxTokens = checkMaxTokens(options.maxTokens);
-  const shift = contextShift(engine, tokens.length, options);
+  const shift = contextShift(engine, prompt.length, options);
   checkCount("cacheReuse", options.cacheReuse ?? 0);
   const shifts: ContextShift[] = [];
   const settings = resolveSampling(samplingPart(options));
@@ -74,18 +75,43 @@ export async function generate(
   const mask = budget ? budget.over(constraint) : constraint;
   const text = new TextOutput(engine, options.stop ?? [], options.special ?? false);
   const tokenIds: number[] = [];
+  const resumed = checkedResume(engine, options.resumeTokens);
+  // Read like the prompt where the sampler can go on behind them; otherwise chosen once more, with their own logits.
+  const readTokens =
+    resumed.length > 0 && canReadAnswer(engine, prompt, resumed, shift !== undefined, sampler)
+      ? resumed
+      : [];
+  const tokens: readonly number[] = readTokens.length > 0 ? [...prompt, ...readTokens] : prompt;
+  for (const token of prompt) sampler.accept(token);
+  for (const id of readTokens) {
+    sampler.accept(id);
+    constraint?.accept(id);
+    budget?.accept(id);
+    tokenIds.push(id);
+    text.push(id);
+  }
   engine.laps?.lap("prompt", "request");
 
-  using prompt = await engine.beginPrompt(tokens, isInBackground);
-  let running = await openSequence(engine, request, maxTokens, control);
-  if (!running) return nothingGenerated(engine, tokens, control.now() - arrived);
+  using reading = await engine.beginPrompt(tokens, isInBackground);
+  let running = await openSequence(
+    engine,
+    { tokens, options },
+    Math.max(0, maxTokens - readTokens.length),
+    control,
+  );
+  if (!running) return nothingGenerated(engine, prompt, control.now() - arrived);
   arrival?.[Symbol.dispose]();
   let { sequence } = running;
   let { widenings } = engine;
   const decoder = new Decoder(
     {
       engine,
-      ...(await draftersOf(engine, request, shift === undefined, () => control.aborted)),
+      ...(await draftersOf(
+        engine,
+        { ...request, tokens },
+        shift === undefined,
+        () => control.aborted,
+      )),
       stop: () => control.aborted,
       meanwhile: constraint?.prepare,
       allowed: (draft, count) => {
@@ -98,7 +124,7 @@ export async function generate(
   const started = control.now();
   /** Gives its sequence back and goes on in another one, after the same tokens. False: it was aborted. */
   const goOn = async (meanwhile?: (all: readonly number[]) => Promise<void>): Promise<boolean> => {
-    const all = [...tokens, ...tokenIds];
+    const all = [...prompt, ...tokenIds];
     decoder.settle();
     if (running) engine.close(running);
     running = undefined;
@@ -152,10 +178,10 @@ export async function generate(
     );
     if (!isComputed) stopReason = "aborted";
     else if (running) engine.share(running);
-    prompt[Symbol.dispose]();
+    reading[Symbol.dispose]();
     const promptDone = control.now();
     const promptEnd = sequence.length;
-    for (const token of tokens) sampler.accept(token);
+    if (!stopReason && text.stopped !== undefined) stopReason = "stop";
 
     const { laps } = engine;
     let sampledTokens = 0;
@@ -176,7 +202,7 @@ export async function generate(
           stopReason = "end";
           break;
         }
-        sampled = sampler.sample(decoder.logits, mask);
+        sampled = again(sampler.sample(decoder.logits, mask), resumed[tokenIds.length]);
       } catch (error) {
         if (!(await recover(error))) stopReason = "aborted";
         continue;
@@ -195,7 +221,7 @@ export async function generate(
       decoder.push(sampled.id);
       const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
       laps?.lap("generation", "text");
-      emit(event);
+      if (tokenIds.length > resumed.length) emit(event);
       await control.breathe();
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
@@ -233,20 +259,20 @@ export async function generate(
     const ended = control.now();
     return {
       text: text.all,
-      promptTokenIds: [...tokens],
+      promptTokenIds: [...prompt],
       tokenIds,
       stopReason,
       ...(text.stopped === undefined ? {} : { stopString: text.stopped }),
       timings: {
-        promptTokens: tokens.length,
-        cachedTokens,
+        promptTokens: prompt.length,
+        cachedTokens: Math.min(cachedTokens, prompt.length),
         ...(restored && { restored }),
         ...(computedAgain && { computedAgain }),
         ...(running?.movedTokens && { movedTokens: running.movedTokens }),
         ...(shifts.length > 0 && { contextShifts: shifts }),
         ...decoder.report(),
         promptMs: promptDone - started,
-        generatedTokens: tokenIds.length,
+        generatedTokens: tokenIds.length - readTokens.length,
         generatedMs: ended - promptDone,
         sampledTokens,
         sampleMs,
@@ -327,6 +353,6 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
-  const { reasoningBudget: _b, speculate: _z, priority: _y, ...sampling } = free;
+  const { reasoningBudget: _b, speculate: _z, priority: _y, resumeTokens: _q, ...sampling } = free;
   return sampling;
 }

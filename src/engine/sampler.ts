@@ -149,6 +149,13 @@ class ChainSampler implements Sampler {
     this.#dry?.accept(id);
   }
 
+  skip(count: number): boolean {
+    // Mirostat learns from each draw, and XTC draws only where there is a choice.
+    if (this.#mirostat || this.#steps.includes("xtc")) return false;
+    if (!this.#isGreedy) for (let i = 0; i < count; i++) this.#rng.uniform();
+    return true;
+  }
+
   /** No filter drops the best candidate, so only steps that change logits matter. */
   #best(logits: Float32Array): number {
     for (const step of this.#steps) {

@@ -56,6 +56,11 @@ export interface Sampler {
   sample(logits: Float32Array, mask?: TokenMask): SampledToken;
   /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
+  /**
+   * Goes on as if it had chosen this many tokens; accept() tells it which. False, and nothing has changed: what it does next depends
+   * on the logits of those tokens, so they must be chosen again.
+   */
+  skip(count: number): boolean;
   /** The seed in use: with the same options and logits, it gives the same tokens again. */
   readonly seed: number;
 }

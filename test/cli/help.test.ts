@@ -7,6 +7,7 @@ import { commands } from "../../src/cli/commands/table.ts";
 
 /** Flags that mean something else in some commands, and say so. */
 const ownMeaning = [
+  "--alias", // of one model, or of several
   "--api-key", // the key that is asked for, or sent
   "--backend", // tune takes several
   "--ctx-size", // the size of a window where a text is measured

@@ -369,6 +369,12 @@ export const rules: readonly Rule[] = [
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },
   {
+    of: "cluster",
+    may: all("index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"),
+    npm: ["@nats-io/transport-node", "@nats-io/jetstream", "@nats-io/obj"],
+    why: "a model on other machines is a model: servers use it as any other; errors travel as they do between threads",
+  },
+  {
     of: "mcp",
     may: [...all("index.ts", "base"), ...types("platform/node-lines.ts")],
     npm: [
@@ -383,7 +389,16 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "cli",
-    may: all("index.ts", "server/serve.ts", "batch", "catalog", "mcp", "platform", "base"),
+    may: all(
+      "index.ts",
+      "server/serve.ts",
+      "batch",
+      "catalog",
+      "cluster",
+      "mcp",
+      "platform",
+      "base",
+    ),
     npm: ["commander"],
     why: "a face uses what every user of the package can use, the public API, and the helpers of base",
   },

@@ -79,6 +79,7 @@ export const rest: readonly string[] = [
   "test/engine/{llamacpp-seed,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
+  "test/cluster/cluster.test.ts",
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",

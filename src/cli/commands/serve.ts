@@ -24,6 +24,7 @@ import {
 } from "../access-flags.ts";
 import { batchPlace } from "../batch-place.ts";
 import { openServers } from "../chat-tools.ts";
+import { addClusterFlags, type ClusterFlags } from "../cluster-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
@@ -42,6 +43,7 @@ import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { idleMeasurement } from "../machine-limits.ts";
+import { joinAsGateway } from "../serve-cluster.ts";
 import { catalogLibrary } from "../serve-library.ts";
 import {
   addServeModelFlags,
@@ -58,7 +60,8 @@ interface ServeFlags
     ServeModelFlags,
     SamplingFlags,
     TuneFlag,
-    AccessFlags {
+    AccessFlags,
+    ClusterFlags {
   host: string;
   port: number;
   parallel: number;
@@ -128,7 +131,7 @@ export const serveCommand: CliCommand = {
         numberFlag({ integer: true, min: 0, max: 65535 }),
         8080,
       );
-    addAccessFlags(command)
+    addAccessFlags(addClusterFlags(command))
       .option("--parallel <n>", "how many requests are answered at the same time", count, 8)
       .option(
         "--queue <n>",
@@ -234,11 +237,16 @@ export const serveCommand: CliCommand = {
       .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--reasoning-budget-message <text>", "text before the mark that ends reasoning");
     addTuneFlag(addSamplingFlags(command)).action((flags: ServeFlags) => {
-      const anyPort = command.getOptionValueSource("port") === "default";
-      return serve(flags, context, anyPort);
+      const isDefault = (name: string) => command.getOptionValueSource(name) === "default";
+      // The workers of a cluster have queues of their own.
+      const parallel = flags.cluster !== undefined && isDefault("parallel") ? 1024 : flags.parallel;
+      return serve({ ...flags, parallel }, context, isDefault("port"));
     });
   },
 };
+
+/** Those of a cluster are announced by its workers. */
+const noModels: WantedModels = { models: [], pages: {} };
 
 /** `anyPort`: nobody asked for this port, so another will do where it is taken. */
 async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): Promise<void> {
@@ -251,7 +259,8 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
   const given = { ...rest, restart: true };
-  const wanted = await wantedModels(flags, context, interrupt.signal);
+  await using gateway = await joinAsGateway(flags, context);
+  const wanted = gateway ? noModels : await wantedModels(flags, context, interrupt.signal);
   const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
   const file = flags.mcpConfig;
   const tools =
@@ -274,7 +283,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     ...access,
     ...pooling,
     ...served(wanted),
-    ...(flags.web && { library }),
+    ...(flags.web && !gateway && { library }),
     ...(tools && { tools }),
     ...(assets && { assets }),
   };
@@ -285,11 +294,13 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
       return startServer({ ...options, port: 0 });
     })
     .catch((error: unknown) => cannotListen(error, flags));
+  gateway?.serveFrom(server);
   const withdraw = await announce(server, library, context);
   context.log.warn(warnings(flags, access, isLoopback(flags.host)));
   terminal.outliveReaders();
   if (flags.json) terminal.out(startedJson(server, Object.keys(models)));
   else terminal.out(greeting(server, models, assets !== undefined, terminal));
+  if (gateway) terminal.err(gateway.greeting);
   if (flags.web && !assets) {
     terminal.err('The web app is not built. "npm run build:web" builds it.\n');
   }
@@ -504,7 +515,8 @@ function greeting(
   const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
   const admin =
     token !== undefined && !hasPage ? `  admin       Authorization: Bearer ${token}\n` : "";
-  return `${page}${ids.join(", ")} ${ids.length === 1 ? "is" : "are"} served at ${url}
+  const what = ids.length === 0 ? "The cluster" : ids.join(", ");
+  return `${page}${what} ${ids.length <= 1 ? "is" : "are"} served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}

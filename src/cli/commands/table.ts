@@ -26,6 +26,7 @@ import { serveCommand } from "./serve.ts";
 import { tokenizeCommand } from "./tokenize.ts";
 import { tuneCommand } from "./tune.ts";
 import { verifyCommand } from "./verify.ts";
+import { workerCommand } from "./worker.ts";
 
 export const commands: readonly CliCommand[] = [
   runCommand,
@@ -33,6 +34,7 @@ export const commands: readonly CliCommand[] = [
   embedCommand,
   rerankCommand,
   serveCommand,
+  workerCommand,
   batchCommand,
   mcpCommand,
   modelsCommand,

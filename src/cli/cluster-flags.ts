@@ -1,0 +1,64 @@
+// Flags of `lantern serve` and `lantern worker` for a cluster (docs/cluster.md): where NATS is, and who this is there. Passwords and keys
+// come from files or from the environment, never from flags, which other users of the machine can see.
+
+import type { Command } from "commander";
+import type { NatsConnection } from "../cluster/connect.ts";
+import { UsageError } from "../index.ts";
+import type { CliContext } from "./command.ts";
+
+export interface ClusterFlags {
+  cluster?: string;
+  clusterCreds?: string;
+  clusterCa?: string;
+  clusterCert?: string;
+  clusterKey?: string;
+}
+
+export function addClusterFlags(command: Command): Command {
+  return command
+    .option(
+      "--cluster <servers>",
+      "the NATS servers that connect the machines of a cluster, as in nats://10.0.0.1:4222; several with commas: docs/cluster.md",
+    )
+    .option(
+      "--cluster-creds <file>",
+      "credentials for NATS, a .creds file (default: LANTERN_CLUSTER_USER with LANTERN_CLUSTER_PASSWORD, or LANTERN_CLUSTER_TOKEN, if set)",
+    )
+    .option("--cluster-ca <file>", "the certificate authority that the NATS servers are checked by")
+    .option("--cluster-cert <file>", "this machine's own certificate for NATS")
+    .option("--cluster-key <file>", "the key of that certificate");
+}
+
+/** Connects as the flags and the environment say. `role`: what it is called in NATS's own lists. */
+export async function joinCluster(
+  flags: ClusterFlags & { cluster: string },
+  role: "gateway" | "worker",
+  { terminal }: CliContext,
+): Promise<NatsConnection> {
+  const { clusterServers, connectNats } = await import("../cluster/connect.ts"); // other commands start without it
+  const { clusterCa, clusterCert, clusterKey, clusterCreds } = flags;
+  if ((clusterCert === undefined) !== (clusterKey === undefined)) {
+    throw new UsageError(
+      "flags: got one of --cluster-cert and --cluster-key, expected both or neither: a certificate is of no use without its key",
+    );
+  }
+  for (const file of [clusterCa, clusterCert, clusterKey]) {
+    if (file !== undefined) await terminal.readText(file); // what is wrong with it is said here, by its name
+  }
+  const tls = {
+    ...(clusterCa !== undefined && { caFile: clusterCa }),
+    ...(clusterCert !== undefined && { certFile: clusterCert }),
+    ...(clusterKey !== undefined && { keyFile: clusterKey }),
+  };
+  const usual = (name: string): string | undefined =>
+    clusterCreds === undefined ? terminal.env(name) : undefined;
+  return await connectNats({
+    servers: clusterServers(flags.cluster),
+    name: `lantern ${role}`,
+    creds: clusterCreds === undefined ? undefined : await terminal.readText(clusterCreds),
+    user: usual("LANTERN_CLUSTER_USER"),
+    password: usual("LANTERN_CLUSTER_PASSWORD"),
+    token: usual("LANTERN_CLUSTER_TOKEN"),
+    tls: Object.keys(tls).length > 0 ? tls : undefined,
+  });
+}

@@ -1,0 +1,61 @@
+// `lantern serve --cluster`: the server's models are those that the workers of a cluster announce (docs/cluster.md).
+
+import { UsageError } from "../index.ts";
+import type { RunningServer } from "../server/serve.ts";
+import { type ClusterFlags, joinCluster } from "./cluster-flags.ts";
+import type { CliContext } from "./command.ts";
+import type { ServeModelFlags } from "./serve-models.ts";
+
+/** Flags that say how a model is opened: they belong to the workers. */
+const ofWorkers = {
+  model: "-m",
+  storyModel: "--story-model",
+  chatModel: "--chat-model",
+  alias: "--alias",
+  chatTemplate: "--chat-template",
+  chatTemplateFile: "--chat-template-file",
+  slotSavePath: "--slot-save-path",
+  keepAlive: "--keep-alive",
+} as const;
+
+export interface JoinedGateway extends AsyncDisposable {
+  readonly greeting: string;
+  /** From now on, the workers' models are this server's. */
+  serveFrom(server: RunningServer): void;
+}
+
+/** undefined: without --cluster. */
+export async function joinAsGateway(
+  flags: ClusterFlags & ServeModelFlags,
+  context: CliContext,
+): Promise<JoinedGateway | undefined> {
+  const { cluster } = flags;
+  if (cluster === undefined) return undefined;
+  const given = flags as Readonly<Record<string, unknown>>;
+  for (const [name, flag] of Object.entries(ofWorkers)) {
+    if (given[name] === undefined) continue;
+    throw new UsageError(
+      `flags: got both --cluster and ${flag}, expected one of them: a gateway has no model of its own. Give ${flag} to "lantern worker"`,
+    );
+  }
+  const connection = await joinCluster({ ...flags, cluster }, "gateway", context);
+  const { Gateway } = await import("../cluster/gateway.ts");
+  const log = (line: string): void => context.log.info(`${line}\n`);
+  let gateway: InstanceType<typeof Gateway> | undefined;
+  return {
+    greeting: `Its models are those of the workers: lantern worker --cluster ${cluster} -m MODEL\n`,
+    serveFrom({ context: { models } }) {
+      gateway = new Gateway({
+        connection,
+        log,
+        onModel: (id, model) => {
+          models.add({ id, model, created: Math.floor(Date.now() / 1000) });
+        },
+      });
+    },
+    async [Symbol.asyncDispose]() {
+      gateway?.close();
+      await connection.close();
+    },
+  };
+}

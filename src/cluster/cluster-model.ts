@@ -1,0 +1,270 @@
+// A model that workers compute: the gateway's server uses it as it would use one that is open in its own process.
+//
+// Every call goes to one worker, and to another one if that is lost. An answer whose first tokens are sent already is continued from
+// them (resumeTokens): for this the gateway chooses the seed where a request has none, so that every worker draws the same tokens. A call
+// that three workers were lost with is an error: it may be what ends them.
+
+import { AbortedError, RestartingError, UsageError, WorkerError } from "../base/errors.ts";
+import { startGeneration } from "../engine/generation.ts";
+import type {
+  Chat,
+  EngineStatus,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  Model,
+  ModelHealth,
+  ModelInfo,
+  TokenEvent,
+  TokenizeOptions,
+} from "../index.ts";
+import { blockHashes } from "./fingerprints.ts";
+import { type CallableName, type ClusterTimes, clusterTimes } from "./messages.ts";
+import { chooseWorker } from "./router.ts";
+import { addedStatus } from "./status.ts";
+import type { Workers } from "./workers.ts";
+
+/** Workers that may be lost with a call. */
+const MOST_LOST = 3;
+
+interface Trial {
+  readonly hashes?: readonly number[];
+  readonly signal?: AbortSignal | undefined;
+  readonly onEvent?: (event: never) => void;
+}
+
+/** The text of the model's answers: what all workers of one model must have in common. */
+export function sameModel(a: ModelInfo, b: ModelInfo): boolean {
+  const facts = ({ architecture, parameters, weightType, vocabSize, contextSize }: ModelInfo) =>
+    JSON.stringify([architecture, parameters, weightType, vocabSize, contextSize]);
+  return facts(a) === facts(b);
+}
+
+export class ClusterModel implements Model {
+  readonly id: string;
+  readonly info: ModelInfo;
+  readonly #workers: Workers;
+  readonly #times: ClusterTimes;
+  #format: ReturnType<Model["answerFormat"]> | undefined;
+
+  constructor(id: string, info: ModelInfo, workers: Workers, times: Partial<ClusterTimes> = {}) {
+    this.id = id;
+    this.info = info;
+    this.#workers = workers;
+    this.#times = { ...clusterTimes, ...times };
+  }
+
+  generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+    const { signal, ...given } = options;
+    const seed = given.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
+    return startGeneration(async (emit, either) => {
+      const { addBos = true } = given;
+      const tokens =
+        typeof prompt === "string"
+          ? await this.tokenize(prompt, { addBos, signal: either })
+          : prompt;
+      return await this.#answer(tokens, { ...given, seed }, emit, either);
+    }, signal);
+  }
+
+  /** One answer, of one worker or of several in turn. */
+  async #answer(
+    tokens: readonly number[],
+    options: Omit<GenerateOptions, "signal">,
+    emit: (event: TokenEvent) => void,
+    signal: AbortSignal,
+  ): Promise<GenerationResult> {
+    const sent: number[] = [...(options.resumeTokens ?? [])];
+    const before = sent.length;
+    let isEnded = false;
+    const onEvent = (event: TokenEvent): void => {
+      // What is held back until the end was sent if a worker was lost after it.
+      if (event.id < 0 && event.progress === undefined) {
+        if (isEnded) return;
+        isEnded = true;
+      }
+      if (event.id >= 0) sent.push(event.id);
+      emit(event);
+    };
+    const args = (): unknown[] => [tokens, { ...options, resumeTokens: [...sent] }];
+    const result = (await this.#try("generate", args, {
+      ...{ hashes: blockHashes(tokens), signal, onEvent },
+    })) as GenerationResult;
+    const timings = { ...result.timings, generatedTokens: result.tokenIds.length - before };
+    return { ...result, promptTokenIds: [...tokens], timings };
+  }
+
+  /** Until a worker has answered, or three were lost. */
+  async #try(
+    method: CallableName,
+    args: () => readonly unknown[],
+    { hashes = [], signal, onEvent }: Trial = {},
+  ): Promise<unknown> {
+    const lost: string[] = [];
+    let last: unknown;
+    while (lost.length < MOST_LOST) {
+      const worker = await this.#worker(hashes, lost, signal);
+      if (worker === undefined) break;
+      try {
+        return await this.#workers.call(worker, method, args(), { onEvent, signal });
+      } catch (error) {
+        if (!(error instanceof WorkerError)) throw error;
+        if (signal?.aborted) throw new AbortedError("the request", { cause: error });
+        last = error;
+        lost.push(worker);
+      }
+    }
+    if (lost.length >= MOST_LOST) {
+      throw new WorkerError(
+        `the request was given to ${lost.length} workers, and each of them was lost before its answer was complete. It is not given to another: it may be what ends them`,
+        { cause: last },
+      );
+    }
+    throw new RestartingError(
+      `no worker with the model ${JSON.stringify(this.id)} is there now. Try again when one is, or start one: lantern worker --cluster ... -m ${this.id}`,
+      { cause: last },
+    );
+  }
+
+  /** Waits for one; of those that were lost with this call only where there is no other. undefined: there is none. */
+  async #worker(
+    hashes: readonly number[],
+    lost: readonly string[],
+    signal: AbortSignal | undefined,
+  ): Promise<string | undefined> {
+    const until = performance.now() + this.#times.wait;
+    for (;;) {
+      signal?.throwIfAborted();
+      const all = this.#list();
+      const others = all.filter(({ id }) => !lost.includes(id));
+      const chosen = chooseWorker(others.length > 0 ? others : all, hashes);
+      if (chosen) return chosen.id;
+      const left = until - performance.now();
+      if (left <= 0) return undefined;
+      await this.#workers.change(Math.min(left, 250));
+    }
+  }
+
+  #list() {
+    return this.#workers
+      .list()
+      .filter(({ model, facts }) => model === this.id && sameModel(facts.info, this.info));
+  }
+
+  async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
+    return await this.#call("tokenize", [text], options);
+  }
+
+  async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
+    return await this.#call("countTokens", [text], options);
+  }
+
+  readonly detokenize: Model["detokenize"] = (ids, options = {}) =>
+    this.#call("detokenize", [ids], options);
+  readonly tokenPieces: Model["tokenPieces"] = (ids) => this.#call("tokenPieces", [ids]);
+  readonly logits: Model["logits"] = (prompt, options = {}) =>
+    this.#call("logits", [prompt], options);
+  readonly score: Model["score"] = (tokens, options = {}) => this.#call("score", [tokens], options);
+  readonly checkGrammar: Model["checkGrammar"] = (options) =>
+    this.#call("checkGrammar", [], options);
+  readonly applyTemplate: Model["applyTemplate"] = (messages, options = {}) =>
+    this.#call("applyTemplate", [messages], options);
+
+  async embed(
+    ...[texts, { onProgress, ...options } = {}]: Parameters<Model["embed"]>
+  ): ReturnType<Model["embed"]> {
+    const found: Awaited<ReturnType<Model["embed"]>> = await this.#call("embed", [texts], options);
+    onProgress?.({ doneTexts: texts.length, totalTexts: texts.length });
+    return found;
+  }
+
+  async rerank(
+    ...[query, documents, { onProgress, ...options } = {}]: Parameters<Model["rerank"]>
+  ): ReturnType<Model["rerank"]> {
+    const args = [query, documents];
+    const found: Awaited<ReturnType<Model["rerank"]>> = await this.#call("rerank", args, options);
+    onProgress?.({ doneTexts: documents.length, totalTexts: documents.length });
+    return found;
+  }
+
+  /** All workers have the same template; a failure is not remembered. */
+  answerFormat(): ReturnType<Model["answerFormat"]> {
+    this.#format ??= this.#call("answerFormat", []);
+    const asked: ReturnType<Model["answerFormat"]> = this.#format;
+    asked.catch(() => {
+      if (this.#format === asked) this.#format = undefined;
+    });
+    return asked;
+  }
+
+  /** A method with options at the end, whose signal stays here. */
+  async #call<T>(method: CallableName, args: readonly unknown[], options?: object): Promise<T> {
+    const { signal, ...rest } = (options ?? {}) as { signal?: AbortSignal | undefined };
+    const all = options ? [...args, rest] : args;
+    return (await this.#try(method, () => all, { signal })) as T;
+  }
+
+  /** The sum over all workers that answer. */
+  async status(): Promise<EngineStatus> {
+    const asked = this.#list().map(({ id }) => this.#workers.call(id, "status", []));
+    const answers = await Promise.allSettled(asked);
+    const known = answers.flatMap((answer) =>
+      answer.status === "fulfilled" ? [answer.value as EngineStatus] : [],
+    );
+    if (known.length === 0) return (await this.#call("status", [])) as EngineStatus;
+    return known.reduce(addedStatus);
+  }
+
+  async health(): Promise<ModelHealth> {
+    return { status: this.#list().length > 0 ? "ok" : "loading", restarts: 0 };
+  }
+
+  async clearCache(): Promise<void> {
+    await Promise.all(this.#list().map(({ id }) => this.#workers.call(id, "clearCache", [])));
+  }
+
+  chat(): Chat {
+    throw this.#notHere("chat()");
+  }
+
+  async inputSums(): Promise<never> {
+    throw this.#notHere("inputSums()");
+  }
+
+  async saveState(): Promise<never> {
+    throw this.#notHere("saving state");
+  }
+
+  async stateBytes(): Promise<never> {
+    throw this.#notHere("saving state");
+  }
+
+  async loadState(): Promise<never> {
+    throw this.#notHere("loading state");
+  }
+
+  async forgetState(): Promise<never> {
+    throw this.#notHere("erasing the state of one text");
+  }
+
+  async profile(): Promise<never> {
+    throw this.#notHere("a profile");
+  }
+
+  #notHere(what: string): UsageError {
+    return new UsageError(
+      `${what} is not available for ${JSON.stringify(this.id)}, which the workers of a cluster compute. Ask for it on the machine of a worker`,
+    );
+  }
+
+  /** A worker holds its model for as long as it runs. */
+  async unload(): Promise<boolean> {
+    return false;
+  }
+
+  async load(): Promise<void> {}
+
+  async dispose(): Promise<void> {}
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}

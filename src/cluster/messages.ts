@@ -1,0 +1,113 @@
+// The subjects and messages of a cluster's interactive part, which needs no JetStream: heartbeats of workers, calls of gateways, and the
+// answers to them. work-queue.ts has the subjects of batches. A role's permissions follow from these names (deploy/nats).
+
+import type { ErrorFacts } from "../engine/protocol.ts";
+import type { ModelInfo } from "../index.ts";
+
+/** Ids are made of letters, digits and dashes: each is one part of a subject. */
+export const subjects = {
+  /** Worker -> all gateways, every second: Beat. */
+  beat: (worker: string): string => `lantern.beat.${worker}`,
+  beats: "lantern.beat.*",
+  /** Gateway -> one worker, with a reply: WorkerFacts. */
+  facts: (worker: string): string => `lantern.facts.${worker}`,
+  /** Gateway -> one worker: CallMessage. */
+  call: (worker: string): string => `lantern.call.${worker}`,
+  /** Gateway -> one worker: the id of a call that nobody waits for any more. */
+  cancel: (worker: string): string => `lantern.cancel.${worker}`,
+  /** Gateway -> one worker, with a reply: which of these calls run, and how far they are. */
+  check: (worker: string): string => `lantern.check.${worker}`,
+  /** Worker -> the gateway of a call: AnswerMessage. */
+  answer: (gateway: string, call: string): string => `lantern.answer.${gateway}.${call}`,
+  answers: (gateway: string): string => `lantern.answer.${gateway}.*`,
+} as const;
+
+/** What a worker says of itself every second. */
+export interface Beat {
+  readonly worker: string;
+  readonly model: string;
+  /** Calls that compute or wait there, of all gateways, and lines of batches. */
+  readonly load: number;
+  /** How many it computes at a time. */
+  readonly capacity: number;
+  /** Measured: tokens per second of one answer, and of prompts; 0: nothing was generated yet. */
+  readonly tokensPerSecond: number;
+  readonly promptPerSecond: number;
+  /** Fingerprints of the prefixes that its cache holds (fingerprints.ts). */
+  readonly held: string;
+  /** It takes nothing new: it is about to end. */
+  readonly isLeaving: boolean;
+}
+
+/** What does not change while a worker runs. */
+export interface WorkerFacts {
+  readonly info: ModelInfo;
+  readonly version: string;
+}
+
+/** The methods of a model that a gateway may call: all give the same result however often they are called. */
+export const callable = [
+  "generate",
+  "tokenize",
+  "countTokens",
+  "detokenize",
+  "tokenPieces",
+  "logits",
+  "score",
+  "embed",
+  "rerank",
+  "checkGrammar",
+  "answerFormat",
+  "applyTemplate",
+  "status",
+  "clearCache",
+] as const;
+export type CallableName = (typeof callable)[number];
+
+export interface CallMessage {
+  readonly id: string;
+  readonly gateway: string;
+  readonly method: CallableName;
+  readonly args: readonly unknown[];
+}
+
+/** `n`: how many messages of this call came before it. A gap is a lost message. */
+export type AnswerMessage = { readonly n: number } & (
+  | { readonly event: unknown }
+  | { readonly result: unknown }
+  | { readonly error: ErrorFacts }
+);
+
+export interface CheckMessage {
+  readonly calls: readonly string[];
+}
+
+/** How many messages each call has sent; -1: the worker does not know the call, or has ended it. */
+export interface CheckReply {
+  readonly sent: readonly number[];
+}
+
+/** Times in milliseconds. Tests shorten them. */
+export interface ClusterTimes {
+  /** Between two heartbeats of a worker. */
+  readonly beat: number;
+  /** A worker whose last heartbeat is older gets no new calls. */
+  readonly stale: number;
+  /** Between two checks of the calls at a worker. */
+  readonly check: number;
+  /** A worker that has not answered a check for so long has lost its calls. */
+  readonly silent: number;
+  /** A worker ends a call that its gateway has not checked for so long. */
+  readonly orphan: number;
+  /** How long a request waits for a worker of its model. */
+  readonly wait: number;
+}
+
+export const clusterTimes: ClusterTimes = {
+  beat: 1000,
+  stale: 3500,
+  check: 500,
+  silent: 5000,
+  orphan: 20_000,
+  wait: 15_000,
+};

@@ -1,0 +1,239 @@
+// The worker's side: one open model that answers the calls of gateways, and says every second what it does and holds. Whatever a gateway
+// needs to know of a running call it can ask for, so a lost message is found out by whoever misses it (workers.ts).
+
+import type { Msg, NatsConnection } from "@nats-io/transport-node";
+import { messageOf, RestartingError, UsageError } from "../base/errors.ts";
+import { errorToFacts } from "../engine/protocol.ts";
+import type { GenerateOptions, Model } from "../index.ts";
+import { checkPayload, newPeerId } from "./connect.ts";
+import { HeldPrefixes } from "./fingerprints.ts";
+import {
+  type AnswerMessage,
+  type Beat,
+  type CallMessage,
+  type CheckMessage,
+  type ClusterTimes,
+  callable,
+  clusterTimes,
+  subjects,
+  type WorkerFacts,
+} from "./messages.ts";
+import { decode, encode } from "./wire.ts";
+
+export interface WorkerOptions {
+  readonly connection: NatsConnection;
+  readonly model: Model;
+  /** Its name for clients. */
+  readonly modelId: string;
+  /** Calls that it computes at a time. */
+  readonly capacity: number;
+  readonly version: string;
+  readonly log?: (line: string) => void;
+  readonly times?: Partial<ClusterTimes>;
+}
+
+interface RunningCall {
+  readonly abort: AbortController;
+  /** Messages that were sent. */
+  sent: number;
+  checkedAt: number;
+}
+
+/** Calls beyond this many are refused: a gateway that has not heard from this worker yet tries another. */
+const MOST_CALLS = 4096;
+/** Of a new measurement, and of those before it. */
+const NEW_SHARE = 0.2;
+
+export class ClusterWorker {
+  readonly id: string = newPeerId();
+  readonly #options: WorkerOptions;
+  readonly #times: ClusterTimes;
+  readonly #calls = new Map<string, RunningCall>();
+  readonly #held: HeldPrefixes;
+  readonly #timer: ReturnType<typeof setInterval>;
+  readonly #subscriptions: { unsubscribe(): void }[];
+  #tokensPerSecond = 0;
+  #promptPerSecond = 0;
+  #isLeaving = false;
+  #lines = 0;
+  #idle: () => void = () => {};
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+    this.#times = { ...clusterTimes, ...options.times };
+    this.#held = new HeldPrefixes(options.model.info.cacheTokens);
+    const { connection } = options;
+    const on = (subject: string, handle: (message: Msg) => void): { unsubscribe(): void } =>
+      connection.subscribe(subject, {
+        callback: (error, message) => {
+          if (error) return this.#log(`${subject}: ${messageOf(error)}`);
+          try {
+            handle(message);
+          } catch (problem) {
+            this.#log(messageOf(problem));
+          }
+        },
+      });
+    this.#subscriptions = [
+      on(subjects.call(this.id), ({ data }) => this.#take(decode(data) as CallMessage)),
+      on(subjects.cancel(this.id), ({ data }) => this.#cancel(decode(data) as string)),
+      on(subjects.check(this.id), (message) => this.#check(message)),
+      on(subjects.facts(this.id), (message) => message.respond(encode(this.#facts()))),
+    ];
+    this.#beat();
+    this.#timer = setInterval(() => this.#tick(), this.#times.beat);
+  }
+
+  /** Lines of batches in the works (line-worker.ts): gateways see them as load. */
+  set lines(count: number) {
+    this.#lines = count;
+  }
+
+  /** Takes nothing new, lets running calls end for at most `graceMs`, and says goodbye. */
+  async stop(graceMs: number = 5000): Promise<void> {
+    this.#isLeaving = true;
+    this.#beat();
+    if (this.#calls.size > 0) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#idle = resolve;
+      const timer = setTimeout(resolve, graceMs);
+      await promise;
+      clearTimeout(timer);
+    }
+    clearInterval(this.#timer);
+    for (const subscription of this.#subscriptions) subscription.unsubscribe();
+    for (const { abort } of this.#calls.values()) abort.abort(new Error("the worker is stopping"));
+  }
+
+  #facts(): WorkerFacts {
+    return { info: this.#options.model.info, version: this.#options.version };
+  }
+
+  #tick(): void {
+    const now = performance.now();
+    for (const { abort, checkedAt } of this.#calls.values()) {
+      // Its gateway has died, or lost this worker and gave the call to another.
+      if (now - checkedAt > this.#times.orphan) abort.abort(new Error("nobody waits for it"));
+    }
+    this.#beat();
+  }
+
+  #beat(): void {
+    const { connection, modelId, capacity } = this.#options;
+    const beat: Beat = {
+      worker: this.id,
+      model: modelId,
+      load: this.#calls.size + this.#lines,
+      capacity,
+      tokensPerSecond: this.#tokensPerSecond,
+      promptPerSecond: this.#promptPerSecond,
+      held: String(this.#held),
+      isLeaving: this.#isLeaving,
+    };
+    if (!connection.isClosed()) connection.publish(subjects.beat(this.id), encode(beat));
+  }
+
+  #check(message: Msg): void {
+    const { calls } = decode(message.data) as CheckMessage;
+    const now = performance.now();
+    const sent = calls.map((id) => {
+      const call = this.#calls.get(id);
+      if (call) call.checkedAt = now;
+      return call?.sent ?? -1;
+    });
+    message.respond(encode({ sent }));
+  }
+
+  #cancel(id: string): void {
+    this.#calls.get(id)?.abort.abort(new Error("the client has gone"));
+  }
+
+  #take(message: CallMessage): void {
+    const { id, gateway } = message;
+    if (this.#calls.has(id)) return; // sent twice
+    const call = { abort: new AbortController(), sent: 0, checkedAt: performance.now() };
+    this.#calls.set(id, call);
+    void this.#answer(message, call, (part) => this.#send(gateway, id, call, part));
+  }
+
+  #send(gateway: string, id: string, call: RunningCall, part: object): void {
+    const { connection } = this.#options;
+    const message = { n: call.sent, ...part } as AnswerMessage;
+    const bytes = encode(message);
+    checkPayload(connection, bytes, "an answer");
+    connection.publish(subjects.answer(gateway, id), bytes);
+    call.sent++;
+  }
+
+  async #answer(
+    message: CallMessage,
+    call: RunningCall,
+    send: (part: object) => void,
+  ): Promise<void> {
+    try {
+      if (this.#isLeaving) throw new RestartingError("this worker is stopping");
+      if (this.#calls.size > MOST_CALLS) {
+        throw new RestartingError(`this worker has ${MOST_CALLS} calls and takes no more`);
+      }
+      send({ result: await this.#run(message, call.abort.signal, send) });
+    } catch (error) {
+      try {
+        send({ error: errorToFacts(error) });
+      } catch (lost) {
+        this.#log(`an error could not be sent: ${messageOf(lost)}`); // the gateway's check finds out
+      }
+    } finally {
+      this.#calls.delete(message.id);
+      if (this.#calls.size === 0) this.#idle();
+    }
+  }
+
+  async #run(
+    { method, args }: CallMessage,
+    signal: AbortSignal,
+    send: (part: object) => void,
+  ): Promise<unknown> {
+    const { model } = this.#options;
+    if (!callable.includes(method)) {
+      throw new UsageError(
+        `cluster: a gateway called ${JSON.stringify(method)}, which this worker does not know. Use the same version of Lantern on all machines`,
+      );
+    }
+    if (method === "generate") return await this.#generate(args, signal, send);
+    if (method === "clearCache") this.#held.clear();
+    const work = model[method] as (...args: unknown[]) => Promise<unknown>;
+    return await work.apply(model, [...args]);
+  }
+
+  async #generate(
+    args: readonly unknown[],
+    signal: AbortSignal,
+    send: (part: object) => void,
+  ): Promise<unknown> {
+    const [tokens, options] = args as [readonly number[], GenerateOptions];
+    const generation = this.#options.model.generate(tokens, { ...options, signal });
+    for await (const event of generation.tokens()) send({ event });
+    const result = await generation.result;
+    const { timings } = result;
+    this.#held.add([...tokens, ...result.tokenIds]);
+    this.#tokensPerSecond = mixed(
+      this.#tokensPerSecond,
+      timings.generatedTokens,
+      timings.generatedMs,
+    );
+    const computed = timings.promptTokens - timings.cachedTokens;
+    this.#promptPerSecond = mixed(this.#promptPerSecond, computed, timings.promptMs);
+    return { ...result, promptTokenIds: [] }; // the gateway knows them
+  }
+
+  #log(line: string): void {
+    this.#options.log?.(`cluster: ${line}`);
+  }
+}
+
+/** A running average of tokens per second; too few tokens say nothing. */
+function mixed(before: number, tokens: number, ms: number): number {
+  if (tokens < 4 || ms <= 0) return before;
+  const now = (1000 * tokens) / ms;
+  return before === 0 ? now : before + NEW_SHARE * (now - before);
+}

@@ -1,0 +1,284 @@
+// The gateway's side of the workers: who is there (their heartbeats), and the calls at each. A call is over when its last message came, or
+// lost when its worker is gone, does not know it, or sent a message that never came. Who lost a call may give it to another worker.
+
+import type { NatsConnection, RequestError } from "@nats-io/transport-node";
+import { AbortedError, messageOf, WorkerError } from "../base/errors.ts";
+import { type ErrorFacts, factsToError } from "../engine/protocol.ts";
+import { checkPayload, newPeerId } from "./connect.ts";
+import { readHeld } from "./fingerprints.ts";
+import {
+  type AnswerMessage,
+  type Beat,
+  type CallableName,
+  type CheckReply,
+  type ClusterTimes,
+  clusterTimes,
+  subjects,
+  type WorkerFacts,
+} from "./messages.ts";
+import type { WorkerView } from "./router.ts";
+import { decode, encode } from "./wire.ts";
+
+/** The worker of a call is gone, or messages of it are. The request itself may be fine. */
+class LostCallError extends WorkerError {}
+
+interface Call {
+  readonly id: string;
+  received: number;
+  readonly onEvent: (event: unknown) => void;
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+}
+
+interface Known extends WorkerView {
+  model: string;
+  facts: WorkerFacts;
+  capacity: number;
+  load: number;
+  tokensPerSecond: number;
+  held: ReadonlySet<number>;
+  heldText: string;
+  isLeaving: boolean;
+  /** When the last heartbeat came, and the last answer to a check. */
+  beatAt: number;
+  checkedAt: number;
+  /** Checks in a row that nobody received. */
+  missed: number;
+  isChecking: boolean;
+  readonly calls: Map<string, Call>;
+}
+
+export interface CallOptions {
+  onEvent?: ((event: never) => void) | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+export class Workers {
+  readonly gateway: string = newPeerId();
+  readonly #connection: NatsConnection;
+  readonly #times: ClusterTimes;
+  readonly #log: (line: string) => void;
+  readonly #known = new Map<string, Known>();
+  readonly #asked = new Set<string>();
+  readonly #calls = new Map<string, Call>();
+  readonly #timer: ReturnType<typeof setInterval>;
+  readonly #subscriptions: { unsubscribe(): void }[];
+  #changed: () => void = () => {};
+  #waiting: (() => void)[] = [];
+
+  constructor(
+    connection: NatsConnection,
+    log: (line: string) => void = () => {},
+    times: Partial<ClusterTimes> = {},
+  ) {
+    this.#connection = connection;
+    this.#log = log;
+    this.#times = { ...clusterTimes, ...times };
+    const on = (subject: string, handle: (data: Uint8Array, subject: string) => void) =>
+      connection.subscribe(subject, {
+        callback: (error, message) => {
+          if (error) return log(`cluster: ${subject}: ${messageOf(error)}`);
+          try {
+            handle(message.data, message.subject);
+          } catch (problem) {
+            log(messageOf(problem));
+          }
+        },
+      });
+    this.#subscriptions = [
+      on(subjects.beats, (data) => this.#beat(decode(data) as Beat)),
+      on(subjects.answers(this.gateway), (data, subject) =>
+        this.#answer(subject.slice(subject.lastIndexOf(".") + 1), decode(data) as AnswerMessage),
+      ),
+    ];
+    this.#timer = setInterval(() => this.#tick(), this.#times.check);
+  }
+
+  /** Calls back when a worker comes, goes or changes its model. */
+  watch(changed: () => void): void {
+    this.#changed = changed;
+  }
+
+  /** Workers that may be given something, and what is known of them. */
+  list(): readonly (WorkerView & { readonly model: string; readonly facts: WorkerFacts })[] {
+    const now = performance.now();
+    return [...this.#known.values()].filter(
+      ({ isLeaving, beatAt, missed }) =>
+        !isLeaving && missed === 0 && now - beatAt <= this.#times.stale,
+    );
+  }
+
+  /** Resolves with the next change, or after `ms`. */
+  async change(ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, ms);
+    this.#waiting.push(resolve);
+    await promise;
+    clearTimeout(timer);
+  }
+
+  /** Rejects with a LostCallError if the worker is lost, and with the worker's own error otherwise. */
+  async call(
+    worker: string,
+    method: CallableName,
+    args: readonly unknown[],
+    { onEvent = () => {}, signal }: CallOptions = {},
+  ): Promise<unknown> {
+    signal?.throwIfAborted();
+    const known = this.#known.get(worker);
+    if (!known) throw new LostCallError(`worker ${worker} is gone`);
+    const id = newPeerId();
+    const bytes = encode({ id, gateway: this.gateway, method, args });
+    checkPayload(this.#connection, bytes, "a request");
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const call: Call = {
+      ...{ id, received: 0, resolve, reject },
+      onEvent: onEvent as (event: unknown) => void,
+    };
+    const cancel = (): void => {
+      this.#publish(subjects.cancel(worker), encode(id));
+      // A generation ends with a result then; whatever else runs there has nobody who waits for it.
+      if (method !== "generate") reject(new AbortedError("the request"));
+    };
+    signal?.addEventListener("abort", cancel);
+    this.#calls.set(id, call);
+    known.calls.set(id, call);
+    known.load++;
+    try {
+      this.#publish(subjects.call(worker), bytes);
+      return await promise;
+    } finally {
+      signal?.removeEventListener("abort", cancel);
+      this.#calls.delete(id);
+      known.calls.delete(id);
+      known.load = Math.max(0, known.load - 1);
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    for (const subscription of this.#subscriptions) subscription.unsubscribe();
+    for (const call of this.#calls.values()) {
+      call.reject(new AbortedError("the request"));
+    }
+  }
+
+  #publish(subject: string, bytes: Uint8Array): void {
+    if (!this.#connection.isClosed()) this.#connection.publish(subject, bytes);
+  }
+
+  #beat(beat: Beat): void {
+    const known = this.#known.get(beat.worker);
+    if (!known) return void this.#meet(beat);
+    known.beatAt = performance.now();
+    const wasLeaving = known.isLeaving;
+    if (known.heldText !== beat.held) {
+      known.held = readHeld(beat.held);
+      known.heldText = beat.held;
+    }
+    const { load, capacity, tokensPerSecond, isLeaving } = beat;
+    // Calls on their way there are not in its heartbeat yet.
+    Object.assign(known, { capacity, tokensPerSecond, isLeaving });
+    known.load = Math.max(load, known.calls.size);
+    if (wasLeaving !== isLeaving) this.#notify();
+    else this.#wake();
+  }
+
+  /** A new worker: what does not change is asked for once. */
+  async #meet(beat: Beat): Promise<void> {
+    const { worker, model, capacity, load, tokensPerSecond, held } = beat;
+    if (beat.isLeaving || this.#asked.has(worker)) return;
+    this.#asked.add(worker);
+    try {
+      const reply = await this.#connection.request(subjects.facts(worker), undefined, {
+        timeout: this.#times.silent,
+      });
+      const now = performance.now();
+      this.#known.set(worker, {
+        ...{ id: worker, model, capacity, load, tokensPerSecond, isLeaving: false },
+        facts: decode(reply.data) as WorkerFacts,
+        ...{ held: readHeld(held), heldText: held, beatAt: now, checkedAt: now },
+        ...{ missed: 0, isChecking: false, calls: new Map() },
+      });
+      this.#notify();
+    } catch {
+      // Its next heartbeat is another chance.
+    } finally {
+      this.#asked.delete(worker);
+    }
+  }
+
+  #answer(id: string, message: AnswerMessage): void {
+    const call = this.#calls.get(id);
+    if (!call) return; // of a call that was given up
+    if (message.n !== call.received) {
+      const lost = message.n - call.received;
+      call.reject(new LostCallError(`${lost} messages of an answer were lost`));
+      return;
+    }
+    call.received++;
+    const { event, error, result } = message as {
+      event?: unknown;
+      error?: ErrorFacts;
+      result?: unknown;
+    };
+    if (event !== undefined) call.onEvent(event);
+    else if (error !== undefined) call.reject(factsToError(error));
+    else call.resolve(result);
+  }
+
+  #tick(): void {
+    const now = performance.now();
+    for (const known of this.#known.values()) {
+      if (known.calls.size > 0 && !known.isChecking) void this.#check(known);
+      if (now - known.beatAt > 3 * this.#times.stale && known.calls.size === 0) {
+        this.#known.delete(known.id);
+        this.#log(`cluster: worker ${known.id} of ${known.model} is gone`);
+        this.#notify();
+      }
+    }
+  }
+
+  /** Asks a worker how far it is with the calls of this gateway. */
+  async #check(known: Known): Promise<void> {
+    known.isChecking = true;
+    const calls = [...known.calls.values()];
+    const started = performance.now();
+    try {
+      const bytes = encode({ calls: calls.map(({ id }) => id) });
+      const timeout = this.#times.silent;
+      const { data } = await this.#connection.request(subjects.check(known.id), bytes, { timeout });
+      const { sent } = decode(data) as CheckReply;
+      known.missed = 0;
+      for (const [at, call] of calls.entries()) {
+        // Messages of a connection stay in order: all that was sent before this reply has come, or never will.
+        const count = sent[at] ?? -1;
+        if (!this.#calls.has(call.id)) continue;
+        if (count < 0) call.reject(new LostCallError("its worker does not know the call"));
+        else if (count > call.received)
+          call.reject(new LostCallError("messages of an answer were lost"));
+      }
+    } catch (error) {
+      const isAlone = (error as Partial<RequestError>).isNoResponders?.() === true;
+      known.missed++;
+      // A worker that only lost its NATS server is back within a moment.
+      const isLost = isAlone ? known.missed >= 2 : performance.now() - started >= this.#times.check;
+      if (!isLost || this.#connection.isClosed()) return;
+      this.#log(`cluster: worker ${known.id} of ${known.model} does not answer`);
+      for (const call of known.calls.values()) call.reject(new LostCallError("its worker is gone"));
+      this.#known.delete(known.id); // if it lives, its next heartbeat says so
+      this.#notify();
+    } finally {
+      known.isChecking = false;
+    }
+  }
+
+  #notify(): void {
+    this.#changed();
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+}

@@ -1,0 +1,92 @@
+// The parts of a cluster that need no NATS: what is sent comes back the same, prompts that begin alike are recognised, and requests go where
+// docs/cluster.md says.
+
+import { describe, expect, test } from "vitest";
+import { clusterServers } from "../../src/cluster/connect.ts";
+import { blockHashes, HeldPrefixes, heldBlocks, readHeld } from "../../src/cluster/fingerprints.ts";
+import { chooseWorker, type WorkerView } from "../../src/cluster/router.ts";
+import { decode, encode } from "../../src/cluster/wire.ts";
+
+describe("wire", () => {
+  const values: readonly unknown[] = [
+    { a: [1, "ä\u0000", null, true, -0.5], b: {} },
+    { bias: new Map([[5, Number.NEGATIVE_INFINITY]]), list: [Number.NaN, Infinity, undefined] },
+    { bytes: Uint8Array.of(0, 255), vector: Float32Array.of(1.5, -0), ids: Int32Array.of(-1, 7) },
+    { regex: /a+\n/giu, large: new Uint8Array(100_000).fill(7) },
+    undefined,
+  ];
+  test.each(values.map((value, at) => [at, value]))("value %i", (_, value) => {
+    expect(decode(encode(value))).toEqual(value);
+  });
+
+  test("what cannot be sent is refused, and bytes of others are, too", () => {
+    expect(() => encode({ call: () => 1 })).toThrow(/a function cannot be sent/);
+    expect(() => encode({ $lantern: 1 })).toThrow(/\$lantern/);
+    for (const text of ["", "{", '{"$lantern":"x"}', '{"$lantern":"floats","data":"AAA="}']) {
+      expect(() => decode(new TextEncoder().encode(text)), text).toThrow(/not one of Lantern's/);
+    }
+    expect(Object.getPrototypeOf(decode(encode(JSON.parse('{"__proto__": 1}'))))).toBe(
+      Object.prototype,
+    );
+  });
+});
+
+describe("fingerprints", () => {
+  const tokens = (length: number, from = 0) => Array.from({ length }, (_, i) => from + i);
+
+  test("count the blocks that two prompts have in common, from the first on", () => {
+    const held = new HeldPrefixes(4096);
+    held.add(tokens(200));
+    const known = readHeld(String(held));
+    expect(heldBlocks(blockHashes(tokens(200)), known)).toBe(6);
+    expect(heldBlocks(blockHashes([...tokens(70), ...tokens(130, 9)]), known)).toBe(2);
+    expect(heldBlocks(blockHashes([1, ...tokens(199, 1)]), known)).toBe(0);
+    expect(heldBlocks(blockHashes(tokens(31)), known)).toBe(0);
+  });
+
+  test("are no more than the cache holds; the beginning of the newest prompts stays", () => {
+    const held = new HeldPrefixes(128);
+    held.add(tokens(128));
+    held.add(tokens(64, 5));
+    const known = readHeld(String(held));
+    expect(known.size).toBe(4);
+    expect(heldBlocks(blockHashes(tokens(64, 5)), known)).toBe(2);
+    expect(heldBlocks(blockHashes(tokens(128)), known)).toBe(2);
+  });
+});
+
+describe("router", () => {
+  const worker = (id: string, more: Partial<WorkerView> = {}): WorkerView => ({
+    ...{ id, capacity: 4, load: 0, tokensPerSecond: 10, held: new Set<number>() },
+    ...more,
+  });
+  const hashes = [1, 2, 3];
+  const chosen = (...workers: WorkerView[]) => chooseWorker(workers, hashes)?.id;
+
+  test("the longest prefix, else the least load, else the fastest", () => {
+    const [some, more] = [new Set([1]), new Set([1, 2])];
+    expect(chosen()).toBeUndefined();
+    expect(chosen(worker("a", { held: some }), worker("b", { held: more, load: 3 }))).toBe("b");
+    expect(chosen(worker("a", { load: 2 }), worker("b", { load: 1 }))).toBe("b");
+    expect(chosen(worker("a", { load: 2 }), worker("b", { load: 3, capacity: 8 }))).toBe("b");
+    expect(chosen(worker("a"), worker("b", { tokensPerSecond: 11 }))).toBe("b");
+    // A hash in the middle is no prefix.
+    expect(chosen(worker("a", { load: 1, held: new Set([2, 3]) }), worker("b"))).toBe("b");
+  });
+
+  test("a worker without a free place gets nothing while another has one", () => {
+    const full = worker("a", { load: 4, held: new Set(hashes) });
+    expect(chosen(full, worker("b", { load: 3 }))).toBe("b");
+    expect(chosen(full, worker("b", { load: 5 }))).toBe("a");
+    expect(chosen(worker("a", { load: 6, held: new Set(hashes) }), worker("b", { load: 5 }))).toBe(
+      "b",
+    );
+  });
+});
+
+test("addresses: several, and none with a password", () => {
+  expect(clusterServers("nats://a:4222, tls://b")).toEqual(["nats://a:4222", "tls://b"]);
+  expect(() => clusterServers("http://a")).toThrow(/got "http:\/\/a", expected the address/);
+  expect(() => clusterServers("nats://user:secret@a")).toThrow(/with a user or a password/);
+  expect(() => clusterServers("nats://user:secret@a")).not.toThrow(/secret/);
+});

@@ -1,0 +1,91 @@
+// A cluster in one process: workers on tiny models, and a gateway's server, all over a real NATS.
+
+import { connectNats, type NatsConnection } from "../../src/cluster/connect.ts";
+import { Gateway } from "../../src/cluster/gateway.ts";
+import type { ClusterTimes } from "../../src/cluster/messages.ts";
+import { ClusterWorker } from "../../src/cluster/worker.ts";
+import type { Model } from "../../src/index.ts";
+import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
+import { until } from "../server/test-server.ts";
+
+/** Short, so that tests do not wait. */
+export const quickTimes: ClusterTimes = {
+  ...{ beat: 50, stale: 500, check: 50, silent: 1500, orphan: 1500, wait: 2000 },
+};
+
+export interface TestWorker {
+  readonly id: string;
+  readonly worker: ClusterWorker;
+  readonly connection: NatsConnection;
+  /** As if its process had been killed: nothing more is said, and nothing is answered. */
+  die(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface WorkerParts {
+  readonly modelId?: string;
+  readonly capacity?: number;
+}
+
+/** The model stays the caller's. */
+export async function testWorker(
+  servers: readonly string[],
+  model: Model,
+  { modelId = "tiny", capacity = 4 }: WorkerParts = {},
+): Promise<TestWorker> {
+  const connection = await connectNats({ servers, name: "test worker" });
+  const worker = new ClusterWorker({
+    ...{ connection, model, modelId, capacity, version: "test", times: quickTimes },
+  });
+  await connection.flush();
+  const die = async (): Promise<void> => {
+    await connection.close();
+    await worker.stop(0);
+  };
+  return {
+    ...{ id: worker.id, worker, connection, die },
+    async close() {
+      await worker.stop(0);
+      if (!connection.isClosed()) await connection.drain();
+    },
+  };
+}
+
+export interface TestGateway {
+  readonly server: RunningServer;
+  readonly gateway: Gateway;
+  readonly connection: NatsConnection;
+  readonly log: string[];
+  /** Waits until so many workers are known. */
+  workers(count: number): Promise<void>;
+  model(id?: string): Model;
+  close(): Promise<void>;
+}
+
+export async function testGateway(
+  servers: readonly string[],
+  options: Partial<StartOptions> = {},
+): Promise<TestGateway> {
+  const connection = await connectNats({ servers, name: "test gateway" });
+  const log: string[] = [];
+  const server = await startServer({
+    ...{ models: {}, version: "test", port: 0, graceMs: 200, token: false, parallel: 256 },
+    log: (line) => log.push(line),
+    ...options,
+  });
+  const { models } = server.context;
+  const gateway = new Gateway({
+    ...{ connection, log: (line) => log.push(line), times: quickTimes },
+    onModel: (id, model) => models.add({ id, model, created: 0 }),
+  });
+  return {
+    ...{ server, gateway, connection, log },
+    workers: (count) => until(`${count} workers`, () => gateway.workers.list().length === count),
+    model: (id = "tiny") => models.findExact(id).model,
+    async close() {
+      await server.stop();
+      gateway.close();
+      if (!connection.isClosed()) await connection.close();
+    },
+  };
+}
