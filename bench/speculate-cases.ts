@@ -22,6 +22,9 @@ export function quantile(numbers: readonly number[], share: number): number {
 const story =
   "Once upon a time, there was a little girl named Lily. She loved to play in the park with her dog, Max. One day, Lily and Max found a big red ball under a tree. Then Lily's mom called her home.";
 
+const passage =
+  "Tim had a toy car. The car was red and fast. Tim played with the car all day. He was very happy.";
+
 const code = `function total(prices) {
   let sum = 0;
   for (const price of prices) sum += price;
@@ -34,8 +37,14 @@ const balls = "Tom has a red ball. Tom has a blue ball. ";
 export const cases: readonly Case[] = [
   {
     name: "repeats",
-    prompt: balls.repeat(3).slice(0, -7),
+    prompt: "Tom has a ball. ".repeat(10).trimEnd(),
     asked: `Write this ten times: ${balls}`,
+    temperature: 0,
+  },
+  {
+    name: "passage",
+    prompt: `${passage}\n${passage}\n${passage}\n${passage.slice(0, 40)}`,
+    asked: `Repeat this text word for word, three times:\n\n${passage}`,
     temperature: 0,
   },
   {

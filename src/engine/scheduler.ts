@@ -338,9 +338,6 @@ export class Scheduler {
     } finally {
       turn?.release(this.#participants > 0);
     }
-    if (batch.outputCount === batch.tokenCount && !tap) {
-      costs?.note(batch.tokenCount, performance.now() - since);
-    }
     this.#parts.onBatch?.();
     this.batches++;
     this.batchSequences += entries.length;
@@ -355,6 +352,10 @@ export class Scheduler {
         await job.options.onOutput(job.from + row - first, read);
       }
       first += count;
+    }
+    // Reading logits is part of what a drafted token costs.
+    if (batch.outputCount === batch.tokenCount && !tap) {
+      costs?.note(batch.tokenCount, performance.now() - since);
     }
     laps?.lap(phase, "logits");
   }

@@ -10,7 +10,9 @@
 //
 // The guess without a tune file is optimistic: more tokens are free until arithmetic takes as long as reading the weights.
 // An optimistic size is tried, measured and, if it was wrong, not chosen again; a pessimistic one would never be measured.
-// What it would be compared with must be known first, see isKnown().
+// What it would be compared with must be known first, see isKnown(). As soon as two sizes were measured, the guess is a line
+// through what they took: otherwise each of sixteen sizes would be tried, and again when it was forgotten. A line that rests on
+// old measurements only becomes flat again, slowly.
 //
 // Nothing is allocated after the constructor.
 
@@ -22,6 +24,8 @@ const KEPT = 7;
 const FRESH = 256;
 /** The guess: so many tokens are computed in the time of reading the weights. */
 const GUESSED_TURN = 8;
+/** The guess that more tokens are free weighs as much as so many batches of one size, squared: see #ratio(). */
+const FREE_WEIGHT = 0.02;
 /** So many batches of a size must be measured before others are compared with it. */
 const KNOWN = 2;
 
@@ -32,8 +36,8 @@ export class BatchCosts {
   readonly #isGuess: boolean;
   /** Expected milliseconds by size, or multiples of one token's where nothing is known. */
   readonly #shape = new Float64Array(MOST_TOKENS + 1);
-  /** Of the last batches of each size, time / shape, in a ring: [size, KEPT]. */
-  readonly #ratios = new Float64Array((MOST_TOKENS + 1) * KEPT);
+  /** Milliseconds of the last batches of each size, in a ring: [size, KEPT]. */
+  readonly #times = new Float64Array((MOST_TOKENS + 1) * KEPT);
   readonly #medians = new Float64Array(MOST_TOKENS + 1);
   readonly #counts = new Int32Array(MOST_TOKENS + 1);
   /** The number of the last batch of each size. */
@@ -69,7 +73,7 @@ export class BatchCosts {
     if (tokens < 1 || tokens > MOST_TOKENS || !(ms > 0)) return;
     const isStale = this.#age(tokens) >= FRESH;
     const count = isStale ? 0 : this.#counts[tokens]!;
-    this.#ratios[tokens * KEPT + (count % KEPT)] = ms / this.#shape[tokens]!;
+    this.#times[tokens * KEPT + (count % KEPT)] = ms;
     this.#counts[tokens] = count + 1;
     this.#medians[tokens] = this.#median(tokens);
     this.#last[tokens] = ++this.#batches;
@@ -84,18 +88,40 @@ export class BatchCosts {
   }
 
   #estimate(): void {
-    let reference = 0;
-    let from = 0;
-    for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
-      if (this.#counts[tokens] === 0) continue;
-      if (reference === 0 && this.#age(tokens) < FRESH) reference = this.#medians[tokens]!;
+    let least = 0;
+    for (let tokens = MOST_TOKENS; tokens >= 1; tokens--) {
+      if (this.#counts[tokens]! > 0 && this.#age(tokens) < FRESH) least = tokens;
     }
+    if (this.#isGuess) this.#guess(least);
+    const reference = this.#medians[least]! / this.#shape[least]!;
+    let from = 0;
     for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
       if (this.#counts[tokens] === 0) continue;
       this.#fill(from, tokens, reference);
       from = tokens;
     }
     this.#fill(from, MOST_TOKENS + 1, reference);
+  }
+
+  /** A line from the smallest size that was measured lately, by the mean slope to the others. */
+  #guess(least: number): void {
+    const ms = this.#medians[least]!;
+    let slopes = 0;
+    let weights = 0;
+    for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
+      if (this.#counts[tokens] === 0 || tokens === least) continue;
+      const weight = this.#weight(tokens);
+      const slope = (this.#medians[tokens]! - ms) / (tokens - least);
+      slopes += weight * Math.max(0, slope);
+      weights += weight;
+    }
+    if (weights === 0) return;
+    const slope = slopes / (weights + FREE_WEIGHT);
+    for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
+      // Fewer tokens than were measured take less, but no less than their share.
+      const line = Math.max(ms + slope * (tokens - least), (ms * Math.min(tokens, least)) / least);
+      this.#shape[tokens] = line;
+    }
   }
 
   /** The sizes after `from` up to `to`, which both have batches, unless they are the ends. */
@@ -111,24 +137,29 @@ export class BatchCosts {
 
   /** Of a size that has batches. One is little evidence: the square of their number is their weight. */
   #ratio(tokens: number, reference: number): number {
+    const weight = this.#weight(tokens);
+    return (reference + (weight * this.#medians[tokens]!) / this.#shape[tokens]!) / (1 + weight);
+  }
+
+  /** What its batches weigh beside what is expected of it. */
+  #weight(tokens: number): number {
     const kept = Math.min(KEPT, this.#counts[tokens]!);
-    const weight = (kept / (1 + this.#age(tokens) / FRESH)) ** 2;
-    return (reference + weight * this.#medians[tokens]!) / (1 + weight);
+    return (kept / (1 + this.#age(tokens) / FRESH)) ** 2;
   }
 
   #age(tokens: number): number {
     return this.#batches - this.#last[tokens]!;
   }
 
-  /** The median of the ratios that are kept of a size. */
+  /** The median of the times that are kept of a size. */
   #median(tokens: number): number {
     const kept = Math.min(KEPT, this.#counts[tokens]!);
     const sorted = this.#sorted;
     for (let i = 0; i < kept; i++) {
-      const ratio = this.#ratios[tokens * KEPT + i]!;
+      const ms = this.#times[tokens * KEPT + i]!;
       let at = i;
-      for (; at > 0 && sorted[at - 1]! > ratio; at--) sorted[at] = sorted[at - 1]!;
-      sorted[at] = ratio;
+      for (; at > 0 && sorted[at - 1]! > ms; at--) sorted[at] = sorted[at - 1]!;
+      sorted[at] = ms;
     }
     // Of an even number the lower one: interruptions only ever make a batch slower.
     return sorted[(kept - 1) >> 1]!;

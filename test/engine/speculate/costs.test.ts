@@ -85,6 +85,38 @@ describe("measured batches", () => {
     expect(depth()).toBe(3);
   });
 
+  test("without a tune file, two sizes are enough for a line through all of them", () => {
+    const costs = new BatchCosts();
+    noteTimes(costs, 1, 10, 7);
+    noteTimes(costs, 4, 22, 7); // 4 ms for each further token
+    for (const n of [1, 2, 3, 4, 8, 16]) expect(costs.msOf(n)).toBeCloseTo(6 + 4 * n, 0);
+    // A size that is on no line is what it was measured at; others lie between.
+    noteTimes(costs, 8, 24, 7);
+    expect(costs.msOf(8)).toBeCloseTo(24, 0);
+    expect(costs.msOf(6)).toBeGreaterThan(costs.msOf(4));
+    expect(costs.msOf(6)).toBeLessThan(26);
+  });
+
+  test("a line that rests on one old batch becomes flat again", () => {
+    const costs = new BatchCosts();
+    noteTimes(costs, 1, 10, 7);
+    costs.note(4, 40);
+    expect(costs.msOf(8)).toBeGreaterThan(60);
+    noteTimes(costs, 1, 10, 256);
+    expect(costs.msOf(8)).toBeGreaterThan(50);
+    noteTimes(costs, 1, 10, 8192);
+    expect(costs.msOf(8)).toBeLessThan(20);
+  });
+
+  test("beside others the line begins at the size of their batch", () => {
+    const costs = new BatchCosts();
+    noteTimes(costs, 8, 20, 7);
+    noteTimes(costs, 12, 30, 7);
+    expect(costs.msOf(10)).toBeCloseTo(25, 0);
+    expect(costs.msOf(1)).toBeGreaterThan(0);
+    expect(costs.msOf(1)).toBeLessThan(20);
+  });
+
   test("what is no time, or too many tokens, is not noted", () => {
     const costs = new BatchCosts();
     costs.note(1, 0);
