@@ -35,14 +35,19 @@ const SLOWDOWN = 0.1;
 /** And a single one: where even one more token takes long, it joins some of the batches. */
 const MOST_SLOWDOWN = 1;
 
+/** What batches with foreground tokens take, by all their tokens. */
+export type SharedCosts = Pick<BatchCosts, "msOf" | "note">;
+
 /** How many background tokens may join a batch of foreground tokens. */
 export class BackgroundShare {
-  readonly #costs: Pick<BatchCosts, "msOf"> | undefined;
+  readonly #costs: SharedCosts | undefined;
   /** Milliseconds that foreground batches may lose, saved from batches that lost less. */
   #saved = 0;
+  /** The last batch of foreground tokens: how many it had with others, and when it began. */
+  #last: { tokens: number; at: number } = { tokens: 0, at: 0 };
 
   /** `costs`: what batches take; undefined: more tokens take no longer. */
-  constructor(costs: Pick<BatchCosts, "msOf"> | undefined) {
+  constructor(costs: SharedCosts | undefined) {
     this.#costs = costs;
   }
 
@@ -54,6 +59,17 @@ export class BackgroundShare {
     let all = tokens;
     while (all < most && this.#costs.msOf(all + 1) - alone <= this.#saved) all++;
     return all - tokens;
+  }
+
+  /**
+   * A batch begins: of so many tokens, some of them decoded in the foreground; 0: it is another one. What a batch takes is the time to
+   * the next one, with the sampling of all its sequences.
+   */
+  begins(tokens: number, at: number): void {
+    const last = this.#last;
+    if (tokens > 0 && last.tokens > 0) this.#costs?.note(last.tokens, at - last.at);
+    last.tokens = tokens;
+    last.at = at;
   }
 
   /** `count` tokens joined a batch of `tokens`. */

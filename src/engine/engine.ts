@@ -199,6 +199,7 @@ export class Engine {
       onBatch: () => this.#checkWidened(),
       laps: options.laps,
       costs: this.costs,
+      sharedCosts: new BatchCosts(options.batchShape?.(plan.graph)),
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
       foregroundComes: () => this.#foregroundComes(),
     });

@@ -12,7 +12,12 @@ import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
-import { type BackgroundPlace, BackgroundShare, YieldError } from "./background.ts";
+import {
+  type BackgroundPlace,
+  BackgroundShare,
+  type SharedCosts,
+  YieldError,
+} from "./background.ts";
 import type { CoreTurn } from "./core-turns.ts";
 import type { BatchCosts } from "./speculate/costs.ts";
 import type { Sequence } from "./state/sequence.ts";
@@ -53,6 +58,8 @@ export interface SchedulerParts {
   readonly laps: Laps | undefined;
   /** Learns what batches take. */
   readonly costs?: BatchCosts | undefined;
+  /** The same of batches with foreground tokens in them, for background ones. Default: more tokens take no longer. */
+  readonly sharedCosts?: SharedCosts | undefined;
   /** Before and after each batch; undefined: no other engine shares the cores. */
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
   /** Whether foreground work is about to ask for batches: background tokens alone are not computed then. Default: never. */
@@ -94,7 +101,7 @@ export class Scheduler {
 
   constructor(parts: SchedulerParts) {
     this.#parts = parts;
-    this.#share = new BackgroundShare(parts.costs);
+    this.#share = new BackgroundShare(parts.sharedCosts);
   }
 
   /** Generations whose tokens are in a batch beside those of another: for a foreground one, those that do not give way to it. */
@@ -139,7 +146,7 @@ export class Scheduler {
     if (this.#isRunning) return;
     this.#letYield();
     if (this.#waiting.length === 0) return;
-    if (this.#waiting.length >= this.#participants && this.#mayStart()) {
+    if (this.#haveAsked() && this.#mayStart()) {
       void this.#runBatch();
       return;
     }
@@ -152,6 +159,13 @@ export class Scheduler {
       if (this.#mayStart()) void this.#runBatch();
       else if (this.#foreground === 0) this.wake(); // what comes is let in meanwhile
     });
+  }
+
+  /** Whether nobody is waited for: foreground generations do not wait for background ones. */
+  #haveAsked(): boolean {
+    if (this.#waiting.length >= this.#participants) return true;
+    if (this.#foreground === 0) return false;
+    return this.#waiting.filter(({ place }) => !place).length >= this.#foreground;
   }
 
   /** Background tokens alone are computed only while there is no foreground work. */
@@ -330,6 +344,7 @@ export class Scheduler {
     if (turn && !turn.take()) await turn.wait(stop);
     if (turn) this.#rest(turn.begin());
     const since = performance.now();
+    this.#share.begins(!isBackground && decodes ? batch.tokenCount : 0, since);
     try {
       await backend.run(batch, { stop, phase, meanwhile, ...(tap && { tap }) });
     } catch (error) {

@@ -41,7 +41,7 @@ describe("the scheduler", () => {
     const scheduler = new Scheduler({
       backend: { run } as unknown as Backend,
       ...{ batch, promptChunk: 4, tokenTile: 1, laps: undefined, makeRoom: () => undefined },
-      ...(options.msOf && { costs: { msOf: options.msOf, note: () => undefined } as never }),
+      ...(options.msOf && { sharedCosts: { msOf: options.msOf, note: () => undefined } }),
       foregroundComes: () => state.comes,
     });
     const advance = (
@@ -144,8 +144,18 @@ describe("the scheduler", () => {
     const of = place();
     scheduler.join();
     scheduler.join(of);
-    await Promise.all([advance(a, [1]), advance(b, [9], of)]);
+    await Promise.all([advance(b, [9], of), advance(a, [1])]);
     expect(batches).toEqual([[1, 9]]);
+  });
+
+  test("a foreground batch does not wait for background generations that have not asked", async () => {
+    const { batches, scheduler, advance } = setUp();
+    const [a] = sequences() as [Sequence, Sequence, Sequence];
+    scheduler.join();
+    scheduler.join(place());
+    const asked = advance(a, [1]);
+    expect(batches).toEqual([[1]]); // at once
+    await asked;
   });
 
   test("background prompts beside foreground tokens are as short as the costs say", async () => {
@@ -201,7 +211,10 @@ describe("room", () => {
 });
 
 test("a share of foreground batches is saved until a token fits", () => {
-  const share = new BackgroundShare({ msOf: (tokens) => (tokens <= 4 ? 10 : 14) });
+  const share = new BackgroundShare({
+    msOf: (tokens) => (tokens <= 4 ? 10 : 14),
+    note: () => undefined,
+  });
   expect(share.room(1, 8)).toBe(3); // as fast as one alone
   share.joined(1, 3);
   const rooms = Array.from({ length: 3 }, () => share.room(1, 8));
@@ -209,6 +222,20 @@ test("a share of foreground batches is saved until a token fits", () => {
   share.joined(1, 7);
   expect(share.room(1, 8)).toBe(3);
   expect(new BackgroundShare(undefined).room(1, 8)).toBe(7);
+});
+
+test("what a batch takes is the time to the next one, where both decode in the foreground", () => {
+  const noted: [number, number][] = [];
+  const share = new BackgroundShare({ msOf: () => 1, note: (...one) => void noted.push(one) });
+  share.begins(1, 100);
+  share.begins(3, 110);
+  share.begins(0, 125); // a prompt, or background tokens alone
+  share.begins(2, 200);
+  share.begins(1, 207);
+  expect(noted).toEqual([
+    [1, 10],
+    [2, 7],
+  ]);
 });
 
 test("what is neither foreground nor background is refused", () => {
