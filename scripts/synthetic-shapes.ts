@@ -79,6 +79,8 @@ export const shapes: Readonly<Record<string, Shape>> = {
     vocab: 512,
     context: 512,
   },
+  // A vocabulary with hardly a model: bench/host.ts.
+  words: { ...llama, layers: 1, embed: 32, feedForward: 32, heads: 1, kvHeads: 1, context: 4096 },
   // A draft model for llama-1b, with the same vocabulary.
   "llama-0.1b": {
     ...llama,

@@ -109,6 +109,13 @@ export interface RunOptions {
   meanwhile?: () => void;
 }
 
+/** The best logits of a token, best first; of equal ones the lower id first. A NaN comes before all others. */
+export interface BestLogits {
+  readonly ids: Int32Array;
+  /** As long as `ids`. */
+  readonly logits: Float32Array;
+}
+
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
 export type WeightReader = (target: Uint8Array, byteOffset: number) => Promise<void>;
 
@@ -257,6 +264,12 @@ export interface Backend {
    */
   readonly sameBitsTokens?: number;
 
+  /**
+   * Whether a device computes a batch while the thread that called run() does other work: `meanwhile` is called right after the
+   * batch was submitted, and run() resolves in a later turn of the event loop, so that messages come in. Default: false.
+   */
+  readonly computesApart?: boolean;
+
   /** Whether this op, with these shapes and types, can be computed here; otherwise the reason, for people. */
   supports(node: GraphNode): true | string;
 
@@ -292,6 +305,15 @@ export interface Backend {
 
   /** Copies row `row` of an output of the last batch into `target`: [cols]. */
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void;
+
+  /** Of the logits of a token, at most so many of the best can be read by readBest(). Default: none. */
+  readonly mostBest?: number | undefined;
+
+  /**
+   * Copies the best logits of output `row` of the last batch, as many as `target` has room for. false: that batch has none, and
+   * read() gives all logits. Optional, with mostBest.
+   */
+  readBest?(row: number, target: BestLogits): boolean;
 
   /** Copies one cache block, all layers of a group, to another, for copy-on-write. Default: all groups. */
   copyKvBlock(from: number, to: number, group?: number): void;

@@ -109,7 +109,7 @@ export interface LoadWatch {
   check(): void | Promise<void>;
 }
 
-export type { AdvanceOptions, ReadOutput } from "./scheduler.ts";
+export type { AdvanceOptions, ReadBest, ReadOutput } from "./scheduler.ts";
 export type { RunningSequence } from "./state/running-sequence.ts";
 
 /** Shorter prompts are not worth sharing before their generation has ended. */
@@ -128,6 +128,10 @@ export class Engine {
   readonly parts: readonly PhaseModel[];
   /** Tokens attend to those after them: a text is computed in one batch, and nothing continues it. */
   readonly isBidirectional: boolean;
+  /** Whether this thread does other work while a batch is computed (Backend.computesApart). */
+  readonly computesApart: boolean;
+  /** See Backend.mostBest. */
+  readonly mostBest: number;
   readonly #backend: Backend;
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
@@ -181,6 +185,8 @@ export class Engine {
     this.speculate = options.speculate ?? speculatesByDefault(parts.backend);
     this.drafters = info.generates ? [new NgramKind()] : [];
     this.#backend = parts.backend;
+    this.computesApart = parts.backend.computesApart ?? false;
+    this.mostBest = parts.backend.mostBest ?? 0;
     this.#room = new StateRoom({
       backend: parts.backend,
       contextSize: info.contextSize,

@@ -27,7 +27,7 @@ import type { SampledToken } from "./sampling.ts";
 import { Decoder } from "./speculate/decoder.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { draftersOf } from "./speculate/drafters.ts";
-import { TextOutput, toEvent } from "./text-output.ts";
+import { TextOutput, TokenEvents } from "./text-output.ts";
 
 export type { RunControl } from "./run-control.ts";
 
@@ -82,6 +82,8 @@ export async function generate(
       ? resumed
       : [];
   const tokens: readonly number[] = readTokens.length > 0 ? [...prompt, ...readTokens] : prompt;
+  const silent = resumed.length - readTokens.length;
+  const events = new TokenEvents(engine, text, options, emit, silent);
   for (const token of prompt) sampler.accept(token);
   for (const id of readTokens) {
     sampler.accept(id);
@@ -113,7 +115,8 @@ export async function generate(
         () => control.aborted,
       )),
       stop: () => control.aborted,
-      meanwhile: constraint?.prepare,
+      meanwhile: meanwhileOf(events, constraint),
+      best: mask || sampler.best > engine.mostBest ? 0 : sampler.best,
       allowed: (draft, count) => {
         const open = options.ignoreEos ? count : beforeEnd(engine, draft, count);
         return constraint ? constraint.allowed(draft, open) : open;
@@ -202,7 +205,9 @@ export async function generate(
           stopReason = "end";
           break;
         }
-        sampled = again(sampler.sample(decoder.logits, mask), resumed[tokenIds.length]);
+        const { best, logits } = decoder;
+        const chosen = best ? sampler.sampleBest(best, logits) : sampler.sample(logits, mask);
+        sampled = again(chosen, resumed[tokenIds.length]);
       } catch (error) {
         if (!(await recover(error))) stopReason = "aborted";
         continue;
@@ -219,10 +224,10 @@ export async function generate(
       budget?.accept(sampled.id);
       tokenIds.push(sampled.id);
       decoder.push(sampled.id);
-      const event = toEvent(engine, sampled, text.push(sampled.id), options.logprobs);
+      events.push(sampled);
       laps?.lap("generation", "text");
-      if (tokenIds.length > resumed.length) emit(event);
-      await control.breathe();
+      // Elsewhere messages come in while a device computes.
+      if (!events.areLate) await control.breathe();
       laps?.lap("generation", "messages");
       if (text.stopped) stopReason = "stop";
       else if (control.aborted) stopReason = "aborted";
@@ -238,7 +243,11 @@ export async function generate(
           stopReason = "context";
           break;
         }
-        if (decoder.isAhead || constraint?.isNextKnown) continue;
+        if (decoder.isAhead || constraint?.isNextKnown) {
+          events.finish();
+          if (events.areLate) await control.breathe();
+          continue;
+        }
         // No draft is longer than what may follow.
         const left = maxTokens - tokenIds.length - 1;
         const room = Math.min(left, sequence.capacity - decoder.length);
@@ -252,7 +261,9 @@ export async function generate(
           },
         );
       }
+      events.finish();
     }
+    events.finish();
     const rest = text.end();
     if (rest) emit({ id: -1, text: rest });
     laps?.lap("generation", "text");
@@ -286,6 +297,7 @@ export async function generate(
       },
     };
   } finally {
+    events.send(); // a failed batch does not take what was generated before it
     decoder.dispose();
     if (running) {
       decoder.settle();
@@ -298,6 +310,19 @@ export async function generate(
 function beforeEnd({ tokenizer }: Engine, tokens: Int32Array, count: number): number {
   for (let i = 0; i < count; i++) if (tokenizer.isEndOfGeneration(tokens[i]!)) return i;
   return count;
+}
+
+/** What is done while a batch is computed; undefined: nothing. */
+function meanwhileOf(
+  events: TokenEvents,
+  constraint: Constraint | undefined,
+): (() => void) | undefined {
+  if (!events.areLate) return constraint?.prepare;
+  if (!constraint) return events.send;
+  return () => {
+    events.send();
+    constraint.prepare();
+  };
 }
 
 /** What the text must look like; undefined: it is free. */

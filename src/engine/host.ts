@@ -13,6 +13,7 @@ import {
   ABORT_FLAGS,
   ARRIVALS,
   BEATS,
+  type EngineEvent,
   errorToFacts,
   type FromEngine,
   type MethodName,
@@ -66,6 +67,8 @@ class Host {
   #flags: Int32Array | undefined;
   /** Urgent requests that were received: fewer than were sent while one is on its way. */
   #arrivals = 0;
+  /** Events that are sent at the end of this piece of work, in one message. */
+  #events: EngineEvent[] = [];
 
   constructor(port: EnginePort, environment: HostEnvironment) {
     this.#port = port;
@@ -116,7 +119,7 @@ class Host {
     };
     try {
       const handler = this.#handlers[method] as Handler<M>;
-      const emit = (event: Methods[M]["event"]) => this.#post({ id, kind: "event", event });
+      const emit = (event: Methods[M]["event"]) => this.#emit({ id, event });
       this.#post({ id, kind: "result", result: await handler(params, control, emit) });
     } catch (error) {
       this.#post({ id, kind: "error", error: errorToFacts(error) });
@@ -253,7 +256,20 @@ class Host {
   }
 
   #post(message: FromEngine): void {
+    this.#sendEvents(); // nothing overtakes them
     this.#port.post(message);
+  }
+
+  /** All generations of a batch go on in the same turn of the event loop: their events are one message. */
+  #emit(event: EngineEvent): void {
+    if (this.#events.push(event) === 1) queueMicrotask(() => this.#sendEvents());
+  }
+
+  #sendEvents(): void {
+    if (this.#events.length === 0) return;
+    const events = this.#events;
+    this.#events = [];
+    this.#port.post({ id: 0, kind: "events", events } satisfies FromEngine);
   }
 }
 

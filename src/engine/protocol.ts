@@ -270,9 +270,16 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
 export type FromEngine =
   | { id: 0; kind: "pong" }
   | { id: 0; kind: "warning"; warning: string }
-  | { id: number; kind: "event"; event: unknown }
+  /** In order: a step of many generations is one message. */
+  | { id: 0; kind: "events"; events: readonly EngineEvent[] }
   | { id: number; kind: "result"; result: unknown }
   | { id: number; kind: "error"; error: ErrorFacts };
+
+/** An event of the request with this id. */
+export interface EngineEvent {
+  readonly id: number;
+  readonly event: unknown;
+}
 
 export interface ErrorFacts {
   name: string;

@@ -221,12 +221,15 @@ export class Line<T extends MethodTable<T> & Disposable> {
       this.#onWarning?.(message.warning);
       return;
     }
-    const pending = this.#pending.get(message.id);
-    if (!pending) return;
-    if (message.kind === "event") {
-      (pending.onEvent as ((event: unknown) => void) | undefined)?.(message.event);
+    if (message.kind === "events") {
+      for (const { id, event } of message.events) {
+        const onEvent = this.#pending.get(id)?.onEvent as ((event: unknown) => void) | undefined;
+        onEvent?.(event);
+      }
       return;
     }
+    const pending = this.#pending.get(message.id);
+    if (!pending) return;
     this.#settle(message.id);
     if (message.kind === "result") pending.resolve(message.result);
     else pending.reject(factsToError(message.error));

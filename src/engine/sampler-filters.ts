@@ -17,14 +17,14 @@ export interface Candidates {
   drawnProbability: number;
   /** [vocab] 0, 1, 2, ...: the value of `ids` as long as nothing was dropped. Never written. */
   readonly everyId: Int32Array;
-  /** [vocab] each: a filter builds its new list in the one that is not `ids`. */
-  readonly lists: readonly [Int32Array, Int32Array];
+  /** [vocab] each: a filter builds its new list in the one that is not `ids`. Allocated at first use. */
+  readonly lists: [Int32Array | undefined, Int32Array | undefined];
   /** [vocab] One number per candidate, for any use by a filter; allocated at first use. */
   scratch: Float64Array | undefined;
 }
 
 export function createCandidates(vocabSize: number): Candidates {
-  const everyId = Int32Array.from({ length: vocabSize }, (_, id) => id);
+  const everyId = everyIdOf(vocabSize);
   return {
     ids: everyId,
     count: vocabSize,
@@ -32,9 +32,20 @@ export function createCandidates(vocabSize: number): Candidates {
     best: -1,
     drawnProbability: 1,
     everyId,
-    lists: [new Int32Array(vocabSize), new Int32Array(vocabSize)],
+    lists: [undefined, undefined],
     scratch: undefined,
   };
+}
+
+/** The last list of all ids: the generations of a model share one. */
+let lastEveryId = new Int32Array(0);
+
+function everyIdOf(vocabSize: number): Int32Array {
+  if (lastEveryId.length !== vocabSize) {
+    lastEveryId = new Int32Array(vocabSize);
+    for (let id = 0; id < vocabSize; id++) lastEveryId[id] = id;
+  }
+  return lastEveryId;
 }
 
 /** Makes the whole vocabulary candidates again. */
@@ -43,6 +54,17 @@ export function resetCandidates(candidates: Candidates): void {
   candidates.ids = everyId;
   candidates.count = everyId.length;
   candidates.sorted = false;
+  candidates.best = -1;
+}
+
+/** Makes the first `count` of these the candidates: the best of the vocabulary, in order. */
+export function takeBest(candidates: Candidates, best: Int32Array, count: number): void {
+  const { lists, everyId } = candidates;
+  lists[0] ??= new Int32Array(everyId.length);
+  for (let i = 0; i < count; i++) lists[0][i] = best[i]!;
+  candidates.ids = lists[0];
+  candidates.count = count;
+  candidates.sorted = true;
   candidates.best = -1;
 }
 
@@ -299,8 +321,10 @@ function swapIn(candidates: Candidates, count: number): void {
   candidates.count = count;
 }
 
-function spareOf({ ids, lists }: Candidates): Int32Array {
-  return ids === lists[0] ? lists[1] : lists[0];
+function spareOf({ ids, lists, everyId }: Candidates): Int32Array {
+  const spare = ids === lists[0] ? 1 : 0;
+  lists[spare] ??= new Int32Array(everyId.length);
+  return lists[spare];
 }
 
 function maxLogit(candidates: Candidates, logits: Float32Array): number {

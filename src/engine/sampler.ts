@@ -12,6 +12,7 @@
 // Log-probabilities are the model's own: the softmax of the raw logits, before any step. All scratch memory is
 // allocated once; a call allocates only its small result.
 
+import type { BestLogits } from "../backends/backend.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
@@ -32,6 +33,7 @@ import {
   keepTopP,
   keepTypical,
   resetCandidates,
+  takeBest,
 } from "./sampler-filters.ts";
 import { dynamicTemperature, forbidFarBelow, scaleLogits } from "./sampler-logits.ts";
 import type { SamplerName } from "./sampler-names.ts";
@@ -78,6 +80,7 @@ type Batch = (candidates: Candidates, logits: Float32Array) => void;
 
 class ChainSampler implements Sampler {
   readonly seed: number;
+  readonly best: number;
   readonly #settings: SamplerSettings;
   readonly #vocabSize: number;
   readonly #rng: Rng;
@@ -118,8 +121,20 @@ class ChainSampler implements Sampler {
     this.#biasIds = Int32Array.from(settings.logitBias.keys());
     this.#biases = Float64Array.from(settings.logitBias.values());
     this.#candidates = createCandidates(vocabSize);
+    this.best = logprobs === undefined && usesSteps ? this.#bestNeeded() : 0;
     if (drawn) this.#drawn = logprobs;
     else if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
+  }
+
+  sampleBest({ ids, logits: values }: BestLogits, logits: Float32Array): SampledToken {
+    const count = this.best;
+    for (let i = 0; i < count; i++) logits[ids[i]!] = values[i]!;
+    const best = checkedBest(logits, ids[0]!);
+    if (this.#isGreedy) return { id: best, logprob: Number.NaN, top: [] };
+    // What is left after top-k, the first step.
+    takeBest(this.#candidates, ids, count);
+    const id = this.#drawFrom(logits, 1, true);
+    return { id, logprob: Number.NaN, top: [] };
   }
 
   sample(logits: Float32Array, mask?: TokenMask): SampledToken {
@@ -167,10 +182,16 @@ class ChainSampler implements Sampler {
   }
 
   #draw(logits: Float32Array): number {
+    resetCandidates(this.#candidates);
+    return this.#drawFrom(logits, 0, false);
+  }
+
+  /** Draws from the candidates, after the steps from this one on. */
+  #drawFrom(logits: Float32Array, firstStep: number, isBestChecked: boolean): number {
     const candidates = this.#candidates;
-    resetCandidates(candidates);
-    let isChecked = false;
-    for (const step of this.#steps) {
+    let isChecked = isBestChecked;
+    for (let at = firstStep; at < this.#steps.length; at++) {
+      const step = this.#steps[at]!;
       // After penalties and bias, and before any step that compares logits; top-k handles a NaN by itself.
       if (!isChecked && step !== "penalties" && step !== "dry" && step !== "top_k") {
         checkedBest(logits, bestCandidate(candidates, logits));
@@ -203,6 +224,14 @@ class ChainSampler implements Sampler {
     temperature: (candidates, logits) =>
       scaleLogits(candidates, logits, this.#temperature(candidates, logits)),
   };
+
+  /** See Sampler.best: nothing may change or compare logits before top-k has kept some. */
+  #bestNeeded(): number {
+    if (this.#biasIds.length > 0 || this.#penalties || this.#dry) return 0;
+    if (this.#isGreedy) return 1;
+    const { topK } = this.#settings;
+    return this.#steps[0] === "top_k" && topK < this.#vocabSize ? topK : 0;
+  }
 
   /** Whether a step has an effect with these settings. */
   #isActive(step: SamplerName): boolean {

@@ -1,6 +1,7 @@
 // The types that the sampler (sampler.ts) and the engine share: sampling options after defaults and checks, and a
 // sampled token. sampling-options.ts makes the settings from a user's options.
 
+import type { BestLogits } from "../backends/backend.ts";
 import type { SamplerName } from "./sampler-names.ts";
 
 export interface SamplerSettings {
@@ -54,6 +55,13 @@ export interface Sampler {
    * Chooses a token from the logits of the next position; `logits` may be overwritten. `mask` forbids tokens before any step.
    */
   sample(logits: Float32Array, mask?: TokenMask): SampledToken;
+  /**
+   * How many of the best logits are enough to choose a token; 0: all are needed, and sampleBest() must not be called. It depends on the
+   * options alone, so it is the same for every token.
+   */
+  readonly best: number;
+  /** The same token as sample() would choose, without a mask. `logits` ([vocab]) is overwritten where the best are. */
+  sampleBest(best: BestLogits, logits: Float32Array): SampledToken;
   /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
   /**

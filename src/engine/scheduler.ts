@@ -7,7 +7,7 @@
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
 // it; a participant that is busy elsewhere is waited for at most a millisecond. Background work (background.ts) gets what is left.
 
-import type { Backend, BatchPhase, Tap } from "../backends/backend.ts";
+import type { Backend, BatchPhase, BestLogits, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
@@ -25,11 +25,16 @@ import type { Sequence } from "./state/sequence.ts";
 /** Copies an output of a token into the caller's buffer. */
 export type ReadOutput = (output: OutputName, target: Float32Array) => Promise<void> | void;
 
+/** Copies the best logits of a token; false: the backend did not look for them. */
+export type ReadBest = (target: BestLogits) => boolean;
+
 export interface AdvanceOptions {
   /** Whether an output of tokens[index] will be read. */
   wants(index: number): boolean;
   /** Called for those tokens, in order. */
-  onOutput(index: number, read: ReadOutput): unknown;
+  onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
+  /** Whether the best logits of a token are enough, where the backend finds them. Default: false. */
+  best?: boolean;
   /** false: logits are never read. Default: true. */
   logits?: boolean;
   /** Polled on the way: whether to give up. */
@@ -227,7 +232,7 @@ export class Scheduler {
     const watcher = this.#waiting.find(({ options }) => options.tap);
     const add = (job: Job, most: number) => {
       const before = job.sequence.length;
-      const { tokenCount, outputCount } = batch;
+      const { tokenCount, outputCount, wholeCount } = batch;
       try {
         if (job.options.stop()) job.reject(new AbortedError("the batch"));
         else if (watcher && job !== watcher) left.push(job);
@@ -236,6 +241,7 @@ export class Scheduler {
       } catch (error) {
         batch.tokenCount = tokenCount;
         batch.outputCount = outputCount;
+        batch.wholeCount = wholeCount;
         giveUp(job, before, error);
       }
     };
@@ -311,8 +317,10 @@ export class Scheduler {
     const known = knownTokens(tokens.length - from, options);
     const first = sequence.append(tokens, from, count, known);
     const isGenerated = options.phase === "generation";
+    const isWhole = !options.best;
     for (let i = 0; i < count; i++) {
-      batch.add(tokens[from + i]!, first + i, sequence, options.wants(from + i), isGenerated);
+      const wants = options.wants(from + i);
+      batch.add(tokens[from + i]!, first + i, sequence, wants, isGenerated, isWhole);
     }
     return count;
   }
@@ -364,7 +372,9 @@ export class Scheduler {
         const row = batch.outputRows[output]!;
         if (row >= first + count) break;
         const read: ReadOutput = (name, target) => backend.read(name, output, target);
-        await job.options.onOutput(job.from + row - first, read);
+        const best: ReadBest = (target) => backend.readBest?.(output, target) ?? false;
+        const reading = job.options.onOutput(job.from + row - first, read, best);
+        if (reading) await reading;
       }
       first += count;
     }

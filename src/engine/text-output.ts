@@ -1,6 +1,7 @@
-// Generated tokens as a caller sees them: the text that is certain, and events with log-probabilities.
+// Generated tokens as a caller sees them: the text that is certain, and events with log-probabilities, at once or while a device
+// computes the next batch.
 
-import type { TokenEvent, TokenLogprob } from "../api/api.ts";
+import type { GenerateOptions, TokenEvent, TokenLogprob } from "../api/api.ts";
 import type { Engine } from "./engine.ts";
 import type { SampledToken } from "./sampling.ts";
 import { StopMatcher } from "./stop-strings.ts";
@@ -47,7 +48,66 @@ export class TextOutput {
   }
 }
 
-export function toEvent(
+/**
+ * Tokens as events, at once or later. Where a device computes apart from this thread, the next batch is submitted first, and what
+ * callers see of the tokens before it is made meanwhile.
+ */
+export class TokenEvents {
+  readonly #engine: Engine;
+  readonly #text: TextOutput;
+  readonly #logprobs: number | undefined;
+  readonly #emit: (event: TokenEvent) => void;
+  /** Whether events wait for send(). Not where a stop string decides what is computed next. */
+  readonly areLate: boolean;
+  readonly #waiting: SampledToken[] = [];
+  /** So many more tokens are known to the caller already: they are part of the text, but no events. */
+  #silent: number;
+  #failure: unknown;
+
+  constructor(
+    engine: Engine,
+    text: TextOutput,
+    { stop = [], logprobs }: Pick<GenerateOptions, "stop" | "logprobs">,
+    emit: (event: TokenEvent) => void,
+    silent: number,
+  ) {
+    this.#engine = engine;
+    this.#text = text;
+    this.#logprobs = logprobs;
+    this.#emit = emit;
+    this.#silent = silent;
+    this.areLate = engine.computesApart && stop.length === 0;
+  }
+
+  push(token: SampledToken): void {
+    if (this.areLate) this.#waiting.push(token);
+    else this.#send(token);
+  }
+
+  /** Sends what waits. It never throws: finish() does. */
+  readonly send = (): void => {
+    try {
+      for (const token of this.#waiting) this.#send(token);
+    } catch (error) {
+      this.#failure ??= error;
+    }
+    this.#waiting.length = 0;
+  };
+
+  /** The same, at a place where an error belongs to this generation. */
+  finish(): void {
+    if (this.#waiting.length > 0) this.send();
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  #send(token: SampledToken): void {
+    const text = this.#text.push(token.id);
+    if (this.#silent > 0) this.#silent--;
+    else this.#emit(toEvent(this.#engine, token, text, this.#logprobs));
+  }
+}
+
+function toEvent(
   engine: Engine,
   sampled: SampledToken,
   text: string,

@@ -55,6 +55,10 @@ export class Batch {
   readonly generated: Uint8Array;
   /** The rows (indices into tokens) of the outputs: [outputs]. */
   readonly outputRows: Int32Array;
+  /** 0: of this output's logits only the best are read, where the backend finds them; 1: maybe all: [outputs]. */
+  readonly wholeRows: Uint8Array;
+  /** How many of them are 1. */
+  wholeCount = 0;
 
   constructor(limits: PlanLimits) {
     this.limits = limits;
@@ -63,11 +67,13 @@ export class Batch {
     this.sequences = new Array<BatchSequence>(limits.maxTokens);
     this.generated = new Uint8Array(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
+    this.wholeRows = new Uint8Array(limits.maxOutputs);
   }
 
   clear(): void {
     this.tokenCount = 0;
     this.outputCount = 0;
+    this.wholeCount = 0;
     this.wantsLogits = true;
   }
 
@@ -100,6 +106,7 @@ export class Batch {
     sequence: BatchSequence,
     isOutput: boolean,
     isGenerated: boolean = false,
+    isWhole: boolean = true,
   ): number {
     const row = this.tokenCount++;
     this.#check(row, position, sequence);
@@ -109,6 +116,8 @@ export class Batch {
     this.sequences[row] = sequence;
     if (!isOutput) return -1;
     this.outputRows[this.outputCount] = row;
+    this.wholeRows[this.outputCount] = isWhole ? 1 : 0;
+    if (isWhole) this.wholeCount++;
     return this.outputCount++;
   }
 

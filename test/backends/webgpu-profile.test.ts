@@ -80,6 +80,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     steps: [[]],
     pipelines: 0,
     sameBitsTokens: 1,
+    best: [],
   });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
   expect(times.begin(batch, "generation", 0)).toBe(false);

@@ -33,6 +33,7 @@ import {
   type WeightLayout,
 } from "./weight-layout.ts";
 import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
+import { BEST, bestParts } from "./wgsl/best-logits.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
@@ -69,6 +70,9 @@ export interface Layout {
   readonly split: AttentionSplit;
   readonly partialBytes: number;
   readonly topBytes: number;
+  /** Bytes of the best logits of a batch, and of those of parts of rows. */
+  readonly bestBytes: number;
+  readonly bestPartBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
   readonly experts: readonly ExpertRange[];
   /** Bytes of them in host memory. */
@@ -101,7 +105,8 @@ export function layOut(
     ...sectionsOf(graph).map((_, i) => resultsOf(graph, i)),
     ...experts.map(({ routes }) => [routes]),
   ].map((values) => crossFloats(values, limits) * 4);
-  const readBytes = Math.max(...slotBytes, ...crossing);
+  // The best logits come before whole rows of others.
+  const readBytes = Math.max(...slotBytes, ...crossing) + bestSizes(plan).bestBytes;
   const roundedBytes = longestActivations(plan);
   const preparedBytes = exact ? 0 : longestPrepared(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
@@ -109,10 +114,13 @@ export function layOut(
   const { partialBytes, topBytes } = exact
     ? { partialBytes: longestScores(plan, context), topBytes: 0 }
     : longestParts(plan, split);
+  const { bestBytes, bestPartBytes } = bestSizes(plan);
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,
     topBytes,
+    bestBytes,
+    bestPartBytes,
   );
   const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
   const kvSizes = cached.flatMap(({ keys, values }) => [keys, values]);
@@ -145,6 +153,8 @@ export function layOut(
     split,
     partialBytes,
     topBytes,
+    bestBytes,
+    bestPartBytes,
     experts,
     hostBytes: hostExpertBytes(experts),
     use: {
@@ -241,6 +251,14 @@ function longestParts(
   return { partialBytes: parts * cols * 4, topBytes: parts * heads * 8 };
 }
 
+/** Of the largest batch; none where there are no logits. */
+function bestSizes({ graph, limits }: Plan): { bestBytes: number; bestPartBytes: number } {
+  const { logits } = graph.outputs;
+  if (!logits) return { bestBytes: 0, bestPartBytes: 0 };
+  const bestBytes = mostRows(logits.rows, limits) * BEST * 8;
+  return { bestBytes, bestPartBytes: bestBytes * bestParts(logits) };
+}
+
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {
   const most = Math.min(facts.maxBindingBytes, facts.maxBufferBytes);
   for (const [what, bytes] of Object.entries(sizes)) {
@@ -269,6 +287,8 @@ export interface Buffers extends CacheBuffers {
   /** Partial results of attention over parts of the context. */
   readonly partials: GPUBuffer;
   readonly tops: GPUBuffer;
+  readonly best: GPUBuffer;
+  readonly bestParts: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
   /** The slot of each expert, by Layout.experts. */
@@ -294,6 +314,8 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     prepared: make("prepared", layout.preparedBytes, held),
     partials: make("partials", layout.partialBytes, held),
     tops: make("tops", layout.topBytes, held),
+    best: make("best", layout.bestBytes, held),
+    bestParts: make("best of parts", layout.bestPartBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
     expertTables: layout.experts.map(({ experts }, i) => make(`experts ${i}`, experts * 4, held)),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),

@@ -11,9 +11,11 @@ import type { BatchTimes } from "./batch-times.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
+import { BEST } from "./wgsl/best-logits.ts";
 
 interface Encoded {
   readonly counts: RowCounts;
+  readonly isBest: boolean;
   readonly pieces: GPUCommandBuffer[];
 }
 
@@ -34,17 +36,38 @@ export class BatchCommands {
     this.#cuts = cuts;
   }
 
-  /** The command buffers of a batch, to be submitted in order, once. */
-  take(program: Program, counts: RowCounts, step: Step): readonly GPUCommandBuffer[] {
+  /** The command buffers of a batch, to be submitted in order, once. `isBest`: only the best logits are copied, not all. */
+  take(
+    program: Program,
+    counts: RowCounts,
+    step: Step,
+    isBest: boolean,
+  ): readonly GPUCommandBuffer[] {
     const next = this.#next.get(step);
     this.#next.delete(step);
-    const fits = next && sameCounts(next.counts, counts);
-    return fits ? next.pieces : this.#encode(program, counts, step);
+    const fits = next?.isBest === isBest && sameCounts(next.counts, counts);
+    return fits ? next.pieces : this.#encode(program, counts, step, isBest);
   }
 
   /** Encodes those of a batch that will probably come next. */
-  prepare(program: Program, counts: RowCounts, step: Step): void {
-    this.#next.set(step, { counts, pieces: this.#encode(program, counts, step) });
+  prepare(program: Program, counts: RowCounts, step: Step, isBest: boolean): void {
+    const pieces = this.#encode(program, counts, step, isBest);
+    this.#next.set(step, { counts, isBest, pieces });
+  }
+
+  /** Whole rows of logits of a batch whose best logits were copied, behind those. */
+  wholeRows(counts: RowCounts, wholeRows: Uint8Array, logits: Value): GPUCommandBuffer {
+    const commands = this.#device.createCommandEncoder();
+    const { slots, read } = this.#buffers;
+    const slot = slots[this.#layout.slotOf[logits.id]!]!;
+    const bytes = logits.cols * 4;
+    let at = counts.logits * BEST * 8;
+    for (let row = 0; row < counts.logits; row++) {
+      if (wholeRows[row] === 0) continue;
+      commands.copyBufferToBuffer(slot, row * bytes, read, at, bytes);
+      at += bytes;
+    }
+    return commands.finish();
   }
 
   /** A section in one piece, with timestamp queries, for a profile. */
@@ -73,7 +96,7 @@ export class BatchCommands {
     return parts;
   }
 
-  #encode(program: Program, counts: RowCounts, step: Step): GPUCommandBuffer[] {
+  #encode(program: Program, counts: RowCounts, step: Step, isBest: boolean): GPUCommandBuffer[] {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
@@ -83,12 +106,20 @@ export class BatchCommands {
     return ends.map((end, at) => {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
+      const isLast = at === ends.length - 1;
       for (let i = first; i < end; i++) encodePart(pass, parts[i]!, counts);
+      if (isLast && isBest) encodePart(pass, program.best, counts);
       pass.end();
-      if (at === ends.length - 1) this.#copyResults(commands, counts, results);
+      if (isLast && isBest) this.#copyBest(commands, counts);
+      else if (isLast) this.#copyResults(commands, counts, results);
       first = end;
       return commands.finish();
     });
+  }
+
+  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts): void {
+    const { best, read } = this.#buffers;
+    commands.copyBufferToBuffer(best, 0, read, 0, logits * BEST * 8);
   }
 
   #copyResults(commands: GPUCommandEncoder, counts: RowCounts, values: readonly Value[]): void {

@@ -26,6 +26,7 @@ import { resultsOf } from "./results.ts";
 import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
+import { bestLogitsKernels } from "./wgsl/best-logits.ts";
 import type { Kernel, Source } from "./wgsl/kernel.ts";
 import { fittingMatrices, type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
@@ -54,6 +55,8 @@ export interface Program {
   readonly pipelines: number;
   /** The most tokens of batches that have the bits of single tokens. */
   readonly sameBitsTokens: number;
+  /** What finds the best logits of every row, after all parts; none where there are no logits. */
+  readonly best: readonly Dispatch[];
 }
 
 /** Parts that run without the host in between, and what is copied to it after them. */
@@ -111,7 +114,11 @@ export async function makeProgram(
     ),
   );
   const same = exact ? Infinity : sameBitsTokens(lowered.flatMap(({ kernels }) => kernels));
-  return { parts, ...stepsOf(layout, parts), pipelines: pipelines.size, sameBitsTokens: same };
+  const { logits } = layout.plan.graph.outputs;
+  const finds = logits && by === "groups" ? bestLogitsKernels(logits) : [];
+  const best = await gpu.wait(Promise.all(finds.map(ready)));
+  const steps = stepsOf(layout, parts);
+  return { parts, ...steps, pipelines: pipelines.size, sameBitsTokens: same, best };
 }
 
 /** Where sections end, and where the host takes part in between. */
@@ -300,6 +307,8 @@ function resourceOf(
     prepared: () => ({ buffer: buffers.prepared }),
     partials: () => ({ buffer: buffers.partials }),
     tops: () => ({ buffer: buffers.tops }),
+    best: () => ({ buffer: buffers.best }),
+    bestParts: () => ({ buffer: buffers.bestParts }),
     slots: ({ routes }) => {
       const index = experts.findIndex((range) => range.routes === routes);
       return { buffer: buffers.expertTables[index]! };

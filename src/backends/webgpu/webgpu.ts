@@ -21,6 +21,7 @@ import type { Arithmetic } from "../../kernels/arithmetic.ts";
 import {
   type Backend,
   type BackendProfile,
+  type BestLogits,
   isSameRoom,
   type KvCacheOptions,
   type MemoryNeed,
@@ -34,6 +35,7 @@ import {
 import { crossFloats } from "../cross-values.ts";
 import { BatchArea } from "./batch-area.ts";
 import { BatchTimes } from "./batch-times.ts";
+import { BestRows } from "./best-rows.ts";
 import {
   allocate,
   allocateCache,
@@ -64,6 +66,7 @@ import { gpuTransfer } from "./transfer.ts";
 import { type GpuTuningControls, type KernelFilter, type Tuning, tuningFor } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
+import { BEST } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import { roundsToHalves } from "./wgsl/round-activations.ts";
 
@@ -83,6 +86,8 @@ interface Prepared {
   times: BatchTimes | undefined;
   /** The result of the last batch, mostly logits: [maxOutputs, vocab]. */
   readonly result: Float32Array;
+  /** The best logits of the last batch, where not all were read. */
+  readonly best: BestRows;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -106,6 +111,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** The host's thread, which only waits. */
   readonly threads = 1;
   readonly adapter: string;
+  readonly computesApart = true;
   /** A GPU needs large batches to be busy; a software adapter does not. */
   readonly batchTokens: number;
   readonly #gpu: GpuDevice;
@@ -137,6 +143,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#calls = profile ? new CallTable() : undefined;
     if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
+  }
+
+  get mostBest(): number {
+    return this.#ready().program.best.length > 0 ? BEST : 0;
   }
 
   /** Small and large batches sum in different orders, unless they do as the processor does. */
@@ -205,6 +215,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         commands: this.#batchCommands(layout, buffers),
         times: this.#batchTimes(program),
         result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
+        best: new BestRows(mostRows("logits", plan.limits)),
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -235,6 +246,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const isRecorded = isTimed && layout.experts.length === 0;
     if (section === 0) this.#writeBatch(batch, prepared);
     const counts = batch.counts();
+    // A profile and a tap show values: they read all logits.
+    const isLast = section === sectionsOf(graph).length - 1;
+    const isFree = isLast && isWhole && !tap && !isRecorded && program.best.length > 0;
+    prepared.best.begin(isFree && batch.wholeCount < batch.outputCount);
     if (input) this.#writeTaken(sectionsOf(graph)[section]!.takes, counts, input);
     const { queue } = this.#gpu.device;
     if (tap) {
@@ -243,19 +258,25 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     } else {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
       else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
+      if (prepared.best.areThere && batch.wholeCount > 0) {
+        queue.submit([commands.wholeRows(counts, batch.wholeRows, graph.outputs.logits!)]);
+      }
       options.meanwhile?.();
     }
-    await this.#readResults(section, counts, output);
+    if (prepared.best.areThere) await this.#readBest(batch);
+    else await this.#readResults(section, counts, output);
     await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
   }
 
   /** Submits a step; before one of experts, it waits for their routes. */
   async #runStep(program: Program, step: Step, counts: RowCounts): Promise<void> {
-    const { commands, experts, routes } = this.#ready();
+    const { commands, experts, routes, best, layout } = this.#ready();
     const { queue } = this.#gpu.device;
+    const { logits } = layout.plan.graph.outputs;
+    const isBest = best.areThere && logits !== undefined && step.results.includes(logits);
     const submit = () => {
-      for (const piece of commands.take(program, counts, step)) queue.submit([piece]);
+      for (const piece of commands.take(program, counts, step, isBest)) queue.submit([piece]);
     };
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
@@ -263,7 +284,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       experts.compute(step.experts, routes, counts[rows], submit);
     } else submit();
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
-    if (counts.tokens <= this.#tuning.several.most) commands.prepare(program, counts, step);
+    if (counts.tokens <= this.#tuning.several.most) {
+      commands.prepare(program, counts, step, isBest);
+    }
   }
 
   #writeBatch(batch: Batch, { area, buffers }: Prepared): void {
@@ -274,10 +297,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
-    const { layout, result } = this.#ready();
+    const { layout, result, best } = this.#ready();
     const value = outputNamed(layout.plan.graph, output);
     const { cols } = value;
-    if (value === resultOf(layout.plan.graph)) {
+    if (value === resultOf(layout.plan.graph) && best.hasRow(row)) {
       target.set(result.subarray(row * cols, (row + 1) * cols));
       return;
     }
@@ -288,6 +311,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       cols,
       target,
     );
+  }
+
+  readBest(row: number, target: BestLogits): boolean {
+    return this.#ready().best.read(row, target);
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {
@@ -454,6 +481,23 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.#mapped(all, (copied) => {
       output?.set(copied.subarray(0, given));
       if (all > given) result.set(copied.subarray(given));
+    });
+  }
+
+  /** Waits for the batch, and gets the best logits of its outputs and the rows that are wanted whole. */
+  async #readBest(batch: Batch): Promise<void> {
+    const { layout, result, best } = this.#ready();
+    const { cols } = layout.plan.graph.outputs.logits!;
+    const { outputCount, wholeCount, wholeRows } = batch;
+    const floats = outputCount * BEST * 2;
+    await this.#mapped(floats + wholeCount * cols, (copied) => {
+      best.take(copied.subarray(0, floats), wholeRows);
+      let at = floats;
+      for (let row = 0; row < outputCount; row++) {
+        if (wholeRows[row] === 0) continue;
+        result.set(copied.subarray(at, at + cols), row * cols);
+        at += cols;
+      }
     });
   }
 

@@ -12,7 +12,8 @@
 // the next batch, which therefore has no drafts: no batch is added, and batches do not grow.
 
 import type { SpeculationReport } from "../../api/api.ts";
-import type { AdvanceOptions, Engine, ReadOutput, RunningSequence } from "../engine.ts";
+import type { BestLogits } from "../../backends/backend.ts";
+import type { AdvanceOptions, Engine, ReadBest, ReadOutput, RunningSequence } from "../engine.ts";
 import { bestDepth, type DepthFacts } from "./depth.ts";
 import type { Drafter } from "./drafter.ts";
 import { mostDrafted } from "./options.ts";
@@ -32,6 +33,8 @@ export interface DecoderParts {
   /** See AdvanceOptions. */
   stop(): boolean;
   readonly meanwhile: (() => void) | undefined;
+  /** How many of the best logits are enough to sample from; 0: all are needed. */
+  readonly best: number;
 }
 
 /** What a draft must promise: acceptance and costs are estimates. */
@@ -68,6 +71,9 @@ export class Decoder {
   /** Logits after the last of them, and after each drafted token: made when first needed. */
   readonly #rows: Float32Array[]; // [depth + 1][vocab]
   readonly #draft: Int32Array; // [depth]
+  /** The best logits of each row, in place of all of them; undefined: all are in #rows. */
+  readonly #bests: BestLogits[] = []; // [depth + 1]
+  readonly #hasBest: boolean[] = []; // [depth + 1]
   /** Drafters that need hidden states. */
   readonly #readers: readonly Drafter[];
   /** Drafted tokens of the last batch, and how many of them stand. */
@@ -91,7 +97,8 @@ export class Decoder {
     this.#readers = parts.drafters.filter(({ computed }) => computed !== undefined);
     this.#advance = {
       wants: (index) => index >= this.#firstRow,
-      onOutput: (index, read) => this.#read(index - this.#firstRow, read),
+      onOutput: (index, read, best) => this.#read(index - this.#firstRow, read, best),
+      best: parts.best > 0,
       stop: parts.stop,
       phase: "generation",
       drafted: 0,
@@ -109,8 +116,9 @@ export class Decoder {
     };
   }
 
-  #read(row: number, read: ReadOutput): Promise<void> | void {
-    const logits = read("logits", this.#rows[row]!);
+  #read(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
+    this.#hasBest[row] = this.#parts.best > 0 && readBest(this.#bestOf(row));
+    const logits = this.#hasBest[row] ? undefined : read("logits", this.#rows[row]!);
     const readers = this.#readers;
     if (readers.length === 0) return logits;
     return Promise.all([logits, ...readers.map((drafter) => drafter.computed!(row, read))]).then(
@@ -118,7 +126,18 @@ export class Decoder {
     );
   }
 
-  /** The logits to sample from; they may be overwritten. */
+  #bestOf(row: number): BestLogits {
+    const { best } = this.#parts;
+    this.#bests[row] ??= { ids: new Int32Array(best), logits: new Float32Array(best) };
+    return this.#bests[row];
+  }
+
+  /** The best of the logits to sample from, where the backend found them; undefined: logits() has all. */
+  get best(): BestLogits | undefined {
+    return this.#hasBest[this.#accepted] ? this.#bests[this.#accepted] : undefined;
+  }
+
+  /** The logits to sample from; they may be overwritten. Where there are best(), they are only memory for them. */
   get logits(): Float32Array {
     return this.#rows[this.#accepted]!;
   }
@@ -141,6 +160,7 @@ export class Decoder {
     this.#drafted = 0;
     this.#accepted = 0;
     this.#isBehind = false;
+    this.#hasBest.length = 0;
   }
 
   /** A token was sampled from logits(), and is part of the text. */

@@ -26,6 +26,8 @@ export type Source =
   | { readonly kind: "prepared" }
   /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
   | { readonly kind: "partials" | "tops" }
+  /** The best logits of parts of rows, and of rows (best-logits.ts). */
+  | { readonly kind: "bestParts" | "best" }
   /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */
   | { readonly kind: "slots"; readonly routes: Value }
   /** Constants: a codebook. */

@@ -1,0 +1,148 @@
+// What the host does for each token of many users, without a model: a server whose backend computes nothing, and users in another
+// process. Shows the CPU time of the server's thread and of the engine's for a step, in which every user gets a token.
+//
+//   npm run bench:host -- [--users 32] [--answer 64] [--prompt 128] [--rounds 3] [--batch-ms 0] [--token-ms 0] [--sampled]
+//                       [--processor]
+//
+// --batch-ms and --token-ms: what a batch takes, and each token in it, as on a GPU. --sampled: temperature 0.8, top-k 40, top-p
+// 0.95, min-p 0.05 instead of greedy. --processor: as if this thread computed. `node --cpu-prof bench/host.ts` writes a profile of each thread.
+
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { Worker } from "node:worker_threads";
+import { writeModel } from "../scripts/make-model.ts";
+import { syntheticModel } from "../scripts/synthetic-model.ts";
+import { percentile } from "../src/cli/bench/users.ts";
+import type { OpenRequest } from "../src/engine/protocol.ts";
+import { openWith } from "../src/open.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+import type { EngineThread, ThreadEntry } from "../src/platform/platform.ts";
+import { startServer } from "../src/server/serve.ts";
+import type { HostEngineData } from "./host-engine.ts";
+import type { UsersPlan, UsersSeen } from "./host-users.ts";
+
+const HOST_NUMBERS = 4;
+
+const { values: flags } = parseArgs({
+  options: {
+    users: { type: "string", default: "32" },
+    answer: { type: "string", default: "64" },
+    prompt: { type: "string", default: "128" },
+    rounds: { type: "string", default: "3" },
+    "batch-ms": { type: "string", default: "0" },
+    "token-ms": { type: "string", default: "0" },
+    sampled: { type: "boolean", default: false },
+    processor: { type: "boolean", default: false },
+  },
+});
+const [users, answer, prompt, rounds] = [flags.users, flags.answer, flags.prompt, flags.rounds].map(
+  Number,
+) as [number, number, number, number];
+
+const numbers = new Float64Array(new SharedArrayBuffer(8 * HOST_NUMBERS));
+
+function startIdle(): EngineThread {
+  const workerData: HostEngineData = {
+    batchMs: Number(flags["batch-ms"]),
+    tokenMs: Number(flags["token-ms"]),
+    isApart: !flags.processor,
+    numbers,
+  };
+  const worker = new Worker(new URL("./host-engine.ts", import.meta.url), { workerData });
+  return {
+    post: (message, transfer) => worker.postMessage(message, transfer ?? []),
+    onMessage: (listener) => void worker.on("message", listener),
+    onFailure: (listener) => void worker.on("error", (error) => listener(error as Error)),
+    ref: () => worker.ref(),
+    unref: () => worker.unref(),
+    // A thread that ends by itself writes its profile.
+    terminate: async () => {
+      await new Promise((resolve) => worker.once("exit", resolve));
+    },
+  };
+}
+
+async function askAll(url: string, plan: UsersPlan): Promise<UsersSeen> {
+  const file = new URL("./host-users.ts", import.meta.url).pathname;
+  const child = spawn(process.execPath, [file, url, JSON.stringify(plan)], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let text = "";
+  child.stdout.on("data", (piece: Buffer) => {
+    text += piece.toString();
+  });
+  const code = await new Promise((resolve) => child.once("exit", resolve));
+  if (code !== 0) throw new Error(`the users ended with exit code ${code}`);
+  return JSON.parse(text) as UsersSeen;
+}
+
+/** CPU time of this thread in ms. */
+function ownMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
+
+const folder = await mkdtemp(join(tmpdir(), "lantern-host-"));
+try {
+  const path = join(folder, "idle.gguf");
+  await writeModel(syntheticModel("words", "q8_0"), path);
+  const request: OpenRequest = {
+    spec: { kind: "path", path },
+    contextSize: Math.ceil((prompt + answer + 32) / 32) * 32,
+    kvType: "f16",
+    threads: 1,
+    level: undefined,
+    native: false,
+    backend: "idle",
+    gpuLayers: undefined,
+    exact: false,
+    chatTemplate: undefined,
+    profile: false,
+    tuned: false,
+    parallel: users,
+  };
+  const startThread = (entry: ThreadEntry): EngineThread =>
+    entry === "engine" ? startIdle() : nodePlatform.startThread(entry);
+  const model = await openWith({ startThread }, request);
+  const server = await startServer({
+    models: { idle: model },
+    version: "0",
+    port: 0,
+    parallel: users,
+    queue: users,
+    graceMs: 0,
+  });
+  const sampling = flags.sampled
+    ? { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 1 }
+    : { temperature: 0 };
+  const fields = { max_tokens: answer, ignore_eos: true, ...sampling };
+  const plan = { users, promptTokens: prompt, fields };
+  await askAll(server.url, { ...plan, rounds: 1 });
+  const [before, own] = [[...numbers], ownMs()];
+  const seen = await askAll(server.url, { ...plan, rounds });
+  const [after, ownAfter] = [[...numbers], ownMs()];
+  const [batches, steps, sequences, engineMs] = after.map((value, i) => value - before[i]!) as [
+    number,
+    number,
+    number,
+    number,
+  ];
+  await server.stop();
+  await model.dispose();
+  const perStep = (ms: number): string => ((ms * users) / seen.tokens).toFixed(2);
+  process.stdout.write(
+    [
+      `${users} users, prompts of ${prompt}, answers of ${answer}, ${flags.sampled ? "sampled" : "greedy"}`,
+      `${batches} batches, ${steps} of single tokens with ${(sequences / steps).toFixed(1)} sequences`,
+      `tokens/s of all: ${((seen.tokens * 1000) / seen.ms).toFixed(0)}, a step of all users: ${perStep(seen.ms)} ms`,
+      `CPU time of a step: engine's thread ${perStep(engineMs)} ms, server's thread ${perStep(ownAfter - own)} ms`,
+      `first token: median ${percentile(seen.firsts, 0.5).toFixed(0)}, p99 ${percentile(seen.firsts, 0.99).toFixed(0)} ms`,
+      "",
+    ].join("\n"),
+  );
+} finally {
+  await rm(folder, { recursive: true, force: true });
+}

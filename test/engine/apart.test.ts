@@ -1,0 +1,175 @@
+// A backend that computes apart from the engine's thread, as a GPU does, and finds the best logits: texts and events are the same as
+// with a backend that does neither, and events of a token come while the next batch is computed.
+
+import { expect, test } from "vitest";
+import type { Backend, BestLogits } from "../../src/backends/backend.ts";
+import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
+import { selectBestOfAll } from "../../src/engine/select-best.ts";
+import type { GenerateOptions, TokenEvent } from "../../src/index.ts";
+import { Random } from "../support/random.ts";
+import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
+
+const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
+const vocab = 48;
+
+/** The reference, as if a device computed it. */
+class Apart extends ReferenceBackend {
+  readonly computesApart = true;
+  readonly mostBest = 16;
+  readonly log: string[] = [];
+  /** Outputs of which all logits were read, and only the best. */
+  readonly reads = { whole: 0, best: 0 };
+
+  constructor() {
+    super();
+    const compute = super.run.bind(this);
+    const run: Backend["run"] = async (batch, options) => {
+      this.log.push("batch");
+      options?.meanwhile?.();
+      await breathe();
+      compute(batch, options);
+      this.log.push("computed");
+    };
+    Object.assign(this, { run }); // it waits, which the reference does not
+  }
+
+  override read(...args: Parameters<ReferenceBackend["read"]>): void {
+    this.reads.whole++;
+    super.read(...args);
+  }
+
+  readBest(row: number, { ids, logits }: BestLogits): boolean {
+    this.reads.best++;
+    const all = new Float32Array(vocab);
+    super.read("logits", row, all);
+    selectBestOfAll(all, ids.length, ids);
+    for (let i = 0; i < ids.length; i++) logits[i] = all[ids[i]!]!;
+    return true;
+  }
+}
+
+const settings: Readonly<Record<string, GenerateOptions>> = {
+  greedy: { temperature: 0 },
+  sampled: { temperature: 0.9, seed: 3, topK: 12, topP: 0.9, minP: 0.02 },
+  "more than the backend finds": { temperature: 0.9, seed: 3, topK: 20 },
+  "without top-k": { temperature: 0.9, seed: 4, topK: 0, topP: 0.8 },
+  penalties: { temperature: 0, repeatPenalty: 1.8 },
+  bias: { temperature: 0, logitBias: { 7: 1.5 } },
+  "log-probabilities": { temperature: 0.8, seed: 6, logprobs: 2 },
+  "a stop string": { temperature: 0.9, seed: 3, stop: ["b"] },
+  "no token at all": { maxTokens: 0 },
+};
+
+const asked = (backend: ReferenceBackend) =>
+  tinyEngine({ backend, parallel: 16, cacheTokens: 4096 });
+
+async function texts(backend: ReferenceBackend) {
+  const engine = await asked(backend);
+  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const work = Object.values(settings).map(async (options, i) => {
+    const events: TokenEvent[] = [];
+    const request = { tokens: tinyPrompt(i + 1, 40), options: { maxTokens: 20, ...options } };
+    const result = await generate(engine, request, control, (event) => events.push(event));
+    return { ...result, events };
+  });
+  const results = await Promise.all(work);
+  engine.dispose();
+  return results;
+}
+
+test("texts and events do not depend on where batches are computed, nor on how many logits are read", async () => {
+  const apart = new Apart();
+  const [results, expected] = [await texts(apart), await texts(new ReferenceBackend())];
+  for (const [i, name] of Object.keys(settings).entries()) {
+    expect(results[i]!.tokenIds, name).toEqual(expected[i]!.tokenIds);
+    expect(results[i]!.text, name).toBe(expected[i]!.text);
+    expect(results[i]!.stopReason, name).toBe(expected[i]!.stopReason);
+    expect(results[i]!.events, name).toEqual(expected[i]!.events);
+  }
+  expect(results[0]!.tokenIds).toHaveLength(20);
+  expect(apart.reads.best).toBe(2 * 19); // the first token of each is of the prompt's batch
+  expect(apart.reads.whole).toBeGreaterThan(19);
+});
+
+test("the next batch begins before the events of its tokens are sent", async () => {
+  const backend = new Apart();
+  const engine = await asked(backend);
+  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const run = (seed: number) => {
+    const request = { tokens: tinyPrompt(seed, 8), options: { temperature: 0, maxTokens: 3 } };
+    return generate(engine, request, control, () => backend.log.push("token"));
+  };
+  await Promise.all([run(1), run(2)]);
+  engine.dispose();
+  const [prompt, step] = [
+    ["batch", "computed"],
+    ["batch", "token", "token", "computed"],
+  ];
+  expect(backend.log).toEqual([...prompt, ...step, ...step, "token", "token"]);
+});
+
+test("an event that cannot be sent ends its own generation, not the others", async () => {
+  const engine = await asked(new Apart());
+  const control: RunControl = { aborted: false, breathe, now: () => 0 };
+  const run = (seed: number, emit: () => void) => {
+    const request = { tokens: tinyPrompt(seed, 8), options: { temperature: 0, maxTokens: 4 } };
+    return generate(engine, request, control, emit);
+  };
+  let count = 0;
+  const [failed, other] = await Promise.allSettled([
+    run(1, () => {
+      if (++count === 2) throw new Error("nobody listens");
+    }),
+    run(2, () => {}),
+  ]);
+  engine.dispose();
+  expect(failed).toMatchObject({ reason: { message: "nobody listens" } });
+  expect(other).toMatchObject({ value: { stopReason: "length" } });
+});
+
+test("a sampler that says how many logits it needs chooses the same from those alone", () => {
+  const random = new Random(11);
+  const chains: GenerateOptions[] = [
+    { temperature: 0 },
+    { temperature: 0.8, topK: 40, topP: 0.95, minP: 0.05 },
+    { temperature: 1.3, topK: 7, typicalP: 0.7, topP: 1, minP: 0 },
+    { temperature: 1, topK: 30, xtcProbability: 0.6, xtcThreshold: 0.05 },
+    { temperature: 0.7, topK: 25, dynatempRange: 0.5 },
+    { temperature: 1, topK: 1 },
+    { topK: 16, samplers: ["top_k", "temperature", "min_p"], temperature: 2, minP: 0.1 },
+  ];
+  const size = 700;
+  for (const options of chains) {
+    const [all, few] = [0, 1].map(() =>
+      createSampler(resolveSampling({ ...options, seed: 9 }), size),
+    );
+    const count = few!.best;
+    expect(count, JSON.stringify(options)).toBe(options.temperature === 0 ? 1 : options.topK);
+    for (let turn = 0; turn < 60; turn++) {
+      // Many equal ones, so that their order matters.
+      const logits = Float32Array.from({ length: size }, () => Math.round(random.normal() * 6) / 2);
+      const best = { ids: new Int32Array(count), logits: new Float32Array(count) };
+      selectBestOfAll(logits, count, best.ids);
+      for (let i = 0; i < count; i++) best.logits[i] = logits[best.ids[i]!]!;
+      const garbage = new Float32Array(size).fill(1e9); // nothing else of it is read
+      expect(few!.sampleBest(best, garbage).id).toBe(all!.sample(logits).id);
+    }
+  }
+});
+
+test("all logits are needed where a step before top-k looks at them", () => {
+  const needs = (options: GenerateOptions, logprobs?: number) =>
+    createSampler(resolveSampling(options), 700, { logprobs }).best;
+  expect(needs({ temperature: 0, repeatPenalty: 1.1 })).toBe(0);
+  expect(needs({ temperature: 0, logitBias: { 3: 1 } })).toBe(0);
+  expect(needs({ temperature: 0 }, 0)).toBe(0);
+  expect(needs({ temperature: 1, topK: 0, topP: 0.9 })).toBe(0);
+  expect(needs({ temperature: 1, topK: 700 })).toBe(0);
+  expect(needs({ temperature: 1, topK: 40, topNSigma: 1 })).toBe(0);
+  expect(needs({ temperature: 1, topK: 40, mirostat: 2 })).toBe(0);
+  expect(
+    needs({ temperature: 1, topK: 40, samplers: ["min_p", "top_k", "temperature"], minP: 0.1 }),
+  ).toBe(0);
+});
