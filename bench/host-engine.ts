@@ -13,12 +13,9 @@ export interface HostEngineData {
   readonly tokenMs: number;
   /** Whether a device computes, while this thread does other work. */
   readonly isApart: boolean;
-  /** Written after each batch: [HOST_NUMBERS]. */
+  /** Written after each batch: batches, batches of single tokens only, sequences of these, CPU time of the thread in ms. */
   readonly numbers: Float64Array;
 }
-
-/** Batches, batches of single tokens only, sequences of these, CPU time of the thread in ms. */
-export const HOST_NUMBERS = 4;
 
 /** Rows of logits that take turns. */
 const ROWS = 64;
@@ -49,7 +46,6 @@ function idleBackend(): Backend {
     name: "idle",
     threads: 1,
     batchTokens: 512,
-    variesWithBatch: true,
     supports: () => true,
     measure: () => ({ ...nothing, limitBytes: Number.POSITIVE_INFINITY }),
     prepare: (plan: Plan) => {

@@ -24,6 +24,7 @@ import { startServer } from "../src/server/serve.ts";
 import type { HostEngineData } from "./host-engine.ts";
 import type { UsersPlan, UsersSeen } from "./host-users.ts";
 
+/** See HostEngineData. */
 const HOST_NUMBERS = 4;
 
 const { values: flags } = parseArgs({

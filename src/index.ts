@@ -5,6 +5,7 @@ export type { ErrorCode, FormatFacts } from "./base/errors.ts";
 export {
   AbortedError,
   ContextError,
+  DeviceLostError,
   DisposedError,
   FormatError,
   HangError,

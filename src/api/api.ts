@@ -150,7 +150,8 @@ export interface OpenOptions {
   draftGpuLayers?: number | "all" | "auto";
   /**
    * When the engine's thread dies or hangs, start another and open the model there (default false: the model is
-   * unusable from then on, and its methods say so). Work in progress is rejected with a WorkerError either way.
+   * unusable from then on, and its methods say so). Work in progress is rejected with a WorkerError either way. After the GPU was
+   * lost, the next request opens the model again, with or without this option; with it, that begins at once.
    */
   restart?: boolean;
   /**

@@ -5,6 +5,7 @@
 // and any use after that throws. Backends never import each other; src/load/choose-backend.ts takes one from the table.
 
 import type { CallRecord } from "../base/call-table.ts";
+import type { DeviceLostError } from "../base/errors.ts";
 import { type KvDType, kvTypeName } from "../dtypes/kv-types.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { Graph, GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
@@ -355,6 +356,8 @@ export interface Backend {
   /** For measuring: how to compute the next batches. Optional: a backend may have nothing to tune. */
   readonly tuning?: TuningControls | undefined;
   dispose(): void;
+  /** Resolves when the device that it computes on was lost: no later batch works. Optional: a processor is not lost. */
+  readonly lost?: Promise<DeviceLostError> | undefined;
   /** Resolves when its threads have ended, after dispose(). Optional: a backend may have none. */
   ended?(): Promise<void>;
 }

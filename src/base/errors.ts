@@ -110,5 +110,8 @@ export class WorkerError extends LanternError {
 /** A thread that gave no sign of life and was terminated. */
 export class HangError extends WorkerError {}
 
+/** The GPU was lost, and with it what the model had computed. The request itself is fine and can be repeated. */
+export class DeviceLostError extends WorkerError {}
+
 /** The engine died or hung and is being restarted. The request itself is fine and can be repeated. */
 export class RestartingError extends WorkerError {}

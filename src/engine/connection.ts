@@ -2,10 +2,17 @@
 // was opened with `restart: true`, another thread is started and opens the model again. Requests that were running are
 // rejected as lost, requests during the restart as RestartingError; later requests work as before.
 //
-// unload() ends the thread on purpose, and its memory is free: the next request opens the model again and waits for that.
+// unload() ends the thread on purpose, and its memory is free: the next request opens the model again and waits for that. So it does
+// after the GPU was lost; with `restart: true` the model is opened again at once.
 
 import type { ModelHealth, ModelInfo } from "../api/api.ts";
-import { DisposedError, ModelError, RestartingError, WorkerError } from "../base/errors.ts";
+import {
+  DeviceLostError,
+  DisposedError,
+  ModelError,
+  RestartingError,
+  WorkerError,
+} from "../base/errors.ts";
 import type { EngineLine } from "./rpc.ts";
 
 export interface Connected {
@@ -14,7 +21,7 @@ export interface Connected {
 }
 
 /** Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. */
-export type Connect = (onDeath: () => void) => Promise<Connected>;
+export type Connect = (onDeath: (error: WorkerError) => void) => Promise<Connected>;
 
 /** After a failed restart, the next request tries again once this time has passed. */
 const retryMs = 5000;
@@ -50,7 +57,7 @@ export class Connection {
 
   static async open(connect: Connect, mayRestart: boolean): Promise<Connection> {
     let connection: Connection | undefined;
-    const connected = await connect(() => connection?.died(0));
+    const connected = await connect((error) => connection?.died(0, error));
     connection = new Connection(connect, mayRestart, connected);
     return connection;
   }
@@ -129,8 +136,21 @@ export class Connection {
   }
 
   /** The thread of that life was lost. */
-  died(life: number): void {
-    if (life === this.#life && this.#state.name === "ready" && this.#mayRestart) this.#restart();
+  died(life: number, error: WorkerError): void {
+    if (life !== this.#life || this.#state.name !== "ready") return;
+    if (error instanceof DeviceLostError) this.#lose();
+    else if (this.#mayRestart) this.#restart();
+  }
+
+  /** The GPU was lost: as after unload(), a request opens the model, on another device. */
+  #lose(): void {
+    this.#state = { name: "unloaded" };
+    this.#restarts++;
+    this.#life++;
+    this.#unloading = this.#line.terminate();
+    this.onRestart();
+    // If that fails, the next request tries it and says why.
+    if (this.#mayRestart) this.load().catch(() => undefined);
   }
 
   /** Throws if there is no engine to ask. */
@@ -172,7 +192,7 @@ export class Connection {
   /** Starts the engine of that life. */
   async #open(life: number): Promise<void> {
     if (this.#state.name === "disposed") return;
-    const { line, info } = await this.#connect(() => this.died(life));
+    const { line, info } = await this.#connect((error) => this.died(life, error));
     if ((this.#state as State).name === "disposed") return await line.dispose();
     if (!isSameModel(info, this.#info)) {
       await line.dispose();

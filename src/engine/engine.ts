@@ -16,7 +16,7 @@ import type {
   SpeculateOptions,
 } from "../api/api.ts";
 import type { Backend, KvCacheOptions, MemoryNeed, Widened } from "../backends/backend.ts";
-import { DisposedError, ModelError, UsageError } from "../base/errors.ts";
+import { type DeviceLostError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
@@ -582,6 +582,11 @@ export class Engine {
     this.#disposed = true;
     for (const kind of this.drafters) kind.dispose?.();
     this.#backend.dispose();
+  }
+
+  /** See Backend.lost. */
+  get lost(): Promise<DeviceLostError> | undefined {
+    return this.#backend.lost;
   }
 
   /** Resolves when all state that is to be copied out of the backend was. */

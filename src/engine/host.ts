@@ -147,6 +147,9 @@ class Host {
       this.#engine.onWarning = (warning) => this.#post({ id: 0, kind: "warning", warning });
       this.#engine.foregroundSent = () =>
         this.#flags !== undefined && Atomics.load(this.#flags, ARRIVALS) !== this.#arrivals;
+      void this.#engine.lost?.then(({ message }) =>
+        this.#post({ id: 0, kind: "lost", why: message }),
+      );
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },

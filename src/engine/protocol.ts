@@ -25,6 +25,7 @@ import type {
 import {
   AbortedError,
   ContextError,
+  DeviceLostError,
   DisposedError,
   type ErrorCode,
   FormatError,
@@ -270,6 +271,8 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
 export type FromEngine =
   | { id: 0; kind: "pong" }
   | { id: 0; kind: "warning"; warning: string }
+  /** The device that it computes on is gone: the thread is to be ended, and another started. */
+  | { id: 0; kind: "lost"; why: string }
   /** In order: a step of many generations is one message. */
   | { id: 0; kind: "events"; events: readonly EngineEvent[] }
   | { id: number; kind: "result"; result: unknown }
@@ -319,7 +322,8 @@ export function factsToError(facts: ErrorFacts): Error {
   if (!facts.code)
     return new WorkerError(`the engine failed: ${facts.name}: ${facts.message}`, cause);
   const error = new LanternError(facts.code, facts.message, cause);
-  Object.setPrototypeOf(error, classes[facts.code].prototype);
+  const kind = facts.name === DeviceLostError.name ? DeviceLostError : classes[facts.code];
+  Object.setPrototypeOf(error, kind.prototype);
   error.name = facts.name;
   if (facts.facts) Object.assign(error, { facts: facts.facts });
   return error;

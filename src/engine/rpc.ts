@@ -2,6 +2,7 @@
 // models.
 
 import {
+  DeviceLostError,
   DisposedError,
   HangError,
   messageOf,
@@ -84,6 +85,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
+  readonly #lose: (why: string) => void;
   readonly #onEnd: (() => void) | undefined;
   readonly #onWarning: ((warning: string) => void) | undefined;
 
@@ -112,6 +114,11 @@ export class Line<T extends MethodTable<T> & Disposable> {
         void thread.terminate();
       },
     });
+    this.#lose = (why) => {
+      if (!this.#closed) this.#onWarning?.(why);
+      die(new DeviceLostError(why));
+      void thread.terminate();
+    };
     thread.onMessage((message) => this.#receive(message as FromEngine));
     thread.onFailure((cause) =>
       die(
@@ -217,6 +224,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
   #receive(message: FromEngine): void {
     this.#watch.hear();
     if (message.kind === "pong") return;
+    if (message.kind === "lost") {
+      this.#lose(message.why);
+      return;
+    }
     if (message.kind === "warning") {
       this.#onWarning?.(message.warning);
       return;

@@ -4,7 +4,13 @@
 // An error that is not a LanternError is a bug of ours: it is logged, and the client learns no details.
 
 import { byName } from "../base/by-name.ts";
-import { type ErrorCode, HangError, LanternError, RestartingError } from "../index.ts";
+import {
+  DeviceLostError,
+  type ErrorCode,
+  HangError,
+  LanternError,
+  RestartingError,
+} from "../index.ts";
 import { withoutFolders } from "./library.ts";
 import { inPageWords } from "./page-words.ts";
 
@@ -281,6 +287,17 @@ const lostEngines: readonly [
       type: "unavailable_error",
       code: "engine_restarting",
       message: "the model's engine stopped and is being restarted. Try again in a few seconds",
+      retryAfterSeconds: 5,
+    },
+  ],
+  [
+    DeviceLostError,
+    {
+      status: 503,
+      type: "unavailable_error",
+      code: "gpu_lost",
+      message:
+        "the GPU was lost while it computed, and the request with it. Send it again: the model is opened again",
       retryAfterSeconds: 5,
     },
   ],

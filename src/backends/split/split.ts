@@ -210,6 +210,10 @@ export class SplitBackend implements Backend {
   }
 
   /** The states of the first part come first, as in the whole graph. */
+  get lost(): Backend["lost"] {
+    return this.#device.lost ?? this.#host.lost;
+  }
+
   get transfer(): StateTransfer | undefined {
     const { parts, kvType } = this.#ready();
     const own = parts.map(({ backend, plan }) => ({ transfer: backend.transfer, plan }));

@@ -224,6 +224,10 @@ export class SwitchBackend implements Backend {
   }
 
   /** State goes out of a side that has it, and comes in on the host's, from which the next batch takes what it needs. */
+  get lost(): Backend["lost"] {
+    return this.#sides[0].lost ?? this.#sides[1].lost;
+  }
+
   get transfer(): StateTransfer {
     const sideWith = (has: (side: Side) => boolean): StateTransfer => {
       const sides = ([0, 1] as const).filter(has);

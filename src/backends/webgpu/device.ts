@@ -1,9 +1,9 @@
 // The GPU: the adapter, what it can do, and its device. Knows no model and no graph.
 //
 // The one who opens a GPU owns it: dispose() destroys the device and with it all buffers. After a device is lost (driver
-// reset, unplugged, destroyed), every use is an error that says so; nothing is retried.
+// reset, unplugged, destroyed), every use is an error that says so, and `lost` resolves: the model must be opened again.
 
-import { DisposedError, UsageError, WorkerError } from "../../base/errors.ts";
+import { DeviceLostError, DisposedError, UsageError } from "../../base/errors.ts";
 import type { GpuAccess } from "../../platform/platform.ts";
 
 /** What the adapter says of itself, for `lantern devices` and --explain. */
@@ -56,6 +56,8 @@ export class GpuDevice {
   /** By their text: backends that share a device compile each of them once. */
   readonly pipelines: Map<string, Promise<GPUComputePipeline>> = new Map();
   readonly #device: GPUDevice;
+  /** Resolves when it was lost, unless it was disposed of. */
+  readonly lost: Promise<DeviceLostError>;
   /** Why it cannot be used any more. */
   #lost: string | undefined;
   #disposed = false;
@@ -70,8 +72,11 @@ export class GpuDevice {
     this.#device = device;
     this.facts = facts;
     this.#doze = doze;
+    const { promise, resolve } = Promise.withResolvers<DeviceLostError>();
+    this.lost = promise;
     void device.lost.then(({ reason, message }) => {
       this.#lost = withoutBuildPaths(message) || reason;
+      if (!this.#disposed) resolve(this.#lostError());
     });
     device.addEventListener("uncapturederror", (event) => {
       this.#error ??= new Error(
@@ -150,9 +155,9 @@ export class GpuDevice {
     this.#device.destroy();
   }
 
-  #lostError(): WorkerError {
-    return new WorkerError(
-      `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it the model and its cache. Open the model again, or with backend "cpu"`,
+  #lostError(): DeviceLostError {
+    return new DeviceLostError(
+      `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it running requests and the cache. The next request opens the model again; if that fails, use backend "cpu"`,
     );
   }
 }

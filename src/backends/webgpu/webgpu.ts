@@ -5,7 +5,7 @@
 // the reference; products and sums are float32 where docs/gpu.md says nothing else.
 
 import { CallTable } from "../../base/call-table.ts";
-import { AbortedError, DisposedError } from "../../base/errors.ts";
+import { AbortedError, type DeviceLostError, DisposedError } from "../../base/errors.ts";
 import type { Batch, RowCounts } from "../../graph/batch.ts";
 import {
   type GraphNode,
@@ -143,6 +143,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#calls = profile ? new CallTable() : undefined;
     if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
+  }
+
+  get lost(): Promise<DeviceLostError> {
+    return this.#gpu.lost;
   }
 
   get mostBest(): number {
