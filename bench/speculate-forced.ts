@@ -2,6 +2,9 @@
 // real costs, but no acceptance. The drafter knows the text from a run without speculation; it lets the draft model draft, so that its
 // time is spent, and then proposes the true token with that probability, or a wrong one.
 //
+// Or it proposes what the draft model drafts, whether or not that pays ("own"): the prediction then adds up what each batch and draft
+// saved, by their measured times.
+//
 // Measured and predicted by depth. The prediction has the tokens of an average round, about 1 + a + ... + a^d of them, in the time of
 // a batch of d + 1 tokens and d drafts, by the medians of what such batches took. The tokens are those of the runs themselves: in
 // a few hundred rounds, chance alone would differ by some percent from the formula.
@@ -19,7 +22,7 @@ import { templateOf, tokenizerOf } from "../src/load/compose.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
 import { currentPlatform } from "../src/platform/current.ts";
 import type { Line } from "./speculate.ts";
-import { median } from "./speculate-cases.ts";
+import { cases, median } from "./speculate-cases.ts";
 
 export interface ForcedRequest {
   readonly path: string;
@@ -28,7 +31,8 @@ export interface ForcedRequest {
   readonly draftThreads: number | "" | undefined;
   readonly tokens: number;
   readonly rounds: number;
-  readonly acceptance: number;
+  /** undefined: that of the draft model itself. */
+  readonly acceptance: number | undefined;
   readonly depths: readonly number[];
 }
 
@@ -114,19 +118,24 @@ export async function forcedLines(
   const model = new DraftModel(target, small, { endsEarly: false });
   const { breathe, now } = await currentPlatform();
   const control: RunControl = { aborted: false, breathe, now };
-  const prompt = Array.from({ length: 32 }, (_, i) => 100 + 7 * i);
+  const isOwn = acceptance === undefined;
+  const told = cases.find(({ name }) => name === "prose")!.prompt;
+  const prompt = isOwn
+    ? target.tokenizer.encode(told, { addSpecial: true })
+    : Array.from({ length: 32 }, (_, i) => 100 + 7 * i);
   const plainRun = { temperature: 0, maxTokens: tokens, ignoreEos: true, speculate: false };
   const run = async (drafters: readonly DrafterKind[], depth: number) => {
     const options = depth > 0 ? { ...plainRun, speculate: { maxDepth: depth } } : plainRun;
     const asked = { tokens: prompt, options, ...(depth > 0 && { drafters }) };
     const { timings, tokenIds } = await generate(target, asked, control, () => {});
-    const { drafted = 0, accepted = 0, draftedBatches = 0 } = timings.speculation ?? {};
-    const ms = timings.generatedMs / timings.generatedTokens;
-    return { tokenIds, ms, drafted, accepted, draftedBatches };
+    const { generatedMs, generatedTokens, speculation } = timings;
+    const { drafted = 0, accepted = 0, draftedBatches = 0, savedMs = 0 } = speculation ?? {};
+    const ms = generatedMs / generatedTokens;
+    return { tokenIds, ms, drafted, accepted, draftedBatches, saved: savedMs / generatedTokens };
   };
   const known = (await run([], 0)).tokenIds;
   for (const depth of depths) {
-    const drafters = [forced(model, known, acceptance)];
+    const drafters = [isOwn ? model : forced(model, known, acceptance)];
     await run(drafters, depth);
     const [plain, fast]: [Awaited<ReturnType<typeof run>>[], Awaited<ReturnType<typeof run>>[]] = [
       [],
@@ -142,7 +151,7 @@ export async function forcedLines(
     const kept = 1 + accepted / fast.reduce((sum, one) => sum + one.draftedBatches, 0);
     onLine({
       model: basename(path),
-      draft: `${basename(draft)}, forced ${acceptance}`,
+      draft: `${basename(draft)}, ${isOwn ? "own" : `forced ${acceptance}`}`,
       case: `depth ${depth}`,
       threads,
       ratio: median(fast.map(({ ms }, i) => plain[i]!.ms / ms)),
@@ -150,7 +159,9 @@ export async function forcedLines(
       plainTokensPerSecond: speed(plain),
       drafted,
       accepted,
-      predicted: predictedGain(target, model, kept, depth),
+      predicted: isOwn
+        ? median(plain.map(({ ms }, i) => ms / (ms - fast[i]!.saved)))
+        : predictedGain(target, model, kept, depth, 1000 / speed(plain)),
       costs: {
         plain: target.costs.msOf(1),
         batch: target.costs.msOf(depth + 1),
@@ -166,9 +177,15 @@ export async function forcedLines(
   await model.ended();
 }
 
-/** `kept`: tokens of a round. */
-function predictedGain(target: Engine, model: DraftModel, kept: number, depth: number): number {
-  const one = target.costs.msOf(1);
+/** `kept`: tokens of a round. `plainMs`: of a token without drafts; what is not its batch (sampling, text) takes as long with them. */
+function predictedGain(
+  target: Engine,
+  model: DraftModel,
+  kept: number,
+  depth: number,
+  plainMs: number,
+): number {
+  const rest = Math.max(0, plainMs - target.costs.msOf(1));
   const round = target.costs.msOf(depth + 1) + depth * model.costs.msOf(1);
-  return (kept * one) / round;
+  return (kept * plainMs) / (round + kept * rest);
 }

@@ -4,6 +4,7 @@
 //   npm run bench:speculate -- MODEL.gguf --backend webgpu                                on the GPU
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf ...                              drafts from a small model
 //   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced 0.8 ...                 right with this probability
+//   npm run bench:speculate -- MODEL.gguf -md DRAFT.gguf --forced own ...                 its own drafts, also where they do not pay
 //   LANTERN_PEERS=DIR npm run bench:speculate -- MODEL.gguf --peer                        node-llama-cpp's own beside it
 //
 // Cases are prompts: texts that repeat, a text with one change, quotes, and free prose. Each line has the median ratio of
@@ -98,9 +99,9 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
     const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
     const { timings, text } = await model.generate(prompt, options).result;
     const { generatedTokens: written, generatedMs } = timings;
-    const { drafted = 0, accepted = 0, batches = written, gain = 1 } = timings.speculation ?? {};
+    const { drafted = 0, accepted = 0, batches = written, savedMs = 0 } = timings.speculation ?? {};
     const speed = (1000 * written) / generatedMs;
-    return { text, speed, drafted, accepted, gain, batchTokens: written / batches };
+    return { text, speed, drafted, accepted, generatedMs, savedMs, batchTokens: written / batches };
   };
   const plain: Awaited<ReturnType<typeof run>>[] = [];
   const fast: Awaited<ReturnType<typeof run>>[] = [];
@@ -121,7 +122,7 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
     ratio: median(ratios),
     quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)],
     batchTokens: median(fast.map(({ batchTokens }) => batchTokens)),
-    predicted: median(fast.map(({ gain }) => gain)),
+    predicted: median(plain.map(({ generatedMs: ms }, i) => ms / (ms - fast[i]!.savedMs))),
     tokensPerSecond: median(fast.map(({ speed }) => speed)),
     plainTokensPerSecond: median(plain.map(({ speed }) => speed)),
     drafted: median(fast.map(({ drafted }) => drafted)),
@@ -177,7 +178,7 @@ async function main(): Promise<void> {
         if (!draft)
           throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
         const depths = flags.depths.split(",").map(Number);
-        const acceptance = Number(flags.forced);
+        const acceptance = flags.forced === "own" ? undefined : Number(flags.forced);
         const request = { path, draft, threads, draftThreads, tokens, rounds, acceptance, depths };
         await forcedLines(request, add);
       } else if (flags.peer) {

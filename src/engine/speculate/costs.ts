@@ -1,12 +1,12 @@
 // What a batch of n tokens takes on this machine, in milliseconds: the question behind the depth of speculation.
 //
 // Two sources, of which the second corrects the first:
-//   shape      the expected time: from the tune file where one was made, otherwise a guess
+//   shape      the expected time, as a multiple of one token's: from the tune file where one was made, otherwise a guess
 //   measured   the last batches of each size, as the engine runs them
-// The time of a size is shape x ratio: the median of what its last batches took, relative to the shape. Old measurements are
-// of another time: of a shorter context, or of a machine that was busy. So the older and the fewer a size's batches are, the
-// more its ratio is that of the smallest size that was measured lately. A size that was slow once, while another program had
-// the core, is therefore not avoided for ever. Sizes without batches lie between their nearest neighbours that have some.
+// What is measured of a size is its multiple as well: the median of its last batches, each divided by what one token took at that
+// time. A machine that was busy then, or a context that was shorter, does not make it look slow or fast now. The older and the fewer
+// a size's batches are, the more the shape counts. So a size that was slow once, while another program had the core, is not avoided for
+// ever. Sizes without batches lie between their nearest neighbours that have some.
 //
 // The guess without a tune file is optimistic: more tokens are free until arithmetic takes as long as reading the weights.
 // An optimistic size is tried, measured and, if it was wrong, not chosen again; a pessimistic one would never be measured.
@@ -24,8 +24,8 @@ const KEPT = 7;
 const FRESH = 256;
 /** The guess: so many tokens are computed in the time of reading the weights. */
 const GUESSED_TURN = 8;
-/** The guess that more tokens are free weighs as much as so many batches of one size, squared: see #ratio(). */
-const FREE_WEIGHT = 0.02;
+/** What the guess that more tokens are free weighs beside measured sizes: see #weight(). */
+const FREE_WEIGHT = 0.5;
 /** So many batches of a size must be measured before others are compared with it. */
 const KNOWN = 2;
 
@@ -34,29 +34,34 @@ export type BatchShape = (tokens: number) => number | undefined;
 
 export class BatchCosts {
   readonly #isGuess: boolean;
-  /** Expected milliseconds by size, or multiples of one token's where nothing is known. */
+  /** Expected time by size, as a multiple of one token's. */
   readonly #shape = new Float64Array(MOST_TOKENS + 1);
-  /** Milliseconds of the last batches of each size, in a ring: [size, KEPT]. */
+  /** Milliseconds of the last batches of each size, in a ring, and multiples of one token's: [size, KEPT]. */
   readonly #times = new Float64Array((MOST_TOKENS + 1) * KEPT);
+  readonly #multiples = new Float64Array((MOST_TOKENS + 1) * KEPT);
+  /** The medians of the multiples. */
   readonly #medians = new Float64Array(MOST_TOKENS + 1);
   readonly #counts = new Int32Array(MOST_TOKENS + 1);
   /** The number of the last batch of each size. */
   readonly #last = new Float64Array(MOST_TOKENS + 1);
   #batches = 0;
-  /** Estimated milliseconds of each size. */
-  readonly #ms = new Float64Array(MOST_TOKENS + 1);
+  /** Estimated multiples, and the milliseconds that they are multiples of: of one token, as soon as such a batch was measured. */
+  readonly #estimates = new Float64Array(MOST_TOKENS + 1);
+  #oneMs = 1;
   readonly #sorted = new Float64Array(KEPT);
 
   constructor(shape?: BatchShape) {
     const one = shape?.(1);
     this.#isGuess = one === undefined;
+    this.#oneMs = one ?? 1;
     for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
       const known = one === undefined ? undefined : shape?.(tokens);
-      const guess = (one ?? 1) * Math.max(1, tokens / GUESSED_TURN);
+      const guess = Math.max(1, tokens / GUESSED_TURN);
       // More tokens never take less: a dip would be noise of the measurement.
-      this.#shape[tokens] = Math.max(this.#shape[tokens - 1]!, known ?? guess);
+      const multiple = known === undefined ? guess : known / this.#oneMs;
+      this.#shape[tokens] = Math.max(this.#shape[tokens - 1]!, multiple);
     }
-    this.#ms.set(this.#shape);
+    this.#estimates.set(this.#shape);
   }
 
   /**
@@ -73,77 +78,81 @@ export class BatchCosts {
     if (tokens < 1 || tokens > MOST_TOKENS || !(ms > 0)) return;
     const isStale = this.#age(tokens) >= FRESH;
     const count = isStale ? 0 : this.#counts[tokens]!;
-    this.#times[tokens * KEPT + (count % KEPT)] = ms;
+    const at = tokens * KEPT + (count % KEPT);
+    this.#times[at] = ms;
     this.#counts[tokens] = count + 1;
-    this.#medians[tokens] = this.#median(tokens);
     this.#last[tokens] = ++this.#batches;
+    const least = this.#leastFresh();
+    // The smallest size says what one token takes, and the others how much more they take.
+    this.#multiples[at] = tokens === least ? this.#estimates[tokens]! : ms / this.#oneMs;
+    this.#medians[tokens] = this.#median(this.#multiples, tokens);
+    if (this.#isGuess) this.#guess(least);
     this.#estimate();
+    this.#oneMs = this.#median(this.#times, least) / this.#estimates[least]!;
   }
 
   /** Estimated milliseconds of a batch of so many tokens; relative to one token while nothing is known. */
   msOf(tokens: number): number {
-    if (tokens <= MOST_TOKENS) return this.#ms[tokens]!;
+    if (tokens <= MOST_TOKENS) return this.#oneMs * this.#estimates[tokens]!;
     // Beyond, arithmetic is the limit: time grows with tokens.
-    return (this.#ms[MOST_TOKENS]! * tokens) / MOST_TOKENS;
+    return (this.#oneMs * this.#estimates[MOST_TOKENS]! * tokens) / MOST_TOKENS;
   }
 
-  #estimate(): void {
-    let least = 0;
-    for (let tokens = MOST_TOKENS; tokens >= 1; tokens--) {
-      if (this.#counts[tokens]! > 0 && this.#age(tokens) < FRESH) least = tokens;
-    }
-    if (this.#isGuess) this.#guess(least);
-    const reference = this.#medians[least]! / this.#shape[least]!;
-    let from = 0;
-    for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
-      if (this.#counts[tokens] === 0) continue;
-      this.#fill(from, tokens, reference);
-      from = tokens;
-    }
-    this.#fill(from, MOST_TOKENS + 1, reference);
+  #leastFresh(): number {
+    let tokens = 1;
+    while (this.#counts[tokens] === 0 || this.#age(tokens) >= FRESH) tokens++;
+    return tokens;
   }
 
   /** A line from the smallest size that was measured lately, by the mean slope to the others. */
   #guess(least: number): void {
-    const ms = this.#medians[least]!;
+    const first = this.#estimates[least]!;
     let slopes = 0;
     let weights = 0;
     for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
       if (this.#counts[tokens] === 0 || tokens === least) continue;
       const weight = this.#weight(tokens);
-      const slope = (this.#medians[tokens]! - ms) / (tokens - least);
-      slopes += weight * Math.max(0, slope);
+      slopes += weight * Math.max(0, (this.#medians[tokens]! - first) / (tokens - least));
       weights += weight;
     }
     if (weights === 0) return;
-    const slope = slopes / (weights + FREE_WEIGHT);
+    // A token more never takes more than its share, nor do fewer tokens take less than theirs.
+    const slope = Math.min(first / least, slopes / (weights + FREE_WEIGHT));
     for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
-      // Fewer tokens than were measured take less, but no less than their share.
-      const line = Math.max(ms + slope * (tokens - least), (ms * Math.min(tokens, least)) / least);
-      this.#shape[tokens] = line;
+      this.#shape[tokens] = first + slope * (tokens - least);
     }
+  }
+
+  #estimate(): void {
+    let from = 0;
+    for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
+      if (this.#counts[tokens] === 0) continue;
+      this.#fill(from, tokens);
+      from = tokens;
+    }
+    this.#fill(from, MOST_TOKENS + 1);
   }
 
   /** The sizes after `from` up to `to`, which both have batches, unless they are the ends. */
-  #fill(from: number, to: number, reference: number): void {
+  #fill(from: number, to: number): void {
     const isLast = to > MOST_TOKENS;
-    const low = this.#ratio(from === 0 ? to : from, reference);
-    const high = this.#ratio(isLast ? from : to, reference);
+    const low = this.#ratio(from === 0 ? to : from);
+    const high = this.#ratio(isLast ? from : to);
     for (let tokens = from + 1; tokens <= Math.min(to, MOST_TOKENS); tokens++) {
       const ratio = low + ((high - low) * (tokens - from)) / (to - from);
-      this.#ms[tokens] = this.#shape[tokens]! * ratio;
+      this.#estimates[tokens] = this.#shape[tokens]! * ratio;
     }
   }
 
-  /** Of a size that has batches. One is little evidence: the square of their number is their weight. */
-  #ratio(tokens: number, reference: number): number {
+  /** What a size that has batches takes, relative to its shape. */
+  #ratio(tokens: number): number {
     const weight = this.#weight(tokens);
-    return (reference + (weight * this.#medians[tokens]!) / this.#shape[tokens]!) / (1 + weight);
+    return (1 + (weight * this.#medians[tokens]!) / this.#shape[tokens]!) / (1 + weight);
   }
 
-  /** What its batches weigh beside what is expected of it. */
+  /** What its batches weigh beside what is expected of it. One is little evidence, the more so as the first of a size is slow. */
   #weight(tokens: number): number {
-    const kept = Math.min(KEPT, this.#counts[tokens]!);
+    const kept = Math.min(KEPT, this.#counts[tokens]!) - 0.5;
     return (kept / (1 + this.#age(tokens) / FRESH)) ** 2;
   }
 
@@ -151,17 +160,17 @@ export class BatchCosts {
     return this.#batches - this.#last[tokens]!;
   }
 
-  /** The median of the times that are kept of a size. */
-  #median(tokens: number): number {
-    const kept = Math.min(KEPT, this.#counts[tokens]!);
+  /** The median of what is kept of a size. */
+  #median(kept: Float64Array, tokens: number): number {
+    const count = Math.min(KEPT, this.#counts[tokens]!);
     const sorted = this.#sorted;
-    for (let i = 0; i < kept; i++) {
-      const ms = this.#times[tokens * KEPT + i]!;
+    for (let i = 0; i < count; i++) {
+      const value = kept[tokens * KEPT + i]!;
       let at = i;
-      for (; at > 0 && sorted[at - 1]! > ms; at--) sorted[at] = sorted[at - 1]!;
-      sorted[at] = ms;
+      for (; at > 0 && sorted[at - 1]! > value; at--) sorted[at] = sorted[at - 1]!;
+      sorted[at] = value;
     }
     // Of an even number the lower one: interruptions only ever make a batch slower.
-    return sorted[(kept - 1) >> 1]!;
+    return sorted[(count - 1) >> 1]!;
   }
 }

@@ -80,6 +80,8 @@ export class Decoder {
   #drafted = 0;
   #accepted = 0;
   #drafter: Drafter | undefined;
+  /** What the drafter had to compute of the text before it drafted, in milliseconds. */
+  #catchUpMs = 0;
   /** Whether state could not go back as far as it should: see above. */
   #isBehind = false;
   /** Of #next with drafts: where logits begin. */
@@ -236,7 +238,7 @@ export class Decoder {
     counts.drafted += this.#drafted;
     if (this.#drafted > 0) counts.draftedBatches++;
     counts.spentMs += costs.msOf(neighbours + known + this.#drafted);
-    if (this.#drafted > 0) counts.spentMs += this.#drafter?.draftMs(this.#drafted) ?? 0;
+    if (this.#drafter) counts.spentMs += this.#catchUpMs + this.#drafter.draftMs(this.#drafted);
     counts.plainMs += costs.msOf(neighbours + 1);
   }
 
@@ -245,7 +247,8 @@ export class Decoder {
     const { drafted, accepted, draftedBatches, batches, spentMs, plainMs } = this.counts;
     if (drafted === 0) return {};
     const gain = spentMs > 0 ? plainMs / spentMs : 1;
-    return { speculation: { drafted, accepted, draftedBatches, batches, gain } };
+    const savedMs = plainMs - spentMs;
+    return { speculation: { drafted, accepted, draftedBatches, batches, gain, savedMs } };
   }
 
   /** The drafter and the depth that give the most tokens per millisecond; writes the draft and returns its length. */
@@ -275,6 +278,7 @@ export class Decoder {
     }
     if (!this.#drafter) return 0;
     while (this.#rows.length <= depth) this.#rows.push(new Float32Array(engine.vocabSize));
+    this.#catchUpMs = this.#drafter.draftMs(0);
     const found = this.#drafter.draft(depth, this.#draft);
     return typeof found === "number"
       ? this.#usable(found)

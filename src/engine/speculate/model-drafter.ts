@@ -121,11 +121,15 @@ export class ModelDrafter implements Drafter {
   }
 
   draftMs(count: number): number {
-    const { costs } = this.#model;
+    const { costs, map } = this.#model;
     if (!costs.isKnown(1)) return 0; // the first draft tells
+    // In another vocabulary a token more is drafted: see #translate().
+    const computed = count === 0 || map.isSame ? count : count + 1;
     const waiting = this.#count - this.#same + (this.#length - this.#read) * this.#pieces - 1;
     const catchUp = waiting > 0 ? costs.msOf(1 + Math.ceil(waiting)) - costs.msOf(1) : 0;
-    return count * this.#pieces * costs.msOf(1) + (waiting > MUCH ? catchUp / AMORTISED : catchUp);
+    return (
+      computed * this.#pieces * costs.msOf(1) + (waiting > MUCH ? catchUp / AMORTISED : catchUp)
+    );
   }
 
   async draft(limit: number, out: Int32Array): Promise<number> {

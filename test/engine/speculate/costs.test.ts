@@ -38,7 +38,7 @@ describe("measured batches", () => {
     noteTimes(costs, 5, 50, 7);
     const [one, two, three, five, nine] = [1, 2, 3, 5, 9].map((n) => costs.msOf(n));
     expect(one).toBeCloseTo(10, 9);
-    expect(five).toBeCloseTo((10 * (1 + 49 * 5)) / 50, 9); // seven batches: 49 times the weight of the shape
+    expect(five).toBeCloseTo((10 * (1 + 42.25 * 5)) / 43.25, 9); // seven batches: 6.5 ** 2 times the weight of the shape
     expect(two).toBeCloseTo(one! + (five! - one!) / 4, 9);
     expect(three).toBeCloseTo((one! + five!) / 2, 9);
     expect(nine).toBe(five);
@@ -50,16 +50,20 @@ describe("measured batches", () => {
     expect(costs.msOf(1)).toBe(10);
   });
 
-  test("what a size was measured at long ago counts little beside what another takes now", () => {
+  test("what a size took counts as a multiple of one token at that time", () => {
     const costs = new BatchCosts(() => 10);
     noteTimes(costs, 1, 10, 7);
     noteTimes(costs, 5, 20, 7);
-    expect(costs.msOf(5)).toBeCloseTo((10 + 49 * 20) / 50, 9);
+    expect(costs.msOf(5)).toBeCloseTo((10 + 42.25 * 20) / 43.25, 9);
+    // Now the machine is busy: everything takes three times as long.
+    noteTimes(costs, 1, 30, 7);
+    expect(costs.msOf(1)).toBeCloseTo(30, 9);
+    expect(costs.msOf(5) / costs.msOf(1)).toBeCloseTo(2, 1);
+    // The older its batches, the more it is as the shape says.
     noteTimes(costs, 1, 30, 256);
-    expect(costs.msOf(1)).toBe(30);
-    expect(costs.msOf(5)).toBeCloseTo((30 + 12.25 * 20) / 13.25, 1);
-    noteTimes(costs, 1, 30, 4096);
-    expect(costs.msOf(5)).toBeGreaterThan(28);
+    expect(costs.msOf(5)).toBeLessThan(58);
+    noteTimes(costs, 1, 30, 8192);
+    expect(costs.msOf(5)).toBeLessThan(33);
   });
 
   test("the size that others are compared with is measured again now and then", () => {
@@ -97,11 +101,13 @@ describe("measured batches", () => {
     expect(costs.msOf(6)).toBeLessThan(26);
   });
 
-  test("a line that rests on one old batch becomes flat again", () => {
+  test("a line that rests on one batch is believed by half, and one on old batches becomes flat again", () => {
     const costs = new BatchCosts();
     noteTimes(costs, 1, 10, 7);
     costs.note(4, 40);
-    expect(costs.msOf(8)).toBeGreaterThan(60);
+    expect(costs.msOf(8)).toBeLessThan(60);
+    noteTimes(costs, 4, 40, 2);
+    expect(costs.msOf(8)).toBeGreaterThan(65);
     noteTimes(costs, 1, 10, 256);
     expect(costs.msOf(8)).toBeGreaterThan(50);
     noteTimes(costs, 1, 10, 8192);
@@ -112,8 +118,11 @@ describe("measured batches", () => {
     const costs = new BatchCosts();
     noteTimes(costs, 8, 20, 7);
     noteTimes(costs, 12, 30, 7);
-    expect(costs.msOf(10)).toBeCloseTo(25, 0);
-    expect(costs.msOf(1)).toBeGreaterThan(0);
+    expect(costs.msOf(8)).toBeCloseTo(20, 9);
+    expect(costs.msOf(10)).toBeGreaterThan(20);
+    expect(costs.msOf(10)).toBeLessThan(30);
+    expect(costs.msOf(12)).toBeCloseTo(30, 0);
+    expect(costs.msOf(1)).toBeGreaterThan(2);
     expect(costs.msOf(1)).toBeLessThan(20);
   });
 
