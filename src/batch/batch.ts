@@ -92,6 +92,16 @@ export interface BatchLine {
   readonly body: unknown;
 }
 
+/** Which line of all batches. */
+export interface LineId {
+  readonly batch: string;
+  /** Its place in the file, from 0. */
+  readonly place: number;
+}
+
+/** Why a line in the works is given up for good: its batch is over. Other reasons leave it to whoever goes on with the batch. */
+export class BatchOverError extends Error {}
+
 /** What a route answered. */
 export interface LineAnswer {
   readonly status: number;

@@ -7,10 +7,12 @@
 import { messageOf } from "../base/errors.ts";
 import {
   type Batch,
+  BatchOverError,
   type BatchState,
   batchLimits,
   endStates,
   type LineAnswer,
+  type LineId,
   noUsage,
   type OutputLine,
   type TokenUsage,
@@ -24,7 +26,14 @@ export interface Answerer {
   /** How many lines may be in the works now; may change at any time. */
   parallel(): number;
   /** A route's answer, whatever its status. Rejects only when the signal is aborted, or with a bug. */
-  answer(url: string, body: Uint8Array<ArrayBuffer>, signal: AbortSignal): Promise<LineAnswer>;
+  answer(
+    url: string,
+    body: Uint8Array<ArrayBuffer>,
+    signal: AbortSignal,
+    line: LineId,
+  ): Promise<LineAnswer>;
+  /** Lines are computed in other processes, so none of them can be what ended this one (default false). */
+  readonly isElsewhere?: boolean;
 }
 
 export interface RunnerOptions {
@@ -101,7 +110,8 @@ export class BatchRunner {
   /** Cancels a batch; lines in the works are given up. */
   cancel(id: string): Batch {
     const batch = this.#store.move(id, ["validating", "in_progress"], "cancelling");
-    if (batch.state === "cancelling") this.#active.get(id)?.stop.abort(new Error("cancelled"));
+    if (batch.state === "cancelling")
+      this.#active.get(id)?.stop.abort(new BatchOverError("cancelled"));
     this.wake();
     return batch;
   }
@@ -196,6 +206,7 @@ export class BatchRunner {
   async #answer(active: Active, line: WaitingLine, own: AbortSignal): Promise<void> {
     const { id, endpoint, inputFile } = active;
     const signal = AbortSignal.any([own, active.stop.signal, this.#stop.signal]);
+    const { isElsewhere = false } = this.#answerer;
     let hasBegun = false;
     try {
       if (line.tries >= batchLimits.tries) {
@@ -205,12 +216,13 @@ export class BatchRunner {
       const body = await this.#bodyOf(inputFile, line);
       for (let tries = line.tries; ; tries++) {
         signal.throwIfAborted();
-        this.#store.began(id, line.index);
-        hasBegun = true;
-        const answer = await this.#answerer.answer(endpoint, body, signal);
+        if (!isElsewhere) this.#store.began(id, line.index);
+        hasBegun = !isElsewhere;
+        const at = { batch: id, place: line.index };
+        const answer = await this.#answerer.answer(endpoint, body, signal, at);
         if (signal.aborted) break;
         const isBusy = answer.status === 429 || answer.status === 503;
-        if (isBusy) {
+        if (isBusy && hasBegun) {
           this.#store.gaveBack(id, line.index);
           hasBegun = false;
         }
@@ -250,7 +262,7 @@ export class BatchRunner {
   async #end(batch: Batch, wanted: BatchState): Promise<void> {
     const { id } = batch;
     const active = this.#active.get(id);
-    active?.stop.abort(new Error(wanted));
+    active?.stop.abort(new BatchOverError(wanted));
     while (active && active.claimed.size > 0) await Promise.race(this.#running.keys());
     this.#active.delete(id);
     if (wanted !== "completed") this.#store.giveUp(id, wanted as "cancelled" | "expired");

@@ -1,7 +1,7 @@
 // `lantern serve --cluster`: the server's models are those that the workers of a cluster announce (docs/cluster.md).
 
 import { UsageError } from "../index.ts";
-import type { RunningServer } from "../server/serve.ts";
+import type { RunningServer, StartOptions } from "../server/serve.ts";
 import { type ClusterFlags, joinCluster } from "./cluster-flags.ts";
 import type { CliContext } from "./command.ts";
 import type { ServeModelFlags } from "./serve-models.ts";
@@ -20,6 +20,8 @@ const ofWorkers = {
 
 export interface JoinedGateway extends AsyncDisposable {
   readonly greeting: string;
+  /** Batches whose lines are answered by the workers. */
+  batches(place: StartOptions["batches"]): Pick<StartOptions, "batches">;
   /** From now on, the workers' models are this server's. */
   serveFrom(server: RunningServer): void;
 }
@@ -40,11 +42,33 @@ export async function joinAsGateway(
   }
   const connection = await joinCluster({ ...flags, cluster }, "gateway", context);
   const { Gateway } = await import("../cluster/gateway.ts");
+  const { LineQueue } = await import("../cluster/line-queue.ts");
   const log = (line: string): void => context.log.info(`${line}\n`);
   let gateway: InstanceType<typeof Gateway> | undefined;
+  let queue: InstanceType<typeof LineQueue> | undefined;
+  let served: RunningServer | undefined;
   return {
+    batches: (place) =>
+      place === undefined
+        ? {}
+        : {
+            batches: {
+              ...place,
+              answerer: (own) => {
+                queue = new LineQueue({
+                  ...{ connection, own, log },
+                  modelOf: (body) => lineModel(body, served?.context.models),
+                  capacity: () =>
+                    (gateway?.workers.list() ?? []).reduce((sum, one) => sum + one.capacity, 0),
+                });
+                return queue;
+              },
+            },
+          },
     greeting: `Its models are those of the workers: lantern worker --cluster ${cluster} -m MODEL\n`,
-    serveFrom({ context: { models } }) {
+    serveFrom(server) {
+      served = server;
+      const { models } = server.context;
       gateway = new Gateway({
         connection,
         log,
@@ -55,7 +79,23 @@ export async function joinAsGateway(
     },
     async [Symbol.asyncDispose]() {
       gateway?.close();
+      await queue?.close();
       await connection.close();
     },
   };
+}
+
+/** The model of a line: as the server finds it; null: no worker has been there yet, and the line names none. */
+function lineModel(
+  body: Uint8Array,
+  models: RunningServer["context"]["models"] | undefined,
+): string | undefined | null {
+  const { model } = JSON.parse(new TextDecoder().decode(body)) as { model?: unknown };
+  const name = typeof model === "string" ? model : undefined;
+  if (!models || models.list().length === 0) return name ?? null;
+  try {
+    return models.find(name).id;
+  } catch {
+    return undefined;
+  }
 }

@@ -44,7 +44,7 @@ async function loadNats(): Promise<typeof import("@nats-io/transport-node")> {
     return await import("@nats-io/transport-node");
   } catch (error) {
     throw new UsageError(
-      'a cluster needs the packages of NATS, which are not installed. "npm install @nats-io/transport-node @nats-io/jetstream @nats-io/obj @nats-io/kv" beside Lantern installs them',
+      'a cluster needs the packages of NATS, which are not installed. "npm install @nats-io/transport-node @nats-io/jetstream" beside Lantern installs them',
       { cause: error },
     );
   }

@@ -5,7 +5,7 @@
 
 import { BatchError, type BatchLine } from "../batch/batch.ts";
 import type { FileFolder } from "../batch/file-folder.ts";
-import { BatchRunner } from "../batch/runner.ts";
+import { type Answerer, BatchRunner } from "../batch/runner.ts";
 import { BatchStore } from "../batch/store.ts";
 import type { Database } from "../platform/database.ts";
 import { StorageError } from "../platform/database.ts";
@@ -18,6 +18,8 @@ import type { Call, RouteFamily } from "./route.ts";
 export interface BatchPlace {
   open(): Database;
   readonly folder: FileFolder;
+  /** Who answers lines, given the server's own routes (default: these). */
+  answerer?(own: Answerer): Answerer;
 }
 
 /** Routes that lines may be for, by API. */
@@ -37,20 +39,20 @@ export class BatchService {
   constructor(
     server: ServerContext,
     database: Database,
-    folder: FileFolder,
+    place: BatchPlace,
     families: () => readonly RouteFamily[],
   ) {
     this.#server = server;
-    this.store = new BatchStore(database, folder, { now: () => server.time() });
+    this.store = new BatchStore(database, place.folder, { now: () => server.time() });
     const background = backgroundContext(server, linesAtOnce);
-    this.runner = new BatchRunner(
-      this.store,
-      {
-        parallel: () => linesAtOnce,
-        answer: (path, body, signal) => callRoute(background, families(), { path, body, signal }),
-      },
-      { now: () => server.time(), log: (line) => server.log(line) },
-    );
+    const own: Answerer = {
+      parallel: () => linesAtOnce,
+      answer: (path, body, signal) => callRoute(background, families(), { path, body, signal }),
+    };
+    this.runner = new BatchRunner(this.store, place.answerer?.(own) ?? own, {
+      now: () => server.time(),
+      log: (line) => server.log(line),
+    });
   }
 
   start(): void {

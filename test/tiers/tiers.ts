@@ -46,6 +46,7 @@ export const slow: readonly string[] = [
 /** A quarter of a minute and more each: where there is time, right after the rest. */
 export const long: readonly string[] = [
   "test/cli/log-level.test.ts",
+  "test/cluster/lines.test.ts",
   "test/conformance/wasm.test.ts",
   "test/engine/watchdog.test.ts",
   "test/engine/tiers/restart.test.ts",

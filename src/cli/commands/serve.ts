@@ -284,6 +284,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     ...pooling,
     ...served(wanted),
     ...(flags.web && !gateway && { library }),
+    ...gateway?.batches(batchesOf(flags).batches),
     ...(tools && { tools }),
     ...(assets && { assets }),
   };

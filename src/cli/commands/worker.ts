@@ -68,9 +68,22 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
   await using model = await openModel(name, given, context, interrupt.signal);
   const modelId = flags.alias ?? lastPart(name).replace(/\.(gguf|bin)$/i, "");
   const { ClusterWorker } = await import("../../cluster/worker.ts");
+  const { LineWorker } = await import("../../cluster/line-worker.ts");
+  const { localRoutes } = await import("../../server/serve.ts");
+  const capacity = flags.parallel;
+  const version = packageVersion();
+  const say = (line: string): void => log.error(`lantern: ${line}\n`);
   const worker = new ClusterWorker({
-    ...{ connection, model, modelId, capacity: flags.parallel, version: packageVersion() },
-    log: (line) => log.error(`lantern: ${line}\n`),
+    ...{ connection, model, modelId, capacity, version, log: say },
+  });
+  const end = new AbortController();
+  const served = { models: { [modelId]: model }, version, parallel: capacity, log: say };
+  const lines = new LineWorker({
+    ...{ connection, modelId, capacity, log: say },
+    answerer: localRoutes(served, end.signal),
+    onLoad: (count) => {
+      worker.lines = count;
+    },
   });
   await connection.flush();
   terminal.outliveReaders();
@@ -79,11 +92,12 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
   } else {
     terminal.out(`${modelId} computes for the cluster at ${cluster}\nCtrl-C stops it.\n`);
   }
-  const { promise: ended, resolve: end } = Promise.withResolvers<unknown>();
-  interrupt.signal.addEventListener("abort", end, { once: true });
-  if (interrupt.signal.aborted) end(undefined);
+  const { promise: ended, resolve } = Promise.withResolvers<unknown>();
+  interrupt.signal.addEventListener("abort", resolve, { once: true });
+  if (interrupt.signal.aborted) resolve(undefined);
   const problem = await Promise.race([ended, connection.closed()]);
   if (problem instanceof Error && !interrupt.signal.aborted) throw problem;
   terminal.err("\nStopping when the running requests are done. Press Ctrl-C again to stop now.\n");
-  await worker.stop(flags.grace * 1000);
+  await Promise.all([lines.stop(), worker.stop(flags.grace * 1000)]);
+  end.abort();
 }

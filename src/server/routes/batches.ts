@@ -20,7 +20,7 @@ export async function openBatches(
   try {
     const onWait = ({ message }: StorageError): void => server.log(`waiting: ${message}`);
     const database = await openWhenFree(() => place.open(), { onWait });
-    const service = new BatchService(server, database, place.folder, families);
+    const service = new BatchService(server, database, place, families);
     service.start();
     return { families: routesOf(service), close: () => service.close() };
   } catch (problem) {

@@ -1,0 +1,119 @@
+// The streams of batches in JetStream: lines that wait for a worker, their answers, and lines that no worker survived. Gateways and workers
+// make them if they are not there; streams that somebody has set up otherwise are used as they are.
+
+import type { JetStreamManager, StreamConfig } from "@nats-io/jetstream";
+import { messageOf, SourceError, UsageError } from "../base/errors.ts";
+import type { LineId } from "../batch/batch.ts";
+import type { NatsConnection } from "./connect.ts";
+
+export const lineStream = "LANTERN_LINES";
+export const answerStream = "LANTERN_ANSWERS";
+const deadStream = "LANTERN_DEAD";
+
+export const lineSubjects = {
+  line: (model: string, { batch, place }: LineId): string =>
+    `lantern.line.${modelKey(model)}.${batch}.${place}`,
+  linesOf: (model: string): string => `lantern.line.${modelKey(model)}.>`,
+  answer: ({ batch, place }: LineId): string => `lantern.done.${batch}.${place}`,
+  answers: "lantern.done.>",
+  dead: ({ batch, place }: LineId): string => `lantern.dead.${batch}.${place}`,
+} as const;
+
+/** The line of a subject. */
+export function lineOf(subject: string): LineId {
+  const [batch, place] = subject.split(".").slice(-2);
+  return { batch: batch!, place: Number(place) };
+}
+
+/** A name as one part of a subject: base64 with the letters of URLs. */
+export function modelKey(model: string): string {
+  const bytes = new TextEncoder().encode(model);
+  const text = btoa(String.fromCharCode(...bytes));
+  return text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** The header with a line's route. */
+export const urlHeader = "Lantern-Url";
+
+const second = 1_000_000_000;
+const hour = 3600 * second;
+const day = 24 * hour;
+
+/** How long a worker may be silent about a line before another one gets it, in milliseconds; it speaks three times as often. */
+export const lineAckMs = 30_000;
+
+export async function loadJetStream(): Promise<typeof import("@nats-io/jetstream")> {
+  try {
+    return await import("@nats-io/jetstream");
+  } catch (error) {
+    throw new UsageError(
+      'batches of a cluster need the package @nats-io/jetstream, which is not installed. "npm install @nats-io/jetstream" beside Lantern installs it',
+      { cause: error },
+    );
+  }
+}
+
+/** Streams with three copies where NATS is a cluster. */
+export async function openStreams(
+  connection: NatsConnection,
+  log: (line: string) => void = () => {},
+): Promise<JetStreamManager> {
+  const { jetstreamManager, RetentionPolicy } = await loadJetStream();
+  const manager = await jetstreamManager(connection, { checkAPI: false });
+  const wanted: (Partial<StreamConfig> & { name: string; subjects: string[] })[] = [
+    {
+      name: lineStream,
+      subjects: ["lantern.line.>"],
+      retention: RetentionPolicy.Workqueue,
+      duplicate_window: 2 * hour,
+    },
+    {
+      name: answerStream,
+      subjects: [lineSubjects.answers],
+      max_age: 8 * day,
+      duplicate_window: 2 * hour,
+    },
+    { name: deadStream, subjects: ["lantern.dead.>"], max_age: 30 * day },
+  ];
+  for (const config of wanted) await openStream(manager, connection, config, log);
+  return manager;
+}
+
+/** A cluster of NATS that has just started has no leader for a few seconds. */
+const TRIES = 40;
+const PAUSE_MS = 500;
+
+async function openStream(
+  manager: JetStreamManager,
+  connection: NatsConnection,
+  config: Partial<StreamConfig> & { name: string },
+  log: (line: string) => void,
+): Promise<void> {
+  let problem: unknown;
+  const copies = connection.info?.cluster === undefined ? 1 : 3;
+  for (let tries = 0; tries < TRIES; tries++) {
+    try {
+      await manager.streams.info(config.name);
+      return;
+    } catch {
+      // Not there yet, or nobody can say.
+    }
+    try {
+      // A cluster of two cannot keep three copies; one that is still starting will.
+      const isLast = tries >= TRIES / 2;
+      await manager.streams.add({ ...config, num_replicas: isLast ? 1 : copies });
+      if (isLast && copies > 1) {
+        log(`cluster: ${config.name} has one copy: three could not be had (${messageOf(problem)})`);
+      }
+      return;
+    } catch (error) {
+      problem = error;
+    }
+    if (connection.isClosed()) break;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+  throw new SourceError(
+    `cluster: the stream ${config.name} could not be made: ${messageOf(problem)}. Batches need JetStream: start nats-server with -js, and let this user use it (docs/cluster.md)`,
+    { cause: problem },
+  );
+}

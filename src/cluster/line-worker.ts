@@ -1,0 +1,227 @@
+// The worker's side of batches: takes lines of its model from the queue, as many as it computes at a time, and writes each answer once.
+//
+// A line is acknowledged after its answer is stored, and NATS gives it to another worker if this one says nothing of it for a while. The
+// answer of a line is the first that was stored; a second one is refused by NATS, by its id and by its subject. A line that three workers
+// took and did not answer is an error. Before that its third worker computes it alone: so a line is never blamed for what another did.
+
+import type { Consumer, JetStreamClient, JetStreamManager, JsMsg } from "@nats-io/jetstream";
+import { messageOf } from "../base/errors.ts";
+import type { LineAnswer, LineId } from "../batch/batch.ts";
+import type { Answerer } from "../batch/runner.ts";
+import { checkPayload, type NatsConnection } from "./connect.ts";
+import { refusal } from "./line-queue.ts";
+import {
+  answerStream,
+  lineAckMs,
+  lineOf,
+  lineStream,
+  lineSubjects,
+  loadJetStream,
+  modelKey,
+  openStreams,
+  urlHeader,
+} from "./line-streams.ts";
+import { encode } from "./wire.ts";
+
+export interface LineWorkerOptions {
+  readonly connection: NatsConnection;
+  readonly modelId: string;
+  /** Computes a line. */
+  readonly answerer: Answerer;
+  /** Lines at a time. */
+  readonly capacity: number;
+  /** Called with the number of lines in the works. */
+  readonly onLoad?: (lines: number) => void;
+  readonly log: (line: string) => void;
+  /** For tests: how long a worker may be silent about a line. */
+  readonly ackMs?: number;
+}
+
+/** Workers that may take a line. */
+const MOST_WORKERS = 3;
+/** How long a worker waits for a line at a time (stop() waits for that), and after an error. */
+const WAIT_MS = 1000;
+const PAUSE_MS = 1000;
+
+export class LineWorker {
+  readonly #options: LineWorkerOptions;
+  readonly #stop = new AbortController();
+  readonly #running = new Set<Promise<void>>();
+  readonly #loop: Promise<void>;
+
+  constructor(options: LineWorkerOptions) {
+    this.#options = options;
+    this.#loop = this.#run();
+  }
+
+  /** Gives back the lines in the works. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new Error("the worker is stopping"));
+    await this.#loop;
+    await Promise.all(this.#running);
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    const { log } = this.#options;
+    while (!signal.aborted && !this.#options.connection.isClosed()) {
+      try {
+        const parts = await this.#open();
+        while (!signal.aborted) await this.#next(parts);
+      } catch (error) {
+        if (signal.aborted || this.#options.connection.isClosed()) return;
+        log(`cluster: batches: ${messageOf(error)}`);
+        await pause(PAUSE_MS, signal);
+      }
+    }
+  }
+
+  async #open(): Promise<Parts> {
+    const { connection, modelId, log, ackMs = lineAckMs } = this.#options;
+    const { jetstream, AckPolicy } = await loadJetStream();
+    const manager = await openStreams(connection, log);
+    const name = `lines-${modelKey(modelId)}`;
+    await manager.consumers.info(lineStream, name).catch(() =>
+      manager.consumers.add(lineStream, {
+        durable_name: name,
+        filter_subject: lineSubjects.linesOf(modelId),
+        ack_policy: AckPolicy.Explicit,
+        ack_wait: ackMs * 1_000_000,
+        max_ack_pending: 100_000,
+      }),
+    );
+    const client = jetstream(connection);
+    return { client, manager, consumer: await client.consumers.get(lineStream, name) };
+  }
+
+  /** Waits for a place and a line, and begins it. */
+  async #next(parts: Parts): Promise<void> {
+    const { capacity } = this.#options;
+    while (this.#running.size >= capacity) await Promise.race(this.#running);
+    if (this.#stop.signal.aborted) return;
+    const message = await parts.consumer.next({ expires: WAIT_MS });
+    if (!message) return;
+    // The last worker of a line computes it alone (see above): after all others, and before any more are taken.
+    const isLast = tries(message) >= MOST_WORKERS;
+    const before = isLast ? Promise.all(this.#running) : Promise.resolve([]);
+    const work = this.#take(parts, message, before).finally(() => {
+      this.#running.delete(work);
+      this.#options.onLoad?.(this.#running.size);
+    });
+    this.#running.add(work);
+    this.#options.onLoad?.(this.#running.size);
+    if (isLast) await Promise.race([work, aborted(this.#stop.signal)]);
+  }
+
+  async #take(parts: Parts, message: JsMsg, before: Promise<unknown>): Promise<void> {
+    const { log, ackMs = lineAckMs } = this.#options;
+    const line = lineOf(message.subject);
+    const alive = setInterval(() => message.working(), ackMs / 3);
+    try {
+      const known =
+        message.redelivered &&
+        (await parts.manager.streams.getMessage(answerStream, {
+          last_by_subj: lineSubjects.answer(line),
+        }));
+      await before;
+      if (!known) {
+        const answer = await this.#answer(parts, message, line);
+        if (!answer) return await this.#giveBack(parts, message);
+        await this.#store(parts, line, answer);
+      }
+      await message.ackAck({ timeout: ackMs });
+    } catch (error) {
+      // Nothing is acknowledged, so the line comes again, here or elsewhere.
+      log(`cluster: line ${line.place + 1} of batch ${line.batch}: ${messageOf(error)}`);
+    } finally {
+      clearInterval(alive);
+    }
+  }
+
+  /** undefined: this worker is stopping. */
+  async #answer({ client }: Parts, message: JsMsg, line: LineId): Promise<LineAnswer | undefined> {
+    const { answerer } = this.#options;
+    const { signal } = this.#stop;
+    if (tries(message) > MOST_WORKERS) {
+      await client.publish(lineSubjects.dead(line), message.data, {
+        msgID: `dead.${line.batch}.${line.place}`,
+      });
+      return refusal(
+        500,
+        `this request was given to ${MOST_WORKERS} workers, and each of them ended before there was an answer. It is not given to another: it may be what ends them`,
+      );
+    }
+    const url = message.headers?.get(urlHeader) ?? "";
+    while (!signal.aborted) {
+      const answer = await answerer
+        .answer(url, Uint8Array.from(message.data), signal, line)
+        .catch((error: unknown) => (signal.aborted ? undefined : refusal(500, messageOf(error))));
+      if (!answer || signal.aborted) return undefined;
+      // No room now: another try here is no other worker.
+      if (answer.status !== 429 && answer.status !== 503) return answer;
+      await pause(PAUSE_MS, signal);
+    }
+    return undefined;
+  }
+
+  /** As a new message: this worker did not fail at it, so it does not count. */
+  async #giveBack({ client }: Parts, message: JsMsg): Promise<void> {
+    const { headers, subject, data } = message;
+    await this.#loop; // otherwise this worker would get it again
+    await client.publish(subject, data, { ...(headers && { headers: without(headers) }) });
+    await message.ackAck();
+  }
+
+  /** Exactly once: the subject of an answer holds one message. */
+  async #store({ client }: Parts, line: LineId, answer: LineAnswer): Promise<void> {
+    const { connection } = this.#options;
+    const { JetStreamApiError, JetStreamApiCodes } = await loadJetStream();
+    let bytes = encode(answer);
+    try {
+      checkPayload(connection, bytes, "the answer");
+    } catch (error) {
+      bytes = encode(refusal(500, messageOf(error)));
+    }
+    const msgID = `${line.batch}.${line.place}`;
+    const expect = { lastSubjectSequence: 0 };
+    try {
+      await client.publish(lineSubjects.answer(line), bytes, { msgID, expect, retries: 5 });
+    } catch (error) {
+      const isThere =
+        error instanceof JetStreamApiError &&
+        error.code === JetStreamApiCodes.StreamWrongLastSequence;
+      if (!isThere) throw error;
+    }
+  }
+}
+
+interface Parts {
+  readonly client: JetStreamClient;
+  readonly manager: JetStreamManager;
+  readonly consumer: Consumer;
+}
+
+/** How many workers got this line, this one included. */
+function tries({ info }: JsMsg): number {
+  return info.deliveryCount;
+}
+
+/** Its headers without the id that tells a message from its copies. */
+function without(headers: NonNullable<JsMsg["headers"]>): NonNullable<JsMsg["headers"]> {
+  headers.delete("Nats-Msg-Id");
+  return headers;
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+}
+
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([promise, aborted(signal)]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,242 @@
+// Lines of batches in a JetStream cluster of three servers: each is answered exactly once, whatever ends meanwhile: workers, the gateway, a
+// NATS server. And a line that ends whoever takes it is an error after three workers, while the others beside it are answered.
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { LineAnswer, LineId } from "../../src/batch/batch.ts";
+import { BatchOverError } from "../../src/batch/batch.ts";
+import type { Answerer } from "../../src/batch/runner.ts";
+import { connectNats, type NatsConnection } from "../../src/cluster/connect.ts";
+import { LineQueue } from "../../src/cluster/line-queue.ts";
+import { lineStream, openStreams } from "../../src/cluster/line-streams.ts";
+import { LineWorker } from "../../src/cluster/line-worker.ts";
+import { until } from "../server/test-server.ts";
+import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+describeNats("lines of batches", () => {
+  let nats: NatsCluster;
+  const connections: NatsConnection[] = [];
+  const log: string[] = [];
+  /** How often each line was computed to its end. */
+  const computed = new Map<string, number>();
+  let batches = 0;
+
+  beforeAll(async () => {
+    nats = await startNats(3);
+    await openStreams(await connect(), (line) => log.push(line));
+  });
+  afterAll(async () => {
+    await Promise.all(connections.map((connection) => connection.close()));
+    nats?.close();
+  });
+
+  async function connect(): Promise<NatsConnection> {
+    const connection = await connectNats({ servers: nats.urls, name: "test" });
+    connections.push(connection);
+    return connection;
+  }
+
+  interface Parts {
+    readonly capacity?: number;
+    readonly ms?: number;
+    /** Called before a line is computed. */
+    readonly before?: (text: string) => void;
+    readonly model?: string;
+  }
+
+  async function worker({ capacity = 4, ms = 5, before, model = "m" }: Parts = {}) {
+    const connection = await connect();
+    const answerer: Answerer = {
+      parallel: () => capacity,
+      async answer(url, body, signal) {
+        const text = decoder.decode(body);
+        before?.(text);
+        await Promise.race([
+          new Promise((resolve) => setTimeout(resolve, ms)),
+          new Promise((resolve) => signal.addEventListener("abort", resolve)),
+        ]);
+        signal.throwIfAborted();
+        if (connection.isClosed()) await new Promise(() => {});
+        computed.set(text, (computed.get(text) ?? 0) + 1);
+        return { status: 200, requestId: "r", body: { url, text } };
+      },
+    };
+    const lines = new LineWorker({
+      ...{ connection, modelId: model, answerer, capacity, ackMs: 600 },
+      log: (line) => log.push(line),
+    });
+    return {
+      lines,
+      /** As kill -9: nothing more is heard of it. */
+      kill: () => connection.close(),
+      stop: () => lines.stop(),
+    };
+  }
+
+  async function gateway(): Promise<{ queue: LineQueue; connection: NatsConnection }> {
+    const connection = await connect();
+    const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
+    const queue = new LineQueue({
+      ...{ connection, own, modelOf: () => "m", capacity: () => 8 },
+      log: (line) => log.push(line),
+    });
+    return { queue, connection };
+  }
+
+  const bodyOf = (line: LineId): Uint8Array<ArrayBuffer> =>
+    encoder.encode(`${line.batch}:${line.place}`);
+  const ask = (queue: LineQueue, line: LineId, signal = new AbortController().signal) =>
+    queue.answer("/v1/x", bodyOf(line), signal, line);
+  const newBatch = (count: number): LineId[] => {
+    const batch = `batch_${++batches}`;
+    return Array.from({ length: count }, (_, place) => ({ batch, place }));
+  };
+  const expectAll = (lines: readonly LineId[], answers: readonly LineAnswer[]): void => {
+    const texts = lines.map(({ batch, place }) => `${batch}:${place}`);
+    expect(answers.map(({ body }) => (body as { text: string }).text)).toEqual(texts);
+  };
+
+  test("answered by several workers, each line by one", async () => {
+    const two = [await worker(), await worker()];
+    const { queue } = await gateway();
+    const lines = newBatch(40);
+    expectAll(lines, await Promise.all(lines.map((line) => ask(queue, line))));
+    for (const { batch, place } of lines) expect(computed.get(`${batch}:${place}`)).toBe(1);
+    await queue.close();
+    await Promise.all(two.map((one) => one.stop()));
+  });
+
+  test("a gateway that is killed: the next one finds the answers, and queues nothing twice", async () => {
+    const { queue, connection } = await gateway();
+    const lines = newBatch(12);
+    const first = lines.map((line) => ask(queue, line));
+    for (const answer of first) answer.catch(() => {});
+    const manager = await openStreams(await connect());
+    await expect.poll(async () => (await manager.streams.info(lineStream)).state.messages).toBe(12);
+    await connection.close();
+    const one = await worker();
+    const next = await gateway();
+    expectAll(lines, await Promise.all(lines.map((line) => ask(next.queue, line))));
+    for (const { batch, place } of lines) expect(computed.get(`${batch}:${place}`)).toBe(1);
+    await next.queue.close();
+    await one.stop();
+  });
+
+  test("a worker that is killed: its lines go to another", async () => {
+    const { queue } = await gateway();
+    const slow = await worker({ ms: 60_000 });
+    const lines = newBatch(4);
+    const answers = Promise.all(lines.map((line) => ask(queue, line)));
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    await slow.kill();
+    const other = await worker();
+    expectAll(lines, await answers);
+    await queue.close();
+    await other.stop();
+  });
+
+  test("a worker that is slow keeps its line; one that stops gives it back without a mark", async () => {
+    const { queue } = await gateway();
+    const slow = await worker({ ms: 1500, capacity: 1 }); // longer than it may be silent
+    const [line] = newBatch(1);
+    expectAll([line!], [await ask(queue, line!)]);
+    expect(computed.get(`${line!.batch}:0`)).toBe(1);
+    await slow.stop();
+    const [again] = newBatch(1);
+    const answer = ask(queue, again!);
+    for (let i = 0; i < 3; i++) {
+      let isTaken = false;
+      const taken = (): void => {
+        isTaken = true;
+      };
+      const stopped = await worker({ ms: 60_000, before: taken });
+      await until("it has the line", () => isTaken);
+      await stopped.stop();
+    }
+    const last = await worker();
+    expectAll([again!], [await answer]);
+    await queue.close();
+    await last.stop();
+  });
+
+  test("a line that ends whoever takes it is an error after three workers; lines beside it are answered", async () => {
+    const { queue } = await gateway();
+    const lines = newBatch(9);
+    const poison = `${lines[4]!.batch}:4`;
+    let deaths = 0;
+    let last: Promise<{ stop(): Promise<void> }>;
+    const killing = async (): Promise<{ stop(): Promise<void> }> => {
+      let kill: () => void = () => {};
+      const one = await worker({
+        before: (text) => {
+          if (text !== poison) return;
+          deaths++;
+          kill();
+        },
+      });
+      kill = () => {
+        void one.kill();
+        last = killing();
+      };
+      return one;
+    };
+    last = killing();
+    const answers = await Promise.all(lines.map((line) => ask(queue, line)));
+    expect(deaths).toBe(3);
+    const [dead] = answers.splice(4, 1);
+    expect(dead!.status).toBe(500);
+    expect(JSON.stringify(dead!.body)).toMatch(/given to 3 workers/);
+    lines.splice(4, 1);
+    expectAll(lines, answers);
+    await queue.close();
+    await (await last).stop();
+  });
+
+  test("a NATS server that is killed, and comes back", async () => {
+    const two = [await worker(), await worker()];
+    const { queue } = await gateway();
+    const lines = newBatch(60);
+    const answers = Promise.all(lines.map((line) => ask(queue, line)));
+    nats.kill(0);
+    expectAll(lines, await retried(answers, lines, queue));
+    await nats.restart(0);
+    const more = newBatch(10);
+    expectAll(more, await retried(Promise.all(more.map((line) => ask(queue, line))), more, queue));
+    await queue.close();
+    await Promise.all(two.map((one) => one.stop()));
+  });
+
+  /** As a batch's runner does: a line that could not be queued is asked for again. */
+  async function retried(
+    asked: Promise<LineAnswer[]>,
+    lines: readonly LineId[],
+    queue: LineQueue,
+  ): Promise<LineAnswer[]> {
+    const answers = await asked;
+    for (const [at, line] of lines.entries()) {
+      while (answers[at]!.status === 503) answers[at] = await ask(queue, line);
+    }
+    return answers;
+  }
+
+  test("a line whose batch was cancelled leaves the queue; one whose gateway stops stays", async () => {
+    const { queue } = await gateway();
+    const [cancelled, left] = newBatch(2);
+    const [a, b] = [new AbortController(), new AbortController()];
+    const both = [ask(queue, cancelled!, a.signal), ask(queue, left!, b.signal)];
+    for (const one of both) one.catch(() => {});
+    const manager = await openStreams(await connect());
+    const waiting = async () => (await manager.streams.info(lineStream)).state.messages;
+    await expect.poll(waiting).toBe(2);
+    a.abort(new BatchOverError("cancelled"));
+    b.abort(new Error("the server is stopping"));
+    await Promise.allSettled(both);
+    await expect.poll(waiting).toBe(1);
+    const one = await worker();
+    const next = await gateway();
+    expectAll([left!], [await ask(next.queue, left!)]);
+    await Promise.all([queue.close(), next.queue.close(), one.stop()]);
+  });
+});
