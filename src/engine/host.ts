@@ -2,7 +2,7 @@
 // composition root (src/threads/serve-engine.ts) passes in the function that makes the engine.
 
 import type { Check } from "../base/check.ts";
-import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
+import { AbortedError, DeviceLostError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
 import { computeLogits } from "./compute-logits.ts";
 import { computeEmbeddings } from "./embedding.ts";
@@ -41,6 +41,9 @@ export interface HostEnvironment {
   readonly states: StatePlaces;
 }
 
+/** How long a disposed engine waits for its requests to end, in ms. */
+const endMs = 400;
+
 interface Running {
   aborted: boolean;
 }
@@ -67,6 +70,7 @@ class Host {
   #flags: Int32Array | undefined;
   /** Urgent requests that were received: fewer than were sent while one is on its way. */
   #arrivals = 0;
+  #isLost = false;
   /** Events that are sent at the end of this piece of work, in one message. */
   #events: EngineEvent[] = [];
 
@@ -122,6 +126,8 @@ class Host {
       const emit = (event: Methods[M]["event"]) => this.#emit({ id, event });
       this.#post({ id, kind: "result", result: await handler(params, control, emit) });
     } catch (error) {
+      // Before anybody can ask for something else.
+      if (error instanceof DeviceLostError) this.#sayLost(error);
       this.#post({ id, kind: "error", error: errorToFacts(error) });
     } finally {
       this.#running.delete(id);
@@ -147,9 +153,7 @@ class Host {
       this.#engine.onWarning = (warning) => this.#post({ id: 0, kind: "warning", warning });
       this.#engine.foregroundSent = () =>
         this.#flags !== undefined && Atomics.load(this.#flags, ARRIVALS) !== this.#arrivals;
-      void this.#engine.lost?.then(({ message }) =>
-        this.#post({ id: 0, kind: "lost", why: message }),
-      );
+      void this.#engine.lost?.then((error) => this.#sayLost(error));
       this.#loadMs = control.now() - started;
       return this.#engine.info;
     },
@@ -228,15 +232,26 @@ class Host {
     dispose: async () => {
       for (const running of this.#running.values()) running.aborted = true;
       const engine = this.#engine;
+      engine?.checkWaiting();
       this.#engine = undefined;
       // Node's main thread keeps a port for every thread until the thread that started it reports its end. If
       // this thread ended first, nobody would (a leak of 1.3 KB each).
       await engine?.settled();
       engine?.dispose();
+      // What waits for a batch is told so now. With a GPU, a thread must not end before.
+      const since = this.#environment.now();
+      while (this.#running.size > 1 && this.#environment.now() - since < endMs) {
+        await this.#environment.breathe();
+      }
       await engine?.ended();
       return undefined;
     },
   };
+
+  #sayLost({ message }: DeviceLostError): void {
+    if (!this.#isLost) this.#post({ id: 0, kind: "lost", why: message });
+    this.#isLost = true;
+  }
 
   /** From here to the end of the last request, all of the engine's time is in its profile. */
   #timed({ laps }: Engine): Disposable {

@@ -85,7 +85,9 @@ export class Line<T extends MethodTable<T> & Disposable> {
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
-  readonly #lose: (why: string) => void;
+  readonly #onDeath: (error: WorkerError) => void;
+  /** The end of a thread that lost its device. */
+  #farewell: Promise<void> | undefined;
   readonly #onEnd: (() => void) | undefined;
   readonly #onWarning: ((warning: string) => void) | undefined;
 
@@ -114,11 +116,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
         void thread.terminate();
       },
     });
-    this.#lose = (why) => {
-      if (!this.#closed) this.#onWarning?.(why);
-      die(new DeviceLostError(why));
-      void thread.terminate();
-    };
+    this.#onDeath = onDeath;
     thread.onMessage((message) => this.#receive(message as FromEngine));
     thread.onFailure((cause) =>
       die(
@@ -146,6 +144,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
 
   /** Terminates the thread. Resolves when it is gone, or does not seem to end. */
   async terminate(): Promise<void> {
+    await this.#farewell;
     await atMost(terminateMs, this.#thread.terminate());
   }
 
@@ -219,6 +218,22 @@ export class Line<T extends MethodTable<T> & Disposable> {
     await atMost(farewellMs, farewell);
     this.#close(this.#closed);
     await this.terminate();
+  }
+
+  /**
+   * The device that the thread computes on is gone. It ends by itself, since a thread that is terminated while it still waits for its
+   * device takes the whole process with it: Dawn aborts.
+   */
+  #lose(why: string): void {
+    if (this.#closed) return;
+    const error = new DeviceLostError(why);
+    this.#onWarning?.(why);
+    const running = [...this.#pending.keys()];
+    const ended = this.call("dispose", undefined).catch(() => undefined);
+    this.#closed = error;
+    this.#farewell = atMost(terminateMs, ended).then(() => this.#close(error));
+    this.#onDeath(error); // first, so that a retry finds another thread
+    for (const id of running) this.#settle(id)?.reject(error);
   }
 
   #receive(message: FromEngine): void {

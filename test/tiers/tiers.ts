@@ -77,7 +77,7 @@ export const rest: readonly string[] = [
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{llamacpp-seed,nonsense,profile}.test.ts",
+  "test/engine/{llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/cluster.test.ts",
