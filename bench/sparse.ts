@@ -3,7 +3,7 @@
 // be the same, or the benchmark fails.
 //
 //   node scripts/make-model.ts reglu-1b-90 q4_0 /tmp/reglu-90.gguf
-//   npm run bench:sparse -- /tmp/reglu-90.gguf [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 64]
+//   npm run bench:sparse -- /tmp/reglu-90.gguf [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 128]
 //
 // Beside the measured ratio is the predicted one: bytes of weights that a token reads, from the zeros that were counted.
 
@@ -30,14 +30,18 @@ const { values, positionals } = parseArgs({
     threads: { type: "string", default: "1,2" },
     tokens: { type: "string", default: "24" },
     rounds: { type: "string", default: "5" },
-    prompt: { type: "string", default: "64" },
+    prompt: { type: "string", default: "128" },
     wasm: { type: "boolean", default: false },
   },
 });
 const [tokens, rounds, promptTokens] = [values.tokens, values.rounds, values.prompt].map(Number);
-const limits = { maxTokens: 32, maxOutputs: 1 };
 const native = values.wasm ? undefined : nativeKernels(nodeNative());
 const target = typeof native === "object" ? native.target : wasmTarget(detectWasmFeatures());
+/** As large as the engine's batches of a prompt (docs/architecture.md). */
+const limits = {
+  maxTokens: target.amx || target.name.startsWith("arm64") ? 128 : 32,
+  maxOutputs: 1,
+};
 
 interface Loaded {
   readonly graph: Graph;

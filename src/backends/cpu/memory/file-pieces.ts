@@ -5,7 +5,6 @@
 // receive messages between two groups. A piece that cannot be read is counted as done and noted: the weights are then read
 // again the other way, which says what is wrong.
 
-import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import type { FilePart, ReadAt } from "../../../platform/platform.ts";
 import type { Executor } from "../executor.ts";
 import type { ArenaViews } from "./arena.ts";
@@ -21,14 +20,16 @@ export interface FileWeight {
   readonly raw?: number | undefined;
 }
 
-/** Packs up to 16 rows at this address into panel number `panel`. */
-export type PackRows = (from: number, rows: number, panel: number) => void;
+/** Packs the rows of a unit at this address, a row panel of up to 16 or a tile of neuron columns, as number `unit`. */
+export type PackRows = (from: number, rows: number, unit: number) => void;
 
 /** The rows of a weight that is packed. */
 export interface PackedShape {
   readonly matrices: number;
   readonly rows: number;
   readonly rowBytes: number;
+  /** Rows that are packed at a time. */
+  readonly unitRows: number;
 }
 
 /** i32 words of the group that is open. */
@@ -113,18 +114,18 @@ export class FilePieces implements Executor {
         read = performance.now();
         return;
       }
-      const { rows, rowBytes } = shape;
+      const { rows, rowBytes, unitRows } = shape;
       const matrix = Math.floor(piece / perMatrix);
       const row = (piece % perMatrix) * step;
       const count = Math.min(step, rows - row);
       const { buffer } = this.#place;
       this.#read(weight, (matrix * rows + row) * rowBytes, buffer, count * rowBytes);
       read = performance.now();
-      const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS) + row / PANEL_ROWS;
+      const firstUnit = matrix * Math.ceil(rows / unitRows) + row / unitRows;
       const pack = this.#packs[weight.packing!]!;
-      for (let done = 0; done < count; done += PANEL_ROWS) {
-        const panelRows = Math.min(PANEL_ROWS, count - done);
-        pack(buffer + done * rowBytes, panelRows, firstPanel + done / PANEL_ROWS);
+      for (let done = 0; done < count; done += unitRows) {
+        const inUnit = Math.min(unitRows, count - done);
+        pack(buffer + done * rowBytes, inUnit, firstUnit + done / unitRows);
       }
     } catch (error) {
       if (read !== start) throw error;
@@ -182,8 +183,8 @@ function piecesOf(
     const count = Math.ceil(weight.bytes / RAW_PIECE_BYTES);
     return { weight, shape, step: RAW_PIECE_BYTES, perMatrix: count, first, count };
   }
-  const { matrices, rows, rowBytes } = shape;
-  const step = Math.floor(bufferBytes / (PANEL_ROWS * rowBytes)) * PANEL_ROWS;
+  const { matrices, rows, rowBytes, unitRows } = shape;
+  const step = Math.floor(bufferBytes / (unitRows * rowBytes)) * unitRows;
   const perMatrix = Math.ceil(rows / step);
   return { weight, shape, step, perMatrix, first, count: matrices * perMatrix };
 }

@@ -14,7 +14,8 @@ import {
   type Weight,
   weightsOf,
 } from "../../../graph/graph.ts";
-import { neuronLayoutFor, tileRows } from "../../../kernels/ops/neurons/neuron-layouts.ts";
+import { rowsTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
+import { neuronLayoutFor } from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 
@@ -88,7 +89,7 @@ function columnsOf({ weight }: NodeOf<"matmul">, target: KernelTarget): string |
   const packing = packingOf(weight.dtype.name);
   const layout = packing && neuronLayoutFor(packing, target);
   if (!layout) return `${weight.dtype.name} has no neuron columns`;
-  const rows = tileRows(layout);
+  const rows = rowsTogether(layout);
   const [n] = weight.shape as [number, number];
   return n % rows === 0 ? undefined : `${n} rows, neuron columns take multiples of ${rows}`;
 }

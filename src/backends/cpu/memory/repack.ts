@@ -60,7 +60,10 @@ export interface PackInstruction {
   readonly cols: number;
   /** Bytes of a row in the file. */
   readonly rowBytes: number;
+  /** Rows that are packed at a time: a row panel, or a tile of neuron columns. */
+  readonly unitRows: number;
   readonly at: number;
+  /** Bytes of 16 rows. */
   readonly rowPanelBytes: number;
 }
 
@@ -71,7 +74,7 @@ export interface PackProgram {
   readonly threads: number;
   /** i32 area of the team: see team.ts. */
   readonly control: number;
-  /** i32: the instruction, its first panel, its rows and the buffer of the current piece. */
+  /** i32: the instruction, its first unit, its rows and the buffer of the current piece. */
   readonly piece: number;
   /** Addresses of the two buffers. */
   readonly buffers: readonly [number, number];
@@ -86,12 +89,12 @@ export interface PackProgram {
 }
 
 const INSTRUCTION = 0;
-const FIRST_PANEL = 1;
+const FIRST_UNIT = 1;
 const ROWS = 2;
 const BUFFER = 3;
 const WORDS = 4;
 
-/** Bytes read from the file at a time, at least one panel. */
+/** Bytes read from the file at a time, at least one unit. */
 export const PIECE_BYTES: number = 4 << 20;
 /** The most bytes that a thread reads by itself at a time: they should still be in its cache when they are packed. */
 const OWN_PIECE_BYTES = 512 << 10;
@@ -104,11 +107,11 @@ export function layOutPacking(
   arena: Arena,
   threads: number,
 ): PackProgram {
-  const panels = instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes);
-  // Threads that read by themselves share the two buffers: each gets a part that holds a panel.
+  const units = instructions.map(({ rowBytes, unitRows }) => unitRows * rowBytes);
+  // Threads that read by themselves share the two buffers: each gets a part that holds a unit.
   const inBuffer = Math.ceil(threads / 2);
   const bufferBytes =
-    instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, Math.max(...panels) * inBuffer);
+    instructions.length === 0 ? 0 : Math.max(PIECE_BYTES, Math.max(...units) * inBuffer);
   return {
     instructions,
     target,
@@ -159,15 +162,15 @@ export function packExecutors(
   const packs = program.instructions.map((instruction) =>
     packRowsOf(program, instruction, memories, kernels, scratch),
   );
-  const executors = program.instructions.map(({ rowBytes }, index): Executor => {
+  const executors = program.instructions.map(({ rowBytes, unitRows }, index): Executor => {
     const pack = packs[index]!;
     return {
-      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / PANEL_ROWS) : 0),
+      chunks: () => (piece[INSTRUCTION] === index ? Math.ceil(piece[ROWS]! / unitRows) : 0),
       run: (chunk) => {
-        const row = chunk * PANEL_ROWS;
-        const rows = Math.min(PANEL_ROWS, piece[ROWS]! - row);
+        const row = chunk * unitRows;
+        const rows = Math.min(unitRows, piece[ROWS]! - row);
         const at = program.buffers[piece[BUFFER]!]! + row * rowBytes;
-        pack(at, rows, piece[FIRST_PANEL]! + chunk);
+        pack(at, rows, piece[FIRST_UNIT]! + chunk);
       },
     };
   });
@@ -196,11 +199,11 @@ function filePieces(
 ): FilePieces {
   const { instructions, threads, buffers, bufferBytes, group, times } = program;
   const share = Math.floor(bufferBytes / Math.ceil(threads / 2) / 64) * 64;
-  const panel = Math.max(0, ...instructions.map(({ rowBytes }) => PANEL_ROWS * rowBytes));
+  const unit = Math.max(0, ...instructions.map(({ rowBytes, unitRows }) => unitRows * rowBytes));
   const place = {
     views,
     buffer: buffers[thread % 2]! + Math.floor(thread / 2) * share,
-    bufferBytes: Math.min(share, Math.max(OWN_PIECE_BYTES, panel)),
+    bufferBytes: Math.min(share, Math.max(OWN_PIECE_BYTES, unit)),
     group: views.i32.subarray(group / 4, group / 4 + GROUP_WORDS),
     times: new Float64Array(views.buffer, times + thread * TIME_NUMBERS * 8, TIME_NUMBERS),
   };
@@ -210,7 +213,7 @@ function filePieces(
 /** A piece of a file in one of the buffers. */
 interface Piece {
   readonly index: number;
-  readonly firstPanel: number;
+  readonly firstUnit: number;
   readonly rows: number;
   readonly buffer: number;
 }
@@ -324,10 +327,10 @@ export class Packer {
 
   async #packMatrix(index: number, matrix: number, read: WeightReader): Promise<void> {
     const { instructions, bufferBytes, buffers } = this.#program;
-    const { rows, rowBytes } = instructions[index]!;
+    const { rows, rowBytes, unitRows } = instructions[index]!;
     const firstByte = matrix * rows * rowBytes;
-    const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS);
-    const pieceRows = Math.floor(bufferBytes / (PANEL_ROWS * rowBytes)) * PANEL_ROWS;
+    const firstUnit = matrix * Math.ceil(rows / unitRows);
+    const pieceRows = Math.floor(bufferBytes / (unitRows * rowBytes)) * unitRows;
     for (let row = 0; row < rows; row += pieceRows) {
       const count = Math.min(pieceRows, rows - row);
       const buffer = 1 - (this.#pending?.buffer ?? 1);
@@ -337,7 +340,7 @@ export class Packer {
       reading.catch(() => {}); // awaited below, after what may throw before it
       await this.flush();
       await reading;
-      this.#pending = { index, firstPanel: firstPanel + row / PANEL_ROWS, rows: count, buffer };
+      this.#pending = { index, firstUnit: firstUnit + row / unitRows, rows: count, buffer };
     }
   }
 
@@ -353,11 +356,11 @@ export class Packer {
     this.#team.stop();
   }
 
-  async #run({ index, firstPanel, rows, buffer }: Piece): Promise<void> {
+  async #run({ index, firstUnit, rows, buffer }: Piece): Promise<void> {
     const piece = this.#program.piece / 4;
     const { i32 } = this.#views;
     i32[piece + INSTRUCTION] = index;
-    i32[piece + FIRST_PANEL] = firstPanel;
+    i32[piece + FIRST_UNIT] = firstUnit;
     i32[piece + ROWS] = rows;
     i32[piece + BUFFER] = buffer;
     if (this.#isBegun) await this.#endGroup();
@@ -450,9 +453,9 @@ const packers: Readonly<
     const place = memories.place(at);
     const packing = packingOf(dtype)!;
     const memory = neuronMemory(place.views, place.at, (n / PANEL_ROWS) * rowPanelBytes);
-    return (from, rows, panel) => {
+    return (from, rows, tile) => {
       const source = new DataView(views.buffer, from, rows * rowBytes);
-      packNeuronColumns(packing, target, source, panel * PANEL_ROWS, n, cols, memory, 0);
+      packNeuronColumns(packing, target, source, tile, n, cols, memory, 0);
     };
   },
 };

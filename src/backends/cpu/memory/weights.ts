@@ -18,6 +18,7 @@ import {
   columnBlockBytes,
   neuronLayoutFor,
   neuronRowBytes,
+  tileRows,
 } from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../../kernels/ops/packed/packed.ts";
 import { codebookFor, layoutFor } from "../../../kernels/ops/packed/packing.ts";
@@ -197,6 +198,7 @@ export class WeightStore {
       rows,
       cols,
       rowBytes,
+      unitRows: PANEL_ROWS,
       at,
       rowPanelBytes: size,
     };
@@ -217,7 +219,8 @@ export class WeightStore {
         : (cols / 32) * columnBlockBytes(layout, rows);
     const at = this.#arena.allocatePanels(bytes, weight.name);
     const size = (bytes / rows) * PANEL_ROWS;
-    const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, at };
+    const unitRows = kind === "rows" ? PANEL_ROWS : tileRows(layout);
+    const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, unitRows, at };
     const packKind = kind === "rows" ? "neuron rows" : "neuron columns";
     const index = this.#instructions.push({ kind: packKind, ...own, rowPanelBytes: size }) - 1;
     return { weight, neurons: { at, kind }, packing: index };

@@ -18,6 +18,8 @@ export interface Quantize {
   readonly out: number;
   readonly cols: number;
   readonly span: number;
+  /** Fewer rows are not needed (neuron-batch.ts). Default: all are. */
+  readonly fewest?: number | undefined;
 }
 
 export const quantize: InstructionDef<Quantize> = {
@@ -34,8 +36,10 @@ export const quantize: InstructionDef<Quantize> = {
       run: c.kernels[variant.kernel]!,
     }));
     const rowBlocks = i.cols / 32;
+    const { fewest = 1 } = i;
     return perRow(c, i.rows, (row) => {
       const rows = rowCount(c, i.rows);
+      if (rows < fewest) return;
       const { run, tile, blockBytes } = variants[chosen(c, i.choice, rows)]!;
       const inTile = row % tile;
       const width = Math.min(tile, rows - (row - inTile));

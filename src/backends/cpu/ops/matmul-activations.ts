@@ -70,13 +70,13 @@ export class MatmulActivations {
     }
   }
 
-  /** Activations as bytes: [rows][cols / 32] blocks. */
-  quantized(x: Value, span: 1 | 8, { choice, table }: Chosen): number {
+  /** Activations as bytes: [rows][cols / 32] blocks; not where a batch has fewer than `fewest` rows. */
+  quantized(x: Value, span: 1 | 8, { choice, table }: Chosen, fewest = 1): number {
     const { variants, blockBytes } = this.#variants(span, choice);
     const bytes = this.#c.rows * ((this.longestRow() / 32) * blockBytes);
     return this.#once(`bytes per ${span * 32}`, bytes, x, undefined, (out): Quantize => {
       const from = { rows: x.rows, x: this.#c.address(x), out, cols: x.cols };
-      return { op: "quantize", ...from, variants, choice: table, span };
+      return { op: "quantize", ...from, variants, choice: table, span, fewest };
     });
   }
 

@@ -11,7 +11,11 @@ import {
 } from "../../../kernels/matmul-variants.ts";
 import { rowBlockOf } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { dotRows } from "../../../kernels/ops/matmul/rows.ts";
-import { activationBlockBytes, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import {
+  activationBlockBytes,
+  PANEL_ROWS,
+  rowPanelBytes,
+} from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { mostUnpackedBytes } from "../../../kernels/ops/packed/unpack-panel.ts";
@@ -40,6 +44,7 @@ import {
   type MatmulNode,
 } from "./matmul-node.ts";
 import { type MatmulRowTiles, rowTileKernels, rowTileScratch } from "./matmul-row-tiles.ts";
+import { MOST_ALONE } from "./neuron-batch.ts";
 import { NeuronLowering } from "./neuron-lower.ts";
 import type { NeuronColumns, NeuronRows } from "./neurons.ts";
 
@@ -72,8 +77,8 @@ export class MatmulLowering {
   ): MatmulBlocks | MatmulFloats | MatmulRows | MatmulRowTiles | NeuronRows | NeuronColumns {
     const placed = this.#c.options.weights.get(node.weight);
     this.#neurons.prepare(node.x);
-    if (placed.neurons) return this.#neurons.lower(node as NodeOf<"matmul">, placed.neurons);
-    if (placed.blocks) return this.#blocks(node, placed.blocks);
+    if (placed.neurons) return this.#byNeuron(node as NodeOf<"matmul">, placed.neurons);
+    if (placed.blocks) return this.#inPanels(node, placed.blocks);
     if (placed.floats) return this.#floats(node, placed.floats);
     return this.#rowByRow(node, placed.raw!);
   }
@@ -83,7 +88,34 @@ export class MatmulLowering {
     this.#activations.forget(slot);
   }
 
-  #blocks(node: MatmulNode, place: NonNullable<PlacedWeight["blocks"]>): MatmulBlocks {
+  #inPanels(node: MatmulNode, place: NonNullable<PlacedWeight["blocks"]>): MatmulBlocks {
+    const { matmul, choice } = this.#blocks(node, place);
+    const how = `${choiceText(choice)}${this.#dense(node)}`;
+    this.#c.explain(`${node.name}: ${node.weight.dtype.name}, ${how}`);
+    return matmul;
+  }
+
+  /** Neuron by neuron; batches in row panels, where kernels can make them. */
+  #byNeuron(
+    node: NodeOf<"matmul">,
+    place: NonNullable<PlacedWeight["neurons"]>,
+  ): NeuronRows | NeuronColumns {
+    const { target } = this.#c.options;
+    if (target.halves === "coded") return this.#neurons.lower(node, place, undefined);
+    const layout = layoutFor(packingOf(node.weight.dtype.name)!, target);
+    const size = rowPanelBytes(layout, colsOf(node));
+    const { nodes } = this.#c.options.plan.graph;
+    const isOnly = nodes.filter((other) => isMatmul(other) && other.x === node.x).length === 1;
+    const fewest = isOnly ? MOST_ALONE + 1 : 1;
+    const { matmul } = this.#blocks(node, { at: -1, rowPanelBytes: size, codebook: 0 }, fewest);
+    return this.#neurons.lower(node, place, matmul);
+  }
+
+  #blocks(
+    node: MatmulNode,
+    place: NonNullable<PlacedWeight["blocks"]>,
+    fewest = 1,
+  ): { matmul: MatmulBlocks; choice: MatmulChoice } {
     const { target } = this.#c.options;
     const type = node.weight.dtype.name;
     const packing = packingOf(type)!;
@@ -96,17 +128,16 @@ export class MatmulLowering {
       const blockBytes = activationBlockBytes(variant.replicated, target.width);
       return variantOf(variant, kernels, (colsOf(node) / 32) * blockBytes);
     });
-    this.#c.explain(`${node.name}: ${type}, ${choiceText(chosen.choice)}${this.#dense(node)}`);
     const tileScratchBytes = matmulScratchBytes(this.#c.rows);
     const unpackedBytes = mostUnpackedBytes(this.#activations.longestRow());
     const isUnpacked = chosen.choice.variants.some(({ unpacked }) => unpacked);
-    return {
+    const matmul: MatmulBlocks = {
       op: "matmul_blocks",
       ...this.#shape(node),
       variants,
       width: target.width,
       choice: chosen.table,
-      ...this.#quantized(node, packing.activationSpan, chosen, place.rowPanelBytes),
+      ...this.#quantized(node, packing.activationSpan, chosen, place.rowPanelBytes, fewest),
       w: place.at,
       rowPanelBytes: place.rowPanelBytes,
       spans: colsOf(node) / (32 * layout.spanBlocks),
@@ -120,6 +151,7 @@ export class MatmulLowering {
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
+    return { matmul, choice: chosen.choice };
   }
 
   #floats(node: MatmulNode, place: NonNullable<PlacedWeight["floats"]>): MatmulFloats {
@@ -188,7 +220,8 @@ export class MatmulLowering {
     const { plan, weights } = this.#c.options;
     return plan.graph.nodes.flatMap((node) => {
       if (!isMatmul(node) || node.op !== op || node.x !== x) return [];
-      if (!weights.get(node.weight).blocks) return [];
+      const { blocks, neurons } = weights.get(node.weight);
+      if (!blocks && !neurons) return [];
       return packingOf(node.weight.dtype.name)?.activationSpan === span ? [problemOf(node)] : [];
     });
   }
@@ -289,9 +322,17 @@ export class MatmulLowering {
     };
   }
 
-  /** The activations of a weight of a quantized type. */
-  #quantized(node: MatmulNode, span: 1 | 8, chosen: Chosen, rowPanelBytes: number): Input {
-    if (node.op === "matmul") return { x: this.#activations.quantized(node.x, span, chosen) };
+  /** The activations of a weight of a quantized type, which batches of fewer rows than `fewest` do not read. */
+  #quantized(
+    node: MatmulNode,
+    span: 1 | 8,
+    chosen: Chosen,
+    rowPanelBytes: number,
+    fewest: number,
+  ): Input {
+    if (node.op === "matmul") {
+      return { x: this.#activations.quantized(node.x, span, chosen, fewest) };
+    }
     const { x, of } = this.#activations.quantizedExperts(node, span, chosen);
     return { x, experts: { ...of, ...this.#expertPanels(node, rowPanelBytes) } };
   }

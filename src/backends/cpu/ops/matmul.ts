@@ -67,9 +67,14 @@ function kernelsIn({ vector, vectorStreams, vectorHalf, matrix, unpack }: TiledV
   ];
 }
 
+/** All kernels of a matmul. */
+export function matmulKernels({ variants }: TiledMatmul): string[] {
+  return variants.flatMap(kernelsIn);
+}
+
 export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   access: asOne(),
-  kernels: ({ variants }) => variants.flatMap(kernelsIn),
+  kernels: matmulKernels,
   code: "target",
 
   execute(instruction, c) {

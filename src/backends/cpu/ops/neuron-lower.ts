@@ -2,7 +2,7 @@
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
-import { neuronColumnsKernel } from "../../../kernels/ops/neurons/neuron-columns.ts";
+import { neuronColumnsKernel, tilesTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import {
   columnBlockBytes,
   columnBytes,
@@ -10,14 +10,22 @@ import {
   type NeuronLayout,
   neuronLayoutFor,
   neuronRowBytes,
-  rowsOfSums,
   slabsOf,
   tileRows,
 } from "../../../kernels/ops/neurons/neuron-layouts.ts";
+import { neuronListKernel } from "../../../kernels/ops/neurons/neuron-list.ts";
+import {
+  neuronColumnPanelsKernel,
+  neuronRowPanelKernel,
+  panelBytesOfRows,
+  panelsOfTile,
+} from "../../../kernels/ops/neurons/neuron-panels.ts";
 import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
+import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { type NeuronUse, neuronUses } from "../memory/neuron-weights.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
+import type { MatmulBlocks } from "./matmul.ts";
 import type { MatmulActivations } from "./matmul-activations.ts";
 import type { MatmulCompiler } from "./matmul-node.ts";
 import {
@@ -26,7 +34,9 @@ import {
   type NeuronSlabs,
   neuronScratchBytes,
   slabsBytes,
+  WRITTEN_BYTES,
 } from "./neuron-activations.ts";
+import { MOST_ALONE, type NeuronBatch } from "./neuron-batch.ts";
 import { type NeuronColumns, type NeuronRows, rowListBytes } from "./neurons.ts";
 
 type Place = NonNullable<PlacedWeight["neurons"]>;
@@ -61,12 +71,24 @@ export class NeuronLowering {
     return typeof use === "object" ? "`sparse` is off, or weights stay on disk" : use;
   }
 
-  lower(node: NodeOf<"matmul">, place: Place): NeuronRows | NeuronColumns {
+  /** `matmul` computes batches from row panels; undefined: they are computed token by token. */
+  lower(
+    node: NodeOf<"matmul">,
+    place: Place,
+    matmul: MatmulBlocks | undefined,
+  ): NeuronRows | NeuronColumns {
     const use = this.#uses.get(node.weight) as NeuronUse;
-    return use.kind === "rows" ? this.#rows(node, place, use.gate) : this.#columns(node, place);
+    return use.kind === "rows"
+      ? this.#rows(node, place, use.gate, matmul)
+      : this.#columns(node, place, matmul);
   }
 
-  #rows(node: NodeOf<"matmul">, { at }: Place, gate: Value): NeuronRows {
+  #rows(
+    node: NodeOf<"matmul">,
+    { at }: Place,
+    gate: Value,
+    matmul: MatmulBlocks | undefined,
+  ): NeuronRows {
     const layout = this.#layoutOf(node.weight);
     const type = node.weight.dtype.name;
     const [n, cols] = node.weight.shape as [number, number];
@@ -87,6 +109,28 @@ export class NeuronLowering {
       list: this.#activations.perThread(`list of ${n} neurons`, listBytes),
       listBytes,
       ...this.#c.scratch(neuronRowsScratch(layout)),
+      batch: matmul && this.#batch(node, matmul, "rows"),
+    };
+  }
+
+  /** How batches of a matmul are computed, in row panels that a kernel makes. */
+  #batch({ weight }: NodeOf<"matmul">, matmul: MatmulBlocks, kind: NeuronUse["kind"]): NeuronBatch {
+    const layout = this.#layoutOf(weight);
+    const type = weight.dtype.name;
+    const panel = layoutFor(packingOf(type)!, this.#c.options.target);
+    const isRows = kind === "rows";
+    const panels = isRows ? 1 : panelsOfTile(layout);
+    const kernelOf = isRows ? neuronRowPanelKernel : neuronColumnPanelsKernel;
+    const longest = this.#activations.longestRow();
+    const panelBytes = panelBytesOfRows(layout, panel, weight.shape[1]!);
+    const scratchBytes = panels * panelBytesOfRows(layout, panel, longest);
+    return {
+      matmul,
+      kernel: this.#c.kernel(kernelOf(`panels_of_neuron_${kind}.${type}`, layout, panel)),
+      panels,
+      panelBytes,
+      scratch: this.#activations.perThread(`${panels} panels of neurons, ${type}`, scratchBytes),
+      scratchBytes,
     };
   }
 
@@ -100,7 +144,7 @@ export class NeuronLowering {
     });
   }
 
-  #columns(node: NodeOf<"matmul">, { at }: Place): NeuronColumns {
+  #columns(node: NodeOf<"matmul">, { at }: Place, matmul: MatmulBlocks | undefined): NeuronColumns {
     const { weight, x } = node;
     const layout = this.#layoutOf(weight);
     const type = weight.dtype.name;
@@ -114,7 +158,16 @@ export class NeuronLowering {
     const key = `list of ${cols} columns of ${n}, ${layout.bits} bits less ${layout.offset}`;
     const lists = this.#activations.once(key, this.#c.rows * place.bytes, x, (out): NeuronList => {
       const from = this.#quantized(x, layout.offset);
-      return { op: "neuron_list", ...from, out, tokenBytes: place.bytes, place };
+      const { target } = this.#c.options;
+      const lister = neuronListKernel(
+        `neuron_list.${layout.offset}`,
+        layout.width,
+        target.halves,
+        layout.offset,
+      );
+      const written = this.#activations.perThread("lengths of lists", WRITTEN_BYTES);
+      const made = { lister: this.#c.kernel(lister), written };
+      return { op: "neuron_list", ...from, ...made, out, tokenBytes: place.bytes, place };
     });
     return {
       op: "neuron_columns",
@@ -128,7 +181,8 @@ export class NeuronLowering {
       w: at,
       tileRows: tileRows(layout),
       tileBytes: layout.width,
-      order: rowsOfSums(layout),
+      tilesTogether: tilesTogether(layout),
+      batch: matmul && this.#batch(node, matmul, "columns"),
     };
   }
 
@@ -144,6 +198,7 @@ export class NeuronLowering {
       kernel: this.#c.kernel(quantizeActivationsKernel(shape)),
       halves: target.halves,
       offset,
+      mostTokens: target.halves === "coded" ? this.#c.rows : MOST_ALONE,
       ...this.#c.scratch(bytes),
     };
   }

@@ -1,14 +1,18 @@
 // Matmuls that are computed neuron by neuron (docs/sparse.md): rows of `up` whose gate is not zero, and columns of `down` whose
-// activation is not zero. neuron-weights.ts finds them in the graph, neuron-lower.ts makes the instructions, and
-// neuron-activations.ts prepares what they read. Results have the bits of the matmuls that read everything.
+// activation is not zero. neuron-weights.ts finds them in the graph, neuron-lower.ts makes the instructions,
+// neuron-activations.ts prepares what they read, and neuron-batch.ts computes all neurons of batches. Results have the bits of the
+// matmuls that read everything.
 
 import type { Rows } from "../../../graph/graph.ts";
-import { COLUMN_ENTRY, COLUMN_HEADER } from "../../../kernels/ops/neurons/neuron-columns.ts";
+import { COLUMN_ENTRY, COLUMN_HEADER } from "../../../kernels/ops/neurons/neuron-list.ts";
 import { ROW_ENTRY_BYTES, ROWS_TOGETHER } from "../../../kernels/ops/neurons/neuron-rows.ts";
-import { chunkBounds, type Executor, rowCount } from "../executor.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import { matmulKernels } from "./matmul.ts";
 import { addBias } from "./matmul-run.ts";
 import type { ListPlace } from "./neuron-activations.ts";
-import { area, type InstructionDef } from "./op.ts";
+import { areAlone, batchExecutor, type NeuronBatch } from "./neuron-batch.ts";
+import { type Area, area, type InstructionDef } from "./op.ts";
 
 export interface NeuronRows {
   readonly op: "neuron_rows";
@@ -29,6 +33,8 @@ export interface NeuronRows {
   readonly listBytes: number;
   readonly scratch: number;
   readonly scratchBytes: number;
+  /** How batches are computed; undefined: token by token. */
+  readonly batch: NeuronBatch | undefined;
 }
 
 export interface NeuronColumns {
@@ -45,8 +51,10 @@ export interface NeuronColumns {
   readonly tileRows: number;
   /** Bytes of a tile's quants in a column. */
   readonly tileBytes: number;
-  /** Which sum of a tile each of its rows is. */
-  readonly order: Int32Array;
+  /** Tiles that the kernel computes at once. */
+  readonly tilesTogether: number;
+  /** How batches are computed; undefined: token by token. */
+  readonly batch: NeuronBatch | undefined;
 }
 
 /** Neurons whose rows should stay in the cache while all tokens of a batch read them. */
@@ -60,46 +68,77 @@ export function rowListBytes(n: number): number {
 export const neuronRows: InstructionDef<NeuronRows> = {
   access: {
     stage: "as one",
-    of: ({ rows, x, gate, out }) => ({
+    of: ({ rows, x, gate, out, batch }) => ({
       rows,
-      reads: [area(x, 0), area(gate, 0)],
+      reads: [area(x, 0), area(gate, 0), ...xOf(batch)],
       writes: [area(out, 0)],
     }),
   },
-  kernels: ({ kernel }) => [kernel],
+  kernels: ({ kernel, batch }) => [kernel, ...kernelsOf(batch)],
   code: "target",
 
   execute(i, c): Executor {
-    const kernel = c.kernels[i.kernel]!;
-    const { f32, i32 } = c.views;
+    const alone = rowsExecutor(i, c);
+    if (!i.batch) return alone;
+    const make = c.kernels[i.batch.kernel]!;
     const w = c.memories.pointer(i.w);
-    const list = i.list + c.thread * i.listBytes;
-    const scratch = i.scratch + c.thread * i.scratchBytes;
-    const bounds = chunkBounds(i.n, c.program.threads);
-    // Small indices are faster than those into a large memory.
-    const entries = i32.subarray(list / 4, (list + i.listBytes) / 4);
-    const runToken = (token: number, from: number, to: number) => {
-      const out = i.out + token * i.n * 4;
-      const gates = i.gate / 4 + token * i.n;
-      f32.fill(0, out / 4 + from, out / 4 + to);
-      const groups = listRows(f32.subarray(gates + from, gates + to), from, i.rowBytes, entries);
-      if (groups > 0) kernel(w, i.x + token * i.tokenBytes, out, list, scratch, groups, i.slabs);
-    };
-    return {
-      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
-      weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
-      run: (chunk) => {
-        const tokens = rowCount(c, i.rows);
-        const end = bounds[chunk + 1]!;
-        const step = tokens === 1 ? i.n : RANGE_ROWS;
-        for (let from = bounds[chunk]!; from < end; from += step) {
-          const to = Math.min(end, from + step);
-          for (let token = 0; token < tokens; token++) runToken(token, from, to);
-        }
-      },
-    };
+    const batch = batchExecutor(i.batch, c, (panel, to) =>
+      make(w + panel * PANEL_ROWS * i.rowBytes, to, i.rowBytes, i.slabs),
+    );
+    return either(alone, batch, () => areAlone(rowCount(c, i.rows), i.batch));
   },
 };
+
+/** The activations that a batch reads. */
+function xOf(batch: NeuronBatch | undefined): Area[] {
+  return batch ? [area(batch.matmul.x, 0)] : [];
+}
+
+function kernelsOf(batch: NeuronBatch | undefined): string[] {
+  return batch ? [batch.kernel, ...matmulKernels(batch.matmul)] : [];
+}
+
+/** The first executor where `isFirst`, the second elsewhere. */
+function either(first: Executor, second: Executor, isFirst: () => boolean): Executor {
+  const current = () => (isFirst() ? first : second);
+  return {
+    chunks: () => current().chunks(),
+    weight: (chunk) => current().weight!(chunk),
+    run: (chunk) => current().run(chunk),
+  };
+}
+
+/** The rows of each token that its gates need. */
+function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
+  const kernel = c.kernels[i.kernel]!;
+  const { f32, i32 } = c.views;
+  const w = c.memories.pointer(i.w);
+  const list = i.list + c.thread * i.listBytes;
+  const scratch = i.scratch + c.thread * i.scratchBytes;
+  const bounds = chunkBounds(i.n, c.program.threads);
+  // Small indices are faster than those into a large memory.
+  const entries = i32.subarray(list / 4, (list + i.listBytes) / 4);
+  const runToken = (token: number, from: number, to: number) => {
+    const out = i.out + token * i.n * 4;
+    const gates = i.gate / 4 + token * i.n;
+    f32.fill(0, out / 4 + from, out / 4 + to);
+    const groups = listRows(f32.subarray(gates + from, gates + to), from, i.rowBytes, entries);
+    if (groups > 0) kernel(w, i.x + token * i.tokenBytes, out, list, scratch, groups, i.slabs);
+  };
+  return {
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
+    weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * i.rowBytes,
+    run: (chunk) => {
+      const tokens = rowCount(c, i.rows);
+      const end = bounds[chunk + 1]!;
+      const step = tokens === 1 ? i.n : RANGE_ROWS;
+      for (let from = bounds[chunk]!; from < end; from += step) {
+        const to = Math.min(end, from + step);
+        for (let token = 0; token < tokens; token++) runToken(token, from, to);
+      }
+    },
+  };
+}
 
 /** Writes the list of the rows that are needed, from row `first` on, in whole groups; returns how many groups it has. */
 function listRows(gates: Float32Array, first: number, rowBytes: number, list: Int32Array): number {
@@ -123,66 +162,83 @@ function listRows(gates: Float32Array, first: number, rowBytes: number, list: In
 export const neuronColumns: InstructionDef<NeuronColumns> = {
   access: {
     stage: "as one",
-    of: ({ rows, x, out }) => ({ rows, reads: [area(x, 0)], writes: [area(out, 0)] }),
+    of: ({ rows, x, out, batch }) => ({
+      rows,
+      reads: [area(x, 0), ...xOf(batch)],
+      writes: [area(out, 0)],
+    }),
   },
-  kernels: ({ kernel }) => [kernel],
+  kernels: ({ kernel, batch }) => [kernel, ...kernelsOf(batch)],
   code: "target",
 
   execute(i, c): Executor {
-    const kernel = c.kernels[i.kernel]!;
-    const { f32, i32 } = c.views;
+    const alone = columnsExecutor(i, c);
+    if (!i.batch) return alone;
+    const { panels, panelBytes, kernel } = i.batch;
+    const { blocks, blockBytes, firstColumn, columnBytes } = i.place;
+    const make = c.kernels[kernel]!;
     const w = c.memories.pointer(i.w);
-    const { place } = i;
-    const bounds = tileBounds(i.n / i.tileRows, c.program.threads);
-    const sums = new Float32Array(i.tileRows);
-    /** Adds the columns of some ranges of blocks to a token's results. */
-    const addRanges = (token: number, first: number, end: number, from: number, to: number) => {
-      const list = i.x + token * place.bytes;
-      const [header, entry] = [i32[list / 4 + 2 * from]!, i32[list / 4 + 2 * from + 1]!];
-      const blocks = i32[list / 4 + 2 * to]! - header;
-      if (blocks === 0) return;
-      kernel(
-        w + first * i.tileRows * 2,
-        w + first * i.tileBytes,
-        list + place.headersAt + header * COLUMN_HEADER.bytes,
-        list + place.entriesAt + entry * COLUMN_ENTRY.bytes,
-        i.out + (token * i.n + first * i.tileRows) * 4,
-        blocks,
-        end - first,
-      );
-    };
-    /** Puts the results of a tile in order. */
-    const order = (at: number) => {
-      for (let row = 0; row < i.tileRows; row++) sums[row] = f32[at + i.order[row]!]!;
-      f32.set(sums, at);
-    };
-    return {
-      chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
-      weight: (chunk) => bounds[chunk + 1]! - bounds[chunk]!,
-      run: (chunk) => {
-        const tokens = rowCount(c, i.rows);
-        const [first, end] = [bounds[chunk]!, bounds[chunk + 1]!];
-        const results = (token: number) => i.out / 4 + token * i.n;
-        for (let token = 0; token < tokens; token++) {
-          f32.fill(0, results(token) + first * i.tileRows, results(token) + end * i.tileRows);
-        }
-        const step = tokens === 1 ? place.ranges : 1;
-        for (let range = 0; range < place.ranges; range += step) {
-          for (let token = 0; token < tokens; token++) {
-            addRanges(token, first, end, range, range + step);
-          }
-        }
-        for (let token = 0; token < tokens; token++) {
-          for (let tile = first; tile < end; tile++) order(results(token) + tile * i.tileRows);
-        }
-        addBias(i, c, first * i.tileRows, end * i.tileRows);
-      },
-    };
+    const batch = batchExecutor(i.batch, c, (panel, to) => {
+      const tile = panel / panels;
+      const scales = w + tile * i.tileRows * 2;
+      const quants = w + firstColumn + tile * i.tileBytes;
+      make(scales, quants, to, blocks, blockBytes, columnBytes, panelBytes);
+    });
+    return either(alone, batch, () => areAlone(rowCount(c, i.rows), i.batch));
   },
 };
 
-/** Chunks of tiles: two for each thread, since a chunk reads its part of every column. */
-function tileBounds(tiles: number, threads: number): readonly number[] {
-  const chunks = Math.min(tiles, threads === 1 ? 1 : 2 * threads);
-  return Array.from({ length: chunks + 1 }, (_, chunk) => Math.round((chunk * tiles) / chunks));
+/** The columns of each token whose activations are not zero. */
+function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
+  const kernel = c.kernels[i.kernel]!;
+  const { f32, i32 } = c.views;
+  const w = c.memories.pointer(i.w);
+  const { place } = i;
+  const bounds = tileBounds(i, c.program.threads);
+  /** Adds the columns of some ranges of blocks to a token's results. */
+  const addRanges = (token: number, first: number, end: number, from: number, to: number) => {
+    const list = i.x + token * place.bytes;
+    const [header, entry] = [i32[list / 4 + 2 * from]!, i32[list / 4 + 2 * from + 1]!];
+    const blocks = i32[list / 4 + 2 * to]! - header;
+    if (blocks === 0) return;
+    kernel(
+      w + first * i.tileRows * 2,
+      w + first * i.tileBytes,
+      list + place.headersAt + header * COLUMN_HEADER.bytes,
+      list + place.columnsAt + entry * 4 * COLUMN_ENTRY,
+      list + place.xsAt + entry * COLUMN_ENTRY,
+      i.out + (token * i.n + first * i.tileRows) * 4,
+      blocks,
+      (end - first) / i.tilesTogether,
+    );
+  };
+  return {
+    chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
+    weight: (chunk) => bounds[chunk + 1]! - bounds[chunk]!,
+    run: (chunk) => {
+      const tokens = rowCount(c, i.rows);
+      const [first, end] = [bounds[chunk]!, bounds[chunk + 1]!];
+      const results = (token: number) => i.out / 4 + token * i.n;
+      for (let token = 0; token < tokens; token++) {
+        f32.fill(0, results(token) + first * i.tileRows, results(token) + end * i.tileRows);
+      }
+      const step = tokens === 1 ? place.ranges : 1;
+      for (let range = 0; range < place.ranges; range += step) {
+        for (let token = 0; token < tokens; token++) {
+          addRanges(token, first, end, range, range + step);
+        }
+      }
+      addBias(i, c, first * i.tileRows, end * i.tileRows);
+    },
+  };
+}
+
+/** Chunks of tiles: one for each thread, since a chunk reads its part of every column. Two took 1.15 times as long (Neoverse-N1). */
+function tileBounds(i: NeuronColumns, threads: number): readonly number[] {
+  const together = i.n / i.tileRows / i.tilesTogether;
+  const chunks = Math.min(together, threads);
+  return Array.from(
+    { length: chunks + 1 },
+    (_, chunk) => Math.round((chunk * together) / chunks) * i.tilesTogether,
+  );
 }

@@ -53,8 +53,12 @@ export function startWithOffset(
   sum: () => Reg<"i32v">,
 ): Reg<"f32v"> {
   if (offset === 0) return startAsFloat(k);
-  const negated = k.op("i32v.shl", [sum()], Math.log2(offset));
-  return k.op("i32v.as_f32v", [k.op("i32v.sub", [startOfSum(k), negated])]);
+  return lessStart(k, k.op("i32v.shl", [sum()], Math.log2(offset)));
+}
+
+/** What is subtracted from a sum, as a float, where `start` is to be added to it. */
+export function lessStart(k: KernelBuilder, start: Reg<"i32v">): Reg<"f32v"> {
+  return k.op("i32v.as_f32v", [k.op("i32v.sub", [startOfSum(k), start])]);
 }
 
 /** The sum as a float: less its start, or what else is given. */

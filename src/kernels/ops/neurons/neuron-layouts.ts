@@ -10,11 +10,12 @@
 // Neuron columns (`down`): lanes are rows of results, so that columns can be left out. A tile is as many rows as a vector has
 // quants. The matrix is
 //   block of 32 columns -> { tile -> half-float scale of each row; column -> tile -> a vector of quants }
-// All quants of a column lie side by side. 16 rows have bytes of their own: group g of a tile has, for 4 bits, bytes 8g..8g+7
-// (row r in byte r & 7, from row 8 on in the high nibble), for 8 bits bytes 16g..16g+15. Four columns are interleaved byte by
-// byte as they are read, which makes four vectors of their 16-byte groups' bytes 0..3, 4..7, 8..11 and 12..15 (sumOfRow).
+// All quants of a column lie side by side. Four columns are interleaved byte by byte as they are read, which makes four vectors
+// of bytes 0..3, 4..7, 8..11 and 12..15 of each 16-byte group. Bytes are in such an order that lane l of vector a is row
+// a * lanes + l of the tile; with 4 bits, the high nibbles are vectors 4 to 7. These are the vectors of row panels (packed.ts), so
+// that panels for a batch are made without a shuffle (neuron-panels.ts).
 
-import { BLOCK_COLS, type BlockLayout, PANEL_ROWS } from "../packed/packed.ts";
+import { BLOCK_COLS, type BlockLayout } from "../packed/packed.ts";
 import {
   type LayoutTarget,
   layoutFor,
@@ -33,6 +34,8 @@ export interface NeuronLayout {
   readonly width: number;
   /** The second operand of dot4 may be any unsigned byte. */
   readonly unsigned: boolean;
+  /** Integer sums start as floats (float-sums.ts): on arm64. */
+  readonly floatSums: boolean;
 }
 
 /** undefined: the type has no such layout. */
@@ -42,7 +45,8 @@ export function neuronLayoutFor(packing: Packing, target: LayoutTarget): NeuronL
   const isPlain = !layout.lookup && !layout.hasMin && layout.spanBlocks === 1;
   const hasHalves = scales === "halves" || scales === "plain_halves";
   if (!isPlain || !hasHalves || (bits !== 4 && bits !== 8)) return undefined;
-  return { bits, offset, widened, width, unsigned: target.dot4 === "unsigned" };
+  const floatSums = width === 16 && target.halves === "hardware";
+  return { bits, offset, widened, width, unsigned: target.dot4 === "unsigned", floatSums };
 }
 
 export function lanesOf({ width }: NeuronLayout): number {
@@ -75,19 +79,6 @@ export function columnBytes({ bits }: NeuronLayout, n: number): number {
 /** Bytes of a block of 32 columns. */
 export function columnBlockBytes(layout: NeuronLayout, n: number): number {
   return 2 * n + BLOCK_COLS * columnBytes(layout, n);
-}
-
-/** Which sum of a tile's results each of its rows is: sum a * lanes + l is lane l of vector a. */
-export function rowsOfSums(layout: NeuronLayout): Int32Array {
-  return Int32Array.from({ length: tileRows(layout) }, (_, row) => sumOfRow(layout, row));
-}
-
-function sumOfRow(layout: NeuronLayout, row: number): number {
-  const group = Math.floor(row / PANEL_ROWS);
-  const inGroup = row % PANEL_ROWS;
-  const byte = layout.bits === 8 ? row : 8 * group + (inGroup & 7);
-  const half = layout.bits === 8 ? 0 : inGroup >> 3;
-  return (4 * half + ((byte >> 2) & 3)) * lanesOf(layout) + 4 * (byte >> 4) + (byte & 3);
 }
 
 /** Memory that rows are packed into. */
@@ -128,52 +119,49 @@ export function packNeuronRows(
   }
 }
 
-/** The quants of 16 rows of a block, row by row. */
-const rowQuants = new Uint8Array(PANEL_ROWS * BLOCK_COLS);
+/** The quants of a tile's rows of a block, row by row. */
+const MOST_TILE_ROWS = 128;
+const rowQuants = new Uint8Array(MOST_TILE_ROWS * BLOCK_COLS);
 const rowWords = new Uint32Array(rowQuants.buffer);
 
-/** Packs 16 rows, of `n`, into neuron columns: those from row `first` on. The matrix begins at byte `at`. */
+/** Packs the rows of a tile, of `n`, into neuron columns. The matrix begins at byte `at`. */
 export function packNeuronColumns(
   packing: Packing,
   target: LayoutTarget,
   source: DataView,
-  first: number,
+  tile: number,
   n: number,
   cols: number,
   { halves, words }: NeuronMemory,
   at: number,
 ): void {
   const layout = neuronLayoutFor(packing, target)!;
+  const lanes = lanesOf(layout);
   const inTile = tileRows(layout);
   const blocks = cols / BLOCK_COLS;
-  const tile = Math.floor(first / inTile);
-  const group = (first % inTile) / PANEL_ROWS;
-  const groupBytes = (PANEL_ROWS * layout.bits) / 8;
   const stride = columnBytes(layout, n) / 4;
   for (let block = 0; block < blocks; block++) {
     const start = at + block * columnBlockBytes(layout, n);
-    for (let row = 0; row < PANEL_ROWS; row++) {
+    for (let row = 0; row < inTile; row++) {
       packing.read(source, (row * blocks + block) * packing.spanBytes, span, target.dot4);
-      const sum = sumOfRow(layout, group * PANEL_ROWS + row);
-      halves[start / 2 + tile * inTile + sum] = span.halves[0]!;
+      halves[start / 2 + tile * inTile + row] = span.halves[0]!;
       for (let v = 0; v < 8; v++) rowWords[8 * row + v] = span.quants[v]!;
     }
-    let to = (start + 2 * n + tile * layout.width + group * groupBytes) / 4;
+    let to = (start + 2 * n + tile * layout.width) / 4;
     for (let column = 0; column < BLOCK_COLS; column++, to += stride) {
-      for (let word = 0; word < groupBytes / 4; word++) {
-        words[to + word] = fourRows(4 * word, column, layout.bits);
+      for (let word = 0; word < lanes; word++) {
+        const row = (word & 3) * lanes + (word & ~3);
+        const low = fourRows(row, column);
+        const high = layout.bits === 4 ? fourRows(row + 4 * lanes, column) << 4 : 0;
+        words[to + word] = low | high;
       }
     }
   }
 }
 
-/** The quants of a column of rows row..row+3; with 4 bits, those of rows row+8..row+11 in the high nibbles. */
-function fourRows(row: number, column: number, bits: 4 | 8): number {
+/** The quants of a column of rows row..row+3. */
+function fourRows(row: number, column: number): number {
   let word = 0;
-  for (let i = 0; i < 4; i++) {
-    const at = (row + i) * BLOCK_COLS + column;
-    const high = bits === 4 ? rowQuants[at + 8 * BLOCK_COLS]! << 4 : 0;
-    word |= (rowQuants[at]! | high) << (8 * i);
-  }
+  for (let i = 3; i >= 0; i--) word = (word << 8) | rowQuants[(row + i) * BLOCK_COLS + column]!;
   return word;
 }

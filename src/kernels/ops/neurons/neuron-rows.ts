@@ -12,6 +12,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { lessStart, startOfSum, valueOfSum } from "../matmul/float-sums.ts";
 import { CACHE_LINE } from "../matmul/prefetch.ts";
 import { lanesOf, type NeuronLayout, slabBytes } from "./neuron-layouts.ts";
 
@@ -52,11 +53,15 @@ export function neuronRowsKernel(name: string, layout: NeuronLayout): Kernel {
     const zero = k.op("f32v.const", [], 0);
     const sums = each.map(() => k.variable(zero));
     k.loop(slabs, () => {
+      const starts = k.op("i32v.load", [xAt], k.width);
+      const start = layout.floatSums
+        ? { first: startOfSum(k), less: lessStart(k, starts) }
+        : { first: starts, less: undefined };
       each.forEach((r) => {
         for (let line = 0; line < slabBytes(layout); line += CACHE_LINE) {
           k.op("ptr.prefetch", [next[r]!], line);
         }
-        storeSlab(k, layout, row[r]!, xAt, scratch, r);
+        storeSlab(k, layout, row[r]!, xAt, start, scratch, r);
         k.advance(row[r]!, slabBytes(layout));
         k.advance(next[r]!, slabBytes(layout));
       });
@@ -79,11 +84,12 @@ function storeSlab(
   layout: NeuronLayout,
   row: Reg<"ptr">,
   x: Reg<"ptr">,
+  { first, less }: { first: Reg<"i32v">; less: Reg<"f32v"> | undefined },
   scratch: Reg<"ptr">,
   index: number,
 ): void {
   const { bits, widened } = layout;
-  const dot = k.variable(k.op("i32v.load", [x], k.width));
+  const dot = k.variable(first);
   const add = (v: number, quants: Reg<"i8v">) => {
     const activations = k.op("i8v.load", [x], k.width * (2 + v));
     k.update(dot, widened ? "i32v.dot4_ss" : "i32v.dot4", [activations, quants, dot]);
@@ -98,7 +104,8 @@ function storeSlab(
   }
   const scale = k.op("f32v.load_f16_finite", [row]);
   const factor = k.op("f32v.mul", [scale, k.op("f32v.load", [x])]);
-  k.op("f32v.store", [scratch, k.op("f32v.from_i32v", [dot])], 2 * index * k.width);
+  const value = less ? valueOfSum(k, dot, less) : k.op("f32v.from_i32v", [dot]);
+  k.op("f32v.store", [scratch, value], 2 * index * k.width);
   k.op("f32v.store", [scratch, factor], (2 * index + 1) * k.width);
 }
 

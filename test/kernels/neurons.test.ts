@@ -1,0 +1,122 @@
+// Neuron rows and columns (kernels/ops/neurons/) for every processor, whichever this is: row panels that kernels make of them have
+// the bytes that packing the file makes, and all their kernels fit the registers.
+
+import { expect, test } from "vitest";
+import { lowerings } from "../../src/backends/cpu/native/native.ts";
+import { bytesFor } from "../../src/dtypes/dtype.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { interpret } from "../../src/kernels/ir/interpret.ts";
+import { neuronColumnsKernel, rowsTogether } from "../../src/kernels/ops/neurons/neuron-columns.ts";
+import {
+  columnBlockBytes,
+  columnBytes,
+  neuronLayoutFor,
+  neuronRowBytes,
+  packNeuronColumns,
+  packNeuronRows,
+  slabsOf,
+  tileRows,
+} from "../../src/kernels/ops/neurons/neuron-layouts.ts";
+import { neuronListKernel } from "../../src/kernels/ops/neurons/neuron-list.ts";
+import {
+  neuronColumnPanelsKernel,
+  neuronRowPanelKernel,
+  panelBytesOfRows,
+  panelsOfTile,
+} from "../../src/kernels/ops/neurons/neuron-panels.ts";
+import { neuronRowsKernel } from "../../src/kernels/ops/neurons/neuron-rows.ts";
+import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
+import { PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
+import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
+import { packingOf } from "../../src/kernels/ops/packed/packings.ts";
+import { nativeTargets } from "../../src/kernels/target.ts";
+import { Random } from "../support/random.ts";
+
+const cases = Object.values(nativeTargets).flatMap((target) =>
+  ["q4_0", "q8_0"].map((type) => ({ target, type, about: `${target.name}, ${type}` })),
+);
+
+function viewsOf(buffer: ArrayBuffer) {
+  return {
+    bytes: new Int8Array(buffer),
+    halves: new Uint16Array(buffer),
+    words: new Uint32Array(buffer),
+    floats: new Float32Array(buffer),
+  };
+}
+
+function fileRows(type: string, rows: number, cols: number): Uint8Array<ArrayBuffer> {
+  const dtype = dtypeByName(type)!;
+  const random = new Random(rows);
+  const values = Float32Array.from({ length: rows * cols }, () => random.normal());
+  const bytes = new Uint8Array(bytesFor(dtype, values.length));
+  dtype.quantize!(values, 0, bytes, 0, values.length / dtype.blockElems);
+  return bytes;
+}
+
+test.each(cases)("panels of neurons are those of the file: $about", ({ target, type }) => {
+  const packing = packingOf(type)!;
+  const layout = neuronLayoutFor(packing, target)!;
+  const panel = layoutFor(packing, target);
+  // No whole slabs; two tiles.
+  const [n, cols] = [2 * rowsTogether(layout), 96];
+  const file = fileRows(type, n, cols);
+  const rowBytes = file.length / n;
+  const size = rowPanelBytes(panel, cols);
+  const expected = new ArrayBuffer((n / PANEL_ROWS) * size);
+  for (let first = 0; first < n; first += PANEL_ROWS) {
+    const source = new DataView(file.buffer, first * rowBytes, PANEL_ROWS * rowBytes);
+    const at = (first / PANEL_ROWS) * size;
+    packPanel(packing, target, source, PANEL_ROWS, cols, viewsOf(expected), at);
+  }
+  const panelOf = (index: number) => new Uint8Array(expected, index * size, size);
+
+  const room = panelsOfTile(layout) * panelBytesOfRows(layout, panel, cols);
+  const rows = neuronRowBytes(layout, cols);
+  const ofRows = new ArrayBuffer(n * rows + room);
+  packNeuronRows(packing, target, new DataView(file.buffer), n, cols, viewsOf(ofRows), 0);
+  const rowKernel = neuronRowPanelKernel("rows", layout, panel);
+  for (let index = 0; index < n / PANEL_ROWS; index++) {
+    const args = [index * PANEL_ROWS * rows, n * rows, rows, slabsOf(layout, cols)];
+    interpret(rowKernel, ofRows, args);
+    expect(new Uint8Array(ofRows, n * rows, size)).toEqual(panelOf(index));
+  }
+
+  const blockBytes = columnBlockBytes(layout, n);
+  const matrix = (cols / 32) * blockBytes;
+  const ofColumns = new ArrayBuffer(matrix + room);
+  for (let tile = 0; tile < n / tileRows(layout); tile++) {
+    const source = new DataView(file.buffer, tile * tileRows(layout) * rowBytes);
+    packNeuronColumns(packing, target, source, tile, n, cols, viewsOf(ofColumns), 0);
+  }
+  const columnKernel = neuronColumnPanelsKernel("columns", layout, panel);
+  for (let tile = 0; tile < n / tileRows(layout); tile++) {
+    const quants = 2 * n + tile * layout.width;
+    const scales = tile * tileRows(layout) * 2;
+    const sizes = [cols / 32, blockBytes, columnBytes(layout, n), size];
+    interpret(columnKernel, ofColumns, [scales, quants, matrix, ...sizes]);
+    for (let index = 0; index < panelsOfTile(layout); index++) {
+      const made = new Uint8Array(ofColumns, matrix + index * size, size);
+      expect(made).toEqual(panelOf(tile * panelsOfTile(layout) + index));
+    }
+  }
+});
+
+test.each(cases)("kernels of neurons fit the registers: $about", ({ target, type }) => {
+  const packing = packingOf(type)!;
+  const layout = neuronLayoutFor(packing, target)!;
+  const panel = layoutFor(packing, target);
+  const kernels = [
+    neuronRowsKernel("neuron_rows", layout),
+    neuronColumnsKernel("neuron_columns", layout),
+    neuronListKernel("neuron_list", layout.width, target.halves, layout.offset),
+    neuronRowPanelKernel("row_panel", layout, panel),
+    neuronColumnPanelsKernel("column_panels", layout, panel),
+  ];
+  // A kernel that does not fit is refused, with an error.
+  for (const kernel of kernels) {
+    expect(lowerings[target.name as keyof typeof lowerings](kernel).bytes.length).toBeGreaterThan(
+      0,
+    );
+  }
+});
