@@ -36,7 +36,8 @@ interface LlamaEmbeddingContext {
 }
 
 interface LlamaModel {
-  tokenize(text: string): number[];
+  /** `special`: control tokens are read as such. */
+  tokenize(text: string, special?: boolean): number[];
   createEmbeddingContext(options: {
     contextSize: number;
     batchSize: number;
@@ -59,7 +60,10 @@ export interface Llama {
 }
 
 interface LlamaPackage {
-  readonly InputLookupTokenPredictor: new () => TokenPredictor;
+  readonly InputLookupTokenPredictor: new () => TokenPredictor & {
+    /** It looks only there. */
+    updateInputTokens(tokens: readonly number[]): void;
+  };
   readonly DraftSequenceTokenPredictor: new (draft: LlamaSequence) => TokenPredictor;
   readonly LlamaGrammarEvaluationState: new (options: {
     model: LlamaModel;

@@ -13,7 +13,8 @@ export interface PeerRequest {
   readonly threads: number;
   readonly tokens: number;
   readonly rounds: number;
-  readonly cases: readonly Case[];
+  /** Their prompts are what the model is given: with its chat template, if it has one. */
+  readonly cases: readonly Pick<Case, "name" | "prompt">[];
 }
 
 const CONTEXT = 1024;
@@ -28,9 +29,10 @@ export async function peerLines(request: PeerRequest, onLine: (line: Line) => vo
   const plainSequence = context.getSequence();
   const draftModel = request.draft && (await llama.loadModel({ modelPath: request.draft }));
   const draftContext = draftModel && (await draftModel.createContext(sizes));
+  const lookup = new peer.InputLookupTokenPredictor();
   const tokenPredictor = draftContext
     ? new peer.DraftSequenceTokenPredictor(draftContext.getSequence())
-    : new peer.InputLookupTokenPredictor();
+    : lookup;
   const fastSequence = context.getSequence({ tokenPredictor });
   const run = async (sequence: LlamaSequence, prompt: readonly number[]) => {
     await sequence.clearHistory();
@@ -48,7 +50,8 @@ export async function peerLines(request: PeerRequest, onLine: (line: Line) => vo
     return { ids: `${found}`, speed: (1000 * tokens) / ms };
   };
   for (const one of cases) {
-    const prompt = model.tokenize(one.prompt);
+    const prompt = model.tokenize(one.prompt, true);
+    lookup.updateInputTokens(prompt);
     const { validated, refuted } = fastSequence.tokenPredictions;
     const plain: Awaited<ReturnType<typeof run>>[] = [];
     const fast: Awaited<ReturnType<typeof run>>[] = [];

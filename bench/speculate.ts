@@ -91,10 +91,7 @@ async function ownLines(
 }
 
 async function measure(model: Model, one: Case, name: string, threads: number): Promise<Line> {
-  const isChat = model.info.hasChatTemplate;
-  const prompt = isChat
-    ? await model.applyTemplate([{ role: "user", content: one.asked }])
-    : one.prompt;
+  const prompt = await promptOf(model, one);
   const run = async (speculate: boolean, seed: number) => {
     const options = { maxTokens: tokens, temperature: one.temperature, seed, speculate };
     const { timings, text } = await model.generate(prompt, options).result;
@@ -142,6 +139,25 @@ function chosenCases(): readonly Case[] {
   return names ? cases.filter(({ name }) => names.includes(name)) : cases;
 }
 
+/** The cases with the prompts that this model is given here. */
+async function promptsOf(path: string): Promise<{ name: string; prompt: string }[]> {
+  const model = await open(path);
+  try {
+    const all = chosenCases().map(async (one) => ({
+      name: one.name,
+      prompt: await promptOf(model, one),
+    }));
+    return await Promise.all(all);
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function promptOf(model: Model, { asked, prompt }: Case): Promise<string> {
+  if (!model.info.hasChatTemplate) return prompt;
+  return await model.applyTemplate([{ role: "user", content: asked }]);
+}
+
 function lineText(line: Line): string {
   const { ratio, tokensPerSecond, plainTokensPerSecond, drafted, accepted, predicted } = line;
   const { quartiles, batchTokens } = line;
@@ -183,7 +199,7 @@ async function main(): Promise<void> {
         await forcedLines(request, add);
       } else if (flags.peer) {
         const sizes = { threads, tokens, rounds };
-        await peerLines({ path, draft, ...sizes, cases: chosenCases() }, add);
+        await peerLines({ path, draft, ...sizes, cases: await promptsOf(path) }, add);
       } else {
         await ownLines(path, threads, add);
       }
