@@ -1,6 +1,6 @@
 // Users of bench/host.ts, in a process of their own: all ask at the same moment, and count the bytes and events that come back.
 //
-//   node bench/host-users.ts URL '{"users": 32, "rounds": 2, "promptTokens": 128, "fields": {...}}'
+//   node bench/host-users.ts URL '{"users": 32, "rounds": 2, "promptTokens": 128, "seed": 1, "fields": {...}}'
 //
 // Prints a line of JSON: tokens, ms, first tokens.
 
@@ -10,6 +10,8 @@ export interface UsersPlan {
   readonly users: number;
   readonly rounds: number;
   readonly promptTokens: number;
+  /** Of the prompts: others than before, so that nothing of them is known. */
+  readonly seed: number;
   /** Of the request, besides its prompt. */
   readonly fields: Readonly<Record<string, unknown>>;
 }
@@ -25,7 +27,7 @@ const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
 const [url, text] = process.argv.slice(2) as [string, string];
 const plan = JSON.parse(text) as UsersPlan;
 
-let seed = 1;
+let { seed } = plan;
 function promptOf(count: number): number[] {
   return Array.from({ length: count }, () => {
     seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;

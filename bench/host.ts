@@ -121,9 +121,9 @@ try {
     : { temperature: 0 };
   const fields = { max_tokens: answer, ignore_eos: true, ...sampling };
   const plan = { users, promptTokens: prompt, fields };
-  await askAll(server.url, { ...plan, rounds: 1 });
+  await askAll(server.url, { ...plan, rounds: 1, seed: 1 });
   const [before, own] = [[...numbers], ownMs()];
-  const seen = await askAll(server.url, { ...plan, rounds });
+  const seen = await askAll(server.url, { ...plan, rounds, seed: 2 });
   const [after, ownAfter] = [[...numbers], ownMs()];
   const [batches, steps, sequences, engineMs] = after.map((value, i) => value - before[i]!) as [
     number,
