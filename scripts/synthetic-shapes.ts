@@ -104,6 +104,15 @@ export const shapes: Readonly<Record<string, Shape>> = {
   // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 90 or 60 % of the gates: docs/sparse.md.
   "reglu-1b-90": { ...reglu, centers: { "ffn_gate.bias": -1.16 } },
   "reglu-1b-60": { ...reglu, centers: { "ffn_gate.bias": -0.229 } },
+  // The same share of weights in feed-forward networks as ReluLLaMA-7B has: two thirds, since each head has its own keys and values.
+  "relullama-1b-90": {
+    ...reglu,
+    layers: 20,
+    feedForward: 5504,
+    heads: 16,
+    kvHeads: 16,
+    centers: { "ffn_gate.bias": -1.16 },
+  },
   "llama2-7b": {
     ...llama,
     layers: 32,
