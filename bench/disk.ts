@@ -3,7 +3,8 @@
 //   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--json]
 //
 // In turns: the file is read past the system's cache, with as many reads at once as the engine makes, and a text is generated. Prints
-// the medians of both, and the percent of the disk's rate at which weights were read. Each generated token reads them once.
+// the medians of both, and the percent of the disk's rate at which weights were read. Each generated token reads them once; of
+// experts, it reads those that it uses and memory does not hold.
 
 import { closeSync, openSync } from "node:fs";
 import { loadavg } from "node:os";
@@ -46,24 +47,31 @@ async function main(): Promise<void> {
   await generate(4);
   const rates: number[] = [];
   const speeds: number[] = [];
+  const bytes: number[] = [];
+  let [hits, uses] = [0, 0];
   for (let round = 0; round < Number(values.rounds); round++) {
     rates.push((await measureDisk(direct, { mostMs: 1000, mostBytes: 2 ** 40 }))!);
-    const { generatedTokens, generatedMs } = await generate(Number(values.predict));
+    const { generatedTokens, generatedMs, experts } = await generate(Number(values.predict));
     speeds.push((1000 * generatedTokens) / generatedMs);
+    bytes.push(disk.batchBytes + (experts?.generatedBytes ?? 0) / generatedTokens);
+    hits += experts?.hits ?? 0;
+    uses += (experts?.hits ?? 0) + (experts?.misses ?? 0);
   }
   await model.dispose();
   direct.close();
   closeSync(descriptor);
   const rate = median(rates);
   const speed = median(speeds);
+  const tokenBytes = median(bytes);
   const result = {
-    disk_bytes_per_token: disk.diskBytes,
+    disk_bytes_per_token: tokenBytes,
+    expert_hit_percent: uses === 0 ? null : (100 * hits) / uses,
     memory_bytes: disk.memoryBytes,
     is_direct: disk.isDirect,
     disk_gb_per_second: { median: rate / 1e9, all: rates.map((each) => each / 1e9) },
     tokens_per_second: { median: speed, all: speeds },
-    limit_tokens_per_second: rate / disk.diskBytes,
-    percent_of_limit: (100 * speed * disk.diskBytes) / rate,
+    limit_tokens_per_second: rate / tokenBytes,
+    percent_of_limit: (100 * speed * tokenBytes) / rate,
     load_average: loadavg()[0],
   };
   if (values.json) console.log(JSON.stringify(result));
@@ -72,6 +80,7 @@ async function main(): Promise<void> {
 
 function textOf(result: {
   disk_bytes_per_token: number;
+  expert_hit_percent: number | null;
   memory_bytes: number;
   is_direct: boolean;
   disk_gb_per_second: { median: number };
@@ -81,10 +90,11 @@ function textOf(result: {
   load_average: number | undefined;
 }): string {
   const mb = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
-  const { tokens_per_second: speed } = result;
+  const { tokens_per_second: speed, expert_hit_percent: hits } = result;
   return [
     `weights in memory        ${mb(result.memory_bytes)}`,
     `read for each token      ${mb(result.disk_bytes_per_token)}${result.is_direct ? "" : " (through the system's cache of files)"}`,
+    ...(hits === null ? [] : [`experts in memory        ${hits.toFixed(1)} % of uses`]),
     `disk                     ${result.disk_gb_per_second.median.toFixed(2)} GB/s`,
     `limit                    ${result.limit_tokens_per_second.toFixed(2)} tokens/s`,
     `generation               ${speed.median.toFixed(2)} tokens/s (${speed.all.map((each) => each.toFixed(2)).join(", ")})`,

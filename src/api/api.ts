@@ -264,11 +264,16 @@ export interface ModelInfo {
   warnings?: string[];
 }
 
-/** Weights that stay in the model's file and are read for every batch. */
+/** Weights that stay in the model's file: those that are read for every batch, and experts that are read on demand. */
 export interface DiskInfo {
-  /** Bytes of weights, as in the file, that are in memory, and of those that are read for every batch. */
+  /** Bytes of weights, as in the file, that are in memory, and of those that are not. */
   memoryBytes: number;
   diskBytes: number;
+  /** Of those: what every batch reads, and what a single token reads if every expert is used equally often. */
+  batchBytes: number;
+  tokenBytes: number;
+  /** Experts of a layer: all, those that a token uses, and those that memory holds. Absent: none are read on demand. */
+  experts?: { all: number; used: number; slots: number };
   /** How fast the disk was measured to read, and what that allows: tokens/s of a single generation. */
   bytesPerSecond?: number;
   tokensPerSecond?: number;
@@ -350,9 +355,21 @@ export interface EngineStatus {
   cachedSequences: number;
   /** Where the state of prompts came from since the model was opened, and what its copies hold. */
   cache: CacheStatus;
+  /** Experts that were read on demand since the model was opened (docs/memory.md). Absent: none are. */
+  experts?: ExpertReads;
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */
   batches: number;
   batchSequences: number;
+}
+
+/** Experts that are read on demand, counted by matrix. */
+export interface ExpertReads {
+  /** Uses that found their expert in memory, and experts that were read from disk: how many, and the bytes. */
+  hits: number;
+  misses: number;
+  readBytes: number;
+  /** How long the threads waited for them, all together. */
+  waitMs: number;
 }
 
 /** What the KV cache and its copies outside of it hold, and what they have done since the model was opened (docs/cache.md). */

@@ -258,6 +258,14 @@ export interface SpeculationReport {
   savedMs: number;
 }
 
+/** Experts, by matrix: uses that found theirs in memory, those that were read, and the bytes for the prompt and for the rest. */
+export interface ExpertTimings {
+  hits: number;
+  misses: number;
+  promptBytes: number;
+  generatedBytes: number;
+}
+
 export interface Timings {
   loadMs: number;
   promptTokens: number;
@@ -273,6 +281,8 @@ export interface Timings {
   contextShifts?: ContextShift[];
   /** Absent: nothing was drafted. */
   speculation?: SpeculationReport;
+  /** Experts that were read on demand meanwhile, also for other generations; absent: none are. */
+  experts?: ExpertTimings;
   promptMs: number;
   generatedTokens: number;
   generatedMs: number;

@@ -137,15 +137,31 @@ export interface RamBudget {
   readonly budgetBytes: number;
 }
 
-/** Weights that stay on disk and are read for every batch. */
+/** Weights that stay on disk: those that are read for every batch, and experts that are read on demand. */
 export interface DiskUse {
-  /** How many, and their bytes in the file. */
+  /** How many are read for every batch. */
   readonly weights: number;
+  /** Bytes in the file of what is not in memory, of what every batch reads, and of what a token reads if every expert is used
+   * equally often. */
   readonly fileBytes: number;
+  readonly batchBytes: number;
+  readonly tokenBytes: number;
+  /** Experts of a layer: all, those that a token uses, and those that memory holds. undefined: none is read on demand. */
+  readonly experts?: { readonly all: number; readonly used: number; readonly slots: number };
   /** Bytes of memory in which they take turns. */
   readonly ringBytes: number;
   /** Past the system's cache of files. */
   readonly isDirect: boolean;
+}
+
+/** Experts that are read on demand, one matrix of one expert at a time. */
+export interface ExpertReads {
+  /** Uses that found theirs in memory, and those that were read: how many, and the bytes. */
+  readonly hits: number;
+  readonly misses: number;
+  readonly readBytes: number;
+  /** How long threads waited for them, all together. */
+  readonly waitMs: number;
 }
 
 /** What an engine hears while weights are read. */
@@ -341,6 +357,8 @@ export interface Backend {
   memory(): MemoryUse;
   /** Weights that stay on disk; undefined: none. Optional: where they cannot. */
   onDisk?(): DiskUse | undefined;
+  /** What was read of experts so far; undefined: none is read on demand. Optional: where they cannot. */
+  expertReads?(): ExpertReads | undefined;
   /** Where each layer is computed, in order. Optional: where all layers are computed here. */
   placement?(): readonly LayerPlace[];
   /** The part of the graph at each place of placement(). Optional: where each place computes all of it. */

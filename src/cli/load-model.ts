@@ -93,11 +93,14 @@ export function sayWarnings(
 /** What a model whose weights stay on disk can be expected to do; undefined: all weights are in memory. */
 function diskText({ disk, weightBytes }: ModelInfo): string | undefined {
   if (!disk) return undefined;
-  const { memoryBytes, diskBytes, bytesPerSecond, tokensPerSecond } = disk;
-  const place = `${bytesText(memoryBytes)} of ${bytesText(weightBytes)} of weights are in memory, ${bytesText(diskBytes)} are read from disk for each token`;
+  const { memoryBytes, tokenBytes, experts, bytesPerSecond, tokensPerSecond } = disk;
+  const which = experts
+    ? ` (memory holds ${experts.slots} of ${experts.all} experts of a layer, a token uses ${experts.used}; fewer if it uses the same as the one before)`
+    : "";
+  const place = `${bytesText(memoryBytes)} of ${bytesText(weightBytes)} of weights are in memory, ${bytesText(tokenBytes)} are read from disk for each token${which}`;
   if (!bytesPerSecond || !tokensPerSecond) return place;
   const rate = (bytesPerSecond / 1e9).toFixed(2);
-  return `${place}: at the measured ${rate} GB/s at most ${tokensPerSecond.toPrecision(3)} tokens/s`;
+  return `${place}: at the measured ${rate} GB/s ${experts ? "some" : "at most"} ${tokensPerSecond.toPrecision(3)} tokens/s`;
 }
 
 /** Which matrices --weights has changed, and each that it has not. */

@@ -8,6 +8,7 @@ import type {
   BackendInfo,
   ComputedAgain,
   EngineStatus,
+  ExpertReads,
   HeldWeights,
   MemoryHeld,
   ModelInfo,
@@ -25,7 +26,6 @@ import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
 import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
 import type { Device } from "../limits/device.ts";
-import { diskTokensPerSecond } from "../limits/disk.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
 import { buildModel } from "../models/build.ts";
@@ -36,6 +36,7 @@ import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { BackgroundPlace } from "./background.ts";
 import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
+import { diskInfo } from "./disk-info.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import { Grammars } from "./grammars.ts";
 import {
@@ -484,7 +485,13 @@ export class Engine {
     if (!this.#disposed) this.#backend.rest?.(isOn);
   }
 
+  /** What was read of experts on demand so far; undefined: none is. */
+  get expertReads(): ExpertReads | undefined {
+    return this.#backend.expertReads?.();
+  }
+
   status(): EngineStatus {
+    const experts = this.expertReads;
     const { kvPools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
       kvPools.reduce((total, pool) => total + count(pool), 0);
@@ -504,6 +511,7 @@ export class Engine {
         ...cacheStatus(this.#counts, this.#room.bytesPerToken, this.#tiers?.held),
         evicted: { ...this.#counts.evicted, kv: prefixes.evicted },
       },
+      ...(experts && { experts }),
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };
@@ -656,23 +664,6 @@ function planRoom(
     if (fits && need.weightBytes + need.kvBytes + need.workBytes <= limitBytes) return larger;
   }
   return made;
-}
-
-/** undefined: all weights are in memory. */
-function diskInfo(
-  backend: Backend,
-  { weights }: Graph,
-  bytesPerSecond: number | undefined,
-): ModelInfo["disk"] {
-  const use = backend.onDisk?.();
-  if (!use) return undefined;
-  const { fileBytes: diskBytes, isDirect } = use;
-  const total = weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const speed = bytesPerSecond && {
-    bytesPerSecond,
-    tokensPerSecond: diskTokensPerSecond({ diskBytes, bytesPerSecond }),
-  };
-  return { memoryBytes: total - diskBytes, diskBytes, isDirect, ...speed };
 }
 
 /** As many contexts as requested and fit in memory; it is an error if not even one fits. */

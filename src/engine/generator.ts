@@ -16,6 +16,7 @@ import { Constraint } from "./constraint.ts";
 import { contextShift } from "./context-shift.ts";
 import { findBreakers } from "./dry-breakers.ts";
 import type { Engine } from "./engine.ts";
+import { expertTimings } from "./expert-timings.ts";
 import { checkedTriggers, grammarSource } from "./grammar-options.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
@@ -125,6 +126,7 @@ export async function generate(
     running,
   );
   const started = control.now();
+  const expertsBefore = engine.expertReads;
   /** Gives its sequence back and goes on in another one, after the same tokens. False: it was aborted. */
   const goOn = async (meanwhile?: (all: readonly number[]) => Promise<void>): Promise<boolean> => {
     const all = [...prompt, ...tokenIds];
@@ -183,6 +185,7 @@ export async function generate(
     else if (running) engine.share(running);
     reading[Symbol.dispose]();
     const promptDone = control.now();
+    const expertsOfPrompt = engine.expertReads;
     const promptEnd = sequence.length;
     if (!stopReason && text.stopped !== undefined) stopReason = "stop";
 
@@ -281,6 +284,7 @@ export async function generate(
         ...(computedAgain && { computedAgain }),
         ...(running?.movedTokens && { movedTokens: running.movedTokens }),
         ...(shifts.length > 0 && { contextShifts: shifts }),
+        ...expertTimings(expertsBefore, expertsOfPrompt, engine.expertReads),
         ...decoder.report(),
         promptMs: promptDone - started,
         generatedTokens: tokenIds.length - readTokens.length,

@@ -296,7 +296,8 @@ export class EngineModel implements Model {
     const { timings } = result;
     const computed = devices && speedLimits(timings, ...devices);
     const { disk } = this.info;
-    const reads = disk?.bytesPerSecond && { ...disk, bytesPerSecond: disk.bytesPerSecond };
+    const { bytesPerSecond } = disk ?? {};
+    const reads = disk && bytesPerSecond && { diskBytes: disk.batchBytes, bytesPerSecond };
     const limits = reads
       ? limitsWithDisk(timings, computed, reads, timings.speculation?.batches)
       : computed;

@@ -43,23 +43,32 @@ export function diskReport(
   return { ...reads, ramBytes, memoryBytes: storedBytes - beyond, tokensPerSecond };
 }
 
+/** Times of a generation, and the bytes of experts that were read on demand meanwhile. */
+type DiskTimes = Omit<PhaseTimes, "work"> & {
+  readonly experts?: { readonly promptBytes: number; readonly generatedBytes: number };
+};
+
 /**
  * The limits of both phases with the disk: the slower of the two counts. A prompt reads the weights at least once. Several sequences,
- * or drafted tokens, may share a batch: `batches` is the number of batches of the generation, where it is known.
+ * or drafted tokens, may share a batch: `batches` is the number of batches of the generation, where it is known. Of experts, what was
+ * read counts: how many of them are in memory shows only then.
  */
 export function limitsWithDisk(
-  times: Omit<PhaseTimes, "work">,
+  times: DiskTimes,
   limits: SpeedLimits | undefined,
   disk: DiskReads,
   batches: number = times.generatedTokens,
 ): SpeedLimits {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = times;
+  const { promptBytes = 0, generatedBytes = 0 } = times.experts ?? {};
+  const { diskBytes, bytesPerSecond: rate } = disk;
   const read = { tokens: promptTokens - cachedTokens, ms: promptMs };
+  const written = { tokens: generatedTokens, ms: generatedMs };
   return {
-    prompt: slower(limits?.prompt, diskLimit(disk, 1, read)),
+    prompt: slower(limits?.prompt, diskLimit(diskBytes + promptBytes, rate, read)),
     generation: slower(
       limits?.generation,
-      diskLimit(disk, batches, { tokens: generatedTokens, ms: generatedMs }),
+      diskLimit(batches * diskBytes + generatedBytes, rate, written),
     ),
   };
 }
@@ -71,11 +80,10 @@ function slower(a: SpeedLimit | undefined, b: SpeedLimit | undefined): SpeedLimi
 
 /** undefined: nothing was computed. */
 function diskLimit(
-  { diskBytes, bytesPerSecond }: DiskReads,
-  batches: number,
+  bytes: number,
+  bytesPerSecond: number,
   measured: { tokens: number; ms: number },
 ): SpeedLimit | undefined {
-  const bytes = batches * diskBytes;
   const least = bytes / bytesPerSecond;
   const seconds = measured.ms / 1000;
   if (!(measured.tokens > 0 && seconds > 0 && least > 0)) return undefined;

@@ -63,6 +63,30 @@ test("waiting is part of the profile; a file that was written to is no longer re
   );
 });
 
+test("experts are read on demand: the same text, and what was read is counted", async () => {
+  const experts = { architecture: "qwen3moe", expertType: "q8_0", weightType: "q8_0" } as const;
+  const mixture = await tinyFile({ ...experts, layers: 12, feedForward: 2048 });
+  try {
+    const model = await open(mixture.path, options);
+    const text = await textOf(model, prompt);
+    const { weightBytes, kvBytes, workBytes } = (await model.status()).memory;
+    await model.dispose();
+    const low = Math.floor(kvBytes + workBytes + 0.75 * weightBytes);
+    await using small = await open(mixture.path, { ...options, ramBytes: low });
+    expect(small.info.disk?.experts).toMatchObject({ all: 4, used: 2 });
+    expect(small.info.backend.notes.join()).toContain("experts are read on demand: memory holds");
+    const { tokenIds, timings } = await small.generate(prompt, greedy).result;
+    expect(tokenIds).toEqual(text);
+    const { hits, misses, promptBytes, generatedBytes } = timings.experts!;
+    const { experts: all } = await small.status();
+    expect(all!.hits + all!.misses).toBe(hits + misses);
+    expect(all!.readBytes).toBe(promptBytes + generatedBytes);
+    expect(promptBytes).toBeGreaterThan(0);
+  } finally {
+    await mixture.remove();
+  }
+});
+
 test("a model that does not fit is refused with mmap: false, and where too little is allowed", async () => {
   const refused = open(file.path, { ...options, ramBytes, mmap: false });
   await expect(refused).rejects.toThrow(MemoryError);

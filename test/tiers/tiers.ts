@@ -59,6 +59,7 @@ export const long: readonly string[] = [
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,models,rich,robust,story}.test.ts",
   "test/browser/opfs.test.ts",
+  "test/backends/disk-experts.test.ts",
   "test/engine/disk-weights.test.ts",
   "test/engine/speculate/{draft-open,next-layer}.test.ts",
 ];

@@ -111,6 +111,7 @@ class Compiler implements MatmulCompiler {
       scoresRows,
       scoresLength,
       threads,
+      demand: this.options.disk?.program.demand,
     };
     return {
       program,
@@ -133,7 +134,8 @@ class Compiler implements MatmulCompiler {
       lastInstruction: this.#lastInstruction,
     };
     const { disk } = this.options;
-    return disk ? withWaits(listed, this.#onDisk, disk) : listed;
+    const isWaiting = disk !== undefined && disk.program.weights.length > 0;
+    return isWaiting ? withWaits(listed, this.#onDisk, disk) : listed;
   }
 
   /** Only kernels that are called are lowered: all of them take 130 ms the first time. */

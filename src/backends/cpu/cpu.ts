@@ -20,6 +20,7 @@ import {
   type Backend,
   type BackendProfile,
   type DiskUse,
+  type ExpertReads,
   isSameRoom,
   type KvCacheOptions,
   type MemoryNeed,
@@ -39,7 +40,7 @@ import { DiskWeights } from "./disk/disk.ts";
 import { planDisk } from "./disk/plan.ts";
 import { diskBytesOf } from "./disk/program.ts";
 import type { Executor } from "./executor.ts";
-import { explainCpu } from "./explain.ts";
+import { expertNotes, explainCpu } from "./explain.ts";
 import type { Guard, GuardMode } from "./guard/guard.ts";
 import { type Arena, farLimits } from "./memory/arena.ts";
 import type { FileWeight } from "./memory/file-pieces.ts";
@@ -47,6 +48,7 @@ import { type Layout, type LayoutRequest, layOut } from "./memory/layout.ts";
 import { Memories } from "./memory/memories.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
 import { Packer, type PackProgram } from "./memory/repack.ts";
+import { staysOnDisk } from "./memory/weights.ts";
 import { writeBatch } from "./memory/write-batch.ts";
 import { openNativeJob } from "./native/entry.ts";
 import type { NativeKernels } from "./native/native.ts";
@@ -199,7 +201,7 @@ export class CpuBackend implements Backend {
       records && new BatchRecords(buffer, records, this.threads, executors.length);
     const missing = new Set(
       plan.graph.weights
-        .filter((weight) => layout.weights.get(weight).onDisk === undefined)
+        .filter((weight) => !staysOnDisk(layout.weights.get(weight)))
         .map(({ name }) => name),
     );
     const helpers = new Helpers(this.threads - 1, startThread);
@@ -357,10 +359,11 @@ export class CpuBackend implements Backend {
   }
 
   async #replaceHelpers(): Promise<void> {
-    const { helpers, member, jobOf } = this.#ready();
+    const { helpers, member, jobOf, onDisk } = this.#ready();
     await helpers.end();
     this.#alive();
     member.reset();
+    onDisk?.forgetUsers();
     helpers.begin(jobOf(undefined));
     await helpers.ready();
   }
@@ -400,6 +403,10 @@ export class CpuBackend implements Backend {
     return this.#prepared?.onDisk?.use;
   }
 
+  expertReads(): ExpertReads | undefined {
+    return this.#prepared?.onDisk?.counts;
+  }
+
   memory(): MemoryUse {
     return this.#prepared?.arena.use ?? { weightBytes: 0, kvBytes: 0, workBytes: 0 };
   }
@@ -428,7 +435,7 @@ export class CpuBackend implements Backend {
       events: batchRecords.events(),
       packMs: packer.packMs,
       calls: batchRecords.calls.records().map((call) => ({ ...call, by: this.name })),
-      notes: batchRecords.notes(),
+      notes: [...batchRecords.notes(), ...expertNotes(this.expertReads())],
     };
   }
 

@@ -2,7 +2,7 @@
 // here; cpu.ts and compile.ts decide.
 
 import type { WasmFeatures } from "../../kernels/features.ts";
-import type { DiskUse } from "../backend.ts";
+import type { DiskUse, ExpertReads } from "../backend.ts";
 import type { NativeKernels } from "./native/native.ts";
 
 export interface CpuFacts {
@@ -54,10 +54,31 @@ function addressesText(isWide: boolean, memory64: boolean): string[] {
 function diskText(onDisk: DiskUse | undefined): string[] {
   if (!onDisk) return [];
   const mb = (bytes: number) => `${Math.round(bytes / 1e6)} MB`;
-  const { weights, fileBytes, ringBytes, isDirect } = onDisk;
+  const { weights, fileBytes, tokenBytes, ringBytes, isDirect, experts } = onDisk;
   const how = isDirect ? "past the system's cache of files" : "through the system's cache of files";
+  const lines = [`${mb(fileBytes)} of weights stay on disk and are read from there, ${how}`];
+  if (weights > 0) {
+    lines.push(
+      `${weights} of them are read for every batch; they take turns in ${mb(ringBytes)} of memory`,
+    );
+  }
+  if (experts) {
+    const { all, used, slots } = experts;
+    lines.push(
+      `experts are read on demand: memory holds ${slots} of ${all} in each layer, a token uses ${used}; a token reads ${mb(tokenBytes)} if all are used equally often`,
+    );
+  }
+  return lines;
+}
+
+/** How often experts that are read on demand were in memory, for profiles: sentences without a full stop. */
+export function expertNotes(reads: ExpertReads | undefined): string[] {
+  if (!reads || reads.hits + reads.misses === 0) return [];
+  const { hits, misses, readBytes, waitMs } = reads;
+  const percent = ((100 * hits) / (hits + misses)).toFixed(1);
+  const [mb, seconds] = [(readBytes / 1e6).toFixed(0), (waitMs / 1000).toFixed(1)];
   return [
-    `${weights} weights (${mb(fileBytes)}) stay on disk and are read for every batch, ${how}; they take turns in ${mb(ringBytes)} of memory`,
+    `experts in memory: ${percent} % of ${hits + misses} uses; ${mb} MB were read from disk, for which threads waited ${seconds} s in their matmuls`,
   ];
 }
 

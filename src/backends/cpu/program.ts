@@ -5,6 +5,7 @@
 // (BatchArea). Addresses are bytes.
 
 import type { KernelTarget } from "../../kernels/target.ts";
+import type { DemandProgram } from "./disk/demand.ts";
 
 /** Addresses of the batch's data. */
 export interface BatchArea {
@@ -66,4 +67,6 @@ export interface ProgramFrame {
   readonly scoresRows: number;
   readonly scoresLength: number;
   readonly threads: number;
+  /** Experts that are read on demand; undefined: none. */
+  readonly demand?: DemandProgram | undefined;
 }

@@ -1,6 +1,6 @@
 // /metrics: counters for Prometheus, and the fill level of the queue and of the models' caches.
 
-import type { EngineStatus } from "../../index.ts";
+import type { EngineStatus, ExpertReads } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
@@ -139,6 +139,28 @@ function caches(all: [string, EngineStatus][]): GaugeReading[] {
   ];
 }
 
+/** Experts that are read on demand, of models that do so (docs/memory.md). */
+function experts(all: [string, EngineStatus][]): GaugeReading[] {
+  const counter = (name: string, help: string, of: (reads: ExpertReads) => number) => ({
+    name: `lantern_expert_${name}`,
+    help,
+    type: "counter" as const,
+    values: all.flatMap(([model, { experts: reads }]) =>
+      reads ? [{ value: of(reads), labels: { model } }] : [],
+    ),
+  });
+  return [
+    counter("hits_total", "Uses of experts that were in memory.", ({ hits }) => hits),
+    counter("misses_total", "Experts that were read from disk.", ({ misses }) => misses),
+    counter("read_bytes_total", "Bytes of experts read from disk.", ({ readBytes }) => readBytes),
+    counter(
+      "wait_seconds_total",
+      "Time that threads waited for experts.",
+      ({ waitMs }) => waitMs / 1000,
+    ),
+  ].filter(({ values }) => values.length > 0);
+}
+
 /** Memory by purpose, and how busy processors and devices are: from the last sample (usage.ts). */
 function usage({ models, machine }: UsageSample): GaugeReading[] {
   const memory = models.flatMap(({ id: model, weightBytes, kvBytes, scratchBytes }) => [
@@ -195,7 +217,13 @@ export const metricsRoutes: RouteFamily = {
           engines(server),
           server.usage.latest(),
         ]);
-        const readings = [...gauges(server, all), ...caches(all), ...usage(sample), ...lives];
+        const readings = [
+          ...gauges(server, all),
+          ...caches(all),
+          ...experts(all),
+          ...usage(sample),
+          ...lives,
+        ];
         const own = metricsText(server.metrics, readings, server.models.hadSeveral);
         const theirs = server.metrics.llamacpp.read(
           server.queue,

@@ -3,11 +3,19 @@
 
 import { SourceError } from "../../../base/errors.ts";
 import type { DirectFile } from "../../../platform/platform.ts";
-import type { DiskUse, WeightFiles } from "../../backend.ts";
+import type { DiskUse, ExpertReads, WeightFiles } from "../../backend.ts";
 import type { ArenaViews } from "../memory/arena.ts";
 import type { Helpers, JobOf } from "../threads/helpers.ts";
+import { DemandSlots } from "./demand-slots.ts";
 import type { DiskLayout } from "./layout.ts";
-import { diskBytesOf, READER_TIMES, SLEEP_MS, WORD } from "./program.ts";
+import {
+  batchBytesOf,
+  diskBytesOf,
+  READER_TIMES,
+  SLEEP_MS,
+  tokenBytesOf,
+  WORD,
+} from "./program.ts";
 
 /** Pieces are counted on until here; then the readers begin anew. */
 const RENUMBER: number = 2 ** 30;
@@ -18,6 +26,7 @@ export class DiskWeights {
   readonly #views: ArenaViews;
   readonly #words: Int32Array;
   readonly #readers: Helpers;
+  readonly #demand: DemandSlots | undefined;
   #jobOf: JobOf | undefined;
 
   constructor(
@@ -31,6 +40,8 @@ export class DiskWeights {
     this.#views = views;
     this.#words = views.i32.subarray(words / 4, words / 4 + WORD.count);
     this.#readers = readers;
+    const { demand } = layout.program;
+    this.#demand = demand && new DemandSlots(demand, views);
     const files: DirectFile[] = [];
     this.files = files;
     try {
@@ -76,7 +87,8 @@ export class DiskWeights {
     }
     const words = this.#words;
     const { weights } = this.#layout.program;
-    const isMidway = Atomics.load(words, WORD.released) % weights.length !== 0;
+    const isMidway =
+      weights.length > 0 && Atomics.load(words, WORD.released) % weights.length !== 0;
     const hasFailed = Atomics.load(words, WORD.failed) !== 0;
     if (isMidway || hasFailed || Atomics.load(words, WORD.next) > RENUMBER) this.#pause();
   }
@@ -107,25 +119,41 @@ export class DiskWeights {
     this.#rewind();
   }
 
-  /** To the beginning of a round; no reader has a piece. */
+  /** To the beginning of a round; no reader has a piece, and nobody computes. */
   #rewind(): void {
+    this.#demand?.reset();
     const words = this.#words;
     const { done, weights } = this.#layout.program;
     this.#views.i32.fill(0, done / 4, done / 4 + weights.length);
     for (const word of [WORD.next, WORD.released, WORD.failed, WORD.paused]) {
       Atomics.store(words, word, 0);
     }
-    Atomics.notify(words, WORD.released);
+    Atomics.add(words, WORD.work, 1);
+    Atomics.notify(words, WORD.work);
   }
 
   get use(): DiskUse {
     const { program, plan } = this.#layout;
+    const [first] = program.demand?.weights ?? [];
     return {
       weights: program.weights.length,
       fileBytes: diskBytesOf(program),
+      batchBytes: batchBytesOf(program),
+      tokenBytes: tokenBytesOf(program),
       ringBytes: plan.ringBytes,
+      ...(first && { experts: { all: first.experts, used: first.used, slots: first.slots } }),
       isDirect: this.files.every(({ isDirect }) => isDirect),
     };
+  }
+
+  /** How often experts were in their slots, and what was read of them; undefined: none is read on demand. */
+  get counts(): ExpertReads | undefined {
+    return this.#demand?.counts;
+  }
+
+  /** When a thread was lost that may have used experts, and no other computes. */
+  forgetUsers(): void {
+    if (this.#demand) this.#pause();
   }
 
   /** What the readers did so far. */
@@ -141,7 +169,8 @@ export class DiskWeights {
   /** Ends the readers; resolves when none of them reads any more. */
   async end(): Promise<void> {
     Atomics.store(this.#words, WORD.stopped, 1);
-    Atomics.notify(this.#words, WORD.released);
+    Atomics.add(this.#words, WORD.work, 1);
+    Atomics.notify(this.#words, WORD.work);
     try {
       await this.#readers.end();
     } finally {

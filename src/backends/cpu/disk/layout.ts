@@ -6,6 +6,13 @@ import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import type { Arena } from "../memory/arena.ts";
 import type { PackProgram } from "../memory/repack.ts";
 import type { WeightStore } from "../memory/weights.ts";
+import {
+  DEMAND_NUMBER,
+  DEMAND_WORD,
+  type DemandProgram,
+  type DemandWeight,
+  demandWords,
+} from "./demand.ts";
 import { DISK_PIECE_BYTES, READERS } from "./plan.ts";
 import {
   ALIGNMENT,
@@ -15,7 +22,7 @@ import {
   READER_TIMES,
   WORD,
 } from "./program.ts";
-import type { DiskPlan } from "./ring.ts";
+import type { DemandPlace, DiskPlan } from "./ring.ts";
 
 export interface DiskLayout {
   readonly plan: DiskPlan;
@@ -30,15 +37,17 @@ export function layOutDisk(
   { instructions }: PackProgram,
   arena: Arena,
 ): DiskLayout {
-  const descriptors = [...new Set(plan.places.map(({ part }) => part.descriptor))];
+  const parts = [
+    ...plan.places.map(({ part }) => part),
+    ...plan.demand.flatMap((one) => one.parts),
+  ];
+  const descriptors = [...new Set(parts.map(({ descriptor }) => descriptor))];
   let first = 0;
   let longest = 0;
   const cycle = plan.places.map(({ weight, part, needs }): DiskWeight => {
     const packing = weights.get(weight).packing!;
     const { rows, rowBytes, matrices } = instructions[packing]!;
-    const panel = PANEL_ROWS * rowBytes;
-    const most = Math.max(1, Math.floor(DISK_PIECE_BYTES / panel)) * PANEL_ROWS;
-    const step = Math.min(most, Math.ceil(rows / PANEL_ROWS) * PANEL_ROWS);
+    const step = pieceRows(rows, rowBytes);
     const perMatrix = Math.ceil(rows / step);
     const pieces = matrices * perMatrix;
     longest = Math.max(longest, step * rowBytes);
@@ -49,19 +58,30 @@ export function layOutDisk(
     first += pieces;
     return made;
   });
+  const demand = plan.demand.map((place) => {
+    const packing = weights.get(place.weight).packing!;
+    const { rowBytes } = instructions[packing]!;
+    const { made, step } = demandWeight(place, packing, rowBytes, descriptors);
+    longest = Math.max(longest, step * rowBytes);
+    const words = arena.allocate(demandWords(made).count * 4, "work", "slots of experts");
+    const uses = arena.allocate((made.slots + 1) * 8, "work", "uses of experts");
+    return { ...made, words, uses };
+  });
   // A piece may begin and end within a block of the disk.
   const bufferBytes = (Math.ceil(longest / ALIGNMENT) + 2) * ALIGNMENT;
   const work = (bytes: number, name: string, pieces = 1) =>
     arena.allocate(bytes, "work", name, pieces);
   const buffers = work(READERS * bufferBytes + ALIGNMENT, "pieces of weights on disk");
+  const words = work(WORD.count * 4, "control of readers");
   return {
     plan,
     descriptors,
     program: {
+      ...(demand.length > 0 && { demand: demandProgram(demand, words, work) }),
       weights: cycle,
       pieces: first,
       readers: READERS,
-      words: work(WORD.count * 4, "control of readers"),
+      words,
       done: work(cycle.length * 4, "pieces that were read"),
       buffers: Math.ceil(buffers / ALIGNMENT) * ALIGNMENT,
       bufferBytes,
@@ -70,4 +90,56 @@ export function layOutDisk(
       times: work(READERS * READER_TIMES.numbers * 8, "times of readers"),
     },
   };
+}
+
+type UnplacedDemand = Omit<DemandWeight, "words" | "uses">;
+
+function demandWeight(
+  { weight, parts, used, slots }: DemandPlace,
+  packing: number,
+  rowBytes: number,
+  descriptors: readonly number[],
+): { made: UnplacedDemand; step: number } {
+  const [experts, rows] = weight.shape as [number, number, number];
+  const step = pieceRows(rows, rowBytes);
+  const made = {
+    name: weight.name,
+    packing,
+    parts: parts.map(({ descriptor, offset }) => ({
+      file: descriptors.indexOf(descriptor),
+      offset,
+    })),
+    experts,
+    used,
+    slots,
+    expertBytes: weightBytes(weight) / experts,
+    rows,
+    panels: Math.ceil(rows / PANEL_ROWS),
+    step,
+    pieces: Math.ceil(rows / step),
+  };
+  return { made, step };
+}
+
+function demandProgram(
+  weights: readonly DemandWeight[],
+  readers: number,
+  work: (bytes: number, name: string) => number,
+): DemandProgram {
+  // Every slot may be asked for once; one place more tells a full ring from an empty one.
+  const queueLength = 1 + weights.reduce((sum, { slots, pieces }) => sum + slots * pieces, 0);
+  return {
+    weights,
+    readers,
+    queueLength,
+    control: work(DEMAND_WORD.count * 4, "control of experts on demand"),
+    queue: work(queueLength * 8, "pieces of experts to read"),
+    numbers: work(DEMAND_NUMBER.count * 8, "counts of experts on demand"),
+  };
+}
+
+/** Rows that are read at a time: whole row panels, of at most DISK_PIECE_BYTES if one is not larger. */
+function pieceRows(rows: number, rowBytes: number): number {
+  const most = Math.max(1, Math.floor(DISK_PIECE_BYTES / (PANEL_ROWS * rowBytes))) * PANEL_ROWS;
+  return Math.min(most, Math.ceil(rows / PANEL_ROWS) * PANEL_ROWS);
 }

@@ -3,10 +3,14 @@
 // A cycle over all layers makes the weights that were used last the last to be used again, so a cache that drops the least
 // recently used would never hit. Instead as many weights as the memory holds stay there, and the same others are read for every
 // batch. Those are spread evenly over the model, so that the disk is busy all the time and the ring can be small.
+//
+// Experts are another matter: a token uses a few of them, often those of the token before. They get slots, as many as there is room
+// for beside all other weights, and are read on demand (demand.ts). Where there is no room for two slots of each matrix, the other
+// weights take turns in the ring as well; and where even that is too much, experts are read like all other weights.
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes } from "../../../graph/cost.ts";
-import { type Graph, type Weight, weightsOf } from "../../../graph/graph.ts";
+import { type Graph, type Value, type Weight, weightsOf } from "../../../graph/graph.ts";
 import { weightParts } from "../../../graph/weight-source.ts";
 import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -14,7 +18,7 @@ import type { FilePart } from "../../../platform/platform.ts";
 import type { WeightFiles } from "../../backend.ts";
 import type { WeightStore } from "../memory/weights.ts";
 import { ALIGNMENT } from "./program.ts";
-import type { DiskPlan, RingPlace } from "./ring.ts";
+import type { DemandPlace, DiskPlan, RingPlace } from "./ring.ts";
 
 /** Threads that read. Two keep most disks busy; the others pack meanwhile. */
 export const READERS = 4;
@@ -25,6 +29,8 @@ const RING_SETS = 3;
 /** Unless they are small: then so many bytes, but no more than a part of the budget. */
 const RING_BYTES: number = 64 << 20;
 const RING_PART = 32;
+/** The fewest slots of a matrix of experts: one is used while another is read. */
+const LEAST_SLOTS = 2;
 /** Buffers begin at cache lines. */
 const LINE = 64;
 
@@ -45,12 +51,108 @@ export interface DiskBudget {
   readonly files: WeightFiles;
 }
 
+/** A matrix of experts that may be read on demand. */
+interface ExpertCandidate extends Omit<DemandPlace, "slots"> {
+  /** Of an expert in row panels. */
+  readonly slotBytes: number;
+  /** The routes that choose experts: matrices of the same routes have the same number of slots. */
+  readonly routes: Value;
+}
+
 /** A sentence: why the budget cannot be kept. */
 export function planDisk(request: DiskBudget): DiskPlan | string {
-  const all = candidates(request);
+  const experts = expertCandidates(request);
+  const onDemand = experts.length === 0 ? undefined : planExperts(experts, request);
+  return onDemand ?? planCycle(candidates(request), request);
+}
+
+/** Experts on demand; undefined: there is no room for that. */
+function planExperts(
+  experts: readonly ExpertCandidate[],
+  request: DiskBudget,
+): DiskPlan | undefined {
+  const { weights, totalBytes, budgetBytes } = request;
+  const sum = experts.reduce((bytes, { weight }) => bytes + line(weights.panelBytes(weight)!), 0);
+  const others = totalBytes - sum + demandBytes(experts);
+  const demand = withSlots(experts, budgetBytes - others - readerBytes(experts));
+  if (demand) return { places: [], demand, ringBytes: 0, setBytes: 0 };
+  // The other weights take turns, and experts have as few slots as a token uses, or two.
+  const names = new Set(experts.map(({ weight }) => weight.name));
+  const rest = candidates(request).filter(({ weight }) => !names.has(weight.name));
+  for (const used of [true, false]) {
+    const few = experts.map((one) => ({ ...one, slots: used ? one.used : LEAST_SLOTS }));
+    const bytes = few.reduce((all, { slotBytes, slots }) => all + line(slotBytes * slots), 0);
+    const ring = planCycle(rest, { ...request, totalBytes: others + bytes }, experts);
+    if (typeof ring !== "string") return { ...ring, demand: few.map(asPlace) };
+  }
+  return undefined;
+}
+
+/** The slots that this many bytes hold, divided evenly; undefined: too few. */
+function withSlots(all: readonly ExpertCandidate[], room: number): DemandPlace[] | undefined {
+  const routes = [...new Set(all.map((one) => one.routes))];
+  const slots = new Map(routes.map((value) => [value, 0]));
+  let left = room;
+  for (let isFull = false; !isFull; ) {
+    isFull = true;
+    for (const value of routes) {
+      const own = all.filter((one) => one.routes === value);
+      const bytes = own.reduce((sum, { slotBytes }) => sum + slotBytes, 0);
+      const most = Math.max(...own.map(({ weight }) => weight.shape[0]! - 1));
+      if (bytes > left || slots.get(value)! >= most) continue;
+      left -= bytes;
+      slots.set(value, slots.get(value)! + 1);
+      isFull = false;
+    }
+  }
+  if ([...slots.values()].some((count) => count < LEAST_SLOTS)) return undefined;
+  return all.map((one) => {
+    const most = one.weight.shape[0]! - 1;
+    return asPlace({ ...one, slots: Math.min(most, slots.get(one.routes)!) });
+  });
+}
+
+function asPlace({ weight, parts, used, slots }: ExpertCandidate & DemandPlace): DemandPlace {
+  return { weight, parts, used, slots };
+}
+
+/** Matrices of experts in row panels that one node reads, whose experts lie in one part of a file each. */
+function expertCandidates({ graph, weights, files }: DiskBudget): ExpertCandidate[] {
+  const uses = usesOf(graph);
+  return graph.nodes.flatMap((node) => {
+    if (node.op !== "matmul_id" || uses.get(node.weight.name) !== 1) return [];
+    const { weight, routes } = node;
+    const [experts, rows] = weight.shape as [number, number, number];
+    const panelBytes = weights.panelBytes(weight);
+    const parts = weightParts(weight, files.partsOf);
+    if (panelBytes === undefined || !parts || experts % parts.length !== 0) return [];
+    if (experts <= LEAST_SLOTS) return [];
+    const used = Math.min(experts, routes.cols / 2);
+    // Experts that fill their row panels are packed as one matrix; both ways, all have the same number of panels.
+    const slotBytes = panelBytes / experts;
+    return rows > 0 ? [{ weight, parts, used, slotBytes, routes }] : [];
+  });
+}
+
+/** What slots take beside themselves: numbers about experts, slots and pieces, and the ends of cache lines. */
+function demandBytes(all: readonly ExpertCandidate[]): number {
+  const each = all.map(({ weight }) => {
+    const [experts] = weight.shape as [number, number, number];
+    const pieces = Math.ceil(weightBytes(weight) / experts / DISK_PIECE_BYTES) + 1;
+    return experts * (3 * 4 + 3 * 4 + 8 + 8 * pieces) + 4 * LINE;
+  });
+  return each.reduce((sum, bytes) => sum + bytes, 16 * LINE);
+}
+
+/** Weights in a cycle; a sentence: why not. `readBeside`: what the readers read beside it. */
+function planCycle(
+  all: readonly Candidate[],
+  request: DiskBudget,
+  readBeside: readonly Pick<Candidate, "weight">[] = [],
+): DiskPlan | string {
   // The output matrix is large, and not every batch needs it.
   const inner = all.filter(({ isForAll }) => isForAll);
-  const tried = [inner, all].map((some) => planWith(some, request));
+  const tried = [inner, all].map((some) => planWith(some, request, readBeside));
   const made = tried.find((plan) => typeof plan !== "number");
   if (made) return made as DiskPlan;
   const least = Math.min(...(tried as number[]));
@@ -61,8 +163,7 @@ export function planDisk(request: DiskBudget): DiskPlan | string {
 
 /** Matrices in row panels that one node reads, from one part of a file. */
 function candidates({ graph, weights, files }: DiskBudget): Candidate[] {
-  const uses = new Map<string, number>();
-  for (const { name } of graph.nodes.flatMap(weightsOf)) uses.set(name, (uses.get(name) ?? 0) + 1);
+  const uses = usesOf(graph);
   return graph.nodes.flatMap((node) => {
     if (node.op !== "matmul" && node.op !== "matmul_id") return [];
     if (uses.get(node.weight.name) !== 1) return [];
@@ -74,8 +175,19 @@ function candidates({ graph, weights, files }: DiskBudget): Candidate[] {
   });
 }
 
+/** How many nodes read each weight, by its name. */
+function usesOf(graph: Graph): ReadonlyMap<string, number> {
+  const uses = new Map<string, number>();
+  for (const { name } of graph.nodes.flatMap(weightsOf)) uses.set(name, (uses.get(name) ?? 0) + 1);
+  return uses;
+}
+
 /** A number: the least bytes that suffice. */
-function planWith(all: readonly Candidate[], request: DiskBudget): DiskPlan | number {
+function planWith(
+  all: readonly Candidate[],
+  request: DiskBudget,
+  readBeside: readonly Pick<Candidate, "weight">[],
+): DiskPlan | number {
   const { totalBytes, budgetBytes } = request;
   const sum = all.reduce((bytes, { panelBytes }) => bytes + line(panelBytes), 0);
   const others = totalBytes - sum;
@@ -83,15 +195,15 @@ function planWith(all: readonly Candidate[], request: DiskBudget): DiskPlan | nu
   const small = Math.min(RING_BYTES, Math.floor(budgetBytes / RING_PART));
   const setBytes = Math.max(2 * largest, Math.floor(small / RING_SETS));
   const ringBytes = line(RING_SETS * setBytes);
-  const least = others + ringBytes + readerBytes(all);
+  const least = others + ringBytes + readerBytes([...all, ...readBeside]);
   const room = budgetBytes - least;
   if (all.length === 0) return Number.POSITIVE_INFINITY;
   if (room < 0) return least;
-  return { places: placed(spread(all, sum, room), ringBytes), ringBytes, setBytes };
+  return { places: placed(spread(all, sum, room), ringBytes), demand: [], ringBytes, setBytes };
 }
 
 /** What readers and the bookkeeping take beside the ring. */
-function readerBytes(all: readonly Candidate[]): number {
+function readerBytes(all: readonly Pick<Candidate, "weight">[]): number {
   const pieces = all.map(({ weight }) => {
     const bytes = weightBytes(weight);
     const rowBytes = bytesFor(weight.dtype, weight.shape.at(-1)!);

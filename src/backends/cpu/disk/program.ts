@@ -8,11 +8,14 @@
 // i32 words, from DiskProgram.words on, each in a cache line of its own (WORD):
 //   next      number of the next piece to read, counted on from round to round
 //   released  number of weights that the batches are done with, counted on in the same way
-//   loaded    goes up when a weight is complete: disk_wait sleeps on it
+//   loaded    goes up when a weight, or an expert, is complete: who waits for one sleeps on it
+//   work      goes up when there may be something to read: readers sleep on it
 //   paused    readers take no piece
 //   busy      number of readers that have a piece
 //   stopped   readers end
 //   failed    a piece could not be read; its reader has written why to `message`
+
+import { type DemandProgram, demandTokenBytes } from "./demand.ts";
 
 /** A weight of the cycle. */
 export interface DiskWeight {
@@ -34,6 +37,7 @@ export interface DiskWeight {
 }
 
 export interface DiskProgram {
+  /** The cycle. */
   readonly weights: readonly DiskWeight[];
   /** Pieces of a round. */
   readonly pieces: number;
@@ -48,13 +52,31 @@ export interface DiskProgram {
   readonly scratch: number;
   /** The number of bytes, then UTF-8: why a piece could not be read. */
   readonly message: number;
+  /** Experts that are read on demand, beside the cycle; undefined: none. */
+  readonly demand?: DemandProgram | undefined;
   /** f64 for each reader, READER_TIMES each: ms spent on reading and packing, and bytes that were read. */
   readonly times: number;
 }
 
+/** Bytes of files that are not in memory. */
+export function diskBytesOf(program: DiskProgram): number {
+  const { demand } = program;
+  const missing = (demand?.weights ?? []).reduce(
+    (sum, { experts, slots, expertBytes }) => sum + (experts - slots) * expertBytes,
+    0,
+  );
+  return batchBytesOf(program) + missing;
+}
+
 /** Bytes of files that a round reads. */
-export function diskBytesOf({ weights }: DiskProgram): number {
+export function batchBytesOf({ weights }: DiskProgram): number {
   return weights.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+/** Bytes of files that a token reads, if every expert is used equally often. */
+export function tokenBytesOf(program: DiskProgram): number {
+  const { demand } = program;
+  return batchBytesOf(program) + (demand ? demandTokenBytes(demand) : 0);
 }
 
 export const WORD = {
@@ -65,7 +87,8 @@ export const WORD = {
   busy: 64,
   stopped: 80,
   failed: 96,
-  count: 112,
+  work: 112,
+  count: 128,
 } as const;
 
 export const MESSAGE_BYTES = 1024;
@@ -75,6 +98,9 @@ export const READER_TIMES = { read: 0, pack: 1, bytes: 2, numbers: 8 } as const;
 
 /** Direct reads begin and end at multiples of this in the file and in memory: the largest block of a disk. */
 export const ALIGNMENT = 4096;
+
+/** Without a piece for this long, the disk hangs. */
+export const MOST_WAIT_MS = 60_000;
 
 /** A sleeper looks again after this long, even if nothing woke it. */
 export const SLEEP_MS = 100;

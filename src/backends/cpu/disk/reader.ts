@@ -1,13 +1,17 @@
-// A reader: a thread that reads pieces of weights on disk, packs each and writes it into the ring, until it is stopped. It blocks
-// in the system while the disk works, so several of them keep the disk busy on few cores.
+// A reader: a thread that reads pieces of weights on disk, packs each and writes it into the ring or into an expert's slot, until it
+// is stopped. Experts come first: a batch waits for them. It blocks in the system while the disk works, so several of them keep the
+// disk busy on few cores.
 
+import { messageOf } from "../../../base/errors.ts";
 import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import type { ReadAt } from "../../../platform/platform.ts";
 import type { Kernels } from "../executor.ts";
+import type { ArenaViews } from "../memory/arena.ts";
 import type { PackRows } from "../memory/file-pieces.ts";
 import type { Memories } from "../memory/memories.ts";
 import { type PackProgram, packRowsOf } from "../memory/repack.ts";
+import { DemandSlots } from "./demand-slots.ts";
 import {
   ALIGNMENT,
   type DiskProgram,
@@ -36,10 +40,19 @@ export function serveReader(
   const { program, packing, reader } = job;
   const { views } = memories.place(0);
   const scratch = program.scratch + reader * PACK_SCRATCH_BYTES;
-  const packs = program.weights.map(({ packing: index }) =>
-    packRowsOf(packing, packing.instructions[index]!, memories, kernels, scratch),
-  );
-  new DiskReader(job, views.u8, views.i32, packs, readAt).serve();
+  const packOf = ({ packing: index }: { readonly packing: number }) =>
+    packRowsOf(packing, packing.instructions[index]!, memories, kernels, scratch);
+  const packs = {
+    cycle: program.weights.map(packOf),
+    demand: (program.demand?.weights ?? []).map(packOf),
+  };
+  new DiskReader(job, views, packs, readAt).serve();
+}
+
+/** What packs the rows of each weight. */
+interface Packs {
+  readonly cycle: readonly PackRows[];
+  readonly demand: readonly PackRows[];
 }
 
 class DiskReader {
@@ -49,17 +62,13 @@ class DiskReader {
   readonly #done: Int32Array;
   readonly #times: Float64Array;
   readonly #buffer: number;
-  readonly #packs: readonly PackRows[];
+  readonly #packs: Packs;
+  readonly #demand: DemandSlots | undefined;
   readonly #readAt: ReadAt;
 
-  constructor(
-    job: ReaderJob,
-    u8: Uint8Array,
-    i32: Int32Array,
-    packs: readonly PackRows[],
-    readAt: ReadAt,
-  ) {
-    const { words, done, times, buffers, bufferBytes, weights } = job.program;
+  constructor(job: ReaderJob, views: ArenaViews, packs: Packs, readAt: ReadAt) {
+    const { u8, i32 } = views;
+    const { words, done, times, buffers, bufferBytes, weights, demand } = job.program;
     const { numbers } = READER_TIMES;
     this.#job = job;
     this.#u8 = u8;
@@ -68,30 +77,64 @@ class DiskReader {
     this.#times = new Float64Array(u8.buffer, times + job.reader * numbers * 8, numbers);
     this.#buffer = buffers + job.reader * bufferBytes;
     this.#packs = packs;
+    this.#demand = demand && new DemandSlots(demand, views);
     this.#readAt = readAt;
   }
 
   serve(): void {
     const words = this.#words;
     while (Atomics.load(words, WORD.stopped) === 0) {
-      const released = Atomics.load(words, WORD.released);
+      const work = Atomics.load(words, WORD.work);
       Atomics.add(words, WORD.busy, 1);
-      const piece = this.#take(released);
-      if (piece !== undefined) this.#readPiece(piece);
+      const hasRead = this.#isIdle ? false : this.#readExpert() || this.#readNext();
       Atomics.sub(words, WORD.busy, 1);
       Atomics.notify(words, WORD.busy);
-      // The leader changes `released`, or notifies, when there is something to do again.
-      if (piece === undefined) Atomics.wait(words, WORD.released, released, SLEEP_MS);
+      if (!hasRead) Atomics.wait(words, WORD.work, work, SLEEP_MS);
     }
   }
 
+  get #isIdle(): boolean {
+    const words = this.#words;
+    return (Atomics.load(words, WORD.paused) | Atomics.load(words, WORD.failed)) !== 0;
+  }
+
+  /** Reads a piece of an expert; false: none is asked for. */
+  #readExpert(): boolean {
+    const piece = this.#demand?.take();
+    if (!piece) return false;
+    const weight = this.#job.program.demand!.weights[piece.weight]!;
+    const { experts, expertBytes, rows, panels, step, parts } = weight;
+    const { rowBytes } = this.#job.packing.instructions[weight.packing]!;
+    const row = piece.piece * step;
+    const inPart = experts / parts.length;
+    const { file, offset } = parts[Math.floor(piece.expert / inPart)]!;
+    const from = offset + (piece.expert % inPart) * expertBytes + row * rowBytes;
+    const count = Math.min(step, rows - row);
+    const firstPanel = piece.slot * panels + row / PANEL_ROWS;
+    try {
+      this.#readAndPack(this.#packs.demand[piece.weight]!, file, from, count, rowBytes, firstPanel);
+      this.#demand!.put(piece, count * rowBytes);
+    } catch (error) {
+      this.#fail(`expert ${piece.expert} of ${weight.name}: ${messageOf(error)}`);
+    }
+    return true;
+  }
+
+  /** Reads the next piece of the cycle; false: the ring has no room for it. */
+  #readNext(): boolean {
+    if (this.#job.program.weights.length === 0) return false;
+    const piece = this.#take();
+    if (piece === undefined) return false;
+    this.#readPiece(piece);
+    return true;
+  }
+
   /** The number of a piece that may be read now, counted on from round to round; undefined: none. */
-  #take(released: number): number | undefined {
+  #take(): number | undefined {
     const words = this.#words;
     const { weights, pieces } = this.#job.program;
     for (;;) {
-      const isIdle = Atomics.load(words, WORD.paused) | Atomics.load(words, WORD.failed);
-      if (isIdle !== 0) return undefined;
+      const released = Atomics.load(words, WORD.released);
       const piece = Atomics.load(words, WORD.next);
       const round = Math.floor(piece / pieces);
       const { needs } = weights[this.#find(piece % pieces)]!;
@@ -106,9 +149,9 @@ class DiskReader {
     const index = this.#find(number % pieces);
     const weight = weights[index]!;
     try {
-      this.#readAndPack(weight, this.#packs[index]!, (number % pieces) - weight.first);
+      this.#readWeight(weight, this.#packs.cycle[index]!, (number % pieces) - weight.first);
     } catch (error) {
-      this.#fail(`${weight.name}: ${(error as Error).message}`);
+      this.#fail(`${weight.name}: ${messageOf(error)}`);
       return;
     }
     if (Atomics.add(this.#done, index, 1) + 1 < weight.pieces) return;
@@ -116,9 +159,7 @@ class DiskReader {
     Atomics.notify(words, WORD.loaded);
   }
 
-  #readAndPack(weight: DiskWeight, pack: PackRows, piece: number): void {
-    const times = this.#times;
-    const start = performance.now();
+  #readWeight(weight: DiskWeight, pack: PackRows, piece: number): void {
     const { instructions } = this.#job.packing;
     const { rows, rowBytes } = instructions[weight.packing]!;
     const matrix = Math.floor(piece / weight.perMatrix);
@@ -126,7 +167,21 @@ class DiskReader {
     const count = Math.min(weight.step, rows - row);
     const firstPanel = matrix * Math.ceil(rows / PANEL_ROWS) + row / PANEL_ROWS;
     const from = weight.offset + (matrix * rows + row) * rowBytes;
-    const at = this.#read(this.#job.descriptors[weight.file]!, from, count * rowBytes);
+    this.#readAndPack(pack, weight.file, from, count, rowBytes, firstPanel);
+  }
+
+  /** Reads `count` rows from this byte of a file on, and packs them into row panels from number `firstPanel` on. */
+  #readAndPack(
+    pack: PackRows,
+    file: number,
+    from: number,
+    count: number,
+    rowBytes: number,
+    firstPanel: number,
+  ): void {
+    const times = this.#times;
+    const start = performance.now();
+    const at = this.#read(this.#job.descriptors[file]!, from, count * rowBytes);
     const read = performance.now();
     for (let done = 0; done < count; done += PANEL_ROWS) {
       const panelRows = Math.min(PANEL_ROWS, count - done);

@@ -1,4 +1,5 @@
-// The ring in which weights on disk take turns: which weights, and where each is. plan.ts decides.
+// What stays on disk: the ring in which weights take turns, which weights, and where each is; and matrices of experts, of which as
+// many are in memory as there are slots. plan.ts decides.
 
 import type { Weight } from "../../../graph/graph.ts";
 import type { FilePart } from "../../../platform/platform.ts";
@@ -13,9 +14,19 @@ export interface RingPlace {
   readonly needs: number;
 }
 
+/** A matrix of experts that are read on demand: the parts of it that lie in files, and the slots that it has in memory. */
+export interface DemandPlace {
+  readonly weight: Weight;
+  readonly parts: readonly FilePart[];
+  /** Experts that a token uses. */
+  readonly used: number;
+  readonly slots: number;
+}
+
 export interface DiskPlan {
   /** In the order in which a batch uses them. */
   readonly places: readonly RingPlace[];
+  readonly demand: readonly DemandPlace[];
   readonly ringBytes: number;
   /** The most bytes of the ring that are waited for at once. */
   readonly setBytes: number;

@@ -53,6 +53,8 @@ export interface PlacedWeight {
   readonly panelBytes?: number;
   /** It stays on disk: its number in the cycle (disk/program.ts). */
   readonly onDisk?: number;
+  /** Its experts are read on demand: its number among such weights (disk/demand.ts). */
+  readonly onDemand?: number;
 }
 
 export class WeightStore {
@@ -100,8 +102,9 @@ export class WeightStore {
 
   /** The weights that threads read by themselves: those that lie in files, but for vectors, which are few and small. */
   inFiles({ partsOf }: WeightFiles): FileWeight[] {
-    return [...this.#placed.values()].flatMap(({ weight, raw, packing, onDisk }) => {
-      if ((raw === undefined && packing === undefined) || onDisk !== undefined) return [];
+    return [...this.#placed.values()].flatMap((placed) => {
+      const { weight, raw, packing } = placed;
+      if ((raw === undefined && packing === undefined) || staysOnDisk(placed)) return [];
       const parts = weightParts(weight, partsOf);
       return parts ? [{ name: weight.name, bytes: weightBytes(weight), parts, packing, raw }] : [];
     });
@@ -118,9 +121,10 @@ export class WeightStore {
 
   /** Reads a weight from the file into its place. */
   async upload(weight: Weight, read: WeightReader, packer: Packer): Promise<void> {
-    const { vector, taps, raw, packing, onDisk } = this.get(weight);
+    const placed = this.get(weight);
+    const { vector, taps, raw, packing } = placed;
     const { views } = this.#arena;
-    if (onDisk !== undefined) return;
+    if (staysOnDisk(placed)) return;
     if (packing !== undefined) {
       await packer.pack(packing, read);
     } else if (vector !== undefined) {
@@ -171,7 +175,13 @@ export class WeightStore {
   /** undefined: the type or the shape has no row panels. */
   #placePanels(weight: Weight): PlacedWeight | undefined {
     const { dtype, shape } = weight;
-    const { matrices, rows, cols } = asMatrices(shape);
+    const onDemand =
+      this.#disk?.demand.findIndex((place) => place.weight.name === weight.name) ?? -1;
+    const slots = this.#disk?.demand[onDemand]?.slots;
+    const { matrices, rows, cols } =
+      slots === undefined
+        ? asMatrices(shape)
+        : { matrices: slots, rows: shape[1]!, cols: shape[2]! };
     const packing = packingOf(dtype.name);
     const type = floatTypeOf(dtype.name);
     const kind = packing ? "blocks" : "floats";
@@ -203,7 +213,8 @@ export class WeightStore {
       rowPanelBytes: size,
     };
     const index = this.#instructions.push(own as PackInstruction) - 1;
-    const packed = { weight, packing: index, panelBytes, ...(isOnDisk && { onDisk }) };
+    const place = { ...(isOnDisk && { onDisk }), ...(slots !== undefined && { onDemand }) };
+    const packed = { weight, packing: index, panelBytes, ...place };
     return packing
       ? { ...packed, blocks: { at, rowPanelBytes: size, codebook } }
       : { ...packed, floats: { at, rowPanelBytes: size, type: type! } };
@@ -237,6 +248,11 @@ export class WeightStore {
       await read(memory.subarray(at + done, at + end), done);
     }
   }
+}
+
+/** It is not read when the model is opened. */
+export function staysOnDisk({ onDisk, onDemand }: PlacedWeight): boolean {
+  return onDisk !== undefined || onDemand !== undefined;
 }
 
 /** Whether kernels compute a convolution of so many columns, which then need its weights as [taps, cols]. */

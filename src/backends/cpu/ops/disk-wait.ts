@@ -1,7 +1,7 @@
 // disk_wait: no op of the graph. It releases weights on disk that the instructions before it have read, and waits until those of
 // the instructions behind it are in the ring (disk/program.ts). The last one of a program only releases.
 
-import { SLEEP_MS, WORD } from "../disk/program.ts";
+import { MOST_WAIT_MS, SLEEP_MS, WORD } from "../disk/program.ts";
 import { ChunkUnavailable } from "../executor.ts";
 import type { InstructionDef } from "./op.ts";
 
@@ -18,9 +18,6 @@ export interface DiskWait {
   readonly pieces: readonly number[];
 }
 
-/** Without a piece for this long, the disk hangs. */
-const MOST_MS = 60_000;
-
 export const diskWait: InstructionDef<DiskWait> = {
   access: "barrier",
   kernels: () => [],
@@ -35,7 +32,8 @@ export const diskWait: InstructionDef<DiskWait> = {
       if (inRound === first) return;
       for (let i = inRound; i < first; i++) Atomics.store(done, i, 0);
       Atomics.store(words, WORD.released, before - inRound + first);
-      Atomics.notify(words, WORD.released);
+      Atomics.add(words, WORD.work, 1);
+      Atomics.notify(words, WORD.work);
     };
     const isLoaded = () => {
       for (let i = 0; i < pieces.length; i++) {
@@ -48,7 +46,7 @@ export const diskWait: InstructionDef<DiskWait> = {
       for (let seen = Atomics.load(words, WORD.loaded); !isLoaded(); ) {
         if (Atomics.load(words, WORD.failed) !== 0) throw new ChunkUnavailable();
         if (Atomics.wait(words, WORD.loaded, seen, SLEEP_MS) === "timed-out") {
-          if (performance.now() - since > MOST_MS) throw new Error("the disk does not answer");
+          if (performance.now() - since > MOST_WAIT_MS) throw new Error("the disk does not answer");
         } else since = performance.now();
         seen = Atomics.load(words, WORD.loaded);
       }

@@ -1,5 +1,6 @@
 // Runs a matmul with a matrix for each expert: the pairs of an expert (expert-groups.ts) are the tokens of a dense matmul over
-// the expert's matrix. Experts that no token uses are not read.
+// the expert's matrix. Experts that no token uses are not read. Experts that are read on demand (disk/demand.ts) are waited for one by
+// one.
 //
 // A chunk is a fixed fraction of all work, so every batch has the same number of chunks, whatever its groups are, and stages
 // are not planned again. The cost of a row panel is its tokens, plus one for reading it. A result has the same bits whatever
@@ -7,6 +8,7 @@
 
 import { dtypeByName } from "../../../dtypes/table.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { DemandSlots } from "../disk/demand-slots.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { dotRowsFor } from "./dot-rows.ts";
 import { isOneRow } from "./expert-activations.ts";
@@ -68,11 +70,12 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
   const wholePanels = Math.floor(i.n / PANEL_ROWS);
   const panel = own.panel + c.thread * own.panelBytes;
   const { f32 } = c.views;
-  return inChunks(i, c, groups, tiles, i.rowPanelBytes, (group, from, to) => {
+  const { demand } = own;
+  /** With the experts' matrix number `place`. */
+  const runGroup = (group: number, place: number, from: number, to: number) => {
     const start = groups.start(group);
     const size = groups.start(group + 1) - start;
-    const expert = groups.expert(group);
-    const w = i.w + expert * own.expertBytes;
+    const w = i.w + place * own.expertBytes;
     const x = activationsAt(i, own, c, groups, start, size);
     const runPanels = variants[chosen(c, i.choice, size)]!;
     let done = from;
@@ -95,6 +98,17 @@ export function expertMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKe
       }
     }
     addExpertBias(i, c, groups, group, from * PANEL_ROWS, Math.min(i.n, to * PANEL_ROWS));
+  };
+  if (demand === undefined) {
+    return inChunks(i, c, groups, tiles, i.rowPanelBytes, (group, from, to) =>
+      runGroup(group, groups.expert(group), from, to),
+    );
+  }
+  const slots = new DemandSlots(c.program.demand!, c.views);
+  return inChunks(i, c, groups, tiles, i.rowPanelBytes, (group, from, to) => {
+    const slot = slots.acquire(demand, groups.expert(group));
+    runGroup(group, slot, from, to);
+    slots.release(demand, slot, to - from);
   });
 }
 

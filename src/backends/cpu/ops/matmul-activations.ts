@@ -11,6 +11,7 @@ import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-
 import { activationBlockBytes } from "../../../kernels/ops/packed/packed.ts";
 import type { Widened } from "../../backend.ts";
 import type { Quantize, Round } from "./activations.ts";
+import type { DiskExperts } from "./disk-experts.ts";
 import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
 import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
 import type { ExpertMatmul } from "./matmul-data.ts";
@@ -148,6 +149,7 @@ export class MatmulActivations {
 
   /** The groups of a node's routes. */
   groups({ routes, weight }: NodeOf<"matmul_id">): GroupTable {
+    let isNew = false;
     const [slots, experts] = [routes.cols / 2, weight.shape[0]!];
     const pairs = this.#c.rows * slots;
     // Where experts share a matrix, its pairs may be more than the rows of a batch: then they are several groups.
@@ -156,9 +158,24 @@ export class MatmulActivations {
     const key = `${slots} of ${experts} experts`;
     const at = this.#once(key, groupTableBytes(shape), routes, undefined, (table): GroupExperts => {
       const from = this.#c.address(routes);
+      isNew = true;
       return { op: "group_experts", table: { at: table, ...shape }, routes: from };
     });
-    return { at, ...shape };
+    const table = { at, ...shape };
+    if (isNew) this.#askForExperts(routes, table);
+    return table;
+  }
+
+  /** Where experts of these routes are read on demand: asks for those of the batch. */
+  #askForExperts(routes: Value, table: GroupTable): void {
+    const { plan, weights: store } = this.#c.options;
+    const weights = plan.graph.nodes.flatMap((node) => {
+      const isRouted = node.op === "matmul_id" && node.routes === routes;
+      return isRouted ? (store.get(node.weight).onDemand ?? []) : [];
+    });
+    if (weights.length === 0) return;
+    const instruction: DiskExperts = { op: "disk_experts", table, weights };
+    this.#c.push(instruction);
   }
 
   /** Columns of the longest row that a matmul reads. */

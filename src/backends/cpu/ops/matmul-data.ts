@@ -29,6 +29,8 @@ export interface ExpertMatmul {
   /** f32 [rows][GROUP_PANELS * 16] for each thread: results of an expert that has several tokens. */
   readonly panel: number;
   readonly panelBytes: number;
+  /** Experts are in slots, and read on demand: the weight's number in DemandProgram.weights; undefined: all are there. */
+  readonly demand?: number | undefined;
 }
 
 /** Row panels that are computed for an expert's tokens before their results are copied to `out`. */

@@ -360,6 +360,7 @@ export class MatmulLowering {
       expertBytes: Math.ceil(weight.shape[1]! / PANEL_ROWS) * rowPanelBytes,
       panel: this.#activations.perThread("expert panels", panelBytes),
       panelBytes,
+      demand: this.#c.options.weights.get(weight).onDemand,
     };
   }
 

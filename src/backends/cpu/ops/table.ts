@@ -8,6 +8,7 @@ import { type Quantize, quantize, type Round, round } from "./activations.ts";
 import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
+import { type DiskExperts, diskExperts } from "./disk-experts.ts";
 import { type DiskWait, diskWait } from "./disk-wait.ts";
 import {
   type AddWeight,
@@ -140,6 +141,7 @@ const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
 export type Instruction =
   | Leader
   | DiskWait
+  | DiskExperts
   | Pause
   | Embed
   | Select
@@ -188,6 +190,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
   {
     leader,
     disk_wait: diskWait,
+    disk_experts: diskExperts,
     pause,
     embed,
     select,
