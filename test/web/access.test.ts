@@ -79,6 +79,17 @@ const called = `<think>Hm.</think>${answer}
 <call>{"name": "look_up", "arguments": {"words": "everything"}}</call>
 <call>{"name": "look_up", "arguments": {"words": "nothing"}}</call>`;
 
+/** A batch of one request, which is complete when this returns. */
+async function startBatch(page: Page): Promise<void> {
+  const body = { messages: [{ role: "user", content: "Hello" }] };
+  const line = { custom_id: "a", method: "POST", url: "/v1/chat/completions", body };
+  const buffer = Buffer.from(JSON.stringify(line));
+  const file = { name: "one.jsonl", mimeType: "application/jsonl", buffer };
+  await page.getByLabel("File").setInputFiles(file);
+  await page.getByRole("button", { name: "Start" }).click();
+  await page.getByRole("button", { name: "Save the answers of one.jsonl" }).waitFor();
+}
+
 describeBrowser("every page", () => {
   const stage = useStage();
 
@@ -86,7 +97,7 @@ describeBrowser("every page", () => {
     let count = 0;
     const said = (): string => (++count > 1 ? "And so on." : called);
     const model = scriptedModel({ answer: said, format: marked });
-    const { url } = await stage.serve({ models: { scripted: model } });
+    const { url } = await stage.serve({ models: { scripted: model }, hasBatches: true });
     const isPhone = device === "phone";
     const page = await stage.page(url, {
       reducedMotion: "reduce",
@@ -149,9 +160,10 @@ describeBrowser("every page", () => {
     await check("a story, the pointer on what the user wrote");
     await page.locator(".piece.user").first().click();
     await check("a story, what the user wrote is picked");
-    for (const name of ["machine", "limits", "quantize", "models"]) {
+    for (const name of ["machine", "limits", "quantize", "models", "batches"]) {
       await page.goto(`${url}/#/${name}`);
       await page.locator("main h1:visible").waitFor();
+      if (name === "batches") await startBatch(page);
       await check(name);
     }
     const closed = await stage.serve({ models: { scripted: model }, token: "t0ken" });

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { build } from "vite";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
+import { batchPlace } from "../../src/cli/batch-place.ts";
 import type { Model } from "../../src/index.ts";
 import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
@@ -38,6 +39,8 @@ export interface ServeOptions {
   pages?: StartOptions["pages"];
   /** Tools of MCP servers. */
   tools?: StartOptions["tools"];
+  /** Default: there are none. */
+  hasBatches?: boolean;
   /** Folder of stored state; default: an empty one. */
   cacheFolder?: string;
   apiKey?: string;
@@ -94,6 +97,7 @@ export function useStage(): Stage {
           library: { ...noLibrary, ...given.library },
           ...(given.pages && { pages: given.pages }),
           ...(given.tools && { tools: given.tools }),
+          ...(given.hasBatches && { batches: batchPlace(join(data, "batches.db")) }),
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
           cacheFolder: given.cacheFolder ?? join(data, "state"),
           log: (line) => complaints.push(line),

@@ -226,3 +226,33 @@ export interface MachineView {
   /** Why there is none. */
   tuneNote: string | null;
 }
+
+/** A batch in OpenAI's form: what the page reads of it. Times are in seconds since 1970. */
+export interface BatchView {
+  id: string;
+  status: string;
+  endpoint: string;
+  model: string | null;
+  errors: { data: { message: string }[] } | null;
+  input_file_id: string;
+  output_file_id: string | null;
+  error_file_id: string | null;
+  created_at: number;
+  in_progress_at: number | null;
+  completed_at: number | null;
+  cancelled_at: number | null;
+  expired_at: number | null;
+  request_counts: { total: number; completed: number; failed: number };
+  usage: {
+    input_tokens: number;
+    input_tokens_details: { cached_tokens: number };
+    output_tokens: number;
+  };
+}
+
+export interface BatchList {
+  data: BatchView[];
+  has_more: boolean;
+  /** Names of input files by their ids. */
+  names: ReadonlyMap<string, string>;
+}

@@ -6,6 +6,8 @@
 import { LanternError } from "../../src/base/errors.ts";
 import type {
   Ask,
+  BatchList,
+  BatchView,
   CacheView,
   CallEnd,
   Continue,
@@ -98,6 +100,12 @@ export interface LanternClient {
   quantize(): Promise<QuantizeView>;
   startQuantize(model: string, type: string, text: string | undefined): Promise<QuantizeView>;
   cancelQuantize(): Promise<QuantizeView>;
+  /** The newest batches. */
+  batches(): Promise<BatchList>;
+  /** Uploads a file of requests and starts a batch of them. */
+  startBatch(file: File, endpoint: string): Promise<BatchView>;
+  cancelBatch(id: string): Promise<BatchView>;
+  fileContent(id: string): Promise<Blob>;
 }
 
 /** `status` is 0 if there was no response at all. */
@@ -121,6 +129,7 @@ interface Wanted {
   method?: string;
   body?: unknown;
   text?: string;
+  form?: FormData;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
@@ -134,7 +143,7 @@ interface Hooks {
 
 export function httpClient(base: string, hooks: Hooks): LanternClient {
   const send = async (path: string, wanted: Wanted = {}): Promise<Response> => {
-    const { method = "GET", body, text, signal } = wanted;
+    const { method = "GET", body, text, form, signal } = wanted;
     const headers: Record<string, string> = { ...wanted.headers };
     const key = hooks.key();
     if (key !== undefined && headers.authorization === undefined)
@@ -145,6 +154,7 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       method,
       headers,
       ...(payload !== undefined && { body: payload }),
+      ...(form && { body: form }), // the browser names its type and boundary
       ...(signal && { signal }),
     }).catch((error: unknown) => {
       if (signal?.aborted) throw error;
@@ -266,6 +276,25 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     startQuantize: (model, type, text) =>
       post("/lantern/v1/quantize", { model, type, ...(text !== undefined && { text }) }),
     cancelQuantize: () => post("/lantern/v1/quantize/cancel", {}),
+    async batches() {
+      const [batches, files] = await Promise.all([
+        json<Omit<BatchList, "names">>("/v1/batches?limit=50"),
+        json<{ data: { id: string; filename: string }[] }>("/v1/files?purpose=batch&limit=1000"),
+      ]);
+      return { ...batches, names: new Map(files.data.map(({ id, filename }) => [id, filename])) };
+    },
+    async startBatch(file, endpoint) {
+      const form = new FormData();
+      form.set("purpose", "batch");
+      form.set("file", file, file.name);
+      const { id } = await json<{ id: string }>("/v1/files", { method: "POST", form });
+      const wanted = { input_file_id: id, endpoint, completion_window: "24h" };
+      return await post<BatchView>("/v1/batches", wanted);
+    },
+    cancelBatch: (id) => post(`/v1/batches/${encodeURIComponent(id)}/cancel`, {}),
+    async fileContent(id) {
+      return await (await send(`/v1/files/${encodeURIComponent(id)}/content`)).blob();
+    },
   };
 }
 

@@ -25,6 +25,7 @@ const later: Readonly<Partial<Record<PageName, () => Promise<Page>>>> = {
   limits: async () => (await import("./pages/limits.tsx")).LimitsPage,
   quantize: async () => (await import("./pages/quantize.tsx")).QuantizePage,
   models: async () => (await import("./pages/models.tsx")).ModelsPage,
+  batches: async () => (await import("./pages/batches.tsx")).BatchesPage,
 };
 
 const known: Partial<Record<PageName, Page>> = { chat: ChatPage, story: StoryPage };

@@ -9,6 +9,7 @@ import { client } from "../state/connection.ts";
 import { attempt, notify } from "../state/notices.ts";
 import { loadPresets } from "../state/presets.ts";
 import { go } from "../state/route.ts";
+import { saveFile } from "../state/save-file.ts";
 import { refreshSessions } from "../state/sessions.ts";
 import { Dialog } from "./dialog.tsx";
 
@@ -23,14 +24,14 @@ export function CarryDialog({ session, onClose }: Props): JSX.Element {
   const save = (format: ExportFormat, ending: string): void =>
     void attempt(async () => {
       const blob = await client.exportSession(session!.id, format);
-      saveAs(blob, `${fileName(session!.title)}.${ending}`);
+      saveFile(blob, `${fileName(session!.title)}.${ending}`);
       onClose();
     });
   const saveAll = (): void =>
     void attempt(async () => {
       setProgress("Collecting…");
       const blob = await exportAll((done, all) => setProgress(`${done} of ${all}…`));
-      saveAs(blob, `lantern-${new Date().toISOString().slice(0, 10)}.json`);
+      saveFile(blob, `lantern-${new Date().toISOString().slice(0, 10)}.json`);
       onClose();
     }).then(() => setProgress(null));
   const bring = (files: readonly File[]): void =>
@@ -108,12 +109,4 @@ function fileName(title: string): string {
       .trim()
       .slice(0, 60) || "conversation"
   );
-}
-
-function saveAs(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

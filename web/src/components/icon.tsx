@@ -9,6 +9,7 @@ const paths = {
   limits: "M4 4v16h16M7 16c3 0 3-8 6-8s3 4 7 4",
   quantize: "M4 20V9h4v11M10 20V4h4v16M16 20v-6h4v6M3 20h18",
   models: "M12 3l8 4.5v9L12 21l-8-4.5v-9zM4 7.5l8 4.5 8-4.5M12 12v9",
+  batches: "M4 5h16M4 10h16M4 15h9M15 17.5l2 2 4-4.500",
   send: "M12 19V5M6 11l6-6 6 6",
   stop: "M7 7h10v10H7z",
   plus: "M12 5v14M5 12h14",

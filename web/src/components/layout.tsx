@@ -24,6 +24,7 @@ const labels: Readonly<Record<PageName, string>> = {
   limits: "Limits",
   quantize: "Quantize",
   models: "Models",
+  batches: "Batches",
 };
 
 export function Layout({

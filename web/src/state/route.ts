@@ -1,9 +1,17 @@
 // The route: the part of the URL after "#". #/chat, #/chat/ses_1, #/chat/ses_1/msg_2, #/story, #/machine, #/limits,
-// #/quantize, #/models. The server only knows "/", so every URL can be reloaded and shared on this machine.
+// #/quantize, #/models, #/batches. The server only knows "/", so every URL can be reloaded and shared on this machine.
 
 import { Store } from "./store.ts";
 
-export const pages = ["chat", "story", "machine", "limits", "quantize", "models"] as const;
+export const pages = [
+  "chat",
+  "story",
+  "machine",
+  "limits",
+  "quantize",
+  "models",
+  "batches",
+] as const;
 export type PageName = (typeof pages)[number];
 
 export interface Route {
