@@ -1,0 +1,55 @@
+// Workers and gateways as processes of their own, as users start them: for scripts/stress-cluster.ts and bench/cluster.ts.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+const bin = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));
+const preload = new URL("./poison-preload.js", import.meta.url).href;
+
+export interface Started {
+  /** What it printed when it was ready. */
+  readonly ready: Readonly<Record<string, unknown>>;
+  readonly child: ChildProcess;
+  /** Resolves when it has ended, for whatever reason. */
+  readonly ended: Promise<void>;
+  /** The last lines of stderr. */
+  readonly said: string[];
+}
+
+export interface StartHow {
+  /** A worker that dies of requests with the word POISON. */
+  readonly isMortal?: boolean;
+  /** A command to run it with: ["ip", "netns", "exec", "name"]. */
+  readonly within?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** `lantern ARGS --json`: resolves when it is ready. */
+export async function startLantern(args: readonly string[], how: StartHow = {}): Promise<Started> {
+  const command = [
+    ...(how.within ?? []),
+    process.execPath,
+    ...(how.isMortal ? ["--import", preload] : []),
+    bin,
+    ...args,
+    "--json",
+  ];
+  const quiet = { LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1", LANTERN_NO_CACHE_DISK: "1" };
+  const child = spawn(command[0]!, command.slice(1), {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...quiet, ...how.env },
+  });
+  const said: string[] = [];
+  createInterface({ input: child.stderr }).on("line", (line) => {
+    said.push(line);
+    if (said.length > 40) said.shift();
+  });
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  const first = new Promise<string>((resolve) => {
+    createInterface({ input: child.stdout }).once("line", resolve);
+  });
+  const line = await Promise.race([first, ended]);
+  if (line === undefined) throw new Error(`lantern ${args[0]} ended:\n${said.join("\n")}`);
+  return { ready: JSON.parse(line) as Record<string, unknown>, child, ended, said };
+}

@@ -1,0 +1,272 @@
+// The files of deploy/ are what they say: manifests that belong together, flags that exist, no password in them; and on the NATS configuration
+// each role can do what it must, over TLS, and nothing that is another's.
+
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Command } from "commander";
+import { describe, expect, test } from "vitest";
+import { parseAllDocuments } from "yaml";
+import type { Answerer } from "../../src/batch/runner.ts";
+import type { CliContext } from "../../src/cli/command.ts";
+import { commands } from "../../src/cli/commands/table.ts";
+import { connectNats } from "../../src/cluster/connect.ts";
+import { LineQueue } from "../../src/cluster/line-queue.ts";
+import { LineWorker } from "../../src/cluster/line-worker.ts";
+import { describeNats } from "../support/nats.ts";
+import { freePorts, listening } from "../support/nats-servers.ts";
+
+const deploy = fileURLToPath(new URL("../../deploy/", import.meta.url));
+const read = (file: string): string => readFileSync(join(deploy, file), "utf8");
+
+interface Manifest {
+  apiVersion: string;
+  kind: string;
+  metadata: { name: string };
+  // biome-ignore lint/suspicious/noExplicitAny: what a manifest holds is what is checked
+  spec: any;
+}
+
+function documents(file: string): Manifest[] {
+  return parseAllDocuments(read(file)).map((one) => {
+    expect(one.errors, file).toEqual([]);
+    return one.toJS() as Manifest;
+  });
+}
+
+/** The arguments name a command and flags that it has, each with as many values as it takes. */
+function expectCommand(args: readonly string[], from: string): void {
+  const [name, ...rest] = args;
+  const known = commands.find((one) => one.name === name);
+  expect(known, `${from}: ${name}`).toBeDefined();
+  const command = new Command(name);
+  known!.define(command, {} as CliContext);
+  for (let at = 0; at < rest.length; at++) {
+    const flag = rest[at]!;
+    const option = command.options.find(({ long, short }) => long === flag || short === flag);
+    expect(option, `${from}: ${name} ${flag}`).toBeDefined();
+    if (option!.required) at++;
+  }
+}
+
+describe("kubernetes", () => {
+  const files = readdirSync(join(deploy, "kubernetes"));
+  const all = files.flatMap((file) => documents(`kubernetes/${file}`));
+  const workloads = all.filter(({ spec }) => spec.template !== undefined);
+
+  test("kinds and versions that there are", () => {
+    expect(all.map(({ apiVersion, kind }) => `${apiVersion} ${kind}`).sort()).toEqual([
+      "apps/v1 Deployment",
+      "apps/v1 StatefulSet",
+      "autoscaling/v2 HorizontalPodAutoscaler",
+      "v1 Service",
+    ]);
+  });
+
+  test.each(workloads.map((one) => [one.metadata.name, one] as const))("%s", (name, { spec }) => {
+    expect(spec.template.metadata.labels).toMatchObject(spec.selector.matchLabels);
+    const pod = spec.template.spec;
+    const volumes = [...pod.volumes, ...(spec.volumeClaimTemplates ?? [])].map(
+      (volume: { name?: string; metadata?: { name: string } }) =>
+        volume.name ?? volume.metadata!.name,
+    );
+    for (const container of pod.containers) {
+      expectCommand(container.args, name);
+      for (const { name: mounted } of container.volumeMounts) expect(volumes).toContain(mounted);
+      for (const { name: variable, value } of container.env) {
+        if (/PASSWORD|KEY|TOKEN/.test(variable)) expect(value, variable).toBeUndefined();
+      }
+    }
+  });
+
+  test("the service and the autoscaler mean workloads that are here, and metrics that the server has", () => {
+    const service = all.find(({ kind }) => kind === "Service")!;
+    const labels = workloads.map(({ spec }) => spec.template.metadata.labels);
+    expect(labels).toContainEqual(service.spec.selector);
+    const scaler = all.find(({ kind }) => kind === "HorizontalPodAutoscaler")!;
+    const { kind, name } = scaler.spec.scaleTargetRef;
+    expect(workloads.map((one) => [one.kind, one.metadata.name])).toContainEqual([kind, name]);
+    const routes = readFileSync(
+      fileURLToPath(new URL("../../src/server/routes/metrics.ts", import.meta.url)),
+      "utf8",
+    );
+    for (const { external } of scaler.spec.metrics) {
+      expect(routes).toContain(`"${external.metric.name}"`);
+    }
+  });
+});
+
+test("compose: commands that exist, services that depend on each other, no password", () => {
+  const [one] = parseAllDocuments(read("compose.yaml"));
+  expect(one!.errors).toEqual([]);
+  const { services, volumes } = one!.toJS() as {
+    services: Record<string, { command: string[]; depends_on?: string[]; environment?: object }>;
+    volumes: object;
+  };
+  expect(Object.keys(volumes)).toEqual(["nats", "gateway"]);
+  for (const name of ["gateway", "worker"]) {
+    expectCommand(services[name]!.command, name);
+    for (const other of services[name]!.depends_on!) expect(services).toHaveProperty(other);
+    for (const [variable, value] of Object.entries(services[name]!.environment ?? {})) {
+      if (/PASSWORD|KEY/.test(variable)) expect(value).toMatch(/^\$\{/);
+    }
+  }
+});
+
+test("systemd: each unit starts a command that exists, and keeps keys out of its flags", () => {
+  for (const role of ["worker", "gateway"]) {
+    const unit = read(`systemd/lantern-${role}.service`);
+    const [, line] = /^ExecStart=\S+ (.*)$/m.exec(unit)!;
+    expectCommand(line!.split(" "), role);
+    expect(unit.match(/^\[.*\]$/gm)).toEqual(["[Unit]", "[Service]", "[Install]"]);
+    expect(unit).not.toMatch(/^Environment=.*PASSWORD/m);
+  }
+});
+
+test("the image: files that are copied exist, and it does not run as root", () => {
+  const text = read("Dockerfile");
+  const root = fileURLToPath(new URL("../../", import.meta.url));
+  for (const [, sources] of text.matchAll(/^COPY (?!--from)(.*) \S+$/gm)) {
+    for (const source of sources!.split(" "))
+      expect(readdirSync(root).concat("tools/runtime", ".")).toContain(source);
+  }
+  expect(text).toMatch(/^USER node$/m);
+  const [, command] = /^CMD (.*)$/m.exec(text)!;
+  expectCommand(JSON.parse(command!) as string[], "Dockerfile");
+});
+
+const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
+
+describeNats("nats.conf", () => {
+  test.skipIf(!hasOpenssl)(
+    "each role can do its work over TLS, and not the other's (needs openssl)",
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), "lantern-deploy-"));
+      const at = (name: string): string => join(folder, name);
+      certificates(folder);
+      const [port] = await freePorts(1);
+      const secrets = { NATS_GATEWAY_PASSWORD: "one-secret", NATS_WORKER_PASSWORD: "other-secret" };
+      const place = { NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") };
+      const keys = { NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") };
+      const args = ["-c", join(deploy, "nats/nats.conf"), "-p", String(port), "-a", "127.0.0.1"];
+      const said: string[] = [];
+      const server = spawn("nats-server", args, {
+        env: { ...process.env, ...secrets, ...place, ...keys },
+      });
+      server.stderr.on("data", (data) => said.push(String(data)));
+      try {
+        await listening(port!).catch((error: unknown) => {
+          throw new Error(said.join(""), { cause: error });
+        });
+        const servers = [`tls://localhost:${port}`];
+        const tls = { caFile: at("ca.pem"), certFile: at("client.pem"), keyFile: at("client.key") };
+        const [asGateway, asWorker] = await Promise.all([
+          connectNats({ servers, name: "g", user: "gateway", password: "one-secret", tls }),
+          connectNats({ servers, name: "w", user: "worker", password: "other-secret", tls }),
+        ]);
+        const log: string[] = [];
+        const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
+        const answerer: Answerer = {
+          parallel: () => 1,
+          answer: async () => ({ status: 200, requestId: "", body: { text: "done" } }),
+        };
+        const note = { log: (line: string) => void log.push(line) };
+        const lines = new LineWorker({
+          connection: asWorker,
+          modelId: "m",
+          capacity: 1,
+          answerer,
+          ...note,
+        });
+        const queue = new LineQueue({
+          ...{ connection: asGateway, own, modelOf: () => "m", capacity: () => 1, ...note },
+        });
+        const body = new TextEncoder().encode("{}");
+        const { signal } = new AbortController();
+        const answer = await queue.answer("/v1/x", body, signal, { batch: "batch_1", place: 0 });
+        expect(answer.body, log.join("\n")).toEqual({ text: "done" });
+        await Promise.all([queue.close(), lines.stop()]);
+        expect(log).toEqual([]);
+        // What is the other's: refused by the server.
+        await expect(violation(asWorker, "lantern.call.x")).resolves.toMatch(/lantern\.call\.x/);
+        await expect(violation(asGateway, "lantern.done.b.0")).resolves.toMatch(
+          /lantern\.done\.b\.0/,
+        );
+        await Promise.all([asGateway.close(), asWorker.close()]);
+        const wrong = connectNats({
+          servers,
+          name: "x",
+          user: "worker",
+          password: "guess-it",
+          tls,
+        });
+        await expect(wrong).rejects.toThrow(/no connection to NATS/);
+        await expect(wrong).rejects.not.toThrow(/guess-it/);
+      } finally {
+        server.kill("SIGKILL");
+        rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+      }
+    },
+  );
+});
+
+/** What the server says of a message that may not be sent. */
+async function violation(
+  connection: Awaited<ReturnType<typeof connectNats>>,
+  subject: string,
+): Promise<string> {
+  const statuses = connection.status();
+  connection.publish(subject);
+  for await (const status of statuses) {
+    if (status.type === "error") return String(status.error);
+  }
+  return "";
+}
+
+/** An authority, and certificates of a server and a client. */
+function certificates(folder: string): void {
+  const openssl = (...args: string[]): void =>
+    void execFileSync("openssl", args, { cwd: folder, stdio: "ignore" });
+  const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+  openssl(
+    "req",
+    "-x509",
+    ...key,
+    "-keyout",
+    "ca.key",
+    "-out",
+    "ca.pem",
+    "-days",
+    "1",
+    "-subj",
+    "/CN=ca",
+  );
+  for (const name of ["server", "client"]) {
+    const names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+    openssl(
+      "req",
+      ...key,
+      "-keyout",
+      `${name}.key`,
+      "-out",
+      `${name}.csr`,
+      "-subj",
+      `/CN=${name}`,
+      ...names,
+    );
+    const by = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1"];
+    openssl(
+      "x509",
+      "-req",
+      "-in",
+      `${name}.csr`,
+      ...by,
+      "-copy_extensions",
+      "copy",
+      "-out",
+      `${name}.pem`,
+    );
+  }
+}
