@@ -90,7 +90,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 2;
+export const MATMUL_REVISION = 3;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {
   return { ...(subgroups && subgroups.min >= TEAM ? largeTuning : plainTuning), packedDots };

@@ -115,13 +115,14 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
   let share = lane / ${(teams / split) * TEAM}u;
   let first = index * ${groupOutputs}u + team * ${ownOutputs}u;
   ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
+  ${behind.early(ownOutputs, outputs)}
   ${loopText(lane, weight, { rows, split, ahead }, stage.body)}
   ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
   ${split > 1 ? shareText(rows, teams, split) : ""}
   if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
     ${each(ownOutputs, (j) => {
       const value = gate ? gateText(gate.activation, `sum${j}`, `sum${j + ownOutputs}`) : `sum${j}`;
-      return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}); }`;
+      return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}${behind.rest(j)}); }`;
     })}
   }`,
   });
@@ -241,18 +242,32 @@ export function weightBindings(
   return bindings;
 }
 
-/** `fn put(token, row, sum)`: applies the nodes after the matmul to an output, and stores it. */
+/** What is done with an output after the matmul. */
+export interface BehindText {
+  readonly bindings: readonly Binding[];
+  /** `fn put(token, row, sum [, residual])`: applies the nodes after the matmul to an output, and stores it. */
+  readonly declarations: string;
+  /** Loads the residuals of the next `count` outputs from `first` on, long before they are added. */
+  early(count: number, outputs: number): string;
+  /** The last argument of put() for output `j` of those; empty: there is none. */
+  rest(j: number): string;
+  /** The same without early(). */
+  restAt(token: string, row: string): string;
+}
+
 export function behindText(
   { matmuls, gate, add }: FusedMatmul,
   { rowStart }: WeightPart,
-): { bindings: Binding[]; declarations: string } {
+): BehindText {
   const bindings: Binding[] = [];
   const writes = (name: string, value: Value): void => {
     bindings.push({ name, type: "f32", source: { kind: "value", value }, writes: true });
   };
+  const nothing = { early: () => "", rest: () => "", restAt: () => "" };
   if (gate) {
     writes("result", gate.out);
-    return { bindings, declarations: putText(`result[token * ${gate.out.cols}u + row] = sum;`) };
+    const declarations = putText(`result[token * ${gate.out.cols}u + row] = sum;`);
+    return { bindings, declarations, ...nothing };
   }
   if (add) {
     bindings.push({
@@ -270,16 +285,27 @@ export function behindText(
     }
     const row = `(row ${first > 0 ? `- ${first}u` : `+ ${rowStart}u`})`;
     const at = `token * ${out.cols}u + ${row}`;
-    const extra = `${bias ? ` + bias${i}[${row}]` : ""}${add ? ` + residual[${at}]` : ""}`;
+    const extra = `${bias ? ` + bias${i}[${row}]` : ""}${add ? " + rest" : ""}`;
     first += out.cols;
     const store = `result${i}[${at}] = sum${extra};`;
     return matmuls.length === 1 ? store : `if (row < ${first}u) { ${store} return; }`;
   });
-  return { bindings, declarations: putText(cases.join("\n  ")) };
+  const declarations = putText(cases.join("\n  "), add !== undefined);
+  if (!add) return { bindings, declarations, ...nothing };
+  const at = (token: string, row: string): string =>
+    `residual[${token} * ${add.node.out.cols}u + ${row} + ${rowStart}u]`;
+  return {
+    bindings,
+    declarations,
+    early: (count, outputs) =>
+      each(count, (j) => `let rest${j} = ${at("token", `min(first + ${j}u, ${outputs - 1}u)`)};`),
+    rest: (j) => `, rest${j}`,
+    restAt: (token, row) => `, ${at(token, row)}`,
+  };
 }
 
-const putText = (body: string): string => `
-fn put(token: u32, row: u32, sum: f32) {
+const putText = (body: string, hasRest = false): string => `
+fn put(token: u32, row: u32, sum: f32${hasRest ? ", rest: f32" : ""}) {
   ${body}
 }`;
 

@@ -10,7 +10,7 @@ import { unpackOf } from "../unpack/table.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import { behindText, type FusedMatmul } from "./matmul-few.ts";
+import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
 
@@ -227,7 +227,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;${behind.declarations
     }
     workgroupBarrier();
   }
-  ${storesText(shape, gate, total, calls)}`,
+  ${storesText(shape, gate, total, behind, calls)}`,
   });
 }
 
@@ -245,6 +245,7 @@ function storesText(
   shape: MatrixShape,
   gate: FusedMatmul["gate"],
   outputs: number,
+  behind: BehindText,
   calls: MatrixCalls,
 ): string {
   const perLane = (UNIT * UNIT) / TEAM;
@@ -261,7 +262,7 @@ function storesText(
       return `{
     let output = ${gate ? "teamOutput" : "firstOutput + ownOutput"} + ${o * UNIT}u + member % ${UNIT}u;
     let token = firstToken + ownToken + ${t * UNIT + (i * TEAM) / UNIT}u + member / ${UNIT}u;
-    if (output < ${outputs}u && token < tokenCount) { put(token, output, ${value}); }
+    if (output < ${outputs}u && token < tokenCount) { put(token, output, ${value}${behind.restAt("token", "output")}); }
   }`;
     });
     if (!gate) return through(`sums${o}_${t}`, put);

@@ -126,7 +126,7 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile]
     if (output < ${outputs}u && token < tokenCount) {
       let total = ${total("row")};
       ${gate ? `let other = ${total(`row + ${ownOutputs}u`)};` : ""}
-      put(token, output, ${gate ? gateText(gate.activation, "total", "other") : "total"});
+      put(token, output, ${gate ? gateText(gate.activation, "total", "other") : "total"}${behind.restAt("token", "output")});
     }
   }`,
   });

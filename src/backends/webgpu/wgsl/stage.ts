@@ -46,22 +46,97 @@ export function stageText(
   const { x, select, norm, keep, merge } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
-  const stored = quants ? quantText(quants, quads, size, exchange) : halfText(quads, size);
-  const value = (quad: string): string => {
-    if (merge) return `merged4(token, ${quad}, parts)`;
-    return norm ? `x[row + ${quad}] * factor * norm[${quad}]` : `x[row + ${quad}]`;
-  };
+  const stored = quants ? quantText(quants, exchange) : halfText();
+  const runs = runsOf(heldQuads(quads, size, stored.own));
+  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, split);
+  const isOnce = runs.length === 1;
   return {
     bindings: stageBindings(source),
-    declarations: `${merge ? mergeText(merge, split) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations}`,
+    declarations: `${merge ? mergeText(merge, split) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations(quads)}`,
     body: `
   ${merge ? `let parts = ${partsText(split, merge, batch)};` : ""}
   let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;
-  ${norm ? factorText(norm, quads, size) : ""}
-  ${keep ? `if (index == 0u) { for (var i = lane; i < ${quads}u; i += ${size}u) { keep[token * ${quads}u + i] = ${value("i")}; } }` : ""}
-  ${stored.body(value)}
+  ${isOnce ? load(runs[0]!) : ""}
+  ${norm ? factorText(norm, runs, isOnce ? () => "" : load, quads, size) : ""}
+  ${runs
+    .map(
+      (held) => `{
+    ${isOnce ? "" : load(held)}
+    ${norm ? held.map(({ name }) => `v${name} = v${name} * factor * norm${name};`).join(" ") : ""}
+    ${keep ? held.map(({ name, exists }) => `if (index == 0u && ${exists}) { keep[token * ${quads}u + quad${name}] = v${name}; }`).join("\n    ") : ""}
+    ${stored.body(held)}
+  }`,
+    )
+    .join("\n  ")}
   workgroupBarrier();`,
   };
+}
+
+/** Four neighbouring values that a lane holds in registers: v0, v1, ... are the values, at0, at1, ... where they are in the row. */
+interface HeldQuad {
+  readonly name: number;
+  readonly at: string;
+  /** WGSL: whether the row has it. */
+  readonly exists: string;
+}
+
+/**
+ * The vectors of each lane, `own` neighbouring ones at a time. All of them are loaded before the first is used: one after the other,
+ * each would wait for the memory, and of a matmul of one token most of the time is such waiting.
+ */
+function heldQuads(quads: number, size: number, own: number): HeldQuad[] {
+  const steps = Math.ceil(quads / (size * own));
+  return Array.from({ length: steps * own }, (_, name) => {
+    const step = Math.floor(name / own);
+    const isSure = (step + 1) * size * own <= quads;
+    const lanes = own === 1 ? "lane" : `lane * ${own}u`;
+    const at = `${lanes} + ${step * size * own + (name % own)}u`;
+    return { name, at, exists: isSure ? "true" : `quad${name} < ${quads}u` };
+  });
+}
+
+/** Vectors of 4 values that a lane holds at a time, at most. */
+const MOST_HELD = 16;
+
+/** What is loaded at once. */
+function runsOf(held: readonly HeldQuad[]): (readonly HeldQuad[])[] {
+  return Array.from({ length: Math.ceil(held.length / MOST_HELD) }, (_, i) =>
+    held.slice(i * MOST_HELD, (i + 1) * MOST_HELD),
+  );
+}
+
+/** Sets v0, v1, ... */
+function loadsText(
+  { x, norm, merge }: StageSource,
+  held: readonly HeldQuad[],
+  { most }: AttentionSplit,
+): string {
+  const last = x.cols / 4 - 1;
+  const each = (text: (quad: HeldQuad, from: string) => string): string =>
+    held
+      .map((quad) => {
+        const from =
+          quad.exists === "true" ? `quad${quad.name}` : `min(quad${quad.name}, ${last}u)`;
+        return text(quad, from);
+      })
+      .join(" ");
+  const places = each(({ name, at }) => `let quad${name} = ${at};`);
+  if (merge) {
+    // Of a short context, which is one part, nothing has to be merged.
+    const { heads, headDim } = merge;
+    const whole = (from: string): string =>
+      `partials[token * ${(most * heads * headDim) / 4}u + ${from}] / tops[token * ${most * heads}u + (${from}) / ${headDim / 4}u].y`;
+    return `${places}
+  ${each(({ name }) => `var v${name} = vec4f();`)}
+  if (parts == 1u) {
+    ${each(({ name }, from) => `v${name} = ${whole(from)};`)}
+  } else {
+    ${each(({ name }, from) => `v${name} = merged4(token, ${from}, parts);`)}
+  }`;
+  }
+  return `${places}
+  ${each(({ name }, from) => `var v${name} = x[row + ${from}];`)}
+  ${norm ? each(({ name }, from) => `let norm${name} = norm[${from}];`) : ""}`;
 }
 
 function stageBindings({ x, select, norm, keep, merge }: StageSource): Binding[] {
@@ -85,11 +160,28 @@ const normDeclarations = (size: number, exchange: Exchange): string => `
 var<workgroup> squares: array<f32, ${size / TEAM}>;${exchange.reduce("sumOfTeam", TEAM, "sum")}`;
 
 /** Sets `factor`, by which a row is normalised; every workgroup computes it again. */
-function factorText({ eps }: NodeOf<"rms_norm">, quads: number, size: number): string {
+function factorText(
+  { eps }: NodeOf<"rms_norm">,
+  runs: readonly (readonly HeldQuad[])[],
+  load: (held: readonly HeldQuad[]) => string,
+  quads: number,
+  size: number,
+): string {
   const teams = size / TEAM;
+  const square = ({ name, exists }: HeldQuad): string =>
+    exists === "true"
+      ? `dot(v${name}, v${name})`
+      : `select(0.0, dot(v${name}, v${name}), ${exists})`;
   return `
   var square = 0.0;
-  for (var i = lane; i < ${quads}u; i += ${size}u) { square += dot(x[row + i], x[row + i]); }
+  ${runs
+    .map(
+      (held) => `{
+    ${load(held)}
+    ${held.map((quad) => `square += ${square(quad)};`).join(" ")}
+  }`,
+    )
+    .join("\n  ")}
   square = sumOfTeam(square, lane);
   if (lane % ${TEAM}u == 0u) { squares[lane / ${TEAM}u] = square; }
   workgroupBarrier();
@@ -98,19 +190,20 @@ function factorText({ eps }: NodeOf<"rms_norm">, quads: number, size: number): s
 }
 
 interface Stored {
-  readonly declarations: string;
-  body(value: (quad: string) => string): string;
+  /** Neighbouring vectors of 4 values that a lane takes at a time. */
+  readonly own: number;
+  declarations(quads: number): string;
+  body(held: readonly HeldQuad[]): string;
 }
 
 /** Eight lanes share a block of 32 values, 32 lanes one of 256. */
-function quantText(quants: BlockQuants, quads: number, size: number, exchange: Exchange): Stored {
+function quantText(quants: BlockQuants, exchange: Exchange): Stored {
   const { block } = quants;
   const width = block === 32 ? 8 : TEAM;
   const own = block / 4 / width; // vectors of 4 values
-  const each = (text: (k: number) => string, between = "\n    "): string =>
-    Array.from({ length: own }, (_, k) => text(k)).join(between);
   return {
-    declarations: `${nearestHalfText}${exchange.reduce("largestOfBlock", width, "max")}
+    own,
+    declarations: (quads) => `${nearestHalfText}${exchange.reduce("largestOfBlock", width, "max")}
 var<workgroup> staged: array<vec4u, ${quads / 4}>;
 var<workgroup> scales: array<f32, ${(quads * 4) / block}>;
 fn largestOf(values: vec4f) -> f32 {
@@ -122,32 +215,39 @@ fn packed(quants: vec4f) -> u32 {
   return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
 }
 fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
-    body: (value) => `
-  for (var start = 0u; start < ${quads}u; start += ${size * own}u) {
-    let quad = start + lane * ${own}u;
-    let exists = quad < ${quads}u;
-    ${each((k) => `var v${k} = vec4f();`, " ")}
-    if (exists) { ${each((k) => `v${k} = ${value(`(quad + ${k}u)`)};`, " ")} }
-    let largest = largestOfBlock(${each((k) => `largestOf(v${k})`, ", ").replace(/^(.*), (.*)$/, "max($1, $2)")}, lane);
+    body: (held) =>
+      Array.from({ length: held.length / own }, (_, step) => {
+        const mine = held.slice(step * own, (step + 1) * own);
+        const largest = mine
+          .map(({ name }) => `largestOf(v${name})`)
+          .reduce((a, b) => `max(${a}, ${b})`);
+        const { name: first, exists } = mine[0]!;
+        return `{
+    let largest = largestOfBlock(${largest}, lane);
     ${quants.scale}
-    if (exists) {
-      ${each((k) => `staged[(quad + ${k}u) >> 2u][(quad + ${k}u) & 3u] = packed(quantsOf(v${k}, inverse));`)}
-      if (lane % ${width}u == 0u) { scales[quad / ${block / 4}u] = scale; }
+    if (${exists}) {
+      ${mine.map(({ name }) => `staged[quad${name} >> 2u][quad${name} & 3u] = packed(quantsOf(v${name}, inverse));`).join("\n      ")}
+      if (lane % ${width}u == 0u) { scales[quad${first} / ${block / 4}u] = scale; }
     }
-  }`,
+  }`;
+      }).join("\n  "),
   };
 }
 
-function halfText(quads: number, size: number): Stored {
+function halfText(): Stored {
   return {
-    declarations: `${nearestHalfText}${activationHalfText}
+    own: 1,
+    declarations: (quads) => `${nearestHalfText}${activationHalfText}
 var<workgroup> staged: array<vec4u, ${quads / 2}>;`,
-    body: (value) => `
-  for (var quad = lane; quad < ${quads}u; quad += ${size}u) {
-    let v = ${value("quad")};
-    let at = (quad & 1u) * 2u;
-    staged[quad >> 1u][at] = packActivations(v.xy);
-    staged[quad >> 1u][at + 1u] = packActivations(v.zw);
+    body: (held) =>
+      held
+        .map(
+          ({ name, exists }) => `if (${exists}) {
+    let half = (quad${name} & 1u) * 2u;
+    staged[quad${name} >> 1u][half] = packActivations(v${name}.xy);
+    staged[quad${name} >> 1u][half + 1u] = packActivations(v${name}.zw);
   }`,
+        )
+        .join("\n  "),
   };
 }
