@@ -20,3 +20,15 @@ export function byteSizeOf(text: string): number | undefined {
   const bytes = Math.floor(Number(number) * units[unit!.toLowerCase()]!);
   return Number.isSafeInteger(bytes) && bytes > 0 ? bytes : undefined;
 }
+
+/** "322.6 MB": decimal units, as disks and networks count. */
+export function bytesText(bytes: number): string {
+  const names = ["B", "kB", "MB", "GB", "TB"];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.95 && unit < names.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return unit === 0 ? `${value} B` : `${value.toFixed(1)} ${names[unit]}`;
+}

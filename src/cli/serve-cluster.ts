@@ -16,6 +16,8 @@ const ofWorkers = {
   chatTemplateFile: "--chat-template-file",
   slotSavePath: "--slot-save-path",
   keepAlive: "--keep-alive",
+  modelsDir: "--models-dir",
+  modelsPreset: "--models-preset",
 } as const;
 
 export interface JoinedGateway extends AsyncDisposable {

@@ -24,11 +24,12 @@ interface OpenedModel {
   chatTemplate?: string | undefined;
 }
 
-/** `opened`: the models that are already served, by the names that clients use. */
+/** `opened`: the models that are already served, by the names that clients use; `locateOther`: where others are. */
 export function catalogLibrary(
   platform: DownloadPlatform,
   flags: ModelFlags,
   opened: Readonly<Record<string, OpenedModel>>,
+  locateOther: (id: string) => Promise<string | undefined> = async () => undefined,
 ): ModelLibrary {
   const atStart = (id: string): OpenedModel | undefined =>
     Object.hasOwn(opened, id) ? opened[id] : undefined;
@@ -91,7 +92,8 @@ export function catalogLibrary(
     async locate(id) {
       // An unreadable cache folder must not prevent serving models from elsewhere.
       const listed = await all().catch(() => undefined);
-      return listed?.get(id)?.path ?? atStart(id)?.location ?? elsewhere.get(id);
+      const known = listed?.get(id)?.path ?? atStart(id)?.location ?? elsewhere.get(id);
+      return known ?? (await locateOther(id));
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);
@@ -157,7 +159,7 @@ export function catalogLibrary(
  * Files are shown by name: pages on other machines need not know where they are. Two of the same name show more of the
  * path.
  */
-function withShownNames(listings: readonly ModelListing[]): Map<string, ModelListing> {
+export function withShownNames(listings: readonly ModelListing[]): Map<string, ModelListing> {
   const shown = new Map<string, ModelListing>();
   for (const listing of listings) {
     const isPath = listing.name === listing.path;

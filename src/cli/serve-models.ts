@@ -6,7 +6,7 @@ import { defaultModel } from "../catalog/catalog.ts";
 import { inspect, MemoryError, type Model, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
 import { modelHelp } from "./flag-help.ts";
-import { onceFlag, repeatedFlag } from "./flag-values.ts";
+import { byteSizeFlag, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
 import { kvTypeOf, type ModelFlags } from "./flags.ts";
 import { locateModel, openModel } from "./load-model.ts";
 import { bytesText } from "./text.ts";
@@ -16,6 +16,11 @@ export interface ServeModelFlags {
   storyModel?: string;
   chatModel?: string;
   alias?: string[];
+  modelsDir?: string;
+  modelsPreset?: string;
+  modelsMax?: number;
+  modelsMemory?: number;
+  modelsAutoload?: boolean;
 }
 
 /** A model of the command line. */
@@ -56,7 +61,41 @@ export function addServeModelFlags(command: Command): Command {
       "-a, --alias <name>",
       "name of the model for clients (default: its own name, or its file's); repeatable: one for each model, in their order",
       repeatedFlag,
-    );
+    )
+    .option(
+      "--models-dir <folder>",
+      "serve the models of a folder: the first request for one loads it",
+      onceFlag,
+    )
+    .option(
+      "--models-preset <path>",
+      "file of settings for each model, in TOML or JSON; read again on SIGHUP (docs/server.md)",
+      onceFlag,
+    )
+    .option(
+      "--models-max <n>",
+      "how many models are in memory at a time, the least recently used leave first; 0: as many as fit",
+      numberFlag({ integer: true, min: 0, max: 1024 }),
+      0,
+    )
+    .option(
+      "--models-memory <size>",
+      "memory for all models together, as in 8G (default: what is free)",
+      byteSizeFlag,
+    )
+    .option(
+      "--models-autoload",
+      "let requests load models of this machine by their names (default, unless -m names the models)",
+    )
+    .option("--no-models-autoload", "load models only at the start and when asked to");
+}
+
+/** Which models are loaded on demand. */
+export function onDemandKind(flags: ServeModelFlags): { isOn: boolean; catalog: boolean } {
+  const { modelsDir, modelsPreset, modelsAutoload } = flags;
+  const isNamed = [flags.model?.[0], flags.storyModel, flags.chatModel].some((one) => one);
+  const catalog = modelsAutoload === true || (!isNamed && modelsDir === undefined);
+  return { isOn: catalog || modelsDir !== undefined || modelsPreset !== undefined, catalog };
 }
 
 /** One thing that a flag named. */
@@ -95,11 +134,13 @@ export async function wantedModels(
   return { models, pages: { ...(story && { story }), ...(chat && { chat }) } };
 }
 
-function namedModels({ model = [], storyModel, chatModel }: ServeModelFlags): Named[] {
+function namedModels(flags: ServeModelFlags): Named[] {
+  const { model = [], storyModel, chatModel, modelsDir, modelsPreset } = flags;
   const named: Named[] = model.map((name) => ({ flag: "-m", name }));
   if (storyModel !== undefined) named.push({ flag: "--story-model", name: storyModel });
   if (chatModel !== undefined) named.push({ flag: "--chat-model", name: chatModel });
-  return named.length > 0 ? named : [{ flag: "-m", name: defaultModel }];
+  const isElsewhere = modelsDir !== undefined || modelsPreset !== undefined;
+  return named.length > 0 || isElsewhere ? named : [{ flag: "-m", name: defaultModel }];
 }
 
 function checkAliases(aliases: readonly string[], count: number): void {

@@ -3,17 +3,7 @@
 import type { Terminal } from "../platform/node-cli.ts";
 import { plainText } from "../platform/terminal-text.ts";
 
-/** "322.6 MB": decimal units, as disks and networks count. */
-export function bytesText(bytes: number): string {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 999.95 && unit < units.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  return unit === 0 ? `${value} B` : `${value.toFixed(1)} ${units[unit]}`;
-}
+export { bytesText } from "../base/byte-sizes.ts";
 
 /** "1.1 B", "15.2 M": a number of parameters. */
 export function countText(count: number): string {

@@ -69,6 +69,8 @@ export interface Terminal {
    * process.
    */
   onInterrupt(listener: () => void): () => void;
+  /** Calls back on SIGHUP until the returned function is called: settings are to be read again. */
+  onHangup(listener: () => void): () => void;
   /** From now on output may go unread: `lantern serve | head -3` keeps serving. */
   outliveReaders(): void;
   now(): number;
@@ -107,6 +109,10 @@ export function nodeTerminal(): Terminal {
     checkWritable: (path) => orPathError("file: cannot write", path, checkWritable(path)),
     lines: processLines,
     onInterrupt,
+    onHangup(listener) {
+      process.on("SIGHUP", listener);
+      return () => void process.off("SIGHUP", listener);
+    },
     outliveReaders: () => {
       endsWithReaders = false;
     },

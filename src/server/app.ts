@@ -91,17 +91,24 @@ function callOf(
   connection: Connection,
 ): Call {
   const signal = AbortSignal.any([request.signal, server.stopSignal]);
+  const url = new URL(request.url);
   return {
-    server: { ...server, models: server.models.forRequest(signal) },
+    server: { ...server, models: server.models.forRequest(signal, { autoload: autoloadOf(url) }) },
     request,
     route,
     errors,
-    url: new URL(request.url),
+    url,
     params,
     client: connection.address,
     login: (from) => guard.login(request, connection, from),
     signal,
   };
+}
+
+/** llama.cpp's ?autoload=true|false; undefined: as the server says. */
+function autoloadOf({ searchParams }: URL): boolean | undefined {
+  const asked = searchParams.get("autoload");
+  return asked === "true" || asked === "1" ? true : asked === null ? undefined : false;
 }
 
 /** Guards, handler, errors, counters, headers: in this order for every route. */
@@ -118,6 +125,7 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
     response = errorResponse(describeError(seen, report(server)), call.errors);
   } finally {
     call.large?.release();
+    server.models.release();
   }
   const { method } = request;
   server.metrics.requests.add(1, { route: route.path, method, status: response.status });

@@ -13,7 +13,7 @@ import { answerTools, shownTools, type ToolUse } from "./chat-tools.ts";
 import type { ServedModel } from "./context.ts";
 import { unsupportedField } from "./errors.ts";
 import { type AskedGrammar, noGrammar, noteHeaders, usableGrammar } from "./grammar-fields.ts";
-import { type ChatPromptOptions, chatText, type Refuse, textTokens } from "./prompt.ts";
+import { type ChatPromptOptions, chatText, type Refuse, textTokens, withSystem } from "./prompt.ts";
 import type { ReasoningFormat, ReasoningOptions } from "./reasoning-fields.ts";
 import { toolGrammarOf } from "./tool-options.ts";
 
@@ -77,10 +77,12 @@ interface ShownTurn {
 
 /** What the template is given. */
 export async function shownTurn(
-  { model }: ServedModel,
-  messages: readonly ChatMessage[],
+  served: ServedModel,
+  given: readonly ChatMessage[],
   use: ToolUse,
 ): Promise<ShownTurn> {
+  const { model } = served;
+  const messages = withSystem(served, given);
   const tools = shownTools(use);
   if (!model.info.hasChatTemplate) {
     if (answerTools(use).length > 0) {

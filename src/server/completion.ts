@@ -60,8 +60,12 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   checkGenerates(call, served);
   checkPrompt(served, tokens, request.param);
   const arrived = server.now();
-  const { turn, slot } = await enterSlot(call, request);
-  const done = server.keepAlive.use(served.id);
+  // Before it waits for its turn: the model must not leave meanwhile.
+  const done = await server.models.hold(served, signal);
+  const { turn, slot } = await enterSlot(call, request).catch((error: unknown) => {
+    done();
+    throw error;
+  });
   const leave = (): void => {
     done();
     server.slots.release(slot);

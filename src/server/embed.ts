@@ -113,8 +113,11 @@ async function inTurn<T>(
   work: () => Promise<{ result: T; tokens: number }>,
 ): Promise<T> {
   const { server, signal } = call;
-  const turn = await server.queue.enter(call.client, signal);
-  const done = server.keepAlive.use(served.id);
+  const done = await server.models.hold(served, signal);
+  const turn = await server.queue.enter(call.client, signal).catch((error: unknown) => {
+    done();
+    throw error;
+  });
   try {
     const { result, tokens } = await work();
     server.metrics.promptTokens.add(tokens, {}, served.id);

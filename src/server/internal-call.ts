@@ -50,7 +50,7 @@ export async function callRoute(
   const headers = { "content-type": "application/json", "content-length": String(body.length) };
   const ended = AbortSignal.any([signal, server.stopSignal]);
   const call: Call = {
-    server: { ...server, models: server.models.forRequest(ended, true) },
+    server: { ...server, models: server.models.forRequest(ended, { isBackground: true }) },
     request: new Request(url, { method: "POST", headers, body, signal }),
     route,
     errors: family.errors,
@@ -68,6 +68,7 @@ export async function callRoute(
     response = errorResponse(facts, family.errors);
   } finally {
     call.large?.release();
+    call.server.models.release();
   }
   const { status } = response;
   server.metrics.requests.add(1, { route: route.path, method: "POST", status });

@@ -10,6 +10,8 @@ export type KeepMs = number;
 
 /** Clocks and timers, for tests. */
 export interface KeepAliveParts {
+  /** Whether a model never leaves by itself, whatever its time. */
+  isPinned?(id: string): boolean;
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
@@ -22,6 +24,10 @@ interface Kept {
   users: number;
   /** When it is unloaded, in ms since 1970; Infinity: never. */
   expiresAt: number;
+  /** A counter of uses: the smallest was used longest ago. */
+  used: number;
+  /** false: it was unloaded, and nobody has asked for it since. */
+  isLoaded: boolean;
   timer: ReturnType<typeof setTimeout> | undefined;
 }
 
@@ -36,6 +42,10 @@ export class KeepAlive {
   readonly #defaultMs: KeepMs;
   readonly #parts: KeepAliveParts;
   readonly #kept = new Map<string, Kept>();
+  #uses = 0;
+  #isClosed = false;
+  /** Those that wait until some model is used no more. */
+  #waiting: (() => void)[] = [];
 
   constructor(defaultMs: KeepMs, parts: KeepAliveParts) {
     this.#defaultMs = defaultMs;
@@ -43,9 +53,12 @@ export class KeepAlive {
   }
 
   /** From now on this model stays as long as the server's default says. */
-  add(id: string, model: Model): void {
+  add(id: string, model: Model, keepMs: KeepMs = this.#defaultMs): void {
     this.remove(id);
-    const kept = { model, keepMs: this.#defaultMs, users: 0, expiresAt: 0, timer: undefined };
+    const kept: Kept = {
+      ...{ model, keepMs, users: 0, expiresAt: 0, timer: undefined },
+      ...{ used: ++this.#uses, isLoaded: true },
+    };
     this.#kept.set(id, kept);
     this.#stay(id, kept, kept.keepMs);
   }
@@ -53,6 +66,50 @@ export class KeepAlive {
   remove(id: string): void {
     clearTimeout(this.#kept.get(id)?.timer);
     this.#kept.delete(id);
+    this.#wake();
+  }
+
+  /** Whether it is in memory. */
+  isLoaded(id: string): boolean {
+    return this.#kept.get(id)?.isLoaded ?? false;
+  }
+
+  /** Requests that use it now. */
+  users(id: string): number {
+    return this.#kept.get(id)?.users ?? 0;
+  }
+
+  /** When it was last used, as a counter. */
+  lastUse(id: string): number {
+    return this.#kept.get(id)?.used ?? 0;
+  }
+
+  /** Loads it again after it was unloaded. */
+  async load(id: string): Promise<void> {
+    const kept = this.#kept.get(id);
+    if (!kept) return;
+    await kept.model.load();
+    kept.isLoaded = true;
+    this.touch(id);
+  }
+
+  /** Resolves when some model is used no more, or is gone. */
+  async someIdle(signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const leave = (): void => reject(signal.reason as Error);
+    signal.addEventListener("abort", leave, { once: true });
+    this.#waiting.push(resolve);
+    try {
+      await promise;
+    } finally {
+      signal.removeEventListener("abort", leave);
+      this.#waiting = this.#waiting.filter((wake) => wake !== resolve);
+    }
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting.splice(0)) wake();
   }
 
   /** From this request on, the model of that name stays for so long after each. */
@@ -60,13 +117,15 @@ export class KeepAlive {
     const kept = this.#kept.get(id);
     if (!kept) return;
     kept.keepMs = keepMs;
-    this.touch(id);
+    if (kept.isLoaded) this.touch(id);
   }
 
   /** A request has asked for the model, and computes with it soon. */
   touch(id: string): void {
     const kept = this.#kept.get(id);
-    if (kept && kept.users === 0) this.#stay(id, kept, Math.max(kept.keepMs, LOOKED_UP_MS));
+    if (!kept) return;
+    kept.isLoaded = true; // what asks a model that was unloaded loads it
+    if (kept.users === 0) this.#stay(id, kept, Math.max(kept.keepMs, LOOKED_UP_MS));
   }
 
   /** A request computes with the model until the returned function is called. */
@@ -74,13 +133,17 @@ export class KeepAlive {
     const kept = this.#kept.get(id);
     if (!kept) return () => {};
     kept.users++;
+    kept.used = ++this.#uses;
+    kept.isLoaded = true;
     clearTimeout(kept.timer);
     let isUsed = true;
     return () => {
       if (!isUsed) return;
       isUsed = false;
       kept.users--;
-      if (kept.users === 0 && this.#kept.get(id) === kept) this.#stay(id, kept, kept.keepMs);
+      if (kept.users > 0) return;
+      if (this.#kept.get(id) === kept) this.#stay(id, kept, kept.keepMs);
+      this.#wake();
     };
   }
 
@@ -91,20 +154,24 @@ export class KeepAlive {
     return kept.users > 0 ? this.#parts.time() + kept.keepMs : kept.expiresAt;
   }
 
-  /** Unloads it now, or as soon as nothing computes with it. */
-  async unload(id: string): Promise<void> {
+  /** Unloads it now, or as soon as nothing computes with it. Whether it is out of memory now. */
+  async unload(id: string): Promise<boolean> {
     const kept = this.#kept.get(id);
-    if (kept && kept.users === 0) await this.#unload(id, kept);
+    if (kept?.isLoaded && kept.users === 0) await this.#unload(id, kept);
+    return !this.isLoaded(id);
   }
 
+  /** From now on nothing is unloaded. */
   close(): void {
-    for (const id of [...this.#kept.keys()]) this.remove(id);
+    this.#isClosed = true;
+    for (const { timer } of this.#kept.values()) clearTimeout(timer);
   }
 
   #stay(id: string, kept: Kept, ms: number): void {
     clearTimeout(kept.timer);
     kept.expiresAt = this.#parts.time() + ms;
-    if (ms === Infinity) return;
+    if (this.#parts.isPinned?.(id)) kept.expiresAt = Infinity;
+    if (kept.expiresAt === Infinity || !kept.isLoaded || this.#isClosed) return;
     kept.timer = setTimeout(() => this.#end(id, kept), Math.min(ms, MOST_TIMER_MS));
     (kept.timer as { unref?(): void }).unref?.(); // a server that ends does not wait for it
   }
@@ -118,7 +185,10 @@ export class KeepAlive {
 
   async #unload(id: string, kept: Kept): Promise<void> {
     try {
-      if (await kept.model.unload()) return;
+      if (await kept.model.unload()) {
+        kept.isLoaded = kept.users > 0; // who came meanwhile has loaded it
+        return;
+      }
     } catch (error) {
       this.#parts.log(`${id} could not be unloaded: ${String(error)}`);
       return;

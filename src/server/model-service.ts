@@ -2,7 +2,7 @@
 // and stopped, unloading, deleting. routes/lantern-models.ts offers it over HTTP.
 
 import { AbortedError, LanternError, type Model } from "../index.ts";
-import type { ModelLoader, ServerContext } from "./context.ts";
+import type { ServerContext } from "./context.ts";
 import { ApiError, describeError } from "./errors.ts";
 import {
   type LibraryModel,
@@ -12,6 +12,9 @@ import {
   type TaskOptions,
   withoutFolders,
 } from "./library.ts";
+import type { ModelLoader } from "./model-host.ts";
+import type { LoadState } from "./model-pool.ts";
+import { heldBytes } from "./on-demand.ts";
 import { inPageWords } from "./page-words.ts";
 
 /** A download or a load, in progress or just failed. */
@@ -21,6 +24,13 @@ export interface ModelTask {
   totalBytes: number;
   /** Why it failed; it stays in the list until the next try. */
   error: string | null;
+}
+
+/** A model that requests can name. */
+export interface ModelMemory extends LoadState {
+  readonly id: string;
+  /** 0: it is not in memory. */
+  readonly bytes: number;
 }
 
 interface RunningTask extends ModelTask {
@@ -57,6 +67,7 @@ export class ModelService implements ModelLoader {
     const asked = [...tasks.keys()].filter((one) => !known.has(one));
     const served = this.#server.models.list();
     return {
+      memory: await this.#inMemory(),
       models: [...asked.map((one) => unlisted(one, tasks.get(one)!)), ...listed].map((model) => ({
         ...model,
         task: tasks.get(model.name) ?? null,
@@ -67,6 +78,21 @@ export class ModelService implements ModelLoader {
       place: { ...place, folder: this.isLocal ? place.folder : null },
       isLocal: this.isLocal,
     };
+  }
+
+  /** What each model that requests can name takes of the memory. */
+  async #inMemory(): Promise<ModelMemory[]> {
+    const { models, pool } = this.#server;
+    const opened = models.list().map(({ id, model }) => {
+      const state = pool.state(id);
+      return { id, ...state, bytes: state.value === "loaded" ? heldBytes(model.info) : 0 };
+    });
+    const unopened = (await models.unopened()).map(({ id }) => ({
+      id,
+      ...pool.state(id),
+      bytes: 0,
+    }));
+    return [...opened, ...unopened];
   }
 
   async download(name: string): Promise<void> {
@@ -80,7 +106,10 @@ export class ModelService implements ModelLoader {
 
   async load(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): Promise<void> {
     const model = await this.#find(name);
-    if (!model) throw unknown(name);
+    if (!model) {
+      if (!(await this.#server.models.isKnown(name))) throw unknown(name);
+      return this.#server.pool.start(name); // of a folder or a file of presets, which say how it is opened
+    }
     if (!isHere(model)) {
       throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);
     }
@@ -107,13 +136,20 @@ export class ModelService implements ModelLoader {
   }
 
   #startLoad(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): void {
+    const needs = async (): Promise<number> => {
+      const { totalBytes = 0 } = await this.#library.plan(name, options).catch(() => noPlan);
+      return totalBytes;
+    };
     this.#start(name, "load", async (task) => {
-      const opened = await this.#library.open(name, { ...options, ...task });
-      if (task.signal.aborted) {
-        await opened.dispose();
-        throw new AbortedError(`loading ${name}`);
-      }
-      await this.#replace(name, opened);
+      const open = async (): Promise<void> => {
+        const opened = await this.#library.open(name, { ...options, ...task });
+        if (task.signal.aborted) {
+          await opened.dispose();
+          throw new AbortedError(`loading ${name}`);
+        }
+        await this.#replace(name, opened);
+      };
+      await this.#server.pool.admit(name, needs, open, task.signal);
     });
   }
 
@@ -130,9 +166,8 @@ export class ModelService implements ModelLoader {
     const served = this.#server.models.list().find((one) => one.id === id);
     if (!served) throw unknown(id);
     this.#checkIdle(id);
-    this.#server.models.remove(id);
     this.#opened.delete(id);
-    await served.model.dispose();
+    await this.#server.pool.forget(id);
   }
 
   async delete(name: string): Promise<void> {
@@ -215,6 +250,9 @@ export class ModelService implements ModelLoader {
     this.#running.set(name, Object.assign(task, { abort, done }));
   }
 }
+
+/** Where the library cannot say what a model takes: its engine checks that. */
+const noPlan: { totalBytes?: number } = {};
 
 function plain({ kind, loadedBytes, totalBytes, error }: ModelTask): ModelTask {
   return { kind, loadedBytes, totalBytes, error };

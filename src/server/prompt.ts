@@ -65,6 +65,18 @@ export interface ChatPromptOptions {
   variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
+/** A conversation with the system message of the model's preset, if it has none of its own. */
+export function withSystem(
+  { preset }: ServedModel,
+  messages: readonly ChatMessage[],
+): readonly ChatMessage[] {
+  const { system } = preset ?? {};
+  const isOwn = messages.some(({ role }) => role === "system");
+  return system === undefined || isOwn
+    ? messages
+    : [{ role: "system", content: system }, ...messages];
+}
+
 /** The number of tokens of a conversation's prompt, whether they fit or not. */
 export async function chatTokenCount(
   served: ServedModel,

@@ -4,6 +4,7 @@
 import * as z from "zod";
 import type { GenerateOptions, SpeculateOptions } from "../index.ts";
 import { biasInput, type LogitBias } from "./inputs.ts";
+import type { ServedModel } from "./served-model.ts";
 
 /** Fields under llama.cpp's names, which include OpenAI's. */
 export interface SamplingFields {
@@ -103,7 +104,15 @@ export const samplingShape: Shape<SamplingFields> = {
   "speculative.p_min": share,
 };
 
-/** The options of a generation: the request's, over the server's defaults. */
+/** What a generation of this model is asked with, where its request says nothing: the model's preset, over the server's flags. */
+export function samplingOf(
+  { settings }: { readonly settings: { readonly sampling: GenerateOptions } },
+  { preset }: ServedModel,
+): GenerateOptions {
+  return preset?.sampling ? { ...settings.sampling, ...preset.sampling } : settings.sampling;
+}
+
+/** The options of a generation: the request's, over the defaults. */
 export function generateOptions(
   fields: SamplingFields,
   more: { maxTokens?: number | undefined; logprobs?: number | undefined },

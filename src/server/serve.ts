@@ -14,6 +14,7 @@ import { hostNameOf, isLoopback } from "./host-names.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
+import type { OnDemandModels, PoolLimits } from "./on-demand.ts";
 import type { ReasoningDefaults } from "./reasoning-fields.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
 import type { ToolHost } from "./routes/lantern-tools.ts";
@@ -23,6 +24,7 @@ import type { SystemReading } from "./usage.ts";
 export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
 export type { LoadPlan, ModelLibrary } from "./library.ts";
 export { listenLocally } from "./local-handler.ts";
+export type { ModelPreset, OnDemandModel, OnDemandModels, PoolLimits } from "./on-demand.ts";
 export { type ReasoningFormat, reasoningFormats } from "./reasoning-fields.ts";
 export type { ServerStatus } from "./routes/lantern-status.ts";
 export type { SystemReading } from "./usage.ts";
@@ -82,6 +84,10 @@ export interface StartOptions {
   cacheFolder?: string;
   /** How long a model stays in memory after its last request, in ms, unless a request says otherwise (default: until the end). */
   keepMs?: number;
+  /** Models that are loaded when a request names them (docs/server.md#many-models); absent: only `models` are served. */
+  onDemand?: OnDemandModels;
+  /** How many models are in memory at a time (default: as many as fit). */
+  limits?: PoolLimits;
   /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
   heartbeatMs?: number;
   headersTimeoutMs?: number;
@@ -164,12 +170,14 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       context.keepAlive.close();
       listener.stopAccepting();
       context.queue.close();
+      context.pool.close();
       await settled(listener.closed, graceMs);
       end.abort(stopping()); // running requests end now, with the reason
       await settled(listener.closed, 1000);
       listener.destroy();
       await listener.closed;
       for (const each of opened) await each.close();
+      await context.pool.dispose();
     },
   };
 }
@@ -221,6 +229,8 @@ function contextOf(
       aliases: options.aliases?.[id],
     })),
     library: options.library,
+    onDemand: options.onDemand,
+    limits: options.limits,
     log: options.log ?? (() => {}),
     logRequest: options.logRequest,
     readSystem: options.readSystem,

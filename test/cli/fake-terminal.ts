@@ -28,6 +28,7 @@ export class FakeTerminal implements Terminal {
   /** Called after each write to stdout. */
   onOut: (() => void) | undefined;
   #interruptListeners = new Set<() => void>();
+  #hangupListeners = new Set<() => void>();
 
   out(text: string): void {
     this.stdout += text;
@@ -58,6 +59,13 @@ export class FakeTerminal implements Terminal {
   }
   pressCtrlC(): void {
     for (const listener of this.#interruptListeners) listener();
+  }
+  onHangup(listener: () => void): () => void {
+    this.#hangupListeners.add(listener);
+    return () => this.#hangupListeners.delete(listener);
+  }
+  hangUp(): void {
+    for (const listener of this.#hangupListeners) listener();
   }
   outliveReaders(): void {}
   now(): number {

@@ -153,12 +153,19 @@ describe("copy, create, delete", () => {
     await expect(taken).rejects.toThrow(/there is a model of that name/);
   });
 
-  test("created from a model, and nothing else", async () => {
+  test("created from a model, with settings of its own", async () => {
     const made = await all(await client.create({ model: "other", from: modelId, stream: true }));
     expect(made.at(-1)).toEqual({ status: "success" });
     expect(await names()).toContain("other");
-    const wanted = client.create({ model: "y", from: modelId, system: "Be brief." });
-    await expect(wanted).rejects.toThrow(/"system" is not supported/);
+    await client.create({ model: "y", from: modelId, system: "Be brief." });
+    expect((await client.show({ model: "y" })).modelfile).toContain('SYSTEM """Be brief."""');
+    await client.delete({ model: "y" });
+    const adapted = client.create({
+      model: "z",
+      from: modelId,
+      adapters: { "a.gguf": "sha256:0" },
+    });
+    await expect(adapted).rejects.toThrow(/"adapters" is not supported/);
     await client.delete({ model: "other" });
   });
 

@@ -77,7 +77,7 @@ export const rest: readonly string[] = [
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
-  "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-models,serve-flags,signals,verify}.test.ts",
+  "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
   "test/engine/{llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
@@ -85,7 +85,7 @@ export const rest: readonly string[] = [
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",
-  "test/server/{clients,grammar,hostile,keep-alive,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
+  "test/server/{clients,grammar,hostile,keep-alive,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.

@@ -17,7 +17,7 @@ import type {
   LibraryVariant,
   LoadPlan,
 } from "../../src/server/library.ts";
-import type { ModelTask } from "../../src/server/model-service.ts";
+import type { ModelMemory, ModelTask } from "../../src/server/model-service.ts";
 import type { CacheView as ServerCacheView } from "../../src/server/routes/lantern-cache.ts";
 import type { QuantizeReport } from "../../src/server/routes/lantern-quantize.ts";
 import type { UsageSample } from "../../src/server/usage.ts";
@@ -143,7 +143,15 @@ export interface Continue {
   settings?: SettingsChange;
 }
 
-export type { LibraryFinding, LibraryFolder, LibraryVariant, LoadPlan, ModelFit, ModelTask };
+export type {
+  LibraryFinding,
+  LibraryFolder,
+  LibraryVariant,
+  LoadPlan,
+  ModelFit,
+  ModelMemory,
+  ModelTask,
+};
 
 export interface ListedModel extends LibraryModel {
   task: ModelTask | null;
@@ -158,6 +166,8 @@ export interface ServedModel {
 export interface ModelList {
   models: ListedModel[];
   served: ServedModel[];
+  /** All that requests can name: whether they are in memory, and how much of it they take. */
+  memory: ModelMemory[];
   /** The models that the server was told to use for the pages. */
   pages: PageModels;
   /** Where downloads are stored; the folder is hidden from other machines. */

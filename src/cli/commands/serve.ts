@@ -2,6 +2,7 @@
 // printed are here; the server itself is src/server, put together by src/server/serve.ts.
 
 import { Option } from "commander";
+import { messageOf } from "../../base/errors.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model, Pooling } from "../../index.ts";
 import { UsageError } from "../../index.ts";
@@ -43,12 +44,15 @@ import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { idleMeasurement } from "../machine-limits.ts";
+import { type PresetFile, parsePresets, readPresets } from "../models-preset.ts";
+import { type LocatedModels, onDemandModels } from "../on-demand.ts";
 import { joinAsGateway } from "../serve-cluster.ts";
 import { catalogLibrary } from "../serve-library.ts";
 import {
   addServeModelFlags,
   closeServed,
   lastPart,
+  onDemandKind,
   openServed,
   type ServeModelFlags,
   type WantedModels,
@@ -259,8 +263,12 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
   const given = { ...rest, restart: true };
+  const presets = new Presets(flags.modelsPreset, context);
+  await presets.read();
   await using gateway = await joinAsGateway(flags, context);
   const wanted = gateway ? noModels : await wantedModels(flags, context, interrupt.signal);
+  const onDemand = gateway ? undefined : onDemandOf(flags, given, wanted, presets, context);
+  await onDemand?.list(); // a folder that cannot be read is reported now
   const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
   const file = flags.mcpConfig;
   const tools =
@@ -275,7 +283,10 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     if (warning) context.log.warn(`Warning: ${warning}\n`);
   }
   const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
-  const library = catalogLibrary(context.downloads, given, openedModels(wanted, templates));
+  const library = catalogLibrary(
+    ...([context.downloads, given, openedModels(wanted, templates)] as const),
+    onDemand?.locate,
+  );
   const assets = flags.web ? webAssets() : undefined;
   const options = {
     ...startOptions(flags, models, context),
@@ -285,6 +296,13 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     ...served(wanted),
     ...(flags.web && !gateway && { library }),
     ...gateway?.batches(batchesOf(flags).batches),
+    ...(onDemand && { onDemand }),
+    limits: {
+      models: flags.modelsMax || Infinity,
+      bytes: flags.modelsMemory,
+      freeBytes: () => context.downloads.freeMemoryBytes(),
+      autoload: flags.modelsAutoload !== false,
+    },
     ...(tools && { tools }),
     ...(assets && { assets }),
   };
@@ -297,10 +315,14 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     .catch((error: unknown) => cannotListen(error, flags));
   gateway?.serveFrom(server);
   const withdraw = await announce(server, library, context);
+  using _hangup = presets.reloadOnHangup(server);
+  for (const id of presets.atStart()) server.context.pool.start(id);
   context.log.warn(warnings(flags, access, isLoopback(flags.host)));
   terminal.outliveReaders();
   if (flags.json) terminal.out(startedJson(server, Object.keys(models)));
-  else terminal.out(greeting(server, models, assets !== undefined, terminal));
+  else {
+    terminal.out(greeting(server, models, assets !== undefined, terminal, onDemand !== undefined));
+  }
   if (gateway) terminal.err(gateway.greeting);
   if (flags.web && !assets) {
     terminal.err('The web app is not built. "npm run build:web" builds it.\n');
@@ -315,6 +337,71 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   terminal.err("\nStopping when the running requests are done. Press Ctrl-C again to stop now.\n");
   await server.stop();
   await withdraw();
+}
+
+/** The file of --models-preset. */
+class Presets {
+  readonly #path: string | undefined;
+  readonly #context: CliContext;
+  #now: PresetFile = parsePresets("{}", "none.json");
+
+  constructor(path: string | undefined, context: CliContext) {
+    this.#path = path;
+    this.#context = context;
+  }
+
+  now(): PresetFile {
+    return this.#now;
+  }
+
+  async read(): Promise<void> {
+    if (this.#path !== undefined) this.#now = await readPresets(this.#path, this.#context);
+  }
+
+  /** Models to load when the server starts. */
+  atStart(): string[] {
+    const { models } = this.#now;
+    return [...models].filter(([, one]) => one.isLoadedAtStart).map(([id]) => id);
+  }
+
+  /** SIGHUP reads the file again. If something is wrong with it, the settings stay as they are. */
+  reloadOnHangup({ context: { models, keepAlive, settings } }: RunningServer): Disposable {
+    const { terminal } = this.#context;
+    if (this.#path === undefined) return { [Symbol.dispose]: () => {} };
+    const reload = async (): Promise<void> => {
+      try {
+        await this.read();
+      } catch (error) {
+        terminal.err(`The settings stay as they were: ${messageOf(error)}\n`);
+        return;
+      }
+      for (const { id } of models.list()) {
+        keepAlive.set(id, models.preset(id)?.keepMs ?? settings.keepMs);
+      }
+      terminal.err(`${this.#path} was read again.\n`);
+    };
+    return { [Symbol.dispose]: terminal.onHangup(() => void reload()) };
+  }
+}
+
+/** The models that requests load by their names; undefined: only those of the command line are served. */
+function onDemandOf(
+  flags: ServeFlags,
+  given: ModelFlags,
+  { models }: WantedModels,
+  presets: Presets,
+  { downloads }: CliContext,
+): LocatedModels | undefined {
+  const { isOn, catalog } = onDemandKind(flags);
+  if (!isOn) return undefined;
+  const { modelsPreset: file } = flags;
+  return onDemandModels(downloads, given, {
+    folder: flags.modelsDir,
+    catalog,
+    first: new Map(models.map(({ id, location }) => [id, location])),
+    presetFolder: file === undefined ? undefined : downloads.join(downloads.absolute(file), ".."),
+    presets: () => presets.now(),
+  });
 }
 
 /** Lets `lantern ps` and `lantern rm` know of this server and of the files that it has loaded, until the end. */
@@ -492,6 +579,7 @@ function greeting(
   models: Readonly<Record<string, Model>>,
   hasPage: boolean,
   terminal: CliContext["terminal"],
+  hasMore: boolean,
 ): string {
   const ids = Object.keys(models);
   const writing = ids.filter((id) => models[id]!.info.generates);
@@ -516,13 +604,21 @@ function greeting(
   const page = hasPage ? `\n  Lantern is open at  ${pageUrl}\n\n` : "";
   const admin =
     token !== undefined && !hasPage ? `  admin       Authorization: Bearer ${token}\n` : "";
-  const what = ids.length === 0 ? "The cluster" : ids.join(", ");
-  return `${page}${what} ${ids.length <= 1 ? "is" : "are"} served at ${url}
+  const first =
+    ids.length === 0
+      ? hasMore
+        ? "Models are"
+        : "The cluster is"
+      : `${ids.join(", ")} ${ids.length === 1 ? "is" : "are"}`;
+  const more = hasMore
+    ? "Other models are loaded when a request names them (GET /v1/models).\n"
+    : "";
+  return `${page}${first} served at ${url}
   OpenAI      ${url}/v1
   Anthropic   ${url}
   Ollama      ${url}
   metrics     ${url}/metrics
-${admin}${chat}${encoders}Ctrl-C stops it.
+${admin}${more}${chat}${encoders}Ctrl-C stops it.
 ${hasPage ? `Without a browser: ${run} -p "Once upon a time"\n` : ""}`;
 }
 

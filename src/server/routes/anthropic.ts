@@ -30,7 +30,7 @@ import { newId } from "../openai-fields.ts";
 import { type ChatPromptOptions, chatTokenCount, contentText } from "../prompt.ts";
 import { reasoningOptions } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, stopString } from "../sampling-fields.ts";
+import { generateOptions, samplingOf, stopString } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { tiersOf } from "../timings.ts";
 
@@ -127,7 +127,7 @@ async function messages(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, messageFields, rules);
   if (fields.thread !== undefined) throw noThreads();
-  const served = server.models.find(fields.model);
+  const served = await server.models.obtain(fields.model);
   const turn = await chatTurn(served, {
     messages: toMessages(fields, server.settings.maxMessages),
     use: toolUse(fields),
@@ -144,7 +144,7 @@ async function messages(call: Call): Promise<Response> {
     ...generateOptions(
       { ...fields, stop: fields.stop_sequences },
       { maxTokens: fields.max_tokens },
-      server.settings.sampling,
+      samplingOf(server, served),
     ),
     ...turn.options,
   };
@@ -183,7 +183,7 @@ function chatOptions({ server }: Call, fields: PromptFields): ChatPromptOptions 
 async function countTokens(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, countFields, rules);
-  const served = server.models.find(fields.model);
+  const served = await server.models.obtain(fields.model);
   const messages = toMessages(fields, server.settings.maxMessages);
   const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
   const count = await chatTokenCount(served, said, { ...chatOptions(call, fields), tools });

@@ -33,6 +33,7 @@ import {
 } from "../errors.ts";
 import { wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
+import { samplingOf } from "../sampling-fields.ts";
 
 export interface SessionService {
   readonly store: SessionStore;
@@ -189,11 +190,13 @@ export async function sessionModel(
     const canChat = writing.find((one) => one.model.info.hasChatTemplate);
     const chosen = page === undefined ? undefined : served.lookUp(page);
     const found = chosen ?? (mode === "chat" ? canChat : undefined) ?? writing[0];
-    return found ?? served.find(undefined);
+    return served.findExact((await models.obtain(found?.id)).id);
   }
   const file = store.modelFile(id);
   const found = served.lookUp(model) ?? (await servedFrom(served, file));
-  if (found) return found;
+  if (found || (await models.isKnown(model))) {
+    return served.findExact((await models.obtain(found?.id ?? model)).id);
+  }
   try {
     if (!served.loader) throw modelNotFound(model, []);
     await served.loader.serve(model, file);
@@ -271,7 +274,7 @@ export function runModel(call: Call, served: ServedModel): RunModel {
     textTokens: (text) => wholeTextTokens(served, text),
     checkRoom: (count) => server.queue.checkRoom(count),
     generate: (tokens, { signal, ...wanted }) => {
-      const options: GenerateOptions = { ...server.settings.sampling, ...wanted };
+      const options: GenerateOptions = { ...samplingOf(server, served), ...wanted };
       // The run's own signal: the client that asked may leave.
       return startCompletion({ ...call, signal: signal! }, { served, tokens, options });
     },

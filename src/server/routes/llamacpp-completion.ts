@@ -21,7 +21,7 @@ import { pickFields, probabilities, promptText, resultObject } from "../llamacpp
 import { withTokenBiases } from "../logit-bias.ts";
 import { readPrompts, type TextPrompt } from "../prompts.ts";
 import { type Call, json } from "../route.ts";
-import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { LiveTimings, progressOf } from "../timings.ts";
 
@@ -56,7 +56,7 @@ interface Context {
 export async function completion(call: Call): Promise<Response> {
   const { server } = call;
   const given = await readFields(call, completionFields, rules);
-  const served = server.models.find(given.model);
+  const served = await server.models.obtain(given.model);
   const fields = await withTokenBiases(served, given);
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
   return await answerPrompts(call, fields, served, await readPrompts(served, fields.prompt));
@@ -79,7 +79,7 @@ async function answerPrompts(
         maxTokens: maxTokensOf(fields.n_predict, fields.max_tokens),
         logprobs: fields.n_probs || undefined,
       },
-      server.settings.sampling,
+      samplingOf(server, served),
     ),
     ...(fields.post_sampling_probs && { logprobsOf: "sampler" }),
     ...(reportsProgress(fields) && { progress: true }),
@@ -207,7 +207,7 @@ const infillRules: FieldRules = {
 
 export async function infill(call: Call): Promise<Response> {
   const given = await readFields(call, infillFields, infillRules);
-  const served = call.server.models.find(given.model);
+  const served = await call.server.models.obtain(given.model);
   if (!served.model.info.fillTokens) throw noFill(served.id);
   const fields = await withTokenBiases(served, given);
   call.server.queue.checkRoom(fields.n ?? 1);

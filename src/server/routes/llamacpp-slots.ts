@@ -67,7 +67,7 @@ const actions: Readonly<Record<string, Action>> = byName({
       if (slot.model === undefined || tokens.length === 0) {
         throw unable("save", "nothing was computed in it yet");
       }
-      const { model } = call.server.models.findExact(slot.model);
+      const { model } = await call.server.models.obtain(slot.model);
       const { signal } = call;
       const saved = await tried("save", model.saveState(path, { tokens, signal }));
       if (saved.tokens < tokens.length - 1) {
@@ -88,7 +88,7 @@ const actions: Readonly<Record<string, Action>> = byName({
     const { filename, model: asked } = await readFields(call, fileFields, noRules);
     const path = pathOf(folder, filename);
     return await inSlot(call, slot, async () => {
-      const served: ServedModel = call.server.models.find(asked);
+      const served: ServedModel = await call.server.models.obtain(asked);
       const loading = served.model.loadState(path, { signal: call.signal });
       const { tokenIds, bytes, ms } = await tried("restore", loading);
       Object.assign(slot, { model: served.id, tokens: tokenIds, job: undefined });

@@ -11,8 +11,9 @@ import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
 import { publicInfo } from "../library.ts";
 import { fingerprintOf } from "../llamacpp-fields.ts";
 import { chatRules } from "../openai-fields.ts";
-import { chatText } from "../prompt.ts";
+import { chatText, withSystem } from "../prompt.ts";
 import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
+import { samplingOf } from "../sampling-fields.ts";
 import { completion, infill } from "./llamacpp-completion.ts";
 import { listSlots, slotAction } from "./llamacpp-slots.ts";
 
@@ -26,7 +27,7 @@ const tokenizeFields = z.object({
 
 async function tokenize(call: Call): Promise<Response> {
   const fields = await readFields(call, tokenizeFields, noRules);
-  const { model } = call.server.models.find(fields.model);
+  const { model } = await call.server.models.obtain(fields.model);
   const { content } = fields;
   const tokens = await tokensOf(model, typeof content === "string" ? [content] : content, {
     addBos: fields.add_special ?? false,
@@ -90,7 +91,7 @@ const detokenizeFields = z.object({ model: z.string().optional(), tokens: tokenI
 
 async function detokenize(call: Call): Promise<Response> {
   const fields = await readFields(call, detokenizeFields, noRules);
-  const { model } = call.server.models.find(fields.model);
+  const { model } = await call.server.models.obtain(fields.model);
   return json({ content: await model.detokenize(fields.tokens) });
 }
 
@@ -104,22 +105,24 @@ const templateFields = z.object({
 async function applyTemplate(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, templateFields, chatRules);
-  const served = models.find(fields.model);
+  const served = await models.obtain(fields.model);
   const messages = toMessages(fields.messages, settings);
   const options = { ...promptOptions(fields, settings), tools: fields.tools };
-  return json({ prompt: await chatText(served, messages, options) });
+  return json({ prompt: await chatText(served, withSystem(served, messages), options) });
 }
 
 /** Of the first model, or of ?model=NAME, as in llama.cpp's server with several models. */
 async function props({ server, url }: Call): Promise<Response> {
   const { settings, models } = server;
   const asked = url.searchParams.get("model");
-  const served = asked === null ? models.find(undefined) : models.findExact(asked);
+  // Whoever looks at a model that was unloaded does not load it; one that is not opened yet has nothing to look at.
+  const known = asked === null ? models.list()[0] : models.lookUp(asked);
+  const served = known ?? (await models.obtain(asked ?? undefined));
   const { info } = served.model;
   return json({
     default_generation_settings: {
       n_ctx: info.contextSize,
-      params: generationParams(settings.sampling, info),
+      params: generationParams(samplingOf(server, served), info),
     },
     total_slots: settings.parallel,
     model_alias: served.id,
@@ -160,7 +163,13 @@ async function health({ server }: Call): Promise<Response> {
   const states = await Promise.all(server.models.list().map(({ model }) => model.health()));
   const found = (status: string): boolean => states.some((state) => state.status === status);
   const problem =
-    states.length === 0 ? "none" : found("error") ? "error" : found("loading") ? "loading" : null;
+    states.length === 0 && !server.pool.onDemand
+      ? "none"
+      : found("error")
+        ? "error"
+        : found("loading")
+          ? "loading"
+          : null;
   if (problem === null) return json({ status: "ok" });
   const status = problem === "loading" ? "loading" : "error";
   const message = healthMessages[problem];

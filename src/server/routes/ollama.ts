@@ -26,30 +26,16 @@ import {
 import { gapTokens } from "../infill.ts";
 import { objectList } from "../inputs.ts";
 import { keepAliveField } from "../keep-alive.ts";
+import { ollamaOptions } from "../ollama-options.ts";
 import { type ChatPromptOptions, textTokens } from "../prompt.ts";
 import { reasoningOptions } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, type SamplingFields, samplingShape } from "../sampling-fields.ts";
+import { type SamplingFields, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { lineStream } from "../sse.ts";
 import { tiersOf } from "../timings.ts";
 import { embed, embedOld } from "./ollama-embed.ts";
-import { ollamaModelRoutes, servedAs } from "./ollama-models.ts";
-
-const optionFields = z.object({
-  ...samplingShape,
-  num_predict: z.int().min(-2).optional(),
-  num_ctx: z.int().min(1).optional(),
-  num_keep: z.int().min(-1).optional(),
-});
-
-const optionRules: FieldRules = {
-  // These are fixed when the server starts.
-  accepted: ["num_thread", "num_gpu", "num_batch", "main_gpu", "use_mmap", "low_vram", "numa"],
-  refused: {
-    tfs_z: { why: "tail-free sampling is not supported", fine: oneOf(1) },
-    penalize_newline: { why: "newlines are treated like any other token" },
-  },
-};
+import { ollamaManageRoutes } from "./ollama-manage.ts";
+import { ollamaModelRoutes, servedAs, unloadNamed } from "./ollama-models.ts";
 
 const common = {
   ...samplingShape, // clients of other servers put them here; `options` takes precedence
@@ -111,11 +97,9 @@ const rules: FieldRules = {
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
   const fields = await readFields(call, chatFields, rules);
-  const served = await servedAs(call, fields.model, fields.keep_alive);
   const messages = fields.messages ?? [];
-  if (messages.length === 0) {
-    return json(await loaded(call, served, fields.keep_alive, { message: assistant("") }));
-  }
+  if (messages.length === 0) return await emptied(call, fields, { message: assistant("") });
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   if (messages.length > server.settings.maxMessages) {
     throw invalidRequest(
       `"messages": got ${messages.length}, expected at most ${server.settings.maxMessages}`,
@@ -167,14 +151,12 @@ function templateOf({ server }: Call, think: boolean | string | undefined): Chat
 
 async function generate(call: Call): Promise<Response> {
   const fields = await readFields(call, generateFields, rules);
-  const served = await servedAs(call, fields.model, fields.keep_alive);
   const { prompt, system, raw } = fields;
   if (raw && system) {
     throw unsupportedField("system", "together with raw, which is the whole prompt as it stands");
   }
-  if (prompt === undefined || prompt === "") {
-    return json(await loaded(call, served, fields.keep_alive, { response: "" }));
-  }
+  if (prompt === undefined || prompt === "") return await emptied(call, fields, { response: "" });
+  const served = await servedAs(call, fields.model, fields.keep_alive);
   const messages: ChatMessage[] = [
     ...(system ? [{ role: "system" as const, content: system }] : []),
     { role: "user", content: prompt },
@@ -234,17 +216,19 @@ function assistant(content: string, { thinking, calls }: Piece = emptyPiece): ob
 }
 
 /** A request without a prompt: Ollama's way to load a model, or to unload it with keep_alive 0. */
-async function loaded(
-  { server }: Call,
-  served: ServedModel,
-  keepMs: number | undefined,
+async function emptied(
+  call: Call,
+  { model, keep_alive }: { model: string; keep_alive?: number | undefined },
   empty: object,
-): Promise<object> {
-  if (keepMs === 0) await server.keepAlive.unload(served.id);
-  else await served.model.load();
+): Promise<Response> {
+  const { server } = call;
+  const isUnload = keep_alive === 0;
+  const id = isUnload
+    ? await unloadNamed(call, model)
+    : (await servedAs(call, model, keep_alive)).id;
   const created_at = new Date(server.time()).toISOString();
-  const done_reason = keepMs === 0 ? "unload" : "load";
-  return { model: served.id, created_at, ...empty, done_reason, done: true };
+  const done_reason = isUnload ? "unload" : "load";
+  return json({ model: id, created_at, ...empty, done_reason, done: true });
 }
 
 function readOptions(
@@ -252,19 +236,16 @@ function readOptions(
   served: ServedModel,
   given: SamplingFields & { options?: Record<string, unknown> | undefined },
 ): GenerateOptions {
-  const { options = {} } = given;
-  const fields = { ...given, ...checkFields(options, optionFields, optionRules, "options.") };
   const { contextSize } = served.model.info;
-  if (fields.num_ctx !== undefined && fields.num_ctx > contextSize) {
+  const { options, ...fields } = given;
+  const read = ollamaOptions(options ?? {}, "options.", samplingOf(server, served), fields);
+  if (read.contextSize !== undefined && read.contextSize > contextSize) {
     throw unsupportedField(
       "options.num_ctx",
-      `got ${fields.num_ctx}, but the context has ${contextSize} tokens. Its size is set with -c when the server starts`,
+      `got ${read.contextSize}, but the context has ${contextSize} tokens. Its size is set with -c when the server starts`,
     );
   }
-  const limit = fields.num_predict;
-  const maxTokens = limit === undefined || limit < 0 ? undefined : limit;
-  const n_keep = fields.num_keep ?? fields.n_keep;
-  return generateOptions({ ...fields, n_keep }, { maxTokens }, server.settings.sampling);
+  return read.options;
 }
 
 async function reply(
@@ -349,6 +330,7 @@ export const ollamaRoutes: RouteFamily = {
     { method: "POST", path: "/api/embed", access: "use", handle: embed },
     { method: "POST", path: "/api/embeddings", access: "use", handle: embedOld },
     ...ollamaModelRoutes,
+    ...ollamaManageRoutes,
     {
       method: "GET",
       path: "/api/version",

@@ -26,7 +26,7 @@ import { chatLogprobs } from "../openai-logprobs.ts";
 import { chatTokenCount } from "../prompt.ts";
 import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
 
@@ -76,7 +76,7 @@ interface Context {
 async function chat(call: Call): Promise<Response> {
   const { server } = call;
   const given = await readFields(call, chatFields, chatRules);
-  const served = server.models.find(given.model);
+  const served = await server.models.obtain(given.model);
   checkStreamOptions(given);
   if (given.top_logprobs !== undefined && !given.logprobs) {
     throw invalidRequest('"top_logprobs" needs "logprobs": true', "top_logprobs");
@@ -100,7 +100,7 @@ async function chat(call: Call): Promise<Response> {
         maxTokens: maxTokensOf(fields.max_completion_tokens, fields.max_tokens, fields.n_predict),
         logprobs: fields.logprobs ? (fields.top_logprobs ?? 0) : undefined,
       },
-      server.settings.sampling,
+      samplingOf(server, served),
     ),
     ...(reportsProgress(fields) && { progress: true }),
     ...turn.options,
@@ -130,7 +130,7 @@ async function chat(call: Call): Promise<Response> {
 async function inputTokens(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, chatFields, chatRules);
-  const served = models.find(fields.model);
+  const served = await models.obtain(fields.model);
   const messages = toMessages(fields.messages, settings);
   const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
   const count = await chatTokenCount(served, said, { ...promptOptions(fields, settings), tools });

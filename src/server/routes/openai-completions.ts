@@ -22,7 +22,7 @@ import { checkStreamOptions, finishReason, newId, openaiRules } from "../openai-
 import { completionLogprobs } from "../openai-logprobs.ts";
 import { readPrompts, type TextPrompt } from "../prompts.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
 
@@ -71,20 +71,20 @@ interface Context {
 async function completions(call: Call): Promise<Response> {
   const { server } = call;
   const given = await readFields(call, completionFields, openaiRules);
-  const served = server.models.find(given.model);
+  const served = await server.models.obtain(given.model);
   checkStreamOptions(given);
   if (given.echo && given.logprobs !== undefined) {
     throw unsupportedField("echo", "together with logprobs: those of prompts are not computed");
   }
   const fields = await withTokenBiases(served, given);
-  const { settings } = server;
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
   const { prompts: read } = fields.suffix
     ? { prompts: [await beforeGap(served, fields, fields.suffix)] }
     : await readPrompts(served, fields.prompt);
   const prompts = fields.echo ? await Promise.all(read.map((one) => withText(served, one))) : read;
   const asked = fields.max_tokens ?? fields.n_predict;
-  const usual = settings.sampling.maxTokens ?? defaultMaxTokens;
+  const sampling = samplingOf(server, served);
+  const usual = sampling.maxTokens ?? defaultMaxTokens;
   const grammar = await usableGrammar(served, llamacppGrammar(fields));
   call.headers = noteHeaders(grammar);
   const options: GenerateOptions = {
@@ -94,7 +94,7 @@ async function completions(call: Call): Promise<Response> {
         maxTokens: asked === undefined ? usual : maxTokensOf(asked),
         logprobs: fields.logprobs,
       },
-      settings.sampling,
+      sampling,
     ),
     ...(reportsProgress(fields) && { progress: true }),
     ...grammar.options,
@@ -106,7 +106,7 @@ async function completions(call: Call): Promise<Response> {
     object: "text_completion",
     created: Math.floor(server.time() / 1000),
     model: served.id,
-    system_fingerprint: fingerprintOf(settings.version),
+    system_fingerprint: fingerprintOf(server.settings.version),
   };
   const context: Context = { call, fields, served, options, prompts, envelope };
   if (!fields.stream) return json(await wholeAnswer(await starting, context));

@@ -31,7 +31,7 @@ const handler =
     if (input === undefined) {
       throw invalidRequest('"input": expected a text, token ids, or a list of either', "input");
     }
-    const served = call.server.models.find(fields.model);
+    const served = await call.server.models.obtain(fields.model);
     const pooling = fields.pooling ?? poolingOf(call, served);
     const asOpenai = isOpenai && fields.input !== undefined;
     checkShape(asOpenai, pooling, fields.encoding_format);

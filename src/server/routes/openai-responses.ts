@@ -29,7 +29,7 @@ import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
 import { blocksOf, ResponseObject, statusOf } from "../responses-answer.ts";
 import { responseMessages } from "../responses-input.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
-import { generateOptions, samplingShape } from "../sampling-fields.ts";
+import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
 import { LiveTimings, progressOf, timingsOf } from "../timings.ts";
 
@@ -96,7 +96,7 @@ function onlyReasoning(value: unknown): boolean {
 async function responses(call: Call): Promise<Response> {
   const { server } = call;
   const given = await readFields(call, responseFields, rules);
-  const served = server.models.find(given.model);
+  const served = await server.models.obtain(given.model);
   const fields = await withTokenBiases(served, given);
   const use = toolUse(fields);
   const turn = await chatTurn(served, {
@@ -113,7 +113,7 @@ async function responses(call: Call): Promise<Response> {
     ...generateOptions(
       fields,
       { maxTokens: maxTokensOf(fields.max_output_tokens, fields.n_predict) },
-      server.settings.sampling,
+      samplingOf(server, served),
     ),
     ...(reportsProgress(fields) && { progress: true }),
     ...turn.options,
@@ -183,7 +183,7 @@ function chatOptions({ server }: Call, { reasoning }: ResponseFields): ChatPromp
 /** llama.cpp's POST /v1/responses/input_tokens: the length of the prompt, without an answer. */
 async function inputTokens(call: Call): Promise<Response> {
   const fields = await readFields(call, responseFields, rules);
-  const served = call.server.models.find(fields.model);
+  const served = await call.server.models.obtain(fields.model);
   const messages = toMessages(fields, call.server.settings.maxMessages);
   const { messages: said, tools } = await shownTurn(served, messages, toolUse(fields));
   const count = await chatTokenCount(served, said, { ...chatOptions(call, fields), tools });

@@ -33,7 +33,7 @@ async function rerank(call: Call): Promise<Response> {
   if (documents.length === 0) {
     throw invalidRequest('"documents": expected at least one text', "documents");
   }
-  const served = call.server.models.find(fields.model);
+  const served = await call.server.models.obtain(fields.model);
   const { results, tokens } = await rankDocuments(call, served, fields.query, documents);
   const best = results.slice(0, fields.top_n ?? results.length);
   if (fields.texts !== undefined) {

@@ -1,7 +1,9 @@
-// Which of the served models answers: a name if there is one model, otherwise a choice.
+// Which of the models answers, with what each takes of the memory. One that is not loaded is loaded when it is chosen.
 
 import type { JSX } from "preact";
-import { models, writing } from "../state/models.ts";
+import type { ModelMemory } from "../api-types.ts";
+import { bytesText } from "../state/format.ts";
+import { loadModel, models, writing } from "../state/models.ts";
 import { hrefOf } from "../state/route.ts";
 import { useStore } from "../state/store.ts";
 
@@ -13,26 +15,44 @@ interface Props {
 }
 
 export function ModelPicker({ model, disabled, onPick }: Props): JSX.Element | null {
-  const { served: all, loaded } = useStore(models);
+  const { served: all, memory, loaded } = useStore(models);
   if (!loaded) return null;
   const served = writing(all);
   const chosen = model ?? served[0]?.id ?? "";
-  const gone = model !== null && !served.some(({ id }) => id === model);
-  if (served.length === 0) return <a href={hrefOf("models")}>Load a model</a>;
+  const stateOf = (name: string): string => stateText(memory.find(({ id }) => id === name));
+  const unopened = memory.filter(({ id }) => !all.some((one) => one.id === id));
+  const isKnown = [...served, ...unopened].some(({ id }) => id === chosen);
+  if (served.length + unopened.length === 0) return <a href={hrefOf("models")}>Load a model</a>;
+  const pick = (name: string): void => {
+    onPick(name);
+    if (unopened.some(({ id }) => id === name)) void loadModel(name).catch(() => {});
+  };
   return (
     <select
       class="model-picker"
       aria-label="Model"
       value={chosen}
       disabled={disabled}
-      onChange={(event) => onPick(event.currentTarget.value)}
+      onChange={(event) => pick(event.currentTarget.value)}
     >
-      {gone && <option value={chosen}>{chosen} (not loaded)</option>}
-      {served.map(({ id }) => (
+      {!isKnown && (
+        <option value={chosen}>
+          {chosen === "" ? "Choose a model" : `${chosen} (not loaded)`}
+        </option>
+      )}
+      {[...served, ...unopened].map(({ id }) => (
         <option key={id} value={id}>
           {id}
+          {stateOf(id)}
         </option>
       ))}
     </select>
   );
+}
+
+/** " (1.2 GB)", " (not loaded)", " (loading)" */
+function stateText(memory: ModelMemory | undefined): string {
+  if (!memory) return "";
+  if (memory.value === "loaded") return ` (${bytesText(memory.bytes)})`;
+  return memory.value === "loading" ? " (loading)" : " (not loaded)";
 }

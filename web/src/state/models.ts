@@ -12,6 +12,7 @@ export interface ModelsState extends ModelList {
 export const models: Store<ModelsState> = new Store<ModelsState>({
   models: [],
   served: [],
+  memory: [],
   pages: {},
   place: { folder: null, usedBytes: 0, freeBytes: undefined, memoryBytes: 0, freeMemoryBytes: 0 },
   isLocal: false,
@@ -39,7 +40,8 @@ function useLoaded(list: ModelList): void {
 function take(list: ModelList): void {
   useLoaded(list);
   models.set({ ...list, loaded: true });
-  if (polling || !list.models.some(isBusy)) return;
+  const isLoading = list.memory.some(({ value }) => value === "loading");
+  if (polling || !(isLoading || list.models.some(isBusy))) return;
   polling = true;
   const poll = async (): Promise<void> => {
     polling = false;

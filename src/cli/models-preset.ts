@@ -1,0 +1,203 @@
+// --models-preset: a file of settings for each model, in TOML or JSON. Keys are the names of the flags without dashes, as in
+// llama.cpp's presets. Every key and value is checked: an error names the file, the path of the key, what it is and what it should be.
+
+import { byName } from "../base/by-name.ts";
+import { keepAliveText, keepMsOf } from "../base/durations.ts";
+import { unknownName } from "../base/options.ts";
+import { show } from "../base/show.ts";
+import { parseToml } from "../base/toml.ts";
+import { kvTypes, LanternError, UsageError } from "../index.ts";
+import type { ModelPreset } from "../server/serve.ts";
+import type { CliContext } from "./command.ts";
+import { generateOptions, type ModelFlags, type SamplingFlags } from "./flags.ts";
+
+/** What the file says of one model. */
+export interface ModelSettings {
+  /** A path, relative to the file's folder, or a name of the catalog. */
+  readonly model?: string | undefined;
+  readonly aliases: readonly string[];
+  readonly isLoadedAtStart: boolean;
+  /** How it is opened. */
+  readonly flags: Partial<ModelFlags>;
+  readonly preset: ModelPreset;
+}
+
+export interface PresetFile {
+  /** For every model; what a model's own section says comes first. */
+  readonly defaults: ModelSettings;
+  readonly models: ReadonlyMap<string, ModelSettings>;
+}
+
+/** Reads a value, or returns undefined if it is not what `expected` says. */
+interface Key {
+  readonly expected: string;
+  /** The flag that it stands for, and the value of that. */
+  readonly flag: keyof ModelFlags | keyof SamplingFlags | undefined;
+  fits(value: unknown): boolean;
+}
+
+const isText = (value: unknown): boolean => typeof value === "string" && value !== "";
+const whole = (min: number, flag: Key["flag"]): Key => ({
+  expected: `a whole number of at least ${min}`,
+  flag,
+  fits: (value) => Number.isSafeInteger(value) && Number(value) >= min,
+});
+const number = (min: number, max: number, flag: Key["flag"]): Key => ({
+  expected: max === Infinity ? `a number of at least ${min}` : `a number from ${min} to ${max}`,
+  flag,
+  fits: (value) => typeof value === "number" && value >= min && value <= max,
+});
+const text = (expected: string, flag: Key["flag"]): Key => ({ expected, flag, fits: isText });
+const yesOrNo: Key = {
+  expected: "true or false",
+  flag: undefined,
+  fits: (value) => typeof value === "boolean",
+};
+const oneOf = (values: readonly string[], flag: Key["flag"]): Key => ({
+  expected: `one of ${values.join(", ")}`,
+  flag,
+  fits: (value) => typeof value === "string" && values.includes(value),
+});
+const texts: Key = {
+  expected: "a text, or a list of texts",
+  flag: undefined,
+  fits: (value) => (Array.isArray(value) ? value.every(isText) : isText(value)),
+};
+
+const keys: Readonly<Record<string, Key>> = byName({
+  model: text("a path or a name of the catalog", undefined),
+  alias: texts,
+  pinned: yesOrNo,
+  "load-on-startup": yesOrNo,
+  "keep-alive": {
+    expected: keepAliveText,
+    flag: undefined,
+    fits: (value) => keepMsOf(value) !== undefined,
+  },
+  system: text("a text", undefined),
+  "ctx-size": whole(1, "ctxSize"),
+  threads: whole(1, "threads"),
+  backend: text("the name of a backend", "backend"),
+  "gpu-layers": {
+    expected: 'a whole number of at least 0, "all" or "auto"',
+    flag: "gpuLayers",
+    fits: (value) =>
+      value === "all" || value === "auto" || (Number.isSafeInteger(value) && Number(value) >= 0),
+  },
+  "cache-type": oneOf(kvTypes, "cacheType"),
+  "chat-template": text("the name of a template, or a Jinja template", "template"),
+  predict: whole(-1, "predict"),
+  temp: number(0, Infinity, "temp"),
+  "top-k": whole(0, "topK"),
+  "top-p": number(0, 1, "topP"),
+  "min-p": number(0, 1, "minP"),
+  typical: number(0, 1, "typical"),
+  "repeat-penalty": number(0, Infinity, "repeatPenalty"),
+  "repeat-last-n": whole(-1, "repeatLastN"),
+  "frequency-penalty": number(-100, 100, "frequencyPenalty"),
+  "presence-penalty": number(-100, 100, "presencePenalty"),
+  seed: whole(-1, "seed"),
+  stop: { ...texts, flag: "stop" },
+});
+
+/** Keys whose flags belong to a generation, not to how a model is opened. */
+const samplingKeys: ReadonlySet<string> = new Set([
+  ...["predict", "temp", "top-k", "top-p", "min-p", "typical", "repeat-penalty", "repeat-last-n"],
+  ...["frequency-penalty", "presence-penalty", "seed", "stop"],
+]);
+
+/** What belongs to one model only. */
+const ofOneModel: readonly string[] = ["model", "alias"];
+
+export async function readPresets(path: string, { terminal }: CliContext): Promise<PresetFile> {
+  return parsePresets(await terminal.readText(path), path);
+}
+
+export function parsePresets(source: string, path: string): PresetFile {
+  const file = path.split(/[\\/]/).at(-1)!;
+  const root = record(parsed(source, file), file, "the file");
+  check(file, "", Object.keys(root), ["defaults", "models"]);
+  const defaults = settings(file, "defaults", root.defaults ?? {}, ofOneModel);
+  const models = Object.entries(record(root.models ?? {}, file, "models")).map(
+    ([name, value]): [string, ModelSettings] => [name, settings(file, pathOf(name), value, [])],
+  );
+  const seen = new Map(models.map(([name]) => [name, name]));
+  for (const [name, { aliases }] of models) {
+    for (const alias of aliases) {
+      const other = seen.get(alias);
+      if (other !== undefined) {
+        throw new UsageError(
+          `${file}: ${pathOf(name)}.alias: got ${show(alias)}, which is also a name of ${other}, expected a name of its own`,
+        );
+      }
+      seen.set(alias, name);
+    }
+  }
+  return { defaults, models: new Map(models) };
+}
+
+/** A name with dots or spaces is quoted, as in the file. */
+function pathOf(name: string): string {
+  return `models.${/^[\w-]+$/.test(name) ? name : JSON.stringify(name)}`;
+}
+
+function parsed(source: string, file: string): unknown {
+  try {
+    return /\.json$/i.test(file) ? (JSON.parse(source) as unknown) : parseToml(source);
+  } catch (error) {
+    const isOurs = error instanceof LanternError || error instanceof SyntaxError;
+    if (!isOurs) throw error;
+    throw new UsageError(`${file}: ${error.message}`, { cause: error });
+  }
+}
+
+function record(value: unknown, file: string, where: string): Readonly<Record<string, unknown>> {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+    return value as Record<string, unknown>;
+  }
+  throw new UsageError(`${file}: ${where}: got ${show(value)}, expected a table of settings`);
+}
+
+function check(file: string, where: string, names: string[], known: readonly string[]): void {
+  const wrong = names.find((name) => !known.includes(name));
+  if (wrong === undefined) return;
+  throw new UsageError(`${file}: ${where}${unknownName("key", wrong, known)}`);
+}
+
+function settings(
+  file: string,
+  where: string,
+  value: unknown,
+  refused: readonly string[],
+): ModelSettings {
+  const given = record(value, file, where);
+  const known = Object.keys(keys).filter((name) => !refused.includes(name));
+  check(file, `${where}: `, Object.keys(given), known);
+  const flags: Record<string, unknown> = {};
+  const sampling: Record<string, unknown> = {};
+  for (const [name, one] of Object.entries(given)) {
+    const { fits, expected, flag } = keys[name]!;
+    if (!fits(one)) {
+      throw new UsageError(`${file}: ${where}.${name}: got ${show(one)}, expected ${expected}`);
+    }
+    const shown = name === "stop" ? list(one) : one;
+    if (flag !== undefined) (samplingKeys.has(name) ? sampling : flags)[flag] = shown;
+  }
+  const keepMs = keepMsOf(given["keep-alive"]);
+  return {
+    model: given.model as string | undefined,
+    aliases: given.alias === undefined ? [] : list(given.alias),
+    isLoadedAtStart: given["load-on-startup"] === true,
+    flags,
+    preset: {
+      sampling: generateOptions(sampling),
+      ...(given.system !== undefined && { system: given.system as string }),
+      ...(given.pinned !== undefined && { isPinned: given.pinned as boolean }),
+      ...(keepMs !== undefined && { keepMs }),
+    },
+  };
+}
+
+function list(value: unknown): string[] {
+  return (Array.isArray(value) ? value : [value]) as string[];
+}

@@ -1,0 +1,182 @@
+// The models of `lantern serve` that requests load by their names: of --models-dir, of the catalog, and of the file of presets.
+// Names and paths come from the disk; a name from a request is only compared with them.
+
+import { browseFolder } from "../catalog/browse.ts";
+import { listModels } from "../catalog/list.ts";
+import { open, UsageError } from "../index.ts";
+import type { DownloadPlatform } from "../platform/download.ts";
+import type { ModelPreset, OnDemandModel, OnDemandModels } from "../server/serve.ts";
+import { kvTypeOf, type ModelFlags, openOptions } from "./flags.ts";
+import { loadPlan } from "./model-fits.ts";
+import type { ModelSettings, PresetFile } from "./models-preset.ts";
+import { withShownNames } from "./serve-library.ts";
+
+export interface OnDemandSources {
+  /** --models-dir */
+  readonly folder?: string | undefined;
+  /** Whether models of the catalog are loaded, too. */
+  readonly catalog: boolean;
+  /** The models that the server starts with, by their names. */
+  readonly first: ReadonlyMap<string, string>;
+  /** The folder of the file of presets, for paths in it. */
+  readonly presetFolder?: string | undefined;
+  /** What that file says now. */
+  presets(): PresetFile;
+}
+
+/** A model with the place of its files. */
+interface Located extends OnDemandModel {
+  readonly path: string;
+}
+
+export interface LocatedModels extends OnDemandModels {
+  locate(id: string): Promise<string | undefined>;
+}
+
+type Derived = Parameters<OnDemandModels["derive"]>[1];
+
+export function onDemandModels(
+  platform: DownloadPlatform,
+  flags: ModelFlags,
+  sources: OnDemandSources,
+): LocatedModels {
+  const derived = new Map<string, Derived>();
+  const own = (id: string): ModelSettings | undefined =>
+    sources.presets().models.get(derived.get(id)?.of ?? id);
+  const flagsOf = (id: string): ModelFlags => {
+    const { template, contextSize: ctxSize } = derived.get(id) ?? {};
+    return {
+      ...flags,
+      ...sources.presets().defaults.flags,
+      ...own(id)?.flags,
+      ...(template !== undefined && { template }),
+      ...(ctxSize !== undefined && { ctxSize }),
+    };
+  };
+  const all = async (): Promise<Located[]> => {
+    const found = await located(platform, sources);
+    const more = [...derived].flatMap(([id, { of }]) => {
+      const base = found.find((one) => one.id === of);
+      const path = base?.path ?? sources.first.get(of);
+      if (path === undefined) return [];
+      return [{ id, path, aliases: [], file: lastPart(path), bytes: base?.bytes ?? 0 }];
+    });
+    return [...found, ...more];
+  };
+  const pathOf = async (id: string): Promise<string> => {
+    const found = (await all()).find((one) => one.id === id);
+    if (found) return found.path;
+    throw new UsageError(`there is no model "${id}" any more: its file is gone`);
+  };
+  return {
+    async list() {
+      const models = await all();
+      // What the server has started with is served already, perhaps under another name.
+      const started = new Set(sources.first.values());
+      const isOwn = (id: string): boolean => derived.has(id) || sources.presets().models.has(id);
+      return models
+        .filter(({ id, path }) => !sources.first.has(id) && (isOwn(id) || !started.has(path)))
+        .map(({ path: _, ...model }) => model);
+    },
+    async open(id, { signal, onProgress }) {
+      return await open(await pathOf(id), { ...openOptions(flagsOf(id)), signal, onProgress });
+    },
+    async needs(id) {
+      const { ctxSize, weights, backend, gpuLayers, ...rest } = flagsOf(id);
+      const isOnCpu = (backend === undefined || backend === "cpu") && !gpuLayers;
+      if (!isOnCpu) return 0; // a GPU's memory is known to its engine only
+      const plan = await loadPlan(await pathOf(id), ctxSize, kvTypeOf(rest), weights);
+      return plan.totalBytes;
+    },
+    preset(id) {
+      const usual = sources.presets().defaults.preset;
+      return merged(merged(usual, own(id)?.preset), derived.get(id)?.preset);
+    },
+    aliased(name) {
+      const models = [...sources.presets().models];
+      return models.find(([, { aliases }]) => aliases.includes(name))?.[0];
+    },
+    version: (id) => JSON.stringify([flagsOf(id), own(id)?.model]),
+    async derive(id, model) {
+      derived.set(id, model);
+    },
+    forget: (id) => derived.delete(id),
+    async locate(id) {
+      return (await all()).find((one) => one.id === id)?.path;
+    },
+  };
+}
+
+function merged(usual: ModelPreset, own: ModelPreset | undefined): ModelPreset {
+  if (!own) return usual;
+  return { ...usual, ...own, sampling: { ...usual.sampling, ...own.sampling } };
+}
+
+/** The first of a name counts: presets, then the folder, then the catalog. */
+async function located(
+  platform: DownloadPlatform,
+  { folder, catalog, presetFolder = "", presets }: OnDemandSources,
+): Promise<Located[]> {
+  const settings = [...presets().models];
+  const listed = withShownNames(await listModels(platform));
+  const aliasesOf = (id: string): readonly string[] => presets().models.get(id)?.aliases ?? [];
+  const found = new Map<string, Located>();
+  const add = (id: string, path: string, bytes: number, more: readonly string[] = []): void => {
+    if (found.has(id)) return;
+    const aliases = [...new Set([...aliasesOf(id), ...more])];
+    found.set(id, { id, path, bytes, file: lastPart(path), aliases });
+  };
+  for (const [id, { model }] of settings) {
+    if (model === undefined) continue;
+    const known = listed.get(model);
+    const path = known?.path ?? platform.absolute(within(presetFolder, model, platform));
+    const facts = known ? undefined : await platform.stat(path).catch(() => undefined);
+    add(id, path, known?.bytes ?? facts?.bytes ?? 0);
+  }
+  if (folder !== undefined) {
+    for (const { name, path, bytes } of await folderModels(folder, platform)) {
+      const id = name.replace(/\.gguf$/i, "");
+      add(id, path, bytes, id === name ? [] : [name]);
+    }
+  }
+  for (const [id, { path, bytes }] of listed) {
+    if (catalog && path !== undefined) add(id, path, bytes);
+  }
+  return [...found.values()];
+}
+
+/** A path of the file of presets is relative to that file. */
+function within(folder: string, path: string, platform: DownloadPlatform): string {
+  const isAbsolute = /^(?:[\\/~]|[A-Za-z]:)/.test(path);
+  return isAbsolute || folder === "" ? path : platform.join(folder, path);
+}
+
+interface FolderModel {
+  readonly name: string;
+  readonly path: string;
+  readonly bytes: number;
+}
+
+/** As llama-server reads --models-dir: GGUF files, and subfolders that hold the files of one model. */
+async function folderModels(folder: string, platform: DownloadPlatform): Promise<FolderModel[]> {
+  const models: FolderModel[] = [];
+  for (const entry of (await browseFolder(folder, platform)).entries) {
+    const { name, path, kind } = entry;
+    const isFile = /\.(?:gguf|bin)$/i.test(name);
+    if (kind === "model" && (!isFile || isWeights(name))) models.push(entry);
+    if (kind !== "folder") continue;
+    const inside = await browseFolder(path, platform).catch(() => undefined);
+    const first = inside?.entries.find((one) => one.kind === "model" && isWeights(one.name));
+    if (first) models.push({ name, path: first.path, bytes: first.bytes });
+  }
+  return models;
+}
+
+/** Projectors of pictures have names of their own, by llama.cpp's convention. */
+function isWeights(name: string): boolean {
+  return /\.gguf$/i.test(name) && !/^mmproj/i.test(name);
+}
+
+function lastPart(path: string): string {
+  return path.split(/[\\/]/).findLast((part) => part !== "") ?? path;
+}

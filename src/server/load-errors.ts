@@ -1,0 +1,89 @@
+// Errors about loading models: one that does not fit is refused with the numbers of what holds the memory, one that cannot be opened
+// with the reason.
+
+import { bytesText } from "../base/byte-sizes.ts";
+import { LanternError, MemoryError } from "../index.ts";
+import { ApiError } from "./errors.ts";
+import { withoutFolders } from "./library.ts";
+import type { PoolLimits } from "./on-demand.ts";
+import { inPageWords } from "./page-words.ts";
+
+/** A model in memory. */
+export interface Held {
+  readonly id: string;
+  readonly bytes: number;
+  readonly isPinned: boolean;
+  /** Requests that use it now. */
+  readonly users: number;
+  /** When it was last used, as a counter. */
+  readonly used: number;
+}
+
+export interface RoomFacts {
+  readonly needs: number;
+  readonly free: number;
+  readonly held: readonly Held[];
+  readonly limits: PoolLimits;
+  /** It is the number of models, not their size. */
+  readonly isCount: boolean;
+}
+
+/** 503: there would be no room even if all that may leave had left. */
+export function noRoom(id: string, { needs, free, held, limits, isCount }: RoomFacts): ApiError {
+  const holders = held
+    .map((one) => `${one.id} ${bytesText(one.bytes)}${one.isPinned ? " (pinned)" : ""}`)
+    .join(", ");
+  const heldBy = holders === "" ? "nothing else is loaded" : `held by: ${holders}`;
+  const place = limits.bytes === undefined ? "" : ` of ${bytesText(limits.bytes)} for models`;
+  const what = isCount
+    ? `at most ${limits.models} models are loaded at a time, and all of them are pinned (${heldBy}). Unpin one, or start the server with a larger --models-max`
+    : `it needs ${bytesText(needs)}, but ${bytesText(Math.max(0, free))} are free${place} (${heldBy}). Unload or unpin one, use a smaller model or context${limits.bytes === undefined ? "" : ", or start the server with a larger --models-memory"}`;
+  return failure(503, "no_room", `the model ${JSON.stringify(id)} cannot be loaded: ${what}`);
+}
+
+/** Why a load failed: the reason is the engine's own, without folders. */
+export function loadFailed(id: string, reason: unknown): ApiError {
+  const status = reason instanceof MemoryError ? 503 : 500;
+  const why = reason instanceof LanternError ? reason.message : String(reason);
+  const message = `the model ${JSON.stringify(id)} could not be loaded: ${inPageWords(withoutFolders(why)).replace(/\.$/, "")}`;
+  return failure(status, "model_load_failed", message, reason);
+}
+
+/** 503: somebody stopped the load that a request waited for. */
+export function loadStopped(id: string): ApiError {
+  return failure(
+    503,
+    "model_load_stopped",
+    `loading the model ${JSON.stringify(id)} was stopped. Ask again to load it`,
+  );
+}
+
+/** 404: it is here, but requests do not load it. */
+export function notLoaded(id: string): ApiError {
+  return new ApiError({
+    status: 404,
+    type: "invalid_request_error",
+    code: "model_not_loaded",
+    param: "model",
+    message: `model ${JSON.stringify(id)} is on this machine but not loaded. Load it on the Models page or with POST /models/load, start the server with -m ${id}, or let requests load models with --models-autoload`,
+  });
+}
+
+/** 400: several models are here, and the request names none. */
+export function modelMissing(ids: readonly string[]): ApiError {
+  const some = ids.slice(0, 20).join(", ");
+  const more = ids.length > 20 ? `, and ${ids.length - 20} more` : "";
+  return new ApiError({
+    status: 400,
+    type: "invalid_request_error",
+    code: "model_missing",
+    param: "model",
+    message: `"model": the request names none, expected one of ${some}${more}`,
+  });
+}
+
+function failure(status: number, code: string, message: string, cause?: unknown): ApiError {
+  const type = "server_error";
+  const facts = { status, type, code, param: "model", message };
+  return new ApiError(facts, cause instanceof Error ? { cause } : undefined);
+}

@@ -1,0 +1,295 @@
+// The served models, by name. A request without a name gets the first. A request gets its model with obtain(), which loads it where
+// it must, and holds it until the request's handler is done (model-pool.ts decides what is in memory).
+
+import { inBackground, stoppedBy } from "./call-model.ts";
+import { modelNotFound } from "./errors.ts";
+import type { KeepAlive } from "./keep-alive.ts";
+import { modelMissing, notLoaded } from "./load-errors.ts";
+import type { ModelPool, Release } from "./model-pool.ts";
+import type { ModelPreset, OnDemandModel } from "./on-demand.ts";
+import { heldId, type ServedModel, type Variant } from "./served-model.ts";
+
+/** Loads models that are not served. */
+export interface ModelLoader {
+  /** Resolves when it is served; rejects with the reason. `path`: where it was, for a name that is not listed. */
+  serve(name: string, path: string | undefined): Promise<void>;
+  /** Where a served model's file is; undefined: not known. */
+  locate(id: string): Promise<string | undefined>;
+}
+
+/** What all requests share. */
+interface Shared {
+  readonly models: Map<string, ServedModel>;
+  /** By name. */
+  readonly variants: Map<string, Variant>;
+  readonly strict: boolean;
+  readonly keepAlive: KeepAlive;
+  readonly pool: ModelPool;
+  /** Those that the server started with. */
+  readonly first: Set<string>;
+  changed: () => void;
+  loader: ModelLoader | undefined;
+  several: boolean;
+}
+
+interface RequestKind {
+  /** Whether it loads a model that is not loaded; undefined: as the server says. */
+  readonly autoload: boolean | undefined;
+  /** Nobody waits for it. */
+  readonly isBackground: boolean;
+}
+
+/** What one request knows. */
+interface Request extends RequestKind {
+  readonly signal: AbortSignal;
+  /** Of the models that it holds. */
+  readonly releases: Release[];
+}
+
+/** What a request gets: the name that is answered for, and the model that must be in memory for it. */
+interface Choice {
+  readonly name: string;
+  readonly held: string;
+  readonly isOpened: boolean;
+}
+
+function opened(served: ServedModel): Choice {
+  return { name: served.id, held: heldId(served), isOpened: true };
+}
+
+const noRequest: Partial<Request> & Pick<Request, "signal"> = {
+  signal: new AbortController().signal,
+};
+
+export class ModelHost {
+  readonly #shared: Shared;
+  readonly #request: Request | undefined;
+  readonly #lasting: ModelHost;
+
+  /** `strict`: a single model accepts only its own name. */
+  constructor(
+    strict: boolean,
+    keepAlive: KeepAlive,
+    pool: ModelPool,
+    of?: ModelHost,
+    by?: Request,
+  ) {
+    this.#shared = of
+      ? of.#shared
+      : {
+          ...{ models: new Map(), variants: new Map(), first: new Set(), strict, keepAlive, pool },
+          ...{ changed: () => {}, loader: undefined, several: false },
+        };
+    this.#request = by;
+    this.#lasting = of ? of.#lasting : this;
+  }
+
+  /** The same models for one request: its work on texts ends with the signal. */
+  forRequest(signal: AbortSignal, kind: Partial<RequestKind> = {}): ModelHost {
+    const { strict, keepAlive, pool } = this.#shared;
+    const { autoload, isBackground = false } = kind;
+    const request = { signal, autoload, isBackground, releases: [] };
+    return new ModelHost(strict, keepAlive, pool, this, request);
+  }
+
+  /** The models for work that outlives the request that started it. */
+  get lasting(): ModelHost {
+    return this.#lasting;
+  }
+
+  /** How a model that is not served is loaded; undefined: the served models are fixed. */
+  get loader(): ModelLoader | undefined {
+    return this.#shared.loader;
+  }
+
+  loadWith(loader: ModelLoader): void {
+    this.#shared.loader = loader;
+  }
+
+  /** Calls back whenever a model is added or removed. */
+  watch(changed: () => void): void {
+    this.#shared.changed = changed;
+  }
+
+  /** Whether more than one model was served at a time: a label names the model in /metrics from then on. */
+  get hadSeveral(): boolean {
+    return this.#shared.several;
+  }
+
+  /** Other names of models, with settings of their own. */
+  get variants(): Map<string, Variant> {
+    return this.#shared.variants;
+  }
+
+  /** `isFirst`: the server starts with it. */
+  add(served: ServedModel, isFirst = false): void {
+    const { models, keepAlive, first } = this.#shared;
+    models.set(served.id, served);
+    keepAlive.add(served.id, served.model, this.preset(served.id)?.keepMs);
+    if (isFirst) first.add(served.id);
+    this.#shared.several ||= models.size > 1;
+    this.#shared.changed();
+  }
+
+  remove(id: string): ServedModel | undefined {
+    const { models, keepAlive } = this.#shared;
+    const served = models.get(id);
+    models.delete(id);
+    keepAlive.remove(id);
+    this.#shared.changed();
+    return served;
+  }
+
+  /** The opened ones. */
+  list(): readonly ServedModel[] {
+    return [...this.#shared.models.values()];
+  }
+
+  /** All that requests can name and that are not opened. */
+  async unopened(): Promise<readonly OnDemandModel[]> {
+    const all = (await this.#shared.pool.onDemand?.list()) ?? [];
+    return all.filter(({ id }) => !this.#shared.models.has(id));
+  }
+
+  preset(id: string): ModelPreset | undefined {
+    return this.#shared.pool.onDemand?.preset(id);
+  }
+
+  /**
+   * The model that answers a request, in memory until the request's handler is done. Loads it, if requests may do that.
+   * `asked` is only compared with names.
+   */
+  async obtain(asked: string | undefined): Promise<ServedModel> {
+    const { pool } = this.#shared;
+    const { signal, autoload, releases } = this.#request ?? noRequest;
+    const { name, held, isOpened } = await this.#choose(asked);
+    if (!isOpened && !(autoload ?? pool.limits.autoload)) throw notLoaded(name);
+    const release = await pool.hold(held, signal);
+    if (releases) releases.push(release);
+    else release(); // nobody's: it may leave when another needs the room
+    return this.findExact(name);
+  }
+
+  /** The model that a name stands for, loaded or not; a 404 if it stands for none. */
+  async held(name: string): Promise<Choice> {
+    const served = this.lookUp(name);
+    if (served) return opened(served);
+    const unopened = await this.#chooseUnopened(name);
+    if (unopened) return unopened;
+    const ids = [...this.list(), ...(await this.unopened())].map(({ id }) => id);
+    throw modelNotFound(name, ids);
+  }
+
+  /** Whether a request for this name would load a model. */
+  async isKnown(name: string): Promise<boolean> {
+    return (await this.#chooseUnopened(name)) !== undefined;
+  }
+
+  /** Keeps a model that was obtained in memory until the returned function is called. */
+  async hold(served: ServedModel, signal: AbortSignal): Promise<Release> {
+    return await this.#shared.pool.holdAgain(heldId(served), signal);
+  }
+
+  /** When the handler of a request is done: what goes on then holds its model itself. */
+  release(): void {
+    for (const release of this.#request?.releases.splice(0) ?? []) release();
+  }
+
+  /** The model that a request's name stands for. */
+  async #choose(asked: string | undefined): Promise<Choice> {
+    const { pool, first, strict } = this.#shared;
+    if (!pool.onDemand) return opened(this.find(asked));
+    if (asked !== undefined) {
+      const served = this.lookUp(asked);
+      if (served) return opened(served);
+      const unopened = await this.#chooseUnopened(asked);
+      if (unopened !== undefined) return unopened;
+    }
+    const atStart = this.list().filter(({ id }) => first.has(id));
+    const answersAll = atStart.length === 1 && !strict;
+    if (atStart[0] && (asked === undefined || answersAll)) return opened(atStart[0]);
+    const ids = [...this.list(), ...(await this.unopened())].map(({ id }) => id);
+    if (asked !== undefined) throw modelNotFound(asked, ids);
+    const [only] = ids;
+    if (only === undefined || ids.length > 1) throw modelMissing(ids);
+    return { name: only, held: only, isOpened: this.#shared.models.has(only) };
+  }
+
+  async #chooseUnopened(asked: string): Promise<Choice | undefined> {
+    const { variants } = this.#shared;
+    const names = this.#namesOf(asked);
+    const all = await this.unopened();
+    const variant = names.find((name) => variants.has(name));
+    const of = variant === undefined ? undefined : variants.get(variant)!.of;
+    const found =
+      all.find(({ id }) => names.includes(id) || id === of) ??
+      all.find(({ aliases }) => aliases.some((alias) => names.includes(alias)));
+    if (!found) return undefined;
+    const name = found.id === of && variant !== undefined ? variant : found.id;
+    return { name, held: found.id, isOpened: false };
+  }
+
+  /** Ollama's clients append ":latest"; a file of presets may have further names. */
+  #namesOf(asked: string): string[] {
+    const names = [asked, asked.replace(/:latest$/, "")];
+    const aliased = names.flatMap((name) => this.#shared.pool.onDemand?.aliased(name) ?? []);
+    return [...names, ...aliased];
+  }
+
+  #view(served: ServedModel): ServedModel {
+    const request = this.#request;
+    const own = { preset: this.preset(heldId(served)), ...served };
+    if (!request) return own;
+    const touch = () => this.#shared.keepAlive.touch(heldId(served));
+    const model = request.isBackground ? inBackground(served.model) : served.model;
+    return { ...own, model: stoppedBy(model, request.signal, touch) };
+  }
+
+  /**
+   * By name; Ollama's clients append ":latest". A single model accepts any name, as in llama.cpp: clients with
+   * "gpt-4o" built in work. With several models, or if strict, another name is a 404 that lists the served ones.
+   */
+  find(id: string | undefined): ServedModel {
+    const { models, strict } = this.#shared;
+    const [first] = models.values();
+    const served = id === undefined ? undefined : this.lookUp(id);
+    if (served) return served;
+    if (first && (id === undefined || (!strict && models.size === 1))) return this.#view(first);
+    return this.findExact(id ?? "(none)");
+  }
+
+  /** By its own name, or the first if no name is given: for our own pages, whose models change. */
+  named(id: string | undefined): ServedModel {
+    return id === undefined ? this.find(undefined) : this.findExact(id);
+  }
+
+  /** By its own name only. */
+  findExact(id: string): ServedModel {
+    const found = this.lookUp(id);
+    if (!found) throw modelNotFound(id, [...this.#shared.models.keys()]);
+    return found;
+  }
+
+  /** By its own name, or by one of its aliases that is no other model's own name; undefined: it is not served. */
+  lookUp(id: string): ServedModel | undefined {
+    const { models, variants } = this.#shared;
+    const names = this.#namesOf(id);
+    const own = names.map((name) => models.get(name)).find((found) => found !== undefined);
+    if (own) return this.#view(own);
+    const variant = names.find((name) => variants.has(name));
+    if (variant !== undefined) return this.#variant(variant, variants.get(variant)!);
+    const found = this.list().find(({ aliases = [] }) =>
+      names.some((name) => aliases.includes(name)),
+    );
+    return found && this.#view(found);
+  }
+
+  #variant(id: string, { of, preset, created }: Variant): ServedModel | undefined {
+    const original = this.#shared.models.get(of);
+    if (!original) return undefined;
+    const base = this.preset(of);
+    const sampling = { ...base?.sampling, ...preset.sampling };
+    const own = { ...base, ...preset, sampling };
+    return this.#view({ ...original, id, of, created, aliases: [], preset: own });
+  }
+}

@@ -1,0 +1,81 @@
+// A model as the lists of OpenAI and llama.cpp show it: what it is, and whether it is in memory.
+
+import type { ModelInfo } from "../index.ts";
+import type { ServerContext } from "./context.ts";
+import type { OnDemandModel } from "./on-demand.ts";
+import { heldId, type ServedModel } from "./served-model.ts";
+
+/** All models that requests can name: those that were opened, variants of them, and those that are loaded on demand. */
+export async function modelObjects(server: ServerContext): Promise<object[]> {
+  const { models } = server;
+  const variants = [...models.variants.keys()].flatMap((name) => models.lookUp(name) ?? []);
+  const unopened = await models.unopened();
+  return [
+    ...[...models.list(), ...variants].map((served) => servedObject(server, served)),
+    ...unopened.map((one) => unopenedObject(server, one)),
+  ];
+}
+
+export function servedObject(server: ServerContext, served: ServedModel): object {
+  const { id, model, created, aliases = [] } = served;
+  const { info } = model;
+  return {
+    id,
+    aliases: [id, ...aliases],
+    tags: [],
+    object: "model",
+    created,
+    owned_by: "lantern",
+    capabilities: capabilitiesOf(info),
+    status: statusOf(server, heldId(served)),
+    architecture: texts,
+    meta: {
+      architecture: info.architecture,
+      n_params: info.parameters,
+      size: info.weightBytes,
+      weight_type: info.weightType,
+      n_vocab: info.vocabSize,
+      n_ctx: info.contextSize,
+      n_ctx_train: info.trainedContext,
+      chat_template: info.hasChatTemplate,
+      ...(info.embedding && { n_embd: info.embedding.size, pooling: info.embedding.pooling }),
+    },
+  };
+}
+
+export function unopenedObject(
+  server: ServerContext,
+  { id, aliases, file, bytes }: OnDemandModel,
+): object {
+  return {
+    id,
+    aliases: [id, ...aliases],
+    tags: [],
+    object: "model",
+    created: server.started,
+    owned_by: "lantern",
+    path: file, // without folders: they are nobody's business
+    status: statusOf(server, id),
+    architecture: texts,
+    meta: { size: bytes },
+  };
+}
+
+/** llama.cpp's status of a model. */
+function statusOf({ pool }: ServerContext, id: string): object {
+  const { value, error, progress } = pool.state(id);
+  if (error !== undefined) return { value, failed: true, exit_code: 1, error };
+  if (!progress || progress.totalBytes === 0) return { value };
+  return { value, progress: { done: progress.loadedBytes, total: progress.totalBytes } };
+}
+
+const texts = { input_modalities: ["text"], output_modalities: ["text"] } as const;
+
+/** What requests may ask of it. */
+function capabilitiesOf({ generates, embedding }: ModelInfo): string[] {
+  return [
+    ...(generates ? ["completion"] : []),
+    ...(embedding ? ["embedding"] : []),
+    ...(embedding?.labels ? ["rerank"] : []),
+  ];
+}

@@ -1,0 +1,142 @@
+// Ollama's Modelfile: FROM, PARAMETER, SYSTEM, TEMPLATE and LICENSE, one instruction a line; a text may be in quotes, or over several
+// lines in triple quotes. Only names of models may stand after FROM, never paths.
+
+import { byName } from "../base/by-name.ts";
+import type { GenerateOptions } from "../index.ts";
+import { invalidRequest, unsupportedField } from "./errors.ts";
+import type { ModelPreset } from "./on-demand.ts";
+
+export interface Modelfile {
+  from?: string;
+  system?: string;
+  template?: string;
+  parameters: Record<string, unknown>;
+}
+
+/** Instructions that a created model cannot have here. */
+const refused: readonly string[] = ["ADAPTER", "MESSAGE"];
+
+export function parseModelfile(text: string): Modelfile {
+  const file: Modelfile = { parameters: {} };
+  const lines = text.split(/\r?\n/);
+  for (let at = 0; at < lines.length; at++) {
+    const line = lines[at]!.trim();
+    if (line === "" || line.startsWith("#")) continue;
+    const [, word = "", rest = ""] = /^(\S+)\s*(.*)$/.exec(line)!;
+    const instruction = word.toUpperCase();
+    const where = `modelfile: line ${at + 1}`;
+    let value = rest;
+    if (rest.startsWith('"""')) {
+      const first = at;
+      const pieces = [rest.slice(3)];
+      while (!pieces.at(-1)!.includes('"""')) {
+        const next = lines[++at];
+        if (next === undefined) {
+          throw invalidRequest(
+            `modelfile: the text that begins in line ${first + 1} has no closing """`,
+            "modelfile",
+          );
+        }
+        pieces.push(next);
+      }
+      value = pieces.join("\n").replace(/"""[\s\S]*$/, "");
+    } else if (/^".*"$/.test(rest) && rest.length > 1) value = rest.slice(1, -1);
+    apply(file, instruction, value, where);
+  }
+  if (file.from === undefined)
+    throw invalidRequest("modelfile: it has no FROM, expected the name of a model", "modelfile");
+  return file;
+}
+
+function apply(file: Modelfile, instruction: string, value: string, where: string): void {
+  if (refused.includes(instruction)) {
+    throw unsupportedField(
+      "modelfile",
+      `${where}: ${instruction}: a created model has the weights and messages of its FROM`,
+    );
+  }
+  const need = (): string => {
+    if (value.trim() !== "") return value;
+    throw invalidRequest(`${where}: ${instruction} has no value`, "modelfile");
+  };
+  const set: Readonly<Record<string, () => void>> = {
+    FROM: () => {
+      file.from = need();
+    },
+    SYSTEM: () => {
+      file.system = value;
+    },
+    TEMPLATE: () => {
+      file.template = need();
+    },
+    LICENSE: () => {},
+    PARAMETER: () => addParameter(file, need(), where),
+  };
+  if (!Object.hasOwn(set, instruction)) {
+    const known = [...Object.keys(set), ...refused].join(", ");
+    throw invalidRequest(
+      `${where}: got ${JSON.stringify(instruction.slice(0, 40))}, expected one of ${known}`,
+      "modelfile",
+    );
+  }
+  set[instruction]!();
+}
+
+/** Numbers and booleans are read as such; `stop` may be given several times. */
+function addParameter({ parameters }: Modelfile, text: string, where: string): void {
+  const [, name = "", raw = ""] = /^(\S+)\s*([\s\S]*)$/.exec(text)!;
+  const quoted = /^"([\s\S]*)"$/.exec(raw)?.[1];
+  if (raw === "" || !/^\w{1,60}$/.test(name)) {
+    throw invalidRequest(
+      `${where}: expected PARAMETER name value, as in PARAMETER temperature 0.7`,
+      "modelfile",
+    );
+  }
+  if (name === "stop") {
+    const before = Object.hasOwn(parameters, name) ? (parameters[name] as string[]) : [];
+    parameters[name] = [...before, quoted ?? raw];
+    return;
+  }
+  const isWord = raw === "true" || raw === "false";
+  const number = Number(raw);
+  parameters[name] = quoted ?? (isWord ? raw === "true" : Number.isFinite(number) ? number : raw);
+}
+
+/** Ollama's names of the options that a preset may have. */
+const parameterNames: Readonly<Record<string, string>> = byName({
+  temperature: "temperature",
+  topK: "top_k",
+  topP: "top_p",
+  minP: "min_p",
+  typicalP: "typical_p",
+  seed: "seed",
+  maxTokens: "num_predict",
+  repeatPenalty: "repeat_penalty",
+  repeatLastN: "repeat_last_n",
+  presencePenalty: "presence_penalty",
+  frequencyPenalty: "frequency_penalty",
+  stop: "stop",
+} satisfies Partial<Record<keyof GenerateOptions, string>>);
+
+function parameterLines({ sampling = {} }: ModelPreset): string[] {
+  return Object.entries(sampling).flatMap(([option, value]) => {
+    const name = parameterNames[option];
+    if (name === undefined) return [];
+    const all: unknown[] = Array.isArray(value) ? value : [value];
+    return all.map(
+      (one) => `${name} ${typeof one === "string" ? JSON.stringify(one) : String(one)}`,
+    );
+  });
+}
+
+/** As /api/show lists them. */
+export function parametersText(preset: ModelPreset = {}): string {
+  return parameterLines(preset).join("\n");
+}
+
+/** The file that would make the same model. */
+export function modelfileText(from: string, preset: ModelPreset = {}): string {
+  const system = preset.system === undefined ? "" : `SYSTEM """${preset.system}"""\n`;
+  const parameters = parameterLines(preset).map((line) => `PARAMETER ${line}\n`);
+  return `FROM ${from}\n${system}${parameters.join("")}`;
+}

@@ -1,0 +1,32 @@
+// A model under the name that clients use.
+
+import type { Model } from "../index.ts";
+import type { ModelPreset } from "./on-demand.ts";
+
+export interface ServedModel {
+  id: string;
+  model: Model;
+  /** Seconds since 1970. */
+  created: number;
+  /** Its file name, without folders; undefined: not known. */
+  file?: string | undefined;
+  /** Further names that requests may use. */
+  aliases?: readonly string[] | undefined;
+  /** What it is asked with, unless a request says otherwise. */
+  preset?: ModelPreset | undefined;
+  /** For a variant of a model: the name of that model, which is the one in memory. */
+  of?: string | undefined;
+}
+
+/** The name under which its model is in memory. */
+export function heldId({ id, of }: ServedModel): string {
+  return of ?? id;
+}
+
+/** Another name for a model, with settings of its own (Ollama's copies and created models), until the server ends. */
+export interface Variant {
+  readonly of: string;
+  readonly preset: ModelPreset;
+  /** Seconds since 1970. */
+  readonly created: number;
+}
