@@ -84,7 +84,7 @@ function apply(file: Modelfile, instruction: string, value: string, where: strin
 
 /** Numbers and booleans are read as such; `stop` may be given several times. */
 function addParameter({ parameters }: Modelfile, text: string, where: string): void {
-  const [, name = "", raw = ""] = /^(\S+)\s*([\s\S]*)$/.exec(text)!;
+  const [, name = "", raw = ""] = /^(\S+)\s*([\s\S]*)$/.exec(text.trim()) ?? [];
   const quoted = /^"([\s\S]*)"$/.exec(raw)?.[1];
   if (raw === "" || !/^\w{1,60}$/.test(name)) {
     throw invalidRequest(
