@@ -210,9 +210,7 @@ export class ModelPool {
       ...{ isLoading: false, loadedBytes: 0, totalBytes: 0 },
     };
     this.#tickets.push(ticket);
-    this.#working ??= this.#work().finally(() => {
-      this.#working = undefined;
-    });
+    this.#working ??= this.#work();
     return ticket;
   }
 
@@ -257,6 +255,7 @@ export class ModelPool {
         else waiter.refuse(problem);
       }
     }
+    this.#working = undefined; // not a moment later: a ticket that came in between would wait for nobody
   }
 
   async #serve(ticket: Ticket): Promise<void> {
