@@ -6,6 +6,7 @@ import type { Model, OpenOptions } from "../../src/index.ts";
 import { openWith } from "../../src/open.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { EngineThread, ThreadEntry } from "../../src/platform/platform.ts";
+import { threadOf } from "./thread-of.ts";
 
 /** Whoever is asked something with these words in it does not answer any more. */
 export const magicWords = "please hang";
@@ -41,21 +42,5 @@ export async function openHanging(
 function hangingThread(entry: ThreadEntry): EngineThread {
   const file = new URL("./hanging-thread.ts", import.meta.url);
   const worker = new Worker(file, { workerData: { entry, words: magicWords } });
-  let ended = false;
-  return {
-    post: (message, transfer) => worker.postMessage(message, transfer ?? []),
-    onMessage: (listener) => void worker.on("message", listener),
-    onFailure: (listener) => {
-      worker.on("error", (error) => listener(error as Error));
-      worker.on("exit", (code) => {
-        if (!ended) listener(new Error(`it ended with exit code ${code}`));
-      });
-    },
-    ref: () => worker.ref(),
-    unref: () => worker.unref(),
-    terminate: async () => {
-      ended = true;
-      await worker.terminate();
-    },
-  };
+  return threadOf(worker);
 }

@@ -9,6 +9,7 @@ import { openWith } from "../../src/open.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import type { EngineThread } from "../../src/platform/platform.ts";
 import { startServer } from "../../src/server/serve.ts";
+import { threadOf } from "./thread-of.ts";
 
 const words = "please lose it";
 
@@ -47,23 +48,7 @@ function losingThread(): EngineThread {
   const worker = new Worker(new URL("./losing-thread.ts", import.meta.url), {
     workerData: { words },
   });
-  let ended = false;
-  return {
-    post: (message, transfer) => worker.postMessage(message, transfer ?? []),
-    onMessage: (listener) => void worker.on("message", listener),
-    onFailure: (listener) => {
-      worker.on("error", (error) => listener(error as Error));
-      worker.on("exit", (code) => {
-        if (!ended) listener(new Error(`it ended with exit code ${code}`));
-      });
-    },
-    ref: () => worker.ref(),
-    unref: () => worker.unref(),
-    terminate: async () => {
-      ended = true;
-      await worker.terminate();
-    },
-  };
+  return threadOf(worker);
 }
 
 const sampling = { temperature: 0, maxTokens: 12, ignoreEos: true };

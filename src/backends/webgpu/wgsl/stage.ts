@@ -72,7 +72,7 @@ export function stageText(
   };
 }
 
-/** Four neighbouring values that a lane holds in registers: v0, v1, ... are the values, at0, at1, ... where they are in the row. */
+/** Four neighbouring values that a lane holds in registers: v0, v1, ... are the values, quad0, quad1, ... where they are in the row. */
 interface HeldQuad {
   readonly name: number;
   readonly at: string;
