@@ -19,6 +19,8 @@ export interface Script {
   answer(prompt: string, options: GenerateOptions): string;
   /** Between two pieces of an answer. */
   msPerPiece?: number;
+  /** Awaited before each piece, with what was said before it. */
+  before?: (said: string) => Promise<void> | undefined;
   contextSize?: number;
   chat?: boolean;
   /** How it writes reasoning and calls; default: all is text. */
@@ -101,7 +103,7 @@ export function scriptedModel(script: Script): Model {
     generate: (prompt, options = {}) => {
       const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;
       const text = String.fromCodePoint(...ids);
-      return generation(ids.length, answer(text, options), msPerPiece, options);
+      return generation(ids.length, answer(text, options), { ...script, msPerPiece }, options);
     },
     tokenize: async (text) => lettersOf(text),
     applyTemplate: async (messages) => messages.map(turn).join(""),
@@ -126,7 +128,7 @@ function turn({ role, content }: ChatMessage): string {
 function generation(
   promptTokens: number,
   text: string,
-  msPerPiece: number,
+  { msPerPiece, before }: { msPerPiece: number } & Pick<Script, "before">,
   { signal, maxTokens }: GenerateOptions,
 ): Generation {
   const pieces = text.match(new RegExp(`[^]{1,${pieceLength}}`, "gu")) ?? [];
@@ -157,6 +159,7 @@ function generation(
   };
   async function* tokens(): AsyncGenerator<TokenEvent> {
     for (const piece of wanted) {
+      await before?.(wanted.slice(0, said).join(""));
       await new Promise((wake) => setTimeout(wake, msPerPiece));
       if (signal?.aborted) break;
       said++;

@@ -15,9 +15,11 @@ describeBrowser("answers of more than text", () => {
   const stage = useStage();
 
   test("fold reasoning with what it cost, also after a reload, and copy only the answer", async () => {
+    const enough = Promise.withResolvers<void>();
     const model = scriptedModel({
       answer: () => `<think>${"*hm* ".repeat(40)}</think>Done.`,
-      msPerPiece: 30,
+      before: (said) => (said.includes("*hm* *hm* ") ? enough.promise : undefined),
+      msPerPiece: 5, // what it cost is not nothing
       format: marked,
     });
     const { url } = await stage.serve({ models: { scripted: model } });
@@ -25,6 +27,7 @@ describeBrowser("answers of more than text", () => {
     await say(page, "Think");
     await page.getByText("Thinking…").waitFor();
     expect(await page.locator(".answer .markdown").count()).toBe(0);
+    enough.resolve();
     expect(await answers(page)).toEqual(["Done."]);
     const summary = page.locator("details.thought summary");
     const cost = /^Reasoning: [\d.]+ m?s, \d+ tokens$/;
@@ -33,11 +36,12 @@ describeBrowser("answers of more than text", () => {
     expect(await answers(page)).toEqual(["Done."]);
     expect(await summary.innerText()).toMatch(cost);
     await summary.click();
-    expect(await page.locator("details.thought em").count()).toBe(40);
+    await expect.poll(() => page.locator("details.thought em").count()).toBe(40);
   });
 
   test("show calls as cards, which are answered or refused before the chat goes on", async () => {
     const asked: string[] = [];
+    const second = Promise.withResolvers<void>();
     const replies = [
       `Let me see.${call("get_weather", { city: "Ulm" })}${call("look_up", { words: "<b>Ulm" })}`,
       "It is sunny in Ulm.",
@@ -47,7 +51,7 @@ describeBrowser("answers of more than text", () => {
         asked.push(prompt);
         return replies[asked.length - 1]!;
       },
-      msPerPiece: 2,
+      before: (said) => (said.includes("look_up") ? second.promise : undefined),
       format: marked,
     });
     const { url } = await stage.serve({ models: { scripted: model } });
@@ -67,7 +71,7 @@ describeBrowser("answers of more than text", () => {
     await panel.getByText("This is not JSON").waitFor();
     await schema.fill('{ "properties": { "city": { "type": "strong" } } }');
     await panel.getByText(/type.*properties\/city/).waitFor();
-    expect(await add.isDisabled()).toBe(true);
+    await expect.poll(() => add.isDisabled()).toBe(true);
     await schema.fill('{ "properties": { "city": { "type": "string" } } }');
     await expect.poll(() => add.isDisabled()).toBe(false);
     await add.click();
@@ -76,9 +80,19 @@ describeBrowser("answers of more than text", () => {
 
     await say(page, "Weather?");
     const card = page.getByRole("article", { name: "Call of get_weather" });
+    const message = page.getByLabel("Message", { exact: true });
+    // The first call is complete, the second is not: there is nothing to answer before the whole answer is there.
+    await card.getByText("waits for the end of the answer").waitFor();
+    await page
+      .getByRole("article", { name: "Call of look_up" })
+      .getByText("being written")
+      .waitFor();
+    expect(await page.getByLabel("Result").count()).toBe(0);
+    expect(await message.isDisabled()).toBe(false); // the next message can be drafted
+    second.resolve();
     await card.getByText("waits for your result").waitFor();
-    expect(await card.locator("pre").innerText()).toBe('{\n  "city": "Ulm"\n}');
-    expect(await page.getByLabel("Message", { exact: true }).isDisabled()).toBe(true);
+    expect(await message.isDisabled()).toBe(true); // set in the same render as the card
+    await expect.poll(() => card.locator("pre").innerText()).toBe('{\n  "city": "Ulm"\n}');
     await page.reload(); // everything is on the server
     await card.getByLabel("Result").fill("sunny");
     await page.keyboard.press("Control+Enter");
@@ -92,9 +106,9 @@ describeBrowser("answers of more than text", () => {
     expect(asked[1]).toBe(
       "<user>Weather?\n<assistant>Let me see.\n<tool>sunny\n<tool>The user refused this call.\n",
     );
-    expect(await other.locator(".call-state").innerText()).toBe("refused");
+    await expect.poll(() => other.locator(".call-state").innerText()).toBe("refused");
     await card.getByText("Result").click();
-    expect(await card.locator("details pre").innerText()).toBe("sunny");
+    await expect.poll(() => card.locator("details pre").innerText()).toBe("sunny");
     const again = page.locator(".message").last().getByRole("button", { name: "Answer again" });
     replies.push("Sunny, as I said.");
     await again.click();
@@ -145,15 +159,15 @@ describeBrowser("answers of more than text", () => {
     await card.first().getByRole("button", { name: "Run it" }).click();
     await page.getByText("One file.").waitFor();
     expect(ran).toEqual([["files_list", { folder: "." }]]);
-    expect(await card.first().innerText()).toContain("run by files");
+    await expect.poll(() => card.first().innerText()).toContain("run by files");
     await answers(page);
 
     await say(page, "And now?");
-    await card.last().getByRole("button", { name: "Run it" }).click();
+    await card.nth(1).getByRole("button", { name: "Run it" }).click();
     await card.last().getByText("running").waitFor();
     await card.last().getByRole("button", { name: "Stop the tool" }).click();
     await page.getByText("Ok.").waitFor();
-    expect(await card.last().locator(".call-state").innerText()).toBe("failed");
+    await expect.poll(() => card.last().locator(".call-state").innerText()).toBe("failed");
   });
 
   test("are JSON by a schema, which is checked as it is typed", async () => {
@@ -181,9 +195,9 @@ describeBrowser("answers of more than text", () => {
     await answers(page);
     expect(wanted).toEqual([{ schema: { type: "object" } }]);
     const code = page.locator(".answer .code");
-    expect(await code.locator("pre").innerText()).toBe(
-      '{\n  "name": "Ada",\n  "tags": [\n    "a"\n  ]\n}',
-    );
+    await expect
+      .poll(() => code.locator("pre").innerText())
+      .toBe('{\n  "name": "Ada",\n  "tags": [\n    "a"\n  ]\n}');
     await code.getByRole("button", { name: "Copy code" }).waitFor();
   });
 });

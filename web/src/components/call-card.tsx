@@ -22,20 +22,25 @@ interface Props {
   server: string | undefined;
   /** It is being written. */
   growing: boolean;
+  /** The answer around it is being written: nobody can answer or run it yet, since another call may follow. */
+  early: boolean;
   /** The answer ended in the middle of it, or before it could be answered. */
   cutOff: boolean;
   onEnd(result: CallResult): Promise<void>;
 }
 
-export function CallCard({ id, call, server, growing, cutOff, onEnd }: Props): JSX.Element {
+export function CallCard(props: Props): JSX.Element {
+  const { id, call, server, growing, early, cutOff, onEnd } = props;
   const running = useStore(runningCalls, (all) => all.get(id));
   const [isBusy, setBusy] = useState(false);
   const end = async (result: CallResult): Promise<void> => {
     setBusy(true);
     await onEnd(result).finally(() => setBusy(false));
   };
-  const waits = call.state === "waiting" && !growing && !cutOff;
-  const shown = growing ? "growing" : cutOff && call.state === "waiting" ? "cut" : call.state;
+  const isOpen = call.state === "waiting";
+  const waits = isOpen && !early && !cutOff;
+  const unfinished = growing ? "growing" : early ? "early" : cutOff ? "cut" : "waiting";
+  const shown = isOpen ? unfinished : call.state;
   const state = running ? "running" : shown;
   return (
     <article class="call" aria-label={`Call of ${call.name}`}>
@@ -69,8 +74,11 @@ export function CallCard({ id, call, server, growing, cutOff, onEnd }: Props): J
   );
 }
 
-const stateWords: Readonly<Record<ToolCall["state"] | "growing" | "cut" | "running", string>> = {
+type Shown = ToolCall["state"] | "growing" | "early" | "cut" | "running";
+
+const stateWords: Readonly<Record<Shown, string>> = {
   growing: "being written",
+  early: "waits for the end of the answer",
   cut: "cut off",
   waiting: "waits for your",
   running: "running",

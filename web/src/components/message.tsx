@@ -129,6 +129,7 @@ function Answer({ session, message, live, tools, actions }: Props): JSX.Element 
           call={call}
           server={tools.find(({ name }) => name === call.name)?.server}
           growing={streaming && at === calls.length - 1}
+          early={streaming}
           cutOff={!streaming && message.state !== "complete"}
           id={`${message.id} ${call.id}`}
           onEnd={(result) => actions.endCall(session, message, call.id, result)}

@@ -53,6 +53,8 @@ export class Conversation {
   #following: AbortController | undefined;
   /** Number of pending requests; the list may be older meanwhile. */
   #asking = 0;
+  /** Number of requests that have ended. */
+  #asked = 0;
 
   /** Opens a session, or none. The previous one continues on the server. */
   async open(id: string | null): Promise<void> {
@@ -84,8 +86,11 @@ export class Conversation {
   async reload(): Promise<void> {
     const { session } = this.store.value;
     if (!session) return;
+    const asked = this.#asked;
     const fresh = await client.tree(session.id);
-    if (this.store.value.session?.id !== session.id) return;
+    if (!this.#isOpen(session.id)) return;
+    // What was asked while this was read, such as the result of a call, may be missing in it.
+    if (asked !== this.#asked) return await this.reload();
     this.store.patch({ session: fresh.session, tree: treeOf(fresh.messages) });
     const { run } = fresh.session;
     if (run && this.store.value.run?.id !== run.id) void this.#follow(run);
@@ -193,6 +198,7 @@ export class Conversation {
       return await work();
     } finally {
       this.#asking--;
+      this.#asked++;
     }
   }
 
