@@ -5,6 +5,7 @@ import type { GenerateOptions, Pooling } from "../index.ts";
 import type { AccessSettings } from "./access.ts";
 import { KeepAlive } from "./keep-alive.ts";
 import type { ModelLibrary } from "./library.ts";
+import { MadeModels, type MadeStore, type ParameterReader } from "./made-models.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
 import { ModelHost } from "./model-host.ts";
@@ -75,6 +76,8 @@ export interface ServerContext {
   readonly models: ModelHost;
   /** Which of them are in memory. */
   readonly pool: ModelPool;
+  /** Those that were made from others. */
+  readonly made: MadeModels;
   readonly keepAlive: KeepAlive;
   readonly queue: AdmissionQueue;
   /** Queue for requests with large bodies, because reading and tokenizing them takes time and memory. */
@@ -111,6 +114,10 @@ export interface ContextOptions {
   /** Models that are loaded when a request names them. */
   onDemand?: OnDemandModels | undefined;
   limits?: PoolLimits | undefined;
+  /** Where made models last; undefined: they end with the server. */
+  madeStore?: MadeStore | undefined;
+  /** Reads the parameters of made models. */
+  optionsOf: ParameterReader;
   log(line: string): void;
   logRequest?: LogRequest | undefined;
   /** Reads what the system says of memory and processors; undefined: only the models are known. */
@@ -138,6 +145,9 @@ export function createContext(options: ContextOptions): ServerContext {
   return {
     models,
     pool,
+    made: new MadeModels({
+      ...{ models, pool, log, store: options.madeStore, optionsOf: options.optionsOf },
+    }),
     keepAlive,
     queue,
     usage: new UsageHistory({ models, ...clock }, options.readSystem),

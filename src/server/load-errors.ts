@@ -58,6 +58,15 @@ export function loadStopped(id: string): ApiError {
   );
 }
 
+/** 500: a model that was made from another one, and is damaged or has lost the other. */
+export function madeUnusable(id: string, why: string): ApiError {
+  return failure(
+    500,
+    "model_unusable",
+    `the model ${JSON.stringify(id)}, which was made with /api/create or /api/copy, cannot be used: ${why}. Make it again, or delete it with /api/delete or lantern rm`,
+  );
+}
+
 /** 404: it is here, but requests do not load it. */
 export function notLoaded(id: string): ApiError {
   return new ApiError({

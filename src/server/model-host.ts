@@ -4,7 +4,7 @@
 import { inBackground, stoppedBy } from "./call-model.ts";
 import { modelNotFound } from "./errors.ts";
 import type { KeepAlive } from "./keep-alive.ts";
-import { modelMissing, notLoaded } from "./load-errors.ts";
+import { madeUnusable, modelMissing, notLoaded } from "./load-errors.ts";
 import type { ModelPool, Release } from "./model-pool.ts";
 import type { ModelPreset, OnDemandModel } from "./on-demand.ts";
 import { heldId, type ServedModel, type Variant } from "./served-model.ts";
@@ -22,6 +22,7 @@ interface Shared {
   readonly models: Map<string, ServedModel>;
   /** By name. */
   readonly variants: Map<string, Variant>;
+  readonly unusable: Map<string, string>;
   readonly strict: boolean;
   readonly keepAlive: KeepAlive;
   readonly pool: ModelPool;
@@ -77,8 +78,8 @@ export class ModelHost {
     this.#shared = of
       ? of.#shared
       : {
-          ...{ models: new Map(), variants: new Map(), first: new Set(), strict, keepAlive, pool },
-          ...{ changed: () => {}, loader: undefined, several: false },
+          ...{ models: new Map(), variants: new Map(), unusable: new Map(), first: new Set() },
+          ...{ strict, keepAlive, pool, changed: () => {}, loader: undefined, several: false },
         };
     this.#request = by;
     this.#lasting = of ? of.#lasting : this;
@@ -119,6 +120,11 @@ export class ModelHost {
   /** Other names of models, with settings of their own. */
   get variants(): Map<string, Variant> {
     return this.#shared.variants;
+  }
+
+  /** Names of made models that cannot be served, and why. */
+  get unusable(): Map<string, string> {
+    return this.#shared.unusable;
   }
 
   /** `isFirst`: the server starts with it. */
@@ -176,6 +182,7 @@ export class ModelHost {
     if (served) return opened(served);
     const unopened = await this.#chooseUnopened(name);
     if (unopened) return unopened;
+    this.#checkMade(name);
     const ids = [...this.list(), ...(await this.unopened())].map(({ id }) => id);
     throw modelNotFound(name, ids);
   }
@@ -204,6 +211,7 @@ export class ModelHost {
       if (served) return opened(served);
       const unopened = await this.#chooseUnopened(asked);
       if (unopened !== undefined) return unopened;
+      this.#checkMade(asked);
     }
     const atStart = this.list().filter(({ id }) => first.has(id));
     const answersAll = atStart.length === 1 && !strict;
@@ -227,6 +235,17 @@ export class ModelHost {
     if (!found) return undefined;
     const name = found.id === of && variant !== undefined ? variant : found.id;
     return { name, held: found.id, isOpened: false };
+  }
+
+  /** No other model answers for one that was made and cannot be served: whoever names it is told why. */
+  #checkMade(asked: string): void {
+    const { variants, unusable } = this.#shared;
+    for (const name of this.#namesOf(asked)) {
+      const why = unusable.get(name);
+      if (why !== undefined) throw madeUnusable(name, why);
+      const variant = variants.get(name);
+      if (variant) throw madeUnusable(name, `it is made from "${variant.of}", which is not served`);
+    }
   }
 
   /** Ollama's clients append ":latest"; a file of presets may have further names. */
@@ -254,6 +273,7 @@ export class ModelHost {
     const [first] = models.values();
     const served = id === undefined ? undefined : this.lookUp(id);
     if (served) return served;
+    if (id !== undefined) this.#checkMade(id);
     if (first && (id === undefined || (!strict && models.size === 1))) return this.#view(first);
     return this.findExact(id ?? "(none)");
   }

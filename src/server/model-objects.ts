@@ -10,9 +10,14 @@ export async function modelObjects(server: ServerContext): Promise<object[]> {
   const { models } = server;
   const variants = [...models.variants.keys()].flatMap((name) => models.lookUp(name) ?? []);
   const unopened = await models.unopened();
+  const later = [...models.variants].flatMap(([id, { of, created }]) => {
+    const base = unopened.find((one) => one.id === of);
+    return base ? [{ ...unopenedObject(server, { ...base, id, aliases: [] }, of), created }] : [];
+  });
   return [
     ...[...models.list(), ...variants].map((served) => servedObject(server, served)),
     ...unopened.map((one) => unopenedObject(server, one)),
+    ...later,
   ];
 }
 
@@ -46,6 +51,7 @@ export function servedObject(server: ServerContext, served: ServedModel): object
 export function unopenedObject(
   server: ServerContext,
   { id, aliases, file, bytes }: OnDemandModel,
+  held: string = id,
 ): object {
   return {
     id,
@@ -55,7 +61,7 @@ export function unopenedObject(
     created: server.started,
     owned_by: "lantern",
     path: file, // without folders: they are nobody's business
-    status: statusOf(server, id),
+    status: statusOf(server, held),
     architecture: texts,
     meta: { size: bytes },
   };

@@ -118,10 +118,16 @@ const parameterNames: Readonly<Record<string, string>> = byName({
   stop: "stop",
 } satisfies Partial<Record<keyof GenerateOptions, string>>);
 
-function parameterLines({ sampling = {} }: ModelPreset): string[] {
-  return Object.entries(sampling).flatMap(([option, value]) => {
+function parametersOf({ sampling = {} }: ModelPreset): [string, unknown][] {
+  return Object.entries(sampling).flatMap(([option, value]): [string, unknown][] => {
     const name = parameterNames[option];
-    if (name === undefined) return [];
+    return name === undefined ? [] : [[name, value]];
+  });
+}
+
+function parameterLines({ preset = {}, parameters }: Described): string[] {
+  const named = parameters ? Object.entries(parameters) : parametersOf(preset);
+  return named.flatMap(([name, value]) => {
     const all: unknown[] = Array.isArray(value) ? value : [value];
     return all.map(
       (one) => `${name} ${typeof one === "string" ? JSON.stringify(one) : String(one)}`,
@@ -129,14 +135,24 @@ function parameterLines({ sampling = {} }: ModelPreset): string[] {
   });
 }
 
+/** What a model is asked with. */
+interface Described {
+  readonly preset?: ModelPreset | undefined;
+  /** As they were given, where it was made with them. */
+  readonly parameters?: Readonly<Record<string, unknown>> | undefined;
+  readonly template?: string | undefined;
+}
+
 /** As /api/show lists them. */
-export function parametersText(preset: ModelPreset = {}): string {
-  return parameterLines(preset).join("\n");
+export function parametersText(described: Described): string {
+  return parameterLines(described).join("\n");
 }
 
 /** The file that would make the same model. */
-export function modelfileText(from: string, preset: ModelPreset = {}): string {
-  const system = preset.system === undefined ? "" : `SYSTEM """${preset.system}"""\n`;
-  const parameters = parameterLines(preset).map((line) => `PARAMETER ${line}\n`);
-  return `FROM ${from}\n${system}${parameters.join("")}`;
+export function modelfileText(from: string, described: Described): string {
+  const { template, preset } = described;
+  const text = template === undefined ? "" : `TEMPLATE """${template}"""\n`;
+  const system = preset?.system === undefined ? "" : `SYSTEM """${preset.system}"""\n`;
+  const parameters = parameterLines(described).map((line) => `PARAMETER ${line}\n`);
+  return `FROM ${from}\n${text}${system}${parameters.join("")}`;
 }

@@ -14,6 +14,8 @@ import { hostNameOf, isLoopback } from "./host-names.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
 import type { ModelLibrary } from "./library.ts";
 import { listen } from "./listen.ts";
+import type { MadeStore } from "./made-models.ts";
+import { ollamaOptions } from "./ollama-options.ts";
 import type { OnDemandModels, PoolLimits } from "./on-demand.ts";
 import type { ReasoningDefaults } from "./reasoning-fields.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
@@ -86,6 +88,8 @@ export interface StartOptions {
   keepMs?: number;
   /** Models that are loaded when a request names them (docs/server.md#many-models); absent: only `models` are served. */
   onDemand?: OnDemandModels;
+  /** Where models that are made from others last (default: they end with the server). */
+  madeStore?: MadeStore;
   /** How many models are in memory at a time (default: as many as fit). */
   limits?: PoolLimits;
   /** How often an idle stream sends a comment in ms (default 12000), so that no proxy cuts it. */
@@ -154,6 +158,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       throw error;
     },
   );
+  await context.made.restore();
   beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
   context.usage.start();
   const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
@@ -230,6 +235,8 @@ function contextOf(
     })),
     library: options.library,
     onDemand: options.onDemand,
+    madeStore: options.madeStore,
+    optionsOf: (parameters) => ollamaOptions(parameters, "parameters.", {}),
     limits: options.limits,
     log: options.log ?? (() => {}),
     logRequest: options.logRequest,

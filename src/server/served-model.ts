@@ -23,7 +23,7 @@ export function heldId({ id, of }: ServedModel): string {
   return of ?? id;
 }
 
-/** Another name for a model, with settings of its own (Ollama's copies and created models), until the server ends. */
+/** Another name for a model, with settings of its own (made-models.ts). */
 export interface Variant {
   readonly of: string;
   readonly preset: ModelPreset;

@@ -112,6 +112,18 @@ test("a folder by name, presets, SIGHUP, and Ollama's create", async () => {
   );
   terminal.pressCtrlC();
   expect(await ended).toBe(0);
+
+  // They last: the list has them, and they can be deleted there.
+  const listing = async (): Promise<Json[]> => {
+    const out = new FakeTerminal();
+    expect(await main(["models", "--json"], out, downloads)).toBe(0);
+    return (JSON.parse(out.stdout) as Json[]).filter(({ state }) => state === "made");
+  };
+  expect(await listing()).toMatchObject([{ name: "odd", from: "one", isSeparate: true }]);
+  const removing = new FakeTerminal();
+  expect(await main(["rm", "odd", "--yes"], removing, downloads)).toBe(0);
+  expect(removing.stdout).toBe("odd was deleted\n");
+  expect(await listing()).toEqual([]);
 });
 
 test("a folder that is none, and a wrong file of presets, are refused at the start", async () => {

@@ -86,6 +86,7 @@ function server(end: () => GenerationResult): {
   } as unknown as Model;
   const log: string[] = [];
   const context = createContext({
+    optionsOf: () => ({ options: {}, contextSize: undefined }),
     settings: {
       version: "test",
       access: { apiKeys: [], adminKey: undefined, token: undefined },

@@ -2,6 +2,7 @@
 // tokens per second to expect.
 
 import { diskUse, type ModelListing } from "../../catalog/list.ts";
+import { listMade, type MadeEntry } from "../../catalog/made.ts";
 import { architectures, type ModelFit } from "../../index.ts";
 import { clearCache, listCache } from "../cache-text.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -80,8 +81,9 @@ async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
     await measureOnce(context, { seconds: quickSeconds });
   }
   const listings = await listWithFits(downloads);
+  const made = await listMade(downloads);
   if (flags.json) {
-    terminal.out(`${JSON.stringify(listings)}\n`);
+    terminal.out(`${JSON.stringify([...listings, ...made.map(madeJson)])}\n`);
     return;
   }
   const header = ["NAME", "SIZE", "HERE", "FITS", "TOKENS/S", "LIMIT", "LICENCE", "WHAT IT IS"];
@@ -92,9 +94,25 @@ async function models(flags: ModelsFlags, context: CliContext): Promise<void> {
     const here = stateTexts[model.state];
     return [model.name, size, here, fitTexts[fits], ...speeds, model.licence, model.description];
   });
-  terminal.out(tableText([header, ...rows], [1, 4, 5]));
+  const madeRows = made.map((one) => [
+    one.name,
+    "-",
+    "made",
+    ...["-", "-", "-", "-"],
+    madeText(one),
+  ]);
+  terminal.out(tableText([header, ...rows, ...madeRows], [1, 4, 5]));
   const notes = [...speedNotes(listings), ...(await placeNotes(listings, context))];
   terminal.out(`\n${context.color().out.dim(notes.join("\n"))}\n`);
+}
+
+/** A model that was made from another one with Ollama's API: `lantern serve` serves it. */
+function madeText({ made, problem }: MadeEntry): string {
+  return made ? `made from ${made.from}, for "lantern serve"` : `damaged: ${problem}`;
+}
+
+function madeJson({ name, made, problem }: MadeEntry): object {
+  return made ? { state: "made", ...made } : { name, state: "damaged", problem };
 }
 
 function listArchitectures({ json }: ModelsFlags, { terminal, color }: CliContext): void {

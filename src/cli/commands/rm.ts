@@ -1,5 +1,6 @@
 // lantern rm: deletes a downloaded model, after a confirmation if stdin is a terminal.
 
+import { listMade, removeMade } from "../../catalog/made.ts";
 import { findRemovable, removeModel } from "../../catalog/remove.ts";
 import { UsageError } from "../../index.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -23,22 +24,33 @@ export const rmCommand: CliCommand = {
 
 async function rm(name: string, flags: RmFlags, context: CliContext): Promise<void> {
   const { terminal, downloads } = context;
+  const made = (await listMade(downloads)).find((one) => one.name === name);
+  if (made) {
+    if (!(await confirmed(`Delete ${name}? The model it was made from stays.`, flags, context)))
+      return;
+    await removeMade(name, downloads);
+    terminal.out(`${name} was deleted\n`);
+    return;
+  }
   const listing = await findRemovable(name, downloads);
   const what =
     listing.state === "linked"
       ? `Remove ${listing.name} from the list? The file is kept.`
       : `Delete ${listing.name}, ${bytesText(listing.diskBytes)}?`;
-  if (!flags.yes && !(await agreed(what, context))) {
-    terminal.err("Nothing was deleted.\n");
-    context.exitCode = 1;
-    return;
-  }
+  if (!(await confirmed(what, flags, context))) return;
   const removed = await removeModel(listing.name, downloads);
   terminal.out(
     removed.how === "forgotten"
       ? `${removed.name} was removed from the list\n`
       : `${removed.name} was deleted (${bytesText(removed.bytes)})\n`,
   );
+}
+
+async function confirmed(what: string, { yes }: RmFlags, context: CliContext): Promise<boolean> {
+  if (yes || (await agreed(what, context))) return true;
+  context.terminal.err("Nothing was deleted.\n");
+  context.exitCode = 1;
+  return false;
 }
 
 async function agreed(question: string, { terminal }: CliContext): Promise<boolean> {

@@ -3,6 +3,7 @@
 
 import { Option } from "commander";
 import { messageOf } from "../../base/errors.ts";
+import { listMade, removeMade, writeMade } from "../../catalog/made.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model, Pooling } from "../../index.ts";
 import { UsageError } from "../../index.ts";
@@ -297,6 +298,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
     ...(flags.web && !gateway && { library }),
     ...gateway?.batches(batchesOf(flags).batches),
     ...(onDemand && { onDemand }),
+    ...(!gateway && { madeStore: madeStore(context) }),
     limits: {
       models: flags.modelsMax || Infinity,
       bytes: flags.modelsMemory,
@@ -402,6 +404,15 @@ function onDemandOf(
     presetFolder: file === undefined ? undefined : downloads.join(downloads.absolute(file), ".."),
     presets: () => presets.now(),
   });
+}
+
+/** Models that are made from others last in the cache folder. */
+function madeStore({ downloads }: CliContext): NonNullable<StartOptions["madeStore"]> {
+  return {
+    list: () => listMade(downloads),
+    write: (made) => writeMade(made, downloads),
+    remove: (name) => removeMade(name, downloads),
+  };
 }
 
 /** Lets `lantern ps` and `lantern rm` know of this server and of the files that it has loaded, until the end. */

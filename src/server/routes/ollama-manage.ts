@@ -1,23 +1,16 @@
 // Ollama's routes that change models: /api/pull and delete, which need the library of `lantern serve`, /api/copy and create.
 //
-// A copy is another name for the same model until the server ends. A created model is a copy with parameters and a system message of
-// its own; with another template or a larger context it is opened beside the original.
+// A copy is another name for the same model. A created model is a copy with parameters and a system message of its own; with another
+// template or a larger context it is opened beside the original (made-models.ts).
 
 import * as z from "zod";
 import { LanternError } from "../../index.ts";
 import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
-import {
-  ApiError,
-  invalidRequest,
-  notFound,
-  notSupported,
-  ollamaErrors,
-  unsupportedField,
-} from "../errors.ts";
+import { ApiError, invalidRequest, notFound, notSupported, ollamaErrors } from "../errors.ts";
 import { type ModelLibrary, withoutFolders } from "../library.ts";
+import type { MadeModel } from "../made-models.ts";
 import { parseModelfile } from "../modelfile.ts";
 import { ollamaOptions } from "../ollama-options.ts";
-import type { ModelPreset } from "../on-demand.ts";
 import { type Call, json, type Route } from "../route.ts";
 import { lineStream } from "../sse.ts";
 import { findLocal, named, nameOf, plainName } from "./ollama-models.ts";
@@ -130,30 +123,29 @@ const copyFields = z.object({ source: z.string().max(500), destination: z.string
 
 async function copy(call: Call): Promise<Response> {
   const { source, destination } = await readFields(call, copyFields, noRules);
-  await addVariant(call, plainName(source), plainName(destination), {});
+  await make(call, plainName(source), plainName(destination), {});
   return new Response(null);
 }
 
 /** What a created model has of its own. */
-interface Own {
-  readonly preset?: ModelPreset;
-  readonly template?: string | undefined;
+type Own = Pick<MadeModel, "system" | "template"> & {
+  readonly parameters?: Readonly<Record<string, unknown>> | undefined;
   readonly contextSize?: number | undefined;
-}
+};
 
-async function addVariant(call: Call, source: string, name: string, own: Own): Promise<void> {
-  const { models, pool, time } = call.server;
-  const { variants } = models;
-  const before = variants.get(source);
-  const of = before?.of ?? source;
+async function make(call: Call, source: string, name: string, own: Own): Promise<void> {
+  const { models, made, time } = call.server;
+  const before = made.get(source);
+  const of = before?.from ?? source;
   const original = models.lookUp(of);
   if (!original && !(await models.isKnown(of)) && !(await findLocal(call.server, of))) {
     throw notFound(`model "${source}" not found`);
   }
   const isTaken =
-    models.list().some(({ id }) => id === name) ||
-    (await models.unopened()).some(({ id }) => id === name) ||
-    (await findLocal(call.server, name)) !== undefined;
+    !made.get(name) &&
+    (models.list().some(({ id }) => id === name) ||
+      (await models.unopened()).some(({ id }) => id === name) ||
+      (await findLocal(call.server, name)) !== undefined);
   if (name === "" || isTaken) {
     throw new ApiError({
       status: 400,
@@ -163,27 +155,24 @@ async function addVariant(call: Call, source: string, name: string, own: Own): P
       message: `"${name}" cannot be the name of a copy, because there is a model of that name`,
     });
   }
-  const sampling = { ...before?.preset.sampling, ...own.preset?.sampling };
-  const preset = { ...before?.preset, ...own.preset, sampling };
-  const { template, contextSize = 0 } = own;
-  const isLarger = contextSize > (original?.model.info.contextSize ?? 0);
-  if (template === undefined && !isLarger) {
-    if (variants.size >= maxVariants) variants.delete(variants.keys().next().value!);
-    const created = Math.floor(time() / 1000);
-    variants.set(name, { of: original?.id ?? of, preset, created });
-    return;
-  }
-  if (!pool.onDemand) {
-    throw unsupportedField(
-      template === undefined ? "parameters.num_ctx" : "template",
-      "this server loads no models by their names. Start it with --models-dir or --models-autoload",
-    );
-  }
-  const opened = { ...(template !== undefined && { template }), ...(isLarger && { contextSize }) };
-  await pool.onDemand.derive(name, { of: original?.id ?? of, preset, ...opened });
+  const template = own.template ?? before?.template;
+  const isLarger = (own.contextSize ?? 0) > (original?.model.info.contextSize ?? 0);
+  const all = {
+    name,
+    from: original?.id ?? of,
+    system: own.system || before?.system,
+    template,
+    parameters: { ...before?.parameters, ...own.parameters },
+    // One that was opened beside its original before is opened there again.
+    isSeparate:
+      template !== undefined ||
+      isLarger ||
+      (before?.isSeparate ?? false) ||
+      (made.get(name)?.isSeparate ?? false),
+    created: Math.floor(time() / 1000),
+  };
+  await refusals(made.set(all));
 }
-
-const maxVariants = 1000;
 
 const createFields = z.object({
   ...named,
@@ -217,12 +206,12 @@ async function create(call: Call): Promise<Response> {
   const fields = { ...file, ...given };
   if (fields.from === undefined)
     throw notFound('"from": expected the name of the model to copy', "from");
-  const { options, contextSize } = ollamaOptions(fields.parameters ?? {}, "parameters.", {});
+  const { parameters } = fields;
+  const { contextSize } = ollamaOptions(parameters ?? {}, "parameters.", {});
   const template = fields.template || undefined;
   if (template !== undefined) checkTemplate(template);
-  await addVariant(call, plainName(fields.from), nameOf(fields), {
-    preset: { sampling: options, ...(fields.system && { system: fields.system }) },
-    ...{ template, contextSize },
+  await make(call, plainName(fields.from), nameOf(fields), {
+    ...{ system: fields.system, template, parameters, contextSize },
   });
   const lines = [{ status: "using existing layer" }, { status: "success" }];
   if (fields.stream === false) return json(lines.at(-1));
@@ -245,7 +234,7 @@ async function remove(call: Call): Promise<Response> {
   const { server } = call;
   const { models, pool } = server;
   const name = nameOf(await readFields(call, z.object(named), noRules));
-  if (models.variants.delete(name)) return new Response(null);
+  if (await refusals(server.made.remove(name))) return new Response(null);
   if (pool.state(name).value !== "unloaded") {
     throw new ApiError({
       status: 409,
@@ -254,10 +243,6 @@ async function remove(call: Call): Promise<Response> {
       param: "model",
       message: `model "${name}" is loaded. Unload it first: on the Models page, or with keep_alive 0`,
     });
-  }
-  if (pool.onDemand?.forget(name)) {
-    await pool.forget(name);
-    return new Response(null);
   }
   const isListed = (await models.isKnown(name)) || models.lookUp(name)?.id === name;
   if (!(await findLocal(server, name))) {

@@ -149,9 +149,10 @@ async function tags({ server }: Call): Promise<Response> {
     })),
   ]);
   const byName = new Map(entries.map((entry) => [(entry as { name: string }).name, entry]));
-  for (const [copy, { of }] of server.models.variants) {
+  for (const [copy, { of, created }] of server.models.variants) {
     const entry = byName.get(of);
-    if (entry) entries.push({ ...entry, name: copy, model: copy });
+    const modified_at = new Date(created * 1000).toISOString();
+    if (entry) entries.push({ ...entry, name: copy, model: copy, modified_at });
   }
   return json({ models: entries });
 }
@@ -203,12 +204,16 @@ async function show(call: Call): Promise<Response> {
   const fields = await readFields(call, showFields, noRules);
   const asked = nameOf(fields);
   const local = server.models.lookUp(asked) ? undefined : await findUnopened(server, asked);
+  const made = server.made.get(asked);
   if (local) {
+    const preset = made && server.made.preset(made);
+    const described = { ...made, preset };
     return json({
       license: local.licence,
-      modelfile: `FROM ${local.name}\n`,
-      parameters: "",
-      template: "",
+      modelfile: modelfileText(made?.from ?? local.name, described),
+      parameters: parametersText(described),
+      ...(preset?.system !== undefined && { system: preset.system }),
+      template: made?.template ?? "",
       details: localDetails(local),
       model_info: {},
       capabilities: ["completion"],
@@ -220,9 +225,10 @@ async function show(call: Call): Promise<Response> {
   const served = models.lookUp(asked) ?? (await servedAs(call, asked));
   const { model, created, preset } = served;
   const { info } = model;
+  const described = { ...made, preset };
   return json({
-    modelfile: modelfileText(heldId(served), preset),
-    parameters: parametersText(preset),
+    modelfile: modelfileText(made?.from ?? heldId(served), described),
+    parameters: parametersText(described),
     ...(preset?.system !== undefined && { system: preset.system }),
     template: info.chatTemplate ?? "",
     details: detailsOf(info),
