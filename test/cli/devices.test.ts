@@ -108,7 +108,7 @@ describeGpu("a GPU without enough memory", () => {
     const file = await tinyFile({ vocab: 1000 });
     const run = (layers: string, ...flags: string[]) =>
       withEnv(
-        { LANTERN_GPU: "software", LANTERN_GPU_MEMORY: "0.4" },
+        { LANTERN_GPU: "software", LANTERN_GPU_MEMORY: "0.5" },
         ...["run", "-m", file.path, "-p", "cat", "-n", "1", "-c", "32", "-ngl", layers, ...flags],
       );
     const all = run("all");

@@ -1,7 +1,6 @@
-// The GPU for tests: this machine's own, or Chromium's software adapter, which Dawn takes as any other Vulkan driver. Where
+// The GPU for tests: this machine's own, or a software driver, which Dawn takes as any other. Where
 // there is neither, what needs one is skipped, with the reason in the title.
 
-import { existsSync } from "node:fs";
 import { describe, test } from "vitest";
 import { findGpu, GpuDevice, type GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
 import { checkExactness } from "../../src/backends/webgpu/exact/check.ts";
@@ -9,11 +8,10 @@ import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { UsageError } from "../../src/base/errors.ts";
 import type { Arithmetic } from "../../src/kernels/arithmetic.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
+import { driverManifest } from "./gpu-drivers.ts";
 
-const swiftshader = "/usr/lib/chromium/vk_swiftshader_icd.json";
-if (!process.env.VK_ICD_FILENAMES && existsSync(swiftshader)) {
-  process.env.VK_ICD_FILENAMES = swiftshader;
-}
+const driver = driverManifest("swiftshader") ?? driverManifest("lavapipe");
+if (!process.env.VK_ICD_FILENAMES && driver) process.env.VK_ICD_FILENAMES = driver;
 
 const found = await findGpu(await nodePlatform.gpu());
 

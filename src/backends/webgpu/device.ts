@@ -180,7 +180,13 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
       powerPreference: "high-performance",
       forceFallbackAdapter: softwareOnly,
     });
-    return adapter ?? "no GPU adapter was found on this machine";
+    if (adapter) return adapter;
+    // Dawn calls only SwiftShader a fallback; Mesa's lavapipe computes on the processor, too, and is found as any other.
+    const other = softwareOnly ? await gpu.requestAdapter() : null;
+    if (other?.info.isFallbackAdapter) return other;
+    return other
+      ? `the GPU adapter of this machine (${other.info.description}) does not compute on the processor`
+      : "no GPU adapter was found on this machine";
   } catch (error) {
     // Dawn throws where no adapter has the requested name, and lists those that there are.
     return `no GPU adapter could be opened on this machine (${withoutBuildPaths((error as Error).message)})`;
