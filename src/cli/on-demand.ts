@@ -2,7 +2,7 @@
 // Names and paths come from the disk; a name from a request is only compared with them.
 
 import { browseFolder } from "../catalog/browse.ts";
-import { listModels } from "../catalog/list.ts";
+import { listModels, type ModelListing, otherNames } from "../catalog/list.ts";
 import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { ModelPreset, OnDemandModel, OnDemandModels } from "../server/serve.ts";
@@ -121,28 +121,39 @@ async function located(
   const listed = withShownNames(await listModels(platform));
   const aliasesOf = (id: string): readonly string[] => presets().models.get(id)?.aliases ?? [];
   const found = new Map<string, Located>();
-  const add = (id: string, path: string, bytes: number, more: readonly string[] = []): void => {
+  const add = (
+    source: NonNullable<Located["source"]>,
+    { id, path, bytes }: Pick<Located, "id" | "path" | "bytes">,
+    more: readonly string[] = [],
+  ): void => {
     if (found.has(id)) return;
-    const aliases = [...new Set([...aliasesOf(id), ...more])];
-    found.set(id, { id, path, bytes, file: lastPart(path), aliases });
+    const aliases = [...new Set([...aliasesOf(id), ...more])].filter((one) => one !== id);
+    found.set(id, { id, path, bytes, file: lastPart(path), aliases, source });
   };
   for (const [id, { model }] of settings) {
     if (model === undefined) continue;
     const known = listed.get(model);
     const path = known?.path ?? platform.absolute(within(presetFolder, model, platform));
     const facts = known ? undefined : await platform.stat(path).catch(() => undefined);
-    add(id, path, known?.bytes ?? facts?.bytes ?? 0);
+    add("preset", { id, path, bytes: known?.bytes ?? facts?.bytes ?? 0 });
   }
   if (folder !== undefined) {
     for (const { name, path, bytes } of await folderModels(folder, platform)) {
       const id = name.replace(/\.gguf$/i, "");
-      add(id, path, bytes, id === name ? [] : [name]);
+      add("models_dir", { id, path, bytes }, [name]);
     }
   }
-  for (const [id, { path, bytes }] of listed) {
-    if (catalog && path !== undefined) add(id, path, bytes);
+  for (const [id, listing] of listed) {
+    const { path, bytes } = listing;
+    if (catalog && path !== undefined) add("cache", { id, path, bytes }, hubNames(listing));
   }
   return [...found.values()];
+}
+
+/** The names that llama.cpp gives to a model of the hub: its repository, and the same with its type. */
+function hubNames(listing: ModelListing): string[] {
+  const names = otherNames(listing).filter((name) => name.startsWith("hf:"));
+  return names.flatMap((name) => [name, name.slice("hf:".length)]);
 }
 
 /** A path of the file of presets is relative to that file. */

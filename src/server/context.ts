@@ -8,6 +8,7 @@ import type { ModelLibrary } from "./library.ts";
 import { MadeModels, type MadeStore, type ParameterReader } from "./made-models.ts";
 import type { Metrics } from "./metrics.ts";
 import { createMetrics } from "./metrics.ts";
+import { ModelEvents } from "./model-events.ts";
 import { ModelHost } from "./model-host.ts";
 import { ModelPool } from "./model-pool.ts";
 import { noLimits, type OnDemandModels, type PoolLimits } from "./on-demand.ts";
@@ -76,6 +77,8 @@ export interface ServerContext {
   readonly models: ModelHost;
   /** Which of them are in memory. */
   readonly pool: ModelPool;
+  /** What happens to them, for those who follow it. */
+  readonly events: ModelEvents;
   /** Those that were made from others. */
   readonly made: MadeModels;
   readonly keepAlive: KeepAlive;
@@ -130,9 +133,13 @@ export function createContext(options: ContextOptions): ServerContext {
   const clock = { now: () => performance.now(), time: () => Date.now() };
   const { onDemand, limits = noLimits } = options;
   const isPinned = (id: string): boolean => onDemand?.preset(id)?.isPinned ?? false;
-  const keepAlive = new KeepAlive(settings.keepMs, { time: clock.time, log, isPinned });
+  const events = new ModelEvents(clock.now);
+  const changed = (id: string): void => events.status(id, pool.state(id));
+  const keepAlive: KeepAlive = new KeepAlive(settings.keepMs, {
+    ...{ time: clock.time, log, isPinned, left: changed },
+  });
   const pool: ModelPool = new ModelPool({
-    ...{ keepAlive, onDemand, limits, stopSignal, time: clock.time },
+    ...{ keepAlive, onDemand, limits, stopSignal, changed, time: clock.time },
     mostWaiting: settings.parallel + settings.queue,
     served: () => models.list(),
     add: (served) => models.add(served),
@@ -145,6 +152,7 @@ export function createContext(options: ContextOptions): ServerContext {
   return {
     models,
     pool,
+    events,
     made: new MadeModels({
       ...{ models, pool, log, store: options.madeStore, optionsOf: options.optionsOf },
     }),

@@ -12,6 +12,8 @@ export type KeepMs = number;
 export interface KeepAliveParts {
   /** Whether a model never leaves by itself, whatever its time. */
   isPinned?(id: string): boolean;
+  /** A model has left memory. */
+  left?(id: string): void;
   /** Milliseconds since 1970. */
   time(): number;
   log(line: string): void;
@@ -187,6 +189,7 @@ export class KeepAlive {
     try {
       if (await kept.model.unload()) {
         kept.isLoaded = kept.users > 0; // who came meanwhile has loaded it
+        this.#parts.left?.(id);
         return;
       }
     } catch (error) {

@@ -9,12 +9,26 @@ import type { ModelPool, Release } from "./model-pool.ts";
 import type { ModelPreset, OnDemandModel } from "./on-demand.ts";
 import { heldId, type ServedModel, type Variant } from "./served-model.ts";
 
-/** Loads models that are not served. */
+export interface RunningDownload {
+  readonly name: string;
+  readonly loadedBytes: number;
+  readonly totalBytes: number;
+}
+
+/** Loads models that are not served, and downloads others. */
 export interface ModelLoader {
   /** Resolves when it is served; rejects with the reason. `path`: where it was, for a name that is not listed. */
   serve(name: string, path: string | undefined): Promise<void>;
   /** Where a served model's file is; undefined: not known. */
   locate(id: string): Promise<string | undefined>;
+  /** Begins a download; refuses what cannot be downloaded. */
+  download(name: string): Promise<void>;
+  /** Stops a download or a load. */
+  cancel(name: string): Promise<void>;
+  /** Deletes a model that is not in memory. */
+  delete(name: string): Promise<void>;
+  /** Downloads that run now. */
+  downloads(): readonly RunningDownload[];
 }
 
 /** What all requests share. */

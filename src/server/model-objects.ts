@@ -2,20 +2,29 @@
 
 import type { ModelInfo } from "../index.ts";
 import type { ServerContext } from "./context.ts";
+import type { RunningDownload } from "./model-host.ts";
 import type { OnDemandModel } from "./on-demand.ts";
 import { heldId, type ServedModel } from "./served-model.ts";
 
 /** All models that requests can name: those that were opened, variants of them, and those that are loaded on demand. */
 export async function modelObjects(server: ServerContext): Promise<object[]> {
   const { models } = server;
+  const all = await server.pool.onDemand?.list();
   const variants = [...models.variants.keys()].flatMap((name) => models.lookUp(name) ?? []);
   const unopened = await models.unopened();
+  const downloads = models.loader?.downloads() ?? [];
   const later = [...models.variants].flatMap(([id, { of, created }]) => {
     const base = unopened.find((one) => one.id === of);
     return base ? [{ ...unopenedObject(server, { ...base, id, aliases: [] }, of), created }] : [];
   });
   return [
-    ...[...models.list(), ...variants].map((served) => servedObject(server, served)),
+    ...downloads.map((one) => downloadObject(server, one)),
+    ...[...models.list(), ...variants].map((served) => ({
+      ...servedObject(server, served),
+      ...(server.made.get(served.id)
+        ? { can_remove: true }
+        : sourceOf(all?.find(({ id }) => id === served.id))),
+    })),
     ...unopened.map((one) => unopenedObject(server, one)),
     ...later,
   ];
@@ -50,7 +59,7 @@ export function servedObject(server: ServerContext, served: ServedModel): object
 
 export function unopenedObject(
   server: ServerContext,
-  { id, aliases, file, bytes }: OnDemandModel,
+  { id, aliases, file, bytes, source }: OnDemandModel,
   held: string = id,
 ): object {
   return {
@@ -61,9 +70,34 @@ export function unopenedObject(
     created: server.started,
     owned_by: "lantern",
     path: file, // without folders: they are nobody's business
+    ...(server.made.get(id) ? { can_remove: true } : sourceOf({ source })),
     status: statusOf(server, held),
     architecture: texts,
     meta: { size: bytes },
+  };
+}
+
+/** Where it was found, and whether DELETE /models deletes it. */
+function sourceOf({ source }: Pick<OnDemandModel, "source"> = {}): object {
+  return source === undefined ? {} : { source, can_remove: source === "cache" };
+}
+
+/** A model that is not here yet. */
+function downloadObject(
+  server: ServerContext,
+  { name, loadedBytes: done, totalBytes: total }: RunningDownload,
+): object {
+  return {
+    id: name,
+    aliases: [name],
+    tags: [],
+    object: "model",
+    created: server.started,
+    owned_by: "lantern",
+    status: { value: "downloading", progress: { [name]: { done, total } } },
+    architecture: texts,
+    source: "cache",
+    can_remove: true,
   };
 }
 

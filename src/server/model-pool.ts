@@ -24,6 +24,8 @@ export interface PoolParts {
   served(): readonly ServedModel[];
   add(served: ServedModel): void;
   remove(id: string): void;
+  /** Its state is another one, or its load goes on. */
+  changed(id: string): void;
   /** Milliseconds since 1970. */
   time(): number;
 }
@@ -144,6 +146,7 @@ export class ModelPool {
     if (!served) return;
     this.#parts.remove(id);
     this.#opened.delete(served.model);
+    this.#parts.changed(id);
     await served.model.dispose();
   }
 
@@ -210,6 +213,7 @@ export class ModelPool {
       ...{ isLoading: false, loadedBytes: 0, totalBytes: 0 },
     };
     this.#tickets.push(ticket);
+    this.#parts.changed(id);
     this.#working ??= this.#work();
     return ticket;
   }
@@ -254,6 +258,7 @@ export class ModelPool {
         if (isDone) waiter.admit();
         else waiter.refuse(problem);
       }
+      this.#parts.changed(ticket.id);
     }
     this.#working = undefined; // not a moment later: a ticket that came in between would wait for nobody
   }
@@ -310,8 +315,10 @@ export class ModelPool {
     for (let tries = 0; ; tries++) {
       try {
         if (served) return await keepAlive.load(id);
-        const onProgress: TaskOptions["onProgress"] = (progress) =>
-          void Object.assign(ticket, progress);
+        const onProgress: TaskOptions["onProgress"] = (progress) => {
+          Object.assign(ticket, progress);
+          this.#parts.changed(id);
+        };
         const model = await this.#open(id, { signal, onProgress });
         signal.throwIfAborted(); // dispose() closes it
         return await this.#serveOpened(id, model);

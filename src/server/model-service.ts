@@ -12,7 +12,7 @@ import {
   type TaskOptions,
   withoutFolders,
 } from "./library.ts";
-import type { ModelLoader } from "./model-host.ts";
+import type { ModelLoader, RunningDownload } from "./model-host.ts";
 import type { LoadState } from "./model-pool.ts";
 import { heldBytes } from "./on-demand.ts";
 import { inPageWords } from "./page-words.ts";
@@ -99,8 +99,20 @@ export class ModelService implements ModelLoader {
     const model = await this.#find(name);
     if (!model && !this.#library.canDownload(name)) throw unknown(name);
     if (model && isHere(model)) return;
-    this.#start(name, "download", async (options) => {
-      await this.#library.download(name, options);
+    const { events } = this.#server;
+    this.#start(name, "download", async ({ signal, onProgress }) => {
+      const told: TaskOptions["onProgress"] = (progress) => {
+        onProgress(progress);
+        events.downloaded(name, progress.loadedBytes, progress.totalBytes);
+      };
+      try {
+        await this.#library.download(name, { signal, onProgress: told });
+        events.emit({ model: name, event: "download_finished" });
+      } catch (error) {
+        const data = { error: signal.aborted ? "it was stopped" : this.#describe(error) };
+        events.emit({ model: name, event: "download_failed", data });
+        throw error;
+      }
     });
   }
 
@@ -114,6 +126,12 @@ export class ModelService implements ModelLoader {
       throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);
     }
     this.#startLoad(name, options);
+  }
+
+  downloads(): RunningDownload[] {
+    return [...this.#running].flatMap(([name, { kind, loadedBytes, totalBytes }]) =>
+      kind === "download" ? [{ name, loadedBytes, totalBytes }] : [],
+    );
   }
 
   /** Resolves when a model is served: for a conversation that was held with it. */
@@ -188,6 +206,7 @@ export class ModelService implements ModelLoader {
     }
     this.#failed.delete(name);
     await this.#library.remove(name);
+    this.#server.events.emit({ model: name, event: "model_remove" });
   }
 
   async cancel(name: string): Promise<void> {

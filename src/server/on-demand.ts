@@ -26,6 +26,8 @@ export interface OnDemandModel {
   readonly file: string;
   /** Size of its files. */
   readonly bytes: number;
+  /** Where it was found, in llama.cpp's words. */
+  readonly source?: "preset" | "models_dir" | "cache" | undefined;
 }
 
 export interface OnDemandModels {

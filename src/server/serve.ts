@@ -174,6 +174,7 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       context.usage.stop();
       context.keepAlive.close();
       listener.stopAccepting();
+      context.events.close();
       context.queue.close();
       context.pool.close();
       await settled(listener.closed, graceMs);

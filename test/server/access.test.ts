@@ -61,7 +61,9 @@ async function ask(
   method: string = "GET",
 ): Promise<string> {
   const response = await fetch(url, { method, headers, redirect: "manual" });
-  const text = await response.text();
+  const isEndless = response.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
+  if (isEndless) await response.body!.cancel();
+  const text = isEndless ? "" : await response.text();
   const code = /"code":"(\w+)"/.exec(text)?.[1];
   return code === undefined ? `${response.status}` : `${response.status} ${code}`;
 }
@@ -85,6 +87,7 @@ describe("classes", () => {
       "DELETE /lantern/v1/runs/:id",
       "DELETE /lantern/v1/sessions/:id",
       "DELETE /lantern/v1/set-aside",
+      "DELETE /models",
       "GET /lantern/v1/cache",
       "GET /lantern/v1/limits",
       "GET /lantern/v1/machine",
@@ -128,6 +131,7 @@ describe("classes", () => {
       "POST /lantern/v1/sessions/:id/continue",
       "POST /lantern/v1/sessions/:id/messages",
       "POST /lantern/v1/tools/call",
+      "POST /models",
       "PUT /lantern/v1/presets/:name",
     ]);
     const isClients = /^\w+ \/(v1|api|props|slots|models|metrics|completions?|infill)\b/;

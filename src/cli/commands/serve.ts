@@ -367,7 +367,7 @@ class Presets {
   }
 
   /** SIGHUP reads the file again. If something is wrong with it, the settings stay as they are. */
-  reloadOnHangup({ context: { models, keepAlive, settings } }: RunningServer): Disposable {
+  reloadOnHangup({ context: { models, events, keepAlive, settings } }: RunningServer): Disposable {
     const { terminal } = this.#context;
     if (this.#path === undefined) return { [Symbol.dispose]: () => {} };
     const reload = async (): Promise<void> => {
@@ -380,6 +380,7 @@ class Presets {
       for (const { id } of models.list()) {
         keepAlive.set(id, models.preset(id)?.keepMs ?? settings.keepMs);
       }
+      events.emit({ model: "*", event: "models_reload" });
       terminal.err(`${this.#path} was read again.\n`);
     };
     return { [Symbol.dispose]: terminal.onHangup(() => void reload()) };

@@ -5,6 +5,7 @@ import * as z from "zod";
 import { ContextError, type Model, type TokenizeOptions } from "../../index.ts";
 import { noRules, readFields } from "../body.ts";
 import { promptOptions, templateShape, toMessages } from "../chat-fields.ts";
+import type { ServerContext } from "../context.ts";
 import { invalidRequest, notSupported, openaiErrors } from "../errors.ts";
 import { generationParams } from "../generation-settings.ts";
 import { maxIds, type Piece, pieceInput, tokenIds } from "../inputs.ts";
@@ -111,15 +112,33 @@ async function applyTemplate(call: Call): Promise<Response> {
   return json({ prompt: await chatText(served, withSystem(served, messages), options) });
 }
 
+/** As llama.cpp's router describes itself, whatever its models are. */
+function routerProps({ pool, settings }: ServerContext): object {
+  const { models, autoload } = pool.limits;
+  return {
+    role: "router",
+    max_instances: models === Infinity ? 0 : models,
+    models_autoload: autoload,
+    model_alias: "lantern",
+    model_path: "none",
+    default_generation_settings: { params: {}, n_ctx: 0 },
+    build_info: fingerprintOf(settings.version),
+    cors_proxy_enabled: false,
+  };
+}
+
 /** Of the first model, or of ?model=NAME, as in llama.cpp's server with several models. */
 async function props({ server, url }: Call): Promise<Response> {
   const { settings, models } = server;
   const asked = url.searchParams.get("model");
   // Whoever looks at a model that was unloaded does not load it; one that is not opened yet has nothing to look at.
   const known = asked === null ? models.list()[0] : models.lookUp(asked);
+  const router = server.pool.onDemand && asked === null ? routerProps(server) : undefined;
+  if (router && !known) return json(router);
   const served = known ?? (await models.obtain(asked ?? undefined));
   const { info } = served.model;
   return json({
+    ...router,
     default_generation_settings: {
       n_ctx: info.contextSize,
       params: generationParams(samplingOf(server, served), info),

@@ -18,6 +18,7 @@ import { openSessions } from "./lantern-sessions.ts";
 import { lanternStatusRoutes } from "./lantern-status.ts";
 import { type ToolHost, toolRoutes } from "./lantern-tools.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
+import { llamacppModelRoutes } from "./llamacpp-models.ts";
 import { metricsRoutes } from "./metrics.ts";
 import { ollamaRoutes } from "./ollama.ts";
 import { openaiChatRoutes } from "./openai-chat.ts";
@@ -37,6 +38,7 @@ export const routeFamilies: readonly RouteFamily[] = [
   anthropicRoutes,
   ollamaRoutes,
   llamacppRoutes,
+  llamacppModelRoutes,
   metricsRoutes,
   lanternLoginRoutes,
   lanternStatusRoutes,
