@@ -52,6 +52,7 @@ export async function finalizeBatch(
     await writers.output?.complete();
     await writers.error?.complete();
     store.transaction(() => {
+      if (!store.isOwn(id)) throw new Error("another gateway has the batch");
       const saved = (writer: FileWriter | undefined): StoredFile | undefined => writer?.save();
       const [output, errorFile] = [saved(writers.output)?.id, saved(writers.error)?.id];
       store.move(id, ["finalizing", "cancelling"], end, {

@@ -26,27 +26,29 @@ export function pageOf<T>(
   { after, before, limit, oldestFirst = false }: Page,
   read: (row: SqlRow) => T,
 ): Listed<T> {
-  const numberOf = (param: "after" | "before", id: string): number => {
-    const row = database.get(`SELECT number, owner FROM ${table} WHERE id = ?`, id);
-    if (row && row.owner === where.owner) return row.number as number;
+  // By time: rows of other gateways (mirror.ts) have numbers of this store, in another order.
+  const placeOf = (param: "after" | "before", id: string): SqlValue[] => {
+    const row = database.get(`SELECT created_at, number, owner FROM ${table} WHERE id = ?`, id);
+    if (row && row.owner === where.owner) return [row.created_at!, row.number!];
     const shown = JSON.stringify(id.slice(0, 100));
     throw new BatchError("invalid", `"${param}": there is no ${nouns[table]} ${shown}`, param);
   };
   const [behind, ahead, order] = oldestFirst ? [">", "<", "ASC"] : ["<", ">", "DESC"];
-  const conditions: { sql: string; value: SqlValue }[] = [];
+  const conditions: { sql: string; values: SqlValue[] }[] = [];
   for (const [column, value] of Object.entries(where)) {
-    if (value !== undefined) conditions.push({ sql: `${column} = ?`, value });
+    if (value !== undefined) conditions.push({ sql: `${column} = ?`, values: [value] });
   }
+  const beside = (sign: string): string => `(created_at, number) ${sign} (?, ?)`;
   if (after !== undefined) {
-    conditions.push({ sql: `number ${behind} ?`, value: numberOf("after", after) });
+    conditions.push({ sql: beside(behind!), values: placeOf("after", after) });
   }
   if (before !== undefined) {
-    conditions.push({ sql: `number ${ahead} ?`, value: numberOf("before", before) });
+    conditions.push({ sql: beside(ahead!), values: placeOf("before", before) });
   }
   const filter = ["1", ...conditions.map(({ sql }) => sql)].join(" AND ");
   const rows = database.all(
-    `SELECT * FROM ${table} WHERE ${filter} ORDER BY number ${order} LIMIT ?`,
-    ...conditions.map(({ value }) => value),
+    `SELECT * FROM ${table} WHERE ${filter} ORDER BY created_at ${order}, number ${order} LIMIT ?`,
+    ...conditions.flatMap(({ values }) => values),
     limit + 1, // one more tells whether there are more
   );
   return { items: rows.slice(0, limit).map(read), hasMore: rows.length > limit };

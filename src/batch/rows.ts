@@ -23,7 +23,8 @@ export function toFile(row: SqlRow): StoredFile {
   };
 }
 
-export function toBatch(row: SqlRow, counts: LineCounts): Batch {
+/** `counts`: of this store's lines; a batch of another gateway brings its own. */
+export function toBatch(row: SqlRow, counts: () => LineCounts): Batch {
   return {
     id: row.id as string,
     owner: row.owner as string,
@@ -37,7 +38,7 @@ export function toBatch(row: SqlRow, counts: LineCounts): Batch {
     metadata: row.metadata === null ? null : JSON.parse(row.metadata as string),
     window: row.completion_window as string,
     model: row.model as string | null,
-    counts,
+    counts: row.counts === null ? counts() : (JSON.parse(row.counts as string) as LineCounts),
     usage: {
       input: row.input_tokens as number,
       cached: row.cached_tokens as number,

@@ -116,6 +116,13 @@ export class BatchRunner {
     return batch;
   }
 
+  /** Somebody else goes on with it: its lines in the works are left to them. */
+  lose(id: string): void {
+    this.#active.get(id)?.stop.abort(new Error("another gateway has the batch"));
+    this.#active.delete(id);
+    this.wake();
+  }
+
   /** Gives back the lines in the works and ends. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the server is stopping"));
@@ -147,6 +154,7 @@ export class BatchRunner {
     let changed = false;
     for (const batch of this.#store.unfinished()) {
       if (this.#stop.signal.aborted) return false;
+      if (!this.#store.isOwn(batch.id)) continue; // lost meanwhile
       if (this.#now() >= batch.expiresAt && batch.state !== "finalizing") {
         await this.#end(batch, "expired");
         changed = true;
@@ -248,15 +256,7 @@ export class BatchRunner {
   }
 
   #save({ id }: Active, { index, customId }: WaitingLine, answer: LineAnswer): void {
-    const { status, requestId, body } = answer;
-    const line: OutputLine = {
-      id: answerId(id, index),
-      custom_id: customId,
-      response: { status_code: status, request_id: requestId, body },
-      error: null,
-    };
-    const state = status === 200 ? "done" : "failed";
-    this.#store.finish(id, index, state, JSON.stringify(line), usageOf(body));
+    saveAnswer(this.#store, id, { index, customId }, answer);
   }
 
   async #end(batch: Batch, wanted: BatchState): Promise<void> {
@@ -265,6 +265,7 @@ export class BatchRunner {
     active?.stop.abort(new BatchOverError(wanted));
     while (active && active.claimed.size > 0) await Promise.race(this.#running.keys());
     this.#active.delete(id);
+    if (!this.#store.isOwn(id)) return;
     if (wanted !== "completed") this.#store.giveUp(id, wanted as "cancelled" | "expired");
     const { state, counts, at } = this.#store.move(id, ["validating", "in_progress"], "finalizing");
     if (endStates.has(state)) return;
@@ -282,6 +283,23 @@ export class BatchRunner {
       return undefined;
     }
   }
+}
+
+/** A line's answer in the store, once; false: it has one. */
+export function saveAnswer(
+  store: BatchStore,
+  batch: string,
+  { index, customId }: Pick<WaitingLine, "index" | "customId">,
+  { status, requestId, body }: LineAnswer,
+): boolean {
+  const line: OutputLine = {
+    id: answerId(batch, index),
+    custom_id: customId,
+    response: { status_code: status, request_id: requestId, body },
+    error: null,
+  };
+  const state = status === 200 ? "done" : "failed";
+  return store.finish(batch, index, state, JSON.stringify(line), usageOf(body));
 }
 
 /** A batch whose files a killed process did not write is still what it was; one with all answers is complete, however late. */

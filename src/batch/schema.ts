@@ -52,6 +52,10 @@ const migrations: readonly string[] = [
    ) STRICT, WITHOUT ROWID;
    CREATE UNIQUE INDEX lines_by_name ON lines (batch, custom_id);
    CREATE INDEX lines_by_order ON lines (batch, state, order_key, place);`,
+  // 2: batches of other gateways of a cluster (mirror.ts): whose it is ('': this store's), and its counts as they are there.
+  `ALTER TABLE batches ADD COLUMN gateway TEXT NOT NULL DEFAULT '';
+   ALTER TABLE batches ADD COLUMN counts TEXT;
+   CREATE TABLE self (id TEXT NOT NULL) STRICT;`,
 ];
 
 export function migrate(database: Database): void {

@@ -18,6 +18,7 @@ import {
 } from "./batch.ts";
 import type { FileFolder } from "./file-folder.ts";
 import type { LinePlace } from "./lines.ts";
+import { BatchMirror } from "./mirror.ts";
 import { type Listed, listOf, newId, type Page, pageOf } from "./pages.ts";
 import { toBatch } from "./rows.ts";
 import { migrate } from "./schema.ts";
@@ -49,15 +50,24 @@ export interface WaitingLine extends LinePlace {
 
 export class BatchStore {
   readonly files: StoredFiles;
+  /** Batches and files of other gateways. */
+  readonly mirror: BatchMirror;
   readonly #database: Database;
   readonly #now: () => number;
+  #onChange: (kind: "batch" | "file", id: string) => void = () => {};
 
   /** Takes over the database. */
   constructor(database: Database, folder: FileFolder, options: { now?: () => number } = {}) {
     this.#database = database;
     this.#now = options.now ?? Date.now;
     migrate(database);
-    this.files = new StoredFiles(database, folder, this.#now);
+    this.files = new StoredFiles(database, folder, this.#now, (id) => this.#onChange("file", id));
+    this.mirror = new BatchMirror(database);
+  }
+
+  /** Calls back after each change of a batch or a file that began here. */
+  watch(changed: (kind: "batch" | "file", id: string) => void): void {
+    this.#onChange = changed;
   }
 
   get writable(): boolean {
@@ -100,6 +110,7 @@ export class BatchStore {
         now + wanted.windowMs,
         JSON.stringify({ validating: now }),
       );
+      this.#onChange("batch", id);
       return this.batch(id);
     });
   }
@@ -117,10 +128,12 @@ export class BatchStore {
     return pageOf(this.#database, "batches", { owner, api }, page, (row) => this.#read(row));
   }
 
-  /** Batches that are not at their end, the oldest first. */
+  /** Batches of this store that are not at their end, the oldest first. */
   unfinished(): Batch[] {
     return this.#database
-      .all(`SELECT * FROM batches WHERE state NOT IN (${listOf(endStates)}) ORDER BY number`)
+      .all(
+        `SELECT * FROM batches WHERE gateway = '' AND state NOT IN (${listOf(endStates)}) ORDER BY number`,
+      )
       .map((row) => this.#read(row));
   }
 
@@ -134,6 +147,8 @@ export class BatchStore {
     return this.#database.transaction(() => {
       const batch = this.batch(id);
       if (!from.includes(batch.state)) return batch;
+      // What others run changes there; that it should end is passed on to them.
+      if (to !== "cancelling" && !this.isOwn(id)) return batch;
       const times = JSON.stringify({ ...batch.at, [to]: this.#now() });
       this.#database.run("UPDATE batches SET state = ?, times = ? WHERE id = ?", to, times, id);
       if (more.errors) {
@@ -150,8 +165,14 @@ export class BatchStore {
         // The answers are in the files now.
         this.#database.run("UPDATE lines SET answer = NULL WHERE batch = ?", this.#number(id));
       }
+      this.#onChange("batch", id);
       return this.batch(id);
     });
+  }
+
+  /** false: it is another gateway's, or there is none. */
+  isOwn(id: string): boolean {
+    return this.mirror.gatewayOf(id) === "";
   }
 
   /** Deletes a batch that has ended; its files stay. */
@@ -162,6 +183,7 @@ export class BatchStore {
         throw new BatchError("conflict", `batch ${id} is ${state}. Cancel it first`);
       }
       this.#database.run("DELETE FROM batches WHERE id = ?", id);
+      this.#onChange("batch", id);
     });
   }
 
@@ -254,6 +276,7 @@ export class BatchStore {
         usage.output,
         number,
       );
+      this.#onChange("batch", id);
       return true;
     });
   }
@@ -289,7 +312,7 @@ export class BatchStore {
   }
 
   #read(row: SqlRow): Batch {
-    return toBatch(row, this.#counts(row.number as number));
+    return toBatch(row, () => this.#counts(row.number as number));
   }
 
   #number(id: string): number {

@@ -13,11 +13,19 @@ export class StoredFiles {
   readonly #database: Database;
   readonly folder: FileFolder;
   readonly #now: () => number;
+  readonly #changed: (id: string) => void;
 
-  constructor(database: Database, folder: FileFolder, now: () => number) {
+  /** `changed`: a file is there, or is not there any more. */
+  constructor(
+    database: Database,
+    folder: FileFolder,
+    now: () => number,
+    changed: (id: string) => void,
+  ) {
     this.#database = database;
     this.folder = folder;
     this.#now = now;
+    this.#changed = changed;
   }
 
   /** Begins a file; `finish` gives it a row. Refused where the store is full. */
@@ -46,6 +54,7 @@ export class StoredFiles {
         createdAt,
         expiresAt,
       );
+      this.#changed(id);
       return { id, owner, name, purpose, bytes, createdAt, expiresAt };
     });
   }
@@ -77,6 +86,7 @@ export class StoredFiles {
       }
       this.#database.run("DELETE FROM files WHERE id = ?", id);
     });
+    this.#changed(id);
     await this.folder.remove(id);
   }
 

@@ -11,9 +11,28 @@ const linesAtOnce = 500;
 
 export async function validateBatch(
   store: BatchStore,
-  { id, owner, endpoint, inputFile }: Batch,
+  batch: Batch,
   signal: AbortSignal,
 ): Promise<void> {
+  const { id } = batch;
+  const { errors, models } = await readLines(store, batch, signal);
+  store.transaction(() => {
+    if (errors.length > 0) {
+      store.removeLines(id);
+      store.move(id, ["validating"], "failed", { errors });
+      return;
+    }
+    if (models.size === 1) store.setModel(id, [...models][0]!);
+    store.move(id, ["validating"], "in_progress");
+  });
+}
+
+/** Makes the rows of all lines; returns what is wrong with them, and the models that they name. */
+export async function readLines(
+  store: BatchStore,
+  { id, owner, endpoint, inputFile }: Batch,
+  signal: AbortSignal,
+): Promise<{ errors: readonly LineError[]; models: ReadonlySet<string> }> {
   const file = store.files.get(inputFile, owner);
   store.removeLines(id); // of a process that was killed meanwhile
   const errors: LineError[] = [];
@@ -72,13 +91,5 @@ export async function validateBatch(
     const message = `file ${JSON.stringify(file.name)} has no requests, expected one JSON object on each line`;
     errors.push({ code: "empty_file", message, param: "input_file_id", line: null });
   }
-  store.transaction(() => {
-    if (errors.length > 0) {
-      store.removeLines(id);
-      store.move(id, ["validating"], "failed", { errors });
-      return;
-    }
-    if (models.size === 1) store.setModel(id, [...models][0]!);
-    store.move(id, ["validating"], "in_progress");
-  });
+  return { errors, models };
 }

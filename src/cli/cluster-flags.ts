@@ -22,7 +22,7 @@ export function addClusterFlags(command: Command): Command {
     )
     .option(
       "--cluster-creds <file>",
-      "credentials for NATS, a .creds file (default: LANTERN_CLUSTER_USER with LANTERN_CLUSTER_PASSWORD, or LANTERN_CLUSTER_TOKEN, if set)",
+      "credentials for NATS, a .creds file or one with the seed of an nkey (default: LANTERN_CLUSTER_USER with LANTERN_CLUSTER_PASSWORD, or LANTERN_CLUSTER_TOKEN, if set)",
     )
     .option("--cluster-ca <file>", "the certificate authority that the NATS servers are checked by")
     .option("--cluster-cert <file>", "this machine's own certificate for NATS")

@@ -20,6 +20,8 @@ const ofWorkers = {
   modelsPreset: "--models-preset",
 } as const;
 
+type BatchPlace = NonNullable<StartOptions["batches"]>;
+
 export interface JoinedGateway extends AsyncDisposable {
   readonly greeting: string;
   /** Batches whose lines are answered by the workers. */
@@ -45,28 +47,40 @@ export async function joinAsGateway(
   const connection = await joinCluster({ ...flags, cluster }, "gateway", context);
   const { Gateway } = await import("../cluster/gateway.ts");
   const { LineQueue } = await import("../cluster/line-queue.ts");
+  const { SharedBatches } = await import("../cluster/shared-batches.ts");
+  const { SharedFolder } = await import("../cluster/shared-folder.ts");
+  const { openFiles } = await import("../cluster/buckets.ts");
   const log = (line: string): void => context.log.info(`${line}\n`);
   let gateway: InstanceType<typeof Gateway> | undefined;
   let queue: InstanceType<typeof LineQueue> | undefined;
   let served: RunningServer | undefined;
+  const shared = (place: BatchPlace): BatchPlace => {
+    let files: ReturnType<typeof openFiles> | undefined;
+    const bucket = (): ReturnType<typeof openFiles> => {
+      files ??= openFiles(connection, () => context.downloads.digest("sha256"), log);
+      files.catch(() => {
+        files = undefined;
+      });
+      return files;
+    };
+    const folder = new SharedFolder(place.folder, bucket);
+    return {
+      ...place,
+      folder,
+      answerer: (own) => {
+        queue = new LineQueue({
+          ...{ connection, own, log },
+          modelOf: (body) => lineModel(body, served?.context.models),
+          capacity: () =>
+            (gateway?.workers.list() ?? []).reduce((sum, one) => sum + one.capacity, 0),
+        });
+        return queue;
+      },
+      share: (store, runner) => new SharedBatches({ connection, store, runner, folder, log }),
+    };
+  };
   return {
-    batches: (place) =>
-      place === undefined
-        ? {}
-        : {
-            batches: {
-              ...place,
-              answerer: (own) => {
-                queue = new LineQueue({
-                  ...{ connection, own, log },
-                  modelOf: (body) => lineModel(body, served?.context.models),
-                  capacity: () =>
-                    (gateway?.workers.list() ?? []).reduce((sum, one) => sum + one.capacity, 0),
-                });
-                return queue;
-              },
-            },
-          },
+    batches: (place) => (place === undefined ? {} : { batches: shared(place) }),
     greeting: `Its models are those of the workers: lantern worker --cluster ${cluster} -m MODEL\n`,
     serveFrom(server) {
       served = server;

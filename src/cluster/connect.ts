@@ -11,7 +11,7 @@ export interface ClusterPlace {
   readonly servers: readonly string[];
   /** What the connection is called in NATS's own lists. */
   readonly name: string;
-  /** The text of a .creds file (JWT and key). */
+  /** The text of a .creds file (JWT and key), or the seed of an nkey. */
   readonly creds?: string | undefined;
   readonly user?: string | undefined;
   readonly password?: string | undefined;
@@ -52,7 +52,7 @@ async function loadNats(): Promise<typeof import("@nats-io/transport-node")> {
 
 /** Reconnects by itself, for as long as the process lives. */
 export async function connectNats(place: ClusterPlace): Promise<NatsConnection> {
-  const { connect, credsAuthenticator } = await loadNats();
+  const { connect, credsAuthenticator, nkeyAuthenticator } = await loadNats();
   const options: NodeConnectionOptions = {
     servers: [...place.servers],
     name: place.name,
@@ -62,7 +62,9 @@ export async function connectNats(place: ClusterPlace): Promise<NatsConnection> 
     pingInterval: 5000,
     maxPingOut: 2,
     ...(place.creds !== undefined && {
-      authenticator: credsAuthenticator(new TextEncoder().encode(place.creds)),
+      authenticator: isSeed(place.creds)
+        ? nkeyAuthenticator(new TextEncoder().encode(place.creds.trim()))
+        : credsAuthenticator(new TextEncoder().encode(place.creds)),
     }),
     ...(place.user !== undefined && { user: place.user }),
     ...(place.password !== undefined && { pass: place.password }),
@@ -77,6 +79,11 @@ export async function connectNats(place: ClusterPlace): Promise<NatsConnection> 
       { cause: error },
     );
   }
+}
+
+/** A user's nkey alone, without a JWT: the server's configuration has its public half. */
+function isSeed(text: string): boolean {
+  return /^\s*SU[A-Z2-7]{56}\s*$/.test(text);
 }
 
 /** A new id of a worker, a gateway or a call: one part of a subject. */

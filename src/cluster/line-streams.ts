@@ -16,6 +16,7 @@ export const lineSubjects = {
   linesOf: (model: string): string => `lantern.line.${modelKey(model)}.>`,
   answer: ({ batch, place }: LineId): string => `lantern.done.${batch}.${place}`,
   answers: "lantern.done.>",
+  answersOf: (batch: string): string => `lantern.done.${batch}.*`,
   dead: ({ batch, place }: LineId): string => `lantern.dead.${batch}.${place}`,
 } as const;
 
@@ -83,7 +84,7 @@ export async function openStreams(
 const TRIES = 40;
 const PAUSE_MS = 500;
 
-async function openStream(
+export async function openStream(
   manager: JetStreamManager,
   connection: NatsConnection,
   config: Partial<StreamConfig> & { name: string },

@@ -1,5 +1,5 @@
 // The subjects and messages of a cluster's interactive part, which needs no JetStream: heartbeats of workers, calls of gateways, and the
-// answers to them. work-queue.ts has the subjects of batches. A role's permissions follow from these names (deploy/nats).
+// answers to them. line-streams.ts has the subjects of batches. A role's permissions follow from these names (deploy/nats).
 
 import type { ErrorFacts } from "../engine/protocol.ts";
 import type { ModelInfo } from "../index.ts";
@@ -20,6 +20,9 @@ export const subjects = {
   /** Worker -> the gateway of a call: AnswerMessage. */
   answer: (gateway: string, call: string): string => `lantern.answer.${gateway}.${call}`,
   answers: (gateway: string): string => `lantern.answer.${gateway}.*`,
+  /** Gateway -> all gateways, every second: it lives, and with it its batches (shared-batches.ts). */
+  gateway: (store: string): string => `lantern.gateway.${store}`,
+  gateways: "lantern.gateway.*",
 } as const;
 
 /** What a worker says of itself every second. */

@@ -6,6 +6,7 @@
 import { BatchError, type BatchLine } from "../batch/batch.ts";
 import type { FileFolder } from "../batch/file-folder.ts";
 import { type Answerer, BatchRunner } from "../batch/runner.ts";
+import type { ShareBatches, SharedState } from "../batch/shared.ts";
 import { BatchStore } from "../batch/store.ts";
 import type { Database } from "../platform/database.ts";
 import { StorageError } from "../platform/database.ts";
@@ -20,6 +21,8 @@ export interface BatchPlace {
   readonly folder: FileFolder;
   /** Who answers lines, given the server's own routes (default: these). */
   answerer?(own: Answerer): Answerer;
+  /** Keeps them where other servers see them, too. */
+  readonly share?: ShareBatches;
 }
 
 /** Routes that lines may be for, by API. */
@@ -35,6 +38,8 @@ export class BatchService {
   readonly store: BatchStore;
   readonly runner: BatchRunner;
   readonly #server: ServerContext;
+  readonly #shared: SharedState | undefined;
+  #isClosed = false;
 
   constructor(
     server: ServerContext,
@@ -53,16 +58,33 @@ export class BatchService {
       now: () => server.time(),
       log: (line) => server.log(line),
     });
+    this.#shared = this.store.writable ? place.share?.(this.store, this.runner) : undefined;
   }
 
   start(): void {
     if (!this.store.writable) return;
-    this.runner.start();
+    const known = this.#shared?.start();
+    if (!known) this.runner.start();
+    void known?.then(() => {
+      if (!this.#isClosed) this.runner.start();
+    });
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     await this.runner.stop();
+    await this.#shared?.close();
     this.store.close();
+  }
+
+  /** Answers a request about files or batches: with what other servers know, and so that they know what it changed. */
+  async answer(handle: () => Response | Promise<Response>): Promise<Response> {
+    if (!this.#shared) return await handle();
+    const shared = this.#shared;
+    await orApiError(() => shared.upToDate());
+    const response = await handle();
+    await orApiError(() => shared.flush());
+    return response;
   }
 
   /** Whose files a request may see: those of its API key, or everybody's where there are no keys. */

@@ -1,7 +1,7 @@
 // The files of deploy/ are what they say: manifests that belong together, flags that exist, no password in them; and on the NATS configuration
 // each role can do what it must, over TLS, and nothing that is another's.
 
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,6 +15,7 @@ import { commands } from "../../src/cli/commands/table.ts";
 import { connectNats } from "../../src/cluster/connect.ts";
 import { LineQueue } from "../../src/cluster/line-queue.ts";
 import { LineWorker } from "../../src/cluster/line-worker.ts";
+import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
 
@@ -137,8 +138,6 @@ test("the image: files that are copied exist, and it does not run as root", () =
   expectCommand(JSON.parse(command!) as string[], "Dockerfile");
 });
 
-const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
-
 describeNats("nats.conf", () => {
   test.skipIf(!hasOpenssl)(
     "each role can do its work over TLS, and not the other's (needs openssl)",
@@ -223,50 +222,4 @@ async function violation(
     if (status.type === "error") return String(status.error);
   }
   return "";
-}
-
-/** An authority, and certificates of a server and a client. */
-function certificates(folder: string): void {
-  const openssl = (...args: string[]): void =>
-    void execFileSync("openssl", args, { cwd: folder, stdio: "ignore" });
-  const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-  openssl(
-    "req",
-    "-x509",
-    ...key,
-    "-keyout",
-    "ca.key",
-    "-out",
-    "ca.pem",
-    "-days",
-    "1",
-    "-subj",
-    "/CN=ca",
-  );
-  for (const name of ["server", "client"]) {
-    const names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
-    openssl(
-      "req",
-      ...key,
-      "-keyout",
-      `${name}.key`,
-      "-out",
-      `${name}.csr`,
-      "-subj",
-      `/CN=${name}`,
-      ...names,
-    );
-    const by = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1"];
-    openssl(
-      "x509",
-      "-req",
-      "-in",
-      `${name}.csr`,
-      ...by,
-      "-copy_extensions",
-      "copy",
-      "-out",
-      `${name}.pem`,
-    );
-  }
 }

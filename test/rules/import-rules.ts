@@ -370,7 +370,10 @@ export const rules: readonly Rule[] = [
   },
   {
     of: "cluster",
-    may: all("index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"),
+    may: all(
+      ...["index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"],
+      "platform/database.ts",
+    ),
     npm: ["@nats-io/transport-node", "@nats-io/jetstream"],
     why: "a model on other machines is a model: servers use it as any other; errors travel as they do between threads",
   },

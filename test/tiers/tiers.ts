@@ -46,7 +46,7 @@ export const slow: readonly string[] = [
 /** A quarter of a minute and more each: where there is time, right after the rest. */
 export const long: readonly string[] = [
   "test/cli/log-level.test.ts",
-  "test/cluster/lines.test.ts",
+  "test/cluster/{lines,processes}.test.ts",
   "test/conformance/wasm.test.ts",
   "test/engine/watchdog.test.ts",
   "test/engine/tiers/restart.test.ts",
@@ -81,7 +81,7 @@ export const rest: readonly string[] = [
   "test/engine/{llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
-  "test/cluster/cluster.test.ts",
+  "test/cluster/{cluster,shared-batches}.test.ts",
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",

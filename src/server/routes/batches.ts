@@ -31,7 +31,18 @@ export async function openBatches(
 }
 
 function routesOf(service: BatchService): RouteFamily[] {
-  return [openaiFileRoutes(service), openaiBatchRoutes(service), anthropicBatchRoutes(service)];
+  const all = [
+    openaiFileRoutes(service),
+    openaiBatchRoutes(service),
+    anthropicBatchRoutes(service),
+  ];
+  return all.map((family) => ({
+    ...family,
+    routes: family.routes.map((route) => ({
+      ...route,
+      handle: (call) => service.answer(() => route.handle(call)),
+    })),
+  }));
 }
 
 /** The same paths, each of which says why it cannot. */

@@ -1,0 +1,375 @@
+// The batches of all gateways, known to all of them. Each gateway runs its own, in its own store, and writes what becomes of them into a
+// bucket of NATS (buckets.ts); it reads there what others write, and keeps copies of it (src/batch/mirror.ts). So any gateway answers for any
+// batch, and a gateway that is lost leaves nothing behind that the others do not have: its batches, their input files, and
+// the answers of their lines, which are in NATS (line-streams.ts).
+//
+// A record is replaced only by whoever knows its revision. So of two gateways that want a lost one's batch one gets it, and a gateway that
+// was only cut off finds out that its batch is another's now before anybody sees what it made of it.
+
+import type { JetStreamManager } from "@nats-io/jetstream";
+import { messageOf } from "../base/errors.ts";
+import { type Batch, BatchError, endStates, type StoredFile } from "../batch/batch.ts";
+import type { BatchRecord } from "../batch/mirror.ts";
+import type { BatchRunner } from "../batch/runner.ts";
+import type { SharedState } from "../batch/shared.ts";
+import type { BatchStore } from "../batch/store.ts";
+import { readLines } from "../batch/validate.ts";
+import { StorageError } from "../platform/database.ts";
+import { type Entry, type KeyBucket, openKeys } from "./buckets.ts";
+import type { NatsConnection } from "./connect.ts";
+import { saveKnownAnswers } from "./line-answers.ts";
+import { openStreams } from "./line-streams.ts";
+import { subjects } from "./messages.ts";
+import type { SharedFolder } from "./shared-folder.ts";
+import { decode, encode } from "./wire.ts";
+
+export interface SharedBatchesOptions {
+  readonly connection: NatsConnection;
+  readonly store: BatchStore;
+  readonly runner: BatchRunner;
+  readonly folder: SharedFolder;
+  readonly log: (line: string) => void;
+  readonly times?: Partial<ShareTimes>;
+}
+
+/** In milliseconds. */
+interface ShareTimes {
+  /** Between two signs of life of a gateway. */
+  readonly beat: number;
+  /** A gateway that was silent for so long has lost its batches. */
+  readonly lost: number;
+  /** Between two records of a batch whose lines are being answered. */
+  readonly counts: number;
+  /** How long a request waits for NATS. */
+  readonly wait: number;
+}
+
+const shareTimes: ShareTimes = { beat: 1000, lost: 10_000, counts: 1000, wait: 10_000 };
+
+const RETRY_MS = 2000;
+const unfinishedStates = ["validating", "in_progress", "finalizing", "cancelling"] as const;
+const keyOf = { batch: (id: string) => `batch.${id}`, file: (id: string) => `file.${id}` } as const;
+
+export class SharedBatches implements SharedState {
+  readonly self: string;
+  readonly #options: SharedBatchesOptions;
+  readonly #times: ShareTimes;
+  readonly #stop = new AbortController();
+  readonly #opened = Promise.withResolvers<KeyBucket>();
+  /** The newest revision of each key that was read or written. */
+  readonly #revisions = new Map<string, number>();
+  /** Batches that somebody wants to end. */
+  readonly #cancelled = new Set<string>();
+  /** When each gateway was last heard of. */
+  readonly #alive = new Map<string, number>();
+  readonly #dirty = new Map<string, { kind: "batch" | "file"; id: string }>();
+  readonly #takingOver = new Set<string>();
+  /** Batches of this gateway that have ended, by their records. */
+  readonly #ended = new Set<string>();
+  #writing: Promise<void> = Promise.resolve();
+  #seen = 0;
+  #waiting: (() => void)[] = [];
+  #lastTick = performance.now();
+  #end: () => void = () => {};
+
+  constructor(options: SharedBatchesOptions) {
+    this.#options = options;
+    this.#times = { ...shareTimes, ...options.times };
+    this.self = options.store.mirror.self();
+    this.#opened.promise.catch(() => {});
+  }
+
+  async start(): Promise<void> {
+    const { connection, store, log } = this.#options;
+    while (!this.#stop.signal.aborted) {
+      try {
+        const bucket = await openKeys(connection, log);
+        const watching = await bucket.watch((entry) => this.#take(entry));
+        this.#end = () => watching.stop();
+        await this.#seenAll(bucket);
+        this.#publishOwn();
+        store.watch((kind, id) => this.#changed(kind, id));
+        this.#listen();
+        this.#opened.resolve(bucket);
+        return;
+      } catch (error) {
+        if (this.#stop.signal.aborted || connection.isClosed()) return;
+        log(`cluster: batches of other gateways: ${messageOf(error)}`);
+        await pause(RETRY_MS, this.#stop.signal);
+      }
+    }
+  }
+
+  async upToDate(): Promise<void> {
+    await this.#inTime(async () => await this.#seenAll(await this.#opened.promise));
+  }
+
+  async flush(): Promise<void> {
+    await this.#inTime(async () => {
+      await this.#opened.promise;
+      await this.#write();
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#options.store.watch(() => {});
+    await Promise.race([this.#write().catch(() => {}), pause(1000, this.#stop.signal)]);
+    this.#stop.abort();
+    this.#end();
+  }
+
+  async #inTime(work: () => Promise<void>): Promise<void> {
+    const late = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      late.reject(new Error(`NATS has not answered for ${this.#times.wait / 1000} s`));
+    }, this.#times.wait);
+    try {
+      await Promise.race([work(), late.promise]);
+    } catch (error) {
+      throw new StorageError("failed", `the cluster's store of batches: ${messageOf(error)}`, {
+        cause: error,
+      });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #seenAll(bucket: KeyBucket): Promise<void> {
+    const newest = await bucket.newest();
+    while (this.#seen < newest) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#waiting.push(resolve);
+      await promise;
+    }
+  }
+
+  // --- what others say
+
+  #take({ key, value, revision }: Entry): void {
+    try {
+      const [kind, id] = key.split(".");
+      const known = this.#revisions.get(key) ?? 0;
+      if (revision > known) {
+        this.#revisions.set(key, revision);
+        if (kind === "batch") this.#takeBatch(id!, value && (decode(value) as BatchRecord));
+        else if (kind === "file") this.#takeFile(id!, value && (decode(value) as StoredFile));
+        else if (kind === "cancel") this.#takeCancel(id!, value !== undefined);
+      }
+    } catch (error) {
+      this.#options.log(`cluster: ${key}: ${messageOf(error)}`);
+    } finally {
+      this.#seen = Math.max(this.#seen, revision);
+      for (const resolve of this.#waiting.splice(0)) resolve();
+    }
+  }
+
+  #takeBatch(id: string, record: BatchRecord | undefined): void {
+    const { store, runner } = this.#options;
+    const isOwn = store.isOwn(id);
+    if (record && endStates.has(record.batch.state)) this.#ended.add(id);
+    if (!record) {
+      store.mirror.dropBatch(id);
+      if (isOwn) runner.lose(id);
+    } else if (record.gateway !== this.self) {
+      this.#dirty.delete(keyOf.batch(id));
+      store.mirror.putBatch(this.#withCancel(record));
+      if (isOwn) runner.lose(id);
+    } else if (!isOwn && !this.#takingOver.has(id)) {
+      // Its own, and not in its store: it was lost while this gateway took it over.
+      store.mirror.putBatch(this.#withCancel(record));
+    }
+  }
+
+  #withCancel(record: BatchRecord): BatchRecord {
+    const { batch } = record;
+    const isLate = batch.state === "validating" || batch.state === "in_progress";
+    if (!this.#cancelled.has(batch.id) || !isLate) return record;
+    const at = { cancelling: Date.now(), ...batch.at };
+    return { ...record, batch: { ...batch, state: "cancelling", at } };
+  }
+
+  #takeFile(id: string, file: StoredFile | undefined): void {
+    const { store, folder, log } = this.#options;
+    if (file) {
+      store.mirror.putFile(file);
+    } else {
+      store.mirror.dropFile(id);
+      folder.forget(id).catch((error: unknown) => log(messageOf(error)));
+    }
+  }
+
+  #takeCancel(id: string, isWanted: boolean): void {
+    const { store, runner } = this.#options;
+    if (isWanted) this.#cancelled.add(id);
+    else this.#cancelled.delete(id);
+    if (isWanted && store.isOwn(id)) runner.cancel(id);
+  }
+
+  // --- what this gateway says
+
+  /** What an earlier process of this store did not say any more. */
+  #publishOwn(): void {
+    const { mirror } = this.#options.store;
+    for (const id of mirror.ownBatches()) if (!this.#ended.has(id)) this.#changed("batch", id);
+    this.#ended.clear();
+    for (const id of mirror.files()) {
+      if (!this.#revisions.has(keyOf.file(id))) this.#changed("file", id);
+    }
+  }
+
+  #changed(kind: "batch" | "file", id: string): void {
+    this.#dirty.set(keyOf[kind](id), { kind, id });
+  }
+
+  /** All that has changed, files before the batches that name them. One at a time. */
+  #write(): Promise<void> {
+    const work = this.#writing.then(async () => {
+      const bucket = await this.#opened.promise;
+      const all = [...this.#dirty];
+      this.#dirty.clear();
+      all.sort(([, a], [, b]) => Number(a.kind === "batch") - Number(b.kind === "batch"));
+      try {
+        for (const one of all) await this.#writeOne(bucket, ...one);
+      } catch (error) {
+        for (const [key, one] of all) if (!this.#dirty.has(key)) this.#dirty.set(key, one);
+        throw error;
+      }
+    });
+    this.#writing = work.catch(() => {});
+    return work;
+  }
+
+  async #writeOne(
+    bucket: KeyBucket,
+    key: string,
+    { kind, id }: { kind: "batch" | "file"; id: string },
+  ): Promise<void> {
+    const after = this.#revisions.get(key) ?? 0;
+    const { store } = this.#options;
+    const gateway = kind === "batch" ? store.mirror.gatewayOf(id) : undefined;
+    if (gateway !== undefined && gateway !== "") return await this.#passOn(bucket, store.batch(id));
+    const value = kind === "file" ? store.mirror.file(id) : gateway === "" && this.#record(id);
+    if (!value && after === 0) return;
+    const bytes = value ? encode(value) : undefined;
+    const revision = bytes ? await bucket.put(key, bytes, after) : await bucket.remove(key, after);
+    if (revision !== undefined) {
+      this.#revisions.set(key, Math.max(revision, this.#revisions.get(key) ?? 0));
+      if (kind === "batch" && (!value || endStates.has((value as BatchRecord).batch.state))) {
+        await this.#forgetCancel(bucket, id);
+      }
+      return;
+    }
+    // Somebody else has the batch. What was made of it here is not the batch's; their record is on its way.
+    if (kind !== "batch" || !value) return;
+    const { batch } = value as BatchRecord;
+    this.#options.log(`cluster: batch ${id} is another gateway's now`);
+    for (const file of [batch.outputFile, batch.errorFile]) {
+      if (file !== null) await store.files.delete(file, batch.owner).catch(() => {});
+    }
+  }
+
+  #record(id: string): BatchRecord {
+    return { batch: this.#options.store.batch(id), gateway: this.self };
+  }
+
+  /** A batch of another gateway that was cancelled here. */
+  async #passOn(bucket: KeyBucket, { id, state }: Batch): Promise<void> {
+    if (state !== "cancelling" || this.#cancelled.has(id)) return;
+    const key = `cancel.${id}`;
+    await bucket.put(key, encode(true), this.#revisions.get(key) ?? 0);
+  }
+
+  async #forgetCancel(bucket: KeyBucket, id: string): Promise<void> {
+    const key = `cancel.${id}`;
+    if (this.#cancelled.has(id)) await bucket.remove(key, this.#revisions.get(key) ?? 0);
+  }
+
+  // --- who is there
+
+  #listen(): void {
+    const { connection, log } = this.#options;
+    const subscription = connection.subscribe(subjects.gateways, {
+      callback: (error, { subject }) => {
+        if (error) return log(`cluster: ${subjects.gateways}: ${messageOf(error)}`);
+        this.#alive.set(subject.slice(subject.lastIndexOf(".") + 1), performance.now());
+      },
+    });
+    const beat = setInterval(() => this.#tick(), this.#times.beat);
+    const counts = setInterval(() => {
+      this.#write().catch((error: unknown) => log(`cluster: batches: ${messageOf(error)}`));
+    }, this.#times.counts);
+    const stopWatching = this.#end;
+    this.#end = () => {
+      clearInterval(beat);
+      clearInterval(counts);
+      subscription.unsubscribe();
+      stopWatching();
+    };
+    this.#tick();
+  }
+
+  #tick(): void {
+    const { connection, store } = this.#options;
+    if (connection.isClosed()) return;
+    connection.publish(subjects.gateway(this.self));
+    const now = performance.now();
+    // Stopped for a while, or cut off: nobody could be heard.
+    const wasAway = now - this.#lastTick > this.#times.lost / 2;
+    this.#lastTick = now;
+    if (wasAway) for (const gateway of this.#alive.keys()) this.#alive.set(gateway, now);
+    for (const { id, gateway } of store.mirror.foreignBatches()) {
+      const isSelf = gateway === this.self;
+      if (!this.#alive.has(gateway)) this.#alive.set(gateway, now);
+      const isLost = isSelf || now - this.#alive.get(gateway)! > this.#times.lost;
+      if (isLost && !this.#takingOver.has(id)) void this.#takeOver(id);
+    }
+  }
+
+  /** A lost gateway's batch: its lines are made again from its input, with the answers that they have. */
+  async #takeOver(id: string): Promise<void> {
+    const { store, runner, connection, log } = this.#options;
+    this.#takingOver.add(id);
+    try {
+      const bucket = await this.#opened.promise;
+      const key = keyOf.batch(id);
+      const batch = store.batch(id);
+      const record = encode({ batch, gateway: this.self });
+      const revision = await bucket.put(key, record, this.#revisions.get(key) ?? 0);
+      if (revision === undefined) return; // another gateway was first
+      this.#revisions.set(key, Math.max(revision, this.#revisions.get(key) ?? 0));
+      store.mirror.beginTakeover(batch);
+      if (batch.state !== "validating") {
+        await readLines(store, batch, this.#stop.signal); // without errors: it was validated
+        const manager: JetStreamManager = await openStreams(connection, log);
+        await saveKnownAnswers({ connection, manager, store, batch: id });
+      }
+      store.mirror.takeOver(id);
+      if (this.#cancelled.has(id)) runner.cancel(id);
+      log(`cluster: batch ${id} goes on here: its gateway is lost`);
+      this.#changed("batch", id);
+      runner.wake();
+    } catch (error) {
+      if (this.#stop.signal.aborted) return;
+      if (error instanceof BatchError) {
+        // Its input file is gone: nobody can go on with it.
+        const lost = { code: "input_lost", message: error.message, param: null, line: null };
+        store.mirror.takeOver(id);
+        store.move(id, [...unfinishedStates], "failed", { errors: [lost] });
+        return;
+      }
+      log(`cluster: batch ${id} could not be taken over, and is tried again: ${messageOf(error)}`);
+      await pause(RETRY_MS, this.#stop.signal);
+    } finally {
+      this.#takingOver.delete(id);
+    }
+  }
+}
+
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  signal.addEventListener("abort", () => resolve(), { once: true });
+  await promise;
+  clearTimeout(timer);
+}

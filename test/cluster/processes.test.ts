@@ -1,0 +1,169 @@
+// `lantern serve --cluster` and `lantern worker` as processes, as users start them, on the NATS configuration of deploy/: TLS with certificates on
+// both sides, and a user for each role. A gateway is killed (kill -9) in the middle of a batch, and another one goes on with it. And
+// credentials of the other kinds: an nkey, and a .creds file whose JWT says what its user may do.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import OpenAI, { toFile } from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { open } from "../../src/index.ts";
+import { certificates, hasOpenssl } from "../support/certificates.ts";
+import { describeNats } from "../support/nats.ts";
+import { freePorts, listening } from "../support/nats-servers.ts";
+import { newUser, operatorFiles } from "../support/nats-users.ts";
+import { tinyFile } from "../support/tiny-file.ts";
+import { type Started, startLantern } from "./processes.ts";
+
+const config = fileURLToPath(new URL("../../deploy/nats/nats.conf", import.meta.url));
+
+describeNats("processes", () => {
+  const folder = mkdtempSync(join(tmpdir(), "lantern-processes-"));
+  const at = (name: string): string => join(folder, name);
+  const running: { kill(signal: NodeJS.Signals): unknown }[] = [];
+  let file: Awaited<ReturnType<typeof tinyFile>>;
+
+  beforeAll(async () => {
+    file = await tinyFile();
+  });
+  afterAll(() => {
+    for (const one of running) one.kill("SIGKILL");
+    file?.remove();
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  });
+
+  async function startServer(args: readonly string[], port: number, env: object = {}) {
+    const server: ChildProcess = spawn("nats-server", [...args, "-p", String(port)], {
+      env: { ...process.env, ...env },
+      stdio: "ignore",
+    });
+    running.push(server);
+    await listening(port);
+  }
+
+  async function start(args: readonly string[], env: Record<string, string>): Promise<Started> {
+    const started = await startLantern(args, { env: { ...env, LANTERN_DATA: folder } });
+    running.push(started.child);
+    return started;
+  }
+
+  const clientOf = ({ ready }: Started): OpenAI =>
+    new OpenAI({ baseURL: `${ready.url}/v1`, apiKey: "none", maxRetries: 0 });
+  const workerFlags = (name = "tiny"): string[] => [
+    ...["-m", file.path, "-a", name, "-c", "512", "--threads", "1", "--parallel", "4"],
+  ];
+  const modelsOf = async (client: OpenAI): Promise<string[]> =>
+    (await client.models.list()).data.map(({ id }) => id);
+
+  describe.skipIf(!hasOpenssl)("TLS and a password for each role (needs openssl)", () => {
+    const env = (role: "gateway" | "worker"): Record<string, string> => ({
+      ...{ LANTERN_CLUSTER_USER: role, LANTERN_CLUSTER_PASSWORD: `${role}-secret` },
+    });
+    let cluster: string[];
+    beforeAll(async () => {
+      certificates(folder);
+      const [port] = await freePorts(1);
+      await startServer(["-c", config, "-a", "127.0.0.1"], port!, {
+        ...{ NATS_GATEWAY_PASSWORD: "gateway-secret", NATS_WORKER_PASSWORD: "worker-secret" },
+        ...{ NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") },
+        ...{ NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") },
+      });
+      const tls = ["--cluster-ca", at("ca.pem"), "--cluster-cert", at("client.pem")];
+      cluster = ["--cluster", `tls://localhost:${port}`, ...tls, "--cluster-key", at("client.key")];
+    });
+    const gateway = (name: string): Promise<Started> => {
+      const store = ["--no-sessions", "--batches", at(`${name}.db`)];
+      return start(["serve", ...cluster, "--port", "0", "--no-web", ...store], env("gateway"));
+    };
+
+    test("a gateway is killed in the middle of a batch: another one goes on with it, and every line is there once", async () => {
+      const worker = await start(["worker", ...cluster, ...workerFlags()], env("worker"));
+      const [first, second] = await Promise.all([gateway("first"), gateway("second")]);
+      const [one, other] = [clientOf(first), clientOf(second)];
+      await expect.poll(() => modelsOf(other)).toEqual(["tiny"]);
+      const body = { model: "tiny", prompt: "the cat", max_tokens: 100, temperature: 0 };
+      const chat = await other.completions.create({ ...body, max_tokens: 8 });
+      const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
+      const expected = await own.generate("the cat", { maxTokens: 8, temperature: 0 }).result;
+      await own.dispose();
+      expect(chat.choices[0]!.text).toBe(expected.text);
+      const count = 200;
+      const lines = Array.from({ length: count }, (_, i) => ({
+        ...{ custom_id: `line ${i}`, method: "POST", url: "/v1/completions" },
+        body: { ...body, prompt: `the cat ${i}`, ignore_eos: true },
+      }));
+      const text = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+      const input = await one.files.create({
+        ...{ file: await toFile(Buffer.from(text), "in.jsonl"), purpose: "batch" },
+      });
+      const { id } = await one.batches.create({
+        ...{ input_file_id: input.id, endpoint: "/v1/completions", completion_window: "24h" },
+      });
+      await expect
+        .poll(async () => (await other.batches.retrieve(id)).request_counts!.completed, {
+          interval: 20,
+        })
+        .toBeGreaterThan(0);
+      first.child.kill("SIGKILL");
+      await first.ended;
+      expect((await other.batches.retrieve(id)).status).toBe("in_progress");
+      await expect
+        .poll(async () => (await other.batches.retrieve(id)).status, { timeout: 90_000 })
+        .toBe("completed");
+      const batch = await other.batches.retrieve(id);
+      expect(batch.request_counts).toEqual({ total: count, completed: count, failed: 0 });
+      const output = await (await other.files.content(batch.output_file_id!)).text();
+      const names = output
+        .trim()
+        .split("\n")
+        .map((line) => (JSON.parse(line) as { custom_id: string }).custom_id);
+      expect(names).toEqual(lines.map(({ custom_id }) => custom_id));
+      // Its old store comes back: it knows what became of its batch.
+      const again = clientOf(await gateway("first"));
+      expect((await again.batches.retrieve(id)).output_file_id).toBe(batch.output_file_id);
+      expect(await (await again.files.content(batch.output_file_id!)).text()).toBe(output);
+      worker.child.kill("SIGTERM");
+      await worker.ended;
+      expect(worker.child.exitCode).toBe(0);
+    }, 240_000);
+
+    test("a wrong password: an error that names the server and no secret", async () => {
+      const wrong = { LANTERN_CLUSTER_USER: "worker", LANTERN_CLUSTER_PASSWORD: "guessed" };
+      const failed = start(["worker", ...cluster, ...workerFlags()], wrong);
+      await expect(failed).rejects.toThrow(/no connection to NATS at tls:\/\/localhost/);
+      await expect(failed).rejects.not.toThrow(/guessed/);
+    });
+  });
+
+  test.each([
+    ["an nkey", "seed"],
+    ["a .creds file", "creds"],
+  ] as const)("%s instead of a password", async (_, kind) => {
+    const [port] = await freePorts(1);
+    const user = newUser();
+    const facts =
+      kind === "seed"
+        ? { config: `authorization { users: [{ nkey: ${user.publicKey} }] }`, creds: user.seed }
+        : operatorFiles({
+            publish: ["lantern.>", "_INBOX.>"],
+            subscribe: ["lantern.>", "_INBOX.>"],
+          });
+    writeFileSync(at(`${kind}.conf`), facts.config);
+    writeFileSync(at(kind), facts.creds, { mode: 0o600 });
+    await startServer(["-c", at(`${kind}.conf`), "-a", "127.0.0.1"], port!);
+    const cluster = ["--cluster", `nats://127.0.0.1:${port}`];
+    await expect(start(["worker", ...cluster, ...workerFlags()], {})).rejects.toThrow(
+      /no connection to NATS/,
+    );
+    const creds = [...cluster, "--cluster-creds", at(kind)];
+    await start(["worker", ...creds, ...workerFlags("other")], {});
+    const serve = ["serve", ...creds, "--port", "0", "--no-web", "--no-sessions", "--no-batches"];
+    const client = clientOf(await start(serve, {}));
+    await expect.poll(() => modelsOf(client)).toEqual(["other"]);
+    const body = { model: "other", prompt: "the cat", max_tokens: 4 };
+    const { usage } = await client.completions.create(body);
+    expect(usage!.completion_tokens).toBeGreaterThan(0);
+  });
+});
