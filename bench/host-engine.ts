@@ -4,7 +4,7 @@
 import { workerData } from "node:worker_threads";
 import type { Backend, BestLogits } from "../src/backends/backend.ts";
 import { registerBackend } from "../src/backends/table.ts";
-import { selectBestOfAll } from "../src/engine/select-best.ts";
+import { selectBestOfAll } from "../src/base/select-best.ts";
 import type { Plan } from "../src/graph/plan.ts";
 
 export interface HostEngineData {

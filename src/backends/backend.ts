@@ -327,8 +327,8 @@ export interface Backend {
   readonly mostBest?: number | undefined;
 
   /**
-   * Copies the best logits of output `row` of the last batch, as many as `target` has room for. false: that batch has none, and
-   * read() gives all logits. Optional, with mostBest.
+   * Copies the best logits of output `row` of the last batch, as many as `target` has room for. false: that batch has none, or not
+   * all logits are finite, and read() gives all of them. Optional, with mostBest.
    */
   readBest?(row: number, target: BestLogits): boolean;
 

@@ -2,12 +2,12 @@
 
 import type { LogitsResult } from "../api/api.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
+import { selectBest } from "../base/select-best.ts";
 import { readingInto } from "./advance.ts";
 import type { Engine, ReadOutput } from "./engine.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { checkCount, checkLogits, checkPrompt } from "./prompt-checks.ts";
 import type { RunControl } from "./run-control.ts";
-import { selectBest } from "./select-best.ts";
 import { TextOutput } from "./text-output.ts";
 
 const always = () => true;

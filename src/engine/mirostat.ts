@@ -2,6 +2,7 @@
 // unlikely the next one may be. Version 1 estimates how steeply probabilities fall and derives k of a top-k; version 2
 // drops every token whose surprise is above a bound. As in llama.cpp; surprises are in bits.
 
+import { selectBest } from "../base/select-best.ts";
 import {
   bestCandidate,
   type Candidates,
@@ -12,7 +13,6 @@ import {
   sumOfWeights,
 } from "./sampler-filters.ts";
 import type { SamplerSettings } from "./sampling.ts";
-import { selectBest } from "./select-best.ts";
 
 /** Number of tokens from which version 1 estimates the slope. */
 const SLOPE_TOKENS = 100;

@@ -3,7 +3,7 @@
 // Probabilities are the softmax of the logits over the candidates left at that point. Every filter keeps at least one
 // candidate. Scratch arrays belong to the Candidates record and are allocated once per vocabulary.
 
-import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "./select-best.ts";
+import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "../base/select-best.ts";
 
 export interface Candidates {
   /** The remaining token ids: the first `count` of this array. */

@@ -14,6 +14,7 @@
 
 import type { BestLogits } from "../backends/backend.ts";
 import { UsageError } from "../base/errors.ts";
+import { bestOfAll, selectBestOfAll } from "../base/select-best.ts";
 import { show } from "../base/show.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
@@ -38,7 +39,6 @@ import {
 import { dynamicTemperature, forbidFarBelow, scaleLogits } from "./sampler-logits.ts";
 import type { SamplerName } from "./sampler-names.ts";
 import type { SampledToken, Sampler, SamplerSettings, TokenMask } from "./sampling.ts";
-import { bestOfAll, selectBestOfAll } from "./select-best.ts";
 
 export { resolveSampling } from "./sampling-options.ts";
 

@@ -4,9 +4,9 @@
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { BEST } from "../../src/backends/webgpu/wgsl/best-logits.ts";
+import { selectBest } from "../../src/base/select-best.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
-import { selectBest } from "../../src/engine/select-best.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { makePlan } from "../../src/graph/plan.ts";

@@ -4,9 +4,9 @@
 import { expect, test } from "vitest";
 import type { Backend, BestLogits } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
+import { selectBestOfAll } from "../../src/base/select-best.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
-import { selectBestOfAll } from "../../src/engine/select-best.ts";
 import type { GenerateOptions, TokenEvent } from "../../src/index.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";

@@ -2,6 +2,7 @@
 // slow sampler. Partial selection against a full sort.
 
 import { describe, expect, test } from "vitest";
+import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "../../src/base/select-best.ts";
 import {
   type Candidates,
   createCandidates,
@@ -12,7 +13,6 @@ import {
   keepTypical,
   resetCandidates,
 } from "../../src/engine/sampler-filters.ts";
-import { bestOfAll, selectBest, selectBestOfAll, sortBest } from "../../src/engine/select-best.ts";
 import { exactDistribution, off, randomLogits, softmax } from "./sampler-support.ts";
 
 function candidatesOf(logits: Float32Array): Candidates {

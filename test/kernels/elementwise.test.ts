@@ -8,6 +8,7 @@ import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import type { Kernel } from "../../src/kernels/ir/kernel.ts";
 import { gelu, relu, silu, softplus } from "../../src/kernels/ops/elementwise/activate.ts";
 import { add, mul } from "../../src/kernels/ops/elementwise/binary.ts";
+import { blockMax, MAX_BLOCK } from "../../src/kernels/ops/elementwise/block-max.ts";
 import { copy } from "../../src/kernels/ops/elementwise/copy.ts";
 import {
   geluGate,
@@ -299,6 +300,29 @@ for (const target of targets) {
       // Results below the least normal float become 0.
       const want = Float64Array.from(x, (v) => (f(v) > 0 && f(v) < 1.66e-38 ? 0 : f(v)));
       expectClose(out, want, 2e-7);
+      arena.checkGuards();
+    });
+
+    it("block_max: the maximum of 64 values, wherever it is; NaN where one is not finite", () => {
+      const random = new Random(64);
+      const arena = lowered(blockMax);
+      const strange = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+      const blocks = MAX_BLOCK + strange.length * MAX_BLOCK;
+      const values = randoms(random, blocks * MAX_BLOCK);
+      for (let i = 0; i < MAX_BLOCK; i++) {
+        values[i * MAX_BLOCK + i] = i % 2 === 0 ? 10 : 1e30;
+        strange.forEach((value, which) => {
+          values[((which + 1) * MAX_BLOCK + i) * MAX_BLOCK + i] = value;
+        });
+      }
+      const x = arena.f32(values);
+      const out = arena.f32(blocks);
+      arena.call(x.byteOffset, out.byteOffset, blocks);
+      const want = Array.from({ length: blocks }, (_, block) => {
+        if (block >= MAX_BLOCK) return Number.NaN;
+        return Math.fround(block % 2 === 0 ? 10 : 1e30);
+      });
+      expect([...out]).toEqual(want);
       arena.checkGuards();
     });
 

@@ -14,8 +14,10 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import type { Kernel } from "../../kernels/ir/kernel.ts";
+import { MAX_BLOCK } from "../../kernels/ops/elementwise/block-max.ts";
 import { ropeTableSize } from "../../kernels/ops/elementwise/rope.ts";
 import { elementwiseKernels } from "../../kernels/ops/elementwise-table.ts";
+import { type BestArea, placeBest, searchedLogits } from "./best-logits.ts";
 import type { CompileOptions } from "./compile-options.ts";
 import { withWaits } from "./disk/waits.ts";
 import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
@@ -46,6 +48,8 @@ export interface Compiled {
   readonly choices: readonly Chosen[];
   /** undefined: no activations are rounded as floats. */
   readonly roundings: Roundings | undefined;
+  /** undefined: the best logits are not looked for here. */
+  readonly best: BestArea | undefined;
   /** What computes each node, and why, for --explain. */
   readonly explain: readonly string[];
 }
@@ -122,6 +126,7 @@ class Compiler implements MatmulCompiler {
       cache: this.#cache,
       choices: this.#matmuls.choices,
       roundings: this.#matmuls.roundings,
+      best: this.#searched && placeBest(this.#searched.cols, this.address(this.#searched), arena),
       explain: this.#explain,
     };
   }
@@ -154,6 +159,7 @@ class Compiler implements MatmulCompiler {
         else others.set(name, [...(others.get(name) ?? []), ...sizes]);
       }
     }
+    if (this.#searched) others.set("block_max", [MAX_BLOCK]);
     const named: string[] = [];
     for (const [name, sizes] of others) {
       const made = this.#native(name, sizes);
@@ -172,6 +178,12 @@ class Compiler implements MatmulCompiler {
     const known = sizes.filter((size) => size !== undefined);
     if (!native || known.length < sizes.length) return "not made for this target";
     return nativeElementwise(native, name, known);
+  }
+
+  /** The logits whose best are looked for; undefined: none. */
+  get #searched(): Value | undefined {
+    const { plan, plain } = this.options;
+    return plain ? undefined : searchedLogits(plan.graph);
   }
 
   #batchArea(tableLength: number): BatchArea {

@@ -19,6 +19,7 @@ import type { NativeAccess } from "../../platform/platform.ts";
 import {
   type Backend,
   type BackendProfile,
+  type BestLogits,
   type DiskUse,
   type ExpertReads,
   isSameRoom,
@@ -34,6 +35,7 @@ import {
 } from "../backend.ts";
 import { giveValues, takeValues } from "../cross-values.ts";
 import { hostTransfer } from "../host-transfer.ts";
+import { BestSearch, MOST_BEST } from "./best-logits.ts";
 import type { Compiled } from "./compile.ts";
 import type { CpuOptions } from "./cpu-options.ts";
 import { DiskWeights } from "./disk/disk.ts";
@@ -78,6 +80,7 @@ interface Prepared extends Layout {
   inFiles: readonly FileWeight[];
   batchRecords: BatchRecords | undefined;
   reference: ReferenceMemory;
+  best: BestSearch | undefined;
   packer: Packer;
   /** Weights that stay on disk; undefined: none. */
   onDisk: DiskWeights | undefined;
@@ -219,6 +222,7 @@ export class CpuBackend implements Backend {
       return (thread) => ({ ...job, thread, cpus: cpusOf?.(thread) });
     };
     const onDisk = this.#openDisk(layout);
+    const best = compiled.best && new BestSearch(compiled.best, kernels, views);
     const inFiles = packing.files ?? [];
     const made = {
       executors,
@@ -226,6 +230,7 @@ export class CpuBackend implements Backend {
       inFiles,
       batchRecords,
       reference,
+      best,
       packer,
       onDisk,
       guard,
@@ -372,6 +377,14 @@ export class CpuBackend implements Backend {
     const { plan, reference } = this.#ready();
     const value = outputNamed(plan.graph, output);
     target.set(reference.value(value).subarray(row * value.cols, (row + 1) * value.cols));
+  }
+
+  get mostBest(): number {
+    return this.#prepared?.best ? MOST_BEST : 0;
+  }
+
+  readBest(row: number, target: BestLogits): boolean {
+    return this.#ready().best?.read(row, target) ?? false;
   }
 
   widened(): Widened | undefined {

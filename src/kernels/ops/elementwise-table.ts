@@ -9,6 +9,7 @@ import { kvWidens } from "./attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
 import { exp, gelu, relu, reluSquared, sigmoid, silu, softplus } from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
+import { blockMax } from "./elementwise/block-max.ts";
 import { copy } from "./elementwise/copy.ts";
 import {
   expGate,
@@ -67,6 +68,7 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   widenBf16,
   widenPanelF16,
   softmax,
+  blockMax,
   ...attentionScores,
   ...attentionMix,
   ...attentionMany,

@@ -1,4 +1,4 @@
-// The best logits of every row, in order: of equal ones the lower id first, as the sampler counts them (engine/select-best.ts). Only
+// The best logits of every row, in order: of equal ones the lower id first, as the sampler counts them (base/select-best.ts). Only
 // these go to the host where a sampler needs no others, and not the whole vocabulary.
 //
 // Nothing is computed with floats: a logit is an integer that grows with it, so the selection is exact, and what it gives has the
