@@ -103,7 +103,9 @@ export class ClusterModel implements Model {
     const lost: string[] = [];
     let last: unknown;
     while (lost.length < MOST_LOST) {
-      const worker = await this.#worker(hashes, lost, signal);
+      await this.#someWorker(signal);
+      // Chosen and called in one step, which counts the call: of many requests at once, each sees where those before it went.
+      const worker = this.#choose(hashes, lost);
       if (worker === undefined) break;
       try {
         return await this.#workers.call(worker, method, args(), { onEvent, signal });
@@ -126,23 +128,22 @@ export class ClusterModel implements Model {
     );
   }
 
-  /** Waits for one; of those that were lost with this call only where there is no other. undefined: there is none. */
-  async #worker(
-    hashes: readonly number[],
-    lost: readonly string[],
-    signal: AbortSignal | undefined,
-  ): Promise<string | undefined> {
+  /** Waits until there is a worker, for a while. */
+  async #someWorker(signal: AbortSignal | undefined): Promise<void> {
     const until = performance.now() + this.#times.wait;
     for (;;) {
       signal?.throwIfAborted();
-      const all = this.#list();
-      const others = all.filter(({ id }) => !lost.includes(id));
-      const chosen = chooseWorker(others.length > 0 ? others : all, hashes);
-      if (chosen) return chosen.id;
       const left = until - performance.now();
-      if (left <= 0) return undefined;
+      if (this.#list().length > 0 || left <= 0) return;
       await this.#workers.change(Math.min(left, 250));
     }
+  }
+
+  /** Of those that were lost with this call one only where there is no other. undefined: there is none. */
+  #choose(hashes: readonly number[], lost: readonly string[]): string | undefined {
+    const all = this.#list();
+    const others = all.filter(({ id }) => !lost.includes(id));
+    return chooseWorker(others.length > 0 ? others : all, hashes)?.id;
   }
 
   #list() {

@@ -20,7 +20,7 @@ function runChild(how: string): { status: number | null; signal: string | null; 
   const { status, signal, stdout, stderr } = spawnSync(
     process.execPath,
     ["--no-warnings", child, how],
-    { encoding: "utf8", timeout: 60_000 },
+    { encoding: "utf8", timeout: 120_000 },
   );
   return { status, signal, said: stdout + stderr };
 }
@@ -111,7 +111,7 @@ test("LANTERN_GUARD=1 switches it on in any program", async () => {
   const run = (env: Record<string, string>) =>
     spawnSync(process.execPath, ["--no-warnings", "--input-type=module", "-e", script], {
       encoding: "utf8",
-      timeout: 60_000,
+      timeout: 120_000,
       env: { ...process.env, ...env },
     });
   const guarded = run({ LANTERN_GUARD: "1" });

@@ -56,7 +56,7 @@ test("a thread that dies in a batch fails it; the next batch has new threads", a
   const backend = await backendWith(() => threadOf(scripts.shift()!));
   let failure: unknown;
   // The leader may be done with a small batch before the helper has taken anything.
-  for (let i = 0; i < 200 && failure === undefined; i++) {
+  while (failure === undefined) {
     failure = await runBatches(backend, options).then(
       () => undefined,
       (error: unknown) => error,
@@ -68,26 +68,26 @@ test("a thread that dies in a batch fails it; the next batch has new threads", a
   expect(await runBatches(backend, options)).toEqual(await expectedLogits());
   expect(scripts).toEqual([]);
   backend.dispose();
-}, 60_000);
+});
 
 test("a thread that hangs in a batch is given up after a while, and replaced", async () => {
   const scripts = [dying, healthy];
-  const backend = await backendWith(() => threadOf(scripts.shift()!, "hangs"), 300);
+  const backend = await backendWith(() => threadOf(scripts.shift()!, "hangs"), 2000);
   let failure: unknown;
-  for (let i = 0; i < 200 && failure === undefined; i++) {
+  while (failure === undefined) {
     failure = await runBatches(backend, options).then(
       () => undefined,
       (error: unknown) => error,
     );
   }
-  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress for 0.3 s/ });
+  expect((failure as WorkerError).cause).toMatchObject({ message: /lost: no progress for 2 s/ });
   expect(await runBatches(backend, options)).toEqual(await expectedLogits());
   backend.dispose();
-}, 60_000);
+});
 
 test("a backend that is disposed of while it waits for a thread says so", async () => {
   const backend = await backendWith(() => threadOf(dying, "hangs"));
-  for (let i = 0; i < 200; i++) {
+  for (;;) {
     const running = runBatches(backend, options);
     const waits = await Promise.race([running.then(() => false), sleep(300).then(() => true)]);
     if (!waits) continue;
@@ -95,8 +95,7 @@ test("a backend that is disposed of while it waits for a thread says so", async 
     await expect(running).rejects.toThrow("used after dispose");
     return;
   }
-  throw new Error("it never waited");
-}, 60_000);
+});
 
 test("a thread that dies between two steps is replaced before the next", async () => {
   const backend = await backendWith(() => threadOf(healthy));
@@ -124,8 +123,7 @@ test.skipIf(!isLinux)(
     expect(computeThreads()).toBe(2);
     await model.dispose();
     await ended;
-    for (let i = 0; i < 100 && computeThreads() > 0; i++) await sleep(20);
-    expect(computeThreads()).toBe(0);
+    await expect.poll(computeThreads).toBe(0);
     file.remove();
   },
 );

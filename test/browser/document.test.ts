@@ -58,7 +58,7 @@ describeBrowser("docs/browser.md", () => {
     const cores = await page.evaluate(() => navigator.hardwareConcurrency);
     await page.goto(url);
     await page.setInputFiles("#file", file.path);
-    await expect.poll(() => page.textContent("#story"), { timeout: 30_000 }).toBe(expected);
+    await expect.poll(() => page.textContent("#story")).toBe(expected);
     expect(await page.textContent("#threads")).toBe(`${isolated ? cores : 1} threads`);
     await page.close();
   }

@@ -56,7 +56,7 @@ describeBrowser("stored state in Chromium", () => {
         const { tokenIds, timings } = await model.generate(tokens, greedy).result;
         const stored = () => window.lantern.storedState();
         // The last unit is written in the background.
-        for (let tries = 0; tries < 100 && (await stored()).bytes === 0; tries++) {
+        for (let tries = 0; tries < 1200 && (await stored()).bytes === 0; tries++) {
           await new Promise((resolve) => setTimeout(resolve, 50));
         }
         const { cachedTokens, restored } = timings;

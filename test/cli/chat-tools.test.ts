@@ -16,13 +16,17 @@ import { FakeTerminal } from "./fake-terminal.ts";
 const about = { server: "files", description: "", schema: { type: "object" } };
 
 /** Two tools of one server, and what was run. */
-function fakeServers(ran: unknown[]): Pick<McpServers, keyof McpServers> {
+function fakeServers(ran: unknown[], onHang: () => void): Pick<McpServers, keyof McpServers> {
   const tool = (name: string) => ({ name, ...about });
   const chatTool = (name: string) => ({
     parameters: { type: "object" },
     run: async (args: unknown, { signal }: { signal: AbortSignal }) => {
       ran.push([name, args]);
-      if (name === "hang") await new Promise((stop) => signal.addEventListener("abort", stop));
+      if (name === "hang") {
+        const stopped = new Promise((stop) => signal.addEventListener("abort", stop));
+        onHang();
+        await stopped;
+      }
       return `\u001b[2J${"long ".repeat(200)}`;
     },
   });
@@ -46,17 +50,17 @@ async function chat(
   {
     isTerminal = true,
     flags = {},
-    onOut = () => {},
+    onHang = () => {},
   }: {
     isTerminal?: boolean;
     flags?: Partial<ToolFlags>;
-    onOut?: (terminal: FakeTerminal) => void;
+    /** The tool that hangs was called. */
+    onHang?: (terminal: FakeTerminal) => void;
   } = {},
 ) {
   const terminal = new FakeTerminal();
   terminal.inIsTerminal = isTerminal;
   terminal.script = script;
-  terminal.onOut = () => onOut(terminal);
   const plain = palette(false);
   const context = {
     terminal,
@@ -74,7 +78,11 @@ async function chat(
     new IdleWork([]),
   );
   repl.useTools(
-    new ChatTools(fakeServers(ran), { toolSteps: 8, toolTimeout: 60, ...flags }, context),
+    new ChatTools(
+      fakeServers(ran, () => onHang(terminal)),
+      { toolSteps: 8, toolTimeout: 60, ...flags },
+      context,
+    ),
   );
   await repl.run(undefined);
   return { ran, out: terminal.stdout, err: terminal.stderr, prompts, left: terminal.script };
@@ -133,16 +141,10 @@ describe("a call", () => {
   });
 
   test("Ctrl-C stops a call that hangs; the chat goes on", async () => {
-    let presses = 0;
     const { ran, out, err } = await chat(
       [`Wait.${callText("hang", {})}`, "Back."],
       ["1", "y", "2"],
-      {
-        onOut: (terminal) => {
-          if (!terminal.stdout.includes("Wait.") || presses++ > 0) return;
-          setTimeout(() => terminal.pressCtrlC(), 30);
-        },
-      },
+      { onHang: (terminal) => terminal.pressCtrlC() },
     );
     expect(ran).toHaveLength(1);
     expect(err).toContain("hang did not run to its end (stopped)");

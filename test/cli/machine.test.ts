@@ -224,7 +224,12 @@ describe("without one", () => {
 
   test("machine: Ctrl-C gives up", async () => {
     const { code, out, err } = await lantern(["machine"], (terminal) => {
-      setTimeout(() => terminal.pressCtrlC(), 300);
+      terminal.errIsTerminal = true;
+      const write = terminal.err.bind(terminal);
+      terminal.err = (text) => {
+        write(text);
+        if (text.includes("measuring this machine")) setTimeout(() => terminal.pressCtrlC());
+      };
     });
     expect({ code, out }).toEqual({ code: 130, out: "" });
     expect(err).toContain("measuring this machine");

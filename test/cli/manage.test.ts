@@ -143,7 +143,7 @@ test("ps shows a running server; rm refuses what it has loaded, asks, and delete
   expect(gone.out).toMatch(/^hf:o\/tiny-GGUF\/tiny-Q8_0.gguf was deleted \(.*\)\n$/);
   expect(existsSync(tinyPath())).toBe(false);
   expect((await lantern(["rm", name, "--yes"])).code).toBe(2);
-}, 30_000);
+});
 
 test("lantern pull as a process of its own: the path on stdout, the rest on stderr", async () => {
   const launcher = fileURLToPath(new URL("../../bin/lantern.js", import.meta.url));
@@ -159,4 +159,4 @@ test("lantern pull as a process of its own: the path on stdout, the rest on stde
   const [code] = (await once(child, "close")) as [number];
   expect({ code, out: text.out }).toEqual({ code: 0, out: `${tinyPath()}\n` });
   expect(text.err).toContain("downloaded, sha256 matches the hub");
-}, 30_000);
+});

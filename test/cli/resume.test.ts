@@ -88,7 +88,7 @@ test("a killed chat goes on with the text that it would have had", async () => {
     "user",
     "assistant",
   ]);
-}, 120_000);
+});
 
 test("chats are found by the beginning of their ids, and damaged ones are named", async () => {
   const data = join(folder, "named");

@@ -44,9 +44,15 @@ describeNats("lines of batches", () => {
     /** Called before a line is computed. */
     readonly before?: (text: string) => void;
     readonly model?: string;
+    /** A line that nothing was said of for so long goes to another worker; the same for all workers of a model. */
+    readonly ackMs?: number;
   }
 
-  async function worker({ capacity = 4, ms = 5, before, model = "m" }: Parts = {}) {
+  /** For lines that must be computed once: a busy machine is silent for a while, too. */
+  const patient = { model: "patient", ackMs: 20_000 };
+
+  async function worker(parts: Parts = {}) {
+    const { capacity = 4, ms = 5, before, model = "m", ackMs = 600 } = parts;
     const connection = await connect();
     const answerer: Answerer = {
       parallel: () => capacity,
@@ -64,7 +70,7 @@ describeNats("lines of batches", () => {
       },
     };
     const lines = new LineWorker({
-      ...{ connection, modelId: model, answerer, capacity, ackMs: 600 },
+      ...{ connection, modelId: model, answerer, capacity, ackMs },
       log: (line) => log.push(line),
     });
     return {
@@ -75,11 +81,11 @@ describeNats("lines of batches", () => {
     };
   }
 
-  async function gateway(): Promise<{ queue: LineQueue; connection: NatsConnection }> {
+  async function gateway(model = "m"): Promise<{ queue: LineQueue; connection: NatsConnection }> {
     const connection = await connect();
     const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
     const queue = new LineQueue({
-      ...{ connection, own, modelOf: () => "m", capacity: () => 8 },
+      ...{ connection, own, modelOf: () => model, capacity: () => 8 },
       log: (line) => log.push(line),
     });
     return { queue, connection };
@@ -99,8 +105,8 @@ describeNats("lines of batches", () => {
   };
 
   test("answered by several workers, each line by one", async () => {
-    const two = [await worker(), await worker()];
-    const { queue } = await gateway();
+    const two = [await worker(patient), await worker(patient)];
+    const { queue } = await gateway(patient.model);
     const lines = newBatch(40);
     expectAll(lines, await Promise.all(lines.map((line) => ask(queue, line))));
     for (const { batch, place } of lines) expect(computed.get(`${batch}:${place}`)).toBe(1);
@@ -109,15 +115,15 @@ describeNats("lines of batches", () => {
   });
 
   test("a gateway that is killed: the next one finds the answers, and queues nothing twice", async () => {
-    const { queue, connection } = await gateway();
+    const { queue, connection } = await gateway(patient.model);
     const lines = newBatch(12);
     const first = lines.map((line) => ask(queue, line));
     for (const answer of first) answer.catch(() => {});
     const manager = await openStreams(await connect());
     await expect.poll(async () => (await manager.streams.info(lineStream)).state.messages).toBe(12);
     await connection.close();
-    const one = await worker();
-    const next = await gateway();
+    const one = await worker(patient);
+    const next = await gateway(patient.model);
     expectAll(lines, await Promise.all(lines.map((line) => ask(next.queue, line))));
     for (const { batch, place } of lines) expect(computed.get(`${batch}:${place}`)).toBe(1);
     await next.queue.close();
@@ -126,10 +132,11 @@ describeNats("lines of batches", () => {
 
   test("a worker that is killed: its lines go to another", async () => {
     const { queue } = await gateway();
-    const slow = await worker({ ms: 60_000 });
+    let taken = 0;
+    const slow = await worker({ ms: 60_000, before: () => taken++ });
     const lines = newBatch(4);
     const answers = Promise.all(lines.map((line) => ask(queue, line)));
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await until("it has the lines", () => taken >= 4);
     await slow.kill();
     const other = await worker();
     expectAll(lines, await answers);
@@ -138,8 +145,9 @@ describeNats("lines of batches", () => {
   });
 
   test("a worker that is slow keeps its line; one that stops gives it back without a mark", async () => {
-    const { queue } = await gateway();
-    const slow = await worker({ ms: 1500, capacity: 1 }); // longer than it may be silent
+    const { queue } = await gateway("slow");
+    const own = { model: "slow", ackMs: 1500 };
+    const slow = await worker({ ...own, ms: 3000, capacity: 1 }); // longer than it may be silent
     const [line] = newBatch(1);
     expectAll([line!], [await ask(queue, line!)]);
     expect(computed.get(`${line!.batch}:0`)).toBe(1);
@@ -151,11 +159,11 @@ describeNats("lines of batches", () => {
       const taken = (): void => {
         isTaken = true;
       };
-      const stopped = await worker({ ms: 60_000, before: taken });
+      const stopped = await worker({ ...own, ms: 60_000, before: taken });
       await until("it has the line", () => isTaken);
       await stopped.stop();
     }
-    const last = await worker();
+    const last = await worker(own);
     expectAll([again!], [await answer]);
     await queue.close();
     await last.stop();
@@ -216,7 +224,11 @@ describeNats("lines of batches", () => {
   ): Promise<LineAnswer[]> {
     const answers = await asked;
     for (const [at, line] of lines.entries()) {
-      while (answers[at]!.status === 503) answers[at] = await ask(queue, line);
+      while (answers[at]!.status === 503) {
+        // Without a connection it is refused at once: time for that to come back.
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        answers[at] = await ask(queue, line);
+      }
     }
     return answers;
   }

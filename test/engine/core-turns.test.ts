@@ -141,4 +141,4 @@ test("models that generate at once say what each says alone", async () => {
   expect(await say(models[1]!)).toBe(alone[1]);
   await models[1]!.dispose();
   for (const { remove } of files) remove();
-}, 60_000);
+});

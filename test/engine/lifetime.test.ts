@@ -56,7 +56,7 @@ for (const [name, args] of starts) {
     writeFileSync(scriptFile, script);
     const run = spawnSync(process.execPath, args(script, scriptFile), {
       encoding: "utf8",
-      timeout: 60_000,
+      timeout: 120_000,
     });
     expect(run.stderr).toBe("");
     expect(run.status).toBe(0);

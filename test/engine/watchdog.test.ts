@@ -52,11 +52,15 @@ describe("an engine that hangs", () => {
 
   test("is started again where that was asked for", async () => {
     const options = { hangSeconds: 2, restart: true };
-    await using model = await openHanging(file.path, ["engine"], options);
+    let mayStart = Promise.resolve();
+    await using model = await openHanging(file.path, ["engine"], options, {}, () => mayStart);
     const { text } = await model.generate("the cat", greedy).result;
+    const looked = Promise.withResolvers<void>();
+    mayStart = looked.promise;
     await expect(model.generate(magicWords).result).rejects.toThrow(HangError);
     await expect(model.generate("the cat").result).rejects.toThrow(RestartingError);
     expect((await model.health()).status).toBe("loading");
+    looked.resolve();
     expect(await untilOk(model)).toBe(1);
     expect((await model.generate("the cat", greedy).result).text).toBe(text);
     expect(await model.tokenize("the cat ".repeat(2000))).toHaveLength(16_002);

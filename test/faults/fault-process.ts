@@ -34,7 +34,7 @@ export interface FaultRun {
   stray: string[];
 }
 
-const longestMs = 30_000;
+const longestMs = 120_000;
 const stray: string[] = [];
 process.on("unhandledRejection", (error) => stray.push(`unhandled: ${stackOf(error)}`));
 process.on("uncaughtException", (error) => stray.push(`uncaught: ${stackOf(error)}`));
@@ -100,7 +100,7 @@ async function ask(url: string, statuses: number[]): Promise<void> {
         ...(body !== undefined && {
           body: JSON.stringify(body === "<exported>" ? JSON.parse(found.exported ?? "{}") : body),
         }),
-        signal: AbortSignal.timeout(10_000),
+        signal: AbortSignal.timeout(60_000),
       });
       const text = await response.text();
       statuses.push(response.status);

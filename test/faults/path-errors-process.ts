@@ -20,7 +20,7 @@ export interface PathRunResult extends PathRun {
 
 /** Not in the list of users, so without a home folder. */
 const NOBODY = 54321;
-const most = 20_000;
+const most = 120_000;
 
 const [runsFile] = process.argv.slice(2);
 const runs = JSON.parse(readFileSync(runsFile!, "utf8")) as PathRun[];

@@ -167,7 +167,7 @@ describe.skipIf(windows)(`paths that do not work${skipped}`, () => {
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as PathRunResult);
-  }, 120_000);
+  });
   afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
 
   test.each(runs.map((run, index) => ({ ...run, index })))("$title", ({ index, code, says }) => {

@@ -99,7 +99,7 @@ describe.skipIf(!hasMcpSdk)(`lantern mcp${noMcpSdk}`, () => {
     expect((await call("tokenize", { text: "the cat" })).structuredContent).toMatchObject({
       count: 9,
     });
-  }, 60_000);
+  });
 
   test("wrong requests are errors of the protocol, failures are results, a cancelled call ends", async () => {
     const { client } = await overStdio();
@@ -128,7 +128,7 @@ describe.skipIf(!hasMcpSdk)(`lantern mcp${noMcpSdk}`, () => {
     await expect(running).rejects.toThrow();
     expect(seen.length).toBeGreaterThan(0);
     expect((await call("tokenize", { text: "a" })).isError).toBeUndefined();
-  }, 60_000);
+  });
 
   test("over HTTP on this machine, for its own programs and for no page", async () => {
     const args = [command, "mcp", "-m", file.path, "-t", "1", "--http", "0", "--json"];
@@ -153,5 +153,5 @@ describe.skipIf(!hasMcpSdk)(`lantern mcp${noMcpSdk}`, () => {
     await client.close();
     child.kill("SIGINT");
     expect(await ended).toBe(0);
-  }, 60_000);
+  });
 });

@@ -124,7 +124,7 @@ describe.skipIf(skipped)(`machine code in files${skipped}`, () => {
       ["--input-type=module", "--eval", script, copy],
       {
         encoding: "utf8",
-        timeout: 20_000,
+        timeout: 120_000,
         env: { ...process.env, LANTERN_CACHE: folder, LANTERN_NATIVE_FILES: "1" },
       },
     );

@@ -124,7 +124,7 @@ describe.skipIf(process.platform !== "linux")("--open", () => {
     const { stdout } = spawnSync(process.execPath, args, {
       env,
       encoding: "utf8",
-      timeout: 20_000,
+      timeout: 120_000,
     });
     const { file, mode, page } = JSON.parse(stdout) as Record<string, string>;
     expect([file!.startsWith(join(home, "cache")), mode]).toEqual([true, "600"]);

@@ -16,6 +16,7 @@ import {
   startServer,
 } from "../../src/server/serve.ts";
 import { scriptedModel } from "../web/scripted-model.ts";
+import { until } from "./test-server.ts";
 
 const servers: RunningServer[] = [];
 let data: string;
@@ -328,7 +329,8 @@ async function raw(port: number, line: string, headers: readonly string[]): Prom
 describe("fairness", () => {
   test("whoever makes up keys or addresses is still one client", async () => {
     const { createApp } = await import("../../src/server/app.ts");
-    const slow = scriptedModel({ answer: () => "ab", msPerPiece: 20 });
+    const everybody = Promise.withResolvers<void>(); // the first answer waits until all have asked
+    const slow = scriptedModel({ answer: () => "ab", before: () => everybody.promise });
     const { context, families } = await serve({ models: { slow }, parallel: 1, queue: 20 });
     const app = createApp(context, { families });
     const done: string[] = [];
@@ -347,8 +349,10 @@ describe("fairness", () => {
     };
     const all = [0, 1, 2, 3].map((i) => generate("flood", "192.0.2.7", `made up ${i}`));
     for (const i of [1, 2, 3, 4]) all.push(generate("flood6", `2001:db8:0:1::${i}`));
-    while (context.queue.waiting < 7) await new Promise((resolve) => setTimeout(resolve, 2));
+    await until("the floods wait", () => context.queue.waiting === 7);
     all.push(generate("victim", "192.0.2.8"), generate("victim6", "2001:db8:0:2::1"));
+    await until("the victims wait", () => context.queue.waiting === 9);
+    everybody.resolve();
     await Promise.all(all);
     expect(done.slice(0, 4)).toEqual(["flood", "flood6", "victim", "victim6"]);
   });

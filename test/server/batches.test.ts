@@ -287,10 +287,7 @@ describe("uploads", () => {
       return there.filter((id) => !known.has(id));
     };
     // A cancelled batch may be writing its files: their bytes come before their rows.
-    for (let tries = 0; tries < 100 && (await unknown()).length > 0; tries++) {
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    expect(await unknown()).toEqual([]);
+    await expect.poll(unknown).toEqual([]);
   });
 });
 

@@ -54,7 +54,7 @@ async function loadedModels(): Promise<{ expires_at: string }[]> {
 
 async function untilUnloaded(): Promise<void> {
   for (let tries = 0; !(await model.health()).unloaded; tries++) {
-    if (tries > 300) throw new Error("the model was not unloaded");
+    if (tries > 1200) throw new Error("the model was not unloaded");
     await new Promise((resolve) => setTimeout(resolve, 50)); // it is not idle while it is asked
   }
 }

@@ -278,7 +278,7 @@ test("a conversation of 12,000 messages is imported: more values than other requ
     const copy = await request<Session>(`${base}/import`, "POST", all, 201);
     expect(copy.messageCount).toBe(12_002);
   });
-}, 60_000);
+});
 
 describe("an answer", () => {
   const long = { settings: { temperature: 0, maxTokens: 60 } };

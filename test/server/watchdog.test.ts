@@ -11,12 +11,14 @@ import { post, serveModel } from "./test-server.ts";
 let file: Awaited<ReturnType<typeof tinyFile>>;
 let model: Model;
 let server: RunningServer;
+/** An engine that is started again waits for this. */
+let mayStart = Promise.resolve();
 const log: string[] = [];
 
 beforeAll(async () => {
   file = await tinyFile();
   const options = { hangSeconds: 3, restart: true };
-  model = await openHanging(file.path, ["engine"], options);
+  model = await openHanging(file.path, ["engine"], options, {}, () => mayStart);
   server = await serveModel(model, log);
 });
 
@@ -48,16 +50,19 @@ describe("an engine that hangs", () => {
   });
 
   test("is seen, its requests get an error, and it is started again", async () => {
+    const seen = Promise.withResolvers<void>();
+    mayStart = seen.promise;
     const endless = { max_tokens: 100_000, stream: true, ignore_eos: true };
     const stream = await ask("the cat sat", endless);
     const hung = ask(magicWords);
     const streamed = stream.text();
     const states: string[] = [];
-    for (let tries = 0; states.at(-1) !== "ok again" && tries < 500; tries++) {
+    while (states.at(-1) !== "ok again") {
       const { status, body } = await health();
       expect(status).toBe(body.status === "ok" ? 200 : 503);
       const state = body.status === "ok" && states.length > 0 ? "ok again" : body.status;
       if (state !== "ok" && states.at(-1) !== state) states.push(state);
+      if (state === "loading") seen.resolve();
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
     expect(states).toEqual(["error", "loading", "ok again"]);
@@ -78,6 +83,8 @@ describe("an engine that hangs", () => {
   });
 
   test("whoever asks meanwhile is told to come back", async () => {
+    const told = Promise.withResolvers<void>();
+    mayStart = told.promise;
     const hung = ask(magicWords);
     while ((await health()).body.status !== "loading");
     const response = await ask("the cat");
@@ -85,6 +92,7 @@ describe("an engine that hangs", () => {
     expect(response.headers.get("retry-after")).toBe("5");
     expect(await response.json()).toMatchObject({ error: { code: "engine_restarting" } });
     expect((await hung).status).toBe(500);
+    told.resolve();
     while ((await health()).body.status !== "ok");
   });
 });

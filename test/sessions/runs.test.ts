@@ -100,9 +100,7 @@ describe("a run", () => {
     const { run, answers } = await runs.ask(id, model, { content: "Hi" });
     await settle();
     model.spoken[0]!.say("one ");
-    await expect
-      .poll(() => opened.store.message(id, answers[0]!.id).content, { timeout: 20_000 })
-      .toBe("one ");
+    await expect.poll(() => opened.store.message(id, answers[0]!.id).content).toBe("one ");
     run.cancel();
     await run.done;
   });

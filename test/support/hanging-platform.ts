@@ -17,6 +17,8 @@ export async function openHanging(
   kinds: readonly ThreadEntry[],
   options: Pick<OpenOptions, "restart" | "hangSeconds">,
   more: Partial<OpenRequest> = {},
+  /** Asked at every start of such a thread, which is told nothing before this resolves. */
+  mayStart: () => Promise<void> = () => Promise.resolve(),
 ): Promise<Model> {
   const request: OpenRequest = {
     spec: { kind: "path", path },
@@ -35,12 +37,15 @@ export async function openHanging(
     ...more,
   };
   const startThread = (entry: ThreadEntry): EngineThread =>
-    kinds.includes(entry) ? hangingThread(entry) : nodePlatform.startThread(entry);
+    kinds.includes(entry) ? hangingThread(entry, mayStart()) : nodePlatform.startThread(entry);
   return await openWith({ startThread }, request, options);
 }
 
-function hangingThread(entry: ThreadEntry): EngineThread {
+function hangingThread(entry: ThreadEntry, mayStart: Promise<void>): EngineThread {
   const file = new URL("./hanging-thread.ts", import.meta.url);
   const worker = new Worker(file, { workerData: { entry, words: magicWords } });
-  return threadOf(worker);
+  const thread = threadOf(worker);
+  const post: EngineThread["post"] = (message, transfer) =>
+    void mayStart.then(() => thread.post(message, transfer));
+  return { ...thread, post };
 }

@@ -52,12 +52,19 @@ export async function startNats(
   };
 }
 
+/** Free ports, below those that the system gives to connections: one of these could take a port before its server has it. */
 export async function freePorts(count: number): Promise<number[]> {
   const servers = await Promise.all(
     Array.from({ length: count }, async () => {
-      const server = createServer();
-      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-      return server;
+      for (;;) {
+        const server = createServer();
+        const port = 10_000 + Math.floor(Math.random() * 20_000);
+        const isFree = await new Promise<boolean>((resolve) => {
+          server.once("error", () => resolve(false));
+          server.listen(port, "127.0.0.1", () => resolve(true));
+        });
+        if (isFree) return server;
+      }
     }),
   );
   const ports = servers.map((server) => (server.address() as { port: number }).port);
@@ -66,7 +73,7 @@ export async function freePorts(count: number): Promise<number[]> {
 }
 
 export async function listening(port: number): Promise<void> {
-  for (let tries = 0; tries < 400; tries++) {
+  for (let tries = 0; tries < 2400; tries++) {
     const isThere = await new Promise<boolean>((resolve) => {
       const socket = connect(port, "127.0.0.1", () => resolve(true)).on("error", () =>
         resolve(false),

@@ -162,6 +162,7 @@ describeBrowser("every page", () => {
     await check("a story, what the user wrote is picked");
     for (const name of ["machine", "limits", "quantize", "models", "batches"]) {
       await page.goto(`${url}/#/${name}`);
+      await expect.poll(() => page.title()).toMatch(new RegExp(name, "i"));
       await page.locator("main h1:visible").waitFor();
       if (name === "batches") await startBatch(page);
       await check(name);

@@ -66,7 +66,7 @@ describeBrowser("the Batches page", () => {
     await send(page, file);
     const card = page.getByRole("region", { name: markup });
     await card.getByText("Complete: 2 of 3 answered, 1 without an answer").waitFor();
-    expect(await card.getByRole("heading").innerText()).toBe(`${markup}.jsonl`);
+    await expect.poll(() => card.getByRole("heading").innerText()).toBe(`${markup}.jsonl`);
     await card.getByText("tokens/s").waitFor();
     await card.getByText("the machine has not been measured").waitFor();
     expect(await page.locator("img").count()).toBe(0);
@@ -99,12 +99,12 @@ describeBrowser("the Batches page", () => {
     );
     const card = page.getByRole("region", { name: "wrong.jsonl" });
     await card.getByText("Not begun: the file is wrong").waitFor();
-    expect(await card.getByRole("listitem").count()).toBe(3);
+    await expect.poll(() => card.getByRole("listitem").count()).toBe(3);
     await card
       .getByText(/custom_id/)
       .first()
       .waitFor();
-    expect(await card.getByRole("button").count()).toBe(0);
+    await expect.poll(() => card.getByRole("button").count()).toBe(0);
     expect(await page.locator("img").count()).toBe(0);
   });
 
@@ -122,7 +122,7 @@ describeBrowser("the Batches page", () => {
     await page.getByRole("button", { name: "Start" }).click();
     const card = page.getByRole("region", { name: "long.jsonl" });
     await card.getByText("Answering: 0 of 40 answered").waitFor();
-    expect(await card.getByRole("progressbar").getAttribute("value")).toBe("0");
+    await expect.poll(() => card.getByRole("progressbar").getAttribute("value")).toBe("0");
     await card.getByRole("button", { name: "Cancel" }).click();
     await card.getByText("Cancelled: 0 of 40 answered, 40 without an answer").waitFor();
     const errors = await saved(page, "Save the errors of long.jsonl");
@@ -135,6 +135,6 @@ describeBrowser("the Batches page", () => {
     });
     const page = await stage.page(`${url}/#/batches`);
     await page.getByText("This server keeps no batches.").waitFor();
-    expect(await page.getByRole("button", { name: "Start" }).count()).toBe(0);
+    await expect.poll(() => page.getByRole("button", { name: "Start" }).count()).toBe(0);
   });
 });

@@ -1,21 +1,18 @@
 // The built web app: small enough to load at once, and nothing in it that the content security policy would have to
 // forgive.
 
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { buildApp } from "./stage.ts";
+import { beforeAll, expect, test } from "vitest";
+import { builtApp } from "./stage.ts";
 
 const firstLoadKB = 150;
 
-let folder: string;
 let web: string;
 beforeAll(async () => {
-  folder = await buildApp();
-  web = join(folder, "web");
+  web = await builtApp();
 });
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const gzipped = (file: string): number => gzipSync(readFileSync(join(web, file))).length;
 

@@ -7,7 +7,7 @@ import { type GenerateOptions, type Model, open, SourceError } from "../../src/i
 import type { ModelLibrary } from "../../src/server/serve.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { tinyFile } from "../support/tiny-file.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const markdown = `# A list
@@ -42,14 +42,14 @@ describeBrowser("the Chat page", () => {
     await say(page, "Show me everything");
     await answers(page);
     const answer = page.locator(".answer .markdown");
-    expect(await answer.locator("h1").innerText()).toBe("A list");
-    expect(await answer.locator("li strong").innerText()).toBe("bold");
-    expect(await answer.locator("td").allInnerTexts()).toEqual(["1", "2"]);
-    expect(await answer.locator("td[align=right]").count()).toBe(1);
-    expect(await answer.locator('ol[start="3"] > li').count()).toBe(2); // one list, also with lines between
+    await expect.poll(() => answer.locator("h1").innerText()).toBe("A list");
+    await expect.poll(() => answer.locator("li strong").innerText()).toBe("bold");
+    await expect.poll(() => answer.locator("td").allInnerTexts()).toEqual(["1", "2"]);
+    await expect.poll(() => answer.locator("td[align=right]").count()).toBe(1);
+    await expect.poll(() => answer.locator('ol[start="3"] > li').count()).toBe(2); // one list, also with lines between
     const link = answer.locator("a");
-    expect(await link.getAttribute("rel")).toContain("noopener");
-    expect(await link.getAttribute("target")).toBe("_blank");
+    await expect.poll(() => link.getAttribute("rel")).toContain("noopener");
+    await expect.poll(() => link.getAttribute("target")).toBe("_blank");
     await page.evaluate(() => {
       const copied: string[] = [];
       Object.assign(window, { copied });
@@ -58,7 +58,7 @@ describeBrowser("the Chat page", () => {
     await page.getByRole("button", { name: "Copy code" }).click();
     const copied = await page.evaluate(() => (window as unknown as { copied: string[] }).copied);
     expect(copied).toEqual(["const answer = 42;"]);
-    expect(await page.locator(".gauge").innerText()).toMatch(/tokens\/s.*first token/s);
+    await expect.poll(() => page.locator(".gauge").innerText()).toMatch(/tokens\/s.*first token/s);
     const streamed = await answer.innerHTML();
     await page.reload();
     await answers(page);
@@ -79,10 +79,10 @@ describeBrowser("the Chat page", () => {
     await last.getByRole("button", { name: "Answer again" }).click();
     await page.getByText("Answer 3.").waitFor();
     expect(await answers(page)).toEqual(["Answer 1.", "Answer 3."]);
-    expect(await last.locator(".branch-count").innerText()).toBe("2/2");
+    await expect.poll(() => last.locator(".branch-count").innerText()).toBe("2/2");
     await last.getByRole("button", { name: "Previous version" }).click();
     await page.getByText("Answer 2.").waitFor();
-    expect(await last.locator(".branch-count").innerText()).toBe("1/2");
+    await expect.poll(() => last.locator(".branch-count").innerText()).toBe("1/2");
 
     const second = page.locator(".message.user").last();
     await second.hover();
@@ -90,7 +90,9 @@ describeBrowser("the Chat page", () => {
     await page.getByLabel("Edit your message").fill("Second, changed");
     await page.keyboard.press("Control+Enter");
     await page.getByText("Answer 4.").waitFor();
-    expect(await page.locator(".bubble").allInnerTexts()).toEqual(["First", "Second, changed"]);
+    await expect
+      .poll(() => page.locator(".bubble").allInnerTexts())
+      .toEqual(["First", "Second, changed"]);
 
     const first = page.locator(".message.assistant").first();
     await first.hover();
@@ -103,7 +105,10 @@ describeBrowser("the Chat page", () => {
   });
 
   test("Escape stops, and what was written is kept", async () => {
-    const model = scriptedModel({ answer: () => "word ".repeat(1000), msPerPiece: 20 });
+    const model = scriptedModel({
+      answer: () => "word ".repeat(1000),
+      before: heldAt("word word word word"),
+    });
     const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await say(page, "Talk");
@@ -130,7 +135,7 @@ describeBrowser("the Chat page", () => {
     });
     await page.keyboard.press("Enter");
     await page.getByText("Answer 1.").waitFor();
-    expect(await page.locator(".bubble").allInnerTexts()).toEqual(["one\ntwo"]);
+    await expect.poll(() => page.locator(".bubble").allInnerTexts()).toEqual(["one\ntwo"]);
   });
 
   test("lists, finds, renames, exports and deletes conversations", async () => {
@@ -147,7 +152,7 @@ describeBrowser("the Chat page", () => {
     await expect.poll(() => titles.allInnerTexts()).toEqual(["Boats", "Apples and pears"]);
     await page.getByRole("searchbox").fill("pears");
     await expect.poll(() => titles.allInnerTexts()).toContain("Apples and pears");
-    expect(await page.locator("mark").first().innerText()).toBe("pears");
+    await expect.poll(() => page.locator("mark").first().innerText()).toBe("pears");
     await titles.first().click();
     await page.locator("h1", { hasText: "Apples and pears" }).waitFor();
     await page.getByRole("searchbox").fill("");
@@ -207,8 +212,8 @@ describeBrowser("the Chat page", () => {
       await say(page, "the cat");
       await answers(page);
       const gauge = page.locator(".gauge").last();
-      expect(await gauge.innerText()).toMatch(/tokens\/s/);
-      expect(await gauge.innerText()).toMatch(/[1-9]\d* cached/);
+      await expect.poll(() => gauge.innerText()).toMatch(/tokens\/s/);
+      await expect.poll(() => gauge.innerText()).toMatch(/[1-9]\d* cached/);
     } finally {
       file.remove();
     }
@@ -227,10 +232,10 @@ describeBrowser("the Chat page", () => {
     });
     const page = await stage.page(`${site.url}/#/story`);
     const picker = page.getByLabel("Model", { exact: true });
-    expect(await picker.inputValue()).toBe("tale");
+    await expect.poll(() => picker.inputValue()).toBe("tale");
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await page.getByText("What shall we talk about?").waitFor();
-    expect(await picker.inputValue()).toBe("talk");
+    await expect.poll(() => picker.inputValue()).toBe("talk");
     await say(page, "Who are you?");
     expect(await answers(page)).toEqual(["I am talk."]);
     await picker.selectOption("other");
@@ -251,12 +256,12 @@ describeBrowser("the Chat page", () => {
     await box.fill("Still there?");
     await page.keyboard.press("Enter");
     await page.getByText("which is not loaded: there is no file").waitFor();
-    expect(await box.inputValue()).toBe("Still there?"); // nothing is lost
+    await expect.poll(() => box.inputValue()).toBe("Still there?"); // nothing is lost
     await page.getByRole("button", { name: "Send" }).click();
     await page.locator(".answer .markdown").nth(2).waitFor();
     expect(await answers(page)).toEqual(["I am talk.", "I am other.", "I am other."]);
     expect(asked).toEqual([file.path, file.path]);
-    expect(await picker.inputValue()).toBe("other");
+    await expect.poll(() => picker.inputValue()).toBe("other");
   });
 
   test("a model without a chat template is not made to chat", async () => {
@@ -266,7 +271,7 @@ describeBrowser("the Chat page", () => {
     expect(page.url()).toContain("#/story"); // where it is of use
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await page.getByText("storyteller does not chat").waitFor();
-    expect(await page.getByLabel("Message", { exact: true }).count()).toBe(0);
+    await expect.poll(() => page.getByLabel("Message", { exact: true }).count()).toBe(0);
     await page.getByRole("link", { name: "Get a chat model" }).click();
     await page.locator("h1", { hasText: "Models" }).waitFor();
   });

@@ -8,7 +8,7 @@ import { digits } from "../../web/src/state/format.ts";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
 import { rememberMadeUpMachine } from "../support/measured-machine.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 type Listing = Awaited<ReturnType<ModelLibrary["list"]>>[number];
@@ -47,7 +47,7 @@ describeBrowser("the web app", () => {
     const far = page.locator(".models li", { hasText: "is far" });
     await far.getByRole("button", { name: "Download" }).click();
     await far.getByText("250 kB of 1 MB").waitFor();
-    expect(await far.getByRole("progressbar").getAttribute("value")).toBe("0.25");
+    await expect.poll(() => far.getByRole("progressbar").getAttribute("value")).toBe("0.25");
     await far.getByRole("button", { name: "Stop" }).click();
     await far.getByRole("button", { name: "Download" }).click();
     await far.getByText("250 kB of 1 MB").waitFor();
@@ -60,7 +60,7 @@ describeBrowser("the web app", () => {
     await far.getByRole("button", { name: "Chat" }).click();
     await say(page, "Who are you?");
     expect(await answers(page)).toEqual(["I am far."]);
-    expect(await page.getByLabel("Model", { exact: true }).inputValue()).toBe("far");
+    await expect.poll(() => page.getByLabel("Model", { exact: true }).inputValue()).toBe("far");
     const conversation = page.url();
 
     await page.goto(`${url}/#/models`);
@@ -98,7 +98,10 @@ describeBrowser("the web app", () => {
 
   test("a model that writes an answer is not unloaded", async () => {
     const { library } = fakeLibrary();
-    const first = scriptedModel({ answer: () => "word ".repeat(500), msPerPiece: 20 });
+    const first = scriptedModel({
+      answer: () => "word ".repeat(500),
+      before: heldAt("word word word"),
+    });
     const { url } = await stage.serve({ models: { first }, library });
     const page = await stage.page(url);
     await say(page, "Talk");
@@ -148,14 +151,16 @@ describeBrowser("the web app", () => {
       await generation.filter({ hasText: `${speed} tokens/s` }).waitFor();
       await page.getByText("as stored: 32 bits").waitFor();
       const device = page.getByLabel("Device");
-      expect(await device.inputValue()).toBe("this machine");
-      expect(await page.locator(".controls select").first().inputValue()).toBe("loaded stories15m");
+      await expect.poll(() => device.inputValue()).toBe("this machine");
+      await expect
+        .poll(() => page.locator(".controls select").first().inputValue())
+        .toBe("loaded stories15m");
 
       await device.selectOption("NVIDIA H200");
       await page.reload();
       const back = page.getByRole("button", { name: "Back to this machine" });
       await back.waitFor();
-      expect(await device.inputValue()).toBe("h200");
+      await expect.poll(() => device.inputValue()).toBe("h200");
       await back.click();
       await generation.filter({ hasText: `${speed} tokens/s` }).waitFor();
       await page.getByText("What these words mean").click();
@@ -183,7 +188,7 @@ describeBrowser("the web app", () => {
     await expect.poll(() => shown("Turning points")).toBe(text);
     const speed = Number.parseFloat(await shown("Generation"));
     expect(speed).toBeCloseTo(report.decode.rows[0]!.tokensPerSecond, 0);
-    expect(await page.locator(".chart polyline").count()).toBe(4);
+    await expect.poll(() => page.locator(".chart polyline").count()).toBe(4);
     await choose("2"); // the third: 4 bits
     await expect
       .poll(async () => Number.parseFloat(await shown("Generation")))

@@ -128,9 +128,9 @@ describeBrowser("an answer at more than 200 tokens/s", () => {
       all.map((list) => (list as HTMLOListElement).start),
     );
     expect(starts).toEqual([1, 25, 49, 73, 97]);
-    expect(await page.locator(".answer .markdown li").allInnerTexts()).toEqual(
-      items.map((_, at) => `item ${at + 1}`),
-    );
+    await expect
+      .poll(() => page.locator(".answer .markdown li").allInnerTexts())
+      .toEqual(items.map((_, at) => `item ${at + 1}`));
     expect(work.oldTouched).toBe(0);
     // No gap between two pieces: an item is as far below the last one as any other.
     const tops = await page

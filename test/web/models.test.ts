@@ -127,9 +127,6 @@ function fakeLibrary() {
   return { library, seen };
 }
 
-/** Other tests may have the machine. */
-const patience = { timeout: 20_000 };
-
 describeBrowser("saved computations", () => {
   const stage = useStage();
 
@@ -146,16 +143,18 @@ describeBrowser("saved computations", () => {
       const { url } = await stage.serve({ models: { tiny: model }, cacheFolder: folder });
       const page = await stage.page(`${url}/#/models`);
       const card = page.getByRole("region", { name: "Saved computations" });
-      await card.getByText("tiny.gguf").waitFor(patience);
-      expect(await card.textContent()).toContain(folder);
-      expect(await card.textContent()).toMatch(/Of 202 prompt tokens, \d+% were in the KV cache/);
+      await card.getByText("tiny.gguf").waitFor();
+      await expect.poll(() => card.textContent()).toContain(folder);
+      await expect
+        .poll(() => card.textContent())
+        .toMatch(/Of 202 prompt tokens, \d+% were in the KV cache/);
       await card.getByRole("button", { name: "Clear all" }).click();
       const dialog = page.getByRole("dialog", { name: "Clear saved computations" });
       await dialog.getByRole("button", { name: "Clear", exact: true }).click();
       await expect
-        .poll(() => card.getByRole("button", { name: "Clear all" }).isDisabled(), patience)
+        .poll(() => card.getByRole("button", { name: "Clear all" }).isDisabled())
         .toBe(true);
-      expect(await card.getByText("tiny.gguf").count()).toBe(0);
+      await expect.poll(() => card.getByText("tiny.gguf").count()).toBe(0);
       expect((await model.status()).cache.ram.bytes).toBe(0);
     } finally {
       await model.dispose();
@@ -181,14 +180,16 @@ describeBrowser("the Models page", () => {
   test("says what could run here, best first, and how fast; where files lie and what they take", async () => {
     const { page, row } = await openPage();
     const first = page.locator("section", { hasText: "What could run here" }).locator("li").first();
-    expect(await first.locator("h3").innerText()).toBe("good chat best for this machine");
+    await expect
+      .poll(() => first.locator("h3").innerText())
+      .toBe("good chat best for this machine");
     await row("it is good")
       .getByText("Fits: needs 3 GB of memory, and writes about 9 tokens/s (at most 18).")
       .waitFor();
     await page.getByText("similar models reached 50% of that here (7 runs)").waitFor();
     await page.getByText("8 GB of 16 GB free").waitFor();
     await page.getByText("take 3 GB in /cache/lantern, 50 GB are free").waitFor();
-    expect(await row("it is giant").isVisible()).toBe(false);
+    await expect.poll(() => row("it is giant").isVisible()).toBe(false);
     await page.getByText("1 more does not fit in this machine’s memory").click();
     await row("it is giant")
       .getByText("Does not fit in this machine’s memory: needs 3 GB of memory.")
@@ -201,12 +202,12 @@ describeBrowser("the Models page", () => {
     const dialog = page.getByRole("dialog");
     await dialog.getByText("Trained for 131,072. Empty: 4,096.").waitFor();
     const cell = (name: string) => dialog.locator("tr", { hasText: name }).locator("td");
-    expect(await cell("Free memory now").innerText()).toBe("8 GB");
+    await expect.poll(() => cell("Free memory now").innerText()).toBe("8 GB");
     await dialog.getByLabel("Context, in tokens").fill("10000");
     await dialog
       .getByRole("row", { name: "KV cache, one conversation of 10,000 tokens 1 GB" })
       .waitFor();
-    expect(await cell("Free memory afterwards").innerText()).toBe("4.9 GB");
+    await expect.poll(() => cell("Free memory afterwards").innerText()).toBe("4.9 GB");
     await dialog.getByLabel("Context, in tokens").fill("100000");
     await dialog.getByText("4.1 GB more are needed").waitFor();
     await dialog.getByLabel("KV cache").selectOption("8 bits (half the memory)");
@@ -229,7 +230,7 @@ describeBrowser("the Models page", () => {
     // The same again, with prompts on the GPU: then no layers are asked for.
     await row("it is mine").getByRole("button", { name: "Options" }).click();
     await dialog.getByLabel("The GPU computes").selectOption("prompts");
-    expect(await dialog.getByLabel("Layers on the GPU").count()).toBe(0);
+    await expect.poll(() => dialog.getByLabel("Layers on the GPU").count()).toBe(0);
     await dialog.getByRole("button", { name: "Load again" }).click();
     await expect.poll(() => seen.opened.length).toBe(2);
     expect(seen.opened[1]![1]).toMatchObject({ gpuFor: "prompt" });
@@ -247,7 +248,7 @@ describeBrowser("the Models page", () => {
     await page.keyboard.press("Enter");
     const row = page.locator("li", { hasText: "Turns texts into vectors for programs" });
     await row.getByRole("button", { name: "Unload" }).waitFor();
-    expect(await row.getByRole("button", { name: /Chat|story/ }).count()).toBe(0);
+    await expect.poll(() => row.getByRole("button", { name: /Chat|story/ }).count()).toBe(0);
   });
 
   test("words find repositories, a repository shows its files, an unreachable hub the fallback", async () => {
@@ -261,11 +262,11 @@ describeBrowser("the Models page", () => {
     await files.getByText("40 GB in 3 parts. Does not fit in this machine’s memory.").waitFor();
     const suggested = files.locator("li", { hasText: "suits this machine" });
     await suggested.getByRole("button", { name: "Download" }).click();
-    await expect.poll(() => seen.downloaded, patience).toEqual(["hf:o/r/r-Q4.gguf"]);
+    await expect.poll(() => seen.downloaded).toEqual(["hf:o/r/r-Q4.gguf"]);
     await box.fill("https://huggingface.co/o/r/blob/main/x.gguf");
     await box.press("Enter");
     await expect
-      .poll(() => seen.downloaded.at(-1), patience)
+      .poll(() => seen.downloaded.at(-1))
       .toBe("https://huggingface.co/o/r/blob/main/x.gguf");
     await box.fill("offline");
     await box.press("Enter");
@@ -275,7 +276,7 @@ describeBrowser("the Models page", () => {
       .first()
       .waitFor();
     await page.getByRole("button", { name: "Download fallback" }).click();
-    await expect.poll(() => seen.downloaded.at(-1), patience).toBe("fallback");
+    await expect.poll(() => seen.downloaded.at(-1)).toBe("fallback");
   });
 
   test("a file of this machine is opened by its path, by browsing, by choosing and by dropping it", async () => {
@@ -283,16 +284,16 @@ describeBrowser("the Models page", () => {
     const opened = () => seen.opened.map(([name]) => name);
     await page.getByLabel("Path of a GGUF file").fill("~/one.gguf");
     await page.keyboard.press("Enter");
-    await expect.poll(opened, patience).toEqual(["one.gguf"]);
+    await expect.poll(opened).toEqual(["one.gguf"]);
     await page.getByRole("button", { name: "Browse…" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: "sub" }).click();
     await dialog.getByText("/home/u/sub").waitFor();
     await dialog.getByRole("button", { name: "x.gguf" }).click();
-    await expect.poll(opened, patience).toEqual(["one.gguf", "x.gguf"]);
+    await expect.poll(opened).toEqual(["one.gguf", "x.gguf"]);
     const file = (name: string) => ({ name, mimeType: "", buffer: Buffer.from("GGUF") });
     await page.getByLabel("Choose a file…").setInputFiles(file("known.gguf"));
-    await expect.poll(opened, patience).toEqual(["one.gguf", "x.gguf", "known.gguf"]);
+    await expect.poll(opened).toEqual(["one.gguf", "x.gguf", "known.gguf"]);
     const data = await page.evaluateHandle(() => {
       const transfer = new DataTransfer();
       transfer.items.add(new File(["GGUF"], "lost.gguf"));
@@ -300,7 +301,7 @@ describeBrowser("the Models page", () => {
     });
     await page.locator(".drop").dispatchEvent("drop", { dataTransfer: data });
     await page.getByText("lost.gguf is not in one of the usual folders").waitFor();
-    expect(await page.getByLabel("Path of a GGUF file").inputValue()).toBe("lost.gguf");
+    await expect.poll(() => page.getByLabel("Path of a GGUF file").inputValue()).toBe("lost.gguf");
   });
 
   test("a model is deleted after a question", async () => {
@@ -308,7 +309,7 @@ describeBrowser("the Models page", () => {
     await row("it is mine").getByRole("button", { name: "Delete mine" }).click();
     await page.getByRole("dialog").getByText("This frees 2 GB on the disk").waitFor();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await expect.poll(() => row("it is mine").count(), patience).toBe(0);
+    await expect.poll(() => row("it is mine").count()).toBe(0);
     expect(seen.removed).toEqual(["mine"]);
   });
 });

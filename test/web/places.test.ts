@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 describeBrowser("going about in the web app", () => {
@@ -20,7 +20,7 @@ describeBrowser("going about in the web app", () => {
     const page = await stage.page(url);
     await say(page, "Talk");
     await answers(page);
-    expect(await page.title()).toBe("Talk · Chat · Lantern");
+    await expect.poll(() => page.title()).toBe("Talk · Chat · Lantern");
     await page.getByLabel("Message", { exact: true }).fill("half a thought");
     const scroller = page.locator(".scroller");
     await scroller.evaluate((box) => box.scrollTo(0, 700));
@@ -29,15 +29,19 @@ describeBrowser("going about in the web app", () => {
     await expect.poll(() => page.title()).toBe("Limits · Lantern");
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await page.getByText("Line 10.").waitFor();
-    expect(await page.locator("h1").first().innerText()).toBe("Talk");
+    await expect.poll(() => page.locator("h1").first().innerText()).toBe("Talk");
     await expect.poll(() => scroller.evaluate((box) => box.scrollTop)).toBe(700);
-    expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("half a thought");
+    await expect
+      .poll(() => page.getByLabel("Message", { exact: true }).inputValue())
+      .toBe("half a thought");
     // Also after a reload on another page.
     await page.getByRole("link", { name: "Models", exact: true }).first().click();
     await page.reload();
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
     await page.getByText("Line 10.").waitFor();
-    expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("half a thought");
+    await expect
+      .poll(() => page.getByLabel("Message", { exact: true }).inputValue())
+      .toBe("half a thought");
   });
 
   test("who writes while scrolled up is taken to the end, and kept there", async () => {
@@ -73,7 +77,7 @@ describeBrowser("going about in the web app", () => {
     await other.getByText("Answer 2.").waitFor();
     await page.getByRole("button", { name: "Answer again" }).last().click();
     await other.getByText("Answer 3.").waitFor();
-    expect(await other.locator(".branch-count").innerText()).toBe("2/2");
+    await expect.poll(() => other.locator(".branch-count").innerText()).toBe("2/2");
     await page.locator(".sessions li").first().hover();
     await page.getByRole("button", { name: "Delete First" }).click();
     await page.getByRole("button", { name: "Delete", exact: true }).click();
@@ -110,8 +114,10 @@ describeBrowser("going about in the web app", () => {
     await page.keyboard.press("Enter");
     const notice = page.locator(".stage .notice", { hasText: /tokens.*holds 60/ });
     await notice.waitFor();
-    expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("w".repeat(80));
-    expect(await page.getByText("Untitled").count()).toBe(0);
+    await expect
+      .poll(() => page.getByLabel("Message", { exact: true }).inputValue())
+      .toBe("w".repeat(80));
+    await expect.poll(() => page.getByText("Untitled").count()).toBe(0);
     expect(page.url()).toMatch(/#\/chat$/);
     const { sessions } = await request<{ sessions: unknown[] }>(`${url}/lantern/v1/sessions`);
     expect(sessions).toEqual([]);
@@ -133,7 +139,7 @@ describeBrowser("going about in the web app", () => {
       return prompts.length === 1 ? "one ".repeat(300) : "and the rest.";
     };
     const { url } = await stage.serve({
-      models: { scripted: scriptedModel({ answer, msPerPiece: 15 }) },
+      models: { scripted: scriptedModel({ answer, before: heldAt("one one one one") }) },
     });
     const page = await stage.page(url);
     await say(page, "Count");
@@ -146,8 +152,8 @@ describeBrowser("going about in the web app", () => {
     const [text] = await answers(page);
     expect(text).toMatch(/^(one )+and the rest\.$/);
     expect(prompts[1]).toMatch(/^<user>Count\n(one )+$/);
-    expect(await page.locator(".message.assistant").count()).toBe(1);
-    expect(await page.getByRole("button", { name: "Continue" }).count()).toBe(0);
+    await expect.poll(() => page.locator(".message.assistant").count()).toBe(1);
+    await expect.poll(() => page.getByRole("button", { name: "Continue" }).count()).toBe(0);
   });
 
   test("keys do what buttons do, outside of text boxes, and ? lists them", async () => {
@@ -160,8 +166,12 @@ describeBrowser("going about in the web app", () => {
       await expect.poll(() => box.evaluate((area) => document.activeElement === area)).toBe(true);
       await page.keyboard.press("Escape");
     };
+    const box = page.getByLabel("Message", { exact: true });
+    await expect.poll(() => box.evaluate((area) => document.activeElement === area)).toBe(true);
     await page.keyboard.type("Why? n/1"); // in the box they are letters
-    expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("Why? n/1");
+    await expect
+      .poll(() => page.getByLabel("Message", { exact: true }).inputValue())
+      .toBe("Why? n/1");
     await page.keyboard.press("Enter");
     await answers(page);
     await page.keyboard.press("Escape"); // leaves the box
@@ -173,9 +183,9 @@ describeBrowser("going about in the web app", () => {
     await page.keyboard.press("Escape");
     await page.locator("h1").first().click();
     await page.keyboard.press("/");
-    expect(await page.evaluate(() => (document.activeElement as HTMLInputElement).type)).toBe(
-      "search",
-    );
+    await expect
+      .poll(() => page.evaluate(() => (document.activeElement as HTMLInputElement).type))
+      .toBe("search");
     await page.keyboard.press("Escape");
     await page.keyboard.press("2");
     await leave("Continue writing");
@@ -186,13 +196,13 @@ describeBrowser("going about in the web app", () => {
     await page.getByText("What shall we talk about?").waitFor();
     await page.keyboard.press("?");
     const list = page.getByRole("dialog", { name: "Keyboard shortcuts" });
-    expect(await list.innerText()).toContain("Answer again");
+    await expect.poll(() => list.innerText()).toContain("Answer again");
     await list.getByLabel("Use the keys outside text boxes").uncheck();
     await page.keyboard.press("Escape");
     await page.keyboard.press("2");
     await page.keyboard.press("?");
     expect(page.url()).toMatch(/#\/chat$/);
-    expect(await list.count()).toBe(0);
+    await expect.poll(() => list.count()).toBe(0);
   });
 
   test("presets are saved on the server and used in another chat", async () => {
@@ -210,12 +220,16 @@ describeBrowser("going about in the web app", () => {
     await page.getByLabel("Name of the preset").fill("Pirate & co/1");
     await page.keyboard.press("Enter");
     await page.getByRole("button", { name: "Delete “Pirate & co/1”" }).waitFor();
-    expect(await page.getByLabel("Preset", { exact: true }).inputValue()).toBe("Pirate & co/1");
+    await expect
+      .poll(() => page.getByLabel("Preset", { exact: true }).inputValue())
+      .toBe("Pirate & co/1");
 
     const other = await stage.page(url); // another browser
     await other.getByRole("button", { name: "Settings" }).click();
     await other.getByLabel("Preset", { exact: true }).selectOption("Pirate & co/1");
-    expect(await other.getByLabel("System prompt").inputValue()).toBe("Speak like a pirate");
+    await expect
+      .poll(() => other.getByLabel("System prompt").inputValue())
+      .toBe("Speak like a pirate");
     await other.getByRole("button", { name: "Close" }).first().click();
     await say(other, "Hello");
     await answers(other);
@@ -257,7 +271,7 @@ describeBrowser("going about in the web app", () => {
     expect(presets).toEqual([{ name: "Calm", settings: { temperature: 0.1 } }]);
     await bring();
     await other.getByText("Imported 0 conversations; 2 were here already.").waitFor();
-    expect(await titles.count()).toBe(2);
+    await expect.poll(() => titles.count()).toBe(2);
   });
 
   test("text files go along with a message; others are refused by name", async () => {
@@ -289,9 +303,9 @@ describeBrowser("going about in the web app", () => {
     await page.keyboard.press("Enter");
     await answers(page);
     expect(prompts[0]).toBe("<user>Look\n\nFile: notes.md\n````\n# Hi\n```js\n1\n```\n````\n");
-    expect(await page.locator(".bubble").innerText()).toBe("Look");
+    await expect.poll(() => page.locator(".bubble").innerText()).toBe("Look");
     await page.locator(".attached summary", { hasText: "notes.md" }).click();
-    expect(await page.locator(".attached pre").innerText()).toBe("# Hi\n```js\n1\n```");
-    expect(await page.getByLabel("Attached files").count()).toBe(0);
+    await expect.poll(() => page.locator(".attached pre").innerText()).toBe("# Hi\n```js\n1\n```");
+    await expect.poll(() => page.getByLabel("Attached files").count()).toBe(0);
   });
 });

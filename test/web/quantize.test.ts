@@ -63,26 +63,30 @@ describeBrowser("the Quantize page", () => {
     const { tensors } = result;
     const worst = tensors.toSorted((a, b) => (b.relativeError ?? 0) - (a.relativeError ?? 0))[0]!;
     const first = page.locator("tbody tr").first();
-    expect(await first.locator("th").innerText()).toBe(worst.name.replace(/\.weight$/, ""));
-    expect(await first.innerText()).toContain(`${(100 * worst.relativeError!).toFixed(2)}%`);
+    await expect
+      .poll(() => first.locator("th").innerText())
+      .toBe(worst.name.replace(/\.weight$/, ""));
+    await expect
+      .poll(() => first.innerText())
+      .toContain(`${(100 * worst.relativeError!).toFixed(2)}%`);
     await page.getByRole("button", { name: `Show all ${tensors.length}` }).click();
-    expect(await page.locator("tbody tr").count()).toBe(tensors.length);
+    await expect.poll(() => page.locator("tbody tr").count()).toBe(tensors.length);
 
     const own = await perplexity(at("q8.gguf"), text, { contextSize: 128, chunks: 20 });
     const shown = (label: string) => page.locator(".numbers .card", { hasText: label });
-    expect(await shown("Perplexity").locator("b").innerText()).toBe(
-      `${own.perplexity.value.toFixed(3)} ± ${own.perplexity.error.toFixed(3)}`,
-    );
+    await expect
+      .poll(() => shown("Perplexity").locator("b").innerText())
+      .toBe(`${own.perplexity.value.toFixed(3)} ± ${own.perplexity.error.toFixed(3)}`);
     const types = `Q8_0 ${own.perplexity.value.toFixed(3)}`;
     const picture = page.getByRole("img", { name: new RegExp(`^Perplexity by size: .*${types}`) });
     await picture.waitFor();
-    expect(
-      await picture.evaluate((image) => (image as HTMLImageElement).naturalWidth),
-    ).toBeTruthy();
-    expect(await shown("Speed limit").innerText()).toContain("has not been measured");
+    await expect
+      .poll(() => picture.evaluate((image) => (image as HTMLImageElement).naturalWidth))
+      .toBeTruthy();
+    await expect.poll(() => shown("Speed limit").innerText()).toContain("has not been measured");
     for (const [name, viewport] of Object.entries(screens)) {
       await page.setViewportSize(viewport);
-      expect(await shown("Perplexity").isVisible()).toBe(true);
+      await expect.poll(() => shown("Perplexity").isVisible()).toBe(true);
       // Nothing is wider than the screen; tables scroll by themselves.
       await expect
         .poll(() => page.evaluate("document.documentElement.scrollWidth"))
@@ -103,15 +107,15 @@ describeBrowser("the Quantize page", () => {
     const page = await stage.page(`${await url()}/#/quantize`, { colorScheme: "light" });
     const paper = () => page.evaluate("getComputedStyle(document.body).backgroundColor");
     const [light, dark] = ["rgb(251, 247, 240)", "rgb(23, 20, 16)"];
-    expect(await paper()).toBe(light);
+    await expect.poll(() => paper()).toBe(light);
     await page.emulateMedia({ colorScheme: "dark" });
-    expect(await paper()).toBe(dark);
+    await expect.poll(() => paper()).toBe(dark);
     const next = page.locator(".sidebar").getByRole("button", { name: /^Colours/ });
     await next.click(); // light, whatever the system says
-    expect(await paper()).toBe(light);
+    await expect.poll(() => paper()).toBe(light);
     await next.click();
     await page.emulateMedia({ colorScheme: "light" });
-    expect(await paper()).toBe(dark);
+    await expect.poll(() => paper()).toBe(dark);
     const pictures = process.env.LANTERN_SCREENSHOTS;
     if (pictures) await page.screenshot({ path: join(pictures, "quantize-dark.png") });
   });

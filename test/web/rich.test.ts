@@ -4,7 +4,7 @@
 import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, type Script, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const markdown = `<think>
@@ -46,63 +46,67 @@ const ask = async (page: Page, text: string = "Show me"): Promise<void> => {
 
 describeBrowser("rich answers", () => {
   const stage = useStage();
-  const serve = async (answer: string, msPerPiece: number = 1) =>
+  const serve = async (answer: string, more: Partial<Script> = {}) =>
     await stage.serve({
-      models: { scripted: scriptedModel({ answer: () => answer, msPerPiece }) },
+      models: { scripted: scriptedModel({ answer: () => answer, ...more }) },
     });
 
   test("have task lists, aligned tables, formulas, coloured code, folded thoughts, directions", async () => {
-    const { url } = await serve(markdown, 3);
+    const { url } = await serve(markdown, { msPerPiece: 3 });
     const page = await stage.page(url);
     await ask(page);
     const answer = page.locator(".answer > .markdown");
     await answer.locator("math").first().waitFor(); // KaTeX comes when it is needed
 
     const boxes = answer.locator("li input[type=checkbox]");
-    expect(
-      await boxes.evaluateAll((all) => all.map((box) => (box as HTMLInputElement).checked)),
-    ).toEqual([true, false]);
-    expect(await boxes.first().isDisabled()).toBe(true);
-    expect(await boxes.first().getAttribute("aria-label")).toBe("Done");
+    await expect
+      .poll(() => boxes.evaluateAll((all) => all.map((box) => (box as HTMLInputElement).checked)))
+      .toEqual([true, false]);
+    await expect.poll(() => boxes.first().isDisabled()).toBe(true);
+    await expect.poll(() => boxes.first().getAttribute("aria-label")).toBe("Done");
 
     const aligned = await answer
       .locator("td")
       .evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign));
     expect(aligned).toEqual(["left", "center", "right"]);
 
-    expect(await answer.locator("math").count()).toBe(4);
-    expect(await answer.locator("math[display=block]").count()).toBe(2);
-    expect(await answer.locator("math mfrac").count()).toBe(1);
-    expect(await answer.getByText("It costs $5 to $6.").count()).toBe(1); // money is no formula
+    await expect.poll(() => answer.locator("math").count()).toBe(4);
+    await expect.poll(() => answer.locator("math[display=block]").count()).toBe(2);
+    await expect.poll(() => answer.locator("math mfrac").count()).toBe(1);
+    await expect.poll(() => answer.getByText("It costs $5 to $6.").count()).toBe(1); // money is no formula
     expect(await answer.innerText()).not.toContain("\\int");
 
     const python = answer.locator("figure.code").first();
     await python.locator(".hljs-keyword", { hasText: "def" }).waitFor();
-    expect(await python.locator(".hljs-string").innerText()).toBe('"<b>"');
-    expect(await python.locator("code").innerText()).toContain("# a comment");
+    await expect.poll(() => python.locator(".hljs-string").innerText()).toBe('"<b>"');
+    await expect.poll(() => python.locator("code").innerText()).toContain("# a comment");
     const unknown = answer.locator("figure.code").last();
-    expect(await unknown.locator("code").innerText()).toBe("plain & <simple>");
-    expect(await unknown.locator("code span").count()).toBe(0);
+    await expect.poll(() => unknown.locator("code").innerText()).toBe("plain & <simple>");
+    await expect.poll(() => unknown.locator("code span").count()).toBe(0);
 
     const thought = page.locator("details.thought");
-    expect(await thought.evaluate((fold) => (fold as HTMLDetailsElement).open)).toBe(false);
+    await expect
+      .poll(() => thought.evaluate((fold) => (fold as HTMLDetailsElement).open))
+      .toBe(false);
     expect(await answer.innerText()).not.toContain("think");
     await thought.locator("summary").click();
-    expect(await thought.locator("strong").innerText()).toBe("think");
+    await expect.poll(() => thought.locator("strong").innerText()).toBe("think");
 
     const arabic = answer.locator("p", { hasText: "مرحبا" });
-    expect(await arabic.evaluate((p) => getComputedStyle(p).direction)).toBe("rtl");
-    expect(await answer.getByText("The end.").evaluate((p) => getComputedStyle(p).direction)).toBe(
-      "ltr",
-    );
+    await expect.poll(() => arabic.evaluate((p) => getComputedStyle(p).direction)).toBe("rtl");
+    await expect
+      .poll(() => answer.getByText("The end.").evaluate((p) => getComputedStyle(p).direction))
+      .toBe("ltr");
   });
 
   test("fold a thought while it is being thought", async () => {
-    const { url } = await serve(`<think>${"hm ".repeat(200)}</think>Done.`, 10);
+    const { url } = await serve(`<think>${"hm ".repeat(200)}</think>Done.`, {
+      before: heldAt("hm hm hm"),
+    });
     const page = await stage.page(url);
     await say(page, "Think");
     await page.getByText("Thinking…").waitFor();
-    expect(await page.locator("details.thought .markdown").isVisible()).toBe(false);
+    await expect.poll(() => page.locator("details.thought .markdown").isVisible()).toBe(false);
     await page.keyboard.press("Escape");
     await answers(page);
     await page.getByText("Reasoning").waitFor();

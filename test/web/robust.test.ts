@@ -5,41 +5,60 @@ import type { Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { describeBrowser } from "../browser/chromium.ts";
 import { request } from "../server/lantern-client.ts";
-import { scriptedModel } from "./scripted-model.ts";
+import { heldAt, scriptedModel } from "./scripted-model.ts";
 import { answers, say, useStage } from "./stage.ts";
 
 const long = Array.from({ length: 60 }, (_, at) => `word${at}`).join(" ");
-const slow = () => scriptedModel({ answer: () => long, msPerPiece: 12 });
+/** Says a third of it, and the rest when the test lets it. */
+const slow = () => {
+  const rest = Promise.withResolvers<void>();
+  const before = (said: string) => (said.includes("word20") ? rest.promise : undefined);
+  return { model: scriptedModel({ answer: () => long, before }), goOn: rest.resolve };
+};
 const quick = () => scriptedModel({ answer: () => long });
 
 describeBrowser("the web app", () => {
   const stage = useStage();
 
   test("a reload in the middle of an answer goes on with it", async () => {
-    const { url } = await stage.serve({ models: { scripted: slow() } });
+    const { model, goOn } = slow();
+    const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await say(page, "Count");
     await page.getByText("word10 ").waitFor();
     await page.reload();
     await page.getByText("word20").waitFor();
     await page.getByRole("button", { name: "Stop" }).waitFor();
+    goOn();
     expect(await answers(page)).toEqual([long]);
   });
 
   test("another tab follows the same answer, and leaving a page does not stop it", async () => {
-    const { url } = await stage.serve({ models: { scripted: slow() } });
+    const { model, goOn } = slow();
+    const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await say(page, "Count");
     await page.getByText("word5 ").waitFor();
     const other = await stage.page(page.url());
+    await other.getByText("word5 ").waitFor();
     await page.getByRole("link", { name: "Limits" }).first().click();
+    goOn();
     expect(await answers(other)).toEqual([long]);
     await page.goBack();
     expect(await answers(page)).toEqual([long]);
   });
 
   test("a server that goes in the middle of an answer and comes back loses nothing", async () => {
-    const site = await stage.serve({ models: { scripted: slow() } });
+    let asked = 0;
+    const held = heldAt("word20");
+    const model = scriptedModel({
+      answer: () => {
+        asked++;
+        return long;
+      },
+      before: (said) => (asked === 2 ? held(said) : undefined),
+    });
+    const site = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(site.url);
     await say(page, "First question");
     expect(await answers(page)).toEqual([long]);
@@ -54,10 +73,9 @@ describeBrowser("the web app", () => {
     expect(first).toBe(long);
     expect(long.startsWith(second!)).toBe(true);
     expect(second!.length).toBeGreaterThan(40);
-    expect(await page.locator(".bubble").allInnerTexts()).toEqual([
-      "First question",
-      "Second question",
-    ]);
+    await expect
+      .poll(() => page.locator(".bubble").allInnerTexts())
+      .toEqual(["First question", "Second question"]);
     await page.reload();
     expect(await answers(page)).toEqual([first, second]);
     await say(page, "Third question");
@@ -71,7 +89,9 @@ describeBrowser("the web app", () => {
     await page.getByLabel("Message", { exact: true }).fill("Anybody there?");
     await page.keyboard.press("Enter");
     await page.getByText("The server does not respond").waitFor();
-    expect(await page.getByLabel("Message", { exact: true }).inputValue()).toBe("Anybody there?");
+    await expect
+      .poll(() => page.getByLabel("Message", { exact: true }).inputValue())
+      .toBe("Anybody there?");
     await site.startAgain();
     await page.getByText("The server does not respond").waitFor({ state: "detached" });
     await page.keyboard.press("Enter");
@@ -110,10 +130,12 @@ describeBrowser("the web app", () => {
     await page.getByRole("searchbox").fill("onerror");
     await page.locator("mark").first().waitFor();
     await checkHarmless(page);
-    expect(await page.locator("h1").first().innerText()).toContain("<img src=x onerror=");
+    await expect
+      .poll(() => page.locator("h1").first().innerText())
+      .toContain("<img src=x onerror=");
     for (const link of await page.locator(".answer a[href]").all()) {
-      expect(await link.getAttribute("href")).toMatch(/^https?:/);
-      expect(await link.getAttribute("rel")).toContain("noopener");
+      await expect.poll(() => link.getAttribute("href")).toMatch(/^https?:/);
+      await expect.poll(() => link.getAttribute("rel")).toContain("noopener");
     }
     await page.reload();
     await answers(page);
@@ -194,6 +216,7 @@ describeBrowser("the web app", () => {
     await checkWidth(page, width);
     for (const name of ["story", "machine", "limits", "models"]) {
       await page.goto(`${url}/#/${name}`);
+      await expect.poll(() => page.title()).toMatch(new RegExp(name, "i"));
       await page.locator("h1:visible").waitFor();
       await checkWidth(page, width);
     }
@@ -242,6 +265,7 @@ async function checkHarmless(page: Page): Promise<void> {
 }
 
 async function checkWidth(page: Page, width: number): Promise<void> {
-  const found = await page.evaluate(() => document.documentElement.scrollWidth);
-  expect(found, page.url()).toBeLessThanOrEqual(width);
+  await expect
+    .poll(() => page.evaluate(() => document.documentElement.scrollWidth), { message: page.url() })
+    .toBeLessThanOrEqual(width);
 }

@@ -19,7 +19,7 @@ export interface Script {
   answer(prompt: string, options: GenerateOptions): string;
   /** Between two pieces of an answer. */
   msPerPiece?: number;
-  /** Awaited before each piece, with what was said before it. */
+  /** Awaited before each piece, with what was said before it, unless somebody stops the answer. */
   before?: (said: string) => Promise<void> | undefined;
   contextSize?: number;
   chat?: boolean;
@@ -30,6 +30,11 @@ export interface Script {
 }
 
 const pieceLength = 4;
+
+/** For `before`: goes no further than this text until somebody stops the answer. */
+export function heldAt(text: string): NonNullable<Script["before"]> {
+  return (said) => (said.includes(text) ? new Promise(() => {}) : undefined);
+}
 
 const idle: EngineStatus = {
   running: 0,
@@ -157,9 +162,12 @@ function generation(
       },
     });
   };
+  const stopped = new Promise<void>((resolve) =>
+    signal?.addEventListener("abort", () => resolve()),
+  );
   async function* tokens(): AsyncGenerator<TokenEvent> {
     for (const piece of wanted) {
-      await before?.(wanted.slice(0, said).join(""));
+      await Promise.race([before?.(wanted.slice(0, said).join("")), stopped]);
       await new Promise((wake) => setTimeout(wake, msPerPiece));
       if (signal?.aborted) break;
       said++;

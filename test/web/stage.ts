@@ -1,7 +1,16 @@
-// What the tests of the web app share: the app built once per file, a server that can be stopped and started again on the
+// What the tests of the web app share: the app, built once, a server that can be stopped and started again on the
 // same port and database, and pages in a real Chromium that fail the test when the browser complains.
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -20,16 +29,42 @@ import {
 } from "../../src/server/serve.ts";
 import { launchBrowser } from "../browser/launch.ts";
 
+/** How long a page may take for anything on a busy machine; what it waits for comes at once on a free one. */
+const patienceMs = 90_000;
+
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
-/** Builds the web app into a folder; the caller removes it. */
-export async function buildApp(): Promise<string> {
-  const folder = mkdtempSync(join(tmpdir(), "lantern-web-"));
+const builds = join(root, "node_modules", ".cache", "web-app");
+
+/** A name for what the sources are now: everything that the app could be built from. */
+function sourcesKey(): string {
+  const hash = createHash("sha256").update(readFileSync(join(root, "package-lock.json")));
+  for (const folder of ["web", "src"]) {
+    const names = readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name));
+    for (const name of names.sort()) hash.update(name).update(readFileSync(name));
+  }
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** The folder of the built app. It is built once for the same sources, by whichever test file is the first. */
+export async function builtApp(): Promise<string> {
+  const folder = join(builds, sourcesKey());
+  if (existsSync(folder)) return folder;
+  mkdirSync(builds, { recursive: true });
+  const made = mkdtempSync(join(builds, "new-"));
   await build({
     configFile: join(root, "web", "vite.config.ts"),
     logLevel: "warn",
-    build: { outDir: join(folder, "web") },
+    build: { outDir: made },
   });
+  try {
+    renameSync(made, folder);
+  } catch (error) {
+    if (!existsSync(folder)) throw error;
+    rmSync(made, { recursive: true }); // another test file was first
+  }
   return folder;
 }
 
@@ -64,14 +99,12 @@ export interface Stage {
 
 /** Sets a file's tests up; what its tests open is closed after each. */
 export function useStage(): Stage {
-  let folder: string;
   let assets: Map<string, AssetFile>;
   let browser: Browser;
   let closing: (() => Promise<void>)[] = [];
   const complaints: string[] = [];
   beforeAll(async () => {
-    folder = await buildApp();
-    assets = readAssets(`${join(folder, "web")}/`)!;
+    assets = readAssets(`${await builtApp()}/`)!;
     browser = await launchBrowser();
   });
   afterEach(async () => {
@@ -81,7 +114,6 @@ export function useStage(): Stage {
   });
   afterAll(async () => {
     await browser?.close();
-    if (folder) rmSync(folder, { recursive: true, force: true });
   });
   return {
     async serve(options) {
@@ -129,6 +161,7 @@ export function useStage(): Stage {
     },
     async page(url, options = {}) {
       const context = await browser.newContext(options);
+      context.setDefaultTimeout(patienceMs);
       closing.push(() => context.close());
       const page = await context.newPage();
       page.on("pageerror", (error) => complaints.push(String(error.stack)));
@@ -171,9 +204,12 @@ const noLibrary: ModelLibrary = {
   link: async (path) => path,
 };
 
-/** Writes a message and sends it with Enter; its answer has begun when this returns. */
+/**
+ * Writes a message and sends it with Enter, once nothing is written any more; its answer has begun when this returns.
+ */
 export async function say(page: Page, text: string): Promise<void> {
   const sent = page.locator(".message:not(.pending) .bubble");
+  await page.getByRole("button", { name: "Send" }).waitFor();
   const before = await sent.count();
   await page.getByLabel("Message", { exact: true }).fill(text);
   await page.keyboard.press("Enter");

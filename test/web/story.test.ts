@@ -21,10 +21,10 @@ describeBrowser("the Story page", () => {
     const text = page.locator(".story-text");
     await page.getByText(/there was a/).waitFor();
     await page.getByRole("button", { name: "Continue" }).waitFor();
-    expect(await text.textContent()).toMatch(/^Once upon a time, there was a/);
-    expect(await page.locator(".piece").count()).toBe(2);
-    expect(await page.locator(".meter").innerText()).toMatch(/of 256 tokens of context/);
-    expect(await page.locator("h1").innerText()).toBe("Once upon a time");
+    await expect.poll(() => text.textContent()).toMatch(/^Once upon a time, there was a/);
+    await expect.poll(() => page.locator(".piece").count()).toBe(2);
+    await expect.poll(() => page.locator(".meter").innerText()).toMatch(/of 256 tokens of context/);
+    await expect.poll(() => page.locator("h1").innerText()).toBe("Once upon a time");
   });
 
   test("alternatives side by side, one chosen; undo, redo, rewrite, other versions", async () => {
@@ -40,8 +40,8 @@ describeBrowser("the Story page", () => {
     await page.getByLabel("Continue writing").fill("Then I wrote");
     await page.getByRole("button", { name: "3 alternatives" }).click();
     await page.getByText("piece 4.").waitFor();
-    expect(await page.locator(".alternative").count()).toBe(3);
-    expect(await text.textContent()).toBe("It began. piece 1. Then I wrote");
+    await expect.poll(() => page.locator(".alternative").count()).toBe(3);
+    await expect.poll(() => text.textContent()).toBe("It began. piece 1. Then I wrote");
     await page.getByRole("button", { name: "Go on with 2" }).click();
     const whole = "It began. piece 1. Then I wrote piece 3.";
     await expect.poll(() => text.textContent()).toBe(whole);
@@ -56,7 +56,7 @@ describeBrowser("the Story page", () => {
     await expect.poll(() => text.textContent()).toBe(whole);
 
     await page.locator(".piece").last().click();
-    expect(await page.locator(".branch-count").innerText()).toBe("2/3");
+    await expect.poll(() => page.locator(".branch-count").innerText()).toBe("2/3");
     await page.getByRole("button", { name: "Next version" }).click();
     await expect.poll(() => text.textContent()).toBe(whole.replace("piece 3", "piece 4"));
 
@@ -71,9 +71,10 @@ describeBrowser("the Story page", () => {
 
   test("alternatives that are still being written stand side by side after a reload", async () => {
     let count = 0;
-    // Long enough that a page which is slow to load finds it still being written.
-    const answer = () => ` way${++count} ${"on ".repeat(300)}`;
-    const model = scriptedModel({ answer, msPerPiece: 25, chat: false });
+    const answer = () => ` way${++count} ${"on ".repeat(30)}`;
+    const rest = Promise.withResolvers<void>();
+    const before = (said: string) => (said.includes("on on") ? rest.promise : undefined);
+    const model = scriptedModel({ answer, before, chat: false });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
     await page.getByLabel("Length").fill("400");
@@ -82,7 +83,8 @@ describeBrowser("the Story page", () => {
     await page.getByText("way3 on").waitFor();
     await page.reload();
     await page.getByText("way3 on").waitFor();
-    expect(await page.locator(".alternative").count()).toBe(3);
+    await expect.poll(() => page.locator(".alternative").count()).toBe(3);
+    rest.resolve();
     await page.getByRole("button", { name: "Go on with 3" }).click();
     const text = page.locator(".story-text");
     await expect.poll(() => text.textContent()).toMatch(/^There were way3 (on )+$/);
@@ -103,7 +105,7 @@ describeBrowser("the Story page", () => {
     await page.keyboard.press("Control+Enter");
     await expect.poll(() => text.textContent()).toBe(`Once ${"x".repeat(20)} and more`);
     const said = page.getByText("longer than this model's context (60 tokens)");
-    expect(await said.count()).toBe(0);
+    await expect.poll(() => said.count()).toBe(0);
     await page.getByRole("button", { name: "Continue" }).waitFor();
     await box.fill("y".repeat(40));
     await page.keyboard.press("Control+Enter");
@@ -112,40 +114,44 @@ describeBrowser("the Story page", () => {
     const whole = `Once ${"x".repeat(20)} and more ${"y".repeat(40)} and more and more`;
     await expect.poll(() => text.textContent()).toBe(whole);
     await said.waitFor({ state: "detached" });
-    expect(await page.locator(".meter").innerText()).toContain("the beginning and the latest part");
+    await expect
+      .poll(() => page.locator(".meter").innerText())
+      .toContain("the beginning and the latest part");
     expect(prompts[2]).toMatch(/^Once x+y+ and more$/);
     await page.reload();
     await expect.poll(() => text.textContent()).toBe(whole);
   });
 
   test("what is typed while the model writes stays, with the focus in the box", async () => {
+    const typed = Promise.withResolvers<void>();
     const model = scriptedModel({
       answer: () => " word".repeat(60),
-      msPerPiece: 15,
+      before: (said) => (said.includes("word word word") ? typed.promise : undefined),
       chat: false,
     });
     const { url } = await stage.serve({ models: { writer: model } });
     const page = await stage.page(url);
     const box = page.getByLabel("Continue writing");
     const isFocused = () => box.evaluate((area) => document.activeElement === area);
-    expect(await isFocused()).toBe(true); // from the beginning
+    await expect.poll(() => isFocused()).toBe(true); // from the beginning
     await page.keyboard.type("It began");
     await page.keyboard.press("Control+Enter");
     await page.getByText("It began word word").waitFor();
     await page.keyboard.type("and then");
     expect(await isFocused()).toBe(true);
+    typed.resolve();
     await page.getByRole("button", { name: "Continue" }).waitFor();
     await page.keyboard.type(" she");
-    expect(await box.inputValue()).toBe("and then she");
+    await expect.poll(() => box.inputValue()).toBe("and then she");
     // Also after a button was pressed instead of a key.
     await page.getByRole("button", { name: "Continue" }).click();
     await page.getByText("and then she word").waitFor();
     await page.keyboard.type("slept");
     await page.getByRole("button", { name: "Continue" }).waitFor();
-    expect(await box.inputValue()).toBe("slept");
+    await expect.poll(() => box.inputValue()).toBe("slept");
     await page.reload();
     await page.getByText("and then she word").waitFor();
-    expect(await box.inputValue()).toBe("slept"); // a draft survives
+    await expect.poll(() => box.inputValue()).toBe("slept"); // a draft survives
     await page.getByRole("link", { name: "New story" }).click();
     await expect.poll(() => box.inputValue()).toBe(""); // another story has its own
     await page.goBack();
@@ -170,9 +176,11 @@ describeBrowser("the Story page", () => {
     await page.getByRole("button", { name: "Keep", exact: true }).click();
     await expect.poll(() => text.textContent()).toBe("It ended.");
     const other = page.getByRole("complementary", { name: "The other version" });
-    expect(await other.locator("blockquote").innerText()).toBe("It began. piece 1. piece 2.");
-    expect(await other.innerText()).toContain("2 more pieces");
-    expect(await page.locator(".piece").getAttribute("data-versions")).toBe("2/2");
+    await expect
+      .poll(() => other.locator("blockquote").innerText())
+      .toBe("It began. piece 1. piece 2.");
+    await expect.poll(() => other.innerText()).toContain("2 more pieces");
+    await expect.poll(() => page.locator(".piece").getAttribute("data-versions")).toBe("2/2");
     await other.getByRole("button", { name: "Go to that version" }).click();
     await expect.poll(() => text.textContent()).toBe("It began. piece 1. piece 2.");
     await page.locator(".piece").first().click();
@@ -190,10 +198,10 @@ describeBrowser("the Story page", () => {
     await page.getByLabel("Continue writing").fill("The end.");
     await page.getByRole("button", { name: "Continue" }).click();
     await page.getByText("The model ended the story here").waitFor();
-    expect(await page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
+    await expect.poll(() => page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
     await page.getByRole("button", { name: "3 alternatives" }).click();
     await page.getByRole("button", { name: "Continue" }).waitFor();
     await expect.poll(() => page.locator(".alternative").count()).toBe(0);
-    expect(await page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
+    await expect.poll(() => page.locator(".piece").allInnerTexts()).toEqual(["The end."]);
   });
 });

@@ -31,10 +31,10 @@ describeBrowser("answers of more than text", () => {
     expect(await answers(page)).toEqual(["Done."]);
     const summary = page.locator("details.thought summary");
     const cost = /^Reasoning: [\d.]+ m?s, \d+ tokens$/;
-    expect(await summary.innerText()).toMatch(cost);
+    await expect.poll(() => summary.innerText()).toMatch(cost);
     await page.reload();
     expect(await answers(page)).toEqual(["Done."]);
-    expect(await summary.innerText()).toMatch(cost);
+    await expect.poll(() => summary.innerText()).toMatch(cost);
     await summary.click();
     await expect.poll(() => page.locator("details.thought em").count()).toBe(40);
   });
@@ -99,7 +99,7 @@ describeBrowser("answers of more than text", () => {
     await card.getByText("done").waitFor();
     expect(asked).toHaveLength(1); // the other one waits
     const other = page.getByRole("article", { name: "Call of look_up" });
-    expect(await other.locator("pre").innerText()).toContain("<b>Ulm");
+    await expect.poll(() => other.locator("pre").innerText()).toContain("<b>Ulm");
     await other.getByRole("button", { name: "Refuse" }).click();
     await page.getByText("It is sunny in Ulm.").waitFor();
     await answers(page);
