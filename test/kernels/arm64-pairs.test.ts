@@ -4,7 +4,7 @@
 import { describe, expect, test } from "vitest";
 import { KernelBuilder } from "../../src/kernels/ir/builder.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
-import { pairOps } from "../../src/kernels/ir/ops.ts";
+import { pairOps, zipOps } from "../../src/kernels/ir/ops.ts";
 import { verify } from "../../src/kernels/ir/verify.ts";
 import { lowerToArm64 } from "../../src/kernels/lower/arm64.ts";
 import { lowerToWasm } from "../../src/kernels/lower/wasm.ts";
@@ -41,7 +41,7 @@ describe("ops on pairs", () => {
     k.op("i32v.store", [out, k.op("i8mm.dot8_ss", [a, b, start])]);
     const [x, y] = [k.op("f32v.load", [p], 64), k.op("f32v.load", [p], 96)];
     (["zip32_low", "zip32_high", "zip64_low", "zip64_high"] as const).forEach((zip, i) => {
-      k.op("f32v.store", [out, k.op(`i8mm.${zip}`, [x, y])], 32 + 32 * i);
+      k.op("f32v.store", [out, k.op(`arm64.${zip}`, [x, y])], 32 + 32 * i);
     });
     const kernel = k.finish();
     verify(kernel);
@@ -69,22 +69,29 @@ describe("ops on pairs", () => {
   });
 
   onMachine(`are what the processor does${reason}`, () => {
-    const calls = pairOps.map((op) => {
+    const calls = [...pairOps, ...zipOps].map((op) => {
       const { kernel, memory, args } = opCase(op, 16, "signed");
       return { kernel, memory, args, regions: [] };
     });
     expect(arm64Differences(calls, pairsTarget)).toEqual([]);
   });
 
-  test.each(pairOps)("%s is refused where the processor has none", (op) => {
+  const refusals = [
+    ...pairOps.map((op) => ({ op, needs: "i8mm" })),
+    ...zipOps.map((op) => ({ op, needs: "arm64" })),
+  ];
+  test.each(refusals)("$op is refused where the processor has none", ({ op, needs }) => {
     const kernelOf = (width: number) => opCase(op, width, "signed").kernel;
     const wasm = { relaxed: true, memory64: false };
-    expect(() => lowerToWasm(kernelOf(16), wasm)).toThrow(`${op} needs i8mm, which WebAssembly`);
-    const dotprod = { name: "arm64 dotprod" };
-    expect(() => lowerToArm64(kernelOf(16), dotprod)).toThrow("needs i8mm, which arm64 dotprod");
+    expect(() => lowerToWasm(kernelOf(16), wasm)).toThrow(
+      `${op} needs ${needs}, which WebAssembly`,
+    );
+    const lower = () => lowerToArm64(kernelOf(16), { name: "arm64 dotprod" });
+    if (needs === "i8mm") expect(lower).toThrow("needs i8mm, which arm64 dotprod");
+    else expect(lower().bytes.length).toBeGreaterThan(0);
     for (const isa of ["avx512", "avx2"] as const) {
       const kernel = kernelOf(isa === "avx512" ? 64 : 32);
-      expect(() => lowerToX64(kernel, { isa })).toThrow("needs i8mm, which x86-64");
+      expect(() => lowerToX64(kernel, { isa })).toThrow(`needs ${needs}, which x86-64`);
     }
   });
 });

@@ -231,10 +231,10 @@ export const meanings: { readonly [O in OpName]: Meaning<O> } = {
       for (let i = 0; i < 8; i++) sum += a.i8[row + i]! * b.i8[column + i]!;
       return sum;
     }),
-  "i8mm.zip32_low": zip([0, 4, 1, 5]),
-  "i8mm.zip32_high": zip([2, 6, 3, 7]),
-  "i8mm.zip64_low": zip([0, 1, 4, 5]),
-  "i8mm.zip64_high": zip([2, 3, 6, 7]),
+  "arm64.zip32_low": zip([0, 4, 1, 5]),
+  "arm64.zip32_high": zip([2, 6, 3, 7]),
+  "arm64.zip64_low": zip([0, 1, 4, 5]),
+  "arm64.zip64_high": zip([2, 3, 6, 7]),
 };
 
 /** Moves 32-bit lanes within each 16 bytes: 0 to 3 are the first operand's, 4 to 7 the second's. Bits, not numbers. */

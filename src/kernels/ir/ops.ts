@@ -19,7 +19,7 @@ export interface OpShape {
   /** What the immediate is: a displacement in bytes, a constant, a shift count, or AMX tiles (tiles.ts). */
   readonly imm?: "disp" | "value" | "shift" | TileImmediate;
   /** Only some processors have it; lowerings for others refuse the kernel. */
-  readonly needs?: "amx" | "i8mm";
+  readonly needs?: "amx" | "i8mm" | "arm64";
 }
 
 export const ops = {
@@ -164,15 +164,17 @@ export const ops = {
    */
   "amx.dot4_ss": { args: [], out: undefined, imm: "tiles", needs: "amx" },
 
-  // Pairs of rows: SMMLA sees each 16 bytes as a matrix of 2 rows of 8 bytes. The zips bring bytes there and sums back.
+  // Pairs of rows: SMMLA sees each 16 bytes as a matrix of 2 rows of 8 bytes.
   /** sum[2i + j] += a[8i..8i+7] . b[8j..8j+7], in i32. Bytes of both are signed. */
   "i8mm.dot8_ss": { args: ["i8v", "i8v", "i32v"], out: "i32v", needs: "i8mm" },
+
+  // Zips of lanes, which transpose: sums of pairs of rows, and sums of blocks (neuron-rows.ts).
   /** Interleaves the lanes of two vectors: a0, b0, a1, b1 (low), a2, b2, a3, b3 (high). */
-  "i8mm.zip32_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
-  "i8mm.zip32_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
+  "arm64.zip32_low": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
+  "arm64.zip32_high": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
   /** The same in pairs of lanes: a0, a1, b0, b1 (low), a2, a3, b2, b3 (high). */
-  "i8mm.zip64_low": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
-  "i8mm.zip64_high": { args: ["f32v", "f32v"], out: "f32v", needs: "i8mm" },
+  "arm64.zip64_low": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
+  "arm64.zip64_high": { args: ["f32v", "f32v"], out: "f32v", needs: "arm64" },
 } as const;
 
 export type OpName = keyof typeof ops;
@@ -189,6 +191,13 @@ export type PairOp = Extract<OpName, `i8mm.${string}`>;
 
 export const pairOps: readonly PairOp[] = (Object.keys(ops) as OpName[]).filter(
   (op): op is PairOp => shapeOf(op).needs === "i8mm",
+);
+
+/** Zips of lanes. */
+export type ZipOp = Extract<OpName, `arm64.${string}`>;
+
+export const zipOps: readonly ZipOp[] = (Object.keys(ops) as OpName[]).filter(
+  (op): op is ZipOp => shapeOf(op).needs === "arm64",
 );
 
 /** The shape of an op whose name is not known at compile time. */

@@ -328,10 +328,10 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   },
   "f32v.hmax": simple("fmaxv.s"),
   "i8mm.dot8_ss": (e, [a, b], out) => e.op("smmla.4s", out, at(a), at(b)),
-  "i8mm.zip32_low": simple("zip1.4s"),
-  "i8mm.zip32_high": simple("zip2.4s"),
-  "i8mm.zip64_low": simple("zip1.2d"),
-  "i8mm.zip64_high": simple("zip2.2d"),
+  "arm64.zip32_low": simple("zip1.4s"),
+  "arm64.zip32_high": simple("zip2.4s"),
+  "arm64.zip64_low": simple("zip1.2d"),
+  "arm64.zip64_high": simple("zip2.2d"),
   ...noTiles("arm64"),
 };
 

@@ -7,7 +7,16 @@
 //   slot 1 + i    parameter i: an i32 or f32 as a number, a ptr as an offset
 //   then          SCRATCH_SLOTS slots for spilled scalars (8 bytes each)
 
-import { type OpName, type PairOp, pairOps, type TileOp, type Type, tileOps } from "../ir/ops.ts";
+import {
+  type OpName,
+  type PairOp,
+  pairOps,
+  type TileOp,
+  type Type,
+  tileOps,
+  type ZipOp,
+  zipOps,
+} from "../ir/ops.ts";
 
 /** Integers and addresses are in general registers; vectors and f32 in vector registers. */
 export type RegisterClass = "general" | "vector";
@@ -113,6 +122,11 @@ export function noTiles(target: string): Record<TileOp, () => never> {
 /** The same for SMMLA. */
 export function noPairs(target: string): Record<PairOp, () => never> {
   return refusals(pairOps, "i8mm", target);
+}
+
+/** The same for zips of lanes. */
+export function noZips(target: string): Record<ZipOp, () => never> {
+  return refusals(zipOps, "arm64", target);
 }
 
 function refusals<O extends OpName>(

@@ -7,7 +7,7 @@
 import type { Instruction, WasmFunction } from "../asm/wasm.ts";
 import type { Kernel, Reg, Statement } from "../ir/kernel.ts";
 import type { OpName } from "../ir/ops.ts";
-import { noPairs, noTiles } from "./machine.ts";
+import { noPairs, noTiles, noZips } from "./machine.ts";
 import { type Lower, WasmEmitter, type WasmTarget } from "./wasm-emit.ts";
 import { loadF16, loadF16Finite, storeF16 } from "./wasm-halves.ts";
 import {
@@ -246,6 +246,7 @@ const lowerings: { readonly [O in OpName]: Lower } = {
   "f32v.hmax": reduce("f32x4.max", "f32x4.extract_lane"),
   ...noTiles("WebAssembly"),
   ...noPairs("WebAssembly"),
+  ...noZips("WebAssembly"),
 };
 
 function mulAdd(l: WasmEmitter, a: Reg, b: Reg, c: Reg): void {

@@ -229,7 +229,7 @@ class PairMatmulBuilder {
     const k = this.#k;
     const { end } = this.#forEachPair(pairs, out, outStride, ({ sums }, rows) => {
       rows.forEach((row, i) => {
-        const half = i === 0 ? "i8mm.zip64_low" : "i8mm.zip64_high";
+        const half = i === 0 ? "arm64.zip64_low" : "arm64.zip64_high";
         const results = groups().map((g) => k.op(half, [sums[2 * g]!, sums[2 * g + 1]!]));
         results.forEach((result, g) => {
           k.op("f32v.store", [row, result], WIDTH * g);
@@ -324,11 +324,11 @@ class PairMatmulBuilder {
     const k = this.#k;
     // All four fields of a block are one vector: scale, sum, scale * sum, another sum (packed.ts).
     const [ofA, ofB] = [a, b].map((t) => k.op("f32v.load", [x], t * this.#x.blockBytes));
-    const twice = (both: Reg<"f32v">) => k.op("i8mm.zip32_low", [both, both]);
+    const twice = (both: Reg<"f32v">) => k.op("arm64.zip32_low", [both, both]);
     return {
-      scale: twice(k.op("i8mm.zip32_low", [ofA!, ofB!])),
+      scale: twice(k.op("arm64.zip32_low", [ofA!, ofB!])),
       scaledSum: hasWholeMins(this.#shape.layout)
-        ? twice(k.op("i8mm.zip32_high", [ofA!, ofB!]))
+        ? twice(k.op("arm64.zip32_high", [ofA!, ofB!]))
         : undefined,
     };
   }

@@ -4,8 +4,9 @@
 // Cost per entry and tile, nibbles: 4 loads, 8 zips, 8 masks, 8 dot4 for 8 rows per lane; per block and tile, for each vector of
 // sums, a widened scale, a multiply, a convert, an fma, a load and a store. Tiles are the inner loop, so that a column is read
 // from its first byte to its last: one tile after the other, with its sums in registers, took twice as long, and 1.2 times as long
-// where the matrix was stored that way, since prefetchers then read what is not needed. High nibbles are not shifted where dot4 takes any unsigned byte: their sums are 16 times as large,
-// and their scales are divided by 16. Integer sums are exact, and they are scaled and added block by block, so that results have
+// where the matrix was stored that way, since prefetchers then read what is not needed. High nibbles are not shifted where dot4
+// takes any unsigned byte: their sums are 16 times as large, and their scales are divided by 16. Paired bytes (arm64) are not
+// even masked: without the sums of the low nibbles, theirs are 16 times those of the high ones, for 4 masks instead of 8. Integer sums are exact, and they are scaled and added block by block, so that results have
 // the bits of the kernels that read all columns (dot4.ts): a block without columns would add zero.
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -77,11 +78,14 @@ export function neuronColumnsKernel(name: string, layout: NeuronLayout): Kernel 
       const less = layout.floatSums
         ? lessStart(k, k.op("i32v.load_splat", [header], COLUMN_HEADER.start))
         : undefined;
+      /** The second of a pair has the sums of whole bytes: without the first one's, they are 16 times its own. */
+      const lessOf = (v: number) =>
+        isSecond(layout, v) ? k.op("i32v.as_f32v", [dots[v - 1]!]) : less!;
       dots.forEach((dot, v) => {
         const scale = k.op("f32v.load_f16_finite", [s], 2 * k.lanes * v);
         const factor = k.op("f32v.mul", [scale, ofBlock(scaleAt(layout, v % vectors))]);
         const sum = k.op("f32v.load", [out], k.width * v);
-        const value = less ? valueOfSum(k, dot, less) : k.op("f32v.from_i32v", [dot]);
+        const value = less ? valueOfSum(k, dot, lessOf(v)) : k.op("f32v.from_i32v", [dot]);
         k.op("f32v.store", [out, k.op("f32v.fma", [value, factor, sum])], k.width * v);
       });
       k.advance(s, 2 * k.lanes * vectors * together);
@@ -101,12 +105,17 @@ function isHigh({ bits, unsigned }: NeuronLayout, v: number): boolean {
   return bits === 4 && unsigned && v >= 4;
 }
 
+/** Whether vector v of sums is of whole bytes, which have another vector's rows in their low nibbles. */
+function isSecond({ paired }: NeuronLayout, v: number): boolean {
+  return paired && v % 2 === 1;
+}
+
 function startAt(layout: NeuronLayout, v: number): number {
   return isHigh(layout, v) ? COLUMN_HEADER.highStart : COLUMN_HEADER.start;
 }
 
 function scaleAt(layout: NeuronLayout, v: number): number {
-  return isHigh(layout, v) ? COLUMN_HEADER.highScale : COLUMN_HEADER.scale;
+  return isHigh(layout, v) || isSecond(layout, v) ? COLUMN_HEADER.highScale : COLUMN_HEADER.scale;
 }
 
 /** Adds the products of four columns' quants to the integer sums of the tiles. */
@@ -119,8 +128,7 @@ function addColumns(
   dots: readonly Reg<"i32v">[],
 ): void {
   const place = (i: number) => k.op("ptr.add", [w, k.op("i32.load", [column], 4 * i)]);
-  for (let i = 0; layout.width > 16 && i < COLUMN_ENTRY; i++) {
-    // With vectors of 16 bytes it took longer than it saved (Neoverse-N1: 299 us a matmul, and 278 without).
+  for (let i = 0; i < COLUMN_ENTRY; i++) {
     k.op("ptr.prefetch", [place(i + ENTRIES_AHEAD * COLUMN_ENTRY)]);
   }
   const [a, b, c, d] = [place(0), place(1), place(2), place(3)];
@@ -134,7 +142,10 @@ function addColumns(
         k.update(dot, layout.widened ? "i32v.dot4_ss" : "i32v.dot4", [four, bytesOfRows, dot]);
       };
       if (layout.bits === 8) add(v, rows);
-      else {
+      else if (layout.paired) {
+        add(2 * v, k.op("i8v.and", [rows, k.op("i8v.splat", [], 15)]));
+        add(2 * v + 1, rows);
+      } else {
         add(v, k.op("i8v.and", [rows, k.op("i8v.splat", [], 15)]));
         const high = isHigh(layout, v + 4)
           ? k.op("i8v.and", [rows, k.op("i8v.splat", [], 0xf0)])

@@ -13,7 +13,8 @@
 // All quants of a column lie side by side. Four columns are interleaved byte by byte as they are read, which makes four vectors
 // of bytes 0..3, 4..7, 8..11 and 12..15 of each 16-byte group. Bytes are in such an order that lane l of vector a is row
 // a * lanes + l of the tile; with 4 bits, the high nibbles are vectors 4 to 7. These are the vectors of row panels (packed.ts), so
-// that panels for a batch are made without a shuffle (neuron-panels.ts).
+// that panels for a batch are made without a shuffle (neuron-panels.ts). Paired (nibbles on arm64): the interleaved vector a has
+// vector 2a of the rows in its low nibbles and vector 2a+1, less 8, in its high ones, as paired groups of row panels have.
 
 import { BLOCK_COLS, type BlockLayout } from "../packed/packed.ts";
 import {
@@ -36,6 +37,8 @@ export interface NeuronLayout {
   readonly unsigned: boolean;
   /** Integer sums start as floats (float-sums.ts): on arm64. */
   readonly floatSums: boolean;
+  /** Neuron columns: bytes are signed, 16 times a quant less 8 plus another one, so that the sums of both need one mask. */
+  readonly paired: boolean;
 }
 
 /** undefined: the type has no such layout. */
@@ -46,7 +49,8 @@ export function neuronLayoutFor(packing: Packing, target: LayoutTarget): NeuronL
   const hasHalves = scales === "halves" || scales === "plain_halves";
   if (!isPlain || !hasHalves || (bits !== 4 && bits !== 8)) return undefined;
   const floatSums = width === 16 && target.halves === "hardware";
-  return { bits, offset, widened, width, unsigned: target.dot4 === "unsigned", floatSums };
+  const paired = floatSums && bits === 4 && offset === 8;
+  return { bits, offset, widened, width, unsigned: target.dot4 === "unsigned", floatSums, paired };
 }
 
 export function lanesOf({ width }: NeuronLayout): number {
@@ -119,6 +123,9 @@ export function packNeuronRows(
   }
 }
 
+/** Takes 8 of the quants in the high nibbles of a word. */
+const HIGH_LESS_8 = 0x80808080 | 0;
+
 /** The quants of a tile's rows of a block, row by row. */
 const MOST_TILE_ROWS = 128;
 const rowQuants = new Uint8Array(MOST_TILE_ROWS * BLOCK_COLS);
@@ -150,10 +157,11 @@ export function packNeuronColumns(
     let to = (start + 2 * n + tile * layout.width) / 4;
     for (let column = 0; column < BLOCK_COLS; column++, to += stride) {
       for (let word = 0; word < lanes; word++) {
-        const row = (word & 3) * lanes + (word & ~3);
+        const row = layout.paired ? 8 * word : (word & 3) * lanes + (word & ~3);
         const low = fourRows(row, column);
-        const high = layout.bits === 4 ? fourRows(row + 4 * lanes, column) << 4 : 0;
-        words[to + word] = low | high;
+        const high = fourRows(row + (layout.paired ? 4 : 4 * lanes), column) << 4;
+        const both = layout.bits === 4 ? low | high : low;
+        words[to + word] = layout.paired ? both ^ HIGH_LESS_8 : both;
       }
     }
   }

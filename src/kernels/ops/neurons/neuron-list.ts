@@ -80,9 +80,11 @@ export function neuronListKernel(
       k.update(count, "i32.add", [count, isOne]);
       k.update(column, "i32.add", [column, columnBytes]);
     }
-    // The rest of the last entry: its activations are zeros already.
+    // The rest of the last entry: its activations are zeros already. The last column again, since another would be read from memory.
     const end = k.op("ptr.add_product", [columns, count, four]);
-    for (let i = 0; i < COLUMN_ENTRY - 1; i++) k.op("i32.store", [end, start], 4 * i);
+    const before = k.op("i32.sub", [count, k.i32(1)]);
+    const last = k.op("i32.load", [k.op("ptr.add_product", [columns, before, four])]);
+    for (let i = 0; i < COLUMN_ENTRY - 1; i++) k.op("i32.store", [end, last], 4 * i);
     const entries = k.op("i32.shr_u", [k.op("i32.add", [count, k.i32(COLUMN_ENTRY - 1)])], 2);
     const stored = k.op("f32.load", [x], 4 * ACTIVATION_FIELDS.scale);
     const scale = isCoded ? k.op("f32.mul", [stored, k.f32(1 / RAISED_SCALE)]) : stored;

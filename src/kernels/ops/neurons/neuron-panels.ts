@@ -1,8 +1,8 @@
 // Row panels (packed.ts) made of neuron rows or columns (neuron-layouts.ts), as IR: a batch of several tokens needs nearly all
 // neurons, and is then computed as from any other weight, a few panels at a time. They have the bytes that packing the file makes.
 //
-// Neuron columns: the zips of four columns are the vectors of a panel, but for the nibbles that share a byte. Per block and tile:
-// 32 loads and prefetches, 64 zips, 48 ops on nibbles, 32 stores.
+// Neuron columns: the zips of four columns are the vectors of a panel, but for the nibbles that share a byte where neither is
+// paired. Per block and tile: 32 loads and prefetches, 64 zips, 32 stores, and without pairs 48 ops on nibbles.
 // Neuron rows: lanes are blocks there and rows here, so that words are copied one by one: a load and a store for each.
 //
 // Only where half floats are stored unchanged: coded ones (half-panels.ts) need a factor for each row.
@@ -72,15 +72,13 @@ export function neuronColumnPanelsKernel(
     k.set(first, quants);
     if (layout.bits === 8 || panel.paired) {
       for (let v = 0; v < BLOCK_COLS / 4; v++) {
-        const zipped = columns(first);
-        const vectors = layout.bits === 8 ? zipped : pairedRows(k, zipped);
         const apart = (panel.paired ? 2 : 1) * quantsBytes(panel);
-        store(vectors, (group) => quantsAt(panel, 0) + group * apart + k.width * v);
+        store(columns(first), (group) => quantsAt(panel, 0) + group * apart + k.width * v);
       }
     } else {
       k.set(second, k.op("ptr.add", [quants, k.op("i32.mul", [columnBytes, k.i32(16)])]));
       for (let v = 0; v < BLOCK_COLS / 8; v++) {
-        const vectors = halfBlocks(k, columns(first), columns(second));
+        const vectors = halfBlocks(k, layout, columns(first), columns(second));
         store(vectors, (group) => quantsAt(panel, 0) + group * quantsBytes(panel) + k.width * v);
       }
     }
@@ -129,35 +127,22 @@ function zippedColumns(
 /** Nibbles of both halves of a block share a byte: columns 4v.. in the low one, 16 + 4v.. in the high one. */
 function halfBlocks(
   k: KernelBuilder,
+  { paired }: NeuronLayout,
   first: readonly Reg<"i8v">[],
   second: readonly Reg<"i8v">[],
 ): Reg<"i8v">[] {
   const low = k.op("i8v.splat", [], 0x0f);
   const high = k.op("i8v.splat", [], 0xf0);
   const each = Array.from({ length: ZIPPED }, (_, j) => [first[j]!, second[j]!] as const);
-  return [
-    ...each.map(([a, b]) => k.op("i8v.or", [k.op("i8v.and", [a, low]), k.op("i8v.shl", [b], 4)])),
-    ...each.map(([a, b]) =>
-      k.op("i8v.or", [k.op("i8v.shr_u", [a], 4), k.op("i8v.and", [b, high])]),
-    ),
-  ];
-}
-
-/** Nibbles of two groups of rows share a byte, the second group's less 8. */
-function pairedRows(k: KernelBuilder, zipped: readonly Reg<"i8v">[]): Reg<"i8v">[] {
-  const low = k.op("i8v.splat", [], 0x0f);
-  const high = k.op("i8v.splat", [], 0xf0);
-  const offset = k.op("i8v.splat", [], 0x80);
-  const pairs = [0, 2].map((j) => [zipped[j]!, zipped[j + 1]!] as const);
-  const less8 = (second: Reg<"i8v">) => k.op("i8v.xor", [second, offset]);
-  return [
-    ...pairs.map(([a, b]) =>
-      k.op("i8v.or", [k.op("i8v.and", [a, low]), less8(k.op("i8v.shl", [b], 4))]),
-    ),
-    ...pairs.map(([a, b]) =>
-      k.op("i8v.or", [k.op("i8v.shr_u", [a], 4), less8(k.op("i8v.and", [b, high]))]),
-    ),
-  ];
+  const ofLow = each.map(([a, b]) =>
+    k.op("i8v.or", [k.op("i8v.and", [a, low]), k.op("i8v.shl", [b], 4)]),
+  );
+  const ofHigh = each.map(([a, b]) =>
+    k.op("i8v.or", [k.op("i8v.shr_u", [a], 4), k.op("i8v.and", [b, high])]),
+  );
+  if (!paired) return [...ofLow, ...ofHigh];
+  const less8 = k.op("i8v.splat", [], 0x88);
+  return ofLow.flatMap((vector, j) => [vector, k.op("i8v.xor", [ofHigh[j]!, less8])]);
 }
 
 /** (w, out, rowBytes, slabs): the panel of 16 neuron rows, `rowBytes` apart. */

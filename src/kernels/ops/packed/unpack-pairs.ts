@@ -138,5 +138,5 @@ export function zip(
   a: Reg<"f32v">,
   b: Reg<"f32v">,
 ): [Reg<"f32v">, Reg<"f32v">] {
-  return [k.op(`i8mm.${size}_low`, [a, b]), k.op(`i8mm.${size}_high`, [a, b])];
+  return [k.op(`arm64.${size}_low`, [a, b]), k.op(`arm64.${size}_high`, [a, b])];
 }
