@@ -24,6 +24,11 @@ import {
   panelBytesOfRows,
   panelsOfTile,
 } from "../../src/kernels/ops/neurons/neuron-panels.ts";
+import {
+  ENTRIES_BEHIND,
+  neuronRowListKernel,
+  zerosKernel,
+} from "../../src/kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel } from "../../src/kernels/ops/neurons/neuron-rows.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
@@ -110,6 +115,8 @@ test.each(cases)("kernels of neurons fit the registers: $about", ({ target, type
     neuronRowsKernel("neuron_rows", layout),
     neuronColumnsKernel("neuron_columns", layout),
     neuronListKernel("neuron_list", layout.width, target.halves, layout.offset),
+    neuronRowListKernel("neuron_row_list", layout.width),
+    zerosKernel("zeros", layout.width),
     neuronRowPanelKernel("row_panel", layout, panel),
     neuronColumnPanelsKernel("column_panels", layout, panel),
   ];
@@ -119,4 +126,26 @@ test.each(cases)("kernels of neurons fit the registers: $about", ({ target, type
       0,
     );
   }
+});
+
+test("a list has the rows whose gate is above zero or not a number, then the last one again", () => {
+  const gates = [0, 1, -1, -0, 2 ** -149, -(2 ** -149), Infinity, -Infinity, NaN, 3];
+  const [at, results, list, written] = [0, 64, 128, 512];
+  const memory = new ArrayBuffer(1024);
+  new Float32Array(memory).set([...gates, 0, 0, 0, 0, 0, 0, ...gates]); // results are not zero yet
+  new Int32Array(memory)[8] = 0xffc00000 | 0; // a NaN with a sign
+  const kernel = neuronRowListKernel("list", 16);
+  const [rowBytes, firstRow] = [100, 7];
+  const row = [gates.length, firstRow * rowBytes, rowBytes, firstRow * 4] as const;
+  interpret(kernel, memory, [at, results, list, ...row, written]);
+  const open = [1, 4, 6, 8, 9];
+  expect(new Int32Array(memory, written, 1)[0]).toBe(open.length);
+  const entries = [...open, ...Array.from({ length: ENTRIES_BEHIND }, () => open.at(-1)!)];
+  expect([...new Int32Array(memory, list, 2 * entries.length)]).toEqual(
+    entries.flatMap((each) => [(firstRow + each) * rowBytes, (firstRow + each) * 4]),
+  );
+  expect([...new Float32Array(memory, results, gates.length)].every((x) => x === 0)).toBe(true);
+  new Int32Array(memory, at, gates.length).fill(0x80000000 | 0);
+  interpret(kernel, memory, [at, results, list, ...row, written]);
+  expect(new Int32Array(memory, written, 1)[0]).toBe(0);
 });

@@ -20,6 +20,7 @@ import {
   panelBytesOfRows,
   panelsOfTile,
 } from "../../../kernels/ops/neurons/neuron-panels.ts";
+import { neuronRowListKernel, zerosKernel } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
@@ -100,6 +101,7 @@ export class NeuronLowering {
       n,
       out: this.#c.address(node.out),
       kernel: this.#c.kernel(neuronRowsKernel(`neuron_rows.${type}`, layout)),
+      lister: this.#c.kernel(neuronRowListKernel("neuron_row_list", layout.width)),
       gate: this.#c.address(gate),
       x: this.#slabs(node),
       tokenBytes: slabsBytes(cols, layout.width),
@@ -176,6 +178,8 @@ export class NeuronLowering {
       out: this.#c.address(node.out),
       bias: node.bias ? this.#c.vector(node.bias) : -1,
       kernel: this.#c.kernel(neuronColumnsKernel(`neuron_columns.${type}`, layout)),
+      zeros: this.#c.kernel(zerosKernel("zeros", layout.width)),
+      width: layout.width,
       x: lists,
       place,
       w: at,

@@ -5,9 +5,10 @@
 
 import type { Rows } from "../../../graph/graph.ts";
 import { COLUMN_ENTRY, COLUMN_HEADER } from "../../../kernels/ops/neurons/neuron-list.ts";
+import { ENTRIES_BEHIND } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { ROW_ENTRY_BYTES, ROWS_TOGETHER } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
-import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { matmulKernels } from "./matmul.ts";
 import { addBias } from "./matmul-run.ts";
 import type { ListPlace } from "./neuron-activations.ts";
@@ -20,6 +21,8 @@ export interface NeuronRows {
   readonly n: number;
   readonly out: number;
   readonly kernel: string;
+  /** The kernel that lists rows. */
+  readonly lister: string;
   /** f32 [rows][n]: neurons with a gate of zero or less are left out. */
   readonly gate: number;
   /** Slabs of activations, and the bytes of a token's. */
@@ -28,7 +31,7 @@ export interface NeuronRows {
   readonly slabs: number;
   readonly w: number;
   readonly rowBytes: number;
-  /** For each thread: the list of a chunk's rows, and scratch memory of the kernel. */
+  /** For each thread: how long the list of a chunk's rows is (ROW_LIST_AT bytes), the list, and scratch memory of the kernel. */
   readonly list: number;
   readonly listBytes: number;
   readonly scratch: number;
@@ -44,6 +47,9 @@ export interface NeuronColumns {
   readonly out: number;
   readonly bias: number;
   readonly kernel: string;
+  /** The kernel that makes results zero before columns are added to them. */
+  readonly zeros: string;
+  readonly width: number;
   /** Lists of activations, one for each token. */
   readonly x: number;
   readonly place: ListPlace;
@@ -60,9 +66,15 @@ export interface NeuronColumns {
 /** Neurons whose rows should stay in the cache while all tokens of a batch read them. */
 const RANGE_ROWS = 256;
 
-/** The most bytes of a list of n rows, with a whole group at the end and another to prefetch. */
+/** Chunks of rows for each thread: the first group of each is not prefetched. */
+const CHUNKS_OF_ROWS = 2;
+
+/** Where a list begins, behind its length. */
+const ROW_LIST_AT = 16;
+
+/** The most bytes of the length of a list, and of a list of n rows. */
 export function rowListBytes(n: number): number {
-  return (n + 2 * ROWS_TOGETHER) * ROW_ENTRY_BYTES;
+  return ROW_LIST_AT + (n + ENTRIES_BEHIND) * ROW_ENTRY_BYTES;
 }
 
 export const neuronRows: InstructionDef<NeuronRows> = {
@@ -74,7 +86,7 @@ export const neuronRows: InstructionDef<NeuronRows> = {
       writes: [area(out, 0)],
     }),
   },
-  kernels: ({ kernel, batch }) => [kernel, ...kernelsOf(batch)],
+  kernels: ({ kernel, lister, batch }) => [kernel, lister, ...kernelsOf(batch)],
   code: "target",
 
   execute(i, c): Executor {
@@ -111,18 +123,19 @@ function either(first: Executor, second: Executor, isFirst: () => boolean): Exec
 /** The rows of each token that its gates need. */
 function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
   const kernel = c.kernels[i.kernel]!;
-  const { f32, i32 } = c.views;
+  const lister = c.kernels[i.lister]!;
+  const { i32 } = c.views;
   const w = c.memories.pointer(i.w);
-  const list = i.list + c.thread * i.listBytes;
+  const written = i.list + c.thread * i.listBytes;
+  const list = written + ROW_LIST_AT;
   const scratch = i.scratch + c.thread * i.scratchBytes;
-  const bounds = chunkBounds(i.n, c.program.threads);
-  // Small indices are faster than those into a large memory.
-  const entries = i32.subarray(list / 4, (list + i.listBytes) / 4);
+  const bounds = evenBounds(i.n, CHUNKS_OF_ROWS * c.program.threads);
   const runToken = (token: number, from: number, to: number) => {
     const out = i.out + token * i.n * 4;
-    const gates = i.gate / 4 + token * i.n;
-    f32.fill(0, out / 4 + from, out / 4 + to);
-    const groups = listRows(f32.subarray(gates + from, gates + to), from, i.rowBytes, entries);
+    const gates = i.gate + (token * i.n + from) * 4;
+    const first = from * i.rowBytes;
+    lister(gates, out + from * 4, list, to - from, first, i.rowBytes, from * 4, written);
+    const groups = Math.ceil(i32[written / 4]! / ROWS_TOGETHER);
     if (groups > 0) kernel(w, i.x + token * i.tokenBytes, out, list, scratch, groups, i.slabs);
   };
   return {
@@ -140,25 +153,6 @@ function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
   };
 }
 
-/** Writes the list of the rows that are needed, from row `first` on, in whole groups; returns how many groups it has. */
-function listRows(gates: Float32Array, first: number, rowBytes: number, list: Int32Array): number {
-  let at = 0;
-  for (let row = 0; row < gates.length; row++) {
-    if (gates[row]! <= 0) continue; // what is not a number is needed
-    list[at] = (first + row) * rowBytes;
-    list[at + 1] = (first + row) * 4;
-    at += 2;
-  }
-  if (at === 0) return 0;
-  const groups = Math.ceil(at / 2 / ROWS_TOGETHER);
-  const [lastRow, lastOut] = [list[at - 2]!, list[at - 1]!];
-  for (; at < 2 * ROWS_TOGETHER * (groups + 1); at += 2) {
-    list[at] = lastRow;
-    list[at + 1] = lastOut;
-  }
-  return groups;
-}
-
 export const neuronColumns: InstructionDef<NeuronColumns> = {
   access: {
     stage: "as one",
@@ -168,7 +162,7 @@ export const neuronColumns: InstructionDef<NeuronColumns> = {
       writes: [area(out, 0)],
     }),
   },
-  kernels: ({ kernel, batch }) => [kernel, ...kernelsOf(batch)],
+  kernels: ({ kernel, zeros, batch }) => [kernel, zeros, ...kernelsOf(batch)],
   code: "target",
 
   execute(i, c): Executor {
@@ -191,7 +185,8 @@ export const neuronColumns: InstructionDef<NeuronColumns> = {
 /** The columns of each token whose activations are not zero. */
 function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
   const kernel = c.kernels[i.kernel]!;
-  const { f32, i32 } = c.views;
+  const zeros = c.kernels[i.zeros]!;
+  const { i32 } = c.views;
   const w = c.memories.pointer(i.w);
   const { place } = i;
   const bounds = tileBounds(i, c.program.threads);
@@ -218,9 +213,9 @@ function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
     run: (chunk) => {
       const tokens = rowCount(c, i.rows);
       const [first, end] = [bounds[chunk]!, bounds[chunk + 1]!];
-      const results = (token: number) => i.out / 4 + token * i.n;
+      const bytes = (end - first) * i.tileRows * 4;
       for (let token = 0; token < tokens; token++) {
-        f32.fill(0, results(token) + first * i.tileRows, results(token) + end * i.tileRows);
+        zeros(i.out + (token * i.n + first * i.tileRows) * 4, bytes / i.width);
       }
       const step = tokens === 1 ? place.ranges : 1;
       for (let range = 0; range < place.ranges; range += step) {
@@ -236,9 +231,11 @@ function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
 /** Chunks of tiles: one for each thread, since a chunk reads its part of every column. Two took 1.15 times as long (Neoverse-N1). */
 function tileBounds(i: NeuronColumns, threads: number): readonly number[] {
   const together = i.n / i.tileRows / i.tilesTogether;
-  const chunks = Math.min(together, threads);
-  return Array.from(
-    { length: chunks + 1 },
-    (_, chunk) => Math.round((chunk * together) / chunks) * i.tilesTogether,
-  );
+  return evenBounds(together, threads).map((bound) => bound * i.tilesTogether);
+}
+
+/** The bounds of `chunks` chunks, or of `total` where those are fewer. */
+function evenBounds(total: number, chunks: number): readonly number[] {
+  const count = Math.min(total, chunks);
+  return Array.from({ length: count + 1 }, (_, chunk) => Math.round((chunk * total) / count));
 }
