@@ -115,7 +115,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     cpuExperts: options.cpuExperts,
     expertSlots: options.expertSlots,
     exact: options.exact ?? false,
-    sparse: options.sparse ?? false,
+    sparse: options.sparse ?? "auto",
     speculate: options.speculate,
     mtp: options.mtp ?? false,
     chatTemplate: options.chatTemplate,
@@ -216,8 +216,8 @@ function checkOpenOptions(options: OpenOptions): void {
       throw wrongArgument(name, value, "true or false");
     }
   }
-  if (options.sparse !== undefined && typeof options.sparse !== "boolean") {
-    throw wrongArgument("sparse", options.sparse, "true or false");
+  if (![undefined, true, false, "auto"].includes(options.sparse)) {
+    throw wrongArgument("sparse", options.sparse, 'true, false or "auto"');
   }
   checkLayers("gpuLayers", gpuLayers);
   checkDraft(options);

@@ -104,9 +104,10 @@ export interface OpenOptions {
   exact?: boolean;
   /**
    * Neurons of ReLU networks that are zero are not computed, and their weights not read: the same text, faster to generate where
-   * most are zero, and slower to read a prompt (default false; docs/sparse.md). On the processor, for Q4_0 and Q8_0.
+   * most are zero, and slower to read a prompt (docs/sparse.md). On the processor, for Q4_0 and Q8_0. "auto" (default): where it is
+   * measured to be faster, when the file is opened for the first time on this machine; files of a URL are not measured.
    */
-  sparse?: boolean;
+  sparse?: boolean | "auto";
   /**
    * Whether tokens are drafted and verified several at a time, where that is faster (docs/speculation.md); the text is the same.
    * Default: true, but false on a GPU that is not `exact`: batches of other sizes are rounded otherwise there, which can change a text.

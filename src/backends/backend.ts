@@ -236,6 +236,13 @@ export interface BackendCall extends CallRecord {
   readonly by: string;
 }
 
+/** Weights that need not be read where neurons are zero. */
+export interface NeuronWeights {
+  readonly bytes: number;
+  /** The activations of the neurons. */
+  readonly values: readonly Value[];
+}
+
 /** Consecutive layers that one backend computes. */
 export interface LayerPlace {
   /** The backend's name. */
@@ -363,6 +370,8 @@ export interface Backend {
   placement?(): readonly LayerPlace[];
   /** The part of the graph at each place of placement(). Optional: where each place computes all of it. */
   parts?(): readonly Graph[];
+  /** What could be left out where neurons are zero (docs/sparse.md), whether or not it is; undefined: nothing. Optional: where nothing can. */
+  neurons?(): NeuronWeights | undefined;
   /** What computes what, and why: one line each, for --explain. */
   explain(): readonly string[];
   /** Where the time went; undefined: it was not recorded. Optional: a backend may not record times. */

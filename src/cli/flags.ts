@@ -66,7 +66,7 @@ export interface ModelFlags
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
-  sparse?: boolean;
+  sparse?: "auto" | "on" | "off";
   explain?: boolean;
   tuneFile?: string;
   cacheType?: KvType;
@@ -143,9 +143,9 @@ export function gpuForOption(): Option {
 /** --sparse */
 function sparseOption(): Option {
   return new Option(
-    "--sparse",
-    "leave out neurons of ReLU networks that are zero: the same text, faster to generate where most are, slower prompts (docs/sparse.md)",
-  );
+    "--sparse <when>",
+    "leave out neurons of ReLU networks that are zero: the same text, faster to generate where most are, slower prompts; auto: where it is measured to be faster (docs/sparse.md) (default: auto)",
+  ).choices(["auto", "on", "off"]);
 }
 
 /** --exact */
@@ -317,7 +317,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...tensorPlaces(flags),
     ...(flags.exact && { exact: true }),
-    ...(flags.sparse && { sparse: true }),
+    ...(flags.sparse && { sparse: flags.sparse === "auto" ? "auto" : flags.sparse === "on" }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(kvType !== undefined && { kvType }),
     ...draftOptions(flags),

@@ -100,6 +100,8 @@ export interface EngineOptions {
   speculate?: boolean | SpeculateOptions | undefined;
   /** The layer that predicts further tokens is loaded as well. Default: false. */
   usesNext?: boolean | undefined;
+  /** Called when the weights are there, before anything else is computed. */
+  loaded?: ((plan: Plan) => Promise<void>) | undefined;
   /** What names the weights, for saved state. Default: nothing does. */
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
 }
@@ -250,6 +252,7 @@ export class Engine {
     options.laps?.lap("load", "open");
     await uploadWeights(parts, graph, watch, options.laps);
     options.laps?.lap("load", "weights");
+    await options.loaded?.(plan);
     const rotations = shiftRefusal(graph) ?? (await keyRotations(graph, readerOf(parts)));
     const refusal = noShift(rotations, parts.backend);
     const info = {

@@ -85,8 +85,8 @@ export interface OpenRequest {
   expertSlots?: number | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
-  /** Neurons that are zero are left out. */
-  sparse?: boolean | undefined;
+  /** Neurons that are zero are left out; "auto": where that was measured to be faster. */
+  sparse?: boolean | "auto" | undefined;
   /** Whether tokens are drafted; undefined: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
   /** Whether the layer that predicts further tokens drafts. */

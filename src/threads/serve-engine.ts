@@ -25,6 +25,7 @@ import type { ByteSource, EnginePort, SourceSpec } from "../platform/platform.ts
 import { Laps } from "../profile/laps.ts";
 import { explainedDefault } from "../tune/default-notes.ts";
 import type { GivenTune } from "../tune/given.ts";
+import { SparseChoice } from "../tune/sparse-choice.ts";
 import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
 import type { TunedUse } from "../tune/use.ts";
 import type { SpareThreads } from "./spare-threads.ts";
@@ -78,12 +79,41 @@ async function loadAll(
   }
 }
 
-/** `reservedBytes`: of the memory, what a model that is loaded already may still fill. */
+/**
+ * Again where what was loaded is not what is faster (tune/sparse-choice.ts). `reservedBytes`: of the memory, what a model that is loaded
+ * already may still fill.
+ */
 async function load(
   request: OpenRequest,
   watch: LoadWatch,
   spares: SpareThreads,
   reservedBytes = 0,
+): Promise<Engine> {
+  const choice = sparseChoice(request);
+  let engine = await loadOnce(request, watch, spares, reservedBytes, choice);
+  const quietly = { ...watch, progress: () => {} };
+  while (choice?.mustReload) {
+    engine.dispose();
+    await engine.ended();
+    engine = await loadOnce(request, quietly, spares, reservedBytes, choice);
+  }
+  return engine;
+}
+
+/** What measures whether neurons are left out; undefined: the request says so. What comes over HTTP is not loaded twice. */
+function sparseChoice({ sparse, spec, backend = "cpu", ...asked }: OpenRequest) {
+  const isHere = backend === "cpu" && !asked.gpuLayers && asked.gpuFor === undefined;
+  if (sparse !== "auto" || spec.kind === "url" || !isHere) return undefined;
+  const machine = `${platform.cpu()}, ${asked.native ? "machine code" : "WebAssembly"}`;
+  return new SparseChoice({ files: platform.smallFiles(), now: platform.now, machine });
+}
+
+async function loadOnce(
+  request: OpenRequest,
+  watch: LoadWatch,
+  spares: SpareThreads,
+  reservedBytes: number,
+  choice: SparseChoice | undefined,
 ): Promise<Engine> {
   const kvType = kvDTypeOf(request.kvType);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
@@ -101,14 +131,20 @@ async function load(
     const tuned = request.tuned
       ? await choices?.measuredTuning(platform, file, request.threads, native, given)
       : { notes: ["kernels: defaults; tuning is switched off"] };
+    const asked = backendRequest(request, level, tuned ?? { notes: [untuned] }, bound);
+    const { threads } = asked;
+    const nameOfWeights = await weightsName(request, file);
+    const notes = [...(asked.notes ?? [])];
+    await choice?.begin(await nameOfWeights(), threads, notes);
     const wanted = {
-      ...backendRequest(request, level, tuned ?? { notes: [untuned] }, bound),
+      ...asked,
+      notes,
+      sparse: choice ? choice.isOn : request.sparse === true,
       startThread: () => spares.take(),
       guard: await guardMode(),
       files: weightFiles(file),
       ram: ramBudget(request),
     };
-    const { threads } = wanted;
     const sides: MeasuredSides = async (facts, promptTokens) => {
       const { measuredSides } = await import("../tune/measured-choices.ts");
       const on = { threads, native, given };
@@ -134,7 +170,6 @@ async function load(
     const { metadata } = file;
     let tokenizer: ReturnType<typeof tokenizerOf> | undefined;
     let template: ReturnType<typeof templateOf>;
-    const nameOfWeights = await weightsName(request, file);
     laps?.lap("load", "open");
     const parts: EngineParts = {
       name: file.name,
@@ -155,6 +190,7 @@ async function load(
       },
       backend,
     };
+    const encoded = (text: string) => parts.tokenizer.encode(text);
     const engine = await Engine.load(
       parts,
       {
@@ -172,6 +208,7 @@ async function load(
         heldAs,
         speculate: request.speculate,
         usesNext: request.mtp,
+        loaded: choice && ((plan) => choice.measure(chosen.backend, plan, encoded, watch.check)),
         tiers: await tierOptions(request, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
       },
@@ -347,7 +384,7 @@ async function bind({ binding }: OpenRequest): Promise<ThreadCpus | undefined> {
 
 /** The request for a backend on the processor. */
 function backendRequest(
-  { threads, profile, exact, sparse }: OpenRequest,
+  { threads, profile, exact }: OpenRequest,
   { level, native }: OptLevelChoice,
   tuned: TunedUse,
   bound: ThreadCpus | undefined,
@@ -364,7 +401,6 @@ function backendRequest(
     cpusOf: bound?.cpusOf,
     profile,
     exact,
-    sparse,
     choose: tuned.choose ?? explainedDefault(target),
     idle: tuned.idle,
     notes: bound ? [bound.note, ...tuned.notes] : tuned.notes,

@@ -4,12 +4,13 @@
 import { describe, expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
-import { neuronUses } from "../../src/backends/cpu/memory/neuron-weights.ts";
+import { neuronUses, neuronWeights } from "../../src/backends/cpu/memory/neuron-weights.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
+import { weightBytes } from "../../src/graph/cost.ts";
 import type { Graph, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
@@ -141,6 +142,11 @@ describe.each(targets)("on $name", ({ native, target }) => {
   test.each(networks)("$about, $type", async (network) => {
     const uses = [...neuronUses(graphOf(network).nodes, target).values()];
     expect(uses.every((use) => typeof use === "object")).toBe(true);
+    const { nodes, weights } = graphOf(network);
+    const sizes = weights.filter(({ dtype }) => dtype !== f32).map(weightBytes);
+    const left = neuronWeights(nodes, target)!;
+    expect(left.bytes).toBe(sizes.reduce((sum, size) => sum + size, 0));
+    expect(left.values.map(({ name }) => name)).toEqual(["inner"]);
     const sparse = await resultsOf(backend(true), network);
     expect(sparse).toEqual(await resultsOf(backend(false), network));
     // Alone, and beside one, four or twelve others.

@@ -110,7 +110,7 @@ const rows: Readonly<Record<string, () => Shown>> = {
     title: "stories15M, %s: within 4 percent",
   }),
   N7: () => ({
-    quick: ["run", "-m", file.path, "-n", "1", "--sparse", "--explain"],
+    quick: ["run", "-m", file.path, "-n", "1", "--sparse", "on", "--explain"],
     prints: [/ffn_down/],
   }),
   M1: () => ({

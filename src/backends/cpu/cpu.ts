@@ -26,6 +26,7 @@ import {
   type KvCacheOptions,
   type MemoryNeed,
   type MemoryUse,
+  type NeuronWeights,
   type RunOptions,
   type StateTransfer,
   type TuningControls,
@@ -48,6 +49,7 @@ import { type Arena, farLimits } from "./memory/arena.ts";
 import type { FileWeight } from "./memory/file-pieces.ts";
 import { type Layout, type LayoutRequest, layOut } from "./memory/layout.ts";
 import { Memories } from "./memory/memories.ts";
+import { neuronWeights } from "./memory/neuron-weights.ts";
 import { referenceMemory } from "./memory/reference-memory.ts";
 import { Packer, type PackProgram } from "./memory/repack.ts";
 import { staysOnDisk } from "./memory/weights.ts";
@@ -422,6 +424,12 @@ export class CpuBackend implements Backend {
 
   memory(): MemoryUse {
     return this.#prepared?.arena.use ?? { weightBytes: 0, kvBytes: 0, workBytes: 0 };
+  }
+
+  neurons(): NeuronWeights | undefined {
+    const { target, disk } = this.#layout ?? {};
+    if (!target || disk || this.#options.level !== 3) return undefined;
+    return neuronWeights(this.#ready().plan.graph.nodes, target);
   }
 
   explain(): readonly string[] {

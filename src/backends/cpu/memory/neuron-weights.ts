@@ -6,6 +6,7 @@
 //
 // A neuron that is left out counts as zero, as does 0 * up for any finite up; weights and activations are finite.
 
+import { weightBytes } from "../../../graph/cost.ts";
 import {
   type GraphNode,
   inputsOf,
@@ -18,6 +19,7 @@ import { rowsTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import { neuronLayoutFor } from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
+import type { NeuronWeights } from "../../backend.ts";
 
 export type NeuronUse =
   | { readonly kind: "columns" }
@@ -53,6 +55,23 @@ export function neuronUses(
     if (typeof use !== "string" && readBy.length > 1) uses.set(weight, "several ops read it");
   }
   return uses;
+}
+
+/** What could be left out where neurons are zero; undefined: nothing. */
+export function neuronWeights(
+  nodes: readonly GraphNode[],
+  target: KernelTarget,
+): NeuronWeights | undefined {
+  const uses = neuronUses(nodes, target);
+  let bytes = 0;
+  const values: Value[] = [];
+  for (const node of nodes) {
+    const use = node.op === "matmul" ? uses.get(node.weight) : undefined;
+    if (node.op !== "matmul" || typeof use !== "object") continue;
+    bytes += weightBytes(node.weight);
+    if (use.kind === "columns") values.push(node.x);
+  }
+  return values.length > 0 ? { bytes, values } : undefined;
 }
 
 /** The node where zeros come from, if it is one that makes them. */
