@@ -4,6 +4,7 @@
 import type { LineAnswer } from "../batch/batch.ts";
 import type { ServerContext } from "./context.ts";
 import { bugText, describeError, errorResponse, notFound } from "./errors.ts";
+import { backgroundMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
 import { Slots } from "./slots.ts";
@@ -18,6 +19,7 @@ export interface InternalRequest {
 export function backgroundContext(server: ServerContext, parallel: number): ServerContext {
   return {
     ...server,
+    metrics: backgroundMetrics(server.metrics),
     queue: new AdmissionQueue(parallel, 1_000_000),
     large: new AdmissionQueue(2, 1_000_000),
     slots: new Slots(parallel, 1_000_000),

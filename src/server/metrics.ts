@@ -162,6 +162,11 @@ export interface Metrics {
   readonly firstTokenSeconds: Histogram;
   readonly tokenSeconds: Histogram;
   readonly limitRatio: Last;
+  /** The same four of the lines of batches: nobody waits for those. */
+  readonly batchQueueSeconds: Histogram;
+  readonly batchFirstTokenSeconds: Histogram;
+  readonly batchTokenSeconds: Histogram;
+  readonly batchLimitRatio: Last;
   readonly llamacpp: LlamacppMetrics;
 }
 
@@ -209,7 +214,37 @@ export function createMetrics(): Metrics {
       "lantern_limit_ratio",
       "Speed of the last generation as a fraction of what this machine's hardware allows, 0 to 1.",
     ),
+    batchQueueSeconds: new Histogram(
+      "lantern_batch_queue_seconds",
+      "Time that lines of batches waited for their turn after they were begun.",
+      secondBounds,
+    ),
+    batchFirstTokenSeconds: new Histogram(
+      "lantern_batch_time_to_first_token_seconds",
+      "From the beginning of a batch's line to its first token.",
+      secondBounds,
+    ),
+    batchTokenSeconds: new Histogram(
+      "lantern_batch_time_per_token_seconds",
+      "Time per token after the first, one value per line of a batch.",
+      tokenBounds,
+    ),
+    batchLimitRatio: new Last(
+      "lantern_batch_limit_ratio",
+      "Speed of a batch's last line as a fraction of what this machine's hardware allows, 0 to 1.",
+    ),
     llamacpp: new LlamacppMetrics(),
+  };
+}
+
+/** For the lines of batches: their times are apart from those of clients, their tokens are counted with them. */
+export function backgroundMetrics(metrics: Metrics): Metrics {
+  return {
+    ...metrics,
+    queueSeconds: metrics.batchQueueSeconds,
+    firstTokenSeconds: metrics.batchFirstTokenSeconds,
+    tokenSeconds: metrics.batchTokenSeconds,
+    limitRatio: metrics.batchLimitRatio,
   };
 }
 

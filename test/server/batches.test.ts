@@ -103,6 +103,10 @@ describe("openai", () => {
       metadata: { who: "test" },
       usage: { output_tokens: 2 * maxTokens },
     });
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics).toContain("lantern_batch_time_to_first_token_seconds_count 2\n");
+    expect(metrics).toContain("lantern_time_to_first_token_seconds_count 0\n"); // clients' alone
+    expect(metrics).toContain(`lantern_generated_tokens_total ${2 * maxTokens}\n`);
     expect(await textOf(batch.output_file_id)).toMatchObject(
       ["a", "c"].map((custom_id) => ({
         custom_id,
