@@ -5,6 +5,7 @@
 // next one goes on. A line that was begun three times and never ended is an error: it may be what killed them.
 
 import { messageOf } from "../base/errors.ts";
+import { StorageError } from "../platform/database.ts";
 import {
   type Batch,
   BatchOverError,
@@ -49,6 +50,9 @@ const linesAtOnce = 128;
 /** How often expiry and waiting batches are looked at when nothing happens. */
 const tickMs = 5000;
 
+/** How often it is said that nothing can be saved. */
+const stuckMs = 60_000;
+
 /** A batch with lines in the works. */
 interface Active {
   readonly id: string;
@@ -70,6 +74,15 @@ export class BatchRunner {
   readonly #stop = new AbortController();
   /** Lines in the works, in the order in which they began, and how to give each back. */
   readonly #running = new Map<Promise<void>, AbortController>();
+  /**
+   * A line that was in the works whenever a process was killed, on its last try: it runs alone, so that no other is blamed if it is
+   * the one that kills.
+   */
+  #alone: Promise<void> | undefined;
+  /** Such a line waits until nothing else is in the works. */
+  #isAloneNext = false;
+  /** When it was last said that something cannot be saved. */
+  #saidStuck = -Infinity;
   #loop: Promise<void> = Promise.resolve();
   #wake: () => void = () => {};
   #isAwake = true;
@@ -152,6 +165,7 @@ export class BatchRunner {
   /** One look at all batches; true: there is more to do at once. */
   async #step(): Promise<boolean> {
     let changed = false;
+    this.#isAloneNext = false;
     for (const batch of this.#store.unfinished()) {
       if (this.#stop.signal.aborted) return false;
       if (!this.#store.isOwn(batch.id)) continue; // lost meanwhile
@@ -175,17 +189,28 @@ export class BatchRunner {
   /** Begins as many lines as there is room for; true: all lines of this batch have answers. */
   #fill(batch: Batch): boolean {
     const active = this.#activate(batch);
-    while (this.#running.size < this.#answerer.parallel()) {
+    while (this.#running.size < this.#answerer.parallel() && !this.#isAloneNext && !this.#alone) {
       const line = this.#nextLine(active);
       if (!line) break;
+      const isSuspect = line.tries === batchLimits.tries - 1;
+      if (isSuspect && this.#running.size > 0) {
+        active.next.unshift(line);
+        this.#isAloneNext = true;
+        break;
+      }
       active.claimed.add(line.index);
       const own = new AbortController();
-      const work = this.#answer(active, line, own.signal).finally(() => {
+      const answering = this.#answer(active, line, own.signal).catch((error: unknown) => {
+        this.#log(`batch ${batch.id}: line ${line.index + 1}: ${messageOf(error)}`);
+      });
+      const work = answering.finally(() => {
         active.claimed.delete(line.index);
         this.#running.delete(work);
+        if (this.#alone === work) this.#alone = undefined;
         this.wake();
       });
       this.#running.set(work, own);
+      if (isSuspect) this.#alone = work;
     }
     return active.claimed.size === 0 && this.#store.waiting(batch.id, 1).length === 0;
   }
@@ -219,33 +244,39 @@ export class BatchRunner {
     try {
       if (line.tries >= batchLimits.tries) {
         const why = `it was begun ${line.tries} times, and Lantern ended each time before there was an answer`;
-        return this.#save(active, line, failure(500, `this request is not tried again: ${why}`));
+        const refusal = failure(500, `this request is not tried again: ${why}`);
+        return await this.#save(active, line, refusal, signal);
       }
       const body = await this.#bodyOf(inputFile, line);
       for (let tries = line.tries; ; tries++) {
         signal.throwIfAborted();
-        if (!isElsewhere) this.#store.began(id, line.index);
+        if (!isElsewhere) await this.#stored(() => this.#store.began(id, line.index), signal);
         hasBegun = !isElsewhere;
         const at = { batch: id, place: line.index };
         const answer = await this.#answerer.answer(endpoint, body, signal, at);
         if (signal.aborted) break;
         const isBusy = answer.status === 429 || answer.status === 503;
         if (isBusy && hasBegun) {
-          this.#store.gaveBack(id, line.index);
+          await this.#stored(() => this.#store.gaveBack(id, line.index), signal);
           hasBegun = false;
         }
         const isOver = answer.status < 500 || tries + 1 >= batchLimits.tries;
-        if (!isBusy && isOver) return this.#save(active, line, answer);
+        if (!isBusy && isOver) return await this.#save(active, line, answer, signal);
         if (isBusy) tries--;
         await pause(this.#pauseMs, signal);
       }
     } catch (error) {
       if (!signal.aborted) {
         this.#log(`batch ${id}: line ${line.index + 1}: ${messageOf(error)}`);
-        return this.#save(active, line, failure(500, "the request could not be answered"));
+        const refusal = failure(500, "the request could not be answered");
+        return await this.#save(active, line, refusal, signal);
       }
     }
-    if (hasBegun) this.#store.gaveBack(id, line.index); // it was not the line's fault
+    try {
+      if (hasBegun) this.#store.gaveBack(id, line.index); // it was not the line's fault
+    } catch (error) {
+      if (!(error instanceof StorageError)) throw error; // a full disk: it counts as a try
+    }
   }
 
   /** The body alone, out of its line. */
@@ -255,8 +286,33 @@ export class BatchRunner {
     return new TextEncoder().encode(JSON.stringify(body));
   }
 
-  #save({ id }: Active, { index, customId }: WaitingLine, answer: LineAnswer): void {
-    saveAnswer(this.#store, id, { index, customId }, answer);
+  /**
+   * Saves something. While that is not possible, because the disk is full, it waits and tries again: what was computed is not lost, and no
+   * line is to blame.
+   */
+  async #stored(save: () => void, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        return save();
+      } catch (error) {
+        if (!(error instanceof StorageError)) throw error;
+        if (this.#now() - this.#saidStuck > stuckMs) {
+          this.#saidStuck = this.#now();
+          this.#log(`batches wait until they can be saved: ${messageOf(error)}`);
+        }
+        await pause(this.#pauseMs, signal);
+      }
+    }
+  }
+
+  async #save(
+    { id }: Active,
+    { index, customId }: WaitingLine,
+    answer: LineAnswer,
+    signal: AbortSignal,
+  ): Promise<void> {
+    await this.#stored(() => saveAnswer(this.#store, id, { index, customId }, answer), signal);
   }
 
   async #end(batch: Batch, wanted: BatchState): Promise<void> {

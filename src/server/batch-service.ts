@@ -8,11 +8,13 @@ import type { FileFolder } from "../batch/file-folder.ts";
 import { type Answerer, BatchRunner } from "../batch/runner.ts";
 import type { ShareBatches, SharedState } from "../batch/shared.ts";
 import { BatchStore } from "../batch/store.ts";
+import { SourceError } from "../index.ts";
 import type { Database } from "../platform/database.ts";
-import { StorageError } from "../platform/database.ts";
+import { StorageError, type StorageProblem } from "../platform/database.ts";
 import type { ServerContext } from "./context.ts";
 import { ApiError, invalidRequest, notFound } from "./errors.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
+import { withoutFolders } from "./library.ts";
 import type { Call, RouteFamily } from "./route.ts";
 
 /** Where files and batches are kept. */
@@ -101,7 +103,8 @@ export async function orApiError<T>(work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof StorageError) throw storageFailed(error);
+    if (error instanceof StorageError) throw storageFailed(error.problem, error);
+    if (error instanceof SourceError) throw storageFailed("failed", error); // a file's bytes
     if (!(error instanceof BatchError)) throw error;
     if (error.kind === "missing") throw notFound(error.message, error.param, "not_found");
     if (error.kind === "invalid") throw invalidRequest(error.message, error.param);
@@ -111,14 +114,18 @@ export async function orApiError<T>(work: () => T | Promise<T>): Promise<T> {
   }
 }
 
-function storageFailed({ problem, message }: StorageError): ApiError {
-  return new ApiError({
-    status: problem === "full" ? 507 : 503,
-    type: "server_error",
-    code: `storage_${problem}`,
-    param: null,
-    message: `files and batches cannot be stored: ${message}`,
-  });
+function storageFailed(problem: StorageProblem, error: SourceError): ApiError {
+  const isFull = problem === "full" || error.message.includes("disk is full");
+  return new ApiError(
+    {
+      status: isFull ? 507 : 503,
+      type: "server_error",
+      code: `storage_${isFull ? "full" : problem}`,
+      param: null,
+      message: `files and batches cannot be stored: ${withoutFolders(error.message)}`,
+    },
+    { cause: error },
+  );
 }
 
 /** One line of an input file. */

@@ -1,9 +1,10 @@
 // Batches from their file to their output: every line exactly once, whatever fails in between.
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { type Batch, batchLimits, endStates, type OutputLine } from "../../src/batch/batch.ts";
 import { type Answerer, BatchRunner } from "../../src/batch/runner.ts";
 import type { BatchStore } from "../../src/batch/store.ts";
+import { StorageError } from "../../src/platform/database.ts";
 import {
   type BatchPlaceOfTests,
   batchPlace,
@@ -281,6 +282,66 @@ describe("another process goes on", () => {
     expect(await linesOf(store, end.errorFile)).toMatchObject([
       { custom_id: "id-1", response: { status_code: 500, body: { error: { code: "no_answer" } } } },
     ]);
+  });
+
+  test("while the disk is full, answers wait: each is computed once, and none is lost", async () => {
+    let isFull = true;
+    let refused = 0;
+    let computed = 0;
+    for (const name of ["finish", "began"] as const) {
+      const save = store[name].bind(store) as (...facts: unknown[]) => never;
+      vi.spyOn(store, name).mockImplementation((...facts: unknown[]) => {
+        if (isFull && (name === "finish" || refused > 20) && ++refused) {
+          throw new StorageError("full", "the disk is full");
+        }
+        return save(...facts);
+      });
+    }
+    run(async (prompt, signal) => {
+      computed++;
+      return await echo(prompt, signal);
+    });
+    const batch = await batchOf(store, many(12));
+    await expect.poll(() => refused).toBeGreaterThan(40);
+    expect(store.batch(batch.id).counts).toMatchObject({ done: 0, failed: 0 });
+    isFull = false;
+    expect((await ended(batch)).counts).toMatchObject({ done: 12, failed: 0 });
+    expect(computed).toBe(12);
+    expect(log).toEqual(["batches wait until they can be saved: the disk is full"]);
+    log.length = 0;
+    vi.restoreAllMocks();
+  });
+
+  test("lines that were in the works at two kills run alone: only one of them can be the killer", async () => {
+    const batch = await batchOf(store, many(20));
+    runner = run(echo, () => 0);
+    while (store.batch(batch.id).state !== "in_progress") {
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    await runner.stop();
+    const suspects = [3, 4, 11];
+    for (const index of suspects)
+      for (let i = 1; i < batchLimits.tries; i++) store.began(batch.id, index);
+    const working = new Set<number>();
+    const alone: number[] = [];
+    let most = 0;
+    run(async (prompt, signal) => {
+      const index = Number(prompt.split(" ")[2]);
+      working.add(index);
+      most = Math.max(most, working.size);
+      for (let ticks = 0; ticks < 3; ticks++) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        const some = suspects.filter((one) => working.has(one));
+        if (some.length > 0) expect(working.size).toBe(1);
+      }
+      if (suspects.includes(index)) alone.push(index);
+      working.delete(index);
+      return await echo(prompt, signal);
+    });
+    expect((await ended(batch)).counts).toMatchObject({ done: 20, failed: 0 });
+    expect(alone.toSorted((a, b) => a - b)).toEqual(suspects);
+    expect(most).toBe(4);
+    expect(log).toEqual([]);
   });
 
   test("bytes that no row knows are removed, and files of others are not seen", async () => {

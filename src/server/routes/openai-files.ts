@@ -53,7 +53,7 @@ async function upload(call: Call, service: BatchService): Promise<Response> {
   }
   let writer: FileWriter | undefined;
   try {
-    const fields = await readMultipart(call.request, {
+    const form = readMultipart(call.request, {
       onFile: async (part) => {
         if (part.field !== "file" || writer) {
           throw invalidRequest(
@@ -68,6 +68,7 @@ async function upload(call: Call, service: BatchService): Promise<Response> {
         return writer;
       },
     });
+    const fields = await orApiError(() => form);
     for (const field of fields.keys()) {
       if (!knownFields.includes(field))
         throw unsupportedField(field.slice(0, 100), "it is unknown");

@@ -1,0 +1,469 @@
+// npm run stress:batch -- [ROUNDS] [SEED] [PART...]: real processes answer batches while they are killed (kill -9) at random moments, run
+// out of disk, get hostile files, are cancelled, expire, and share a store. Every request must have exactly one line in the output, and
+// every text must be the one that the model writes alone. Prints a table; the exit code is 1 if anything was wrong.
+//
+// Parts: server, cli, disk, hostile, cancel, expiry, two (default: all). A full disk is a tmpfs, where this user may mount one.
+
+import { execFileSync, spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { fileURLToPath } from "node:url";
+import { open } from "../src/index.ts";
+import { type Started, startLantern } from "../test/cluster/processes.ts";
+import { Random } from "../test/support/random.ts";
+import { tinyFile } from "../test/support/tiny-file.ts";
+
+const rounds = Number(process.argv[2] ?? 20);
+const seed = Number(process.argv[3] ?? 1);
+const wanted = process.argv.slice(4);
+if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) {
+  console.error("usage: npm run stress:batch -- [ROUNDS] [SEED] [PART...]");
+  process.exit(2);
+}
+const random = new Random(seed);
+const count = 300;
+const maxTokens = 24;
+const folder = mkdtempSync(join(tmpdir(), "lantern-stress-batch-"));
+const file = await tinyFile({ noTemplate: true });
+const launcher = fileURLToPath(new URL("../bin/lantern.js", import.meta.url));
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const between = (low: number, high: number): number =>
+  low + Math.floor(random.unit() * (high - low));
+
+const promptOf = (at: number): string => `${at % 29} the cat ${"sat ".repeat(at % 17)}`;
+const options = { seed: 7, temperature: 0.9 };
+const lines = Array.from({ length: count }, (_, at) => ({
+  ...{ custom_id: `r${at}`, method: "POST", url: "/v1/completions" },
+  body: {
+    model: "tiny",
+    prompt: promptOf(at),
+    max_tokens: maxTokens,
+    ignore_eos: true,
+    ...options,
+  },
+}));
+const input = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+const inputPath = join(folder, "in.jsonl");
+writeFileSync(inputPath, input);
+
+/** What the model writes alone. */
+const alone = new Map<string, string>();
+{
+  await using model = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
+  for (const { body } of lines) {
+    if (alone.has(body.prompt)) continue;
+    const asked = { maxTokens, ignoreEos: true, ...options };
+    alone.set(body.prompt, (await model.generate(body.prompt, asked).result).text);
+  }
+}
+
+interface Answer {
+  custom_id: string;
+  response: { status_code: number; body: { choices?: { text: string }[]; error?: object } } | null;
+  error: { code: string } | null;
+}
+
+interface Sum {
+  right: number;
+  /** Lines with an error, by its code. */
+  errors: Record<string, number>;
+  wrong: string[];
+}
+
+/** Compares lines of outputs with what they must be. */
+function checked(answers: readonly Answer[], total = count): Sum {
+  const sum: Sum = { right: 0, errors: {}, wrong: [] };
+  const seen = new Set<string>();
+  for (const { custom_id, response, error } of answers) {
+    if (seen.has(custom_id)) sum.wrong.push(`${custom_id} has two answers`);
+    seen.add(custom_id);
+    const text = response?.body.choices?.[0]?.text;
+    const code = error?.code ?? (response?.body.error as { code?: string } | undefined)?.code;
+    if (text === undefined) {
+      sum.errors[String(code)] = (sum.errors[String(code)] ?? 0) + 1;
+    } else if (text === alone.get(promptOf(Number(custom_id.slice(1))))) sum.right++;
+    else sum.wrong.push(`${custom_id} has another text: ${JSON.stringify(text)}`);
+  }
+  if (seen.size !== total) sum.wrong.push(`${seen.size} of ${total} requests have an answer`);
+  return sum;
+}
+
+const parse = (text: string): Answer[] =>
+  text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as Answer);
+
+async function serve(store: string, more: readonly string[] = []): Promise<Started> {
+  const args = [
+    "serve",
+    "-m",
+    file.path,
+    "-a",
+    "tiny",
+    "-c",
+    "512",
+    "--threads",
+    "1",
+    "--port",
+    "0",
+  ];
+  const own = ["--no-web", "--no-sessions", "--no-token", "--batches", join(store, "b.db")];
+  return await startLantern([...args, ...own, ...more]);
+}
+
+async function kill({ child, ended }: Started, signal: NodeJS.Signals = "SIGKILL"): Promise<void> {
+  child.kill(signal);
+  await ended;
+}
+
+const urlOf = ({ ready }: Started): string => ready.url as string;
+
+async function upload(url: string, bytes: string | Uint8Array<ArrayBuffer>): Promise<Response> {
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new Blob([bytes]), "in.jsonl");
+  return await fetch(`${url}/v1/files`, { method: "POST", body: form });
+}
+
+interface Batch {
+  id: string;
+  status: string;
+  output_file_id?: string;
+  error_file_id?: string;
+  request_counts: { total: number; completed: number; failed: number };
+  errors?: { data: { message: string }[] };
+}
+
+async function create(url: string, bytes: string | Uint8Array<ArrayBuffer>): Promise<Batch> {
+  const { id } = (await (await upload(url, bytes)).json()) as { id: string };
+  const made = await fetch(`${url}/v1/batches`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      ...{ input_file_id: id, endpoint: "/v1/completions", completion_window: "24h" },
+    }),
+  });
+  return (await made.json()) as Batch;
+}
+
+async function batchOf(url: string, id: string): Promise<Batch> {
+  return (await (await fetch(`${url}/v1/batches/${id}`)).json()) as Batch;
+}
+
+async function ended(url: string, id: string, seconds = 60): Promise<Batch> {
+  for (let tries = 0; tries < seconds * 20; tries++) {
+    const batch = await batchOf(url, id);
+    if (["completed", "failed", "cancelled", "expired"].includes(batch.status)) return batch;
+    await sleep(50);
+  }
+  const last = JSON.stringify(await batchOf(url, id));
+  throw new Error(`batch ${id} did not end within ${seconds} s: ${last}`);
+}
+
+async function answersOf(url: string, batch: Batch): Promise<Answer[]> {
+  const files = [batch.output_file_id, batch.error_file_id].filter((id) => id);
+  const texts = await Promise.all(
+    files.map(async (id) => await (await fetch(`${url}/v1/files/${id}/content`)).text()),
+  );
+  return texts.flatMap(parse);
+}
+
+const table: string[] = [];
+let problems = 0;
+function report(part: string, what: string, sum: Pick<Sum, "wrong"> & Partial<Sum>): void {
+  const errors = Object.entries(sum.errors ?? {}).map(([code, n]) => `${n} ${code}`);
+  const right = sum.right === undefined ? "" : `${sum.right} right`;
+  const found = [right, ...errors, `${sum.wrong.length} wrong`].filter((one) => one !== "");
+  table.push(`| ${part} | ${what} | ${found.join(", ")} |`);
+  console.log(table.at(-1));
+  for (const one of sum.wrong.slice(0, 10)) console.error(`  ${one}`);
+  problems += sum.wrong.length;
+}
+
+const place = (name: string): string => {
+  const path = join(folder, name);
+  mkdirSync(path, { recursive: true });
+  return path;
+};
+
+async function killServer(): Promise<void> {
+  const store = place("server");
+  let server = await serve(store);
+  const { id } = await create(urlOf(server), input);
+  let kills = 0;
+  for (; kills < rounds; kills++) {
+    await sleep(between(0, 700));
+    await kill(server);
+    server = await serve(store);
+    if (["completed", "failed"].includes((await batchOf(urlOf(server), id)).status)) break;
+  }
+  const batch = await ended(urlOf(server), id);
+  const sum = checked(await answersOf(urlOf(server), batch));
+  await kill(server, "SIGTERM");
+  report("kill -9 of the server", `${kills} kills, ${count} lines`, sum);
+}
+
+async function killCommand(): Promise<void> {
+  const output = join(place("cli"), "out.jsonl");
+  const args = ["batch", inputPath, "-o", output, "-m", file.path, "-t", "1", "-c", "512"];
+  const env = { ...process.env, LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1" };
+  const run = () => {
+    const child = spawn(process.execPath, [launcher, ...args], { env, stdio: "ignore" });
+    const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+    return { child, ended };
+  };
+  let kills = 0;
+  for (; kills < rounds; kills++) {
+    const { child, ended } = run();
+    const code = await Promise.race([ended, sleep(between(300, 2500)).then(() => undefined)]);
+    if (code !== undefined) break;
+    child.kill("SIGKILL");
+    await ended;
+  }
+  const code = await run().ended;
+  const sum = checked(parse(readFileSync(output, "utf8")));
+  if (code !== 0 && sum.right === count) sum.wrong.push(`exit code ${code}`);
+  report("kill -9 of lantern batch", `${kills} kills, ${count} lines`, sum);
+}
+
+async function fullDisk(): Promise<void> {
+  const store = place("disk");
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", "size=16m", "tmpfs", store], { stdio: "ignore" });
+  } catch {
+    table.push("| full disk | skipped: this user may not mount a tmpfs | |");
+    return;
+  }
+  try {
+    const wrong: string[] = [];
+    const server = await serve(store);
+    const url = urlOf(server);
+    const { id } = await create(url, input);
+    for (let tries = 0; (await batchOf(url, id)).status === "validating"; tries++) {
+      if (tries > 600) wrong.push("validating did not end");
+      await sleep(20);
+    }
+    const free = (): number =>
+      Number(execFileSync("df", ["--output=avail", "-B1", store]).toString().split("\n")[1]);
+    try {
+      writeFileSync(join(store, "fill"), new Uint8Array(free()));
+    } catch {
+      // the server was faster: the disk is as full as it gets
+    }
+    await sleep(3000);
+    const during = await batchOf(url, id);
+    if (!during.status) wrong.push(`while full: ${JSON.stringify(during)}`);
+    const refused = await upload(url, input);
+    if (refused.status === 200) wrong.push("an upload was accepted on a full disk");
+    if ((await fetch(`${url}/health`)).status !== 200) wrong.push("not healthy while full");
+    rmSync(join(store, "fill"));
+    const batch = await ended(url, id);
+    const sum = checked(await answersOf(url, batch));
+    await kill(server, "SIGTERM");
+    const facts = `16 MiB of tmpfs is full at ${during.request_counts?.completed} lines, then free again; upload meanwhile: ${refused.status}`;
+    report("full disk", facts, { ...sum, wrong: [...wrong, ...sum.wrong] });
+  } finally {
+    execFileSync("umount", ["-l", store]);
+  }
+}
+
+/** What each hostile file must come to: a refusal of the upload, or a batch that failed and names the line. */
+async function hostile(): Promise<void> {
+  const utf8 = new TextEncoder();
+  const good = JSON.stringify(lines[0]);
+  const bytes = (...parts: (string | number[])[]): Uint8Array<ArrayBuffer> =>
+    Uint8Array.from(
+      parts.flatMap((part) => [...(typeof part === "string" ? utf8.encode(part) : part)]),
+    );
+  const big = (text: string, times: number): string => text.repeat(times);
+  const cases: [string, string | Uint8Array<ArrayBuffer>, RegExp][] = [
+    [
+      "a line of 17 MiB",
+      `${good}\n{"custom_id":"${big("x", 17 << 20)}"}\n`,
+      /line 2 has \d+ bytes/,
+    ],
+    ["bytes that are no UTF-8", bytes(good, "\n", [0xff, 0xfe, 0x80], "\n"), /line 2 is not JSON/],
+    ["the same custom_id twice", `${good}\n${good}\n`, /line 2.*earlier line/],
+    ["100,000 brackets", `${good}\n${big("[", 100_000)}\n`, /line 2 is not JSON/],
+    ["100,000 nested lists", `${good}\n${big("[", 1e5)}${big("]", 1e5)}\n`, /line 2 is not/],
+    [
+      "a body of 100,000 lists",
+      `{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":${big("[", 1e5)}${big("]", 1e5)}}}`,
+      /line 1|completed/,
+    ],
+    ["NUL between lines", `${good}\n\u0000\n`, /line 2 is not JSON/],
+    ["nothing", "", /no requests|empty/i],
+    ["1,000,000 empty lines", big("\n", 1_000_000), /no requests/],
+    ["50,001 lines", lines50k(), /more than 50000/],
+    [
+      "__proto__ as a body",
+      `{"custom_id":"a","method":"POST","url":"/v1/completions","body":"__proto__"}`,
+      /"body"/,
+    ],
+    ["another route", `${good.replace("/v1/completions", "/lantern/v1/models/delete")}\n`, /"url"/],
+    ["a stream", `${good.replace('"max_tokens"', '"stream":true,"max_tokens"')}\n`, /body\.stream/],
+    ["a lone surrogate", `${good.replace("r0", "\\ud800")}\n`, /completed|custom_id/],
+  ];
+  const server = await serve(place("hostile"));
+  const url = urlOf(server);
+  const wrong: string[] = [];
+  for (const [name, content, expected] of cases) {
+    const sent = await upload(url, content);
+    const answer = (await sent.json()) as { id?: string; error?: { message: string } };
+    let said = answer.error?.message ?? "";
+    if (answer.id !== undefined) {
+      const made = await fetch(`${url}/v1/batches`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({
+          ...{ input_file_id: answer.id, endpoint: "/v1/completions", completion_window: "24h" },
+        }),
+      });
+      const batch = await ended(url, ((await made.json()) as Batch).id, 60);
+      said = `${batch.status} ${(batch.errors?.data ?? []).map(({ message }) => message).join("; ")}`;
+    }
+    if (!expected.test(said)) wrong.push(`${name}: ${said.slice(0, 300)}`);
+    if ((await fetch(`${url}/health`)).status !== 200) wrong.push(`${name}: not healthy`);
+  }
+  const claim = await claimed(Number(new URL(url).port));
+  if (!/^HTTP\/1\.1 4\d\d/.test(claim)) wrong.push(`a claim of 1 GB: ${claim.slice(0, 100)}`);
+  const rss = Number(
+    /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, "utf8"))?.[1],
+  );
+  const { id } = await create(url, input);
+  const sum = checked(await answersOf(url, await ended(url, id)));
+  await kill(server, "SIGTERM");
+  const facts = `${cases.length} files, a claim of 1 GB (${claim.slice(9, 12)}), then ${count} lines; at most ${Math.round(rss / 1024)} MB`;
+  report("hostile files", facts, { ...sum, wrong: [...wrong, ...sum.wrong] });
+}
+
+function lines50k(): string {
+  const { body: _, ...rest } = lines[0]!;
+  return Array.from({ length: 50_001 }, (_, at) =>
+    JSON.stringify({ ...rest, custom_id: `x${at}`, body: {} }),
+  ).join("\n");
+}
+
+/** A body that says it has 1 GB, and comes one byte at a time. */
+async function claimed(port: number): Promise<string> {
+  const socket = connect(port, "127.0.0.1");
+  let said = "";
+  socket.on("data", (data) => {
+    said += data.toString();
+  });
+  const closed = new Promise((resolve) => socket.on("close", resolve));
+  socket.on("error", () => {});
+  socket.write(
+    `POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: ${1e9}\r\n\r\n--x\r\n`,
+  );
+  await Promise.race([closed, sleep(5000)]);
+  socket.destroy();
+  return said;
+}
+
+async function cancelled(): Promise<void> {
+  const server = await serve(place("cancel"));
+  const url = urlOf(server);
+  const wrong: string[] = [];
+  let answered = 0;
+  const times = Math.min(rounds, 10);
+  for (let round = 0; round < times; round++) {
+    const { id } = await create(url, input);
+    await sleep(between(0, 600));
+    await fetch(`${url}/v1/batches/${id}/cancel`, { method: "POST" });
+    const batch = await ended(url, id);
+    const answers = await answersOf(url, batch);
+    const sum = answers.length === 0 ? checked([], 0) : checked(answers);
+    wrong.push(...sum.wrong);
+    answered += sum.right;
+  }
+  await kill(server, "SIGTERM");
+  report("cancelled in the middle", `${times} batches, ${answered} lines answered before`, {
+    wrong,
+  });
+}
+
+async function expired(): Promise<void> {
+  const store = place("expiry");
+  let server = await serve(store);
+  const { id } = await create(urlOf(server), input);
+  await sleep(400);
+  await kill(server);
+  const database = new DatabaseSync(join(store, "b.db"));
+  const columns = database.prepare("SELECT name FROM pragma_table_info('batches')").all();
+  const column = columns.map(({ name }) => String(name)).find((name) => /expires/.test(name))!;
+  database.prepare(`UPDATE batches SET ${column} = ? WHERE id = ?`).run(Date.now() + 2500, id);
+  database.close();
+  server = await serve(store);
+  const batch = await ended(urlOf(server), id);
+  const sum = checked(await answersOf(urlOf(server), batch));
+  await kill(server, "SIGTERM");
+  report("expired after a kill", `state ${batch.status}`, sum);
+}
+
+/** The second process on a store must say so and end, and the first must not notice. */
+async function two(): Promise<void> {
+  const store = place("two");
+  const server = await serve(store);
+  const { id } = await create(urlOf(server), input);
+  const wrong: string[] = [];
+  const second = await serve(store);
+  const listed = await fetch(`${urlOf(second)}/v1/batches`);
+  const said = await listed.text();
+  if (listed.status !== 503 || !/another process/.test(said)) wrong.push(said.slice(0, 300));
+  await kill(second, "SIGTERM");
+  const sum = checked(await answersOf(urlOf(server), await ended(urlOf(server), id)));
+  await kill(server, "SIGTERM");
+  report("two servers, one store", "the second serves without batches (503), which says why", {
+    ...sum,
+    wrong: [...wrong, ...sum.wrong],
+  });
+  const output = join(store, "out.jsonl");
+  const args = ["batch", inputPath, "-o", output, "-m", file.path, "-t", "1", "-c", "512"];
+  const env = { ...process.env, LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1" };
+  const runs = [0, 1].map(() => {
+    const child = spawn(process.execPath, [launcher, ...args], { env });
+    let said = "";
+    child.stderr.on("data", (data: Buffer) => {
+      said += data.toString();
+    });
+    return new Promise<[number | null, string]>((resolve) =>
+      child.once("close", (code) => resolve([code, said])),
+    );
+  });
+  const codes = await Promise.all(runs);
+  const failed = codes.filter(([code]) => code !== 0);
+  const result = checked(parse(readFileSync(output, "utf8")));
+  for (const [code, said] of failed) {
+    if (!/another process/.test(said)) result.wrong.push(`exit ${code}: ${said.slice(-300)}`);
+  }
+  if (failed.length > 1) result.wrong.push("both commands failed");
+  report(
+    "two commands, one output",
+    `exit codes ${codes.map(([code]) => code).join(", ")}`,
+    result,
+  );
+}
+
+const parts: Readonly<Record<string, () => Promise<void>>> = {
+  ...{ server: killServer, cli: killCommand, disk: fullDisk, hostile },
+  ...{ cancel: cancelled, expiry: expired, two },
+};
+try {
+  for (const [name, part] of Object.entries(parts)) {
+    if (wanted.length > 0 && !wanted.includes(name)) continue;
+    await part().catch((error: unknown) => {
+      report(name, "it ended with an error", { wrong: [String(error)] });
+    });
+  }
+  console.log(`\n| what | how | came of it |\n|---|---|---|\n${table.join("\n")}`);
+  console.log(`seed ${seed}`);
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+  file.remove();
+}
+process.exitCode = problems > 0 ? 1 : 0;
