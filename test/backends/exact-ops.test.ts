@@ -17,7 +17,7 @@ import { opCases } from "../conformance/op-cases.ts";
 import { type Batches, type CaseModel, runCase } from "../conformance/run-case.ts";
 import { modelOf, opModel } from "../conformance/table.ts";
 import { leftOut } from "../support/exhaustive.ts";
-import { describeGpu, notExact, openGpu } from "../support/gpu.ts";
+import { describeGpu, notExact, notExactHere, openGpu } from "../support/gpu.ts";
 import { interpretedNative } from "../support/interpreted-native.ts";
 import { nativeHere } from "../support/native.ts";
 import { tinyFile } from "../support/tiny-file.ts";
@@ -174,9 +174,7 @@ describeGpu("exact", () => {
   test("open() with exact: the text of the processor; other opt levels are refused", async ({
     skip,
   }) => {
-    const device = await openGpu();
-    const refusal = await notExact(device, cpuArithmetic(nativeHere[0]?.native ?? "none"));
-    device.dispose();
+    const refusal = await notExactHere();
     if (refusal !== undefined) skip(refusal);
     const file = await tinyFile({ weightType: "q4_1" });
     onTestFinished(() => file.remove());

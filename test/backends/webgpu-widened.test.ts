@@ -14,7 +14,7 @@ import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { type OpenOptions, open } from "../../src/index.ts";
 import { memorySource } from "../formats/support.ts";
-import { describeGpu, gpuBackend } from "../support/gpu.ts";
+import { describeGpu, gpuBackend, notExactHere } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
 
@@ -108,7 +108,11 @@ describeGpu("the GPU", () => {
     backend.dispose();
   });
 
-  test("a text goes on with the CPU's bits, where kernels are exact, and it is said once", async () => {
+  test("a text goes on with the CPU's bits, where kernels are exact, and it is said once", async ({
+    skip,
+  }) => {
+    const refusal = await notExactHere();
+    if (refusal !== undefined) skip(refusal);
     const file = await overflowing();
     const logits = async (options: OpenOptions) => {
       const said: string[] = [];
@@ -127,7 +131,9 @@ describeGpu("the GPU", () => {
     expect(await logits({ gpuLayers: 2, exact: true })).toEqual(await logits({}));
   });
 
-  test("an embedding is computed again, too", async () => {
+  test("an embedding is computed again, too", async ({ skip }) => {
+    const refusal = await notExactHere();
+    if (refusal !== undefined) skip(refusal);
     const file = await overflowing();
     const vectors = async (options: OpenOptions) => {
       const said: string[] = [];

@@ -2,6 +2,7 @@
 // there is neither, what needs one is skipped, with the reason in the title.
 
 import { describe, test } from "vitest";
+import { cpuArithmetic } from "../../src/backends/cpu/arithmetic.ts";
 import { findGpu, GpuDevice, type GpuDeviceOptions } from "../../src/backends/webgpu/device.ts";
 import { checkExactness } from "../../src/backends/webgpu/exact/check.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
@@ -9,6 +10,7 @@ import { UsageError } from "../../src/base/errors.ts";
 import type { Arithmetic } from "../../src/kernels/arithmetic.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { driverManifest } from "./gpu-drivers.ts";
+import { nativeHere } from "./native.ts";
 
 const driver = driverManifest("swiftshader") ?? driverManifest("lavapipe");
 if (!process.env.VK_ICD_FILENAMES && driver) process.env.VK_ICD_FILENAMES = driver;
@@ -32,7 +34,7 @@ export async function gpuBackend(options?: GpuDeviceOptions): Promise<WebGpuBack
   return new WebGpuBackend(await openGpu(options));
 }
 
-/** Why this machine's adapter cannot give the processor's bits; undefined: it can. SwiftShader fuses no multiply-adds on x86-64. */
+/** Why this machine's adapter cannot give the processor's bits; undefined: it can. SwiftShader fuses no multiply-adds on x86-64, lavapipe none. */
 export async function notExact(
   gpu: GpuDevice,
   arithmetic: Arithmetic,
@@ -45,5 +47,15 @@ export async function notExact(
     const reason = error.message.split(": a ", 1)[0]!;
     console.warn(`skipped: ${reason}`);
     return reason;
+  }
+}
+
+/** The same for the kernels that this machine's processor runs. */
+export async function notExactHere(): Promise<string | undefined> {
+  const gpu = await openGpu();
+  try {
+    return await notExact(gpu, cpuArithmetic(nativeHere[0]?.native ?? "none"));
+  } finally {
+    gpu.dispose();
   }
 }
