@@ -8,6 +8,7 @@ const isAsked = process.argv.slice(2).some((argument) => /^(\.\/)?test\//.test(a
 const config: ViteUserConfig = defineConfig({
   test: {
     ...shared,
+    maxWorkers: 3, // two leave an eighth of two cores idle
     include: ["test/**/*.test.ts"],
     exclude: [...configDefaults.exclude, ...(isAsked ? [] : [...rest, ...long, ...slow, ...gpu])],
   },

@@ -59,7 +59,7 @@ describeBrowser("docs/browser.md", () => {
     await page.goto(url);
     await page.setInputFiles("#file", file.path);
     await expect.poll(() => page.textContent("#story")).toBe(expected);
-    expect(await page.textContent("#threads")).toBe(`${isolated ? cores : 1} threads`);
+    await expect.poll(() => page.textContent("#threads")).toBe(`${isolated ? cores : 1} threads`);
     await page.close();
   }
 

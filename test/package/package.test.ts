@@ -41,7 +41,7 @@ beforeAll(async () => {
   if (byHand !== undefined) {
     console.log(`npm found no registry (${byHand}): the tarball was unpacked by hand`);
   }
-}, 300_000);
+}, 900_000);
 
 afterAll(() => consumer?.dispose());
 

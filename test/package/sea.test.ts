@@ -39,7 +39,7 @@ describe.skipIf(!canBuild)(title, () => {
       LANTERN_NO_LIMIT: "1",
       LANTERN_NO_TUNE: "1",
     };
-  }, 300_000);
+  }, 900_000);
 
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 

@@ -141,5 +141,5 @@ export const shared: NonNullable<ViteUserConfig["test"]> = {
   // a free one, and a test that fails there says nothing about the code.
   testTimeout: 240_000,
   expect: { poll: { timeout: 60_000 } },
-  hookTimeout: 240_000,
+  hookTimeout: 600_000, // some compile the sources
 };
