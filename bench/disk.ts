@@ -1,10 +1,11 @@
 // How close generation with weights on disk comes to what the disk allows (docs/memory.md):
 //
-//   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--json]
+//   npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--experts never,all] [--json]
 //
 // In turns: the file is read past the system's cache, with as many reads at once as the engine makes, and a text is generated. Prints
 // the medians of both, and the percent of the disk's rate at which weights were read. Each generated token reads them once; of
-// experts, it reads those that it uses and memory does not hold.
+// experts, it reads those that it uses and memory does not hold. --experts compares ways to read them, one model after the other
+// (LANTERN_DISK_EXPERTS, docs/memory.md): on demand (never ahead, always ahead, or measured), and all for every token.
 
 import { closeSync, openSync } from "node:fs";
 import { loadavg } from "node:os";
@@ -15,7 +16,8 @@ import { open } from "../src/index.ts";
 import { measureDisk } from "../src/machine/disk.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 
-const usage = "npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--json]";
+const usage =
+  "npm run bench:disk -- MODEL.gguf --ram 4G [-n 32] [-r 5] [-t 2] [--experts never,all] [--json]";
 
 async function main(): Promise<void> {
   const { values, positionals } = parseArgs({
@@ -25,6 +27,7 @@ async function main(): Promise<void> {
       predict: { type: "string", short: "n", default: "32" },
       rounds: { type: "string", short: "r", default: "5" },
       threads: { type: "string", short: "t" },
+      experts: { type: "string", default: "measured" },
       json: { type: "boolean", default: false },
     },
   });
@@ -33,6 +36,20 @@ async function main(): Promise<void> {
   if (path === undefined || ramBytes === undefined) {
     throw new UsageError(`bench:disk: expected a model and --ram with ${byteSizeText}: ${usage}`);
   }
+  for (const experts of values.experts.split(",")) {
+    process.env.LANTERN_DISK_EXPERTS = experts;
+    const result = await measure(path, ramBytes, values);
+    if (values.json) console.log(JSON.stringify({ experts, ...result }));
+    else
+      console.log(`${values.experts === experts ? "" : `experts: ${experts}\n`}${textOf(result)}`);
+  }
+}
+
+async function measure(
+  path: string,
+  ramBytes: number,
+  values: { ram?: string; predict: string; rounds: string; threads?: string },
+) {
   const threads = values.threads === undefined ? {} : { threads: Number(values.threads) };
   const descriptor = openSync(path, "r");
   const direct = nodePlatform.openDirect!(descriptor);
@@ -40,10 +57,11 @@ async function main(): Promise<void> {
   const { disk } = model.info;
   if (!disk) throw new UsageError(`bench:disk: ${path} fits in ${values.ram}: give it less`);
   const prompt = "Once upon a time there was";
-  // Drafted tokens would share reads.
-  const how = { temperature: 0, ignoreEos: true, speculate: false } as const;
+  // Drafted tokens would share reads. The likeliest text of a made-up model repeats itself, and so do the experts that it uses.
+  const how = { temperature: 1, topK: 0, topP: 1, ignoreEos: true, speculate: false } as const;
+  let seed = 0;
   const generate = async (maxTokens: number) =>
-    (await model.generate(prompt, { maxTokens, ...how }).result).timings;
+    (await model.generate(prompt, { maxTokens, seed: seed++, ...how }).result).timings;
   await generate(4);
   const rates: number[] = [];
   const speeds: number[] = [];
@@ -63,7 +81,7 @@ async function main(): Promise<void> {
   const rate = median(rates);
   const speed = median(speeds);
   const tokenBytes = median(bytes);
-  const result = {
+  return {
     disk_bytes_per_token: tokenBytes,
     expert_hit_percent: uses === 0 ? null : (100 * hits) / uses,
     memory_bytes: disk.memoryBytes,
@@ -74,8 +92,6 @@ async function main(): Promise<void> {
     percent_of_limit: (100 * speed * tokenBytes) / rate,
     load_average: loadavg()[0],
   };
-  if (values.json) console.log(JSON.stringify(result));
-  else console.log(textOf(result));
 }
 
 function textOf(result: {

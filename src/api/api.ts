@@ -371,6 +371,9 @@ export interface ExpertReads {
   readBytes: number;
   /** How long the threads waited for them, all together. */
   waitMs: number;
+  /** Those that were read before the layer's routes were known, and how many of them the layer used. */
+  guessed: number;
+  guessedRight: number;
 }
 
 /** What the KV cache and its copies outside of it hold, and what they have done since the model was opened (docs/cache.md). */

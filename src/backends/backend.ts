@@ -135,6 +135,11 @@ export interface RamBudget {
   readonly limitBytes: number;
   /** So that all of it takes this at most. */
   readonly budgetBytes: number;
+  /**
+   * How experts are read that stay on disk. Default, "measured": on demand, and ahead of it where that was measured to save time;
+   * "always" ahead of it, or "never"; "all": like other weights, all for every batch.
+   */
+  readonly experts?: "measured" | "always" | "never" | "all" | undefined;
 }
 
 /** Weights that stay on disk: those that are read for every batch, and experts that are read on demand. */
@@ -162,6 +167,9 @@ export interface ExpertReads {
   readonly readBytes: number;
   /** How long threads waited for them, all together. */
   readonly waitMs: number;
+  /** Those that were read before the layer's routes were known, and how many of them it used. */
+  readonly guessed: number;
+  readonly guessedRight: number;
 }
 
 /** What an engine hears while weights are read. */

@@ -319,9 +319,20 @@ function ramBudget({ ramBytes, mmap }: OpenRequest): BackendRequest["ram"] {
   const free = platform.availableMemory();
   if (!mmap || (ramBytes === undefined && free === undefined)) return undefined;
   const most = Math.min(ramBytes ?? Number.POSITIVE_INFINITY, free ?? Number.POSITIVE_INFINITY);
-  if (free === undefined) return { limitBytes: most, budgetBytes: most };
+  const experts = expertReads();
+  if (free === undefined) return { limitBytes: most, budgetBytes: most, experts };
   const left = Math.max(0, free * FREE_PART - READERS_BYTES);
-  return { limitBytes: most, budgetBytes: Math.min(most, left) };
+  return { limitBytes: most, budgetBytes: Math.min(most, left), experts };
+}
+
+/** For comparisons (docs/memory.md): how experts on disk are read. */
+function expertReads(): NonNullable<BackendRequest["ram"]>["experts"] {
+  const name = "LANTERN_DISK_EXPERTS";
+  const given = platform.env(name);
+  if (given === undefined) return undefined;
+  const known = (["measured", "always", "never", "all"] as const).find((one) => one === given);
+  if (known) return known;
+  throw new UsageError(`${name}: got "${given}", expected measured, always, never or all`);
 }
 
 /** How fast the model is read from disk. */

@@ -10,6 +10,7 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
+import type { DirectFile } from "../../src/platform/platform.ts";
 import { type TinyOptions, tinyModel } from "../support/tiny-engine.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "lantern-disk-"));
@@ -22,6 +23,8 @@ export interface OnDisk {
   /** The file, and what is in it. */
   readonly path: string;
   readonly content: Uint8Array;
+  /** The files that weights are read from while batches run. */
+  readonly opened: readonly DirectFile[];
   close(): Promise<void>;
 }
 
@@ -30,6 +33,7 @@ export async function loaded(
   options: TinyOptions,
   onDisk: number,
   threads: number = 2,
+  experts: RamBudget["experts"] = undefined,
 ): Promise<OnDisk> {
   const model = tinyModel(options);
   const { graph } = buildModel(model);
@@ -43,11 +47,16 @@ export async function loaded(
   const content = Buffer.concat([Buffer.alloc(13), ...model.bytes.values()]);
   writeFileSync(path, content);
   const descriptor = openSync(path, "r");
+  const opened: DirectFile[] = [];
   const files: WeightFiles = {
     partsOf: (name) => [{ descriptor, offset: offsets.get(name)! }],
     readAt: nodePlatform.readAt!,
     // Otherwise the change is noticed before a batch.
-    openDirect: (of) => ({ ...nodePlatform.openDirect!(of), changed: () => undefined }),
+    openDirect: (of) => {
+      const made = { ...nodePlatform.openDirect!(of), changed: () => undefined };
+      opened.push(made);
+      return made;
+    },
   };
   const plan = makePlan(graph, { maxTokens: 12, maxOutputs: 12 });
   const kv = evenRoom(4, dtypeByName("f16")!);
@@ -68,7 +77,7 @@ export async function loaded(
       if (notOnDisk !== undefined || diskBytes >= bytes) low = budgetBytes;
       else high = budgetBytes;
     }
-    return { limitBytes, budgetBytes: Math.floor(low) };
+    return { limitBytes, budgetBytes: Math.floor(low), experts };
   };
   const budget = onDisk > 0 ? budgetFor(onDisk) : undefined;
   const backend = new CpuBackend({ ...how, files, ram: budget });
@@ -86,5 +95,5 @@ export async function loaded(
     await backend.ended();
     closeSync(descriptor);
   };
-  return { backend, path, content, close };
+  return { backend, path, content, opened, close };
 }

@@ -45,6 +45,7 @@ export const slow: readonly string[] = [
 
 /** A quarter of a minute and more each: where there is time, right after the rest. */
 export const long: readonly string[] = [
+  "test/backends/disk-hostile.test.ts",
   "test/cli/log-level.test.ts",
   "test/cluster/{lines,processes}.test.ts",
   "test/conformance/wasm.test.ts",
@@ -55,7 +56,7 @@ export const long: readonly string[] = [
   "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{cache-kill,lantern-kill,samplers}.test.ts",
+  "test/server/{cache-kill,disk,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,models,rich,robust,story}.test.ts",
   "test/browser/opfs.test.ts",

@@ -60,7 +60,7 @@ import { largePages } from "./native/pages.ts";
 import { makeExecutors } from "./ops/table.ts";
 import { runTapped } from "./run-tapped.ts";
 import { BatchRecords, partsOf } from "./threads/batch-records.ts";
-import { waitForOthers } from "./threads/batch-wait.ts";
+import { LOST_MS, waitForOthers } from "./threads/batch-wait.ts";
 import { instantiate } from "./threads/compute.ts";
 import { Helpers, type JobOf } from "./threads/helpers.ts";
 import { makeMember } from "./threads/recorded-team.ts";
@@ -341,8 +341,9 @@ export class CpuBackend implements Backend {
     stop: (() => boolean) | undefined,
     isLast: boolean,
   ): Promise<void> {
-    const { member, helpers } = prepared;
-    const { lostMs } = this.#options;
+    const { member, helpers, disk } = prepared;
+    // A thread that waits for the disk is not lost; it says by itself when that takes too long.
+    const { lostMs = LOST_MS + (disk?.program.waitMs ?? 0) } = this.#options;
     const check = () => this.#alive();
     const wait = { stop, isLost: () => helpers.isLost, check, lostMs };
     const end = await waitForOthers(member, wait).catch((cause: unknown) => {
@@ -370,9 +371,9 @@ export class CpuBackend implements Backend {
     await helpers.end();
     this.#alive();
     member.reset();
-    onDisk?.forgetUsers();
     helpers.begin(jobOf(undefined));
     await helpers.ready();
+    onDisk?.forgetUsers();
   }
 
   read(output: OutputName, row: number, target: Float32Array): void {
@@ -551,7 +552,9 @@ export class CpuBackend implements Backend {
     }
     const budgetBytes = Math.min(ram.budgetBytes, made.arena.limitBytes);
     const { graph } = request.plan;
-    const disk = planDisk({ graph, weights: made.weights, totalBytes, budgetBytes, files });
+    const { experts } = ram;
+    const { weights } = made;
+    const disk = planDisk({ graph, weights, totalBytes, budgetBytes, files, experts });
     if (typeof disk !== "string") return layOut({ ...request, disk });
     this.#notOnDisk = disk;
     return made;

@@ -74,11 +74,16 @@ function diskText(onDisk: DiskUse | undefined): string[] {
 /** How often experts that are read on demand were in memory, for profiles: sentences without a full stop. */
 export function expertNotes(reads: ExpertReads | undefined): string[] {
   if (!reads || reads.hits + reads.misses === 0) return [];
-  const { hits, misses, readBytes, waitMs } = reads;
+  const { hits, misses, readBytes, waitMs, guessed, guessedRight } = reads;
   const percent = ((100 * hits) / (hits + misses)).toFixed(1);
   const [mb, seconds] = [(readBytes / 1e6).toFixed(0), (waitMs / 1000).toFixed(1)];
   return [
     `experts in memory: ${percent} % of ${hits + misses} uses; ${mb} MB were read from disk, for which threads waited ${seconds} s in their matmuls`,
+    ...(guessed === 0
+      ? []
+      : [
+          `experts read ahead: ${guessed}, of which the layers used ${((100 * guessedRight) / guessed).toFixed(0)} %`,
+        ]),
   ];
 }
 

@@ -158,6 +158,16 @@ function experts(all: [string, EngineStatus][]): GaugeReading[] {
       "Time that threads waited for experts.",
       ({ waitMs }) => waitMs / 1000,
     ),
+    counter(
+      "guessed_total",
+      "Experts read before their layer's routes were known.",
+      ({ guessed }) => guessed,
+    ),
+    counter(
+      "guessed_right_total",
+      "Experts read ahead that their layer used.",
+      ({ guessedRight }) => guessedRight,
+    ),
   ].filter(({ values }) => values.length > 0);
 }
 

@@ -5,44 +5,26 @@
 // the experts that a batch is done with, the one that it used last is dropped first: most stay for the next batch, and the others
 // take turns in a few slots.
 //
+// Experts that a layer will probably use are read ahead (expect()), after all that a batch waits for. When the layer's routes
+// are known, those of them that it does use become part of what the batch waits for, and others that nobody has begun to read are
+// forgotten.
+//
 // Nobody waits for a slot while using another, and what is being read gets done by itself: one slot is enough for progress.
 // Nothing is allocated after the constructor.
 
+import type { ExpertReads } from "../../backend.ts";
 import { ChunkUnavailable } from "../executor.ts";
 import type { ArenaViews } from "../memory/arena.ts";
 import type { ExpertGroups } from "../ops/expert-groups.ts";
-import {
-  DEMAND_NUMBER,
-  DEMAND_WORD,
-  type DemandProgram,
-  type DemandWeight,
-  demandWords,
-} from "./demand.ts";
-import { MOST_WAIT_MS, SLEEP_MS, WORD } from "./program.ts";
+import { ReadAhead } from "./ahead.ts";
+import { DEMAND_NUMBER, DEMAND_WORD, type DemandProgram } from "./demand.ts";
+import { noAnswer, recordFailure } from "./failure.ts";
+import { SLEEP_MS, WORD } from "./program.ts";
+import { freeSlot, makeTurns, oldSlot, stateOf, type WeightState } from "./slot-choice.ts";
 
-/** Slots in which experts of a prompt take turns, at most half of all: some are read while others are used. */
-const TURN_SLOTS = 8;
 /** How often a thread polls the lock, which others have for a microsecond, before it sleeps. */
 const LOCK_SPINS = 200;
 const pause: () => void = (Atomics as { pause?: () => void }).pause ?? (() => {});
-
-/** The state of a weight. Numbers of slots and experts are stored plus 1, so that 0 is none. */
-interface WeightState {
-  readonly of: DemandWeight;
-  /** The slot of each expert. */
-  readonly slotOf: Int32Array;
-  /** Row panels of each expert that the batch has yet to compute. */
-  readonly need: Int32Array;
-  /** Experts that the batch found in no slot, in the order in which they will be used; those before the cursor were asked for. */
-  readonly list: Int32Array;
-  readonly cursor: Int32Array;
-  /** Of each slot: its expert, pieces of it that are yet to be read, threads that use it, and when that was last. */
-  readonly held: Int32Array;
-  readonly left: Int32Array;
-  readonly users: Int32Array;
-  /** After those of the slots: when the batch began. */
-  readonly uses: Float64Array;
-}
 
 /** A piece that a reader has taken. */
 export interface DemandPiece {
@@ -54,36 +36,44 @@ export interface DemandPiece {
 
 export class DemandSlots {
   readonly #program: DemandProgram;
+  readonly #views: Pick<ArenaViews, "i32" | "u8">;
   readonly #states: readonly WeightState[];
   readonly #words: Int32Array;
   readonly #queue: Int32Array;
+  readonly #guesses: Int32Array;
+  readonly ahead: ReadAhead;
   readonly #numbers: Float64Array;
   /** The words of the readers (program.ts). */
   readonly #readers: Int32Array;
   readonly #piece: DemandPiece = { weight: 0, slot: 0, expert: 0, piece: 0 };
   #hasAsked = false;
 
-  constructor(program: DemandProgram, { i32, buffer }: Pick<ArenaViews, "i32" | "buffer">) {
-    const { control, queue, queueLength, numbers, readers } = program;
+  constructor(program: DemandProgram, views: Pick<ArenaViews, "i32" | "u8" | "buffer">) {
+    const { control, queue, queueLength, numbers, readers, guesses, mostGuesses } = program;
+    const { i32, buffer } = views;
     this.#program = program;
+    this.#views = views;
     this.#states = program.weights.map((weight) => stateOf(weight, i32, buffer));
     this.#words = i32.subarray(control / 4, control / 4 + DEMAND_WORD.count);
     this.#queue = i32.subarray(queue / 4, queue / 4 + 2 * queueLength);
+    this.#guesses = i32.subarray(guesses / 4, guesses / 4 + 2 * mostGuesses);
     this.#numbers = new Float64Array(buffer, numbers, DEMAND_NUMBER.count);
-    this.#readers = i32.subarray(readers / 4, readers / 4 + WORD.count);
+    this.ahead = new ReadAhead(program.ahead, this.#numbers);
+    this.#readers = i32.subarray(readers.words / 4, readers.words / 4 + WORD.count);
   }
 
   /** Begins a batch that uses these groups, for one weight: asks for as many missing experts as there is room for. */
   begin(weight: number, groups: ExpertGroups, threads: number): void {
     if (Atomics.load(this.#readers, WORD.failed) !== 0) throw new ChunkUnavailable();
     const state = this.#states[weight]!;
-    const { of, slotOf, need, list, cursor, uses } = state;
+    const { of, slotOf, need, list, cursor, uses, guessed } = state;
     const count = groups.count();
     this.#lock();
     need.fill(0);
     for (let group = 0; group < count; group++) need[groups.expert(group)]! += of.panels;
     const now = this.#tick();
     uses[of.slots] = now;
+    this.#settle(weight);
     let used = 0;
     // Each thread begins with its own part of the groups.
     const longest = Math.ceil(count / threads);
@@ -102,11 +92,45 @@ export class DemandSlots {
       const slot = slotOf[expert]! - 1;
       if (slot < 0) list[missing++] = expert;
       else uses[slot] = now;
+      if (slot >= 0 && guessed[slot] === 1) {
+        guessed[slot] = 0;
+        this.#numbers[DEMAND_NUMBER.right]!++;
+      }
     }
     this.#numbers[DEMAND_NUMBER.hits]! += used - missing;
     cursor[0] = 0;
     cursor[1] = missing;
     this.#refill(weight);
+    this.#unlock();
+  }
+
+  /** Reads experts ahead that the next batch of a weight will probably use, in place of some that its last one did not use. */
+  expect(weight: number, experts: ArrayLike<number>): void {
+    if (Atomics.load(this.#readers, WORD.failed) !== 0) return;
+    const state = this.#states[weight]!;
+    const { of, slotOf, uses, guessed } = state;
+    const words = this.#words;
+    this.#lock();
+    for (let i = 0; i < experts.length; i++) {
+      const slot = slotOf[experts[i]!]! - 1;
+      if (slot >= 0) uses[slot] = this.#tick(); // no guess takes its place
+    }
+    for (let i = 0; i < experts.length; i++) {
+      const expert = experts[i]!;
+      if (slotOf[expert] !== 0) continue;
+      if (words[DEMAND_WORD.guesses]! + of.pieces > this.#program.mostGuesses) break;
+      const slot = oldSlot(state);
+      if (slot < 0) break;
+      this.#give(state, slot, expert);
+      guessed[slot] = 1;
+      for (let piece = 0; piece < of.pieces; piece++) {
+        const at = words[DEMAND_WORD.guesses]!++;
+        this.#guesses[2 * at] = weight;
+        this.#guesses[2 * at + 1] = slot * of.pieces + piece;
+      }
+      this.#numbers[DEMAND_NUMBER.guessed]!++;
+      this.#hasAsked = true;
+    }
     this.#unlock();
   }
 
@@ -116,6 +140,8 @@ export class DemandSlots {
     const readers = this.#readers;
     for (;;) {
       const seen = Atomics.load(readers, WORD.loaded);
+      // What was asked for is no longer read then, and may have all slots.
+      if (Atomics.load(readers, WORD.failed) !== 0) throw new ChunkUnavailable();
       this.#lock();
       let slot = slotOf[expert]! - 1;
       if (slot < 0) slot = this.#ask(weight, expert, true);
@@ -154,18 +180,22 @@ export class DemandSlots {
     const made = this.#piece;
     this.#lock();
     const head = words[DEMAND_WORD.head]!;
-    const isEmpty = head === words[DEMAND_WORD.tail];
-    if (!isEmpty) {
-      made.weight = this.#queue[2 * head]!;
-      const piece = this.#queue[2 * head + 1]!;
+    const isAsked = head !== words[DEMAND_WORD.tail];
+    const isGuessed = !isAsked && words[DEMAND_WORD.guesses]! > 0;
+    if (isAsked || isGuessed) {
+      const from = isAsked ? this.#queue : this.#guesses;
+      const at = isAsked ? head : 0;
+      made.weight = from[2 * at]!;
+      const piece = from[2 * at + 1]!;
       const { pieces } = weights[made.weight]!;
       made.slot = Math.floor(piece / pieces);
       made.piece = piece % pieces;
       made.expert = this.#states[made.weight]!.held[made.slot]! - 1;
-      words[DEMAND_WORD.head] = (head + 1) % queueLength;
+      if (isAsked) words[DEMAND_WORD.head] = (head + 1) % queueLength;
+      else this.#dropGuess(0);
     }
     this.#unlock();
-    return isEmpty ? undefined : made;
+    return isAsked || isGuessed ? made : undefined;
   }
 
   /** For a reader: a piece is there. */
@@ -180,8 +210,9 @@ export class DemandSlots {
   /** For the leader, when nobody computes or reads: forgets what was to be read, and who used what. */
   reset(): void {
     this.#words.fill(0);
-    for (const { slotOf, held, left, users } of this.#states) {
+    for (const { slotOf, held, left, users, guessed } of this.#states) {
       users.fill(0);
+      guessed.fill(0);
       for (let slot = 0; slot < held.length; slot++) {
         if (left[slot] === 0) continue;
         left[slot] = 0;
@@ -192,10 +223,18 @@ export class DemandSlots {
   }
 
   /** What was found, read and waited for so far. */
-  get counts(): { hits: number; misses: number; readBytes: number; waitMs: number } {
-    const { hits, misses, bytes, waitMs } = DEMAND_NUMBER;
+  get counts(): ExpertReads {
+    const { hits, misses, bytes, waitMs, guessed, right } = DEMAND_NUMBER;
     const at = (number: number) => this.#numbers[number]!;
-    return { hits: at(hits), misses: at(misses), readBytes: at(bytes), waitMs: at(waitMs) };
+    return {
+      ...{ hits: at(hits), misses: at(misses), readBytes: at(bytes), waitMs: at(waitMs) },
+      ...{ guessed: at(guessed), guessedRight: at(right) },
+    };
+  }
+
+  #fail(weight: number): void {
+    const { readers, waitMs, weights } = this.#program;
+    recordFailure(readers, this.#views, noAnswer(weights[weight]!.name, waitMs));
   }
 
   /** Waits until a slot's expert was read. */
@@ -206,12 +245,12 @@ export class DemandSlots {
     let seen = Atomics.load(readers, WORD.loaded);
     for (let since = start; Atomics.load(left, slot) > 0; ) {
       const isFailed = Atomics.load(readers, WORD.failed) !== 0;
-      const isLate = performance.now() - since > MOST_WAIT_MS;
+      const isLate = performance.now() - since > this.#program.waitMs;
       if (isFailed || isLate) {
         this.#lock();
         users[slot]!--;
         this.#unlock();
-        if (isLate) throw new Error("the disk does not answer");
+        if (isLate) this.#fail(weight);
         throw new ChunkUnavailable();
       }
       if (Atomics.wait(readers, WORD.loaded, seen, SLEEP_MS) !== "timed-out") {
@@ -238,25 +277,70 @@ export class DemandSlots {
   /** Gives an expert a slot, and lets it be read; -1: there is none now. `isDue`: also one that the batch needs later. */
   #ask(weight: number, expert: number, isDue: boolean): number {
     const state = this.#states[weight]!;
-    const { of, slotOf, held, left, uses } = state;
+    const { pieces } = state.of;
     const slot = freeSlot(state, isDue);
     if (slot < 0) return -1;
+    this.#give(state, slot, expert);
+    for (let piece = 0; piece < pieces; piece++) this.#queuePiece(weight, slot * pieces + piece);
+    this.#numbers[DEMAND_NUMBER.misses]!++;
+    return slot;
+  }
+
+  #give(
+    { of, slotOf, held, left, uses, guessed }: WeightState,
+    slot: number,
+    expert: number,
+  ): void {
     const before = held[slot]!;
     if (before > 0) slotOf[before - 1] = 0;
     held[slot] = expert + 1;
     slotOf[expert] = slot + 1;
     uses[slot] = this.#tick();
+    guessed[slot] = 0;
     Atomics.store(left, slot, of.pieces);
+  }
+
+  #queuePiece(weight: number, piece: number): void {
     const words = this.#words;
-    for (let piece = 0; piece < of.pieces; piece++) {
-      const tail = words[DEMAND_WORD.tail]!;
-      this.#queue[2 * tail] = weight;
-      this.#queue[2 * tail + 1] = slot * of.pieces + piece;
-      words[DEMAND_WORD.tail] = (tail + 1) % this.#program.queueLength;
-    }
-    this.#numbers[DEMAND_NUMBER.misses]!++;
+    const tail = words[DEMAND_WORD.tail]!;
+    this.#queue[2 * tail] = weight;
+    this.#queue[2 * tail + 1] = piece;
+    words[DEMAND_WORD.tail] = (tail + 1) % this.#program.queueLength;
     this.#hasAsked = true;
-    return slot;
+  }
+
+  /** When the routes of a weight's batch are known: what was guessed and is needed is read now, other guesses are forgotten. */
+  #settle(weight: number): void {
+    const { of, slotOf, held, left, need, guessed } = this.#states[weight]!;
+    const words = this.#words;
+    for (let at = 0; at < words[DEMAND_WORD.guesses]!; ) {
+      if (this.#guesses[2 * at] !== weight) {
+        at++;
+        continue;
+      }
+      const piece = this.#guesses[2 * at + 1]!;
+      const slot = Math.floor(piece / of.pieces);
+      const expert = held[slot]! - 1;
+      // Its pieces are side by side: if this is the first of all, none is being read.
+      const isUntouched = piece % of.pieces === 0;
+      if (need[expert]! > 0 || !isUntouched) {
+        this.#queuePiece(weight, piece);
+        this.#dropGuess(at);
+        continue;
+      }
+      for (let i = 0; i < of.pieces; i++) this.#dropGuess(at);
+      Atomics.store(left, slot, 0);
+      slotOf[expert] = 0;
+      held[slot] = 0;
+      guessed[slot] = 0;
+      this.#numbers[DEMAND_NUMBER.guessed]!--;
+    }
+  }
+
+  /** Takes a piece out of the guesses. */
+  #dropGuess(at: number): void {
+    const count = --this.#words[DEMAND_WORD.guesses]!;
+    this.#guesses.copyWithin(2 * at, 2 * at + 2, 2 * count + 2);
   }
 
   #tick(): number {
@@ -282,61 +366,4 @@ export class DemandSlots {
     this.#hasAsked = false;
     this.#tell(WORD.work);
   }
-}
-
-/** Where a batch uses more experts than there are slots: makes room for TURN_SLOTS of the missing ones at a time, in place of those
- * that it uses last. Otherwise they would be read one by one, each when it is due. */
-function makeTurns({ of, slotOf, need, list, held, left, users }: WeightState, used: number): void {
-  let free = 0;
-  for (let slot = 0; slot < of.slots; slot++) {
-    if (held[slot] === 0 || need[held[slot]! - 1] === 0) free++;
-  }
-  const missing = used - (of.slots - free);
-  if (missing <= free) return;
-  const wanted = Math.min(TURN_SLOTS, Math.ceil(of.slots / 2), missing);
-  for (let i = used - 1; i >= 0 && free < wanted; i--) {
-    const slot = slotOf[list[i]!]! - 1;
-    if (slot < 0 || users[slot]! > 0 || Atomics.load(left, slot) > 0) continue;
-    slotOf[list[i]!] = 0;
-    held[slot] = 0;
-    free++;
-  }
-}
-
-/** A slot for another expert: one that the batch does not need; else, if `isDue`, the one that it needs last; -1: none. */
-function freeSlot({ of, need, held, left, users, uses }: WeightState, isDue: boolean): number {
-  const began = uses[of.slots]!;
-  let [old, done, later] = [-1, -1, -1];
-  for (let slot = 0; slot < of.slots; slot++) {
-    if (users[slot]! > 0 || Atomics.load(left, slot) > 0) continue;
-    const expert = held[slot]! - 1;
-    if (expert < 0) return slot;
-    const at = uses[slot]!;
-    if (need[expert]! > 0) {
-      if (isDue && (later < 0 || at > uses[later]!)) later = slot;
-    } else if (at < began) {
-      if (old < 0 || at < uses[old]!) old = slot;
-    } else if (done < 0 || at > uses[done]!) done = slot;
-  }
-  if (old >= 0) return old;
-  return done >= 0 ? done : later;
-}
-
-function stateOf(of: DemandWeight, i32: Int32Array, buffer: ArrayBufferLike): WeightState {
-  const { slotOf, need, list, cursor, held, left, users } = demandWords(of);
-  const words = (from: number, count: number) => {
-    const first = of.words / 4 + from;
-    return i32.subarray(first, first + count);
-  };
-  return {
-    of,
-    slotOf: words(slotOf, of.experts),
-    need: words(need, of.experts),
-    list: words(list, of.experts),
-    cursor: words(cursor, 2),
-    held: words(held, of.slots),
-    left: words(left, of.slots),
-    users: words(users, of.slots),
-    uses: new Float64Array(buffer, of.uses, of.slots + 1),
-  };
 }

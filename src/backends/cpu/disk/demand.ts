@@ -37,12 +37,29 @@ export interface DemandProgram {
   readonly queueLength: number;
   /** Address of DEMAND_NUMBER f64 numbers. */
   readonly numbers: number;
-  /** Address of the readers' words (program.ts). */
-  readonly readers: number;
+  /** Addresses of the readers' words and message (program.ts). */
+  readonly readers: { readonly words: number; readonly message: number };
+  /** As DiskProgram.waitMs. */
+  readonly waitMs: number;
+  /** Pieces of experts that are read ahead, as in `queue`: so many pairs, from the first on. */
+  readonly guesses: number;
+  readonly mostGuesses: number;
+  readonly ahead: AheadMode;
 }
 
+/** Whether experts are read ahead: as long as it was measured to save time (ahead.ts). */
+export type AheadMode = "measured" | "always" | "never";
+
 /** `lock` is in a cache line of its own; whoever has it reads and writes the others, and all words of the weights. */
-export const DEMAND_WORD = { lock: 0, head: 16, tail: 17, starved: 18, count: 32 } as const;
+export const DEMAND_WORD = {
+  lock: 0,
+  head: 16,
+  tail: 17,
+  starved: 18,
+  /** Pieces in `guesses`. */
+  guesses: 19,
+  count: 32,
+} as const;
 
 /** Uses that found their expert in a slot, experts that were read, bytes that were read, ms that threads waited; and a clock. */
 export const DEMAND_NUMBER = {
@@ -51,7 +68,17 @@ export const DEMAND_NUMBER = {
   bytes: 2,
   waitMs: 3,
   clock: 4,
-  count: 8,
+  /** Experts that were read ahead, and those of them that the layer used. */
+  guessed: 5,
+  right: 6,
+  /** The state of ahead.ts: whether this batch guesses, whether that was faster, and the trial. */
+  isAhead: 7,
+  aheadWins: 8,
+  token: 9,
+  since: 10,
+  withMs: 11,
+  withoutMs: 12,
+  count: 16,
 } as const;
 
 /** Offsets of a weight's i32 words, and how many there are. demand-slots.ts says what they mean. */
@@ -63,6 +90,7 @@ interface DemandWords {
   readonly held: number;
   readonly left: number;
   readonly users: number;
+  readonly guessed: number;
   readonly count: number;
 }
 
@@ -77,7 +105,8 @@ export function demandWords({
   const held = cursor + 2;
   const left = held + slots;
   const users = left + slots;
-  return { slotOf, need, list, cursor, held, left, users, count: users + slots };
+  const guessed = users + slots;
+  return { slotOf, need, list, cursor, held, left, users, guessed, count: guessed + slots };
 }
 
 /** Bytes that a token reads if every expert is used equally often. */

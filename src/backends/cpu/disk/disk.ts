@@ -9,6 +9,7 @@ import type { Helpers, JobOf } from "../threads/helpers.ts";
 import { DemandSlots } from "./demand-slots.ts";
 import type { DiskLayout } from "./layout.ts";
 import {
+  BUSY_MS,
   batchBytesOf,
   diskBytesOf,
   READER_TIMES,
@@ -27,6 +28,7 @@ export class DiskWeights {
   readonly #words: Int32Array;
   readonly #readers: Helpers;
   readonly #demand: DemandSlots | undefined;
+  readonly #busyMs: number;
   #jobOf: JobOf | undefined;
 
   constructor(
@@ -34,12 +36,14 @@ export class DiskWeights {
     views: ArenaViews,
     open: NonNullable<WeightFiles["openDirect"]>,
     readers: Helpers,
+    busyMs: number = BUSY_MS,
   ) {
     const { words } = layout.program;
     this.#layout = layout;
     this.#views = views;
     this.#words = views.i32.subarray(words / 4, words / 4 + WORD.count);
     this.#readers = readers;
+    this.#busyMs = busyMs;
     const { demand } = layout.program;
     this.#demand = demand && new DemandSlots(demand, views);
     const files: DirectFile[] = [];
@@ -87,10 +91,12 @@ export class DiskWeights {
     }
     const words = this.#words;
     const { weights } = this.#layout.program;
+    const isPaused = Atomics.load(words, WORD.paused) !== 0;
     const isMidway =
       weights.length > 0 && Atomics.load(words, WORD.released) % weights.length !== 0;
     const hasFailed = Atomics.load(words, WORD.failed) !== 0;
-    if (isMidway || hasFailed || Atomics.load(words, WORD.next) > RENUMBER) this.#pause();
+    if (isPaused || isMidway || hasFailed || Atomics.load(words, WORD.next) > RENUMBER)
+      this.#pause();
   }
 
   /** What could not be read in the last batch; undefined: nothing. */
@@ -107,14 +113,20 @@ export class DiskWeights {
     );
   }
 
-  /** Stops the readers where they are and lets them begin anew. */
+  /** Stops the readers where they are and lets them begin anew. Throws where a read does not end. */
   #pause(): void {
     const words = this.#words;
     Atomics.store(words, WORD.paused, 1);
+    const since = performance.now();
     for (let busy = Atomics.load(words, WORD.busy); busy > 0; ) {
       Atomics.wait(words, WORD.busy, busy, SLEEP_MS);
       busy = Atomics.load(words, WORD.busy);
       if (this.isLost) break; // its piece is never finished
+      if (busy > 0 && performance.now() - since > this.#busyMs) {
+        throw new SourceError(
+          `the disk still does not answer: reads of weights have been under way for more than ${this.#busyMs / 1000} s. Try again when it does`,
+        );
+      }
     }
     this.#rewind();
   }
@@ -151,7 +163,7 @@ export class DiskWeights {
     return this.#demand?.counts;
   }
 
-  /** When a thread was lost that may have used experts, and no other computes. */
+  /** When a thread was lost that may have used experts, and none computes. */
   forgetUsers(): void {
     if (this.#demand) this.#pause();
   }

@@ -7,22 +7,28 @@ import type { Arena } from "../memory/arena.ts";
 import type { PackProgram } from "../memory/repack.ts";
 import type { WeightStore } from "../memory/weights.ts";
 import {
+  type AheadMode,
   DEMAND_NUMBER,
   DEMAND_WORD,
   type DemandProgram,
   type DemandWeight,
   demandWords,
 } from "./demand.ts";
+import type { FailurePlace } from "./failure.ts";
 import { DISK_PIECE_BYTES, READERS } from "./plan.ts";
 import {
   ALIGNMENT,
   type DiskProgram,
   type DiskWeight,
   MESSAGE_BYTES,
+  MOST_WAIT_MS,
   READER_TIMES,
   WORD,
 } from "./program.ts";
 import type { DemandPlace, DiskPlan } from "./ring.ts";
+
+/** Matrices of an expert: gate, up and down. */
+const MATRICES = 3;
 
 export interface DiskLayout {
   readonly plan: DiskPlan;
@@ -73,11 +79,14 @@ export function layOutDisk(
     arena.allocate(bytes, "work", name, pieces);
   const buffers = work(READERS * bufferBytes + ALIGNMENT, "pieces of weights on disk");
   const words = work(WORD.count * 4, "control of readers");
+  const message = work(4 + MESSAGE_BYTES, "message of a reader");
   return {
     plan,
     descriptors,
     program: {
-      ...(demand.length > 0 && { demand: demandProgram(demand, words, work) }),
+      ...(demand.length > 0 && {
+        demand: demandProgram(demand, { words, message }, work, plan.ahead),
+      }),
       weights: cycle,
       pieces: first,
       readers: READERS,
@@ -86,7 +95,8 @@ export function layOutDisk(
       buffers: Math.ceil(buffers / ALIGNMENT) * ALIGNMENT,
       bufferBytes,
       scratch: work(READERS * PACK_SCRATCH_BYTES, "scratch of readers", READERS),
-      message: work(4 + MESSAGE_BYTES, "message of a reader"),
+      message,
+      waitMs: MOST_WAIT_MS,
       times: work(READERS * READER_TIMES.numbers * 8, "times of readers"),
     },
   };
@@ -123,18 +133,25 @@ function demandWeight(
 
 function demandProgram(
   weights: readonly DemandWeight[],
-  readers: number,
+  readers: FailurePlace,
   work: (bytes: number, name: string) => number,
+  ahead: AheadMode,
 ): DemandProgram {
   // Every slot may be asked for once; one place more tells a full ring from an empty one.
+  // Guesses are of the next layer only, and each of its matrices has a few.
+  const mostGuesses = Math.max(...weights.map(({ used, pieces }) => MATRICES * used * pieces));
   const queueLength = 1 + weights.reduce((sum, { slots, pieces }) => sum + slots * pieces, 0);
   return {
     weights,
     readers,
+    waitMs: MOST_WAIT_MS,
     queueLength,
     control: work(DEMAND_WORD.count * 4, "control of experts on demand"),
     queue: work(queueLength * 8, "pieces of experts to read"),
     numbers: work(DEMAND_NUMBER.count * 8, "counts of experts on demand"),
+    guesses: work(mostGuesses * 8, "pieces of experts to read ahead"),
+    mostGuesses,
+    ahead,
   };
 }
 

@@ -15,7 +15,7 @@ import { weightParts } from "../../../graph/weight-source.ts";
 import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import type { FilePart } from "../../../platform/platform.ts";
-import type { WeightFiles } from "../../backend.ts";
+import type { RamBudget, WeightFiles } from "../../backend.ts";
 import type { WeightStore } from "../memory/weights.ts";
 import { ALIGNMENT } from "./program.ts";
 import type { DemandPlace, DiskPlan, RingPlace } from "./ring.ts";
@@ -34,6 +34,8 @@ const LEAST_SLOTS = 2;
 /** Buffers begin at cache lines. */
 const LINE = 64;
 
+type Places = Omit<DiskPlan, "ahead">;
+
 interface Candidate {
   readonly weight: Weight;
   readonly part: FilePart;
@@ -49,6 +51,8 @@ export interface DiskBudget {
   readonly totalBytes: number;
   readonly budgetBytes: number;
   readonly files: WeightFiles;
+  /** How experts are read (default "measured"). */
+  readonly experts?: RamBudget["experts"];
 }
 
 /** A matrix of experts that may be read on demand. */
@@ -61,16 +65,16 @@ interface ExpertCandidate extends Omit<DemandPlace, "slots"> {
 
 /** A sentence: why the budget cannot be kept. */
 export function planDisk(request: DiskBudget): DiskPlan | string {
-  const experts = expertCandidates(request);
+  const { experts: how = "measured" } = request;
+  const experts = how === "all" ? [] : expertCandidates(request);
   const onDemand = experts.length === 0 ? undefined : planExperts(experts, request);
-  return onDemand ?? planCycle(candidates(request), request);
+  const made = onDemand ?? planCycle(candidates(request), request);
+  if (typeof made === "string") return made;
+  return { ...made, ahead: how === "all" ? "never" : how };
 }
 
 /** Experts on demand; undefined: there is no room for that. */
-function planExperts(
-  experts: readonly ExpertCandidate[],
-  request: DiskBudget,
-): DiskPlan | undefined {
+function planExperts(experts: readonly ExpertCandidate[], request: DiskBudget): Places | undefined {
   const { weights, totalBytes, budgetBytes } = request;
   const sum = experts.reduce((bytes, { weight }) => bytes + line(weights.panelBytes(weight)!), 0);
   const others = totalBytes - sum + demandBytes(experts);
@@ -139,7 +143,7 @@ function demandBytes(all: readonly ExpertCandidate[]): number {
   const each = all.map(({ weight }) => {
     const [experts] = weight.shape as [number, number, number];
     const pieces = Math.ceil(weightBytes(weight) / experts / DISK_PIECE_BYTES) + 1;
-    return experts * (3 * 4 + 3 * 4 + 8 + 8 * pieces) + 4 * LINE;
+    return experts * (3 * 4 + 4 * 4 + 8 + 8 * pieces) + 5 * LINE;
   });
   return each.reduce((sum, bytes) => sum + bytes, 16 * LINE);
 }
@@ -149,12 +153,12 @@ function planCycle(
   all: readonly Candidate[],
   request: DiskBudget,
   readBeside: readonly Pick<Candidate, "weight">[] = [],
-): DiskPlan | string {
+): Places | string {
   // The output matrix is large, and not every batch needs it.
   const inner = all.filter(({ isForAll }) => isForAll);
   const tried = [inner, all].map((some) => planWith(some, request, readBeside));
   const made = tried.find((plan) => typeof plan !== "number");
-  if (made) return made as DiskPlan;
+  if (made) return made as Places;
   const least = Math.min(...(tried as number[]));
   if (!Number.isFinite(least)) return "none of its weights can be read from there";
   const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
@@ -187,7 +191,7 @@ function planWith(
   all: readonly Candidate[],
   request: DiskBudget,
   readBeside: readonly Pick<Candidate, "weight">[],
-): DiskPlan | number {
+): Places | number {
   const { totalBytes, budgetBytes } = request;
   const sum = all.reduce((bytes, { panelBytes }) => bytes + line(panelBytes), 0);
   const others = totalBytes - sum;
@@ -199,7 +203,8 @@ function planWith(
   const room = budgetBytes - least;
   if (all.length === 0) return Number.POSITIVE_INFINITY;
   if (room < 0) return least;
-  return { places: placed(spread(all, sum, room), ringBytes), demand: [], ringBytes, setBytes };
+  const places = placed(spread(all, sum, room), ringBytes);
+  return { places, demand: [], ringBytes, setBytes };
 }
 
 /** What readers and the bookkeeping take beside the ring. */

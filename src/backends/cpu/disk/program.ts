@@ -13,7 +13,7 @@
 //   paused    readers take no piece
 //   busy      number of readers that have a piece
 //   stopped   readers end
-//   failed    a piece could not be read; its reader has written why to `message`
+//   failed    1 or 2: a piece could not be read, or not in time; 2: `message` says why (failure.ts)
 
 import { type DemandProgram, demandTokenBytes } from "./demand.ts";
 
@@ -52,6 +52,8 @@ export interface DiskProgram {
   readonly scratch: number;
   /** The number of bytes, then UTF-8: why a piece could not be read. */
   readonly message: number;
+  /** How long a compute thread waits for a piece: MOST_WAIT_MS, less in tests. */
+  readonly waitMs: number;
   /** Experts that are read on demand, beside the cycle; undefined: none. */
   readonly demand?: DemandProgram | undefined;
   /** f64 for each reader, READER_TIMES each: ms spent on reading and packing, and bytes that were read. */
@@ -99,8 +101,14 @@ export const READER_TIMES = { read: 0, pack: 1, bytes: 2, numbers: 8 } as const;
 /** Direct reads begin and end at multiples of this in the file and in memory: the largest block of a disk. */
 export const ALIGNMENT = 4096;
 
-/** Without a piece for this long, the disk hangs. */
-export const MOST_WAIT_MS = 60_000;
+/**
+ * Without a piece for this long, the disk hangs, and the batch fails. Compute threads count as lost later than that (LOST_MS after it,
+ * threads/batch-wait.ts), and the engine's thread as hung after 60 s (engine/watch.ts): who waits for the disk says so first.
+ */
+export const MOST_WAIT_MS = 25_000;
+
+/** When a batch has failed, the next one waits this long for reads that were under way. */
+export const BUSY_MS = 10_000;
 
 /** A sleeper looks again after this long, even if nothing woke it. */
 export const SLEEP_MS = 100;

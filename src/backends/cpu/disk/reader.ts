@@ -12,11 +12,11 @@ import type { PackRows } from "../memory/file-pieces.ts";
 import type { Memories } from "../memory/memories.ts";
 import { type PackProgram, packRowsOf } from "../memory/repack.ts";
 import { DemandSlots } from "./demand-slots.ts";
+import { recordFailure } from "./failure.ts";
 import {
   ALIGNMENT,
   type DiskProgram,
   type DiskWeight,
-  MESSAGE_BYTES,
   READER_TIMES,
   SLEEP_MS,
   WORD,
@@ -57,6 +57,7 @@ interface Packs {
 
 class DiskReader {
   readonly #job: ReaderJob;
+  readonly #views: ArenaViews;
   readonly #u8: Uint8Array;
   readonly #words: Int32Array;
   readonly #done: Int32Array;
@@ -71,6 +72,7 @@ class DiskReader {
     const { words, done, times, buffers, bufferBytes, weights, demand } = job.program;
     const { numbers } = READER_TIMES;
     this.#job = job;
+    this.#views = views;
     this.#u8 = u8;
     this.#words = i32.subarray(words / 4, words / 4 + WORD.count);
     this.#done = i32.subarray(done / 4, done / 4 + weights.length);
@@ -209,15 +211,7 @@ class DiskReader {
   }
 
   #fail(message: string): void {
-    const { message: at } = this.#job.program;
-    const words = this.#words;
-    if (Atomics.compareExchange(words, WORD.failed, 0, 1) !== 0) return; // another one has said why
-    const bytes = new TextEncoder().encode(message).subarray(0, MESSAGE_BYTES);
-    this.#u8.set(bytes, at + 4);
-    new Int32Array(this.#u8.buffer, at, 1)[0] = bytes.length;
-    Atomics.store(words, WORD.failed, 2);
-    Atomics.add(words, WORD.loaded, 1);
-    Atomics.notify(words, WORD.loaded);
+    recordFailure(this.#job.program, this.#views, message);
   }
 
   /** The weight that this piece of a round belongs to. */

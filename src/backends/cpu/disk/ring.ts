@@ -3,6 +3,7 @@
 
 import type { Weight } from "../../../graph/graph.ts";
 import type { FilePart } from "../../../platform/platform.ts";
+import type { AheadMode } from "./demand.ts";
 
 /** A weight on disk, and the first byte of its row panels in the ring. */
 export interface RingPlace {
@@ -30,4 +31,6 @@ export interface DiskPlan {
   readonly ringBytes: number;
   /** The most bytes of the ring that are waited for at once. */
   readonly setBytes: number;
+  /** Whether experts are read ahead. */
+  readonly ahead: AheadMode;
 }

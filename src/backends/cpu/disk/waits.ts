@@ -20,11 +20,14 @@ export function withWaits<I>(
   onDisk: ReadonlyMap<number, number>,
   layout: DiskLayout,
 ): Listed<I | DiskWait> {
-  const { words, done, weights } = layout.program;
+  const { words, done, message, weights, waitMs } = layout.program;
   const wait = (first: number, count: number): DiskWait => ({
     op: "disk_wait",
     words,
     done,
+    message,
+    waitMs,
+    name: weights[first]?.name ?? "",
     weights: weights.length,
     first,
     pieces: weights.slice(first, first + count).map(({ pieces }) => pieces),

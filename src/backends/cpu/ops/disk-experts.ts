@@ -11,6 +11,9 @@ export interface DiskExperts {
   readonly table: GroupTable;
   /** In the order in which they are used: numbers in DemandProgram.weights. */
   readonly weights: readonly number[];
+  /** Of the first, or the last, layer with experts. */
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
 }
 
 export const diskExperts: InstructionDef<DiskExperts> = {
@@ -18,13 +21,16 @@ export const diskExperts: InstructionDef<DiskExperts> = {
   kernels: () => [],
   code: "wasm",
 
-  execute({ table, weights }, c) {
+  execute({ table, weights, isFirst, isLast }, c) {
     const slots = new DemandSlots(c.program.demand!, c.views);
     const groups = readGroups(table, c);
     return {
       chunks: () => (rowCount(c, table.rows) === 0 ? 0 : 1),
       run: () => {
+        const rows = rowCount(c, table.rows);
+        if (isFirst) slots.ahead.begin(rows);
         for (const weight of weights) slots.begin(weight, groups, c.program.threads);
+        if (isLast) slots.ahead.end(rows);
       },
     };
   },

@@ -11,6 +11,7 @@ import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-
 import { activationBlockBytes } from "../../../kernels/ops/packed/packed.ts";
 import type { Widened } from "../../backend.ts";
 import type { Quantize, Round } from "./activations.ts";
+import { guessNext } from "./disk-ahead.ts";
 import type { DiskExperts } from "./disk-experts.ts";
 import type { GatherExperts, QuantizeExperts } from "./expert-activations.ts";
 import { type GroupExperts, type GroupTable, groupTableBytes } from "./expert-groups.ts";
@@ -174,8 +175,17 @@ export class MatmulActivations {
       return isRouted ? (store.get(node.weight).onDemand ?? []) : [];
     });
     if (weights.length === 0) return;
-    const instruction: DiskExperts = { op: "disk_experts", table, weights };
+    const numbers = plan.graph.nodes.flatMap((node) =>
+      node.op === "matmul_id" ? (store.get(node.weight).onDemand ?? []) : [],
+    );
+    const instruction: DiskExperts = {
+      op: "disk_experts",
+      ...{ table, weights },
+      isFirst: weights.includes(numbers[0]!),
+      isLast: weights.includes(numbers.at(-1)!),
+    };
     this.#c.push(instruction);
+    for (const made of guessNext(this.#c, routes)) this.#c.push(made);
   }
 
   /** Columns of the longest row that a matmul reads. */

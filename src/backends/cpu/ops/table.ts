@@ -8,6 +8,7 @@ import { type Quantize, quantize, type Round, round } from "./activations.ts";
 import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
+import { type DiskAhead, type DiskGuess, diskAhead, diskGuess } from "./disk-ahead.ts";
 import { type DiskExperts, diskExperts } from "./disk-experts.ts";
 import { type DiskWait, diskWait } from "./disk-wait.ts";
 import {
@@ -142,6 +143,8 @@ export type Instruction =
   | Leader
   | DiskWait
   | DiskExperts
+  | DiskGuess
+  | DiskAhead
   | Pause
   | Embed
   | Select
@@ -191,6 +194,8 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     leader,
     disk_wait: diskWait,
     disk_experts: diskExperts,
+    disk_guess: diskGuess,
+    disk_ahead: diskAhead,
     pause,
     embed,
     select,

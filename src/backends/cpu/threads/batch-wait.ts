@@ -4,7 +4,7 @@
 import type { BatchEnd, TeamMember } from "./team.ts";
 
 /** After so long without progress, though no thread died, a thread hangs. */
-const LOST_MS = 20_000;
+export const LOST_MS = 20_000;
 
 export interface BatchWait {
   stop?: (() => boolean) | undefined;
