@@ -1,26 +1,40 @@
 // How a cluster scales, and what its gateway can carry:
 //
 //   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--requests 24] [--tokens 64]
+//   npm run bench:cluster -- --fake [--users 16,64,256] [--tokens 64] [--rate 50]
 //
 // For each number of workers: as many processes of one thread, each on a core of its own where `taskset` is there, one NATS server
 // and one gateway. `users` clients for each worker ask for streamed answers, one after the other, with different prompts. Printed are
-// the tokens per second of all, that divided by what one worker gave (N workers: N is ideal), and what the gateway and NATS took of a
-// core, from which follows how many tokens per second a gateway carries that has a core for itself. The gateway, NATS and
-// the clients share the machine with the workers: with as many workers as cores, they take from them.
+// the tokens per second of all, that divided by what one worker gave (N workers: N is ideal), and what each process took of a
+// core. The gateway, NATS and the clients share the machine with the workers: with as many workers as cores, they take from them. What a
+// core of its own would carry follows from what the gateway took.
+//
+// --fake: one process of workers whose tokens cost nothing and come at --rate per second and answer, so that the gateway is what is
+// measured: it has the first core for itself, everything else shares the others.
 
 import { spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { Agent, type IncomingMessage, request } from "node:http";
 import { availableParallelism, loadavg } from "node:os";
+import { fileURLToPath } from "node:url";
 import { Command } from "commander";
-import { startLantern } from "../test/cluster/processes.ts";
+import { type Started, startLantern, startScript } from "../test/cluster/processes.ts";
 import { startNats } from "../test/support/nats-servers.ts";
 
 interface Flags {
   workers: number[];
-  users: number;
+  users: number[];
   requests: number;
   tokens: number;
+  fake?: boolean;
+  rate: number;
 }
+
+const agent = new Agent({ keepAlive: true });
+
+/** Whose part of a core is printed. */
+const roles = ["gateway", "NATS", "workers", "clients"] as const;
 
 function hasTaskset(): boolean {
   return spawnSync("taskset", ["-V"]).status === 0;
@@ -34,87 +48,162 @@ function positive(text: string): number {
 }
 
 await new Command("bench:cluster")
-  .argument("<model>", "a GGUF file")
+  .argument("[model]", "a GGUF file")
   .option("--workers <counts>", "numbers of workers", counts, [1, 2])
-  .option("--users <count>", "clients for each worker", positive, 4)
+  .option("--users <counts>", "clients for each worker; with --fake: of all", counts, [4])
   .option("--requests <count>", "answers for each client", positive, 6)
   .option("--tokens <count>", "tokens of an answer", positive, 64)
+  .option("--fake", "workers that compute nothing: what the gateway carries")
+  .option("--rate <count>", "tokens per second of a fake answer", positive, 50)
   .action(main)
   .parseAsync();
 
-async function main(model: string, flags: Flags): Promise<void> {
-  const cores = availableParallelism();
-  console.log(`${cores} cores, load ${loadavg()[0]!.toFixed(1)} before\n`);
-  console.log(
-    "| workers | tokens/s | of N times one | answers/s | gateway, core | tokens/s a gateway's core carries |",
-  );
-  console.log("|---:|---:|---:|---:|---:|---:|");
+async function main(model: string | undefined, flags: Flags): Promise<void> {
+  console.log(`${availableParallelism()} cores, load ${loadavg()[0]!.toFixed(1)} before\n`);
+  if (flags.fake) await measureGateway(flags);
+  else if (model === undefined) throw new Error("got no model, expected a GGUF file, or --fake");
+  else await measureWorkers(model, flags);
+  process.exit(0);
+}
+
+function row(cells: readonly (string | number)[]): void {
+  console.log(`| ${cells.join(" | ")} |`);
+}
+
+async function measureWorkers(model: string, flags: Flags): Promise<void> {
+  row(["workers", "tokens/s", "of N times one", ...roles, "tokens/s of a gateway's core"]);
+  row(["---:", "---:", "---:", ...roles.map(() => "---:"), "---:"]);
   let one: number | undefined;
   for (const workers of flags.workers) {
-    const { perSecond, answersPerSecond, gatewayCore } = await measure(model, workers, flags);
-    one ??= perSecond / workers;
-    const cells = [
-      perSecond.toFixed(0),
-      (perSecond / (one * workers)).toFixed(2),
-      answersPerSecond.toFixed(1),
-    ];
-    cells.push(gatewayCore.toFixed(2), (perSecond / gatewayCore).toFixed(0));
-    console.log(`| ${workers} | ${cells.join(" | ")} |`);
+    const users = flags.users[0]!;
+    const cores = availableParallelism();
+    const cluster = await start(({ servers }) =>
+      Array.from({ length: workers }, (_, at) => {
+        const args = ["worker", "--cluster", servers, "-m", model, "-a", "bench", "--threads", "1"];
+        const within = hasTaskset() ? ["taskset", "-c", String(at % cores)] : [];
+        return startLantern([...args, "--parallel", String(users), "-c", "512"], { within });
+      }),
+    );
+    const found = await measure(cluster, workers * users, flags);
+    one ??= found.perSecond / workers;
+    const scale = (found.perSecond / (one * workers)).toFixed(2);
+    const used = roles.map((role) => found.cores[role].toFixed(2));
+    row([
+      ...[workers, found.perSecond.toFixed(0), scale, ...used],
+      (found.perSecond / found.cores.gateway).toFixed(0),
+    ]);
   }
-  process.exit(0);
+}
+
+async function measureGateway(flags: Flags): Promise<void> {
+  const title = ["streams", "tokens/s", "answers/s", ...roles, "µs of the gateway for a token"];
+  row([...title, "first token, median ms", "99 %"]);
+  row([...title, "", ""].map(() => "---:"));
+  for (const users of flags.users) {
+    const fake = fileURLToPath(new URL("./cluster-fake-worker.ts", import.meta.url));
+    const [first, rest] = pins();
+    const cluster = await start(
+      ({ servers }) => [startScript([fake, servers, String(flags.rate)], { within: rest })],
+      first,
+    );
+    const { perSecond, answers, cores, firsts } = await measure(cluster, users, flags);
+    const at = (share: number): string => firsts[Math.floor(share * firsts.length)]!.toFixed(0);
+    row([
+      ...[users, perSecond.toFixed(0), answers.toFixed(1)],
+      ...roles.map((role) => cores[role].toFixed(2)),
+      ...[((1e6 * cores.gateway) / perSecond).toFixed(0), at(0.5), at(0.99)],
+    ]);
+  }
+}
+
+/** The first core for the gateway, and the others for the rest, this process included. */
+function pins(): [string[], string[]] {
+  const last = availableParallelism() - 1;
+  if (!hasTaskset() || last === 0) return [[], []];
+  spawnSync("taskset", ["-a", "-p", "-c", `1-${last}`, String(process.pid)]);
+  return [
+    ["taskset", "-c", "0"],
+    ["taskset", "-c", `1-${last}`],
+  ];
+}
+
+interface Cluster {
+  readonly url: string;
+  /** Processes by role; the clients are this one. */
+  readonly pids: Readonly<Record<(typeof roles)[number], readonly number[]>>;
+  close(): void;
+}
+
+async function start(
+  startWorkers: (place: { servers: string }) => readonly Promise<Started>[],
+  within: readonly string[] = [],
+): Promise<Cluster> {
+  const nats = await startNats(1);
+  const servers = nats.urls.join(",");
+  const workers = await Promise.all(startWorkers({ servers }));
+  const gateway = await startLantern(
+    ["serve", "--cluster", servers, "--port", "0", "--no-web", "--no-batches", "--queue", "4096"],
+    { within },
+  );
+  const url = gateway.ready.url as string;
+  await announced(url);
+  const pidOf = ({ child }: Started): number => child.pid!;
+  return {
+    url,
+    pids: {
+      ...{ gateway: [pidOf(gateway)], NATS: nats.pids(), workers: workers.map(pidOf) },
+      clients: [process.pid],
+    },
+    close() {
+      for (const { child } of [gateway, ...workers]) child.kill("SIGKILL");
+      nats.close();
+    },
+  };
 }
 
 interface Measured {
   readonly perSecond: number;
-  readonly answersPerSecond: number;
-  /** The part of a core that the gateway took. */
-  readonly gatewayCore: number;
+  readonly answers: number;
+  /** Milliseconds to each first token, in order. */
+  readonly firsts: readonly number[];
+  /** The part of a core that each role took. */
+  readonly cores: Readonly<Record<(typeof roles)[number], number>>;
 }
 
-async function measure(model: string, workers: number, flags: Flags): Promise<Measured> {
-  const nats = await startNats(1);
-  const servers = nats.urls.join(",");
-  const cores = availableParallelism();
-  const started = await Promise.all(
-    Array.from({ length: workers }, (_, at) => {
-      const args = ["worker", "--cluster", servers, "-m", model, "-a", "bench", "--threads", "1"];
-      const within = hasTaskset() ? ["taskset", "-c", String(at % cores)] : [];
-      return startLantern([...args, "--parallel", String(flags.users), "-c", "512"], { within });
-    }),
-  );
-  const gateway = await startLantern([
-    "serve",
-    "--cluster",
-    servers,
-    "--port",
-    "0",
-    "--no-web",
-    "--no-batches",
-  ]);
-  const url = gateway.ready.url as string;
+async function measure(cluster: Cluster, users: number, flags: Flags): Promise<Measured> {
+  const { url, pids } = cluster;
   try {
-    await announced(url);
     await answer(url, 0, 8); // everything is warm
-    const before = processorSeconds(gateway.child.pid!);
+    const used = (): number[] => roles.map((role) => sum(pids[role].map(processorSeconds)));
+    const before = used();
     const began = performance.now();
     let tokens = 0;
-    const clients = Array.from({ length: workers * flags.users }, async (_, client) => {
+    const firsts: number[] = [];
+    const clients = Array.from({ length: users }, async (_, client) => {
       for (let i = 0; i < flags.requests; i++) {
-        const written = await answer(url, client * flags.requests + i + 1, flags.tokens);
-        tokens += written; // after it: others count meanwhile
+        const asked = performance.now();
+        const found = await answer(url, client * flags.requests + i + 1, flags.tokens);
+        tokens += found.tokens; // after it: others count meanwhile
+        firsts.push(found.firstAt - asked);
       }
     });
     await Promise.all(clients);
     const seconds = (performance.now() - began) / 1000;
+    const after = used();
+    const cores = Object.fromEntries(
+      roles.map((role, at) => [role, (after[at]! - before[at]!) / seconds]),
+    ) as Measured["cores"];
     return {
-      perSecond: tokens / seconds,
-      answersPerSecond: (clients.length * flags.requests) / seconds,
-      gatewayCore: (processorSeconds(gateway.child.pid!) - before) / seconds,
+      ...{ perSecond: tokens / seconds, answers: (users * flags.requests) / seconds, cores },
+      firsts: firsts.toSorted((a, b) => a - b),
     };
   } finally {
-    for (const { child } of [gateway, ...started]) child.kill("SIGKILL");
-    nats.close();
+    cluster.close();
   }
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((all, value) => all + value, 0);
 }
 
 /** Waits until the gateway has heard of the model: workers say every second what they have. */
@@ -127,27 +216,36 @@ async function announced(url: string): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, 1500)); // and of all other workers
 }
 
-/** A streamed answer: the number of its tokens. */
-async function answer(url: string, at: number, tokens: number): Promise<number> {
-  const response = await fetch(`${url}/v1/completions`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({
-      ...{
-        model: "bench",
-        prompt: `${at} once there was a ${"small ".repeat(at % 7)}`,
-        stream: true,
-      },
-      ...{ max_tokens: tokens, ignore_eos: true, temperature: 1, seed: at },
-      stream_options: { include_usage: true },
-    }),
+/** A streamed answer: the number of its tokens, and when the first came. */
+async function answer(
+  url: string,
+  at: number,
+  tokens: number,
+): Promise<{ tokens: number; firstAt: number }> {
+  const body = JSON.stringify({
+    ...{ model: "bench", prompt: `${at} once there was a ${"small ".repeat(at % 7)}` },
+    ...{ max_tokens: tokens, ignore_eos: true, temperature: 1, seed: at },
+    ...{ stream: true, stream_options: { include_usage: true } },
   });
-  const text = await response.text();
+  // Not fetch(): its streams take several times as much of the processor, which clients share with everybody here.
+  const asked = request(`${url}/v1/completions`, {
+    ...{ method: "POST", agent, headers: { "content-type": "application/json" } },
+  });
+  asked.end(body);
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
+  const parts: Uint8Array[] = [];
+  let firstAt = 0;
+  response.on("data", (part: Uint8Array) => {
+    firstAt ||= performance.now();
+    parts.push(part);
+  });
+  await once(response, "end");
+  const text = Buffer.concat(parts).toString("utf8");
   const usage = [...text.matchAll(/"completion_tokens":(\d+)/g)].at(-1);
-  if (response.status !== 200 || !usage) {
-    throw new Error(`the gateway answered ${response.status}: ${text.slice(0, 300)}`);
+  if (response.statusCode !== 200 || !usage) {
+    throw new Error(`the gateway answered ${response.statusCode}: ${text.slice(0, 300)}`);
   }
-  return Number(usage[1]);
+  return { tokens: Number(usage[1]), firstAt };
 }
 
 /** What a process and its threads have used of the processor; 0 where the system does not say. */

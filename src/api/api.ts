@@ -344,6 +344,8 @@ export interface EngineStatus {
   kvBlocksHeld: number;
   /** Blocks in use by running generations and cached sequences. */
   kvBlocksUsed: number;
+  /** Blocks that running generations may use: no other generation can have them. Cached sequences leave theirs to whoever needs them. */
+  kvBlocksReserved: number;
   kvBlockTokens: number;
   /** Bytes that the state of sequences (KV cache, recurrent state) may grow to, and bytes it has memory for now. */
   stateBytes: number;

@@ -17,8 +17,8 @@ export const subjects = {
   cancel: (worker: string): string => `lantern.cancel.${worker}`,
   /** Gateway -> one worker, with a reply: which of these calls run, and how far they are. */
   check: (worker: string): string => `lantern.check.${worker}`,
-  /** Worker -> the gateway of a call: AnswerMessage. */
-  answer: (gateway: string, call: string): string => `lantern.answer.${gateway}.${call}`,
+  /** Worker -> the gateway of calls: AnswerMessages of one or several. */
+  answer: (gateway: string, worker: string): string => `lantern.answer.${gateway}.${worker}`,
   answers: (gateway: string): string => `lantern.answer.${gateway}.*`,
   /** Gateway -> all gateways, every second: it lives, and with it its batches (shared-batches.ts). */
   gateway: (store: string): string => `lantern.gateway.${store}`,
@@ -29,8 +29,10 @@ export const subjects = {
 export interface Beat {
   readonly worker: string;
   readonly model: string;
-  /** Calls that compute or wait there, of all gateways, and lines of batches. */
-  readonly load: number;
+  /** Calls that compute or wait there, by gateway. A gateway knows better how many its own are by now. */
+  readonly calls: Readonly<Record<string, number>>;
+  /** Lines of batches that compute there. */
+  readonly lines: number;
   /** How many it computes at a time. */
   readonly capacity: number;
   /** Measured: tokens per second of one answer, and of prompts; 0: nothing was generated yet. */
@@ -74,18 +76,22 @@ export interface CallMessage {
   readonly args: readonly unknown[];
 }
 
-/** `n`: how many messages of this call came before it. A gap is a lost message. */
-export type AnswerMessage = { readonly n: number } & (
+/** The call, how many parts of its answer came before this one (a gap is a lost message), and the part. */
+export type AnswerPart = readonly [call: string, n: number, part: AnswerContent];
+
+export type AnswerContent =
   | { readonly event: unknown }
   | { readonly result: unknown }
-  | { readonly error: ErrorFacts }
-);
+  | { readonly error: ErrorFacts };
+
+/** What a worker has to say to a gateway at once: the tokens of all answers that one batch of the model computed. */
+export type AnswerMessage = readonly AnswerPart[];
 
 export interface CheckMessage {
   readonly calls: readonly string[];
 }
 
-/** How many messages each call has sent; -1: the worker does not know the call, or has ended it. */
+/** How many parts each call has sent; -1: the worker does not know the call, or has ended it. */
 export interface CheckReply {
   readonly sent: readonly number[];
 }

@@ -8,7 +8,7 @@ import { heldBlocks } from "./fingerprints.ts";
 export interface WorkerView {
   readonly id: string;
   readonly capacity: number;
-  /** Calls there: as of its last heartbeat, and what this gateway has begun and ended since. */
+  /** Calls and lines there: those of this gateway now, those of others as of its last heartbeat. */
   readonly load: number;
   readonly tokensPerSecond: number;
   readonly held: ReadonlySet<number>;

@@ -10,7 +10,12 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true });
 const MARK = "$lantern";
 
 export function encode(value: unknown): Uint8Array {
-  return encoder.encode(JSON.stringify(toPlain(value)));
+  return encoder.encode(encodeText(value));
+}
+
+/** The same as text: several can be joined to the text of an array. */
+export function encodeText(value: unknown): string {
+  return JSON.stringify(toPlain(value));
 }
 
 /** Throws a UsageError for bytes that encode() cannot have written. */
@@ -25,8 +30,12 @@ export function decode(bytes: Uint8Array): unknown {
   }
 }
 
+/** Copies only what must change: most messages are a token of an answer, which is plain as it is. */
 function toPlain(value: unknown): unknown {
-  if (typeof value === "number" && !Number.isFinite(value)) return { [MARK]: String(value) };
+  if (typeof value === "string" || typeof value === "boolean") return value;
+  if (typeof value === "number") {
+    return Number.isFinite(value) ? value : { [MARK]: String(value) };
+  }
   if (value === undefined) return { [MARK]: "undefined" };
   if (typeof value !== "object" || value === null) {
     if (typeof value === "function" || typeof value === "symbol" || typeof value === "bigint") {
@@ -41,8 +50,14 @@ function toPlain(value: unknown): unknown {
   if (value instanceof Map) return { [MARK]: "map", data: [...value].map(toPlain) };
   if (value instanceof RegExp) return { [MARK]: "regex", data: [value.source, value.flags] };
   if (Object.hasOwn(value, MARK)) throw new UsageError(`cluster: got an object with a key ${MARK}`);
-  const plain: Record<string, unknown> = {};
-  for (const [key, one] of Object.entries(value)) if (one !== undefined) plain[key] = toPlain(one);
+  let plain = value as Record<string, unknown>;
+  for (const key of Object.keys(value)) {
+    const one = (value as Record<string, unknown>)[key];
+    const changed = one === undefined ? undefined : toPlain(one);
+    if (changed === one) continue; // JSON leaves out what is undefined
+    if (plain === value) plain = { ...plain };
+    plain[key] = changed;
+  }
   return plain;
 }
 
@@ -62,16 +77,27 @@ const marks: ReadonlyMap<unknown, (data: never) => unknown> = new Map<
   ["regex", ([source, flags]: [string, string]) => new RegExp(source, flags)],
 ]);
 
+/** In place: the value was just parsed, and is nobody else's. */
 function fromPlain(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map(fromPlain);
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) {
+      if (typeof value[i] === "object") value[i] = fromPlain(value[i]);
+    }
+    return value;
+  }
   if (Object.hasOwn(value, MARK)) {
     const { [MARK]: mark, data } = value as Record<string, unknown>;
     const read = marks.get(mark);
     if (!read) throw new Error(`unknown mark ${String(mark).slice(0, 20)}`);
     return read(data as never);
   }
-  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, fromPlain(one)]));
+  const plain = value as Record<string, unknown>;
+  for (const key of Object.keys(plain)) {
+    const one = plain[key];
+    if (typeof one === "object") plain[key] = fromPlain(one);
+  }
+  return plain;
 }
 
 function bytesOf({ buffer, byteOffset, byteLength }: Float32Array | Int32Array): Uint8Array {

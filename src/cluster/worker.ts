@@ -5,10 +5,10 @@ import type { Msg, NatsConnection } from "@nats-io/transport-node";
 import { messageOf, RestartingError, UsageError } from "../base/errors.ts";
 import { errorToFacts } from "../engine/protocol.ts";
 import type { GenerateOptions, Model } from "../index.ts";
-import { checkPayload, newPeerId } from "./connect.ts";
+import { newPeerId } from "./connect.ts";
 import { HeldPrefixes } from "./fingerprints.ts";
 import {
-  type AnswerMessage,
+  type AnswerContent,
   type Beat,
   type CallMessage,
   type CheckMessage,
@@ -18,6 +18,7 @@ import {
   subjects,
   type WorkerFacts,
 } from "./messages.ts";
+import { Outbox } from "./outbox.ts";
 import { decode, encode } from "./wire.ts";
 
 export interface WorkerOptions {
@@ -33,8 +34,9 @@ export interface WorkerOptions {
 }
 
 interface RunningCall {
+  readonly gateway: string;
   readonly abort: AbortController;
-  /** Messages that were sent. */
+  /** Parts of its answer that were sent. */
   sent: number;
   checkedAt: number;
 }
@@ -50,6 +52,7 @@ export class ClusterWorker {
   readonly #times: ClusterTimes;
   readonly #calls = new Map<string, RunningCall>();
   readonly #held: HeldPrefixes;
+  readonly #outbox: Outbox;
   readonly #timer: ReturnType<typeof setInterval>;
   readonly #subscriptions: { unsubscribe(): void }[];
   #tokensPerSecond = 0;
@@ -63,6 +66,7 @@ export class ClusterWorker {
     this.#times = { ...clusterTimes, ...options.times };
     this.#held = new HeldPrefixes(options.model.info.cacheTokens);
     const { connection } = options;
+    this.#outbox = new Outbox(connection, this.id);
     const on = (subject: string, handle: (message: Msg) => void): { unsubscribe(): void } =>
       connection.subscribe(subject, {
         callback: (error, message) => {
@@ -101,6 +105,7 @@ export class ClusterWorker {
       clearTimeout(timer);
     }
     clearInterval(this.#timer);
+    this.#outbox.flush();
     for (const subscription of this.#subscriptions) subscription.unsubscribe();
     for (const { abort } of this.#calls.values()) abort.abort(new Error("the worker is stopping"));
   }
@@ -123,7 +128,8 @@ export class ClusterWorker {
     const beat: Beat = {
       worker: this.id,
       model: modelId,
-      load: this.#calls.size + this.#lines,
+      calls: this.#countCalls(),
+      lines: this.#lines,
       capacity,
       tokensPerSecond: this.#tokensPerSecond,
       promptPerSecond: this.#promptPerSecond,
@@ -133,8 +139,15 @@ export class ClusterWorker {
     if (!connection.isClosed()) connection.publish(subjects.beat(this.id), encode(beat));
   }
 
+  #countCalls(): Record<string, number> {
+    const counts: Record<string, number> = {};
+    for (const { gateway } of this.#calls.values()) counts[gateway] = (counts[gateway] ?? 0) + 1;
+    return counts;
+  }
+
   #check(message: Msg): void {
     const { calls } = decode(message.data) as CheckMessage;
+    this.#outbox.flush(); // what counts as sent is sent before the reply
     const now = performance.now();
     const sent = calls.map((id) => {
       const call = this.#calls.get(id);
@@ -151,24 +164,21 @@ export class ClusterWorker {
   #take(message: CallMessage): void {
     const { id, gateway } = message;
     if (this.#calls.has(id)) return; // sent twice
-    const call = { abort: new AbortController(), sent: 0, checkedAt: performance.now() };
+    const now = performance.now();
+    const call = { gateway, abort: new AbortController(), sent: 0, checkedAt: now };
     this.#calls.set(id, call);
     void this.#answer(message, call, (part) => this.#send(gateway, id, call, part));
   }
 
-  #send(gateway: string, id: string, call: RunningCall, part: object): void {
-    const { connection } = this.#options;
-    const message = { n: call.sent, ...part } as AnswerMessage;
-    const bytes = encode(message);
-    checkPayload(connection, bytes, "an answer");
-    connection.publish(subjects.answer(gateway, id), bytes);
+  #send(gateway: string, id: string, call: RunningCall, part: AnswerContent): void {
+    this.#outbox.add(gateway, [id, call.sent, part]);
     call.sent++;
   }
 
   async #answer(
     message: CallMessage,
     call: RunningCall,
-    send: (part: object) => void,
+    send: (part: AnswerContent) => void,
   ): Promise<void> {
     try {
       if (this.#isLeaving) throw new RestartingError("this worker is stopping");
@@ -191,7 +201,7 @@ export class ClusterWorker {
   async #run(
     { method, args }: CallMessage,
     signal: AbortSignal,
-    send: (part: object) => void,
+    send: (part: AnswerContent) => void,
   ): Promise<unknown> {
     const { model } = this.#options;
     if (!callable.includes(method)) {
@@ -208,7 +218,7 @@ export class ClusterWorker {
   async #generate(
     args: readonly unknown[],
     signal: AbortSignal,
-    send: (part: object) => void,
+    send: (part: AnswerContent) => void,
   ): Promise<unknown> {
     const [tokens, options] = args as [readonly number[], GenerateOptions];
     const generation = this.#options.model.generate(tokens, { ...options, signal });

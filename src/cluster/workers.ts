@@ -8,6 +8,7 @@ import { checkPayload, newPeerId } from "./connect.ts";
 import { readHeld } from "./fingerprints.ts";
 import {
   type AnswerMessage,
+  type AnswerPart,
   type Beat,
   type CallableName,
   type CheckReply,
@@ -30,11 +31,13 @@ interface Call {
   reject(error: Error): void;
 }
 
-interface Known extends WorkerView {
+interface Known {
+  readonly id: string;
   model: string;
   facts: WorkerFacts;
   capacity: number;
-  load: number;
+  /** What others have it do, as of its last heartbeat. */
+  others: number;
   tokensPerSecond: number;
   held: ReadonlySet<number>;
   heldText: string;
@@ -74,12 +77,12 @@ export class Workers {
     this.#connection = connection;
     this.#log = log;
     this.#times = { ...clusterTimes, ...times };
-    const on = (subject: string, handle: (data: Uint8Array, subject: string) => void) =>
+    const on = (subject: string, handle: (data: Uint8Array) => void) =>
       connection.subscribe(subject, {
         callback: (error, message) => {
           if (error) return log(`cluster: ${subject}: ${messageOf(error)}`);
           try {
-            handle(message.data, message.subject);
+            handle(message.data);
           } catch (problem) {
             log(messageOf(problem));
           }
@@ -87,9 +90,9 @@ export class Workers {
       });
     this.#subscriptions = [
       on(subjects.beats, (data) => this.#beat(decode(data) as Beat)),
-      on(subjects.answers(this.gateway), (data, subject) =>
-        this.#answer(subject.slice(subject.lastIndexOf(".") + 1), decode(data) as AnswerMessage),
-      ),
+      on(subjects.answers(this.gateway), (data) => {
+        for (const part of decode(data) as AnswerMessage) this.#answer(part);
+      }),
     ];
     this.#timer = setInterval(() => this.#tick(), this.#times.check);
   }
@@ -102,10 +105,12 @@ export class Workers {
   /** Workers that may be given something, and what is known of them. */
   list(): readonly (WorkerView & { readonly model: string; readonly facts: WorkerFacts })[] {
     const now = performance.now();
-    return [...this.#known.values()].filter(
-      ({ isLeaving, beatAt, missed }) =>
-        !isLeaving && missed === 0 && now - beatAt <= this.#times.stale,
-    );
+    return [...this.#known.values()]
+      .filter(
+        ({ isLeaving, beatAt, missed }) =>
+          !isLeaving && missed === 0 && now - beatAt <= this.#times.stale,
+      )
+      .map((known) => ({ ...known, load: known.others + known.calls.size }));
   }
 
   /** Resolves with the next change, or after `ms`. */
@@ -143,7 +148,6 @@ export class Workers {
     signal?.addEventListener("abort", cancel);
     this.#calls.set(id, call);
     known.calls.set(id, call);
-    known.load++;
     try {
       this.#publish(subjects.call(worker), bytes);
       return await promise;
@@ -151,7 +155,6 @@ export class Workers {
       signal?.removeEventListener("abort", cancel);
       this.#calls.delete(id);
       known.calls.delete(id);
-      known.load = Math.max(0, known.load - 1);
     }
   }
 
@@ -176,17 +179,21 @@ export class Workers {
       known.held = readHeld(beat.held);
       known.heldText = beat.held;
     }
-    const { load, capacity, tokensPerSecond, isLeaving } = beat;
-    // Calls on their way there are not in its heartbeat yet.
-    Object.assign(known, { capacity, tokensPerSecond, isLeaving });
-    known.load = Math.max(load, known.calls.size);
+    const { capacity, tokensPerSecond, isLeaving } = beat;
+    Object.assign(known, { capacity, tokensPerSecond, isLeaving, others: this.#others(beat) });
     if (wasLeaving !== isLeaving) this.#notify();
     else this.#wake();
   }
 
+  /** Not the calls from here: some are on their way there, and some have ended since. */
+  #others({ calls, lines }: Beat): number {
+    const own = calls[this.gateway] ?? 0;
+    return Object.values(calls).reduce((sum, count) => sum + count, lines - own);
+  }
+
   /** A new worker: what does not change is asked for once. */
   async #meet(beat: Beat): Promise<void> {
-    const { worker, model, capacity, load, tokensPerSecond, held } = beat;
+    const { worker, model, capacity, tokensPerSecond, held } = beat;
     if (beat.isLeaving || this.#asked.has(worker)) return;
     this.#asked.add(worker);
     try {
@@ -195,7 +202,8 @@ export class Workers {
       });
       const now = performance.now();
       this.#known.set(worker, {
-        ...{ id: worker, model, capacity, load, tokensPerSecond, isLeaving: false },
+        ...{ id: worker, model, capacity, tokensPerSecond, isLeaving: false },
+        others: this.#others(beat),
         facts: decode(reply.data) as WorkerFacts,
         ...{ held: readHeld(held), heldText: held, beatAt: now, checkedAt: now },
         ...{ missed: 0, isChecking: false, calls: new Map() },
@@ -208,16 +216,15 @@ export class Workers {
     }
   }
 
-  #answer(id: string, message: AnswerMessage): void {
+  #answer([id, n, part]: AnswerPart): void {
     const call = this.#calls.get(id);
     if (!call) return; // of a call that was given up
-    if (message.n !== call.received) {
-      const lost = message.n - call.received;
-      call.reject(new LostCallError(`${lost} messages of an answer were lost`));
+    if (n !== call.received) {
+      call.reject(new LostCallError(`${n - call.received} parts of an answer were lost`));
       return;
     }
     call.received++;
-    const { event, error, result } = message as {
+    const { event, error, result } = part as {
       event?: unknown;
       error?: ErrorFacts;
       result?: unknown;

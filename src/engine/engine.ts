@@ -495,7 +495,7 @@ export class Engine {
 
   status(): EngineStatus {
     const experts = this.expertReads;
-    const { kvPools, prefixes, admission, bytes } = this.#room;
+    const { kvPools, pools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
       kvPools.reduce((total, pool) => total + count(pool), 0);
     return {
@@ -504,6 +504,7 @@ export class Engine {
       kvBlocks: sum(({ most }) => most),
       kvBlocksHeld: sum(({ size }) => size),
       kvBlocksUsed: sum(({ usedCount }) => usedCount),
+      kvBlocksReserved: sum((pool) => admission.promised[pools.indexOf(pool)] ?? 0),
       kvBlockTokens: KV_BLOCK_TOKENS,
       stateBytes: bytes.most,
       stateBytesHeld: bytes.held,

@@ -372,6 +372,7 @@ function unloadedStatus(status: EngineStatus): EngineStatus {
     ...status,
     kvBlocksHeld: 0,
     kvBlocksUsed: 0,
+    kvBlocksReserved: 0,
     stateBytesHeld: 0,
     memory: { weightBytes: 0, kvBytes: 0, workBytes: 0 },
     cachedSequences: 0,

@@ -111,16 +111,20 @@ describeNats("a cluster", () => {
     }
     for (const count of cached.slice(0, 2)) expect(count).toBeLessThan(32);
     for (const count of cached.slice(2)) expect(count).toBeGreaterThanOrEqual(32);
-    const many = Array.from({ length: 8 }, (_, i) =>
-      model.generate(`${i} the cat`, { maxTokens: 200, ignoreEos: true, temperature: 0 }),
-    );
     const most = new Map<string, number>();
     const looking = setInterval(() => {
       for (const { id, load } of gateway.gateway.workers.list()) {
         most.set(id, Math.max(load, most.get(id) ?? 0));
       }
     }, 1);
-    await Promise.all(many.map(({ result }) => result));
+    // Again where one of them was not heard of for a moment: this process is all of them, and may have stood still.
+    for (let tries = 0; tries < 8; tries++) {
+      const many = Array.from({ length: 8 }, (_, i) =>
+        model.generate(`${i} the cat`, { maxTokens: 200, ignoreEos: true, temperature: 0 }),
+      );
+      await Promise.all(many.map(({ result }) => result));
+      if (most.size === 2 && Math.min(...most.values()) >= 2) break;
+    }
     clearInterval(looking);
     // Answers are short: the first may have ended before the last began.
     expect(Math.min(...most.values()), JSON.stringify([...most])).toBeGreaterThanOrEqual(2);

@@ -26,15 +26,13 @@ export interface StartHow {
 }
 
 /** `lantern ARGS --json`: resolves when it is ready. */
-export async function startLantern(args: readonly string[], how: StartHow = {}): Promise<Started> {
-  const command = [
-    ...(how.within ?? []),
-    process.execPath,
-    ...(how.isMortal ? ["--import", preload] : []),
-    bin,
-    ...args,
-    "--json",
-  ];
+export function startLantern(args: readonly string[], how: StartHow = {}): Promise<Started> {
+  return startScript([...(how.isMortal ? ["--import", preload] : []), bin, ...args, "--json"], how);
+}
+
+/** `node ARGS`: resolves when it has printed a line, which is JSON. */
+export async function startScript(args: readonly string[], how: StartHow = {}): Promise<Started> {
+  const command = [...(how.within ?? []), process.execPath, ...args];
   const quiet = { LANTERN_NO_TUNE: "1", LANTERN_NO_LIMIT: "1", LANTERN_NO_CACHE_DISK: "1" };
   const child = spawn(command[0]!, command.slice(1), {
     stdio: ["ignore", "pipe", "pipe"],

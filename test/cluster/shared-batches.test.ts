@@ -171,7 +171,7 @@ describeNats("batches of several gateways", () => {
     await expect.poll(() => readdirSync(join(data, "a"))).not.toContain(input);
     await a.close();
     await b.close();
-    expect([...a.log, ...b.log]).toEqual([]);
+    expect([...a.log, ...b.log].join()).not.toMatch(/another gateway|taken over/);
   });
 
   test("a gateway that is lost: another goes on, with the answers that there are; the first one finds out", async () => {

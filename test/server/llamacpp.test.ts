@@ -93,7 +93,7 @@ describe("/metrics", () => {
     // Prometheus' text: comments, or a name with labels and a number.
     for (const line of lines) {
       expect(line).toMatch(
-        /^(# (HELP|TYPE) (lantern_|llamacpp:)\w+ .+|(lantern_|llamacpp:)\w+(\{[^{}]*(\{[^{}]*\})?[^{}]*\})? [\d.e+-]+)$/,
+        /^(# (HELP|TYPE) (lantern_|llamacpp:|vllm:)\w+ .+|(lantern_|llamacpp:|vllm:)\w+(\{[^{}]*(\{[^{}]*\})?[^{}]*\})? [\d.e+-]+)$/,
       );
     }
     const values = lines.filter((line) => !line.startsWith("#"));
@@ -104,6 +104,29 @@ describe("/metrics", () => {
       }),
     );
   };
+
+  test("vLLM's names for what runs, waits and is reserved", async () => {
+    await until("nothing runs", () => running.server.context.queue.running === 0);
+    const of = (all: Map<string, number>, name: string): number | undefined =>
+      all.get(`vllm:${name}{model_name="${modelId}"}`);
+    expect(of(await numbers(), "num_requests_running")).toBe(0);
+    expect(of(await numbers(), "kv_cache_usage_perc")).toBe(0); // kept prefixes do not count
+    // One generation after the other, until one is seen.
+    let isSeen = false;
+    const working = (async () => {
+      const body = JSON.stringify({ prompt, n_predict: 100, ignore_eos: true });
+      while (!isSeen) await (await fetch(`${url}/completion`, { method: "POST", body })).json();
+    })();
+    let during = await numbers();
+    while (of(during, "num_requests_running") !== 1) during = await numbers();
+    isSeen = true;
+    expect(of(during, "num_requests_waiting")).toBe(0);
+    expect(of(during, "kv_cache_usage_perc")).toBeGreaterThan(0);
+    expect(of(during, "kv_cache_usage_perc")).toBeLessThanOrEqual(1);
+    const info = [...during.keys()].find((key) => key.startsWith("vllm:cache_config_info"));
+    expect(info).toContain('block_size="32"');
+    await working;
+  });
 
   test("drafted tokens: the same text, counted as the timings say", async () => {
     await until("nothing runs", () => running.server.context.queue.running === 0);

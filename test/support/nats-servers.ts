@@ -14,6 +14,8 @@ export interface NatsCluster {
   /** Stops it for a while: its connections stay open and nothing answers. */
   signal(at: number, signal: NodeJS.Signals): void;
   restart(at: number): Promise<void>;
+  /** Of the servers that run. */
+  pids(): number[];
   close(): void;
 }
 
@@ -45,6 +47,7 @@ export async function startNats(
       start(at);
       await listening(clients[at]!);
     },
+    pids: () => running.flatMap((server) => server?.pid ?? []),
     close() {
       for (const server of running) server?.kill("SIGKILL");
       rmSync(folder, { recursive: true, force: true, maxRetries: 5 });

@@ -41,6 +41,7 @@ const idle: EngineStatus = {
   waiting: 0,
   kvBlocks: 1,
   kvBlocksUsed: 0,
+  kvBlocksReserved: 0,
   kvBlocksHeld: 0,
   kvBlockTokens: 32,
   stateBytes: 0,

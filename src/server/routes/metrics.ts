@@ -6,6 +6,7 @@ import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
 import type { RouteFamily } from "../route.ts";
 import type { UsageSample } from "../usage.ts";
+import { vllmGauges } from "../vllm-metrics.ts";
 
 /** The status of each model; skips one that is being closed or whose engine does not answer. */
 async function statuses({ models }: ServerContext): Promise<[string, EngineStatus][]> {
@@ -73,6 +74,11 @@ function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeR
       "lantern_kv_blocks_used",
       "Of them, in use by running generations or kept for later prompts.",
       (status) => status.kvBlocksUsed,
+    ),
+    perModel(
+      "lantern_kv_blocks_reserved",
+      "Of them, what running generations may use.",
+      (status) => status.kvBlocksReserved,
     ),
     perModel(
       "lantern_cached_sequences",
@@ -233,6 +239,7 @@ export const metricsRoutes: RouteFamily = {
           ...experts(all),
           ...usage(sample),
           ...lives,
+          ...vllmGauges(server.queue, all),
         ];
         const own = metricsText(server.metrics, readings, server.models.hadSeveral);
         const theirs = server.metrics.llamacpp.read(
