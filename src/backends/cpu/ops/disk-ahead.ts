@@ -6,13 +6,13 @@ import type { NodeOf, Routing, Rows, Value } from "../../../graph/graph.ts";
 import { routeRow, routeScratchSize } from "../../../graph/route.ts";
 import { DemandSlots } from "../disk/demand-slots.ts";
 import { rowCount } from "../executor.ts";
-import { type MatmulFloats, matmulFloats } from "./matmul.ts";
+import { type MatmulBlocks, type MatmulFloats, matmulBlocks, matmulFloats } from "./matmul.ts";
 import type { MatmulCompiler } from "./matmul-node.ts";
 import type { InstructionDef, InstructionLike } from "./op.ts";
 
 export interface DiskGuess {
   readonly op: "disk_guess";
-  readonly matmul: MatmulFloats;
+  readonly matmul: MatmulFloats | MatmulBlocks;
 }
 
 export interface DiskAhead {
@@ -32,12 +32,16 @@ export interface DiskAhead {
 
 export const diskGuess: InstructionDef<DiskGuess> = {
   access: "barrier",
-  kernels: ({ matmul }) => matmulFloats.kernels(matmul),
+  kernels: ({ matmul }) =>
+    matmul.op === "matmul_floats" ? matmulFloats.kernels(matmul) : matmulBlocks.kernels(matmul),
   code: "target",
 
   execute({ matmul }, c) {
     const slots = new DemandSlots(c.program.demand!, c.views);
-    const inner = matmulFloats.execute(matmul, c);
+    const inner =
+      matmul.op === "matmul_floats"
+        ? matmulFloats.execute(matmul, c)
+        : matmulBlocks.execute(matmul, c);
     return { ...inner, chunks: () => (slots.ahead.isOn ? inner.chunks() : 0) };
   },
 };
@@ -86,8 +90,9 @@ export function guessNext(c: MatmulCompiler, routes: Value): InstructionLike[] {
     (node) => node.op === "matmul_id" && node.routes === routes && node.x === own.x,
   );
   const placed = store.get(later.weight);
-  if (!isRead || !placed.floats || placed.onDisk !== undefined) return [];
-  const made = c.matmul({ ...later, x: own.x }) as MatmulFloats;
+  const isInPanels = placed.floats ?? placed.blocks;
+  if (!isRead || !isInPanels || placed.onDisk !== undefined) return [];
+  const made = c.matmul({ ...later, x: own.x }) as DiskGuess["matmul"];
   const experts = next.logits.cols;
   const logits = arena.allocate(experts * 4, "work", "guessed routes");
   const out = arena.allocate(2 * next.routing.used * 4, "work", "guessed experts");
