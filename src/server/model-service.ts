@@ -92,7 +92,12 @@ export class ModelService implements ModelLoader {
       ...pool.state(id),
       bytes: 0,
     }));
-    return [...opened, ...unopened];
+    const all = [...opened, ...unopened];
+    const made = [...models.variants].flatMap(([id, { of }]) => {
+      const original = all.find((one) => one.id === of);
+      return original ? [{ ...original, id, bytes: 0 }] : [];
+    });
+    return [...all, ...made];
   }
 
   async download(name: string): Promise<void> {
@@ -119,8 +124,10 @@ export class ModelService implements ModelLoader {
   async load(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): Promise<void> {
     const model = await this.#find(name);
     if (!model) {
-      if (!(await this.#server.models.isKnown(name))) throw unknown(name);
-      return this.#server.pool.start(name); // of a folder or a file of presets, which say how it is opened
+      const { models, pool } = this.#server;
+      const isMade = models.variants.has(name);
+      if (!isMade && !(await models.isKnown(name))) throw unknown(name);
+      return pool.start((await models.held(name)).held); // of a folder or a file of presets, which say how it is opened
     }
     if (!isHere(model)) {
       throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);

@@ -72,6 +72,8 @@ export interface ServeOptions {
   models: Readonly<Record<string, Model>>;
   library?: Partial<ModelLibrary>;
   pages?: StartOptions["pages"];
+  /** Models that are loaded when somebody names them. */
+  onDemand?: StartOptions["onDemand"];
   /** Tools of MCP servers. */
   tools?: StartOptions["tools"];
   /** Default: there are none. */
@@ -129,6 +131,7 @@ export function useStage(): Stage {
           library: { ...noLibrary, ...given.library },
           ...(given.pages && { pages: given.pages }),
           ...(given.tools && { tools: given.tools }),
+          ...(given.onDemand && { onDemand: given.onDemand }),
           ...(given.hasBatches && { batches: batchPlace(join(data, "batches.db")) }),
           sessions: () => openNodeDatabase(join(data, "sessions.db")),
           cacheFolder: given.cacheFolder ?? join(data, "state"),

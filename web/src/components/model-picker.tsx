@@ -27,32 +27,41 @@ export function ModelPicker({ model, disabled, onPick }: Props): JSX.Element | n
     onPick(name);
     if (unopened.some(({ id }) => id === name)) void loadModel(name).catch(() => {});
   };
+  const problem = memory.find(({ id }) => id === chosen)?.error;
   return (
-    <select
-      class="model-picker"
-      aria-label="Model"
-      value={chosen}
-      disabled={disabled}
-      onChange={(event) => pick(event.currentTarget.value)}
-    >
-      {!isKnown && (
-        <option value={chosen}>
-          {chosen === "" ? "Choose a model" : `${chosen} (not loaded)`}
-        </option>
+    <>
+      <select
+        class="model-picker"
+        aria-label="Model"
+        value={chosen}
+        disabled={disabled}
+        onChange={(event) => pick(event.currentTarget.value)}
+      >
+        {!isKnown && (
+          <option value={chosen}>
+            {chosen === "" ? "Choose a model" : `${chosen} (not loaded)`}
+          </option>
+        )}
+        {[...served, ...unopened].map(({ id }) => (
+          <option key={id} value={id}>
+            {id}
+            {stateOf(id)}
+          </option>
+        ))}
+      </select>
+      {problem !== undefined && (
+        <span class="model-problem" role="alert">
+          {problem}
+        </span>
       )}
-      {[...served, ...unopened].map(({ id }) => (
-        <option key={id} value={id}>
-          {id}
-          {stateOf(id)}
-        </option>
-      ))}
-    </select>
+    </>
   );
 }
 
-/** " (1.2 GB)", " (not loaded)", " (loading)" */
+/** " (1.2 GB)", " (not loaded)", " (loading)", " (failed)" */
 function stateText(memory: ModelMemory | undefined): string {
   if (!memory) return "";
   if (memory.value === "loaded") return ` (${bytesText(memory.bytes)})`;
-  return memory.value === "loading" ? " (loading)" : " (not loaded)";
+  if (memory.value === "loading") return " (loading)";
+  return memory.error === undefined ? " (not loaded)" : " (failed)";
 }
