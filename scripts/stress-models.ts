@@ -149,7 +149,8 @@ async function traffic(): Promise<void> {
   sizes.push(rssOf(server));
   const health = (await fetch(`${url}/health`)).status;
   if (health !== 200) wrong.push(`health ${health}`);
-  if (wrong.length > 0) console.error(server.said.filter((line) => !line.startsWith("POST")).join("\n"));
+  if (wrong.length > 0)
+    console.error(server.said.filter((line) => !line.startsWith("POST")).join("\n"));
   const half = Math.floor(sizes.length / 2);
   const grown = sizes.at(-1)! - Math.max(...sizes.slice(0, half));
   if (grown > 100) wrong.push(`memory grew by ${grown} MB: ${sizes.join(", ")}`);

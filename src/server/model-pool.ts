@@ -189,7 +189,9 @@ export class ModelPool {
 
   #ticket(id: string): Ticket {
     const { onDemand } = this.#parts;
-    const waiting = this.#tickets.find((one) => one.id === id);
+    // One that was stopped ends soon, with somebody else's reason.
+    const isOpen = (one: Ticket): boolean => one.id === id && !one.abort.signal.aborted;
+    const waiting = this.#tickets.find(isOpen);
     if (waiting) return waiting;
     return this.#add(id, async () => (await onDemand?.needs(id)) ?? 0);
   }

@@ -206,6 +206,19 @@ test("a client that goes away while it waits leaves no load behind", async () =>
   expect(loads).toEqual(["ant"]);
 });
 
+test("who asks for a model just when the only other one has gone gets the model, not the other's reason", async () => {
+  const { server } = await serve({ models: 1 });
+  const { pool } = server.context;
+  const gone = new AbortController();
+  const first = pool.hold("bee", gone.signal);
+  const reason = expect(first).rejects.toThrow("gone");
+  gone.abort(new Error("gone"));
+  const release = await pool.hold("bee", new AbortController().signal);
+  await reason;
+  expect(pool.state("bee").value).toBe("loaded");
+  release();
+});
+
 test("what does not fit is refused with the numbers; pinned models stay", async () => {
   const limits = { bytes: 1_000_000 };
   const { url, presets, server } = await serve(limits, {}, 950_000);
