@@ -68,7 +68,7 @@ export class Decoder {
   #running: RunningSequence;
   /** Tokens of the text that are not computed yet: the last one, and those before it that the grammar forced. */
   readonly #next: number[] = [];
-  /** Logits after the last of them, and after each drafted token: made when first needed. */
+  /** Logits after the last of them, and after each drafted token: made when first read. The best logits need only the first. */
   readonly #rows: Float32Array[]; // [depth + 1][vocab]
   readonly #draft: Int32Array; // [depth]
   /** The best logits of each row, in place of all of them; undefined: all are in #rows. */
@@ -120,12 +120,17 @@ export class Decoder {
 
   #read(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
     this.#hasBest[row] = this.#parts.best > 0 && readBest(this.#bestOf(row));
-    const logits = this.#hasBest[row] ? undefined : read("logits", this.#rows[row]!);
+    const logits = this.#hasBest[row] ? undefined : read("logits", this.#rowOf(row));
     const readers = this.#readers;
     if (readers.length === 0) return logits;
     return Promise.all([logits, ...readers.map((drafter) => drafter.computed!(row, read))]).then(
       () => {},
     );
+  }
+
+  #rowOf(row: number): Float32Array {
+    this.#rows[row] ??= new Float32Array(this.#parts.engine.vocabSize);
+    return this.#rows[row];
   }
 
   #bestOf(row: number): BestLogits {
@@ -141,7 +146,7 @@ export class Decoder {
 
   /** The logits to sample from; they may be overwritten. Where there are best(), they are only memory for them. */
   get logits(): Float32Array {
-    return this.#rows[this.#accepted]!;
+    return this.#hasBest[this.#accepted] ? this.#rows[0]! : this.#rows[this.#accepted]!;
   }
 
   /** Tokens of the text, computed or not. */
@@ -277,7 +282,6 @@ export class Decoder {
       this.#drafter = drafter;
     }
     if (!this.#drafter) return 0;
-    while (this.#rows.length <= depth) this.#rows.push(new Float32Array(engine.vocabSize));
     this.#catchUpMs = this.#drafter.draftMs(0);
     const found = this.#drafter.draft(depth, this.#draft);
     return typeof found === "number"
