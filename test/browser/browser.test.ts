@@ -13,7 +13,7 @@ import { buildSite, SiteServer } from "./site.ts";
 const dist = "/node_modules/lantern/dist";
 const prompt = "Once upon a time";
 /** Chromium takes its time to end a worker. */
-const patience = { timeout: 90_000 };
+const patience = { timeout: 120_000 };
 const greedy = { temperature: 0, maxTokens: 24 };
 
 /** Real models where they are; the random one everywhere. */

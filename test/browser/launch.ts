@@ -16,6 +16,9 @@ export const chromiumPath: string | undefined = [
   ...usualPlaces,
 ].find((path) => existsSync(path));
 
+/** How long a page may take for anything on a busy machine; what it waits for comes at once on a free one. */
+const patienceMs = 120_000;
+
 const flags = [
   "--no-sandbox", // it may run as root in a container, and opens nothing but our own pages
   "--disable-quic",
@@ -41,5 +44,13 @@ export async function launchBrowser({
   webgpu?: boolean;
 } = {}): Promise<Browser> {
   const args = [...flags, ...(webgpu ? webgpuFlags : ["--disable-gpu"])];
-  return await chromium.launch({ executablePath: chromiumPath!, args });
+  const options = { executablePath: chromiumPath!, args, timeout: patienceMs };
+  const browser = await chromium.launch(options);
+  const newContext = browser.newContext.bind(browser);
+  browser.newContext = async (given) => {
+    const context = await newContext(given);
+    context.setDefaultTimeout(patienceMs);
+    return context;
+  };
+  return browser;
 }

@@ -29,9 +29,6 @@ import {
 } from "../../src/server/serve.ts";
 import { launchBrowser } from "../browser/launch.ts";
 
-/** How long a page may take for anything on a busy machine; what it waits for comes at once on a free one. */
-const patienceMs = 90_000;
-
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
 const builds = join(root, "node_modules", ".cache", "web-app");
@@ -164,7 +161,6 @@ export function useStage(): Stage {
     },
     async page(url, options = {}) {
       const context = await browser.newContext(options);
-      context.setDefaultTimeout(patienceMs);
       closing.push(() => context.close());
       const page = await context.newPage();
       page.on("pageerror", (error) => complaints.push(String(error.stack)));
