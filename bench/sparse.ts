@@ -3,10 +3,11 @@
 // be the same, or the benchmark fails.
 //
 //   node scripts/make-model.ts reglu-1b-90 q4_0 /tmp/reglu-90.gguf
-//   npm run bench:sparse -- /tmp/reglu-90.gguf [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 128]
+//   npm run bench:sparse -- /tmp/reglu-90.gguf ... [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 128]
 //
 // Beside the measured ratio is the predicted one: bytes of weights that a token reads, from the zeros that were counted.
 
+import { basename } from "node:path";
 import { parseArgs } from "node:util";
 import { evenRoom } from "../src/backends/backend.ts";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
@@ -142,6 +143,13 @@ async function countBytes(model: Loaded): Promise<{ all: number; needed: number;
 
 const median = (list: readonly number[]) => list.toSorted((a, b) => a - b)[list.length >> 1]!;
 
+/** A row of a Markdown table. */
+const row = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
+const titles = ["model", "zeros", "threads", "all neurons, ms a token", "sparse", "ratio"];
+const heads = [...titles, "limit by bytes", `prompt of ${promptTokens}`];
+console.log(`${target.name}, medians of ${rounds} rounds of ${tokens} tokens, the same text\n`);
+console.log(`${row(heads)}\n${row(heads.map(() => "---"))}`);
+
 for (const path of positionals) {
   for (const threads of values.threads.split(",").map(Number)) {
     const dense = await load(path, threads, false);
@@ -162,14 +170,19 @@ for (const path of positionals) {
     }
     const ratios = ofDense.map((ms, i) => ms / ofSparse[i]!);
     const promptRatio = median(prompts[0]!.map((ms, i) => ms / prompts[1]![i]!));
-    const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
-    console.log(
-      `${path}, ${threads} thread${threads > 1 ? "s" : ""}, ${target.name}: ${(100 * zeros).toFixed(1)} % zeros; ` +
-        `${megabytes(all)} -> ${megabytes(needed)} a token, predicted ${(all / needed).toFixed(2)}; ` +
-        `${median(ofDense).toFixed(2)} -> ${median(ofSparse).toFixed(2)} ms a token, ` +
-        `measured ${median(ratios).toFixed(2)} (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}); ` +
-        `prompt of ${promptTokens}: ${promptRatio.toFixed(2)} (${((promptTokens! * 1000) / median(prompts[0]!)).toFixed(0)} -> ${((promptTokens! * 1000) / median(prompts[1]!)).toFixed(0)} tokens/s)`,
-    );
+    const range = `${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`;
+    const prompt = prompts.map((ms) => ((promptTokens! * 1000) / median(ms)).toFixed(0));
+    const cells = [
+      basename(path),
+      `${(100 * zeros).toFixed(1)} %`,
+      `${threads}`,
+      median(ofDense).toFixed(2),
+      median(ofSparse).toFixed(2),
+      `${median(ratios).toFixed(2)} (${range})`,
+      `${(all / needed).toFixed(2)} (${(all / 1e6).toFixed(0)} -> ${(needed / 1e6).toFixed(0)} MB)`,
+      `${promptRatio.toFixed(2)} (${prompt.join(" -> ")} tokens/s)`,
+    ];
+    console.log(row(cells));
     dense.dispose();
     sparse.dispose();
   }

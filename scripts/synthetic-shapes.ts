@@ -101,8 +101,11 @@ export const shapes: Readonly<Record<string, Shape>> = {
     kvHeads: 4,
     context: 8192, // more than TinyLlama has, for long conversations
   },
-  // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 90 or 60 % of the gates: docs/sparse.md.
+  // The same with ReLU instead of SiLU (as ReluLLaMA), and biases that close 60 to 95 % of the gates: docs/sparse.md.
+  "reglu-1b-95": { ...reglu, centers: { "ffn_gate.bias": -1.489 } },
   "reglu-1b-90": { ...reglu, centers: { "ffn_gate.bias": -1.16 } },
+  "reglu-1b-80": { ...reglu, centers: { "ffn_gate.bias": -0.762 } },
+  "reglu-1b-70": { ...reglu, centers: { "ffn_gate.bias": -0.475 } },
   "reglu-1b-60": { ...reglu, centers: { "ffn_gate.bias": -0.229 } },
   // The same share of weights in feed-forward networks as ReluLLaMA-7B has: two thirds, since each head has its own keys and values.
   "relullama-1b-90": {
