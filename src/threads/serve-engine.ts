@@ -105,7 +105,8 @@ function sparseChoice({ sparse, spec, backend = "cpu", ...asked }: OpenRequest) 
   const isHere = backend === "cpu" && !asked.gpuLayers && asked.gpuFor === undefined;
   if (sparse !== "auto" || spec.kind === "url" || !isHere) return undefined;
   const machine = `${platform.cpu()}, ${asked.native ? "machine code" : "WebAssembly"}`;
-  return new SparseChoice({ files: platform.smallFiles(), now: platform.now, machine });
+  const { now, availableMemory } = platform;
+  return new SparseChoice({ files: platform.smallFiles(), now, availableMemory, machine });
 }
 
 async function loadOnce(

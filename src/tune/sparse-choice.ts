@@ -18,8 +18,10 @@ const LEAST_ZEROS = 0.5;
 const FASTER = 0.97;
 /** Tokens that are timed: they fit a block of the KV cache. */
 const TOKENS = 24;
-/** Tokens whose zeros are counted. */
+/** Tokens whose zeros are counted, after the first, which is unlike all others. */
 const COUNTED = 4;
+/** On a slow machine fewer tokens are timed. */
+const MOST_MS = 4000;
 
 const FILE = "sparse.json";
 const MOST_ENTRIES = 50;
@@ -46,6 +48,8 @@ interface Trial {
 interface ChoiceHost {
   readonly files: SmallFiles;
   now(): number;
+  /** Bytes; undefined: not known. */
+  availableMemory(): number | undefined;
   /** Of this machine: another one is measured again. */
   readonly machine: string;
 }
@@ -104,16 +108,27 @@ export class SparseChoice {
     const trial = await tryTokens(backend, plan, tokens, neurons.values, this.#host.now, check);
     if (!this.#dense) {
       this.#dense = trial;
-      if (trial.zeros >= LEAST_ZEROS) {
-        this.#isOn = true;
-        this.#mustReload = true;
-      } else await this.#decide({ isOn: false, zeros: trial.zeros, denseMs: trial.tokenMs });
+      if (trial.zeros >= LEAST_ZEROS) this.#tryIt(backend, trial.zeros);
+      else await this.#decide({ isOn: false, zeros: trial.zeros, denseMs: trial.tokenMs });
       return;
     }
     const { zeros, tokenMs: denseMs } = this.#dense;
     const isOn = trial.tokenMs < FASTER * denseMs;
     this.#mustReload = !isOn;
     await this.#decide({ isOn, zeros, denseMs, sparseMs: trial.tokenMs });
+  }
+
+  /** The system may not have taken back the first load's memory when the second begins: both must fit. */
+  #tryIt(backend: Backend, zeros: number): void {
+    const { weightBytes, kvBytes, workBytes } = backend.memory();
+    const available = this.#host.availableMemory();
+    const isRoom = available === undefined || available > weightBytes + kvBytes + workBytes;
+    this.#isOn = isRoom;
+    this.#mustReload = isRoom;
+    this.#isMade = !isRoom;
+    if (isRoom) return;
+    this.#note = `sparse: auto, off: ${percent(zeros)} of neurons are zero, but memory is too short to try (--sparse on)`;
+    this.#notes.push(this.#note);
   }
 
   async #decide(measure: SparseMeasure): Promise<void> {
@@ -149,8 +164,12 @@ function isMeasure(entry: unknown): entry is SparseMeasure {
   return typeof isOn === "boolean" && isFraction && isTime(denseMs) && isTried;
 }
 
+function percent(fraction: number): string {
+  return `${(100 * fraction).toFixed(0)} %`;
+}
+
 function noteOf({ isOn, zeros, denseMs, sparseMs }: SparseMeasure, how: string): string {
-  const counted = `${(100 * zeros).toFixed(0)} % of neurons are zero`;
+  const counted = `${percent(zeros)} of neurons are zero`;
   const times =
     sparseMs === undefined
       ? "too few to leave them out"
@@ -177,7 +196,9 @@ async function tryTokens(
     all += data.length;
     for (const each of data) if (each === 0) zeros++;
   };
+  const begun = now();
   for (const [position, token] of tokens.entries()) {
+    if (position > COUNTED && now() - begun > MOST_MS) break;
     await check();
     batch.clear();
     batch.add(token, position, table, true);
@@ -185,7 +206,7 @@ async function tryTokens(
     await backend.run(batch, { phase: "generation" });
     times.push(now() - started);
     // The same token again: its keys and values are the same.
-    if (position >= tokens.length - COUNTED) await backend.run(batch, { tap });
+    if (position > 0 && position <= COUNTED) await backend.run(batch, { tap });
   }
   backend.resetProfile?.();
   times.sort((a, b) => a - b);

@@ -48,8 +48,13 @@ class Model {
   }
 
   /** Loads as serve-engine.ts does; what --explain then says of it. */
-  async open(files: SmallFiles): Promise<string[]> {
-    const choice = new SparseChoice({ files, now: () => this.#clock, machine: "test" });
+  async open(files: SmallFiles, available?: number): Promise<string[]> {
+    const choice = new SparseChoice({
+      files,
+      now: () => this.#clock,
+      availableMemory: () => available,
+      machine: "test",
+    });
     let notes: string[];
     do {
       notes = [];
@@ -67,7 +72,8 @@ class Model {
   }
 
   #backend(isSparse: boolean): Backend {
-    const backend: Pick<Backend, "neurons" | "run"> = {
+    const backend: Pick<Backend, "neurons" | "run" | "memory"> = {
+      memory: () => ({ weightBytes: 2 * this.bytes, kvBytes: 1000, workBytes: 1000 }),
       neurons: () => (this.bytes > 0 ? { bytes: this.bytes, values: [inner] } : undefined),
       run: async (_: Batch, options?: RunOptions) => {
         this.tokens++;
@@ -136,6 +142,26 @@ test.each(["", "[", "null", '{"test, 2 threads, weights":{"isOn":"yes"}}'])(
     });
   },
 );
+
+test("it is not tried where memory holds no second load", async () => {
+  const files = storeOf();
+  const model = new Model({ dense: 40, sparse: 30 }, mostZero, 1e9);
+  expect(await model.open(files, 2e9 + 2000)).toEqual([
+    "sparse: auto, off: 75 % of neurons are zero, but memory is too short to try (--sparse on)",
+  ]);
+  expect(model.loads).toEqual([false]);
+  expect(files.text).toBeUndefined();
+  const later = new Model({ dense: 40, sparse: 30 }, mostZero, 1e9);
+  await later.open(files, 2e9 + 2001);
+  expect(later.loads).toEqual([false, true]);
+});
+
+test("fewer tokens are timed on a slow machine", async () => {
+  const [fast, slow] = [40, 5000].map((ms) => new Model({ dense: ms, sparse: ms }, [1, 2, 3, 4]));
+  await fast!.open(storeOf());
+  await slow!.open(storeOf());
+  expect([fast!.tokens, slow!.tokens]).toEqual([24 + 4, 5 + 4]);
+});
 
 test("where nothing can be stored, it is measured all the same", async () => {
   const files = { ...storeOf(), write: () => Promise.reject(new Error("full")) };
