@@ -2,6 +2,7 @@
 // returns the Model that calls it. inspect() and openTokenizer() read only headers, on the caller's thread.
 
 import type {
+  AdapterFile,
   CpuBinding,
   InspectOptions,
   Model,
@@ -70,6 +71,7 @@ const openOptions: OptionNames<OpenOptions> = {
   cacheRamBytes: true,
   cacheDiskBytes: true,
   cacheFolder: true,
+  adapters: true,
   restart: true,
   hangSeconds: true,
   signal: true,
@@ -128,6 +130,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     cacheDiskBytes: options.cacheDiskBytes,
     cacheFolder: options.cacheFolder,
     draft: await draftRequest(options, platform),
+    adapters: await adapterRequests(options, platform),
   };
   turns ??= new CoreTurns(platform.cores);
   return await openWith(platform, request, { ...options, turns });
@@ -140,6 +143,42 @@ async function draftRequest(
   if (draftModel === undefined) return undefined;
   const spec = platform.describeSource(await locate(draftModel, platform));
   return { spec, threads: draftThreads, gpuLayers: draftGpuLayers };
+}
+
+/** What an adapter is without its location and scale: a File, or a list of Files, is a location. */
+function asAdapterFile(adapter: ModelLocation | AdapterFile): AdapterFile {
+  const isFile = typeof adapter === "object" && Object.hasOwn(adapter, "location");
+  return isFile ? (adapter as AdapterFile) : { location: adapter as ModelLocation };
+}
+
+async function adapterRequests(
+  { adapters }: OpenOptions,
+  platform: Platform,
+): Promise<OpenRequest["adapters"]> {
+  if (adapters === undefined) return undefined;
+  return await Promise.all(
+    adapters.map(asAdapterFile).map(async ({ location, scale = 1 }) => ({
+      spec: platform.describeSource(await locate(location, platform)),
+      path: locationText(location),
+      scale,
+    })),
+  );
+}
+
+function locationText(location: ModelLocation): string {
+  if (typeof location === "string" || location instanceof URL) return String(location);
+  return location instanceof File ? location.name : location.map(({ name }) => name).join(", ");
+}
+
+function checkAdapters({ adapters }: OpenOptions): void {
+  if (adapters === undefined) return;
+  if (!Array.isArray(adapters)) throw wrongArgument("adapters", adapters, "a list of adapters");
+  for (const adapter of adapters) {
+    const { scale = 1, ...rest } = asAdapterFile(adapter);
+    checkOptions("adapters", rest, { location: true });
+    if (typeof scale === "number" && Number.isFinite(Math.fround(scale))) continue;
+    throw wrongArgument("adapters: scale", scale, "a finite number");
+  }
 }
 
 /** The engines of this process share its cores. */
@@ -241,6 +280,7 @@ function checkOpenOptions(options: OpenOptions): void {
   checkMemoryOptions(options);
   checkCache(options);
   checkTuneFile(options);
+  checkAdapters(options);
   if (chatTemplate !== undefined) checkText(chatTemplate, "chatTemplate");
   if (options.backend !== undefined) checkText(options.backend, "backend");
   if (options.level !== undefined && ![1, 2, 3, 4].includes(options.level)) {

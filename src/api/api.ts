@@ -9,6 +9,7 @@ import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
 import type { Chat, ChatOptions } from "./chat.ts";
 import type {
+  AdapterScale,
   ChatMessage,
   ComputedAgain,
   GenerateOptions,
@@ -174,6 +175,11 @@ export interface OpenOptions {
    * another machine or engine is refused.
    */
   tuneFile?: string | URL | File;
+  /**
+   * LoRA adapters in GGUF, at most 16, named like models; requests choose among them, and one batch may use different ones (docs/lora.md).
+   * Weights of the model are not changed. With a scale: how strongly requests apply it that do not say (default 1; 0: not at all).
+   */
+  adapters?: readonly (ModelLocation | AdapterFile)[];
   signal?: AbortSignal;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
@@ -182,6 +188,30 @@ export interface OpenOptions {
    * ModelInfo.warnings has it from then on.
    */
   onWarning?: (warning: string) => void;
+}
+
+/** An adapter to open beside a model. */
+export interface AdapterFile {
+  location: ModelLocation;
+  /** Default 1. */
+  scale?: number;
+}
+
+/** An adapter of an open model. */
+export interface AdapterInfo {
+  /** Its number, by which requests name it. */
+  id: number;
+  name: string;
+  /** Where it was read from. */
+  path: string;
+  /** How strongly requests apply it that do not say. */
+  scale: number;
+  /** The largest rank of its factors, and the alpha of its file. */
+  rank: number;
+  alpha: number;
+  /** What its file says that it is for: adapter.lora.task_name and adapter.lora.prompt_prefix; "" where it says nothing. */
+  taskName: string;
+  promptPrefix: string;
 }
 
 /** Which CPUs compute threads are bound to, as llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. */
@@ -214,6 +244,8 @@ export interface ModelInfo {
   weightBytes: number;
   /** Weights that stay on disk, where memory does not hold all of them (docs/memory.md). */
   disk?: DiskInfo;
+  /** The adapters that it was opened with; absent: none. Their scales are those of open(); Model.adapters() has the present ones. */
+  adapters?: AdapterInfo[];
   /** Where the option `weights` was given: what it has changed. */
   heldAs?: HeldWeights;
   /** The type of the KV cache: "f16"; "q8_0/q4_0" where keys and values have different ones. */
@@ -506,6 +538,10 @@ export interface Model {
   loadState(from: string | File | Uint8Array, options?: LoadStateOptions): Promise<LoadedState>;
   /** Drops the state of a text from the KV cache, as far as no other text needs it. Copies (cacheRamBytes) stay. */
   forgetState(tokens: readonly number[]): Promise<void>;
+  /** The adapters that it was opened with, and how strongly requests apply them that do not say. */
+  adapters(): AdapterInfo[];
+  /** From now on, requests that do not say apply these; those that are not named are not applied. Running ones go on as they began. */
+  setAdapters(adapters: readonly AdapterScale[]): Promise<void>;
   /**
    * Compiles a grammar, which a later generation with the same one need not do. An error names the keyword that is wrong or not
    * supported; the result is what is mentioned but not enforced, such as a format that no standard defines.

@@ -131,10 +131,22 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   resumeTokens?: readonly number[];
   /** Ends reasoning after so many tokens, by its own mark. */
   reasoningBudget?: ReasoningBudgetOptions;
+  /**
+   * The adapters that are applied, by their numbers in ModelInfo.adapters, and how strongly; those that are not named are not applied.
+   * Default: as Model.setAdapters() says, or else as open() was told (docs/lora.md).
+   */
+  adapters?: readonly AdapterScale[];
   /** "background": it may take longer, and others do not wait for it (docs/batch.md). Default: "foreground". */
   priority?: Priority;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
   signal?: AbortSignal;
+}
+
+/** How strongly an adapter is applied: its product is multiplied by `scale`; 0: not at all. */
+export interface AdapterScale {
+  /** Its number in ModelInfo.adapters. */
+  id: number;
+  scale: number;
 }
 
 /** How tokens are drafted. */

@@ -27,6 +27,7 @@ import {
   repeatedFlag,
 } from "./flag-values.ts";
 import { addGrammarFlags, type GrammarFlags } from "./grammar-flags.ts";
+import { adapterOptions, addLoraFlags, type LoraFlags } from "./lora-flags.ts";
 import {
   addMoreSamplingFlags,
   type MoreSamplingFlags,
@@ -53,6 +54,7 @@ export interface ModelFlags
     StateCacheFlags,
     SpeculateFlags,
     TensorFlags,
+    LoraFlags,
     DraftFlags {
   model?: string;
   ctxSize?: number;
@@ -218,6 +220,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
       "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
     );
   addTensorFlags(command);
+  addLoraFlags(command);
   addDraftFlags(command, gpuLayersFlag);
   return addCpuFlags(addCacheTypeFlags(command, cacheType).addOption(weightsOption()));
 }
@@ -316,6 +319,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...tensorPlaces(flags),
+    ...adapterOptions(flags),
     ...(flags.exact && { exact: true }),
     ...(flags.sparse && { sparse: flags.sparse === "auto" ? "auto" : flags.sparse === "on" }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),

@@ -7,6 +7,7 @@
 import { AbortedError, RestartingError, UsageError, WorkerError } from "../base/errors.ts";
 import { startGeneration } from "../engine/generation.ts";
 import type {
+  AdapterInfo,
   Chat,
   EngineStatus,
   GenerateOptions,
@@ -242,6 +243,14 @@ export class ClusterModel implements Model {
 
   async loadState(): Promise<never> {
     throw this.#notHere("loading state");
+  }
+
+  adapters(): AdapterInfo[] {
+    return [...(this.info.adapters ?? [])];
+  }
+
+  async setAdapters(): Promise<never> {
+    throw this.#notHere("setting the scales of adapters");
   }
 
   async forgetState(): Promise<never> {

@@ -5,12 +5,17 @@ import { AbortedError } from "../base/errors.ts";
 import { isBackground } from "./background.ts";
 import type { AdvanceOptions, Engine, RunningSequence } from "./engine.ts";
 import type { RunControl } from "./run-control.ts";
+import type { AdapterUse } from "./state/adapter-use.ts";
 import type { Sequence } from "./state/sequence.ts";
 
 /** undefined if it was aborted while it waited for room. */
 export async function openSequence(
   engine: Engine,
-  { tokens, options }: { tokens: readonly number[]; options: GenerateOptions },
+  {
+    tokens,
+    options,
+    adapters,
+  }: { tokens: readonly number[]; options: GenerateOptions; adapters: AdapterUse },
   maxTokens: number,
   control: RunControl,
 ): Promise<RunningSequence | undefined> {
@@ -18,6 +23,7 @@ export async function openSequence(
     return await engine.open({
       tokens,
       mayAdd: maxTokens,
+      adapters,
       isStored: true,
       reuses: options.cachePrompt ?? true,
       reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),

@@ -19,4 +19,24 @@ export interface EngineParts {
   /** undefined if the model has none. */
   readonly template: ChatTemplate | undefined;
   readonly backend: Backend;
+  /** Adapter files, in the order of their numbers. Default: none. readTensor() reads their factors as adapterTensor() names them. */
+  readonly adapters?: readonly AdapterPart[];
+}
+
+export interface AdapterPart {
+  /** For messages. */
+  readonly name: string;
+  /** Where it was read from, for people. */
+  readonly path: string;
+  readonly metadata: Metadata;
+  readonly tensors: ReadonlyMap<string, Weight>;
+  /** The scale of requests that do not say. */
+  readonly scale: number;
+  /** What names its weights. */
+  readonly fingerprint: string;
+}
+
+/** The name of an adapter's tensor beside those of the model. */
+export function adapterTensor(adapter: number, tensor: string): string {
+  return `adapter.${adapter}.${tensor}`;
 }

@@ -20,11 +20,10 @@ import type { Backend, KvCacheOptions, MemoryNeed, Widened } from "../backends/b
 import { type DeviceLostError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
+import { adaptGraph } from "../graph/adapt.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
-import { weightBytes } from "../graph/cost.ts";
-import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
+import { type Graph, isBidirectional } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
-import { type ReadTensor, weightReader } from "../graph/weight-source.ts";
 import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -33,6 +32,7 @@ import type { Laps } from "../profile/laps.ts";
 import { busyMs, profileReport } from "../profile/report.ts";
 import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+import { Adapters } from "./adapters.ts";
 import type { BackgroundPlace } from "./background.ts";
 import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
@@ -49,6 +49,7 @@ import {
   ramForCopies,
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
+import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
@@ -56,6 +57,7 @@ import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { NgramKind } from "./speculate/ngram.ts";
 import { describeSpeculation, isWanted, speculatesByDefault } from "./speculate/options.ts";
+import { type AdapterUse, NO_ADAPTERS } from "./state/adapter-use.ts";
 import type { BlockPool } from "./state/block-pool.ts";
 import { ComingPrompts } from "./state/coming-prompts.ts";
 import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotations.ts";
@@ -68,6 +70,7 @@ import { noShift, TokenMover } from "./state/token-mover.ts";
 import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
 import { openTiers, type TierOptions } from "./tiers/open-tiers.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
+import { type LoadWatch, readerOf, uploadWeights } from "./upload-weights.ts";
 
 export interface EngineOptions {
   contextSize: number | undefined;
@@ -106,14 +109,9 @@ export interface EngineOptions {
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
 }
 
-export interface LoadWatch {
-  progress(loadedBytes: number, totalBytes: number): void;
-  /** Throws if the load was aborted. */
-  check(): void | Promise<void>;
-}
-
 export type { AdvanceOptions, ReadBest, ReadOutput } from "./scheduler.ts";
 export type { RunningSequence } from "./state/running-sequence.ts";
+export type { LoadWatch } from "./upload-weights.ts";
 
 /** Shorter prompts are not worth sharing before their generation has ended. */
 const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
@@ -143,6 +141,8 @@ export class Engine {
   readonly #counts = newCounts();
   /** Compiled grammars of the tokenizer. */
   readonly grammars: Grammars;
+  /** Which adapters requests use. */
+  adapters: Adapters = new Adapters([]);
   /** State of sequences as files. */
   readonly saved: SavedStates;
   /** Who drafts tokens, the first that pays most; none: nothing is drafted. */
@@ -174,6 +174,8 @@ export class Engine {
     plan: Plan,
     kv: KvCacheOptions,
     rotations: KeyRotations | string,
+    /** The graph without adapters: what state is named by. */
+    model: Graph,
   ) {
     this.info = info;
     this.laps = options.laps;
@@ -212,11 +214,12 @@ export class Engine {
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
       foregroundComes: () => this.#foregroundComes(),
     });
-    const { kvType, graph } = this;
+    const { kvType } = this;
     const { contextSize } = info;
     const batchTokens = plan.limits.maxTokens;
     const room = this.#room;
-    const tiered = { backend: parts.backend, graph, kvType, room, contextSize, batchTokens };
+    const { backend } = parts;
+    const tiered = { backend, graph: model, kvType, room, contextSize, batchTokens };
     const say = (sentence: string) => this.onWarning?.(sentence);
     this.#tiers = options.tiers && openTiers(tiered, options.tiers, say, this.#counts);
     this.#room.tiers = this.#tiers;
@@ -227,6 +230,7 @@ export class Engine {
       isBidirectional: this.isBidirectional,
       stateFacts: options.stateFacts ?? (async () => []),
       begin: (request) => this.#begin(request),
+      adapters: () => this.adapters.use(undefined),
       keep: (sequence) => this.#keep(sequence, false),
       mark: (sequence) => this.#tiers?.mark(sequence),
       say,
@@ -234,7 +238,11 @@ export class Engine {
   }
 
   static async load(parts: EngineParts, options: EngineOptions, watch: LoadWatch): Promise<Engine> {
-    const { config, graph, warnings } = buildModel(parts, options.contextSize, options.usesNext);
+    const built = buildModel(parts, options.contextSize, options.usesNext);
+    const { config, graph: model } = built;
+    const { pairs, adapters, adapterWarnings } = openAdapters(parts, model);
+    const graph = adaptGraph(model, pairs);
+    const warnings = [...built.warnings, ...adapterWarnings];
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);
     checkKvType(options.kvType, graph);
@@ -253,10 +261,18 @@ export class Engine {
     await uploadWeights(parts, graph, watch, options.laps);
     options.laps?.lap("load", "weights");
     await options.loaded?.(plan);
-    const rotations = shiftRefusal(graph) ?? (await keyRotations(graph, readerOf(parts)));
+    const rotations = shiftRefusal(model) ?? (await keyRotations(model, readerOf(parts)));
     const refusal = noShift(rotations, parts.backend);
     const info = {
-      ...describeModel({ ...parts, tokenizer, template }, config, plan, contextSize, kv, heldAs),
+      ...describeModel(
+        { ...parts, tokenizer, template },
+        config,
+        { ...plan, graph: model },
+        contextSize,
+        kv,
+        heldAs,
+      ),
+      ...(adapters.length > 0 && { adapters: adapters.map(adapterInfo) }),
       ...(heldAs && { heldAs }),
       ...(disk && { disk }),
       ...(refusal && { noContextShift: refusal }),
@@ -265,7 +281,9 @@ export class Engine {
       }),
       warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };
-    return new Engine(parts, { ...options, tiers }, info, plan, kv, rotations);
+    const made = new Engine(parts, { ...options, tiers }, info, plan, kv, rotations, model);
+    made.adapters = new Adapters(adapters);
+    return made;
   }
 
   /** Opens a sequence as soon as there is room for it; close() gives it back. */
@@ -282,10 +300,15 @@ export class Engine {
    * A prompt is about to be computed: others may wait for it until the end of the result's scope. A background prompt waits for
    * others that begin like it.
    */
-  async beginPrompt(tokens: readonly number[], isBackground: boolean): Promise<Disposable> {
+  async beginPrompt(
+    tokens: readonly number[],
+    adapters: AdapterUse,
+    isBackground: boolean,
+  ): Promise<Disposable> {
     const coming = this.#comingPrompts;
-    if (!isBackground) return coming.begin(tokens);
-    return await coming.beginAfterOthers(tokens, () => this.#room.prefixes.known(tokens));
+    if (!isBackground) return coming.begin(tokens, adapters);
+    const known = () => this.#room.prefixes.known(tokens, adapters);
+    return await coming.beginAfterOthers(tokens, adapters, known);
   }
 
   /** Foreground work is prepared, until the end of the result's scope: no batch of background tokens alone starts meanwhile. */
@@ -310,7 +333,7 @@ export class Engine {
   async #begin(request: SequenceRequest): Promise<RunningSequence> {
     this.#alive();
     const { tokens, mayAdd, isAborted, isStored = false, reuses = true } = request;
-    const { reusePieces = 0 } = request;
+    const { reusePieces = 0, adapters = this.adapters.use(undefined) } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
     const background: BackgroundPlace | undefined = request.background && {
       mayYield: request.background === "yields",
@@ -321,8 +344,10 @@ export class Engine {
     const promised = await entering;
     const keepsMoved = reusePieces > 0;
     const known =
-      this.isBidirectional || !reuses ? undefined : this.#room.prefixes.take(tokens, keepsMoved);
-    const sequence = known ?? this.#room.newSequence();
+      this.isBidirectional || !reuses
+        ? undefined
+        : this.#room.prefixes.take(tokens, keepsMoved, adapters);
+    const sequence = known ?? this.#room.newSequence(adapters);
     try {
       const restored = isStored && reuses ? await this.#extend(sequence, tokens) : undefined;
       const movedTokens = keepsMoved ? await this.mover.take(sequence, tokens, reusePieces) : 0;
@@ -367,7 +392,7 @@ export class Engine {
     if (this.#disposed) return;
     if (isStored && isPlain(sequence)) {
       this.#tiers?.mark(sequence);
-      this.#known.note(sequence);
+      if (sequence.adapters === NO_ADAPTERS) this.#known.note(sequence);
     }
     this.#keep(sequence, keepsMoved);
     this.#scheduler.leave(background);
@@ -376,7 +401,7 @@ export class Engine {
 
   /** Counts where the state of a prompt came from; says why it is computed if it was known. */
   async countPrompt(
-    { restored, isStored }: RunningSequence,
+    { restored, isStored, sequence }: RunningSequence,
     tokens: readonly number[],
     cached: number,
   ): Promise<ComputedAgain | undefined> {
@@ -386,7 +411,8 @@ export class Engine {
     counts.tokens.disk += diskTokens;
     counts.tokens.kv += cached - ramTokens - diskTokens;
     counts.tokens.computed += tokens.length - cached;
-    if (!isStored) return undefined;
+    // Earlier texts are remembered where they were computed without adapters.
+    if (!isStored || sequence.adapters !== NO_ADAPTERS) return undefined;
     const again = await computedAgain({
       tokens,
       cached,
@@ -742,41 +768,6 @@ function warningsOf(
     ...warnings,
     `a context of ${contextSize} tokens was asked for, but this model was trained for ${trainedContext} and writes nonsense beyond that: its context holds ${trainedContext}`,
   ];
-}
-
-function readerOf(parts: EngineParts): ReadTensor {
-  return (name, target, at) => parts.readTensor(name, target, at);
-}
-
-async function uploadWeights(
-  parts: EngineParts,
-  graph: Graph,
-  watch: LoadWatch,
-  laps: Laps | undefined,
-): Promise<void> {
-  const bytesOf = (weights: readonly Weight[]) =>
-    weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  const { backend } = parts;
-  const readTensor = readerOf(parts);
-  const total = bytesOf(graph.weights);
-  let loaded = 0;
-  watch.progress(0, total);
-  const inFiles = await backend.uploadFiles?.({
-    check: () => watch.check(),
-    progress: (bytes, readMs) => {
-      laps?.calls.add("read file", readMs, bytes);
-      loaded += bytes;
-      watch.progress(loaded, total);
-    },
-  });
-  const rest = graph.weights.filter(({ name }) => !inFiles?.has(name));
-  loaded = total - bytesOf(rest);
-  for (const weight of rest) {
-    await watch.check();
-    await backend.upload(weight, weightReader(weight, readTensor));
-    loaded += weightBytes(weight);
-    watch.progress(loaded, total);
-  }
 }
 
 /** The model's parts as they are placed on two backends; one entry if it is not split. */

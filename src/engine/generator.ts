@@ -59,6 +59,8 @@ export async function generate(
   const maxTokens = checkMaxTokens(options.maxTokens);
   const shift = contextShift(engine, prompt.length, options);
   checkCount("cacheReuse", options.cacheReuse ?? 0);
+  // Once: what the default is may change while it runs.
+  const adapters = engine.adapters.use(options.adapters);
   const shifts: ContextShift[] = [];
   const settings = resolveSampling(samplingPart(options));
   const breakers =
@@ -95,10 +97,10 @@ export async function generate(
   }
   engine.laps?.lap("prompt", "request");
 
-  using reading = await engine.beginPrompt(tokens, isInBackground);
+  using reading = await engine.beginPrompt(tokens, adapters, isInBackground);
   let running = await openSequence(
     engine,
-    { tokens, options },
+    { tokens, options, adapters },
     Math.max(0, maxTokens - readTokens.length),
     control,
   );
@@ -135,7 +137,7 @@ export async function generate(
     running = undefined;
     await meanwhile?.(all);
     const left = maxTokens - tokenIds.length;
-    running = await openSequence(engine, { tokens: all, options }, left, control);
+    running = await openSequence(engine, { tokens: all, options, adapters }, left, control);
     if (!running) return false;
     sequence = running.sequence;
     decoder.restart(running);
@@ -158,7 +160,7 @@ export async function generate(
     if (!(error instanceof NonsenseError) || shifts.length > 0) throw error;
     return await orYield(() =>
       goOn(async (all) => {
-        await overcome(error, engine, { tokens: all, widenings }, control);
+        await overcome(error, engine, { tokens: all, adapters, widenings }, control);
         widenings = engine.widenings;
       }),
     );
@@ -382,6 +384,7 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
-  const { reasoningBudget: _b, speculate: _z, priority: _y, resumeTokens: _q, ...sampling } = free;
+  const { reasoningBudget: _b, speculate: _z, priority: _y, resumeTokens: _q, ...plain } = free;
+  const { adapters: _v, ...sampling } = plain;
   return sampling;
 }

@@ -225,6 +225,10 @@ class Host {
     },
     loadState: async ({ from }, control) =>
       await loadFrom(this.#loaded().saved, this.#environment.states, from, control),
+    setAdapters: ({ adapters }) => {
+      this.#loaded().adapters.setDefault(adapters);
+      return undefined;
+    },
     forgetState: ({ tokens }) => {
       this.#loaded().forget(tokens);
       return undefined;

@@ -1,6 +1,8 @@
 // The public Model: a thin object on the caller's thread that calls the engine's thread (rpc.ts). Its chats: chat.ts.
 
 import type {
+  AdapterInfo,
+  AdapterScale,
   Chat,
   ChatMessage,
   ChatOptions,
@@ -69,6 +71,8 @@ export class EngineModel implements Model {
   readonly #line: Connection;
   readonly #devices: DeviceLookup;
   readonly #text: TextDesk;
+  /** What setAdapters() was told. */
+  #adapters: readonly AdapterScale[] | undefined;
   /** Its status since unload(). */
   #unloaded: EngineStatus | undefined;
 
@@ -76,7 +80,7 @@ export class EngineModel implements Model {
     this.#line = connection;
     this.#text = new TextDesk(connection, text);
     this.#devices = devices;
-    connection.onRestart = () => this.#text.reset();
+    connection.onRestart = () => this.#restarted();
   }
 
   get info(): ModelInfo {
@@ -354,6 +358,26 @@ export class EngineModel implements Model {
   async forgetState(tokens: readonly number[]): Promise<void> {
     const params = { tokens: checkedIds(tokens, "forgetState(): tokens") };
     await this.#line.call("forgetState", params);
+  }
+
+  adapters(): AdapterInfo[] {
+    const scales = this.#adapters && new Map(this.#adapters.map(({ id, scale }) => [id, scale]));
+    return (this.info.adapters ?? []).map((adapter) => ({
+      ...adapter,
+      ...(scales && { scale: scales.get(adapter.id) ?? 0 }),
+    }));
+  }
+
+  async setAdapters(adapters: readonly AdapterScale[]): Promise<void> {
+    await this.#line.call("setAdapters", { adapters });
+    this.#adapters = adapters.map(({ id, scale }) => ({ id, scale }));
+  }
+
+  /** Another engine knows only what the model was opened with. */
+  #restarted(): void {
+    this.#text.reset();
+    const adapters = this.#adapters;
+    if (adapters) this.#line.call("setAdapters", { adapters }).catch(() => undefined);
   }
 
   async dispose(): Promise<void> {

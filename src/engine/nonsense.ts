@@ -11,6 +11,7 @@ import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { type GraphNode, type Value, weightsOf } from "../graph/graph.ts";
 import type { Engine } from "./engine.ts";
+import type { AdapterUse } from "./state/adapter-use.ts";
 
 /** Logits from which no token can be chosen. */
 export class NonsenseError extends ModelError {}
@@ -24,6 +25,8 @@ interface Control {
 /** The tokens of a request whose logits were not finite, and when it began to compute them. */
 interface Computed {
   readonly tokens: readonly number[];
+  /** Default: the engine's default. */
+  readonly adapters?: AdapterUse;
   /** Engine.widenings at that time. */
   readonly widenings: number;
 }
@@ -36,12 +39,12 @@ interface Computed {
 export async function overcome(
   error: NonsenseError,
   engine: Engine,
-  { tokens, widenings }: Computed,
+  { tokens, adapters, widenings }: Computed,
   control: Control,
 ): Promise<void> {
   await engine.forgetPrefixes();
   if (engine.widenings > widenings) return; // another request did it meanwhile
-  const found = await findReason(engine, tokens, control);
+  const found = await findReason(engine, tokens, adapters, control);
   if (found?.widened && (await engine.widen(found.widened))) {
     await engine.forgetPrefixes(); // the search left its own
     return;
@@ -53,6 +56,7 @@ export async function overcome(
 async function findReason(
   engine: Engine,
   tokens: readonly number[],
+  adapters: AdapterUse | undefined,
   control: Control,
 ): Promise<Reason | undefined> {
   const { tap, found } = search(engine);
@@ -60,6 +64,7 @@ async function findReason(
   const running = await engine.open({
     tokens: [], // reused tokens would not be checked
     mayAdd: tokens.length,
+    adapters,
     isAborted: () => control.aborted,
   });
   try {

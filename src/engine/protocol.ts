@@ -2,6 +2,7 @@
 // is structured-cloneable; errors travel as facts and become the same class again on the other side.
 
 import type {
+  AdapterScale,
   ChatMessage,
   CpuBinding,
   Embedding,
@@ -105,12 +106,21 @@ export interface OpenRequest {
   cacheRamBytes?: number | undefined;
   cacheDiskBytes?: number | undefined;
   cacheFolder?: string | undefined;
+  /** Adapters, in the order of their numbers. Default: none. */
+  adapters?: readonly AdapterRequest[] | undefined;
   /** A second model, which drafts for this one. */
   draft?: DraftRequest | undefined;
   /** Its place among the engines of this process; undefined: it shares no cores. */
   cores?: CorePlace | undefined;
   /** When the caller asked, by the clock that all threads share: ms since 1970. */
   sentAt?: number | undefined;
+}
+
+export interface AdapterRequest {
+  readonly spec: SourceSpec;
+  /** Its location as the caller wrote it, for people. */
+  readonly path: string;
+  readonly scale: number;
 }
 
 /** A draft model; what is not here is as for the model itself. */
@@ -212,6 +222,12 @@ export interface Methods extends SharedTextMethods {
     event: never;
   };
   loadState: { params: { from: SavedStatePlace }; result: LoadedState; event: never };
+  /** The adapters of requests that do not say. */
+  setAdapters: {
+    params: { adapters: readonly AdapterScale[] };
+    result: undefined;
+    event: never;
+  };
   forgetState: { params: { tokens: number[] }; result: undefined; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }

@@ -3,14 +3,34 @@
 // The engine fills the same object for every run and allocates nothing: the arrays are as long as the plan's largest batch.
 // The tokens of a sequence are next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
 
-import type { Rows } from "./graph.ts";
+import { AdapterList } from "./adapter-list.ts";
+import { adapterOf, type BatchRows, type Rows } from "./graph.ts";
 import type { PlanLimits } from "./plan.ts";
 
 /** Tokens per block of the paged KV cache. */
 export const KV_BLOCK_TOKENS = 32;
 
-/** The index of each kind of rows where backends store the counts of a batch one after the other. */
-export const countOf: Readonly<Record<Rows, number>> = { tokens: 0, outputs: 1, logits: 2 };
+const kinds: readonly BatchRows[] = ["tokens", "outputs", "logits"];
+
+const adapterIndices = new Map<Rows, number>();
+
+/** The index of a kind of rows where backends store the counts of a batch one after the other. */
+export function countOf(rows: Rows): number {
+  if (rows === "tokens") return 0;
+  if (rows === "outputs") return 1;
+  if (rows === "logits") return 2;
+  const known = adapterIndices.get(rows);
+  if (known !== undefined) return known;
+  const own = adapterOf(rows)!;
+  const index = kinds.length * (own.adapter + 1) + kinds.indexOf(own.rows);
+  adapterIndices.set(rows, index);
+  return index;
+}
+
+/** How many such counts there are. */
+export function countWords({ adapters = 0 }: { readonly adapters?: number }): number {
+  return kinds.length * (adapters + 1);
+}
 
 /** The number of rows of each kind in a batch. */
 export type RowCounts = Readonly<Record<Rows, number>>;
@@ -23,6 +43,8 @@ export interface BatchSequence {
   readonly groups?: readonly Int32Array[];
   /** Where recurrent state lies. Default: there is none. */
   readonly slots?: SlotPair | undefined;
+  /** The scale of each adapter, by its number; 0: it is not used. Default: none is. */
+  readonly scales?: Float32Array | undefined;
 }
 
 /** Recurrent state of a sequence: a batch reads slot `from` and writes slot `to`, which is another one. */
@@ -59,6 +81,8 @@ export class Batch {
   readonly wholeRows: Uint8Array;
   /** How many of them are 1. */
   wholeCount = 0;
+  /** By the number of the adapter: the tokens that use it, and the outputs. */
+  readonly adapters: readonly { readonly tokens: AdapterList; readonly outputs: AdapterList }[];
 
   constructor(limits: PlanLimits) {
     this.limits = limits;
@@ -68,6 +92,10 @@ export class Batch {
     this.generated = new Uint8Array(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
     this.wholeRows = new Uint8Array(limits.maxOutputs);
+    this.adapters = Array.from({ length: limits.adapters ?? 0 }, () => ({
+      tokens: new AdapterList(limits.maxTokens),
+      outputs: new AdapterList(limits.maxOutputs),
+    }));
   }
 
   clear(): void {
@@ -75,21 +103,53 @@ export class Batch {
     this.outputCount = 0;
     this.wholeCount = 0;
     this.wantsLogits = true;
+    for (const { tokens, outputs } of this.adapters) {
+      tokens.count = 0;
+      outputs.count = 0;
+    }
   }
 
   /** The number of rows of a kind. */
   count(rows: Rows): number {
     if (rows === "tokens") return this.tokenCount;
-    return rows === "outputs" || this.wantsLogits ? this.outputCount : 0;
+    if (rows === "outputs") return this.outputCount;
+    if (rows === "logits") return this.wantsLogits ? this.outputCount : 0;
+    if (rows.startsWith("logits") && !this.wantsLogits) return 0;
+    return this.adapterList(rows)?.count ?? 0;
+  }
+
+  /** The rows that use an adapter; undefined: these rows are of none. */
+  adapterList(of: Rows): AdapterList | undefined {
+    const own = adapterOf(of);
+    const lists = own && this.adapters[own.adapter];
+    return own?.rows === "tokens" ? lists?.tokens : lists?.outputs;
   }
 
   /** The counts of all kinds, as a new object: not for the decode loop. */
   counts(): RowCounts {
-    return {
+    const counts: Record<Rows, number> = {
       tokens: this.tokenCount,
       outputs: this.outputCount,
       logits: this.count("logits"),
     };
+    for (let i = 0; i < this.adapters.length; i++) {
+      for (const rows of kinds) counts[`${rows}@${i}`] = this.count(`${rows}@${i}`);
+    }
+    return counts;
+  }
+
+  /** Writes the counts of all kinds, by countOf(). */
+  writeCounts(target: { [index: number]: number }, at: number): void {
+    target[at] = this.tokenCount;
+    target[at + 1] = this.outputCount;
+    target[at + 2] = this.wantsLogits ? this.outputCount : 0;
+    for (let i = 0; i < this.adapters.length; i++) {
+      const { tokens, outputs } = this.adapters[i]!;
+      const to = at + kinds.length * (i + 1);
+      target[to] = tokens.count;
+      target[to + 1] = outputs.count;
+      target[to + 2] = this.wantsLogits ? outputs.count : 0;
+    }
   }
 
   /** Tokens of token t's sequence after this batch. */
@@ -114,6 +174,12 @@ export class Batch {
     this.tokens[row] = token;
     this.positions[row] = position;
     this.sequences[row] = sequence;
+    for (let i = 0; i < this.adapters.length; i++) {
+      const { tokens, outputs } = this.adapters[i]!;
+      const scale = sequence.scales?.[i] ?? 0;
+      tokens.add(row, scale);
+      if (isOutput) outputs.add(this.outputCount, scale);
+    }
     if (!isOutput) return -1;
     this.outputRows[this.outputCount] = row;
     this.wholeRows[this.outputCount] = isWhole ? 1 : 0;

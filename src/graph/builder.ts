@@ -6,6 +6,8 @@ import { ModelError } from "../base/errors.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import {
   type Activation,
+  adapterOf,
+  type BatchRows,
   type DeclaredState,
   type GateActivation,
   type Graph,
@@ -50,6 +52,7 @@ export class GraphBuilder {
   readonly #windows: (number | undefined)[] = [];
   readonly #layerStarts: number[] = [];
   #values = 0;
+  #adapters = 0;
   #input: Value | undefined;
   #prefix = "";
 
@@ -504,6 +507,20 @@ export class GraphBuilder {
     return this.#push("select", { x }, name, "outputs", x.cols);
   }
 
+  /** Keeps the rows that use an adapter: [rows, n] -> [rows@adapter, n]. `rows`: default: those of x. */
+  gather(x: Value, adapter: number, name: string, rows: Rows = x.rows): Value {
+    if (adapterOf(rows)) this.#mismatch(name, "rows that are of no adapter", x);
+    this.#adapters = Math.max(this.#adapters, adapter + 1);
+    return this.#push("gather", { x }, name, `${rows as BatchRows}@${adapter}`, x.cols);
+  }
+
+  /** [rows, n] and [rows@adapter, n] -> [rows, n] */
+  adapt(base: Value, x: Value, factor: number, name: string): Value {
+    const fits = adapterOf(x.rows)?.rows === base.rows && x.cols === base.cols;
+    if (!fits) this.#mismatch(name, `[${base.rows}, ${base.cols}]`, x);
+    return this.#push("adapt", { base, x, factor }, name, base.rows, base.cols);
+  }
+
   finish(outputs: Outputs): Graph {
     return {
       nodes: this.#nodes,
@@ -511,6 +528,7 @@ export class GraphBuilder {
       states: this.#states,
       layerStarts: this.#layerStarts,
       ...(this.#input && { input: this.#input }),
+      ...(this.#adapters > 0 && { adapters: this.#adapters }),
       outputs,
     };
   }

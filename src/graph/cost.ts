@@ -11,6 +11,7 @@ import { dtypeByName } from "../dtypes/table.ts";
 import { halfWindow } from "./attended.ts";
 import { KV_BLOCK_TOKENS } from "./batch.ts";
 import {
+  adapterOf,
   type Graph,
   type GraphNode,
   type KvState,
@@ -184,9 +185,15 @@ const rules: { [K in OpKind]: CostRule<K> } = {
     kvBytes: 0,
     valueBytes: 2 * valueBytes(n.out, s),
   }),
+  gather: () => nothing,
+  adapt: () => nothing,
 };
 
+const nothing: Cost = { ...noOps, weightBytes: 0, kvBytes: 0, valueBytes: 0 };
+
+/** What rows of adapters cost is not counted: limits are those of the model alone, because few requests may use an adapter. */
 export function nodeCost(node: GraphNode, batch: BatchSize): Cost {
+  if (node.out && adapterOf(node.out.rows)) return nothing;
   return (rules[node.op] as CostRule<OpKind>)(node as NodeOf<OpKind>, batch);
 }
 

@@ -3,12 +3,17 @@
 //
 // Every value is a float32 matrix [rows, cols]. The number of rows is known only when a batch runs, so the first dimension
 // is symbolic: "tokens" (one row per token of the batch), "outputs" (one row per token whose results are wanted) or "logits"
-// (as "outputs", or none where only hidden states are wanted). One plan serves prefill and decode, and nothing is rebuilt
-// between batches.
+// (as "outputs", or none where only hidden states are wanted). Of each, "tokens@2" are those whose sequence uses adapter 2
+// (adapt.ts). One plan serves prefill and decode, and nothing is rebuilt between batches.
 
 import type { DType } from "../dtypes/dtype.ts";
 
-export type Rows = "tokens" | "outputs" | "logits";
+export type BatchRows = "tokens" | "outputs" | "logits";
+
+/** Rows of a kind whose sequence uses an adapter, by its number. */
+export type AdapterRows = `${BatchRows}@${number}`;
+
+export type Rows = BatchRows | AdapterRows;
 
 /** An intermediate result: float32 [rows, cols]. */
 export interface Value {
@@ -293,6 +298,13 @@ export interface OpTable {
   softmax: { x: Value };
   /** Keeps the rows of the batch's outputs: "tokens" -> "outputs". */
   select: { x: Value };
+  /** Keeps the rows whose sequence uses an adapter: "tokens" -> "tokens@adapter"; outputs likewise. */
+  gather: { x: Value };
+  /**
+   * out = base, and in the rows of x (gather) base + x * factor * scale, where the sequence has a scale for the adapter. A row that
+   * does not use it keeps its bits. Out may be where base was.
+   */
+  adapt: { base: Value; x: Value; factor: number };
 }
 
 export type OpKind = keyof OpTable;
@@ -344,6 +356,8 @@ export interface Graph {
   readonly layerStarts: readonly number[];
   /** Rows that come with the batch instead of being computed: hidden states for a layer that predicts further tokens. */
   readonly input?: Value;
+  /** How many adapters its ops apply (adapt.ts). Default: none. */
+  readonly adapters?: number;
   /** In order; between two of them the other part of a split graph computes (split.ts). Default: one, of all nodes. */
   readonly sections?: readonly Section[];
   readonly outputs: Outputs;
@@ -381,6 +395,15 @@ export function inputsOf(node: GraphNode): Value[] {
   return inputs;
 }
 
+/** The same node with other values in place of those that it reads. */
+export function withInputs(node: GraphNode, replace: (value: Value) => Value): GraphNode {
+  const operands = Object.entries(node).map(([key, operand]) => [
+    key,
+    key !== "out" && isValue(operand) ? replace(operand) : operand,
+  ]);
+  return Object.fromEntries(operands) as GraphNode;
+}
+
 export function sectionsOf({ nodes, input, sections }: Graph): readonly Section[] {
   return sections ?? [{ from: 0, to: nodes.length, takes: input ? [input] : [], gives: [] }];
 }
@@ -388,6 +411,13 @@ export function sectionsOf({ nodes, input, sections }: Graph): readonly Section[
 /** The weights a node reads. */
 export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
+}
+
+/** The adapter of these rows, and the rows that it leaves others of; undefined: they are not of an adapter. */
+export function adapterOf(rows: Rows): { rows: BatchRows; adapter: number } | undefined {
+  const at = rows.indexOf("@");
+  if (at < 0) return undefined;
+  return { rows: rows.slice(0, at) as BatchRows, adapter: Number(rows.slice(at + 1)) };
 }
 
 export function layerCount({ layerStarts }: Graph): number {

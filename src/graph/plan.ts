@@ -3,6 +3,7 @@
 // allocates the slots once.
 
 import {
+  adapterOf,
   type Graph,
   type GraphNode,
   inputsOf,
@@ -17,6 +18,8 @@ export interface PlanLimits {
   maxTokens: number;
   /** Most outputs in one batch. */
   maxOutputs: number;
+  /** Adapters that a batch has rows of. Default: none. */
+  adapters?: number;
 }
 
 export interface Plan {
@@ -41,16 +44,21 @@ export function makePlan(graph: Graph, limits: PlanLimits): Plan {
     const given = new Set(gives);
     for (let index = from; index < to; index++) {
       const node = graph.nodes[index]!;
-      // The result's slot is taken before those of the operands are freed, so no op overwrites what it still reads.
-      if (node.out) take(node.out);
-      for (const value of dyingAt(node, index, lastUse)) {
+      const dying = dyingAt(node, index, lastUse);
+      if (node.op === "adapt" && dying.has(node.base) && !given.has(node.base)) {
+        slotOf[node.out.id] = slotOf[node.base.id]!;
+        dying.delete(node.base);
+      } // The result's slot is taken before those of the operands are freed, so no other op overwrites what it still reads.
+      else if (node.out) take(node.out);
+      for (const value of dying) {
         if (!given.has(value)) free.push(slotOf[value.id]!);
       }
     }
     // What the other part reads is there until the section ends.
     for (const value of gives) if (lastUse[value.id]! < to) free.push(slotOf[value.id]!);
   }
-  return { graph, limits, slotOf, slotSizes };
+  const { adapters = 0 } = graph;
+  return { graph, limits: adapters > 0 ? { ...limits, adapters } : limits, slotOf, slotSizes };
 }
 
 /** Bytes of all slots. */
@@ -60,7 +68,7 @@ export function planBytes(plan: Plan): number {
 
 /** Most rows of a kind. */
 export function mostRows(rows: Rows, { maxTokens, maxOutputs }: PlanLimits): number {
-  return rows === "tokens" ? maxTokens : maxOutputs;
+  return (adapterOf(rows)?.rows ?? rows) === "tokens" ? maxTokens : maxOutputs;
 }
 
 function elements({ rows, cols }: Value, limits: PlanLimits): number {

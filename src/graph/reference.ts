@@ -272,6 +272,30 @@ export const referenceOps: { readonly [K in OpKind]: ReferenceOp<K> } = {
       out.set(x.subarray(from, from + cols), o * cols);
     }
   },
+
+  gather(node, batch, memory) {
+    const x = memory.value(node.x);
+    const out = memory.value(node.out);
+    const { cols } = node.x;
+    const { rows } = batch.adapterList(node.out.rows)!;
+    for (let i = 0; i < rowCount(node.out, batch); i++) {
+      out.set(x.subarray(rows[i]! * cols, (rows[i]! + 1) * cols), i * cols);
+    }
+  },
+
+  adapt(node, batch, memory) {
+    const [base, x, out] = [node.base, node.x, node.out].map((value) => memory.value(value));
+    const { cols } = node.base;
+    const { places, scales } = batch.adapterList(node.x.rows)!;
+    for (let row = 0; row < rowCount(node.out, batch); row++) {
+      const [at, place] = [row * cols, places[row]!];
+      if (place < 0) out!.set(base!.subarray(at, at + cols), at);
+      const factor = f32(node.factor * scales[row]!);
+      for (let i = 0; i < cols && place >= 0; i++) {
+        out![at + i] = base![at + i]! + f32(x![place * cols + i]! * factor);
+      }
+    }
+  },
 };
 
 export const activations: { readonly [A in Activation]: (x: number) => number } = {

@@ -76,6 +76,7 @@ export function splitGraph(graph: Graph, firstLayer: number, places: Places = by
             .slice(frontStates)
             .map((state) => ({ ...state, layer: state.layer - Math.max(0, firstLayer) })),
       layerStarts: starts.map((start) => count(sides.slice(0, start), side)),
+      ...(graph.adapters && { adapters: graph.adapters }),
       sections: turns.flatMap((turn) => (turn.side === side ? [turn.nodes] : [])),
       outputs: outputsIn(graph, own),
     };

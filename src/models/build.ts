@@ -27,6 +27,11 @@ export function buildModel(
   context: number = DEFAULT_CONTEXT,
   usesNext: boolean = false,
 ): BuiltModel {
+  if (header.metadata.string("general.type") === "adapter") {
+    throw new ModelError(
+      'model: this file is an adapter (general.type "adapter"), not a model. Open its model, with this file among its adapters',
+    );
+  }
   const arch = archNamed(header.metadata.string("general.architecture"));
   const found = arch.config(header);
   const config = { ...found, context: Math.min(context, found.trainedContext) };
@@ -103,7 +108,7 @@ function checkAllRead(
   const left = [...tensors.keys()].filter((name) => !read.has(name) && !mayBeLeft.has(name));
   if (left.length === 0) return;
   throw new ModelError(
-    `model: ${left.length} tensor${left.length > 1 ? "s" : ""} of the file would not be used, which would give other results than the model's; expected none beside the architecture's. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${summary(left)}`,
+    `model: ${left.length} tensor${left.length > 1 ? "s" : ""} of the file would not be used, which would give other results than the model's; expected none beside the architecture's. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${problemList(left)}`,
   );
 }
 
@@ -139,12 +144,12 @@ export function checkWeights(
   }
   if (problems.length === 0) return;
   throw new ModelError(
-    `model: ${problems.length} weight${problems.length > 1 ? "s do" : " does"} not fit the architecture. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${summary(problems)}`,
+    `model: ${problems.length} weight${problems.length > 1 ? "s do" : " does"} not fit the architecture. The file is damaged, or its converter is unknown here: download or convert it again. In detail:\n  ${problemList(problems)}`,
   );
 }
 
 /** All problems; of very many, the first, the last, and how many lie between. */
-function summary(problems: readonly string[]): string {
+export function problemList(problems: readonly string[]): string {
   const most = 40;
   if (problems.length <= most) return problems.join("\n  ");
   const left = problems.length - most;

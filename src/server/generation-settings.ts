@@ -82,7 +82,7 @@ export function generationParams(
     timings_per_token: more.timingsPerToken ?? false,
     post_sampling_probs: more.postSamplingProbs ?? false,
     backend_sampling: false,
-    lora: [],
+    lora: options.adapters ?? [],
   };
 }
 

@@ -35,7 +35,6 @@ export const llamacppRules: FieldRules = {
       why: "there is no time limit. Close the connection to stop",
       fine: oneOf(0, -1),
     },
-    lora: { why: "LoRA adapters are not supported", fine: emptyList },
     adaptive_target: { why: "adaptive sampling is not supported", fine: oneOf(-1) },
     adaptive_decay: { why: "adaptive sampling is not supported", fine: oneOf(0.9) },
     reasoning_format: {

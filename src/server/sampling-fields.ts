@@ -2,7 +2,7 @@
 // Ollama's and Anthropic's have other names and also end up in `generateOptions`.
 
 import * as z from "zod";
-import type { GenerateOptions, SpeculateOptions } from "../index.ts";
+import type { AdapterScale, GenerateOptions, SpeculateOptions } from "../index.ts";
 import { biasInput, type LogitBias } from "./inputs.ts";
 import type { ServedModel } from "./served-model.ts";
 
@@ -39,6 +39,7 @@ export interface SamplingFields {
   n_keep?: number | undefined;
   n_discard?: number | undefined;
   n_cache_reuse?: number | undefined;
+  lora?: AdapterScale[] | undefined;
   "speculative.n_max"?: number | undefined;
   "speculative.n_min"?: number | undefined;
   "speculative.p_min"?: number | undefined;
@@ -49,6 +50,13 @@ type Shape<T> = { readonly [K in keyof T]-?: z.ZodType<T[K]> };
 const share = z.number().min(0).max(1).optional();
 const penalty = z.number().min(-100).max(100).optional();
 const positive = z.number().min(0).max(1000).optional();
+/** Of adapters that a request may name, also more than once. */
+const MOST_LISTED = 256;
+/** How strongly an adapter is applied, as llama.cpp has it: without a scale, not at all. */
+export const adapterScale: z.ZodType<AdapterScale> = z.object({
+  id: z.int().min(0),
+  scale: z.number().default(0),
+});
 /** SpeculateOptions.maxDepth. */
 const MOST_DRAFTED = 31;
 const maxSamplers = 64;
@@ -99,6 +107,7 @@ export const samplingShape: Shape<SamplingFields> = {
   n_keep: z.int().min(-1).optional(),
   n_discard: z.int().min(0).optional(),
   n_cache_reuse: z.int().min(0).optional(),
+  lora: z.array(adapterScale).max(MOST_LISTED).optional(),
   "speculative.n_max": z.int().min(0).optional(),
   "speculative.n_min": z.int().min(0).optional(),
   "speculative.p_min": share,
@@ -152,6 +161,7 @@ export function generateOptions(
     keepTokens: fields.n_keep,
     discardTokens: fields.n_discard,
     cacheReuse: fields.n_cache_reuse,
+    adapters: fields.lora,
     speculate: speculateOf(fields),
   };
   const given = Object.entries(options).filter(([, value]) => value !== undefined);

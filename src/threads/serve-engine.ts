@@ -28,6 +28,7 @@ import type { GivenTune } from "../tune/given.ts";
 import { SparseChoice } from "../tune/sparse-choice.ts";
 import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
 import type { TunedUse } from "../tune/use.ts";
+import { type OpenedAdapter, openAdapterFiles, withAdapters } from "./open-adapters.ts";
 import type { SpareThreads } from "./spare-threads.ts";
 
 const platform = await currentPlatform();
@@ -103,7 +104,10 @@ async function load(
 /** What measures whether neurons are left out; undefined: the request says so. What comes over HTTP is not loaded twice. */
 function sparseChoice({ sparse, spec, backend = "cpu", ...asked }: OpenRequest) {
   const isHere = backend === "cpu" && !asked.gpuLayers && asked.gpuFor === undefined;
-  if (sparse !== "auto" || spec.kind === "url" || !isHere) return undefined;
+  // Adapters read the values of all neurons.
+  if (sparse !== "auto" || spec.kind === "url" || !isHere || asked.adapters?.length) {
+    return undefined;
+  }
   const machine = `${platform.cpu()}, ${asked.native ? "machine code" : "WebAssembly"}`;
   const { now, availableMemory } = platform;
   return new SparseChoice({ files: platform.smallFiles(), now, availableMemory, machine });
@@ -123,8 +127,11 @@ async function loadOnce(
   const bound = await bind(request);
   const stored = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
+  let adapters: OpenedAdapter[] = [];
   try {
-    const { file, heldAs, warnings, progress } = await held(stored, request, watch);
+    adapters = await openAdapterFiles(request);
+    const { file: model, heldAs, warnings, progress } = await held(stored, request, watch);
+    const file = withAdapters(model, adapters);
     const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
     const given = request.tuneFile && (await givenTune(request.tuneFile));
@@ -134,13 +141,15 @@ async function loadOnce(
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const asked = backendRequest(request, level, tuned ?? { notes: [untuned] }, bound);
     const { threads } = asked;
-    const nameOfWeights = await weightsName(request, file);
+    const nameOfWeights = await weightsName(request, model);
     const notes = [...(asked.notes ?? [])];
+    const isSparse = adapters.length === 0 && request.sparse === true;
+    if (request.sparse === true && !isSparse) notes.push("neurons: adapters read all of them");
     await choice?.begin(await nameOfWeights(), threads, notes);
     const wanted = {
       ...asked,
       notes,
-      sparse: choice ? choice.isOn : request.sparse === true,
+      sparse: choice ? choice.isOn : isSparse,
       startThread: () => spares.take(),
       guard: await guardMode(),
       files: weightFiles(file),
@@ -176,7 +185,7 @@ async function loadOnce(
       name: file.name,
       format: file.format,
       metadata,
-      tensors: file.tensors,
+      tensors: model.tensors,
       readTensor: (name, target, byteOffset) => {
         const read = file.readTensor(file.tensors.get(name)!, target, byteOffset);
         return laps ? laps.reading(target.length, read) : read;
@@ -190,6 +199,7 @@ async function loadOnce(
         return template;
       },
       backend,
+      ...(adapters.length > 0 && { adapters: adapters.map(({ part }) => part) }),
     };
     const encoded = (text: string) => parts.tokenizer.encode(text);
     const engine = await Engine.load(
@@ -228,6 +238,7 @@ async function loadOnce(
     throw error;
   } finally {
     await stored.close(); // the weights are in memory now
+    for (const { file } of adapters) await file.close();
     laps?.lap("load", "open");
     laps?.pause();
   }

@@ -512,5 +512,24 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   softmax: [unary("of a row", ({ g }, x, out) => void g.softmax(x, out))],
+  gather: [
+    unary("of tokens", ({ g }, x, out) => void g.gather(x, 0, out)),
+    unary("of outputs", ({ g, name }, x, out) => {
+      g.gather(g.select(x, name("selected")), 1, out);
+    }),
+  ],
+  adapt: [
+    unary("of tokens", ({ g, name }, x, out) => {
+      g.adapt(g.scale(x, 0.5, name("base")), g.gather(x, 0, name("rows")), 1.5, out);
+    }),
+    unary("of outputs, by two adapters", ({ g, name }, x, out) => {
+      const selected = g.select(x, name("selected"));
+      const base = g.scale(selected, 0.5, name("base"));
+      const rows = [0, 1].map((i) => g.gather(selected, i, name(`rows of ${i}`)));
+      const once = g.adapt(base, rows[0]!, 0.25, name("once"));
+      g.adapt(once, rows[1]!, -2, out);
+      g.add(base, base, name("base is read again"));
+    }),
+  ],
   select: [unary("rows that are read", ({ g }, x, out) => void g.select(x, out))],
 };

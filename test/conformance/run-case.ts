@@ -5,7 +5,14 @@ import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 
 import { Batch, NO_SLOT } from "../../src/graph/batch.ts";
-import { type Graph, inputsOf, kvGroups, type Rows, type Weight } from "../../src/graph/graph.ts";
+import {
+  adapterOf,
+  type Graph,
+  inputsOf,
+  kvGroups,
+  type Rows,
+  type Weight,
+} from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { kvOf } from "../support/kv.ts";
 
@@ -54,9 +61,9 @@ export async function runCase(
   batches: Batches,
 ): Promise<Seen[]> {
   const most = Math.max(...batches.map(([first, second]) => first + second));
-  const limits = { maxTokens: most, maxOutputs: most };
+  const plan = makePlan(graph, { maxTokens: most, maxOutputs: most });
   const kv = { ...evenRoom(4, kvOf(kvType), kvGroups(graph).length), slots: 4 };
-  await backend.prepare(makePlan(graph, limits), kv);
+  await backend.prepare(plan, kv);
   for (const weight of graph.weights) {
     const bytes = bytesOf(weight);
     await backend.upload(weight, async (target, at) => {
@@ -65,12 +72,12 @@ export async function runCase(
   }
   // Recurrent state goes back and forth between two slots.
   const sequences = [
-    { blocks: Int32Array.of(3, 1), slots: { from: NO_SLOT, to: 2 }, spare: 0 },
-    { blocks: Int32Array.of(0, 2), slots: { from: NO_SLOT, to: 1 }, spare: 3 },
+    { blocks: Int32Array.of(3, 1), slots: { from: NO_SLOT, to: 2 }, spare: 0, scales: scales[0] },
+    { blocks: Int32Array.of(0, 2), slots: { from: NO_SLOT, to: 1 }, spare: 3, scales: scales[1] },
   ];
   const lengths = [0, 0];
   const seen: Seen[] = [];
-  const batch = new Batch(limits);
+  const batch = new Batch(plan.limits);
   for (const [number, counts] of batches.entries()) {
     batch.clear();
     counts.forEach((count, sequence) => {
@@ -93,6 +100,15 @@ export async function runCase(
     });
   }
   return seen;
+}
+
+/** Of each sequence, the scales of adapters: the first uses only the second adapter. */
+const scales = [Float32Array.of(0, -0.75), Float32Array.of(0.5, 2)] as const;
+
+function isIn(rows: Rows, sequence: number, position: number): boolean {
+  const own = adapterOf(rows);
+  if (own && scales[sequence]![own.adapter] === 0) return false;
+  return (own?.rows ?? rows) === "tokens" || isRead(position);
 }
 
 /** The same token of a sequence however batches are cut. */
@@ -215,7 +231,9 @@ function rowsOf(seen: readonly Seen[], batches: Batches): Map<string, Float32Arr
   );
   const all = new Map<string, Float32Array>();
   for (const { batch, name, rows, cols, values } of seen) {
-    const tokens = placed[batch]!.filter(({ position }) => rows === "tokens" || isRead(position));
+    const tokens = placed[batch]!.filter(({ sequence, position }) =>
+      isIn(rows, sequence, position),
+    );
     tokens.forEach(({ sequence, position }, row) => {
       const key = `${name}, sequence ${sequence}, position ${position}`;
       all.set(key, values.subarray(row * cols, (row + 1) * cols));

@@ -15,6 +15,7 @@ import {
 import type { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { type AdvanceOptions, Scheduler } from "../../src/engine/scheduler.ts";
+import { NO_ADAPTERS } from "../../src/engine/state/adapter-use.ts";
 import { Admission } from "../../src/engine/state/admission.ts";
 import { ComingPrompts } from "../../src/engine/state/coming-prompts.ts";
 import { Sequence } from "../../src/engine/state/sequence.ts";
@@ -253,16 +254,16 @@ test("what is neither foreground nor background is refused", () => {
 test("prompts that begin like one that is being computed wait for it", async () => {
   const coming = new ComingPrompts();
   const shared = Array.from({ length: 70 }, (_, i) => i);
-  const first = coming.begin([...shared, 1]);
+  const first = coming.begin([...shared, 1], NO_ADAPTERS);
   const order: string[] = [];
   let known = 0;
   const second = coming
-    .beginAfterOthers([...shared, 2], () => known)
+    .beginAfterOthers([...shared, 2], NO_ADAPTERS, () => known)
     .then((began) => {
       order.push("second");
       return began;
     });
-  const other = await coming.beginAfterOthers([5, ...shared], () => 0); // nothing in common
+  const other = await coming.beginAfterOthers([5, ...shared], NO_ADAPTERS, () => 0); // nothing in common
   await soon();
   expect(order).toEqual([]);
   known = 64;

@@ -3,7 +3,7 @@
 
 import type { DType } from "../../dtypes/dtype.ts";
 import { kvPair } from "../../dtypes/kv-types.ts";
-import { countOf, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
+import { countWords, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import {
   type GraphNode,
   type NodeOf,
@@ -187,9 +187,11 @@ class Compiler implements MatmulCompiler {
   }
 
   #batchArea(tableLength: number): BatchArea {
-    const { arena } = this.options;
+    const { arena, plan } = this.options;
+    const words = (what: string) => arena.allocate(this.rows * 4, "work", `${what} of an adapter`);
+    const list = () => ({ rows: words("rows"), places: words("places"), scales: words("scales") });
     return {
-      counts: arena.allocate(Object.keys(countOf).length * 4, "work", "counts of the batch"),
+      counts: arena.allocate(countWords(plan.limits) * 4, "work", "counts of the batch"),
       tokens: arena.allocate(this.rows * 4, "work", "tokens of the batch"),
       positions: arena.allocate(this.rows * 4, "work", "positions of the batch"),
       lengths: this.#lengths,
@@ -200,6 +202,10 @@ class Compiler implements MatmulCompiler {
         this.#cache.recurrent.slotBytes === 0
           ? 0
           : arena.allocate(this.rows * SEGMENT.words * 4, "work", "segments of the batch"),
+      adapters: Array.from({ length: plan.limits.adapters ?? 0 }, () => ({
+        tokens: list(),
+        outputs: list(),
+      })),
     };
   }
 

@@ -301,7 +301,8 @@ export class CpuBackend implements Backend {
     const { takes, gives } = sectionsOf(plan.graph)[section]!;
     if (section === 0) onDisk?.begin();
     this.#batch = batch;
-    if (section === 0) writeBatch(batch, compiled.program.batch, arena.views.i32);
+    const { i32, f32 } = arena.views;
+    if (section === 0) writeBatch(batch, compiled.program.batch, i32, f32);
     if (input) takeValues(takes, batch, reference.value, input);
     const waiting = this.#compute(batch, options);
     if (!output) return waiting;

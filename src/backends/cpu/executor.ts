@@ -48,7 +48,7 @@ const fewThreads = { most: 4, shares: [0.5, 0.75, 0.875, 0.9375, 1] } as const;
 const manyShares: readonly number[] = [0.25, 0.5, 0.75, 0.875, 0.9375, 1];
 
 export function rowCount({ program, views }: ExecutorContext, rows: Rows): number {
-  return views.i32[program.batch.counts / 4 + countOf[rows]]!;
+  return views.i32[program.batch.counts / 4 + countOf(rows)]!;
 }
 
 export function perRow(c: ExecutorContext, rows: Rows, run: (row: number) => void): Executor {

@@ -9,7 +9,7 @@ import type { DemandProgram } from "./disk/demand.ts";
 
 /** Addresses of the batch's data. */
 export interface BatchArea {
-  /** i32 [3]: see countOf (graph/batch.ts). */
+  /** i32 [countWords()]: see countOf (graph/batch.ts). */
   readonly counts: number;
   /** i32 each: [maxTokens]. */
   readonly tokens: number;
@@ -23,6 +23,17 @@ export interface BatchArea {
   readonly tableLength: number;
   /** i32 [maxTokens][SEGMENT.words]; 0: the graph has no recurrent state. */
   readonly segments: number;
+  /** By the number of the adapter: the tokens that use it, and the outputs. */
+  readonly adapters: readonly { readonly tokens: AdapterArea; readonly outputs: AdapterArea }[];
+}
+
+/** The addresses of an AdapterList (graph/adapter-list.ts). */
+export interface AdapterArea {
+  /** i32 each. */
+  readonly rows: number;
+  readonly places: number;
+  /** f32. */
+  readonly scales: number;
 }
 
 /** The words of a token's row in BatchArea.segments, about its sequence in this batch. */

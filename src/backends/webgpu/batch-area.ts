@@ -1,10 +1,11 @@
 // The batch area: one buffer that is written once per batch, with counts, tokens, positions, output rows, sines and cosines of
 // the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
+import type { AdapterList } from "../../graph/adapter-list.ts";
 import {
   type Batch,
   type BatchSequence,
-  countOf,
+  countWords,
   KV_BLOCK_TOKENS,
   NO_SLOT,
   tableOf,
@@ -26,13 +27,15 @@ export interface AngleArea {
   readonly at: number;
 }
 
-/** Addresses in 4-byte words; the first 4 are for counts (countOf). */
+/** Addresses in 4-byte words; the first ones, at least 4, are for counts (countOf). */
 export interface BatchLayout {
   readonly tokens: number;
   readonly positions: number;
   /** The number of each token's sequence, which has a table of cache blocks. */
   readonly sequences: number;
   readonly outputRows: number;
+  /** By the number of the adapter: the tokens that use it, and the outputs. */
+  readonly adapters: readonly { readonly tokens: AdapterWords; readonly outputs: AdapterWords }[];
   /** Tokens of each token's sequence after the batch; undefined: no kernel reads them. */
   readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
@@ -46,9 +49,17 @@ export interface BatchLayout {
   readonly words: number;
 }
 
+/** An AdapterList (graph/adapter-list.ts). */
+export interface AdapterWords {
+  readonly rows: number;
+  readonly places: number;
+  /** Floats. */
+  readonly scales: number;
+}
+
 export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number): BatchLayout {
   const { maxTokens, maxOutputs } = limits;
-  let next = 4;
+  let next = Math.max(4, countWords(graph));
   const take = (words: number): number => {
     const at = next;
     next += words;
@@ -57,6 +68,11 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const tokens = take(maxTokens);
   const positions = take(maxTokens);
   const sequences = take(maxTokens);
+  const list = (most: number) => ({ rows: take(most), places: take(most), scales: take(most) });
+  const adapters = Array.from({ length: graph.adapters ?? 0 }, () => ({
+    tokens: list(maxTokens),
+    outputs: list(maxOutputs),
+  }));
   const outputRows = take(maxOutputs);
   const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
   const angles: AngleArea[] = [];
@@ -69,7 +85,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
-  const rows = { tokens, positions, sequences, outputRows, lengths };
+  const rows = { tokens, positions, sequences, outputRows, adapters, lengths };
   const layout = { ...rows, angles, segments, groups, tables };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
@@ -96,9 +112,7 @@ export class BatchArea {
     const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
-    words[countOf.tokens] = batch.tokenCount;
-    words[countOf.outputs] = batch.outputCount;
-    words[countOf.logits] = batch.count("logits");
+    batch.writeCounts(words, 0);
     let current: BatchSequence | undefined;
     let sequence = -1;
     let held = 0;
@@ -124,6 +138,11 @@ export class BatchArea {
     }
     const used = sequence * tableLength + held;
     for (let o = 0; o < batch.outputCount; o++) words[outputRows + o] = batch.outputRows[o]!;
+    this.#layout.adapters.forEach((to, i) => {
+      const { tokens: ofTokens, outputs: ofOutputs } = batch.adapters[i]!;
+      this.#fillList(to.tokens, ofTokens, batch.tokenCount);
+      this.#fillList(to.outputs, ofOutputs, batch.outputCount);
+    });
     for (const area of this.#layout.angles) this.#fillAngles(area, batch);
     return [
       [0, outputRows + batch.outputCount],
@@ -134,6 +153,14 @@ export class BatchArea {
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),
     ];
+  }
+
+  #fillList(to: AdapterWords, { rows, places, scales, count }: AdapterList, all: number): void {
+    for (let i = 0; i < count; i++) this.#words[to.rows + i] = rows[i]!;
+    for (let row = 0; row < all; row++) {
+      this.#words[to.places + row] = places[row]!; // -1: the largest number
+      this.#floats[to.scales + row] = scales[row]!;
+    }
   }
 
   #fillSegment(sequence: number, firstRow: number, { slots }: BatchSequence): void {

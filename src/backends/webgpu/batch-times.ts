@@ -222,7 +222,7 @@ function makeQueries(device: GPUDevice, parts: number): Queries {
 
 function runs({ dispatches }: ProgramPart, counts: RowCounts): boolean {
   return dispatches.some(({ kernel }) => {
-    const rows = counts[kernel.rows];
+    const rows = counts[kernel.rows]!;
     return rows >= kernel.minRows && rows <= kernel.maxRows;
   });
 }

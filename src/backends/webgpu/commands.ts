@@ -6,7 +6,7 @@
 // They are submitted in pieces, the first ones small, so that the GPU begins while the host submits the rest.
 
 import type { RowCounts } from "../../graph/batch.ts";
-import type { Value } from "../../graph/graph.ts";
+import type { Rows, Value } from "../../graph/graph.ts";
 import type { BatchTimes } from "./batch-times.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
@@ -127,7 +127,7 @@ export class BatchCommands {
     const { slots, read } = this.#buffers;
     let at = 0;
     for (const { id, rows, cols } of values) {
-      const bytes = counts[rows] * cols * 4;
+      const bytes = counts[rows]! * cols * 4;
       if (bytes > 0) commands.copyBufferToBuffer(slots[slotOf[id]!]!, 0, read, at, bytes);
       at += bytes;
     }
@@ -135,9 +135,6 @@ export class BatchCommands {
 }
 
 function sameCounts(some: RowCounts, others: RowCounts): boolean {
-  return (
-    some.tokens === others.tokens &&
-    some.outputs === others.outputs &&
-    some.logits === others.logits
-  );
+  for (const rows of Object.keys(some) as Rows[]) if (some[rows] !== others[rows]) return false;
+  return true;
 }

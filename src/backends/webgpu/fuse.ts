@@ -101,12 +101,13 @@ function normedMatmuls(node: GraphNode, view: View): Group | undefined {
   const select = node.op === "select" ? node : undefined;
   const norm = select ? only(view, select.out) : node;
   if (norm?.op !== "rms_norm" || norm.weight.shape[0] !== norm.x.cols) return undefined;
-  const matmuls = (view.readers.get(norm.out) ?? []).filter(
-    (reader): reader is NodeOf<"matmul"> => reader.op === "matmul",
-  );
-  const isWhole = matmuls.length > 0 && matmuls.length === view.readers.get(norm.out)!.length;
+  // Adapters read the norm as well: it is then kept.
+  const readers = view.readers.get(norm.out) ?? [];
+  const others = readers.filter(({ op }) => op !== "gather");
+  const matmuls = others.filter((reader): reader is NodeOf<"matmul"> => reader.op === "matmul");
+  const isWhole = matmuls.length > 0 && matmuls.length === others.length;
   if (!isWhole || matmuls.some(({ weight }) => !isTuned(weight, view))) return undefined;
-  const kept = view.outputs.has(norm.out);
+  const kept = view.outputs.has(norm.out) || others.length < readers.length;
   const source = {
     x: select ? select.x : norm.x,
     select,

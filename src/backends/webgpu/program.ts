@@ -338,7 +338,7 @@ function tableBuffer(
 
 /** Whether a kernel runs in a batch of this size. */
 export function runsIn({ rows, minRows, maxRows }: Kernel, counts: RowCounts): boolean {
-  return counts[rows] >= minRows && counts[rows] <= maxRows;
+  return counts[rows]! >= minRows && counts[rows]! <= maxRows;
 }
 
 /**
@@ -362,6 +362,6 @@ export function encodePart(
     if (!runsIn(kernel, counts)) continue;
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
-    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]));
+    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]!));
   }
 }

@@ -41,7 +41,7 @@ export async function timeKernels(
     });
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
-    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]));
+    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]!));
     pass.end();
   });
   commands.resolveQuerySet(querySet, 0, run.length * 2, resolved, 0);

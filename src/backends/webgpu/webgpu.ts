@@ -284,8 +284,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     };
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
-      await this.#mapped(counts[rows] * cols, (copied) => routes.set(copied));
-      experts.compute(step.experts, routes, counts[rows], submit);
+      await this.#mapped(counts[rows]! * cols, (copied) => routes.set(copied));
+      experts.compute(step.experts, routes, counts[rows]!, submit);
     } else submit();
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
     if (counts.tokens <= this.#tuning.several.most) {
@@ -464,7 +464,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #writeTaken(values: readonly Value[], counts: RowCounts, input: Float32Array): void {
     let at = 0;
     for (const value of values) {
-      const length = counts[value.rows] * value.cols;
+      const length = counts[value.rows]! * value.cols;
       this.#write(value, input.subarray(at, at + length));
       at += length;
     }
@@ -479,7 +479,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { layout, result } = this.#ready();
     const { graph } = layout.plan;
     const floats = (values: readonly Value[]) =>
-      values.reduce((sum, { rows, cols }) => sum + counts[rows] * cols, 0);
+      values.reduce((sum, { rows, cols }) => sum + counts[rows]! * cols, 0);
     const all = floats(resultsOf(graph, section));
     const given = floats(sectionsOf(graph)[section]!.gives);
     await this.#mapped(all, (copied) => {
@@ -561,7 +561,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         this.#gpu.device.queue.submit([commands.finish()]);
         continue;
       }
-      const data = new Float32Array(counts[node.out.rows] * node.out.cols);
+      const data = new Float32Array(counts[node.out.rows]! * node.out.cols);
       await this.#readValue(commands, node.out, 0, data.length, data);
       tap(node.out, data);
       const instead = replace?.(node.out);

@@ -6,6 +6,7 @@ import type { Backend } from "../../backends/backend.ts";
 import { UsageError } from "../../base/errors.ts";
 import { type KvDType, kvTypeName } from "../../dtypes/kv-types.ts";
 import type { Graph } from "../../graph/graph.ts";
+import type { AdapterUse } from "../state/adapter-use.ts";
 import type { RunningSequence, SequenceRequest } from "../state/running-sequence.ts";
 import type { Sequence } from "../state/sequence.ts";
 import type { StateRoom } from "../state/state-room.ts";
@@ -25,6 +26,8 @@ export interface SavedStatesParts {
   /** What names the weights. */
   stateFacts(): Promise<readonly string[]>;
   begin(request: SequenceRequest): Promise<RunningSequence>;
+  /** What state is computed with that is saved and loaded. */
+  adapters(): AdapterUse;
   /** Takes over a sequence that has ended. */
   keep(sequence: Sequence): void;
   /** Copies its state out of the backend, if copies are kept. */
@@ -55,12 +58,14 @@ export class SavedStates {
     open: (bytes: number) => Promise<StateSink>,
   ): Promise<{ tokens: number; bytes: number }> {
     const { begin, keep, room } = this.#parts;
-    const parts = await this.#stateParts(crc32);
+    const adapters = this.#parts.adapters();
+    const parts = await this.#stateParts(crc32, adapters);
     const asked = [...tokens, NO_TOKEN];
     const { sequence, promised } = await begin({
       tokens: asked,
       mayAdd: 0,
       isStored: true,
+      adapters,
       isAborted,
     });
     try {
@@ -80,11 +85,12 @@ export class SavedStates {
   /** Takes over what save() wrote: a prompt that begins with these tokens computes only what is new. */
   async load(source: StateSource, { crc32, isAborted }: HowToSave): Promise<Int32Array> {
     const { room, keep, mark } = this.#parts;
-    const parts = await this.#stateParts(crc32);
+    const adapters = this.#parts.adapters();
+    const parts = await this.#stateParts(crc32, adapters);
     // All of it is checked before cached sequences make room for it.
     const { tokens, facts } = await checkState(parts, source, room.newSequence());
     const promised = await room.enter(room.demand(tokens.length), isAborted);
-    const sequence = room.newSequence();
+    const sequence = room.newSequence(adapters);
     try {
       const makeRoom = (length: number) => room.makeRoomToExtend(sequence, length);
       await readState(parts, source, sequence, makeRoom);
@@ -106,7 +112,7 @@ export class SavedStates {
     return tokens;
   }
 
-  async #stateParts(crc32: Crc32): Promise<SavedStateParts> {
+  async #stateParts(crc32: Crc32, { key }: AdapterUse): Promise<SavedStateParts> {
     const { backend, graph, info, isBidirectional } = this.#parts;
     if (!backend.transfer || isBidirectional) {
       const why = isBidirectional
@@ -122,7 +128,12 @@ export class SavedStates {
       get transfer() {
         return backend.transfer!;
       },
-      identity: rootKey([...(await this.#parts.stateFacts()), graphFacts(graph), kvType]),
+      identity: rootKey([
+        ...(await this.#parts.stateFacts()),
+        graphFacts(graph),
+        kvType,
+        ...(key === "" ? [] : [key]),
+      ]),
       facts: { model: name, architecture, kvType, computedBy: computedBy(backend) },
       contextSize,
       vocabSize,

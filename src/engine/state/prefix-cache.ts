@@ -2,6 +2,7 @@
 // conversation, another branch of it, another user with the same system prompt. When blocks are needed, the least
 // recently used sequence is evicted; blocks that it shares with a running sequence stay in use there.
 
+import { type AdapterUse, NO_ADAPTERS } from "./adapter-use.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Token ids that all kept sequences together may hold: some MB of bookkeeping. */
@@ -38,9 +39,14 @@ export class PrefixCache {
    * the caller; sequences that stay in the cache share its state. The last token is always computed again.
    * `mayBeMoved`: state of tokens that were moved will do (Sequence.exactTokens).
    */
-  take(tokens: readonly number[], mayBeMoved = false): Sequence | undefined {
+  take(
+    tokens: readonly number[],
+    mayBeMoved = false,
+    { key }: AdapterUse = NO_ADAPTERS,
+  ): Sequence | undefined {
     let best: Candidate | undefined;
     for (const sequence of this.#kept) {
+      if (sequence.adapters.key !== key) continue;
       const known = sequence.commonPrefix(tokens);
       const same = mayBeMoved ? known : Math.min(known, sequence.exactTokens);
       const usable = sequence.restorable(Math.min(same, tokens.length - 1));
@@ -60,9 +66,10 @@ export class PrefixCache {
   }
 
   /** How many of these tokens need not be computed. */
-  known(tokens: readonly number[]): number {
+  known(tokens: readonly number[], { key }: AdapterUse = NO_ADAPTERS): number {
     let most = 0;
     for (const sequence of this.#kept) {
+      if (sequence.adapters.key !== key) continue;
       const same = Math.min(sequence.commonPrefix(tokens), sequence.exactTokens);
       most = Math.max(most, sequence.restorable(Math.min(same, tokens.length - 1)));
     }

@@ -2,6 +2,7 @@
 
 import type { RestoredTokens } from "../../api/api.ts";
 import type { BackgroundPlace } from "../background.ts";
+import type { AdapterUse } from "./adapter-use.ts";
 import type { Amounts } from "./admission.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -35,6 +36,8 @@ export interface SequenceRequest {
   readonly reusePieces?: number;
   /** Background work gets what foreground work leaves, and may be asked to yield unless it "stays". Default: foreground. */
   readonly background?: "yields" | "stays" | undefined;
+  /** What it is computed with. Default: as the engine's default is. */
+  readonly adapters?: AdapterUse | undefined;
   /** Polled while it waits for room. */
   isAborted(): boolean;
 }

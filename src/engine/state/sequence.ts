@@ -5,6 +5,7 @@
 
 import { ContextError } from "../../base/errors.ts";
 import { type BatchSequence, KV_BLOCK_TOKENS, type SlotPair } from "../../graph/batch.ts";
+import { type AdapterUse, NO_ADAPTERS } from "./adapter-use.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
 export class Sequence implements BatchSequence {
@@ -19,19 +20,30 @@ export class Sequence implements BatchSequence {
   exactTokens: number = Infinity;
   /** Loaded from a file that another backend computed: it is rounded otherwise, so no copies of it are kept by content. */
   isForeign = false;
+  /** What it is computed with. */
+  readonly adapters: AdapterUse;
   readonly #tokens: Int32Array;
   #length = 0;
   #isReleased = false;
   /** Whether it can only go back to before a batch (hold()), not by single tokens. */
   readonly goesBackByBatches: boolean;
 
-  constructor(states: readonly SequenceState[], maxTokens: number) {
+  constructor(
+    states: readonly SequenceState[],
+    maxTokens: number,
+    adapters: AdapterUse = NO_ADAPTERS,
+  ) {
     this.states = states;
+    this.adapters = adapters;
     this.goesBackByBatches = states.some(({ hold }) => hold !== undefined);
     this.groups = states.flatMap(({ table }) => table ?? []);
     this.blocks = this.groups[0] ?? new Int32Array();
     this.slots = states.find(({ slots }) => slots)?.slots;
     this.#tokens = new Int32Array(maxTokens);
+  }
+
+  get scales(): Float32Array | undefined {
+    return this.adapters.scales;
   }
 
   /** Tokens that were computed or are being computed. */
@@ -60,9 +72,9 @@ export class Sequence implements BatchSequence {
     return same;
   }
 
-  /** Whether all tokens of the other are a prefix of this one. */
+  /** Whether all tokens of the other are a prefix of this one, computed with the same adapters. */
   startsWith(other: Sequence): boolean {
-    if (other.#length > this.#length) return false;
+    if (other.#length > this.#length || other.adapters.key !== this.adapters.key) return false;
     for (let i = 0; i < other.#length; i++) if (this.#tokens[i] !== other.#tokens[i]) return false;
     return true;
   }
@@ -155,6 +167,7 @@ export class Sequence implements BatchSequence {
     const copy = new Sequence(
       this.states.map((state) => state.fork()),
       this.capacity,
+      this.adapters,
     );
     copy.#tokens.set(this.#tokens.subarray(0, this.#length));
     copy.#length = this.#length;

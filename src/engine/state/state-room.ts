@@ -10,6 +10,7 @@ import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BackgroundPlace } from "../background.ts";
 import { CHECKPOINT_TOKENS } from "../tiers/checkpoints.ts";
 import type { StateTiers, TierKind } from "../tiers/state-tiers.ts";
+import type { AdapterUse } from "./adapter-use.ts";
 import { Admission, type Amounts, isWithin } from "./admission.ts";
 import { BlockPool } from "./block-pool.ts";
 import { PrefixCache } from "./prefix-cache.ts";
@@ -113,12 +114,12 @@ export class StateRoom {
     this.admission.leave(amounts);
   }
 
-  newSequence(): Sequence {
+  newSequence(adapters?: AdapterUse): Sequence {
     const { kinds, backend, contextSize } = this.#parts;
     const states = kinds.map((kind, i) =>
       kind.create(this.pools[i]!, backend, contextSize, this.checkpoints),
     );
-    return new Sequence(states, contextSize);
+    return new Sequence(states, contextSize, adapters);
   }
 
   /** Evicts cached sequences until `count` more tokens fit. */

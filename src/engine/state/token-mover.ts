@@ -65,6 +65,7 @@ export class TokenMover {
     sequence.restore(known);
     let best: { from: Sequence; moves: TokenMove[]; count: number } | undefined;
     for (const from of this.#parts.room.prefixes.all) {
+      if (from.adapters.key !== sequence.adapters.key) continue;
       const moves = findMoves(from, tokens, known, least);
       const count = moves.reduce((sum, move) => sum + move.count, 0);
       if (count > (best?.count ?? 0)) best = { from, moves, count };

@@ -16,7 +16,7 @@ import { CHECKPOINT_TOKENS, type Checkpoints } from "./checkpoints.ts";
 import { CopyQueue, type EarlyCopy, type Waiting } from "./copy-queue.ts";
 import type { DiskTier, LostReason } from "./disk-tier.ts";
 import { unitId } from "./disk-tier.ts";
-import { blockKeys, nextKey, type StateKey, sequenceKeys } from "./keys.ts";
+import { blockKeys, nextKey, rootKey, type StateKey, sequenceKeys } from "./keys.ts";
 import type { RamTier } from "./ram-tier.ts";
 import type { UnitFacts } from "./segment.ts";
 import type { StaleState } from "./stale-state.ts";
@@ -79,6 +79,8 @@ const MOST_TAILS = 65_536;
 const READS_AT_ONCE = 4;
 /** Units whose loss is remembered, to say why: some MB. */
 const MOST_LOST = 32_768;
+/** Choices of adapters whose first key is remembered. */
+const MOST_ROOTS = 1024;
 
 /** Units that are written at once, all together. */
 const MOST_WRITE_BYTES: number = 8 * 2 ** 20;
@@ -98,6 +100,8 @@ export class StateTiers {
   readonly #parts: StateTiersParts;
   #disk: DiskTier | undefined;
   #isDiskKnown = false;
+  /** By the key of AdapterUse. */
+  readonly #roots = new Map<string, StateKey>();
   /** Ends of texts that are no block boundaries, by the key of the boundary before. */
   readonly #tails = new Map<StateKey, Tail[]>();
   /** Why units are gone that were there. */
@@ -161,12 +165,22 @@ export class StateTiers {
     return this.#parts.ram.has(id) || (this.#disk?.has(id) ?? false);
   }
 
+  /** The key before the first token: what was computed with adapters is not found without them. */
+  #rootOf({ adapters: { key } }: Sequence): StateKey {
+    const { root } = this.#parts;
+    if (key === "") return root;
+    const known = this.#roots.get(key) ?? rootKey([root, key]);
+    if (this.#roots.size > MOST_ROOTS) this.#roots.clear();
+    this.#roots.set(key, known);
+    return known;
+  }
+
   /** Call after each batch: stores the blocks that it filled. */
   note(sequence: Sequence): void {
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
     const before = sequence.keys.length;
     if (whole === before || sequence.length < FEWEST_TOKENS) return;
-    const keys = sequenceKeys(this.#parts.root, sequence);
+    const keys = sequenceKeys(this.#rootOf(sequence), sequence);
     const apart = this.#parts.checkpoints?.tokens ?? CHECKPOINT_TOKENS;
     for (let block = before; block < whole; block++) {
       const length = (block + 1) * KV_BLOCK_TOKENS;
@@ -182,7 +196,7 @@ export class StateTiers {
   mark(sequence: Sequence): void {
     if (sequence.length < FEWEST_TOKENS) return;
     this.note(sequence);
-    const keys = sequenceKeys(this.#parts.root, sequence);
+    const keys = sequenceKeys(this.#rootOf(sequence), sequence);
     const length = sequence.restorable(sequence.length);
     const whole = sequence.restorable(Math.floor(length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
     for (let kind = 0; kind < this.#parts.kinds.length; kind++) {
@@ -203,7 +217,7 @@ export class StateTiers {
     if (number === undefined || this.#isClosed) return;
     const from = Math.floor((length - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     const block = from / KV_BLOCK_TOKENS;
-    const parent = block === 0 ? this.#parts.root : keys[block - 1]!;
+    const parent = block === 0 ? this.#rootOf(sequence) : keys[block - 1]!;
     const tokens = sequence.tokens(from, length);
     const isWhole = length % KV_BLOCK_TOKENS === 0;
     const key = isWhole ? keys[block]! : nextKey(parent, tokens);
@@ -325,7 +339,8 @@ export class StateTiers {
       return none;
     const disk = await this.#parts.disk;
     await disk?.refresh().catch(() => undefined);
-    const keys = blockKeys(this.#parts.root, tokens, tokens.length - 1);
+    const root = this.#rootOf(sequence);
+    const keys = blockKeys(root, tokens, tokens.length - 1);
     for (;;) {
       const length = this.#longest(sequence, tokens, keys);
       if (length <= sequence.length) return none;
@@ -333,7 +348,7 @@ export class StateTiers {
       makeRoom(length);
       const taken = sequence.extend(tokens, length);
       const pools = sequence.states.map(({ pool }) => pool);
-      const from = await this.#fill(taken, pools, tokens, keys);
+      const from = await this.#fill(taken, pools, tokens, keys, root);
       if (from) {
         sequence.keys = keys.slice(0, Math.floor(length / KV_BLOCK_TOKENS));
         const gained = length - before;
@@ -370,7 +385,7 @@ export class StateTiers {
     for (let blocks = whole; blocks >= 0; blocks--) {
       const at = blocks * KV_BLOCK_TOKENS;
       if (at + KV_BLOCK_TOKENS <= sequence.length) return 0;
-      const key = blocks === 0 ? this.#parts.root : keys[blocks - 1]!;
+      const key = blocks === 0 ? this.#rootOf(sequence) : keys[blocks - 1]!;
       const tails = (this.#tails.get(key) ?? [])
         .filter((tail) => at + tail.tokens.length < tokens.length)
         .filter((tail) => tail.tokens.every((token, i) => token === tokens[at + i]))
@@ -442,6 +457,7 @@ export class StateTiers {
     pools: readonly BlockPool[],
     tokens: readonly number[],
     keys: readonly StateKey[],
+    root: StateKey,
   ): Promise<TierTokens | undefined> {
     const { ram } = this.#parts;
     const units = taken.flatMap((numbers, kind) =>
@@ -466,7 +482,7 @@ export class StateTiers {
       while (isWhole && next < units.length) {
         const { kind, length, number } = units[next++]!;
         const block = Math.ceil(length / KV_BLOCK_TOKENS) - 1;
-        const parent = block === 0 ? this.#parts.root : keys[block - 1]!;
+        const parent = block === 0 ? root : keys[block - 1]!;
         const isBoundary = length % KV_BLOCK_TOKENS === 0;
         const start = block * KV_BLOCK_TOKENS;
         const key = isBoundary ? keys[block]! : nextKey(parent, tokens.slice(start, length));

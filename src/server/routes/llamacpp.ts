@@ -15,6 +15,7 @@ import { chatRules } from "../openai-fields.ts";
 import { chatText, withSystem } from "../prompt.ts";
 import { type Call, json, jsonList, type RouteFamily } from "../route.ts";
 import { samplingOf } from "../sampling-fields.ts";
+import { listAdapters, setAdapters } from "./llamacpp-adapters.ts";
 import { completion, infill } from "./llamacpp-completion.ts";
 import { listSlots, slotAction } from "./llamacpp-slots.ts";
 
@@ -205,6 +206,8 @@ export const llamacppRoutes: RouteFamily = {
     { method: "POST", path: "/props", access: "use", handle: setProps },
     { method: "GET", path: "/slots", access: "use", handle: listSlots },
     { method: "POST", path: "/slots/:id", access: "use", handle: slotAction },
+    { method: "GET", path: "/lora-adapters", access: "use", handle: listAdapters },
+    { method: "POST", path: "/lora-adapters", access: "use", handle: setAdapters },
     { method: "POST", path: "/completion", access: "use", handle: completion },
     { method: "POST", path: "/completions", access: "use", handle: completion },
     { method: "POST", path: "/infill", access: "use", handle: infill },

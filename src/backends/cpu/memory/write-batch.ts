@@ -1,13 +1,17 @@
 // Writes a batch into the arena, where the instructions of all threads read it (BatchArea in program.ts). The leader writes it
 // before the others begin.
 
-import { type Batch, countOf, KV_BLOCK_TOKENS, NO_SLOT, tableOf } from "../../../graph/batch.ts";
-import { type BatchArea, SEGMENT } from "../program.ts";
+import type { AdapterList } from "../../../graph/adapter-list.ts";
+import { type Batch, KV_BLOCK_TOKENS, NO_SLOT, tableOf } from "../../../graph/batch.ts";
+import { type AdapterArea, type BatchArea, SEGMENT } from "../program.ts";
 
-export function writeBatch(batch: Batch, area: BatchArea, i32: Int32Array): void {
-  i32[area.counts / 4 + countOf.tokens] = batch.tokenCount;
-  i32[area.counts / 4 + countOf.outputs] = batch.outputCount;
-  i32[area.counts / 4 + countOf.logits] = batch.count("logits");
+export function writeBatch(
+  batch: Batch,
+  area: BatchArea,
+  i32: Int32Array,
+  f32: Float32Array,
+): void {
+  batch.writeCounts(i32, area.counts / 4);
   let length = 0;
   for (let t = 0; t < batch.tokenCount; t++) {
     const position = batch.positions[t]!;
@@ -28,6 +32,25 @@ export function writeBatch(batch: Batch, area: BatchArea, i32: Int32Array): void
   }
   if (area.segments > 0) writeSegments(batch, area.segments / 4, i32);
   for (let o = 0; o < batch.outputCount; o++) i32[area.outputRows / 4 + o] = batch.outputRows[o]!;
+  for (let i = 0; i < area.adapters.length; i++) {
+    const [to, from] = [area.adapters[i]!, batch.adapters[i]!];
+    writeList(from.tokens, batch.tokenCount, to.tokens, i32, f32);
+    writeList(from.outputs, batch.outputCount, to.outputs, i32, f32);
+  }
+}
+
+function writeList(
+  { count, rows, places, scales }: AdapterList,
+  all: number,
+  to: AdapterArea,
+  i32: Int32Array,
+  f32: Float32Array,
+): void {
+  for (let i = 0; i < count; i++) i32[to.rows / 4 + i] = rows[i]!;
+  for (let row = 0; row < all; row++) {
+    i32[to.places / 4 + row] = places[row]!;
+    f32[to.scales / 4 + row] = scales[row]!;
+  }
 }
 
 function writeSegments({ sequences, tokenCount }: Batch, segments: number, i32: Int32Array): void {

@@ -5,6 +5,7 @@ import type { GraphNode, OpKind } from "../../../graph/graph.ts";
 import type { Executor, ExecutorContext } from "../executor.ts";
 import type { ProgramFrame, Stage } from "../program.ts";
 import { type Quantize, quantize, type Round, round } from "./activations.ts";
+import { type Adapt, adapt, type Gather, gather, lowerAdapt, lowerGather } from "./adapt.ts";
 import { attention, lowerAttention } from "./attention.ts";
 import type { Attention } from "./attention-instruction.ts";
 import { type Clamp, clamp, lowerClamp } from "./clamp.ts";
@@ -107,6 +108,8 @@ import { lowerXielu, type Xielu, xielu } from "./xielu.ts";
 const lowerings: { readonly [K in OpKind]: LowerNode<K> } = {
   embed: lowerEmbed,
   select: lowerSelect,
+  gather: lowerGather,
+  adapt: lowerAdapt,
   rms_norm: lowerRmsNorm,
   layer_norm: lowerLayerNorm,
   softmax: lowerSoftmax,
@@ -148,6 +151,8 @@ export type Instruction =
   | Pause
   | Embed
   | Select
+  | Gather
+  | Adapt
   | RmsNorm
   | LayerNorm
   | Softmax
@@ -199,6 +204,8 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     pause,
     embed,
     select,
+    gather,
+    adapt,
     rms_norm: rmsNorm,
     layer_norm: layerNorm,
     softmax,

@@ -89,7 +89,7 @@ ${spanBlocks === 1 ? blockFunction(format, x.cols) : smallScalesFunction(format,
   let member = lane % ${across}u;
   let first = (lane / ${across}u) * ${OWN_ROWS}u;
   let row = index * ${groupRows}u + lane;
-  let last = min(batch[${countOf[out.rows]}u], (group.z + 1u) * ${TOKENS}u);
+  let last = min(batch[${countOf(out.rows)}u], (group.z + 1u) * ${TOKENS}u);
   for (var token = group.z * ${TOKENS}u; token < last; token++) {
     var sum = 0.0;
     for (var start = 0u; start < ${spans}u; start += ${across}u) {

@@ -2,6 +2,7 @@
 // where it has conditions or several kernels.
 
 import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
+import { adaptKernel, gatherKernel } from "../wgsl/adapt.ts";
 import {
   activateKernel,
   addKernel,
@@ -63,6 +64,8 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   softcap: always(softcapKernel),
   softmax: always(softmaxKernel),
   select: always((node, { batch }) => selectKernel(node, batch)),
+  gather: always((node, { batch }) => gatherKernel(node, batch)),
+  adapt: always((node, { batch }) => adaptKernel(node, batch)),
 };
 
 /** Whether a node can be computed where shaders may bind so many storage buffers; otherwise the reason. */

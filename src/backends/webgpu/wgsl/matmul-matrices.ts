@@ -203,7 +203,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;${behind.declarations
     maxRows,
     grid: (count) => [Math.ceil(total / outputs), Math.ceil(count / tokens), 1],
     body: `
-  let tokenCount = batch[${countOf[out.rows]}u];
+  let tokenCount = batch[${countOf(out.rows)}u];
   let firstOutput = group.x * ${outputs}u;
   let firstToken = group.y * ${tokens}u;
   let team = lane / ${TEAM}u;

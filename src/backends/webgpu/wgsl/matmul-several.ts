@@ -98,7 +98,7 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile]
     // Workgroups of the same rows follow each other, so that they find the weights in the cache.
     grid: (tokens) => [Math.ceil(tokens / tile), across, Math.ceil(groups / across)],
     body: `
-  let tokenCount = batch[${countOf[out.rows]}u];
+  let tokenCount = batch[${countOf(out.rows)}u];
   let firstToken = group.x * ${tile}u;
   let index = group.y + group.z * groups.y;
   if (index >= ${groups}u) { return; }

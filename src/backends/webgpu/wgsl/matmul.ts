@@ -40,7 +40,7 @@ ${storeText(node, parts[part]!)}`,
     minRows: MATVEC_TOKENS + 1,
     grid: (tokens) => [Math.ceil(rows / TILE), Math.ceil(tokens / TILE), 1],
     body: `
-  let tokenCount = batch[${countOf[out.rows]}u];
+  let tokenCount = batch[${countOf(out.rows)}u];
   let low = lane % ${QUADS}u;
   let high = lane / ${QUADS}u;
   // Computes outputs of quad \`low\` and tokens of quad \`high\`; loads rows of quad \`high\` and columns of quad \`low\`.

@@ -1,0 +1,44 @@
+// llama.cpp's GET and POST /lora-adapters: the adapters of a model, and how strongly requests apply them that do not say. With
+// several models, ?model=NAME says which.
+
+import * as z from "zod";
+import type { Model } from "../../index.ts";
+import { readJson } from "../body.ts";
+import { invalidRequest } from "../errors.ts";
+import { type Call, json } from "../route.ts";
+import { adapterScale } from "../sampling-fields.ts";
+
+async function modelOf({ server, url }: Call): Promise<Model> {
+  const { model } = await server.models.obtain(url.searchParams.get("model") ?? undefined);
+  return model;
+}
+
+export async function listAdapters(call: Call): Promise<Response> {
+  const model = await modelOf(call);
+  return json(
+    model.adapters().map(({ id, path, scale, taskName, promptPrefix }) => ({
+      id,
+      path,
+      scale,
+      task_name: taskName,
+      prompt_prefix: promptPrefix,
+    })),
+  );
+}
+
+const scales = z.array(adapterScale).max(256);
+
+/** Those that are not named are not applied, as in llama.cpp. */
+export async function setAdapters(call: Call): Promise<Response> {
+  const body = scales.safeParse(await readJson(call));
+  if (!body.success) {
+    const [issue] = body.error.issues;
+    const place = issue?.path.join(".") ?? "";
+    throw invalidRequest(
+      `the body${place && ` at ${place}`}: ${issue?.message}, expected a list as [{"id": 0, "scale": 0.5}]`,
+    );
+  }
+  const model = await modelOf(call);
+  await model.setAdapters(body.data);
+  return json({ success: true });
+}
