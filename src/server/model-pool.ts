@@ -46,6 +46,8 @@ interface Ticket {
   /** Opens it, and serves it; undefined: as the list of models says. */
   readonly work: (() => Promise<void>) | undefined;
   readonly needs: () => Promise<number>;
+  /** Settles when it has been served, or has failed. */
+  readonly ended: PromiseWithResolvers<void>;
   isLoading: boolean;
   loadedBytes: number;
   totalBytes: number;
@@ -123,7 +125,7 @@ export class ModelPool {
   async stop(id: string): Promise<void> {
     const ticket = this.#tickets.find((one) => one.id === id);
     ticket?.abort.abort(loadStopped(id));
-    if (ticket) await this.#working;
+    await ticket?.ended.promise; // of this one only: while others are asked for, the work does not end
   }
 
   /** Unloads a model that nobody uses; false: somebody does. */
@@ -212,6 +214,7 @@ export class ModelPool {
     if (waiters >= this.#parts.mostWaiting) throw queueFull(0, waiters);
     const ticket: Ticket = {
       ...{ id, needs, work, waiters: new Set<Waiter>(), abort: new AbortController() },
+      ...{ ended: Promise.withResolvers<void>() },
       ...{ isLoading: false, loadedBytes: 0, totalBytes: 0 },
     };
     this.#tickets.push(ticket);
@@ -260,6 +263,7 @@ export class ModelPool {
         if (isDone) waiter.admit();
         else waiter.refuse(problem);
       }
+      ticket.ended.resolve();
       this.#parts.changed(ticket.id);
     }
     this.#working = undefined; // not a moment later: a ticket that came in between would wait for nobody

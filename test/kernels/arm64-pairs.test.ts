@@ -27,7 +27,7 @@ import { opCase } from "./op-cases.ts";
 import { firstDifference } from "./same-memory.ts";
 import { outStride, type Product, productMemory, tokenTiles } from "./tile-matmul.ts";
 
-const target = nativeTargets["arm64-dotprod"];
+const target = nativeTargets["arm64-i8mm"];
 const why = lacksFor(pairsTarget);
 const onMachine = test.skipIf(why !== undefined);
 const reason = why === undefined ? "" : ` [skipped: ${why}]`;
@@ -169,5 +169,10 @@ describe("products", () => {
   test("only for vectors of 16 bytes", () => {
     const layout = layoutFor(packingOf("q4_0")!, nativeTargets["x64-avx2"]);
     expect(() => pairMatmulKernel({ name: "wide", layout, tokens: 4 })).toThrow("32 bytes");
+  });
+
+  test("not where groups share bytes", () => {
+    const layout = layoutFor(packingOf("q4_0")!, nativeTargets["arm64-dotprod"]);
+    expect(() => pairMatmulKernel({ name: "shared", layout, tokens: 4 })).toThrow("share bytes");
   });
 });

@@ -283,6 +283,25 @@ test("llama.cpp's routes load and unload; a load can be stopped", async () => {
   expect((await statuses(url)).bee).toEqual({ value: "unloaded" });
 });
 
+test("a load that is stopped does not wait for those behind it", async () => {
+  const pool = await serve({ models: 2 });
+  const first = Promise.withResolvers<void>();
+  const second = Promise.withResolvers<void>();
+  pool.gate = first.promise;
+  const bee = post(`${pool.url}/v1/completions`, { ...ask, model: "bee" });
+  await until("it is loaded", () => pool.loads.includes("bee"));
+  pool.gate = second.promise;
+  const cat = complete(pool.url, "cat");
+  await until("it waits", () => pool.server.context.pool.state("cat").value === "loading");
+  const stopped = post(`${pool.url}/models/unload`, { model: "bee" });
+  first.resolve();
+  expect(await (await stopped).json()).toEqual({ success: true });
+  expect(pool.server.context.pool.state("cat").value).toBe("loading");
+  second.resolve();
+  expect(await cat).toBe(answers.get("cat"));
+  expect((await bee).status).not.toBe(200);
+});
+
 test("names that are none stay names: nothing of a request becomes a path", async () => {
   const { url, loads } = await serve({});
   const path = files.get("ant")!.path;

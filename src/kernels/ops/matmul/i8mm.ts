@@ -87,6 +87,9 @@ class PairMatmulBuilder {
     if (groupsPerPanel(layout) !== GROUPS) {
       throw new Error(`${name}: vectors of ${layout.width} bytes; pairs of rows have ${WIDTH}`);
     }
+    if (layout.paired) {
+      throw new Error(`${name}: groups share bytes, which targets without i8mm have`);
+    }
     this.#shape = shape;
     this.#k = new KernelBuilder(name, layout.width);
     this.#x = new ActivationReader(this.#k, false);
