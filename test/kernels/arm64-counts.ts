@@ -180,7 +180,7 @@ function kernelOf(
   isPairs: boolean,
   isUnpacked: boolean,
 ): Kernel {
-  const target = nativeTargets["arm64-dotprod"];
+  const target = nativeTargets[isPairs ? "arm64-i8mm" : "arm64-dotprod"];
   const packing = packingOf(type);
   const shape = { name: `${type}.${rows}x${tokens}`, groups: rows / 4, tokens } as const;
   if (!packing) {

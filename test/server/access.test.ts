@@ -139,12 +139,14 @@ describe("classes", () => {
     const others = of("use").filter((route) => !isClients.test(route));
     expect(others).toEqual([
       "GET /lantern/v1/status",
+      "GET /lora-adapters",
       "POST /apply-template",
       "POST /chat/completions",
       "POST /chat/completions/input_tokens",
       "POST /detokenize",
       "POST /embedding",
       "POST /embeddings",
+      "POST /lora-adapters",
       "POST /rerank",
       "POST /reranking",
       "POST /responses",
