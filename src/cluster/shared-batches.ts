@@ -50,6 +50,12 @@ const RETRY_MS = 2000;
 const unfinishedStates = ["validating", "in_progress", "finalizing", "cancelling"] as const;
 const keyOf = { batch: (id: string) => `batch.${id}`, file: (id: string) => `file.${id}` } as const;
 
+/** What is to be written. */
+interface Changed {
+  readonly kind: "batch" | "file";
+  readonly id: string;
+}
+
 export class SharedBatches implements SharedState {
   readonly self: string;
   readonly #options: SharedBatchesOptions;
@@ -62,7 +68,7 @@ export class SharedBatches implements SharedState {
   readonly #cancelled = new Set<string>();
   /** When each gateway was last heard of. */
   readonly #alive = new Map<string, number>();
-  readonly #dirty = new Map<string, { kind: "batch" | "file"; id: string }>();
+  readonly #dirty = new Map<string, Changed>();
   readonly #takingOver = new Set<string>();
   /** Batches of this gateway that have ended, by their records. */
   readonly #ended = new Set<string>();
@@ -226,12 +232,22 @@ export class SharedBatches implements SharedState {
     const work = this.#writing.then(async () => {
       const bucket = await this.#opened.promise;
       const all = [...this.#dirty];
+      const more: typeof all = [];
       this.#dirty.clear();
       all.sort(([, a], [, b]) => Number(a.kind === "batch") - Number(b.kind === "batch"));
       try {
-        for (const one of all) await this.#writeOne(bucket, ...one);
+        for (const one of all) {
+          // A batch is written as it is by then: files that it has got meanwhile come before it, too.
+          for (let file = this.#changedFile(); file; file = this.#changedFile()) {
+            this.#dirty.delete(file[0]);
+            more.push(file);
+            await this.#writeOne(bucket, ...file);
+          }
+          await this.#writeOne(bucket, ...one);
+        }
       } catch (error) {
-        for (const [key, one] of all) if (!this.#dirty.has(key)) this.#dirty.set(key, one);
+        for (const [key, one] of [...all, ...more])
+          if (!this.#dirty.has(key)) this.#dirty.set(key, one);
         throw error;
       }
     });
@@ -239,11 +255,11 @@ export class SharedBatches implements SharedState {
     return work;
   }
 
-  async #writeOne(
-    bucket: KeyBucket,
-    key: string,
-    { kind, id }: { kind: "batch" | "file"; id: string },
-  ): Promise<void> {
+  #changedFile(): [string, Changed] | undefined {
+    return [...this.#dirty].find(([, { kind }]) => kind === "file");
+  }
+
+  async #writeOne(bucket: KeyBucket, key: string, { kind, id }: Changed): Promise<void> {
     const after = this.#revisions.get(key) ?? 0;
     const { store } = this.#options;
     const gateway = kind === "batch" ? store.mirror.gatewayOf(id) : undefined;

@@ -199,6 +199,7 @@ describeNats("batches of several gateways", () => {
     const over = await ended(b!, id);
     expect(over).toMatchObject({ state: "completed", counts: { total: 8, done: 8, failed: 0 } });
     expect(answered.toSorted((x, y) => x - y)).toEqual([3, 4, 5, 6, 7]); // each once, none of the first three again
+    await ended(c!, id); // one of them has gone on with it, the other is told
     const texts = await Promise.all([b!, c!].map((one) => textOf(one, over.outputFile!)));
     expect(texts[0]).toBe(texts[1]);
     const output = texts[0]!
