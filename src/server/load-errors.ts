@@ -78,6 +78,17 @@ export function notLoaded(id: string): ApiError {
   });
 }
 
+/** 409: it is to leave, and somebody uses it. */
+export function modelBusy(id: string): ApiError {
+  return new ApiError({
+    status: 409,
+    type: "invalid_request_error",
+    code: "model_busy",
+    param: "model",
+    message: `model ${JSON.stringify(id)} is answering a request. Stop it, or wait until it is answered`,
+  });
+}
+
 /** 400: several models are here, and the request names none. */
 export function modelMissing(ids: readonly string[]): ApiError {
   const some = ids.slice(0, 20).join(", ");

@@ -6,7 +6,8 @@
 
 import { messageOf } from "../base/errors.ts";
 import { UsageError } from "../index.ts";
-import { ApiError, invalidRequest, unsupportedField } from "./errors.ts";
+import { invalidRequest, unsupportedField } from "./errors.ts";
+import { modelBusy } from "./load-errors.ts";
 import type { ModelHost } from "./model-host.ts";
 import type { ModelPool } from "./model-pool.ts";
 import type { ModelPreset } from "./on-demand.ts";
@@ -117,13 +118,7 @@ export class MadeModels {
     const made = this.#made.get(name);
     if (!made && !models.unusable.has(name)) return false;
     if (made?.isSeparate && !(await leaves(pool, name))) {
-      throw new ApiError({
-        status: 409,
-        type: "invalid_request_error",
-        code: "model_busy",
-        param: "model",
-        message: `model ${JSON.stringify(name)} is answering a request. Stop it, or wait until it is answered`,
-      });
+      throw modelBusy(name);
     }
     await store?.remove(name);
     this.#made.delete(name);

@@ -2,7 +2,7 @@
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Model, open } from "../../src/index.ts";
 import type { RunningServer } from "../../src/server/serve.ts";
@@ -56,7 +56,7 @@ const chat = async (more: object): Promise<string> => {
 const list = async () => await (await fetch(`${server.url}/lora-adapters`)).json();
 
 test("adapters are listed, scaled for all requests, and chosen by each", async () => {
-  const entry = { id: 0, path: adapter, task_name: "style", prompt_prefix: "" };
+  const entry = { id: 0, path: basename(adapter), task_name: "style", prompt_prefix: "" };
   expect(await list()).toEqual([{ ...entry, scale: 0 }]);
   const without = await complete();
   const withIt = await complete({ lora: [{ id: 0, scale: 1 }] });

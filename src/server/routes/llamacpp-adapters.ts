@@ -16,9 +16,9 @@ async function modelOf({ server, url }: Call): Promise<Model> {
 export async function listAdapters(call: Call): Promise<Response> {
   const model = await modelOf(call);
   return json(
-    model.adapters().map(({ id, path, scale, taskName, promptPrefix }) => ({
+    model.adapters().map(({ id, name, scale, taskName, promptPrefix }) => ({
       id,
-      path,
+      path: name, // clients are not told where files are, here as in /props
       scale,
       task_name: taskName,
       prompt_prefix: promptPrefix,

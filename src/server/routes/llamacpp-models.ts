@@ -3,7 +3,8 @@
 
 import * as z from "zod";
 import { noRules, readFields } from "../body.ts";
-import { ApiError, invalidRequest, notSupported, openaiErrors } from "../errors.ts";
+import { invalidRequest, notSupported, openaiErrors } from "../errors.ts";
+import { modelBusy } from "../load-errors.ts";
 import type { ModelLoader } from "../model-host.ts";
 import { modelObjects } from "../model-objects.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -43,7 +44,7 @@ async function unload(call: Call): Promise<Response> {
     throw invalidRequest(`model ${JSON.stringify(id)} is not loaded`, "model", "model_not_loaded");
   }
   if (value === "loading") await pool.stop(id);
-  if (!(await pool.unload(id))) throw busy(id);
+  if (!(await pool.unload(id))) throw modelBusy(id);
   return json({ success: true });
 }
 
@@ -95,7 +96,7 @@ async function remove(call: Call): Promise<Response> {
     );
   }
   await pool.stop(id);
-  if (!(await pool.unload(id))) throw busy(id);
+  if (!(await pool.unload(id))) throw modelBusy(id);
   await pool.forget(id);
   await loader.delete(id);
   return json({ success: true });
@@ -113,16 +114,6 @@ function follow({ server, signal }: Call): Response {
     for await (const event of events) yield { data: event };
   }
   return eventStream(sent(), { server, error: (facts) => [{ data: openaiErrors.body(facts) }] });
-}
-
-function busy(id: string): ApiError {
-  return new ApiError({
-    status: 409,
-    type: "invalid_request_error",
-    code: "model_busy",
-    param: "model",
-    message: `model ${JSON.stringify(id)} is answering a request. Stop it, or wait until it is answered`,
-  });
 }
 
 export const llamacppModelRoutes: RouteFamily = {
