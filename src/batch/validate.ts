@@ -14,8 +14,11 @@ export async function validateBatch(
   batch: Batch,
   signal: AbortSignal,
 ): Promise<void> {
-  const { id } = batch;
-  const { errors, models } = await readLines(store, batch, signal);
+  endValidation(store, batch.id, await readLines(store, batch, signal));
+}
+
+/** What readLines() found decides what becomes of a batch that is being validated. */
+export function endValidation(store: BatchStore, id: string, { errors, models }: LinesRead): void {
   store.transaction(() => {
     if (errors.length > 0) {
       store.removeLines(id);
@@ -27,12 +30,18 @@ export async function validateBatch(
   });
 }
 
+interface LinesRead {
+  readonly errors: readonly LineError[];
+  /** The models that lines name. */
+  readonly models: ReadonlySet<string>;
+}
+
 /** Makes the rows of all lines; returns what is wrong with them, and the models that they name. */
 export async function readLines(
   store: BatchStore,
   { id, owner, endpoint, inputFile }: Batch,
   signal: AbortSignal,
-): Promise<{ errors: readonly LineError[]; models: ReadonlySet<string> }> {
+): Promise<LinesRead> {
   const file = store.files.get(inputFile, owner);
   store.removeLines(id); // of a process that was killed meanwhile
   const errors: LineError[] = [];

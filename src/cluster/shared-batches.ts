@@ -13,7 +13,7 @@ import type { BatchRecord } from "../batch/mirror.ts";
 import type { BatchRunner } from "../batch/runner.ts";
 import type { SharedState } from "../batch/shared.ts";
 import type { BatchStore } from "../batch/store.ts";
-import { readLines } from "../batch/validate.ts";
+import { endValidation, readLines } from "../batch/validate.ts";
 import { StorageError } from "../platform/database.ts";
 import { type Entry, type KeyBucket, openKeys } from "./buckets.ts";
 import type { NatsConnection } from "./connect.ts";
@@ -354,12 +354,16 @@ export class SharedBatches implements SharedState {
       if (revision === undefined) return; // another gateway was first
       this.#revisions.set(key, Math.max(revision, this.#revisions.get(key) ?? 0));
       store.mirror.beginTakeover(batch);
-      if (batch.state !== "validating") {
-        await readLines(store, batch, this.#stop.signal); // without errors: it was validated
+      // What its gateway said last may be older than what it did: lines of a batch that was being validated can have answers.
+      const read = await readLines(store, batch, this.#stop.signal);
+      if (read.errors.length === 0) {
         const manager: JetStreamManager = await openStreams(connection, log);
         await saveKnownAnswers({ connection, manager, store, batch: id });
       }
-      store.mirror.takeOver(id);
+      store.transaction(() => {
+        store.mirror.takeOver(id);
+        if (batch.state === "validating") endValidation(store, id, read);
+      });
       if (this.#cancelled.has(id)) runner.cancel(id);
       log(`cluster: batch ${id} goes on here: its gateway is lost`);
       this.#changed("batch", id);
