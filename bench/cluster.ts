@@ -3,10 +3,10 @@
 //   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--requests 24] [--tokens 64]
 //   npm run bench:cluster -- --fake [--users 16,64,256] [--tokens 64] [--rate 50]
 //
-// For each number of workers: as many processes of one thread, each on a core of its own where `taskset` is there, one NATS server
-// and one gateway. `users` clients for each worker ask for streamed answers, one after the other, with different prompts. Printed are
+// For each number of workers: as many processes of one thread, each on a core of its own where `taskset` is there (on no two
+// hardware threads of one core while there are others), one NATS server and one gateway, on the cores that are left. `users` clients for each worker ask for streamed answers, one after the other, with different prompts. Printed are
 // the tokens per second of all, that divided by what one worker gave (N workers: N is ideal), and what each process took of a
-// core. The gateway, NATS and the clients share the machine with the workers: with as many workers as cores, they take from them. What a
+// core. With as many workers as cores, the gateway, NATS and the clients take from them. What a
 // core of its own would carry follows from what the gateway took.
 //
 // --fake: one process of workers whose tokens cost nothing and come at --rate per second and answer, so that the gateway is what is
@@ -76,13 +76,18 @@ async function measureWorkers(model: string, flags: Flags): Promise<void> {
   let one: number | undefined;
   for (const workers of flags.workers) {
     const users = flags.users[0]!;
-    const cores = availableParallelism();
-    const cluster = await start(({ servers }) =>
-      Array.from({ length: workers }, (_, at) => {
-        const args = ["worker", "--cluster", servers, "-m", model, "-a", "bench", "--threads", "1"];
-        const within = hasTaskset() ? ["taskset", "-c", String(at % cores)] : [];
-        return startLantern([...args, "--parallel", String(users), "-c", "512"], { within });
-      }),
+    const order = processors();
+    const others = order.slice(workers);
+    const onOthers = onlyOn(others.length > 0 ? others : order);
+    const cluster = await start(
+      ({ servers }) =>
+        Array.from({ length: workers }, (_, at) => {
+          const args = ["worker", "--cluster", servers, "-m", model, "-a", "bench"];
+          const within = onlyOn([order[at % order.length]!]);
+          const more = ["--threads", "1", "--parallel", String(users), "-c", "512"];
+          return startLantern([...args, ...more], { within });
+        }),
+      onOthers,
     );
     const found = await measure(cluster, workers * users, flags);
     one ??= found.perSecond / workers;
@@ -118,13 +123,31 @@ async function measureGateway(flags: Flags): Promise<void> {
 
 /** The first core for the gateway, and the others for the rest, this process included. */
 function pins(): [string[], string[]] {
-  const last = availableParallelism() - 1;
-  if (!hasTaskset() || last === 0) return [[], []];
-  spawnSync("taskset", ["-a", "-p", "-c", `1-${last}`, String(process.pid)]);
-  return [
-    ["taskset", "-c", "0"],
-    ["taskset", "-c", `1-${last}`],
-  ];
+  const [first, ...others] = processors();
+  if (others.length === 0) return [[], []];
+  if (hasTaskset()) spawnSync("taskset", ["-a", "-p", "-c", others.join(), String(process.pid)]);
+  return [onlyOn([first!]), onlyOn(others)];
+}
+
+/** A command that runs another one on these processors; none where there is no `taskset`. */
+function onlyOn(processors: readonly number[]): string[] {
+  return hasTaskset() ? ["taskset", "-c", processors.join()] : [];
+}
+
+/** The processors of this machine: first one of each core, then the second hardware threads. */
+function processors(): number[] {
+  const all = Array.from({ length: availableParallelism() }, (_, at) => at);
+  const turnOf = (at: number): number => {
+    try {
+      const file = `/sys/devices/system/cpu/cpu${at}/topology/thread_siblings_list`;
+      // "0,8" or "0-1": how many of its core come before it.
+      const siblings = readFileSync(file, "utf8").trim().split(/[,-]/).map(Number);
+      return siblings.indexOf(at);
+    } catch {
+      return 0; // the system does not say
+    }
+  };
+  return all.toSorted((a, b) => turnOf(a) - turnOf(b) || a - b);
 }
 
 interface Cluster {

@@ -1,6 +1,7 @@
-// npm run stress:cluster -- [REQUESTS] [SEED]: a cluster of processes (three NATS servers, workers, a gateway) answers requests while
-// its parts are killed (kill -9), stopped and cut off. Half of the requests are streamed chats, half are lines of a batch. Each must be answered
-// exactly once, with the text that the model writes alone. Prints a table of the faults and what came of them.
+// npm run stress:cluster -- [REQUESTS] [SEED]: a cluster of processes (three NATS servers, three workers, two gateways) answers requests
+// while its parts are killed (kill -9), stopped, slowed down and cut off. Half of the requests are streamed chats, half are lines of a batch; each
+// goes to either gateway, as behind a load balancer. Each must be answered exactly once, with the text that the model writes alone.
+// Prints a table of the faults and what came of them.
 //
 // The worker that is cut off is in a network namespace of its own, where this machine allows one.
 
@@ -31,8 +32,8 @@ const space = makeNamespace();
 const nats = await startNats(3, space ? "0.0.0.0" : "127.0.0.1");
 const servers = nats.urls.join(",");
 const workers: Started[] = [];
-let gateway: Started;
-let url = "";
+const gateways: Started[] = [];
+const anyUrl = (): string => gateways[random.below(gateways.length)]!.ready.url as string;
 let isOver = false;
 
 const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
@@ -77,11 +78,11 @@ async function startWorker(at: number): Promise<void> {
 
 let deaths = 0;
 
-async function startGateway(port: number): Promise<void> {
-  const store = ["--sessions", join(folder, "sessions.db"), "--batches", join(folder, "b.db")];
+/** Each has a store of its own, which it has again when it is started again. */
+async function startGateway(at: number, port: number): Promise<void> {
+  const store = ["--no-sessions", "--batches", join(folder, `batches-${at}.db`)];
   const args = ["serve", "--cluster", servers, "--port", String(port), "--no-web", ...store];
-  gateway = await startLantern([...args, "--queue", "4096"]);
-  url = gateway.ready.url as string;
+  gateways[at] = await startLantern([...args, "--queue", "4096"]);
 }
 
 interface Counts {
@@ -95,7 +96,7 @@ const chats: Counts = { right: 0, wrong: [], retries: 0 };
 async function chat(at: number): Promise<void> {
   for (;;) {
     try {
-      const response = await fetch(`${url}/v1/chat/completions`, {
+      const response = await fetch(`${anyUrl()}/v1/chat/completions`, {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: JSON.stringify({ ...bodyOf(question(at)), stream: true }),
@@ -127,7 +128,7 @@ function textOf(stream: string): string {
 
 async function api(path: string, init: RequestInit = {}): Promise<Response> {
   for (;;) {
-    const response = await fetch(`${url}${path}`, init).catch(() => undefined);
+    const response = await fetch(`${anyUrl()}${path}`, init).catch(() => undefined);
     if (response?.ok) return response;
     await sleep(250);
   }
@@ -185,7 +186,6 @@ const faults: Record<string, number> = {};
 
 /** One fault after the other, until all is answered. */
 async function breakThings(): Promise<void> {
-  const port = Number(new URL(url).port);
   const kinds: readonly [string, () => Promise<void>][] = [
     [
       "kill -9 of a worker",
@@ -201,11 +201,29 @@ async function breakThings(): Promise<void> {
       },
     ],
     [
-      "kill -9 of the gateway",
+      "kill -9 of a gateway, started again",
       async () => {
-        gateway.child.kill("SIGKILL");
-        await gateway.ended;
-        await startGateway(port);
+        const at = random.below(gateways.length);
+        await killGateway(at, 0);
+      },
+    ],
+    [
+      "kill -9 of a gateway, away for 14 s",
+      async () => {
+        const [owner] = gateways.keys(); // the batch began there, unless the other one has it by now
+        await killGateway(owner!, 14_000);
+      },
+    ],
+    [
+      "a worker with a tenth of its speed for 8 s",
+      async () => {
+        const { child } = workers[random.below(workers.length)]!;
+        for (const until = performance.now() + 8000; performance.now() < until; ) {
+          child.kill("SIGSTOP");
+          await sleep(180);
+          child.kill("SIGCONT");
+          await sleep(20);
+        }
       },
     ],
     [
@@ -229,6 +247,14 @@ async function breakThings(): Promise<void> {
     await happen();
     faults[name] = (faults[name] ?? 0) + 1;
   }
+}
+
+async function killGateway(at: number, awayMs: number): Promise<void> {
+  const { child, ended, ready } = gateways[at]!;
+  child.kill("SIGKILL");
+  await ended;
+  await sleep(awayMs);
+  await startGateway(at, Number(new URL(ready.url as string).port));
 }
 
 /** A network of its own for one worker; undefined: not on this machine. */
@@ -264,7 +290,7 @@ function makeNamespace():
 
 try {
   await Promise.all([startWorker(0), startWorker(1), startWorker(2)]);
-  await startGateway(0);
+  await Promise.all([startGateway(0, 0), startGateway(1, 0)]);
   await chat(0);
   const started = performance.now();
   const half = Math.floor(requests / 2);
@@ -309,7 +335,7 @@ try {
   if (wrong.length > 0) process.exitCode = 1;
 } finally {
   isOver = true;
-  for (const one of [...workers, gateway!]) one?.child.kill("SIGKILL");
+  for (const one of [...workers, ...gateways]) one?.child.kill("SIGKILL");
   await own.dispose();
   nats.close();
   space?.remove();
