@@ -15,6 +15,7 @@ import type { Graph, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { detectWasmFeatures } from "../../src/kernels/features.ts";
 import { wasmTarget } from "../../src/kernels/target.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
 import { Random } from "../support/random.ts";
 
@@ -136,8 +137,9 @@ const targets = [
 ];
 
 describe.each(targets)("on $name", ({ native, target }) => {
-  const backend = (sparse: boolean) =>
-    new CpuBackend({ level: 3, threads: 1, startThread: undefined, native, sparse });
+  const startThread = () => nodePlatform.startThread("compute");
+  const backend = (sparse: boolean, threads = 1) =>
+    new CpuBackend({ level: 3, threads, startThread, native, sparse });
 
   test.each(networks)("$about, $type", async (network) => {
     const uses = [...neuronUses(graphOf(network).nodes, target).values()];
@@ -158,5 +160,11 @@ describe.each(targets)("on $name", ({ native, target }) => {
     expect(Math.max(...differences)).toBeLessThan(1e-4);
     const isZero = network.center < -10;
     expect(sparse[0]!.some((value) => value !== 0)).toBe(!isZero);
+  });
+
+  test.each([2, 3])("%i threads list their own neurons, and read those of all", async (threads) => {
+    const [network] = networks as [Network];
+    const expected = await resultsOf(backend(false), network);
+    expect(await resultsOf(backend(true, threads), network)).toEqual(expected);
   });
 });

@@ -2,7 +2,9 @@
 // checks that stages compute the same.
 
 import { describe, expect, test } from "vitest";
+import type { ColumnAccess } from "../../src/backends/cpu/ops/op.ts";
 import type { Instruction } from "../../src/backends/cpu/ops/table.ts";
+import { columnRuns } from "../../src/backends/cpu/threads/column-stages.ts";
 import { planStages, stageExecutors } from "../../src/backends/cpu/threads/stages.ts";
 
 const [X, Y, Z, W] = [0, 1024, 2048, 4096];
@@ -72,6 +74,65 @@ describe("planning", () => {
 
   test("a matmul needs all rows of what is before it", () => {
     expect(stagesOf(norm(X, Y), matmul(Y, Z), norm(Z, X))).toEqual([[0], [1], [2]]);
+  });
+});
+
+describe("runs of columns", () => {
+  const access = (whole: number[], writes: number[], more = {}): ColumnAccess => ({
+    rows: "tokens",
+    cols: 64,
+    whole,
+    writes,
+    ...more,
+  });
+  const gate = access([X], [Y]);
+  const up = access([X], [Z], { isSparse: true });
+  const product = access([], [Y]);
+
+  test("instructions whose columns need only themselves; idle ones change nothing", () => {
+    expect(columnRuns([undefined, gate, up, product, "idle", product, undefined])).toEqual([
+      { first: 1, end: 6, cols: 64 },
+    ]);
+  });
+
+  test("not where a column needs others, has another size or nothing is left out", () => {
+    expect(columnRuns([up, access([Z], [Y], { isSparse: true })])).toEqual([]);
+    expect(columnRuns([up, access([], [X])])).toEqual([]);
+    expect(columnRuns([up, access([], [Y], { cols: 32 })])).toEqual([]);
+    expect(columnRuns([up, access([], [Y], { rows: "outputs" })])).toEqual([]);
+    expect(columnRuns([gate, product])).toEqual([]);
+    expect(columnRuns([up, undefined, product, gate])).toEqual([]);
+  });
+
+  test("many tokens go through stages of their own, few through one", () => {
+    let tokens = 2;
+    const log: string[] = [];
+    const executor = (name: string) => ({
+      chunks: () => 1,
+      run: () => log.push(name),
+      columns: {
+        count: () => tokens,
+        run: (from: number, to: number) => log.push(`${name} ${from}..${to}`),
+      },
+    });
+    const stages = [
+      { kind: "by column", instructions: [0, 1], cols: 64 },
+      { kind: "as one", instructions: [0], isRest: true },
+      { kind: "as one", instructions: [1], isRest: true },
+    ] as const;
+    const made = stageExecutors(stages, [executor("a"), executor("b")], 2, undefined);
+    const runAll = () =>
+      made.forEach((stage) => {
+        for (let chunk = 0; chunk < stage.chunks(); chunk++) stage.run(chunk);
+      });
+    runAll();
+    expect(log).toEqual(["a 0..32", "b 0..32", "a 32..64", "b 32..64"]);
+    log.length = 0;
+    tokens = 3;
+    runAll();
+    expect(log).toEqual(["a", "b"]);
+    tokens = 0;
+    expect(made.map((stage) => stage.chunks())).toEqual([0, 0, 0]);
   });
 });
 

@@ -7,6 +7,7 @@ import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
 import { neuronColumnsKernel, rowsTogether } from "../../src/kernels/ops/neurons/neuron-columns.ts";
+import { neuronGatherKernel } from "../../src/kernels/ops/neurons/neuron-gather.ts";
 import {
   columnBlockBytes,
   columnBytes,
@@ -30,6 +31,7 @@ import {
   zerosKernel,
 } from "../../src/kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel } from "../../src/kernels/ops/neurons/neuron-rows.ts";
+import { neuronSlabsKernel } from "../../src/kernels/ops/neurons/neuron-slabs.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
@@ -116,6 +118,8 @@ test.each(cases)("kernels of neurons fit the registers: $about", ({ target, type
     neuronColumnsKernel("neuron_columns", layout),
     neuronListKernel("neuron_list", layout.width, target.halves, layout.offset),
     neuronRowListKernel("neuron_row_list", layout.width),
+    neuronSlabsKernel("neuron_slabs", layout.width, target.halves, layout.offset),
+    neuronGatherKernel("neuron_gather", layout.width),
     zerosKernel("zeros", layout.width),
     neuronRowPanelKernel("row_panel", layout, panel),
     neuronColumnPanelsKernel("column_panels", layout, panel),

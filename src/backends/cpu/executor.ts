@@ -3,6 +3,7 @@
 
 import { countOf } from "../../graph/batch.ts";
 import type { Rows } from "../../graph/graph.ts";
+import { BLOCK_COLS } from "../../kernels/ops/packed/packed.ts";
 import type { ArenaViews } from "./memory/arena.ts";
 import type { Memories } from "./memory/memories.ts";
 import type { ProgramFrame } from "./program.ts";
@@ -37,6 +38,8 @@ export interface Executor {
   readonly pauses?: boolean;
   /** The same row by row, where rows are independent: for stages.ts. */
   readonly row?: { count(): number; run(row: number): void };
+  /** The same for columns from..to of all rows, whole blocks of 32: for column-stages.ts. */
+  readonly columns?: { count(): number; run(from: number, to: number): void };
 }
 
 /**
@@ -58,7 +61,10 @@ export function perRow(c: ExecutorContext, rows: Rows, run: (row: number) => voi
 
 /** The bounds of the chunks of `total` items, thread by thread. */
 export function chunkBounds(total: number, threads: number): readonly number[] {
-  const shares = threads > fewThreads.most ? manyShares : fewThreads.shares;
+  return boundsOf(total, threads, threads > fewThreads.most ? manyShares : fewThreads.shares);
+}
+
+function boundsOf(total: number, threads: number, shares: readonly number[]): number[] {
   const bounds = [0];
   for (let thread = 0; thread < threads; thread++) {
     for (const share of shares) {
@@ -67,4 +73,15 @@ export function chunkBounds(total: number, threads: number): readonly number[] {
     }
   }
   return bounds;
+}
+
+/** How much of a thread's columns is done after each of its chunks: each begins several streams from memory. */
+const columnShares = [0.75, 1] as const;
+
+/** The bounds of the chunks of so many columns, in whole blocks of 32 (column-stages.ts). */
+export function columnBounds(cols: number, threads: number): readonly number[] {
+  const blocks = cols / BLOCK_COLS;
+  if (threads === 1) return [0, cols];
+  const bounds = boundsOf(blocks, threads, columnShares);
+  return bounds.map((bound) => bound * BLOCK_COLS);
 }

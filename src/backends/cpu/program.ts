@@ -64,8 +64,12 @@ export type TableRows = { readonly at: number; readonly cols: number; readonly d
 
 /** Instructions (by index, in order) without a barrier in between: stages.ts. */
 export interface Stage {
-  readonly kind: "as one" | "row by row";
+  readonly kind: "as one" | "row by row" | "by column";
   readonly instructions: readonly number[];
+  /** Columns of the results of a stage "by column". */
+  readonly cols?: number;
+  /** It runs only where a batch has too many tokens for the stage "by column" before it, which has its instructions, too. */
+  readonly isRest?: boolean;
 }
 
 /** What instructions see of the program that they are part of. */

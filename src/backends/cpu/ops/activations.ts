@@ -7,6 +7,7 @@ import { largestOf } from "../../../graph/reference-memory.ts";
 import { type ExecutorContext, perRow, rowCount } from "../executor.ts";
 import type { ActivationVariant, ChoiceTable } from "./matmul-data.ts";
 import { chosen } from "./matmul-run.ts";
+import { MOST_ALONE } from "./neuron-batch.ts";
 import { area, type InstructionDef, mappedRows } from "./op.ts";
 
 export interface Quantize {
@@ -29,6 +30,7 @@ export const quantize: InstructionDef<Quantize> = {
   },
   kernels: ({ variants }) => variants.map(({ kernel }) => kernel),
   code: "target",
+  columns: ({ fewest = 1 }) => (fewest > MOST_ALONE ? "idle" : undefined),
 
   execute(i, c) {
     const variants = i.variants.map((variant) => ({
@@ -37,7 +39,7 @@ export const quantize: InstructionDef<Quantize> = {
     }));
     const rowBlocks = i.cols / 32;
     const { fewest = 1 } = i;
-    return perRow(c, i.rows, (row) => {
+    const byRow = perRow(c, i.rows, (row) => {
       const rows = rowCount(c, i.rows);
       if (rows < fewest) return;
       const { run, tile, blockBytes } = variants[chosen(c, i.choice, rows)]!;
@@ -46,6 +48,7 @@ export const quantize: InstructionDef<Quantize> = {
       const out = i.out + ((row - inTile) * rowBlocks + inTile) * blockBytes;
       run(i.x + row * i.cols * 4, out, rowBlocks / i.span, width * blockBytes);
     });
+    return { ...byRow, columns: { count: () => rowCount(c, i.rows), run: () => {} } };
   },
 };
 

@@ -163,6 +163,7 @@ export const unary: InstructionDef<Unary> = {
   access: mappedRows(),
   kernels: ({ kernel }) => [kernel],
   code: ({ cols }) => [cols],
+  columns: ({ rows, cols, out }) => ({ rows, cols, whole: [], writes: [out] }),
 
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
@@ -181,6 +182,7 @@ export const binary: InstructionDef<Binary> = {
   },
   kernels: ({ kernel }) => [kernel],
   code: ({ cols }) => [cols],
+  columns: ({ rows, cols, out }) => ({ rows, cols, whole: [], writes: [out] }),
 
   execute(i, c) {
     const kernel = c.kernels[i.kernel]!;
@@ -227,6 +229,13 @@ function perElements(
     row: {
       count: () => rowCount(c, rows),
       run: (row) => run(row * cols * 4, cols),
+    },
+    columns: {
+      count: () => rowCount(c, rows),
+      run: (from, to) => {
+        const count = rowCount(c, rows);
+        for (let row = 0; row < count; row++) run((row * cols + from) * 4, to - from);
+      },
     },
   };
 }

@@ -184,6 +184,15 @@ export function tiledMatmul(i: TiledMatmul, c: ExecutorContext, kernels: TileKer
       }
       addBias(i, c, from * PANEL_ROWS, Math.min(i.n, to * PANEL_ROWS));
     },
+    columns: {
+      count: () => rowCount(c, i.rows),
+      run: (from, to) => {
+        const { runPanels } = current();
+        const [first, end] = [from / PANEL_ROWS, to / PANEL_ROWS];
+        runPanels(i.w, i.x, rowCount(c, i.rows), first, end, i.out + from * 4, i.n * 4);
+        addBias(i, c, from, to);
+      },
+    },
   };
 }
 

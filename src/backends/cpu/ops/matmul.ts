@@ -8,7 +8,13 @@ import { dotRowsFor } from "./dot-rows.ts";
 import { expertMatmul, expertRows } from "./expert-matmul.ts";
 import type { Matmul, MatmulRows, TiledMatmul, TiledVariant } from "./matmul-data.ts";
 import { addBias, type TileKernels, tiledMatmul } from "./matmul-run.ts";
-import { area, type InstructionDef, type LowerNode, type StageAccess } from "./op.ts";
+import {
+  area,
+  type ColumnAccess,
+  type InstructionDef,
+  type LowerNode,
+  type StageAccess,
+} from "./op.ts";
 
 export interface MatmulBlocks extends TiledMatmul {
   readonly op: "matmul_blocks";
@@ -54,6 +60,12 @@ function asOne<I extends Matmul & { op: string; x: number }>(): StageAccess<I> {
   };
 }
 
+/** A range of row panels is a range of columns of the results. */
+function byColumn({ rows, x, out, n, experts }: TiledMatmul): ColumnAccess | undefined {
+  if (experts || n % PANEL_ROWS !== 0) return undefined;
+  return { rows, cols: n, whole: [x], writes: [out] };
+}
+
 /** All kernels of a variant. */
 function kernelsIn({ vector, vectorStreams, vectorHalf, matrix, unpack }: TiledVariant): string[] {
   return [
@@ -76,6 +88,7 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
   access: asOne(),
   kernels: matmulKernels,
   code: "target",
+  columns: byColumn,
 
   execute(instruction, c) {
     const i = { ...instruction, w: c.memories.pointer(instruction.w) };
@@ -106,6 +119,7 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
     ...(widen === undefined ? [] : [widen]),
   ],
   code: "target",
+  columns: byColumn,
 
   execute(instruction, c) {
     const i = { ...instruction, w: c.memories.pointer(instruction.w) };

@@ -2,25 +2,14 @@
 // and then put in the order that the kernels read.
 //
 //   neuron_slabs  activations of neuron rows: lanes are blocks (kernels/ops/neurons/neuron-rows.ts)
-//   neuron_list   activations of neuron columns: only those that are not zero (neuron-list.ts), and where each range of blocks
-//                 begins
+//   neuron_list   activations of neuron columns: only those that are not zero (neuron-list.ts). A list has parts, so that threads can
+//                 make them beside each other (column-stages.ts); whoever reads several puts them one behind the other
 
 import type { Rows } from "../../../graph/graph.ts";
-import {
-  COLUMN_ENTRY,
-  COLUMN_HEADER,
-  ENTRIES_AHEAD,
-} from "../../../kernels/ops/neurons/neuron-list.ts";
+import { COLUMN_HEADER, LIST_PART } from "../../../kernels/ops/neurons/neuron-list.ts";
 import { X_SLAB_VECTORS } from "../../../kernels/ops/neurons/neuron-rows.ts";
-import { RAISED_SCALE } from "../../../kernels/ops/packed/half-panels.ts";
-import {
-  ACTIVATION_FIELDS,
-  ACTIVATION_QUANTS_AT,
-  activationBlockBytes,
-  BLOCK_COLS,
-} from "../../../kernels/ops/packed/packed.ts";
-import type { Halves } from "../../../kernels/target.ts";
-import { type ExecutorContext, perRow, rowCount } from "../executor.ts";
+import { activationBlockBytes, BLOCK_COLS } from "../../../kernels/ops/packed/packed.ts";
+import { columnBounds, type ExecutorContext, perRow, rowCount } from "../executor.ts";
 import { area, type InstructionDef } from "./op.ts";
 
 interface NeuronActivations {
@@ -32,9 +21,6 @@ interface NeuronActivations {
   readonly tokenBytes: number;
   /** The kernel that quantizes them. */
   readonly kernel: string;
-  readonly halves: Halves;
-  /** Of the weights' quants. */
-  readonly offset: number;
   /** Quantized blocks of a token, for each thread. */
   readonly scratch: number;
   readonly scratchBytes: number;
@@ -45,21 +31,22 @@ interface NeuronActivations {
 export interface NeuronSlabs extends NeuronActivations {
   readonly op: "neuron_slabs";
   readonly lanes: number;
+  /** The kernel that makes slabs. */
+  readonly slabber: string;
 }
 
 export interface NeuronList extends NeuronActivations {
   readonly op: "neuron_list";
   readonly place: ListPlace;
-  /** The kernel that makes a list, and where it writes how long it is, for each thread. */
+  /** The kernel that makes a part of a list. */
   readonly lister: string;
-  readonly written: number;
 }
 
 /** Where the parts of a token's list are, and where a block and a column are in the matrix. */
 export interface ListPlace {
-  readonly blocks: number;
-  /** i32 [ranges + 1][2]: the number of the first header and of the first entry of each range of RANGE_BLOCKS blocks. */
-  readonly ranges: number;
+  /** The first block of each part, and how many there are in all. A chunk of columns has whole parts. */
+  readonly parts: readonly number[];
+  /** A LIST_PART for each at the beginning. Then areas for headers, columns and activations, as large as they may be. */
   readonly headersAt: number;
   readonly columnsAt: number;
   readonly xsAt: number;
@@ -69,56 +56,80 @@ export interface ListPlace {
   readonly columnBytes: number;
 }
 
-/** Blocks whose columns should stay in the cache while all tokens of a batch read them. */
-const RANGE_BLOCKS = 16;
+/** The most blocks of a part where large batches read lists: columns should stay in the cache while all their tokens read them. */
+export const PART_BLOCKS = 16;
+
+/** What is not part of a list may be written behind the end of each part, and copied by whole vectors: so many headers and columns. */
+const HEADERS_BEHIND = 3;
+const COLUMNS_BEHIND = 64;
 
 const BLOCK_BYTES = activationBlockBytes(false, 16);
-const BLOCK_WORDS = BLOCK_BYTES / 4;
-const QUANTS_AT = ACTIVATION_QUANTS_AT / 4;
 
-/** Bytes of what a thread's lister writes beside a list. */
-export const WRITTEN_BYTES = 16;
-
-/** Bytes of the quantized blocks of a token. A store may write past the last. */
-export function neuronScratchBytes(cols: number): number {
-  return (cols / BLOCK_COLS) * BLOCK_BYTES + 64; // a multiple of 16
+/** Bytes of the quantized blocks of a token, in whole slabs. A store may write past the last. */
+export function neuronScratchBytes(cols: number, width: number): number {
+  const lanes = width / 4;
+  return Math.ceil(cols / BLOCK_COLS / lanes) * lanes * BLOCK_BYTES + 64; // a multiple of 16
 }
 
 export function slabsBytes(cols: number, width: number): number {
   return Math.ceil(cols / BLOCK_COLS / (width / 4)) * X_SLAB_VECTORS * width;
 }
 
-/** The list of a token for a matrix with so many columns. */
+/** The list of a token for a matrix with so many columns, with at most so many blocks in a part. */
 export function listPlace(
   cols: number,
+  threads: number,
+  mostBlocks: number,
   matrix: Pick<ListPlace, "blockBytes" | "firstColumn" | "columnBytes">,
 ): ListPlace {
-  const blocks = cols / BLOCK_COLS;
-  const ranges = Math.ceil(blocks / RANGE_BLOCKS);
-  const headersAt = Math.ceil(((ranges + 1) * 8) / 16) * 16;
-  const columnsAt = Math.ceil((headersAt + (blocks + 1) * COLUMN_HEADER.bytes) / 16) * 16;
-  // What is not part of a list may be written behind its end.
-  const most = blocks * BLOCK_COLS + 16;
-  const xsAt = columnsAt + 4 * most;
-  const bytes = xsAt + most;
-  return { blocks, ranges, headersAt, columnsAt, xsAt, bytes, ...matrix };
+  const chunks = columnBounds(cols, threads).map((bound) => bound / BLOCK_COLS);
+  const parts = chunks.slice(1).flatMap((end, chunk) => {
+    const [first, count] = [chunks[chunk]!, Math.ceil((end - chunks[chunk]!) / mostBlocks)];
+    const size = (end - first) / count;
+    return Array.from({ length: count }, (_, part) => first + Math.round(part * size));
+  });
+  parts.push(cols / BLOCK_COLS);
+  return { parts, ...areasOf(cols / BLOCK_COLS, parts.length - 1), ...matrix };
 }
 
-/** Quantizes the activations of a token; returns the address of its blocks. */
-function quantizer(i: NeuronActivations, c: ExecutorContext): (row: number) => number {
+/** Where the areas of a list are that has so many blocks in so many parts. */
+function areasOf(blocks: number, parts: number) {
+  const whole = (bytes: number) => Math.ceil(bytes / 16) * 16;
+  const headersAt = whole(parts * LIST_PART.bytes);
+  const headers = blocks + parts * HEADERS_BEHIND;
+  const columnsAt = whole(headersAt + headers * COLUMN_HEADER.bytes);
+  const most = blocks * BLOCK_COLS + parts * COLUMNS_BEHIND;
+  const xsAt = columnsAt + 4 * most;
+  return { headersAt, columnsAt, xsAt, bytes: xsAt + most };
+}
+
+/** Addresses of the headers, columns and activations of a list, or of a part of one. */
+export interface ListAddresses {
+  headers: number;
+  columns: number;
+  xs: number;
+}
+
+/** Sets the addresses of a part of the list at this address. */
+export function setPart(at: ListAddresses, list: number, place: ListPlace, part: number): void {
+  const block = place.parts[part]!;
+  const column = block * BLOCK_COLS + part * COLUMNS_BEHIND;
+  at.headers = list + place.headersAt + (block + part * HEADERS_BEHIND) * COLUMN_HEADER.bytes;
+  at.columns = list + place.columnsAt + 4 * column;
+  at.xs = list + place.xsAt + column;
+}
+
+/** Quantizes columns from..to of a token's activations; returns the address of their blocks. */
+function quantizer(
+  i: NeuronActivations,
+  c: ExecutorContext,
+): (row: number, from: number, to: number) => number {
   const quantize = c.kernels[i.kernel]!;
   const blocks = i.scratch + c.thread * i.scratchBytes;
-  return (row) => {
-    quantize(i.x + row * i.cols * 4, blocks, i.cols / BLOCK_COLS, BLOCK_BYTES);
+  return (row, from, to) => {
+    quantize(i.x + (row * i.cols + from) * 4, blocks, (to - from) / BLOCK_COLS, BLOCK_BYTES);
     return blocks;
   };
-}
-
-/** What the fields of a block are multiplied by: scales may be raised, sums stored negated (packed.ts). */
-function unitsOf({ halves, offset }: NeuronActivations): { scale: number; start: number } {
-  return halves === "coded"
-    ? { scale: 1 / RAISED_SCALE, start: -offset }
-    : { scale: 1, start: offset };
 }
 
 function access<I extends NeuronActivations & { op: string }>(): InstructionDef<I>["access"] {
@@ -130,29 +141,22 @@ function access<I extends NeuronActivations & { op: string }>(): InstructionDef<
 
 export const neuronSlabs: InstructionDef<NeuronSlabs> = {
   access: access(),
-  kernels: ({ kernel }) => [kernel],
+  kernels: ({ kernel, slabber }) => [kernel, slabber],
   code: "target",
 
   execute(i, c) {
-    const { i32, f32 } = c.views;
     const quantized = quantizer(i, c);
-    const unit = unitsOf(i);
-    const blocks = i.cols / BLOCK_COLS;
+    const slabber = c.kernels[i.slabber]!;
+    const [blocks, slabs] = [i.cols / BLOCK_COLS, Math.ceil(i.cols / BLOCK_COLS / i.lanes)];
+    const behind = slabs * i.lanes - blocks;
     return perRow(c, i.rows, (row) => {
       if (rowCount(c, i.rows) > i.mostTokens) return;
-      const from = quantized(row) / 4;
-      const to = (i.out + row * i.tokenBytes) / 4;
-      i32.fill(0, to, to + i.tokenBytes / 4);
-      for (let block = 0; block < blocks; block++) {
-        const lane = block % i.lanes;
-        const source = from + block * BLOCK_WORDS;
-        const target = to + X_SLAB_VECTORS * (block - lane) + lane;
-        f32[target] = f32[source + ACTIVATION_FIELDS.scale]! * unit.scale;
-        i32[target + i.lanes] = i32[source + ACTIVATION_FIELDS.sum]! * unit.start;
-        for (let v = 0; v < BLOCK_COLS / 4; v++) {
-          i32[target + (2 + v) * i.lanes] = i32[source + QUANTS_AT + v]!;
-        }
+      const from = quantized(row, 0, i.cols);
+      if (behind > 0) {
+        const end = (from + blocks * BLOCK_BYTES) / 4;
+        c.views.i32.fill(0, end, end + (behind * BLOCK_BYTES) / 4);
       }
+      slabber(from, i.out + row * i.tokenBytes, slabs);
     });
   },
 };
@@ -161,42 +165,48 @@ export const neuronList: InstructionDef<NeuronList> = {
   access: access(),
   kernels: ({ kernel, lister }) => [kernel, lister],
   code: "target",
+  columns: ({ rows, cols, out }) => ({ rows, cols, whole: [], writes: [out], isSparse: true }),
 
   execute(i, c) {
     const quantized = quantizer(i, c);
     const { i32 } = c.views;
     const lister = c.kernels[i.lister]!;
-    const written = i.written + c.thread * WRITTEN_BYTES;
-    const { blocks, blockBytes, firstColumn, columnBytes, headersAt, columnsAt, xsAt } = i.place;
-    return perRow(c, i.rows, (row) => {
-      if (rowCount(c, i.rows) > i.mostTokens) return;
-      const from = quantized(row);
+    const { parts, blockBytes, firstColumn, columnBytes } = i.place;
+    const at: ListAddresses = { headers: 0, columns: 0, xs: 0 };
+    const listPart = (row: number, part: number) => {
+      const first = parts[part]!;
+      const blocks = parts[part + 1]! - first;
       const list = i.out + row * i.tokenBytes;
-      let [range, header, entry] = [list / 4, 0, 0];
-      for (let block = 0; block < blocks; block += RANGE_BLOCKS, range += 2) {
-        i32[range] = header;
-        i32[range + 1] = entry;
-        lister(
-          from + block * BLOCK_BYTES,
-          list + headersAt + header * COLUMN_HEADER.bytes,
-          list + columnsAt + entry * 4 * COLUMN_ENTRY,
-          list + xsAt + entry * COLUMN_ENTRY,
-          Math.min(RANGE_BLOCKS, blocks - block),
-          block * blockBytes,
-          blockBytes,
-          columnBytes,
-          firstColumn,
-          written,
-        );
-        header += i32[written / 4]!;
-        entry += i32[written / 4 + 1]!;
-      }
-      i32[range] = header;
-      i32[range + 1] = entry;
-      // What is prefetched beyond the last of each.
-      i32[(list + headersAt + header * COLUMN_HEADER.bytes + COLUMN_HEADER.block) / 4] = 0;
-      const end = (list + columnsAt) / 4 + entry * COLUMN_ENTRY;
-      i32.fill(0, end, end + ENTRIES_AHEAD * COLUMN_ENTRY);
+      const known = list + part * LIST_PART.bytes;
+      setPart(at, list, i.place, part);
+      lister(
+        quantized(row, first * BLOCK_COLS, (first + blocks) * BLOCK_COLS),
+        at.headers,
+        at.columns,
+        at.xs,
+        blocks,
+        first * blockBytes,
+        blockBytes,
+        columnBytes,
+        firstColumn,
+        known + LIST_PART.headers,
+      );
+      i32[(known + LIST_PART.headersAt) / 4] = at.headers - list;
+      i32[(known + LIST_PART.columnsAt) / 4] = at.columns - list;
+      i32[(known + LIST_PART.xsAt) / 4] = at.xs - list;
+    };
+    const count = () => rowCount(c, i.rows);
+    const byRow = perRow(c, i.rows, (row) => {
+      if (count() > i.mostTokens) return;
+      for (let part = 0; part + 1 < parts.length; part++) listPart(row, part);
     });
+    const run = (from: number, to: number) => {
+      const tokens = count();
+      let part = parts.indexOf(from / BLOCK_COLS);
+      for (; parts[part]! * BLOCK_COLS < to; part++) {
+        for (let row = 0; row < tokens; row++) listPart(row, part);
+      }
+    };
+    return { ...byRow, columns: { count, run } };
   },
 };

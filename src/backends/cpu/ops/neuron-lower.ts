@@ -3,6 +3,7 @@
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
 import { neuronColumnsKernel, tilesTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
+import { neuronGatherKernel } from "../../../kernels/ops/neurons/neuron-gather.ts";
 import {
   columnBlockBytes,
   columnBytes,
@@ -22,6 +23,7 @@ import {
 } from "../../../kernels/ops/neurons/neuron-panels.ts";
 import { neuronRowListKernel, zerosKernel } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
+import { neuronSlabsKernel } from "../../../kernels/ops/neurons/neuron-slabs.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { type NeuronUse, neuronUses } from "../memory/neuron-weights.ts";
@@ -34,11 +36,11 @@ import {
   type NeuronList,
   type NeuronSlabs,
   neuronScratchBytes,
+  PART_BLOCKS,
   slabsBytes,
-  WRITTEN_BYTES,
 } from "./neuron-activations.ts";
 import { MOST_ALONE, type NeuronBatch } from "./neuron-batch.ts";
-import { type NeuronColumns, type NeuronRows, rowListBytes } from "./neurons.ts";
+import { gatheredBytes, type NeuronColumns, type NeuronRows, rowListBytes } from "./neurons.ts";
 
 type Place = NonNullable<PlacedWeight["neurons"]>;
 
@@ -141,8 +143,11 @@ export class NeuronLowering {
     const tokenBytes = slabsBytes(x.cols, layout.width);
     const key = `slabs of ${x.cols} less ${layout.offset}`;
     return this.#activations.once(key, this.#c.rows * tokenBytes, x, (out): NeuronSlabs => {
-      const from = this.#quantized(x, layout.offset);
-      return { op: "neuron_slabs", ...from, out, tokenBytes, lanes: lanesOf(layout) };
+      const from = this.#quantized(x);
+      const { halves } = this.#c.options.target;
+      const [name, { width, offset }] = [`neuron_slabs.${layout.offset}`, layout];
+      const slabber = this.#c.kernel(neuronSlabsKernel(name, width, halves, offset));
+      return { op: "neuron_slabs", ...from, slabber, out, tokenBytes, lanes: lanesOf(layout) };
     });
   }
 
@@ -152,24 +157,24 @@ export class NeuronLowering {
     const type = weight.dtype.name;
     const [n, cols] = weight.shape as [number, number];
     this.#c.explain(`${node.name}: ${type}, columns whose activation is not zero`);
-    const place = listPlace(cols, {
+    const { threads, target } = this.#c.options;
+    const mostBlocks = this.#mostTokens > MOST_ALONE ? PART_BLOCKS : cols;
+    const place = listPlace(cols, threads, mostBlocks, {
       blockBytes: columnBlockBytes(layout, n),
       firstColumn: 2 * n,
       columnBytes: columnBytes(layout, n),
     });
     const key = `list of ${cols} columns of ${n}, ${layout.bits} bits less ${layout.offset}`;
     const lists = this.#activations.once(key, this.#c.rows * place.bytes, x, (out): NeuronList => {
-      const from = this.#quantized(x, layout.offset);
-      const { target } = this.#c.options;
+      const from = this.#quantized(x);
       const lister = neuronListKernel(
         `neuron_list.${layout.offset}`,
         layout.width,
         target.halves,
         layout.offset,
       );
-      const written = this.#activations.perThread("lengths of lists", WRITTEN_BYTES);
-      const made = { lister: this.#c.kernel(lister), written };
-      return { op: "neuron_list", ...from, ...made, out, tokenBytes: place.bytes, place };
+      const made = { lister: this.#c.kernel(lister), tokenBytes: place.bytes, place };
+      return { op: "neuron_list", ...from, ...made, out };
     });
     return {
       op: "neuron_columns",
@@ -182,6 +187,9 @@ export class NeuronLowering {
       width: layout.width,
       x: lists,
       place,
+      gatherer: this.#c.kernel(neuronGatherKernel("neuron_gather", layout.width)),
+      gathered: this.#activations.perThread(`list of ${cols} columns`, gatheredBytes(place)),
+      gatheredBytes: gatheredBytes(place),
       w: at,
       tileRows: tileRows(layout),
       tileBytes: layout.width,
@@ -191,20 +199,23 @@ export class NeuronLowering {
   }
 
   /** How activations are quantized: as those of all other matmuls. */
-  #quantized(x: Value, offset: number) {
+  #quantized(x: Value) {
     const { target } = this.#c.options;
     const shape = { name: "quantize_32", span: 1, replicated: false, target } as const;
-    const bytes = neuronScratchBytes(x.cols);
+    const bytes = neuronScratchBytes(x.cols, target.width);
     return {
       rows: x.rows,
       x: this.#c.address(x),
       cols: x.cols,
       kernel: this.#c.kernel(quantizeActivationsKernel(shape)),
-      halves: target.halves,
-      offset,
-      mostTokens: target.halves === "coded" ? this.#c.rows : MOST_ALONE,
+      mostTokens: this.#mostTokens,
       ...this.#c.scratch(bytes),
     };
+  }
+
+  /** The most tokens whose neurons are read one by one: without machine code, any. */
+  get #mostTokens(): number {
+    return this.#c.options.target.halves === "coded" ? this.#c.rows : MOST_ALONE;
   }
 
   #layoutOf(weight: Weight): NeuronLayout {

@@ -4,14 +4,14 @@
 // matmuls that read everything.
 
 import type { Rows } from "../../../graph/graph.ts";
-import { COLUMN_ENTRY, COLUMN_HEADER } from "../../../kernels/ops/neurons/neuron-list.ts";
+import { LIST_PART } from "../../../kernels/ops/neurons/neuron-list.ts";
 import { ENTRIES_BEHIND } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { ROW_ENTRY_BYTES, ROWS_TOGETHER } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { type Executor, type ExecutorContext, rowCount } from "../executor.ts";
 import { matmulKernels } from "./matmul.ts";
 import { addBias } from "./matmul-run.ts";
-import type { ListPlace } from "./neuron-activations.ts";
+import { type ListAddresses, type ListPlace, setPart } from "./neuron-activations.ts";
 import { areAlone, batchExecutor, type NeuronBatch } from "./neuron-batch.ts";
 import { type Area, area, type InstructionDef } from "./op.ts";
 
@@ -53,6 +53,10 @@ export interface NeuronColumns {
   /** Lists of activations, one for each token. */
   readonly x: number;
   readonly place: ListPlace;
+  /** The kernel that puts parts one behind the other, and where, for each thread: how many headers there are, and a list. */
+  readonly gatherer: string;
+  readonly gathered: number;
+  readonly gatheredBytes: number;
   readonly w: number;
   readonly tileRows: number;
   /** Bytes of a tile's quants in a column. */
@@ -88,6 +92,7 @@ export const neuronRows: InstructionDef<NeuronRows> = {
   },
   kernels: ({ kernel, lister, batch }) => [kernel, lister, ...kernelsOf(batch)],
   code: "target",
+  columns: ({ rows, n, x, out }) => ({ rows, cols: n, whole: [x], writes: [out], isSparse: true }),
 
   execute(i, c): Executor {
     const alone = rowsExecutor(i, c);
@@ -117,6 +122,7 @@ function either(first: Executor, second: Executor, isFirst: () => boolean): Exec
     chunks: () => current().chunks(),
     weight: (chunk) => current().weight!(chunk),
     run: (chunk) => current().run(chunk),
+    ...(first.columns && { columns: first.columns }), // for few tokens only
   };
 }
 
@@ -150,7 +156,21 @@ function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
         for (let token = 0; token < tokens; token++) runToken(token, from, to);
       }
     },
+    columns: {
+      count: () => rowCount(c, i.rows),
+      run: (from, to) => {
+        const tokens = rowCount(c, i.rows);
+        for (let token = 0; token < tokens; token++) runToken(token, from, to);
+      },
+    },
   };
+}
+
+/** Where a gathered list begins, behind how many headers it has. */
+const GATHERED_AT = 16;
+
+export function gatheredBytes({ bytes }: ListPlace): number {
+  return GATHERED_AT + bytes;
 }
 
 export const neuronColumns: InstructionDef<NeuronColumns> = {
@@ -162,14 +182,18 @@ export const neuronColumns: InstructionDef<NeuronColumns> = {
       writes: [area(out, 0)],
     }),
   },
-  kernels: ({ kernel, zeros, batch }) => [kernel, zeros, ...kernelsOf(batch)],
+  kernels: ({ kernel, zeros, gatherer, batch }) => [
+    ...[kernel, zeros, gatherer],
+    ...kernelsOf(batch),
+  ],
   code: "target",
 
   execute(i, c): Executor {
     const alone = columnsExecutor(i, c);
     if (!i.batch) return alone;
     const { panels, panelBytes, kernel } = i.batch;
-    const { blocks, blockBytes, firstColumn, columnBytes } = i.place;
+    const { parts, blockBytes, firstColumn, columnBytes } = i.place;
+    const blocks = parts.at(-1)!;
     const make = c.kernels[kernel]!;
     const w = c.memories.pointer(i.w);
     const batch = batchExecutor(i.batch, c, (panel, to) => {
@@ -189,23 +213,22 @@ function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
   const { i32 } = c.views;
   const w = c.memories.pointer(i.w);
   const { place } = i;
+  const parts = place.parts.length - 1;
   const bounds = tileBounds(i, c.program.threads);
-  /** Adds the columns of some ranges of blocks to a token's results. */
-  const addRanges = (token: number, first: number, end: number, from: number, to: number) => {
-    const list = i.x + token * place.bytes;
-    const [header, entry] = [i32[list / 4 + 2 * from]!, i32[list / 4 + 2 * from + 1]!];
-    const blocks = i32[list / 4 + 2 * to]! - header;
+  const part: ListAddresses = { headers: 0, columns: 0, xs: 0 };
+  const gather = c.kernels[i.gatherer]!;
+  const gathered = i.gathered + c.thread * i.gatheredBytes;
+  const whole: ListAddresses = { headers: 0, columns: 0, xs: 0 };
+  setPart(whole, gathered + GATHERED_AT, place, 0);
+  const ofPart = (list: number, p: number) =>
+    i32[(list + p * LIST_PART.bytes + LIST_PART.headers) / 4]!;
+  /** Adds the columns of so many blocks to a token's results. */
+  const add = (token: number, first: number, end: number, blocks: number, at: ListAddresses) => {
     if (blocks === 0) return;
-    kernel(
-      w + first * i.tileRows * 2,
-      w + first * i.tileBytes,
-      list + place.headersAt + header * COLUMN_HEADER.bytes,
-      list + place.columnsAt + entry * 4 * COLUMN_ENTRY,
-      list + place.xsAt + entry * COLUMN_ENTRY,
-      i.out + (token * i.n + first * i.tileRows) * 4,
-      blocks,
-      (end - first) / i.tilesTogether,
-    );
+    const out = i.out + (token * i.n + first * i.tileRows) * 4;
+    const [scales, quants] = [w + first * i.tileRows * 2, w + first * i.tileBytes];
+    const tiles = (end - first) / i.tilesTogether;
+    kernel(scales, quants, at.headers, at.columns, at.xs, out, blocks, tiles);
   };
   return {
     chunks: () => (rowCount(c, i.rows) === 0 ? 0 : bounds.length - 1),
@@ -217,10 +240,16 @@ function columnsExecutor(i: NeuronColumns, c: ExecutorContext): Executor {
       for (let token = 0; token < tokens; token++) {
         zeros(i.out + (token * i.n + first * i.tileRows) * 4, bytes / i.width);
       }
-      const step = tokens === 1 ? place.ranges : 1;
-      for (let range = 0; range < place.ranges; range += step) {
+      const isGathered = tokens === 1 && parts > 1;
+      if (isGathered) {
+        gather(i.x, whole.headers, whole.columns, whole.xs, parts, gathered);
+        add(0, first, end, i32[gathered / 4]!, whole);
+      }
+      for (let p = 0; !isGathered && p < parts; p++) {
         for (let token = 0; token < tokens; token++) {
-          addRanges(token, first, end, range, range + step);
+          const list = i.x + token * place.bytes;
+          setPart(part, list, place, p);
+          add(token, first, end, ofPart(list, p), part);
         }
       }
       addBias(i, c, first * i.tileRows, end * i.tileRows);

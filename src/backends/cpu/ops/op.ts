@@ -35,6 +35,17 @@ export type StageAccess<I> =
   | "barrier"
   | { readonly stage: "row by row" | "as one"; readonly of: (instruction: I) => Access };
 
+/** How it computes some columns of its results without the others (column-stages.ts). */
+export interface ColumnAccess {
+  readonly rows: Rows;
+  readonly cols: number;
+  /** Addresses of what any column reads as a whole; all other operands are read column by column. */
+  readonly whole: readonly number[];
+  readonly writes: readonly number[];
+  /** It reads or lists neurons that are not zero: a run of such instructions is worth a stage by itself. */
+  readonly isSparse?: boolean;
+}
+
 /**
  * What its kernels are lowered to. "target": the target of the matmul kernels. "wasm": WebAssembly. Numbers: the sizes that
  * they are called with; they are machine code where these are whole vectors.
@@ -46,6 +57,8 @@ export interface InstructionDef<I extends InstructionLike> {
   /** Names of all kernels that it calls. */
   readonly kernels: (instruction: I) => readonly string[];
   readonly code: KernelCode<I>;
+  /** "idle": it does nothing for few tokens. Optional: it cannot compute some columns alone. */
+  readonly columns?: (instruction: I) => ColumnAccess | "idle" | undefined;
   readonly execute: (instruction: I, context: ExecutorContext) => Executor;
 }
 

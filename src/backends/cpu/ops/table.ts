@@ -67,6 +67,7 @@ import {
   rmsNorm,
 } from "./norms.ts";
 import type {
+  ColumnAccess,
   InstructionDef,
   InstructionLike,
   KernelCode,
@@ -271,6 +272,10 @@ export function codeOf(instruction: Instruction): KernelCode<InstructionLike> {
 
 export function accessOf(instruction: Instruction): StageAccess<InstructionLike> {
   return defOf(instruction).access;
+}
+
+export function columnsOf(instruction: Instruction): ColumnAccess | "idle" | undefined {
+  return defOf(instruction).columns?.(instruction);
 }
 
 export function makeExecutors(

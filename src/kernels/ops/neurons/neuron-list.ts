@@ -9,7 +9,7 @@
 // overwrites what is zero. 10 instructions for a column; in TypeScript 50 us for 5632 columns (Neoverse-N1), as a kernel 20.
 
 import { KernelBuilder } from "../../ir/builder.ts";
-import type { Kernel } from "../../ir/kernel.ts";
+import type { Kernel, Reg } from "../../ir/kernel.ts";
 import type { Halves } from "../../target.ts";
 import { RAISED_SCALE } from "../packed/half-panels.ts";
 import {
@@ -35,6 +35,16 @@ export const COLUMN_ENTRY = 4;
 /** Entries ahead whose columns are prefetched: a list must have so many more, of any columns, and one more header. */
 export const ENTRIES_AHEAD = 3;
 
+/** What is known of a part of a list, at the beginning of the list: how many headers and entries it has, and where in the list. */
+export const LIST_PART = {
+  bytes: 20,
+  headers: 0,
+  entries: 4,
+  headersAt: 8,
+  columnsAt: 12,
+  xsAt: 16,
+} as const;
+
 /** What sums of high nibbles are multiplied by, and their scales divided. */
 const HIGH_FACTOR = 16;
 
@@ -44,7 +54,7 @@ const X_BLOCK_BYTES = activationBlockBytes(false, 16);
 /**
  * (x, headers, columns, xs, blocks, first, blockBytes, columnBytes, firstColumn, written): the list of so many blocks at x. The
  * first one is `first` bytes into the matrix, its columns begin `firstColumn` bytes into a block. Writes to i32 written[2] how
- * many headers and entries there are.
+ * many headers and entries there are (LIST_PART).
  */
 export function neuronListKernel(
   name: string,
@@ -112,7 +122,15 @@ export function neuronListKernel(
     k.update(block, "i32.add", [block, blockBytes]);
     k.advance(x, X_BLOCK_BYTES);
   });
+  storeListEnd(k, header, columns);
   k.op("i32.store", [written, allHeaders], 0);
   k.op("i32.store", [written, allEntries], 4);
   return k.finish();
+}
+
+/** What is prefetched beyond the last header and the last entry. */
+export function storeListEnd(k: KernelBuilder, header: Reg<"ptr">, columns: Reg<"ptr">): void {
+  const zero = k.i32(0);
+  k.op("i32.store", [header, zero], COLUMN_HEADER.block);
+  for (let i = 0; i < ENTRIES_AHEAD * COLUMN_ENTRY; i++) k.op("i32.store", [columns, zero], 4 * i);
 }
