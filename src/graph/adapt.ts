@@ -2,10 +2,11 @@
 // has factors for, and the embedding of a token likewise. Weights of the graph are not changed, copied or read for that.
 //
 // The rows of a batch that use adapter 2 are rows of their own ("tokens@2"): gather takes them, two matmuls compute them, and adapt adds
-// the result to the rows that they came from. So a batch without such rows skips these ops, and other rows keep their bits.
+// the result to the rows that they came from. So a batch without such rows skips these ops, and other rows keep their bits. Matrices of
+// experts likewise: their factors have a matrix for each expert, and the rows keep their routes.
 //
 // Matmuls of the same activations stay next to each other (q, k and v), and so do those of their factors: backends compute such
-// neighbours at the same time.
+// neighbours at the same time. What they gather comes before them, where a split graph has the activations (split.ts).
 
 import {
   type BatchRows,
@@ -23,9 +24,9 @@ import { rowsOf, tensorOf } from "./weight-source.ts";
 
 /** The factors of one matrix. */
 export interface AdapterPair {
-  /** [rank, inputs]; of the embedding table: [vocabulary, rank]. */
+  /** [rank, inputs]; of the embedding table: [vocabulary, rank]; of experts: [experts, rank, inputs]. */
   readonly a: Weight;
-  /** [outputs, rank] */
+  /** [outputs, rank]; of experts: [experts, outputs, rank]. */
   readonly b: Weight;
   /** What their product is multiplied with, beside the scale of a request. */
   readonly factor: number;
@@ -49,7 +50,7 @@ export function adaptableTensors({ nodes }: Graph): {
   const named = (weights: readonly Weight[]) =>
     new Set(weights.flatMap((weight) => (isPart(weight) ? [] : (tensorOf(weight) ?? []))));
   return {
-    matmuls: named(nodes.flatMap((node) => (node.op === "matmul" ? node.weight : []))),
+    matmuls: named(nodes.flatMap((node) => (isMatmul(node) ? node.weight : []))),
     embeddings: named(nodes.flatMap((node) => (isEmbedding(node) ? node.table : []))),
   };
 }
@@ -63,9 +64,15 @@ function isEmbedding(node: GraphNode): node is NodeOf<"embed"> {
   return node.op === "embed" && node.by === "token";
 }
 
+type Matmul = NodeOf<"matmul"> | NodeOf<"matmul_id">;
+
+function isMatmul(node: GraphNode): node is Matmul {
+  return node.op === "matmul" || node.op === "matmul_id";
+}
+
 /** An addition to the result of a node. */
 interface Addition {
-  readonly node: NodeOf<"matmul"> | NodeOf<"embed">;
+  readonly node: Matmul | NodeOf<"embed">;
   readonly adapter: number;
   readonly pair: AdapterPair;
 }
@@ -76,6 +83,8 @@ class Adapting {
   readonly #nodes: GraphNode[] = [];
   /** What later nodes read in place of a value. */
   readonly #replaced = new Map<Value, Value>();
+  /** By the value that they are rows of, and the adapter. */
+  readonly #gathers = new Map<string, Value>();
   #values: number;
 
   constructor(graph: Graph, adapters: readonly AdapterPairs[]) {
@@ -92,11 +101,16 @@ class Adapting {
     for (let from = 0; from < nodes.length; ) {
       const to = this.#endOfRun(from);
       const run = nodes.slice(from, to);
-      for (const node of run) {
-        places.push(this.#nodes.length);
+      const additions = run.flatMap((node) => this.#additions(node));
+      const start = this.#nodes.length;
+      // Values of another layer may lie elsewhere.
+      if (layerStarts.includes(from)) this.#gathers.clear();
+      this.#gatherFor(additions);
+      for (const [i, node] of run.entries()) {
+        places.push(i === 0 ? start : this.#nodes.length);
         this.#nodes.push(withInputs(node, (value) => this.#now(value)));
       }
-      this.#add(run.flatMap((node) => this.#additions(node)));
+      this.#add(additions);
       from = to;
     }
     places.push(this.#nodes.length);
@@ -117,10 +131,11 @@ class Adapting {
     const { nodes, layerStarts } = this.#graph;
     const first = nodes[from]!;
     let to = from + 1;
-    if (first.op !== "matmul") return to;
+    if (!isMatmul(first)) return to;
     for (; !layerStarts.includes(to); to++) {
       const next = nodes[to];
-      if (next?.op !== "matmul" || next.x !== first.x || next.out.rows !== first.out.rows) break;
+      if (next?.op !== first.op || next.x !== first.x || next.out.rows !== first.out.rows) break;
+      if (next.op === "matmul_id" && next.routes !== (first as typeof next).routes) break;
     }
     return to;
   }
@@ -130,7 +145,7 @@ class Adapting {
   }
 
   #additions(node: GraphNode): Addition[] {
-    const weight = node.op === "matmul" ? node.weight : isEmbedding(node) ? node.table : undefined;
+    const weight = isMatmul(node) ? node.weight : isEmbedding(node) ? node.table : undefined;
     if (!weight || isPart(weight)) return [];
     return this.#adapters.flatMap((pairs, adapter) => {
       const pair = pairs.get(tensorOf(weight)!);
@@ -139,45 +154,54 @@ class Adapting {
     });
   }
 
+  /** The rows of their activations, and of their routes. */
+  #gatherFor(additions: readonly Addition[]): void {
+    for (const { node, adapter } of additions) {
+      if (node.op === "embed") continue;
+      this.#gathered(node.x, adapter, node);
+      if (node.op === "matmul_id") this.#gathered(node.routes, adapter, node);
+    }
+  }
+
+  /** The rows of a value that use the adapter; once for all nodes of a layer that read it. */
+  #gathered(value: Value, adapter: number, { name }: Addition["node"]): Value {
+    const x = this.#now(value);
+    const key = `${x.id}@${adapter}`;
+    const known = this.#gathers.get(key);
+    if (known) return known;
+    const rows = `${x.rows as BatchRows}@${adapter}` as const;
+    const own = this.#push({ op: "gather", x }, `${name}_${x.name}@${adapter}`, rows, x.cols);
+    this.#gathers.set(key, own);
+    return own;
+  }
+
   /** Each kind of op for all of them, before the next kind. */
   #add(additions: readonly Addition[]): void {
-    const gathered = new Map<string, Value>();
-    const inner = new Map<string, Value>();
     const named = ({ node, adapter }: Addition, what: string) => `${node.name}_${what}@${adapter}`;
-    for (const addition of additions) {
+    const inner = new Map<string, Value>();
+    const inners = additions.map((addition) => {
       const { node, adapter, pair } = addition;
-      const isOfEmbedding = node.op === "embed";
-      const x = isOfEmbedding
-        ? this.#push(
-            { ...node, table: pair.a },
-            named(addition, "lora_a"),
-            "tokens",
-            pair.a.shape[1]!,
-          )
-        : this.#now(node.x);
-      const rows = `${node.out.rows as BatchRows}@${adapter}` as const;
-      const key = isOfEmbedding ? node.name : "";
-      const known = gathered.get(`${rows} ${key}`);
-      const own = known ?? this.#push({ op: "gather", x }, named(addition, "rows"), rows, x.cols);
-      gathered.set(`${rows} ${key}`, own);
-    }
-    for (const addition of additions) {
+      const name = named(addition, "lora_a");
+      if (node.op === "embed") {
+        const [, rank] = pair.a.shape as [number, number];
+        const all = this.#push({ ...node, table: pair.a }, name, "tokens", rank);
+        return this.#gathered(all, adapter, node);
+      }
+      // Parts of a tensor share the factor a.
+      const known = inner.get(pair.a.name);
+      const x = this.#gathered(node.x, adapter, node);
+      const own = known ?? this.#matmul(node, adapter, pair.a, x, name);
+      inner.set(pair.a.name, own);
+      return own;
+    });
+    const deltas = additions.map((addition, i) => {
       const { node, adapter, pair } = addition;
-      const isOfEmbedding = node.op === "embed";
-      const x = gathered.get(`${node.out.rows}@${adapter} ${isOfEmbedding ? node.name : ""}`)!;
-      const known = isOfEmbedding ? x : inner.get(pair.a.name);
-      const matmul = { op: "matmul", x, weight: pair.a, bias: undefined } as const;
-      inner.set(
-        isOfEmbedding ? node.name + pair.a.name : pair.a.name,
-        known ?? this.#push(matmul, named(addition, "lora_a"), x.rows, pair.a.shape[0]!),
-      );
-    }
-    const deltas = additions.map((addition) => {
-      const { node, pair } = addition;
-      const x = inner.get(node.op === "embed" ? node.name + pair.a.name : pair.a.name)!;
-      const weight = node.op === "embed" ? pair.b : rowsFor(pair.b, node.weight);
-      const matmul = { op: "matmul", x, weight, bias: undefined } as const;
-      return this.#push(matmul, named(addition, "lora_b"), x.rows, node.out.cols);
+      const [x, name] = [inners[i]!, named(addition, "lora_b")];
+      if (node.op === "embed") {
+        const matmul = { op: "matmul", x, weight: pair.b, bias: undefined } as const;
+        return this.#push(matmul, name, x.rows, node.out.cols);
+      }
+      return this.#matmul(node, adapter, rowsFor(pair.b, node.weight), x, name);
     });
     additions.forEach((addition, i) => {
       const { node, pair } = addition;
@@ -186,6 +210,17 @@ class Adapting {
       const out = this.#push(made, named(addition, "lora"), base.rows, base.cols);
       this.#replaced.set(node.out, out);
     });
+  }
+
+  /** The matmul of a factor with rows of the adapter, or that of a factor for each expert. */
+  #matmul(node: Matmul, adapter: number, weight: Weight, x: Value, name: string): Value {
+    const outputs = weight.shape.at(-2)!;
+    const operands = { x, weight, bias: undefined };
+    if (node.op === "matmul")
+      return this.#push({ op: "matmul", ...operands }, name, x.rows, outputs);
+    const routes = this.#gathered(node.routes, adapter, node);
+    const made = { op: "matmul_id", ...operands, routes };
+    return this.#push(made, name, x.rows, (routes.cols / 2) * outputs);
   }
 
   #push(node: object, name: string, rows: Rows, cols: number): Value {

@@ -413,11 +413,19 @@ export function weightsOf(node: GraphNode): Weight[] {
   return Object.values(node).filter(isWeight);
 }
 
-/** The adapter of these rows, and the rows that it leaves others of; undefined: they are not of an adapter. */
-export function adapterOf(rows: Rows): { rows: BatchRows; adapter: number } | undefined {
+const adapterRows = new Map<Rows, { readonly rows: BatchRows; readonly adapter: number }>();
+
+/** The adapter of these rows, and the rows that it leaves others of; undefined: they are not of an adapter. Allocates once for each kind. */
+export function adapterOf(
+  rows: Rows,
+): { readonly rows: BatchRows; readonly adapter: number } | undefined {
+  if (rows === "tokens" || rows === "outputs" || rows === "logits") return undefined;
+  const known = adapterRows.get(rows);
+  if (known) return known;
   const at = rows.indexOf("@");
-  if (at < 0) return undefined;
-  return { rows: rows.slice(0, at) as BatchRows, adapter: Number(rows.slice(at + 1)) };
+  const own = { rows: rows.slice(0, at) as BatchRows, adapter: Number(rows.slice(at + 1)) };
+  adapterRows.set(rows, own);
+  return own;
 }
 
 export function layerCount({ layerStarts }: Graph): number {

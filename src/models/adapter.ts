@@ -138,35 +138,35 @@ function checkedPair(
 ): { rank: number; isOfEmbedding: boolean } | string {
   const tensor = tensors.get(name);
   if (!tensor) return `unknown: ${name} is not in the model`;
-  if (tensor.shape.length > 2) {
-    return `experts: ${name} has a matrix for each expert; adapters of experts are not supported`;
-  }
   const { matmuls, embeddings } = adaptableTensors(graph);
   const isOfEmbedding = name === "token_embd.weight" && embeddings.has(name);
   if (!isOfEmbedding && !matmuls.has(name)) {
     return `use: ${name} is not multiplied with activations; adapters of other weights are not supported`;
   }
-  const [outputs, inputs] = tensor.shape as [number, number];
+  // Before the last two dimensions: the number of experts, if any.
+  const experts = tensor.shape.slice(0, -2);
+  const [outputs, inputs] = tensor.shape.slice(-2) as [number, number];
   // The converter writes the factors of embeddings the other way round.
-  const rank = isOfEmbedding ? a.shape[1] : a.shape[0];
+  const rank = a.shape.at(isOfEmbedding ? -1 : -2);
   const expected = isOfEmbedding
     ? [
         [outputs, rank],
         [inputs, rank],
       ]
     : [
-        [rank, inputs],
-        [outputs, rank],
+        [...experts, rank, inputs],
+        [...experts, outputs, rank],
       ];
   const fits = [a, b].every(
-    ({ shape }, i) => shape.length === 2 && shape.every((size, at) => size === expected[i]![at]),
+    ({ shape }, i) =>
+      shape.length === tensor.shape.length && shape.every((size, at) => size === expected[i]![at]),
   );
   if (!fits || rank === undefined) {
     const shapes = expected.map((shape) => `[${shape.map((size) => size ?? "rank").join(", ")}]`);
-    return `shape: ${name} is [${outputs}, ${inputs}], and its factors are [${a.shape.join(", ")}] and [${b.shape.join(", ")}], expected ${shapes.join(" and ")}`;
+    return `shape: ${name} is [${tensor.shape.join(", ")}], and its factors are [${a.shape.join(", ")}] and [${b.shape.join(", ")}], expected ${shapes.join(" and ")}`;
   }
   if (rank > Math.max(outputs, inputs)) {
-    return `rank: ${name} is [${outputs}, ${inputs}], and its factors have rank ${rank}, expected at most ${Math.max(outputs, inputs)}`;
+    return `rank: ${name} is [${tensor.shape.join(", ")}], and its factors have rank ${rank}, expected at most ${Math.max(outputs, inputs)}`;
   }
   return { rank, isOfEmbedding };
 }

@@ -1,15 +1,14 @@
-// LoRA adapters: against weights into which the same factors were merged, against llama.cpp's texts, in batches with other adapters or
-// none, and in the prefix cache.
+// LoRA adapters: against weights into which the same factors were merged, in batches with other adapters or none, and in the prefix
+// cache. (adapters-llamacpp.test.ts has llama.cpp's texts.)
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { AdapterScale, OpenOptions } from "../../src/index.ts";
-import { inspect, type Model, open } from "../../src/index.ts";
+import { type Model, open } from "../../src/index.ts";
 import { adapterFile, adapterGguf, type ModelShapes } from "../support/adapter-file.ts";
 import { Random } from "../support/random.ts";
-import { describeShared, sharedPath } from "../support/shared.ts";
 import { type TinyModel, tinyModel } from "../support/tiny-engine.ts";
 import { tinyFileVocab, tinyGguf } from "../support/tiny-file.ts";
 
@@ -255,61 +254,4 @@ test("files that do not fit are refused, and what is wrong with them is said", a
   const whole = await adapterGguf(tensors);
   writeFileSync(cut, whole.subarray(0, whole.length - 100));
   await expect(open(base, { ...options, adapters: [cut] })).rejects.toThrow(/cut.gguf/);
-});
-
-// What node-llama-cpp (llama.cpp of August 2026) writes with the same files after [1, 9038, 2501, 263, 931].
-describeShared("llama.cpp's texts", "models/stories15M/stories15M-Q8_0.gguf", () => {
-  const facts = [
-    {
-      file: { seed: 1, rank: 8, alpha: 16, type: "f32", size: 0.06 },
-      ids: [
-        29892, 263, 4266, 4266, 12565, 12565, 393, 471, 1407, 4266, 29889, 940, 723, 12312, 278,
-        15006, 297, 278, 592, 29892, 541, 278, 1900, 540,
-      ],
-      logprob: -0.968,
-    },
-    {
-      file: {
-        seed: 3,
-        rank: 32,
-        alpha: 32,
-        type: "q8_0",
-        size: 0.1,
-        tensors: /attn_(q|k|v|output)\.weight$/,
-      },
-      ids: [
-        29892, 727, 471, 263, 4802, 29892, 11315, 29891, 11203, 29889, 940, 471, 1407, 9796, 322,
-        18012, 304, 1708, 29889, 3118, 2462, 29892, 278, 3699,
-      ],
-      logprob: -0.0177,
-    },
-  ];
-  test("are the same", async () => {
-    const stories = sharedPath("models/stories15M/stories15M-Q8_0.gguf");
-    const { tensors } = await inspect(stories);
-    const shapes = tensors.map((tensor) => [tensor.name, tensor] as const);
-    const adapters: string[] = [];
-    for (const [i, { file }] of facts.entries()) {
-      adapters.push(await adapterFile(folder, `stories-${i}`, shapes, file));
-    }
-    await using told = await open(stories, { threads: 1, parallel: 2, adapters });
-    const texts = await Promise.all(
-      facts.map(async ({ ids }, id) => {
-        const generation = told.generate([1, 9038, 2501, 263, 931], {
-          maxTokens: ids.length,
-          temperature: 0,
-          logprobs: 1,
-          adapters: [{ id, scale: 1 }],
-        });
-        let first: number | undefined;
-        for await (const event of generation.tokens()) first ??= event.logprob;
-        return { ids: (await generation.result).tokenIds, first: first! };
-      }),
-    );
-    facts.forEach(({ ids, logprob }, i) => {
-      expect(texts[i]!.ids).toEqual(ids);
-      // Engines round the activations beside 8-bit weights differently: 0.04 was measured.
-      expect(Math.abs(texts[i]!.first - logprob)).toBeLessThan(0.1);
-    });
-  });
 });

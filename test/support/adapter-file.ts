@@ -16,7 +16,7 @@ export interface AdapterFileOptions {
   type?: string;
   /** The spread of what it adds, relative to activations. */
   size?: number;
-  /** Which tensors of the model get factors. Default: matrices of layers. */
+  /** Which tensors of the model get factors, also those of experts. Default: matrices of layers. */
   tensors?: RegExp;
   architecture?: string;
   /** Keys besides the usual ones, or in their place. */
@@ -25,7 +25,7 @@ export interface AdapterFileOptions {
   change?: (tensors: GgufTensor[]) => GgufTensor[];
 }
 
-/** The tensors of a model, by name: [outputs, inputs]. */
+/** The tensors of a model, by name: [outputs, inputs], or [experts, outputs, inputs]. */
 export type ModelShapes = Iterable<readonly [name: string, { readonly shape: readonly number[] }]>;
 
 export async function adapterGguf(
@@ -38,10 +38,11 @@ export async function adapterGguf(
   const factors: GgufTensor[] = [];
   for (const [name, { shape }] of model) {
     if (!tensors.test(name)) continue;
-    const [outputs, inputs] = shape as [number, number];
+    const experts = shape.slice(0, -2);
+    const [outputs, inputs] = shape.slice(-2) as [number, number];
     const isEmbedding = name === "token_embd.weight";
-    const a = isEmbedding ? [outputs, rank] : [rank, inputs];
-    const b = isEmbedding ? [inputs, rank] : [outputs, rank];
+    const a = isEmbedding ? [outputs, rank] : [...experts, rank, inputs];
+    const b = isEmbedding ? [inputs, rank] : [...experts, outputs, rank];
     factors.push(
       factor(`${name}.lora_a`, a, isEmbedding ? 1 : 1 / Math.sqrt(inputs), type, random),
       factor(`${name}.lora_b`, b, size / Math.sqrt(rank), type, random),
@@ -71,7 +72,7 @@ function factor(
   random: Random,
 ): GgufTensor {
   const dtype = dtypeByName(type)!;
-  const count = shape[0]! * shape[1]!;
+  const count = shape.reduce((product, size) => product * size, 1);
   const values = Float32Array.from({ length: count }, () => spread * random.normal());
   const bytes = new Uint8Array(bytesFor(dtype, count));
   dtype.quantize!(values, 0, bytes, 0, count / dtype.blockElems);

@@ -14,7 +14,7 @@ export const gpu: readonly string[] = [
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
-  "test/engine/{saved/saved,state/mixed}-state-webgpu.test.ts",
+  "test/engine/{adapters,saved/saved-state,state/mixed-state}-webgpu.test.ts",
   "test/models/webgpu-{archs,golden,tiny-golden}.test.ts",
   "test/tune/gpu-tune.test.ts",
 ];
@@ -79,7 +79,7 @@ export const rest: readonly string[] = [
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{llamacpp-seed,lost-device,nonsense,profile}.test.ts",
+  "test/engine/{adapters-llamacpp,llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/{cluster,shared-batches}.test.ts",

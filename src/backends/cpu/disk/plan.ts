@@ -10,7 +10,7 @@
 
 import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes } from "../../../graph/cost.ts";
-import { type Graph, type Value, type Weight, weightsOf } from "../../../graph/graph.ts";
+import { adapterOf, type Graph, type Value, type Weight, weightsOf } from "../../../graph/graph.ts";
 import { weightParts } from "../../../graph/weight-source.ts";
 import { PACK_SCRATCH_BYTES } from "../../../kernels/ops/packed/pack-kernel.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
@@ -125,6 +125,7 @@ function expertCandidates({ graph, weights, files }: DiskBudget): ExpertCandidat
   const uses = usesOf(graph);
   return graph.nodes.flatMap((node) => {
     if (node.op !== "matmul_id" || uses.get(node.weight.name) !== 1) return [];
+    if (adapterOf(node.out.rows)) return [];
     const { weight, routes } = node;
     const [experts, rows] = weight.shape as [number, number, number];
     const panelBytes = weights.panelBytes(weight);
@@ -170,7 +171,8 @@ function candidates({ graph, weights, files }: DiskBudget): Candidate[] {
   const uses = usesOf(graph);
   return graph.nodes.flatMap((node) => {
     if (node.op !== "matmul" && node.op !== "matmul_id") return [];
-    if (uses.get(node.weight.name) !== 1) return [];
+    // Factors of adapters are small, and many batches do not read them.
+    if (uses.get(node.weight.name) !== 1 || adapterOf(node.out.rows)) return [];
     const { weight } = node;
     const panelBytes = weights.panelBytes(weight);
     const parts = weightParts(weight, files.partsOf);

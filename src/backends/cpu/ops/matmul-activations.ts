@@ -156,7 +156,8 @@ export class MatmulActivations {
     // Where experts share a matrix, its pairs may be more than the rows of a batch: then they are several groups.
     const most = Math.min(experts + slots, pairs);
     const shape = { rows: routes.rows, slots, experts, most, pairs };
-    const key = `${slots} of ${experts} experts`;
+    // Those of an adapter's rows do not take the place of all rows' groups, which the next matmul reads again.
+    const key = `${slots} of ${experts} experts of ${routes.rows}`;
     const at = this.#once(key, groupTableBytes(shape), routes, undefined, (table): GroupExperts => {
       const from = this.#c.address(routes);
       isNew = true;

@@ -56,6 +56,13 @@ export function expertRanges(graph: Graph, slots: number | undefined): ExpertRan
 
 function checkRange(range: ExpertRange, before: ExpertRange | undefined, graph: Graph): void {
   const { from, to, weights } = range;
+  const results = new Set(graph.nodes.flatMap((node) => (node.op === "matmul_id" ? node.out : [])));
+  // Passes compute a range several times, and would add to the same values each time.
+  if (graph.nodes.some((node) => node.op === "adapt" && results.has(node.base))) {
+    throw new ModelError(
+      "expertSlots: an adapter changes the experts, and they then cannot be computed in several passes. Leave out expertSlots or the adapter",
+    );
+  }
   const isWhole = sectionsOf(graph).some((section) => section.from <= from && to <= section.to);
   if (isWhole && (!before || before.to <= from)) return;
   throw new ModelError(
