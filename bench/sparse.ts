@@ -3,15 +3,17 @@
 // be the same, or the benchmark fails.
 //
 //   node scripts/make-model.ts reglu-1b-90 q4_0 /tmp/reglu-90.gguf
-//   npm run bench:sparse -- /tmp/reglu-90.gguf ... [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 128]
+//   npm run bench:sparse -- /tmp/reglu-90.gguf ... [--threads 1,2] [--tokens 24] [--rounds 5] [--prompt 128] [--rows]
+//
+// With --rows, only the rows before neurons that are zero are left out, not the columns behind them.
 //
 // Beside the measured ratio is the predicted one: bytes of weights that a token reads, from the zeros that were counted.
 
 import { basename } from "node:path";
 import { parseArgs } from "node:util";
-import { evenRoom } from "../src/backends/backend.ts";
+import { evenRoom, type NeuronChoice } from "../src/backends/backend.ts";
 import { CpuBackend } from "../src/backends/cpu/cpu.ts";
-import { neuronUses } from "../src/backends/cpu/memory/neuron-weights.ts";
+import { neuronUses, neuronWeights } from "../src/backends/cpu/memory/neuron-weights.ts";
 import { nativeKernels } from "../src/backends/cpu/native/native.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { openModelFile } from "../src/formats/open-model-file.ts";
@@ -33,11 +35,13 @@ const { values, positionals } = parseArgs({
     rounds: { type: "string", default: "5" },
     prompt: { type: "string", default: "128" },
     wasm: { type: "boolean", default: false },
+    rows: { type: "boolean", default: false },
   },
 });
 const [tokens, rounds, promptTokens] = [values.tokens, values.rounds, values.prompt].map(Number);
 const native = values.wasm ? undefined : nativeKernels(nodeNative());
 const target = typeof native === "object" ? native.target : wasmTarget(detectWasmFeatures());
+const leftOut: NeuronChoice = { columns: !values.rows, dense: [] };
 /** As large as the engine's batches of a prompt (docs/architecture.md). */
 const limits = {
   maxTokens: target.amx || target.name.startsWith("arm64") ? 128 : 32,
@@ -53,7 +57,7 @@ interface Loaded {
   dispose(): void;
 }
 
-async function load(path: string, threads: number, sparse: boolean): Promise<Loaded> {
+async function load(path: string, threads: number, sparse: false | NeuronChoice): Promise<Loaded> {
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
   const startThread = () => nodePlatform.startThread("compute");
@@ -111,8 +115,8 @@ async function load(path: string, threads: number, sparse: boolean): Promise<Loa
 /** Bytes of matrices that a token reads: all of them, and those that are needed for what a token has in the networks. */
 async function countBytes(model: Loaded): Promise<{ all: number; needed: number; zeros: number }> {
   const { nodes } = model.graph;
-  const uses = neuronUses(nodes, target);
-  let [all, needed, neurons, zeros] = [0, 0, 0, 0];
+  const uses = neuronUses(nodes, target, leftOut);
+  let [all, needed] = [0, 0];
   const data = new Map<Value, Float32Array>();
   await model.tapped((value, floats) => data.set(value, floats.slice()));
   for (const node of nodes) {
@@ -134,11 +138,14 @@ async function countBytes(model: Loaded): Promise<{ all: number; needed: number;
       }
       const rows = node.weight.shape[0]!;
       needed += rows * (2 * blocks + (active * (blockBytes - 2)) / blockElems);
-      neurons += x.length;
-      zeros += x.length - active;
     }
   }
-  return { all, needed, zeros: zeros / neurons };
+  const counts = (neuronWeights(nodes, target)?.values ?? []).map((value) => {
+    const x = data.get(value)!;
+    return { neurons: x.length, zeros: x.filter((each) => each === 0).length };
+  });
+  const sum = (of: "neurons" | "zeros") => counts.reduce((before, each) => before + each[of], 0);
+  return { all, needed, zeros: sum("zeros") / sum("neurons") };
 }
 
 const median = (list: readonly number[]) => list.toSorted((a, b) => a - b)[list.length >> 1]!;
@@ -153,7 +160,7 @@ console.log(`${row(heads)}\n${row(heads.map(() => "---"))}`);
 for (const path of positionals) {
   for (const threads of values.threads.split(",").map(Number)) {
     const dense = await load(path, threads, false);
-    const sparse = await load(path, threads, true);
+    const sparse = await load(path, threads, leftOut);
     const { all, needed, zeros } = await countBytes(dense);
     const [ofDense, ofSparse, prompts]: [number[], number[], number[][]] = [[], [], [[], []]];
     for (let round = 0; round < rounds! + 1; round++) {

@@ -67,6 +67,14 @@ const reglu: Shape = {
   keys: { hidden_activation: text("relu") },
 };
 
+const bamboo: Shape = {
+  ...reglu,
+  layers: 20,
+  feedForward: 7168,
+  heads: 16,
+  vocab: 8192,
+};
+
 /** The shapes, from the models' own configurations. */
 export const shapes: Readonly<Record<string, Shape>> = {
   tiny: {
@@ -116,6 +124,9 @@ export const shapes: Readonly<Record<string, Shape>> = {
     kvHeads: 16,
     centers: { "ffn_gate.bias": -1.16 },
   },
+  // Bamboo's and Mistral's share: networks 3.5 times as wide, few keys and values; a small vocabulary, since those models have 7B.
+  "bamboo-1b-90": { ...bamboo, centers: { "ffn_gate.bias": -1.16 } },
+  "bamboo-1b-60": { ...bamboo, centers: { "ffn_gate.bias": -0.229 } },
   "llama2-7b": {
     ...llama,
     layers: 32,

@@ -249,6 +249,16 @@ export interface NeuronWeights {
   readonly bytes: number;
   /** The activations of the neurons. */
   readonly values: readonly Value[];
+  /** Rows and columns can be left out: the rows without the columns, too. */
+  readonly hasBoth: boolean;
+}
+
+/** Which neurons are left out where they are zero, other than all. */
+export interface NeuronChoice {
+  /** Columns behind them as well as rows before them. */
+  readonly columns: boolean;
+  /** Names of activations whose neurons are all computed: few are zero. */
+  readonly dense: readonly string[];
 }
 
 /** Consecutive layers that one backend computes. */

@@ -4,7 +4,7 @@ import { detectWasmFeatures } from "../kernels/features.ts";
 import type { ChooseMatmul } from "../kernels/matmul-variants.ts";
 import type { RowTile } from "../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../platform/platform.ts";
-import type { Backend, RamBudget, WeightFiles } from "./backend.ts";
+import type { Backend, NeuronChoice, RamBudget, WeightFiles } from "./backend.ts";
 import { cpuArithmetic } from "./cpu/arithmetic.ts";
 import { CpuBackend } from "./cpu/cpu.ts";
 import type { GuardMode } from "./cpu/guard/guard.ts";
@@ -32,7 +32,7 @@ export interface BackendRequest {
   /** The register tile of opt level 2, where it is not the default. */
   readonly rowTile?: RowTile | undefined;
   /** Leave out neurons that are zero, where the backend can (default false; docs/sparse.md). */
-  readonly sparse?: boolean | undefined;
+  readonly sparse?: boolean | NeuronChoice | undefined;
   /** What idle threads should do, where that was measured. */
   readonly idle?: "spin" | "sleep" | undefined;
   /** Why these were chosen, for --explain. */

@@ -149,7 +149,7 @@ async function loadOnce(
     const wanted = {
       ...asked,
       notes,
-      sparse: choice ? choice.isOn : isSparse,
+      sparse: choice ? choice.wanted : isSparse,
       startThread: () => spares.take(),
       guard: await guardMode(),
       files: weightFiles(file),

@@ -2,9 +2,13 @@
 // remembered. A first load has all neurons. If most are zero there, the model is loaded again without those, and the faster of the two
 // stays. Texts are the same either way, so that a measurement which was disturbed costs time and nothing else.
 //
+// A time is that of the fastest tokens of a trial, and the least three of all trials are kept: a machine that does something else makes
+// tokens slower, never faster, and where it did, the three differ. If they differ by more than is gained, both loads are measured once more,
+// and again when the file is opened next, a few times at most.
+//
 // Only where weights of a size that matters could be left out: the backend says so (Backend.neurons). Other models load as before.
 
-import type { Backend } from "../backends/backend.ts";
+import type { Backend, NeuronChoice } from "../backends/backend.ts";
 import { Batch } from "../graph/batch.ts";
 import type { Value } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
@@ -12,10 +16,20 @@ import type { SmallFiles } from "../platform/platform.ts";
 
 /** Less is not worth a second load. */
 const LEAST_BYTES: number = 64 << 20;
-/** Fewer zeros were never faster (docs/sparse.md). */
+/** Fewer zeros in a network were never faster (docs/sparse.md). */
 const LEAST_ZEROS = 0.5;
+/** With more zeros, columns were always faster than all of them. */
+const MANY_ZEROS = 0.8;
 /** A gain that is more than noise. */
 const FASTER = 0.97;
+/** Times that differ by less are believed, whatever is gained. */
+const LEAST_SPREAD = 0.01;
+/** How often a load is measured when a file is opened for the first time, and how often a file is measured that is unsure. */
+const MOST_TRIALS = 2;
+const MOST_TRIES = 3;
+/** Times that are kept of a load, and how many a trial gives: each the fastest of some tokens. */
+const KEPT = 3;
+const GROUPS = 4;
 /** Tokens that are timed: they fit a block of the KV cache. */
 const TOKENS = 24;
 /** Tokens whose zeros are counted, after the first, which is unlike all others. */
@@ -30,19 +44,30 @@ const MOST_ENTRIES = 50;
 const TRIAL_TEXT =
   "The keeper of the lighthouse wrote down the weather every evening. It had rained for three days, the sea was grey, and no ship had come into the harbour since Monday.";
 
+/** What is left out: nothing, rows before neurons that are zero, or columns behind them as well. */
+type Mode = "off" | "rows" | "on";
+const modes: readonly Mode[] = ["off", "rows", "on"];
+
+/** ms of a token, the least first; without those that were not tried. */
+type Times = Partial<Record<Mode, readonly number[]>>;
+
 /** What was measured of a model. */
 interface SparseMeasure {
-  readonly isOn: boolean;
+  readonly mode: Mode;
   /** Of all neurons, as a fraction. */
   readonly zeros: number;
-  readonly denseMs: number;
-  /** Default: it was not tried. */
-  readonly sparseMs?: number | undefined;
+  /** Activations of which few are zero: all their neurons are computed. */
+  readonly dense: readonly string[];
+  readonly networks: number;
+  readonly times: Times;
+  /** How often it was measured. */
+  readonly tries: number;
 }
 
 interface Trial {
-  readonly tokenMs: number;
-  readonly zeros: number;
+  readonly tokenMs: readonly number[];
+  /** By activations. */
+  readonly zeros: ReadonlyMap<Value, number>;
 }
 
 interface ChoiceHost {
@@ -60,8 +85,11 @@ export class SparseChoice {
   #note: string | undefined;
   #notes: string[] = [];
   #key = "";
-  #dense: Trial | undefined;
-  #isOn = false;
+  #measure: SparseMeasure | undefined;
+  /** What is loaded now, and how often each was measured since the file was opened. */
+  #mode: Mode = "off";
+  #trials: Record<Mode, number> = { off: 0, rows: 0, on: 0 };
+  #mostTrials = MOST_TRIALS;
   #isMade = false;
   #mustReload = false;
 
@@ -69,9 +97,10 @@ export class SparseChoice {
     this.#host = host;
   }
 
-  /** Whether neurons are left out in the load that begins now. */
-  get isOn(): boolean {
-    return this.#isOn;
+  /** What is left out in the load that begins now. */
+  get wanted(): false | NeuronChoice {
+    if (this.#mode === "off") return false;
+    return { columns: this.#mode === "on", dense: this.#measure?.dense ?? [] };
   }
 
   /** Whether what was just loaded is not what was chosen, or not the last to be measured. */
@@ -84,10 +113,14 @@ export class SparseChoice {
     this.#mustReload = false;
     this.#notes = notes;
     if (this.#note !== undefined) notes.push(this.#note);
-    if (this.#isMade || this.#dense) return;
+    if (this.#isMade || this.#measure) return;
     this.#key = `${this.#host.machine}, ${threads} threads, ${weights}`;
     const known = (await this.#read()).get(this.#key);
-    if (known) this.#made(known, "remembered");
+    if (!known) return;
+    this.#mode = known.mode;
+    this.#measure = known;
+    this.#mostTrials = 1;
+    if (isSure(known) || known.tries >= MOST_TRIES) this.#made("remembered");
   }
 
   /** After each load: measures it where that is needed. */
@@ -106,43 +139,55 @@ export class SparseChoice {
     }
     const tokens = tokensOf(TRIAL_TEXT).slice(0, TOKENS);
     const trial = await tryTokens(backend, plan, tokens, neurons.values, this.#host.now, check);
-    if (!this.#dense) {
-      this.#dense = trial;
-      if (trial.zeros >= LEAST_ZEROS) this.#tryIt(backend, trial.zeros);
-      else await this.#decide({ isOn: false, zeros: trial.zeros, denseMs: trial.tokenMs });
-      return;
-    }
-    const { zeros, tokenMs: denseMs } = this.#dense;
-    const isOn = trial.tokenMs < FASTER * denseMs;
-    this.#mustReload = !isOn;
-    await this.#decide({ isOn, zeros, denseMs, sparseMs: trial.tokenMs });
+    const measure = this.#measure ?? counted(trial);
+    this.#trials[this.#mode]++;
+    this.#measure = { ...measure, times: withTrial(measure.times, this.#mode, trial.tokenMs) };
+    const { dense, networks } = measure;
+    const bytes = neurons.bytes * (1 - dense.length / networks);
+    if (bytes < LEAST_BYTES) await this.#decide();
+    else if (!this.#tryNext(backend, neurons.hasBoth)) await this.#decide();
   }
 
-  /** The system may not have taken back the first load's memory when the second begins: both must fit. */
-  #tryIt(backend: Backend, zeros: number): void {
+  /** Chooses what to load and measure next; false: nothing, or there is no room for it. */
+  #tryNext(backend: Backend, hasBoth: boolean): boolean {
+    const measure = this.#measure!;
+    const next = nextMode(measure, this.#trials, this.#mostTrials, hasBoth);
+    if (next === undefined) return false;
+    this.#isMade = !this.#isRoom(backend);
+    this.#mustReload = !this.#isMade;
+    if (this.#mustReload) this.#mode = next;
+    else {
+      const zeros = `${percent(measure.zeros)} of neurons are zero`;
+      this.#note = `sparse: auto, ${nameOf(this.#mode)}: ${zeros}, but memory is too short to try (--sparse on)`;
+      this.#notes.push(this.#note);
+    }
+    return true;
+  }
+
+  /** The system may not have taken back a load's memory when the next begins: both must fit. */
+  #isRoom(backend: Backend): boolean {
     const { weightBytes, kvBytes, workBytes } = backend.memory();
     const available = this.#host.availableMemory();
-    const isRoom = available === undefined || available > weightBytes + kvBytes + workBytes;
-    this.#isOn = isRoom;
-    this.#mustReload = isRoom;
-    this.#isMade = !isRoom;
-    if (isRoom) return;
-    this.#note = `sparse: auto, off: ${percent(zeros)} of neurons are zero, but memory is too short to try (--sparse on)`;
-    this.#notes.push(this.#note);
+    return available === undefined || available > weightBytes + kvBytes + workBytes;
   }
 
-  async #decide(measure: SparseMeasure): Promise<void> {
-    this.#made(measure, "measured");
-    const entries = [...(await this.#read()), [this.#key, measure] as const].slice(-MOST_ENTRIES);
+  async #decide(): Promise<void> {
+    const { tries, ...measure } = this.#measure!;
+    const mode = bestMode(measure.times);
+    this.#measure = { ...measure, mode, tries: tries + 1 };
+    this.#mustReload = mode !== this.#mode;
+    this.#mode = mode;
+    this.#made("measured");
+    const others = [...(await this.#read())].filter(([key]) => key !== this.#key);
+    const entries = [...others, [this.#key, this.#measure] as const].slice(-MOST_ENTRIES);
     const text = `${JSON.stringify(Object.fromEntries(entries))}\n`;
     // Where nothing can be stored, the next load measures again.
     await this.#host.files.write(FILE, text).catch(() => {});
   }
 
-  #made(measure: SparseMeasure, how: "measured" | "remembered"): void {
+  #made(how: "measured" | "remembered"): void {
     this.#isMade = true;
-    this.#isOn = measure.isOn;
-    this.#note = noteOf(measure, how);
+    this.#note = noteOf(this.#measure!, how);
     this.#notes.push(this.#note);
   }
 
@@ -156,28 +201,105 @@ export class SparseChoice {
   }
 }
 
+/** What a first trial says of zeros. */
+function counted({ zeros }: Trial): SparseMeasure {
+  const all = [...zeros.values()];
+  const mean = all.reduce((sum, each) => sum + each, 0) / Math.max(1, all.length);
+  const dense = [...zeros].flatMap(([{ name }, each]) => (each < LEAST_ZEROS ? [name] : []));
+  return { mode: "off", zeros: mean, dense, networks: zeros.size, times: {}, tries: 0 };
+}
+
+function withTrial(times: Times, mode: Mode, tokenMs: readonly number[]): Times {
+  const all = [...(times[mode] ?? []), ...tokenMs].toSorted((a, b) => a - b);
+  return { ...times, [mode]: all.slice(0, KEPT) };
+}
+
+/** The least time of each that was tried; infinite: it was not. */
+function leastMs(times: Times, mode: Mode): number {
+  return times[mode]?.[0] ?? Number.POSITIVE_INFINITY;
+}
+
+/** Leaving out rows, or columns as well: whichever is faster. */
+function bestSparse(times: Times): Mode {
+  return leastMs(times, "rows") < leastMs(times, "on") ? "rows" : "on";
+}
+
+function bestMode(times: Times): Mode {
+  const best = bestSparse(times);
+  return leastMs(times, best) < FASTER * leastMs(times, "off") ? best : "off";
+}
+
+/** How far the times of a load are apart, as a fraction of the least. */
+function spreadOf(times: Times): number {
+  const spreads = [times.off, times[bestSparse(times)]].map(
+    (kept = []) => kept.at(-1)! / kept[0]! - 1,
+  );
+  return Math.max(...spreads);
+}
+
+/** Whether times differ by less than what decides. */
+function isSure({ times }: SparseMeasure): boolean {
+  const sparse = leastMs(times, bestSparse(times));
+  if (sparse === Number.POSITIVE_INFINITY) return true; // too few zeros to try it
+  const fromBound = Math.abs(sparse / leastMs(times, "off") - FASTER);
+  return spreadOf(times) <= Math.max(LEAST_SPREAD, fromBound);
+}
+
+/** What is to be measured next; undefined: enough is known. */
+function nextMode(
+  measure: SparseMeasure,
+  trials: Readonly<Record<Mode, number>>,
+  most: number,
+  hasBoth: boolean,
+): Mode | undefined {
+  const { times, zeros } = measure;
+  if (!times.on) return "on";
+  const isClear = zeros >= MANY_ZEROS && bestMode(times) === "on";
+  if (hasBoth && !times.rows && !isClear) return "rows";
+  if (isSure(measure)) return undefined;
+  const again = (["off", bestSparse(times)] as const).filter((mode) => trials[mode] < most);
+  return again.toSorted((a, b) => trials[a] - trials[b])[0];
+}
+
 function isMeasure(entry: unknown): entry is SparseMeasure {
-  const { isOn, zeros, denseMs, sparseMs } = (entry ?? {}) as Partial<SparseMeasure>;
-  const isTime = (ms: unknown) => typeof ms === "number" && ms > 0;
+  const { mode, zeros, dense, networks, times, tries } = (entry ?? {}) as Partial<SparseMeasure>;
   const isFraction = typeof zeros === "number" && zeros >= 0 && zeros <= 1;
-  const isTried = sparseMs === undefined || isTime(sparseMs);
-  return typeof isOn === "boolean" && isFraction && isTime(denseMs) && isTried;
+  const isCount = (value: unknown) => Number.isInteger(value) && (value as number) > 0;
+  const areTimes = (list: unknown) =>
+    list === undefined ||
+    (Array.isArray(list) &&
+      list.length > 0 &&
+      list.every((ms) => typeof ms === "number" && ms > 0));
+  const areNames = Array.isArray(dense) && dense.every((name) => typeof name === "string");
+  const isTimed = modes.every((each) => areTimes(times?.[each])) && times?.off !== undefined;
+  const isMode = modes.includes(mode as Mode);
+  return isMode && isFraction && areNames && isCount(networks) && isCount(tries) && isTimed;
 }
 
 function percent(fraction: number): string {
   return `${(100 * fraction).toFixed(0)} %`;
 }
 
-function noteOf({ isOn, zeros, denseMs, sparseMs }: SparseMeasure, how: string): string {
-  const counted = `${percent(zeros)} of neurons are zero`;
-  const times =
-    sparseMs === undefined
-      ? "too few to leave them out"
-      : `${sparseMs.toFixed(1)} ms a token without them, ${denseMs.toFixed(1)} ms with all`;
-  return `sparse: auto, ${isOn ? "on" : "off"} (${how}): ${counted}, ${times}`;
+function nameOf(mode: Mode): string {
+  return mode === "rows" ? "on, rows only" : mode;
 }
 
-/** Computes tokens one by one: the time of the fastest quarter, and the zeros among these values. */
+function noteOf(measure: SparseMeasure, how: string): string {
+  const { mode, zeros, dense, networks, times, tries } = measure;
+  const facts = [`${percent(zeros)} of neurons are zero`];
+  const ms = (of: Mode) => `${leastMs(times, of).toFixed(1)} ms`;
+  if (times.on) facts.push(`${ms("on")} a token without them`);
+  if (times.rows) facts.push(`${ms("rows")} without their rows only`);
+  facts.push(times.on ? `${ms("off")} with all` : "too few to leave them out");
+  if (times.on && dense.length > 0) facts.push(`all in ${dense.length} of ${networks} networks`);
+  if (!isSure(measure)) {
+    const again = tries < MOST_TRIES ? ", measured again at the next load" : "";
+    facts.push(`unsure: times vary by ${percent(spreadOf(times))}${again}`);
+  }
+  return `sparse: auto, ${nameOf(mode)} (${how}): ${facts.join(", ")}`;
+}
+
+/** Computes tokens one by one: the time of the fastest of each group, and the zeros among these values. */
 async function tryTokens(
   backend: Backend,
   plan: Plan,
@@ -189,12 +311,13 @@ async function tryTokens(
   const batch = new Batch(plan.limits);
   const table = { blocks: new Int32Array(1) }; // nothing else is in the cache yet
   const times: number[] = [];
-  let [all, zeros] = [0, 0];
-  const wanted = new Set(values);
+  const zeros = new Map(values.map((value) => [value, 0]));
   const tap = (value: Value, data: Float32Array) => {
-    if (!wanted.has(value)) return;
-    all += data.length;
-    for (const each of data) if (each === 0) zeros++;
+    const before = zeros.get(value);
+    if (before === undefined) return;
+    let found = 0;
+    for (const each of data) if (each === 0) found++;
+    zeros.set(value, before + found / data.length / COUNTED);
   };
   const begun = now();
   for (const [position, token] of tokens.entries()) {
@@ -209,6 +332,9 @@ async function tryTokens(
     if (position > 0 && position <= COUNTED) await backend.run(batch, { tap });
   }
   backend.resetProfile?.();
-  times.sort((a, b) => a - b);
-  return { tokenMs: times[times.length >> 2] ?? 0, zeros: all === 0 ? 0 : zeros / all };
+  // A token of each group, in turn: a disturbance of some tokens does not take up a group.
+  const least = Array.from({ length: Math.min(GROUPS, times.length) }, (_, group) =>
+    Math.min(...times.filter((_ms, i) => i % GROUPS === group)),
+  );
+  return { tokenMs: least, zeros };
 }

@@ -4,7 +4,7 @@ import type { WasmFeatures } from "../../kernels/features.ts";
 import type { ChooseMatmul } from "../../kernels/matmul-variants.ts";
 import type { RowTile } from "../../kernels/ops/matmul/row-tiles.ts";
 import type { EngineThread } from "../../platform/platform.ts";
-import type { RamBudget, WeightFiles } from "../backend.ts";
+import type { NeuronChoice, RamBudget, WeightFiles } from "../backend.ts";
 import type { GuardMode } from "./guard/guard.ts";
 import type { FarLimits } from "./memory/arena.ts";
 import type { NativeKernels } from "./native/native.ts";
@@ -31,7 +31,7 @@ export interface CpuOptions {
   /** The register tile where weights are not in row panels; undefined: the default of opt level 2. */
   rowTile?: RowTile | undefined;
   /** Leave out neurons that are zero, where the layout of their weights allows it (default false; docs/sparse.md). */
-  sparse?: boolean | undefined;
+  sparse?: boolean | NeuronChoice | undefined;
   /** Machine code for the matmuls of opt level 3; a sentence: why they are WebAssembly. */
   native?: NativeKernels | string | undefined;
   /** Notes on the choices above, for --explain. */

@@ -8,7 +8,7 @@ import type { WasmFeatures } from "../../../kernels/features.ts";
 import { type ChooseMatmul, defaultChoice } from "../../../kernels/matmul-variants.ts";
 import type { RowTile } from "../../../kernels/ops/matmul/row-tiles.ts";
 import { type KernelTarget, wasmTarget } from "../../../kernels/target.ts";
-import type { KvCacheOptions } from "../../backend.ts";
+import type { KvCacheOptions, NeuronChoice } from "../../backend.ts";
 import { type Compiled, compileProgram } from "../compile.ts";
 import { type DiskLayout, layOutDisk } from "../disk/layout.ts";
 import type { DiskPlan } from "../disk/ring.ts";
@@ -30,7 +30,7 @@ export interface LayoutRequest {
   /** The register tile where weights are not in row panels; undefined: the default. */
   readonly rowTile: RowTile | undefined;
   /** Leave out neurons that are zero (docs/sparse.md). Default: all are computed. */
-  readonly sparse?: boolean | undefined;
+  readonly sparse?: boolean | NeuronChoice | undefined;
   /** Makes machine code for the matmul kernels; undefined: they are WebAssembly. */
   readonly native: NativeKernels | undefined;
   readonly wasm: WasmFeatures;
@@ -77,8 +77,10 @@ export function layOut(request: LayoutRequest): Layout | string {
   const arena = new Arena({ shared, memory64, start, guard, far });
   const weights = new WeightStore(arena, target, request.level, request.disk);
   // What stays on disk is read in row panels.
-  const isSparse = request.sparse && !request.disk;
-  const neurons = isSparse ? neuronUses(plan.graph.nodes, target) : new Map();
+  const { sparse } = request;
+  const isSparse = sparse && !request.disk;
+  const all = sparse === true || !sparse ? undefined : sparse;
+  const neurons = isSparse ? neuronUses(plan.graph.nodes, target, all) : new Map();
   const packing = weights.place(usesOf(plan.graph), threads, neurons);
   const disk = request.disk && layOutDisk(request.disk, weights, packing, arena);
   const wanted = request.choose ?? defaultChoice(target);

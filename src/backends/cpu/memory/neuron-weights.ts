@@ -19,20 +19,23 @@ import { rowsTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import { neuronLayoutFor } from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
-import type { NeuronWeights } from "../../backend.ts";
+import type { NeuronChoice, NeuronWeights } from "../../backend.ts";
 
 export type NeuronUse =
   | { readonly kind: "columns" }
-  /** Rows whose gate is not above zero are left out. */
-  | { readonly kind: "rows"; readonly gate: Value };
+  /** Rows whose gate is not above zero are left out; `inner`: the activations behind it. */
+  | { readonly kind: "rows"; readonly gate: Value; readonly inner: Value };
 
 /** Activations that make zeros of what is not above zero. */
 const makesZeros: ReadonlySet<string> = new Set(["relu", "relu_squared"]);
+
+const everything: NeuronChoice = { columns: true, dense: [] };
 
 /** The use of each weight that could be read neuron by neuron, or why it is not. */
 export function neuronUses(
   nodes: readonly GraphNode[],
   target: KernelTarget,
+  { columns, dense }: NeuronChoice = everything,
 ): Map<Weight, NeuronUse | string> {
   const uses = new Map<Weight, NeuronUse | string>();
   const readers = readersOf(nodes);
@@ -41,14 +44,15 @@ export function neuronUses(
     if (node.op !== "matmul") continue;
     const maker = makers.get(node.x);
     const gate = gateOf(maker);
-    if (!gate) continue;
-    uses.set(node.weight, columnsOf(node, target) ?? { kind: "columns" });
+    if (!gate || dense.includes(node.x.name)) continue;
+    const left = columnsOf(node, target) ?? (columns ? undefined : "rows only");
+    uses.set(node.weight, left ?? { kind: "columns" });
     if (gate.op !== "gate") continue;
     const up = matmulBehind(makers, readers, gate.up);
     if (!up) continue;
     const before = nodes.indexOf(up) > nodes.findIndex(({ out }) => out === gate.gate);
     const reason = before ? rowsOf(up, target) : "it is computed before its gate";
-    uses.set(up.weight, reason ?? { kind: "rows", gate: gate.gate });
+    uses.set(up.weight, reason ?? { kind: "rows", gate: gate.gate, inner: node.x });
   }
   for (const [weight, use] of uses) {
     const readBy = nodes.filter((node) => weightsOf(node).includes(weight));
@@ -64,14 +68,16 @@ export function neuronWeights(
 ): NeuronWeights | undefined {
   const uses = neuronUses(nodes, target);
   let bytes = 0;
-  const values: Value[] = [];
+  const kinds = new Set<NeuronUse["kind"]>();
+  const values = new Set<Value>();
   for (const node of nodes) {
     const use = node.op === "matmul" ? uses.get(node.weight) : undefined;
     if (node.op !== "matmul" || typeof use !== "object") continue;
     bytes += weightBytes(node.weight);
-    if (use.kind === "columns") values.push(node.x);
+    kinds.add(use.kind);
+    values.add(use.kind === "columns" ? node.x : use.inner);
   }
-  return values.length > 0 ? { bytes, values } : undefined;
+  return bytes > 0 ? { bytes, values: [...values], hasBoth: kinds.size === 2 } : undefined;
 }
 
 /** The node where zeros come from, if it is one that makes them. */

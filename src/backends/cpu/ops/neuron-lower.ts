@@ -71,7 +71,9 @@ export class NeuronLowering {
   /** Why a matmul that a ReLU makes sparse reads all of its weight; undefined: none does. */
   refusal(weight: Weight): string | undefined {
     const use = this.#uses.get(weight);
-    return typeof use === "object" ? "`sparse` is off, or weights stay on disk" : use;
+    return typeof use === "object"
+      ? "`sparse` is off, or it was measured to be slower, or weights stay on disk"
+      : use;
   }
 
   /** `matmul` computes batches from row panels; undefined: they are computed token by token. */
