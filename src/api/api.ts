@@ -212,6 +212,8 @@ export interface AdapterInfo {
   /** What its file says that it is for: adapter.lora.task_name and adapter.lora.prompt_prefix; "" where it says nothing. */
   taskName: string;
   promptPrefix: string;
+  /** An activated adapter (aLoRA): it applies from the last place on where a prompt has these tokens. Absent: it always applies. */
+  invocationTokens?: number[];
 }
 
 /** Which CPUs compute threads are bound to, as llama.cpp's --cpu-mask, --cpu-range, --cpu-strict and --numa. */

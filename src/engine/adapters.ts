@@ -1,4 +1,5 @@
-// The adapters of a loaded model: which a request uses, and the scales of requests that do not say.
+// The adapters of a loaded model: which a request uses, and the scales of requests that do not say. An activated adapter (aLoRA) changes
+// what comes after certain tokens, its invocation: the last one in the prompt counts, and without one it is not used.
 
 import type { AdapterInfo, AdapterScale } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
@@ -7,6 +8,9 @@ import { type AdapterUse, NO_ADAPTERS } from "./state/adapter-use.ts";
 
 /** Each adds ops to every layer. */
 export const MOST_ADAPTERS = 16;
+
+/** An activated adapter begins that many tokens before its invocation, as in llama.cpp. */
+const TOKENS_BEFORE = 1;
 
 /** More choices than that are not remembered: their state is computed again. */
 const MOST_CHOICES = 1024;
@@ -19,21 +23,57 @@ export interface LoadedAdapter extends AdapterInfo {
 export class Adapters {
   readonly #loaded: readonly LoadedAdapter[];
   readonly #known = new Map<string, AdapterUse>();
-  #default: AdapterUse;
+  /** The scales of requests that do not say. */
+  #default: readonly number[];
 
   constructor(loaded: readonly LoadedAdapter[]) {
     this.#loaded = loaded;
-    this.#default = this.#interned(loaded.map(({ scale }) => scale));
+    this.#default = loaded.map(({ scale }) => scale);
   }
 
-  /** What a request uses that asks for this; undefined: it does not say. */
-  use(asked: readonly AdapterScale[] | undefined): AdapterUse {
-    return asked === undefined ? this.#default : this.#interned(this.#scales(asked));
+  /** What a request with this prompt uses; asked undefined: it does not say. */
+  use(asked: readonly AdapterScale[] | undefined, prompt: readonly number[]): AdapterUse {
+    if (this.#loaded.length === 0 && asked === undefined) return NO_ADAPTERS;
+    const scales = asked === undefined ? [...this.#default] : this.#scales(asked);
+    this.#checkActivated(scales);
+    const starts = this.#loaded.map(({ invocationTokens }, id) => {
+      if (!invocationTokens || scales[id] === 0) return 0;
+      const at = lastOf(invocationTokens, prompt);
+      if (at < 0) scales[id] = 0;
+      return Math.max(0, at - TOKENS_BEFORE);
+    });
+    return this.#interned(scales, starts);
+  }
+
+  /** What state that is saved or loaded was computed with. */
+  ofSavedState(): AdapterUse {
+    const activated = this.#activated(this.#default)[0];
+    if (activated === undefined) return this.use(undefined, []);
+    throw new UsageError(
+      `state cannot be saved or loaded while requests that do not say apply adapter ${activated}, which is an activated one: set its scale to 0 first`,
+    );
   }
 
   /** The scales of requests that do not say, from now on. */
   setDefault(asked: readonly AdapterScale[]): void {
-    this.#default = this.use(asked);
+    const scales = this.#scales(asked);
+    this.#checkActivated(scales);
+    this.#default = scales;
+  }
+
+  /** The activated adapters among those in use. */
+  #activated(scales: readonly number[]): number[] {
+    return this.#loaded.flatMap(({ id, invocationTokens }) =>
+      invocationTokens && Math.fround(scales[id]!) !== 0 ? [id] : [],
+    );
+  }
+
+  #checkActivated(scales: readonly number[]): void {
+    const activated = this.#activated(scales);
+    if (activated.length < 2) return;
+    throw new UsageError(
+      `adapters: got ${activated.length} activated ones (${activated.join(", ")}) for one request, expected at most one: give the others the scale 0`,
+    );
   }
 
   /** Those that are not named are not used. */
@@ -64,18 +104,28 @@ export class Adapters {
     return scales;
   }
 
-  #interned(numbers: readonly number[]): AdapterUse {
+  #interned(numbers: readonly number[], firsts: readonly number[]): AdapterUse {
     if (numbers.every((scale) => Math.fround(scale) === 0)) return NO_ADAPTERS;
     const scales = Float32Array.from(numbers);
-    const used = this.#loaded.flatMap(({ fingerprint }, i) =>
-      scales[i] === 0 ? [] : [[fingerprint, scales[i]!]],
-    );
+    const used = this.#loaded.flatMap(({ fingerprint }, i) => {
+      if (scales[i] === 0) return [];
+      return [firsts[i] === 0 ? [fingerprint, scales[i]!] : [fingerprint, scales[i]!, firsts[i]!]];
+    });
     const key = JSON.stringify(used);
     const known = this.#known.get(key);
     if (known) return known;
     if (this.#known.size >= MOST_CHOICES) this.#known.clear();
-    const use = { scales, key };
+    const starts = firsts.some((at) => at > 0) ? Int32Array.from(firsts) : undefined;
+    const use = { scales, starts, key };
     this.#known.set(key, use);
     return use;
   }
+}
+
+/** Where the last occurrence of a list in another begins; -1: it is not there. */
+function lastOf(list: readonly number[], all: readonly number[]): number {
+  for (let at = all.length - list.length; at >= 0; at--) {
+    if (list.every((token, i) => token === all[at + i])) return at;
+  }
+  return -1;
 }

@@ -230,7 +230,7 @@ export class Engine {
       isBidirectional: this.isBidirectional,
       stateFacts: options.stateFacts ?? (async () => []),
       begin: (request) => this.#begin(request),
-      adapters: () => this.adapters.use(undefined),
+      adapters: () => this.adapters.ofSavedState(),
       keep: (sequence) => this.#keep(sequence, false),
       mark: (sequence) => this.#tiers?.mark(sequence),
       say,
@@ -333,7 +333,7 @@ export class Engine {
   async #begin(request: SequenceRequest): Promise<RunningSequence> {
     this.#alive();
     const { tokens, mayAdd, isAborted, isStored = false, reuses = true } = request;
-    const { reusePieces = 0, adapters = this.adapters.use(undefined) } = request;
+    const { reusePieces = 0, adapters = this.adapters.use(undefined, tokens) } = request;
     const most = Math.min(tokens.length + mayAdd, this.info.contextSize);
     const background: BackgroundPlace | undefined = request.background && {
       mayYield: request.background === "yields",

@@ -60,7 +60,7 @@ export async function generate(
   const shift = contextShift(engine, prompt.length, options);
   checkCount("cacheReuse", options.cacheReuse ?? 0);
   // Once: what the default is may change while it runs.
-  const adapters = engine.adapters.use(options.adapters);
+  const adapters = engine.adapters.use(options.adapters, prompt);
   const shifts: ContextShift[] = [];
   const settings = resolveSampling(samplingPart(options));
   const breakers =

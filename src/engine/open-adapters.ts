@@ -40,6 +40,7 @@ export function openAdapters(parts: EngineParts, graph: Graph): OpenedAdapters {
       alpha: read[id]!.alpha,
       taskName: metadata.string("adapter.lora.task_name") ?? "",
       promptPrefix: metadata.string("adapter.lora.prompt_prefix") ?? "",
+      ...(read[id]!.invocation.length > 0 && { invocationTokens: [...read[id]!.invocation] }),
       fingerprint: `${fingerprint} ${read[id]!.alpha}`,
     })),
   };

@@ -45,6 +45,8 @@ export interface BatchSequence {
   readonly slots?: SlotPair | undefined;
   /** The scale of each adapter, by its number; 0: it is not used. Default: none is. */
   readonly scales?: Float32Array | undefined;
+  /** The first position that each adapter changes. Default: 0. */
+  readonly starts?: Int32Array | undefined;
 }
 
 /** Recurrent state of a sequence: a batch reads slot `from` and writes slot `to`, which is another one. */
@@ -176,7 +178,8 @@ export class Batch {
     this.sequences[row] = sequence;
     for (let i = 0; i < this.adapters.length; i++) {
       const { tokens, outputs } = this.adapters[i]!;
-      const scale = sequence.scales?.[i] ?? 0;
+      const isBefore = position < (sequence.starts?.[i] ?? 0);
+      const scale = isBefore ? 0 : (sequence.scales?.[i] ?? 0);
       tokens.add(row, scale);
       if (isOutput) outputs.add(this.outputCount, scale);
     }

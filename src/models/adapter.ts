@@ -27,6 +27,8 @@ export interface ReadAdapter {
   readonly alpha: number;
   /** The largest rank of its pairs. */
   readonly rank: number;
+  /** The tokens from whose last occurrence on it applies (activated LoRA); none: it always applies. */
+  readonly invocation: readonly number[];
   readonly warnings: readonly string[];
 }
 
@@ -38,7 +40,7 @@ export function readAdapter(
   { header, graph }: AdaptedModel,
   weightName: (tensor: string) => string,
 ): ReadAdapter {
-  const alpha = checkedMetadata(file, header.metadata);
+  const { alpha, invocation } = checkedMetadata(file, header.metadata);
   const problems: string[] = [];
   const { names, norms } = pairNames(file, problems);
   const pairs = new Map<string, AdapterPair>();
@@ -77,11 +79,13 @@ export function readAdapter(
       : [
           `adapter ${file.name}: ${norms.length} norms of it (${norms[0]}) are not used, as in llama.cpp: only its matrices are`,
         ];
-  return { pairs, alpha, rank: largest, warnings };
+  return { pairs, alpha, rank: largest, invocation, warnings };
 }
 
-/** Returns alpha. */
-function checkedMetadata({ name, metadata }: AdapterHeader, model: Metadata): number {
+function checkedMetadata(
+  { name, metadata }: AdapterHeader,
+  model: Metadata,
+): Pick<ReadAdapter, "alpha" | "invocation"> {
   const fail = (key: string, got: unknown, expected: string): never => {
     throw new ModelError(`adapter ${name}: ${key}: got ${show(got)}, expected ${expected}`);
   };
@@ -102,14 +106,13 @@ function checkedMetadata({ name, metadata }: AdapterHeader, model: Metadata): nu
       own,
       `"${base}", as the model has it: the adapter is for another model`,
     );
-  if ((metadata.arrayLength(INVOCATION) ?? 0) > 0) {
-    throw new ModelError(
-      `adapter ${name}: it is an activated LoRA (${INVOCATION}), which applies only after certain tokens; this is not supported. Use a plain LoRA adapter`,
-    );
+  const invocation = metadata.has(INVOCATION) ? metadata.numbers(INVOCATION) : [];
+  if (!invocation?.every((id) => Number.isInteger(id) && id >= 0)) {
+    fail(INVOCATION, metadata.preview(INVOCATION, 4)?.value, "a list of token ids");
   }
   const alpha = metadata.number("adapter.lora.alpha") ?? 0;
   if (!Number.isFinite(Math.fround(alpha))) fail("adapter.lora.alpha", alpha, "a finite number");
-  return alpha;
+  return { alpha, invocation: invocation! };
 }
 
 /** The tensors of the model that it has factors for, and the norms in it. */

@@ -1,5 +1,6 @@
 // LoRA adapters beside llama.cpp: what node-llama-cpp (llama.cpp of August 2026) writes with the same files, greedy, with an F32 KV cache.
-// Where model and factors are F32, log-probabilities agree to four digits: one adapter, several with scales, and matrices of experts.
+// Where model and factors are F32, log-probabilities agree to four digits: one adapter, several with scales, an activated one,
+// and matrices of experts.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -49,6 +50,25 @@ const cases: Case[] = [
         ],
         ids: [432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, 338],
         logprobs: [-0.48748, -0.14573, -0.05379, -0.02087, -0.7809, -0.31487],
+      },
+    ],
+  },
+  {
+    // Its tokens before 300 and 20, and one before them, were computed without the adapter.
+    file: "models/stories260K/stories260K-F32.gguf",
+    architecture: "llama",
+    prompt: [1, 403, 407, 261, 378, 300, 20, 99, 300, 20, 410, 305],
+    adapters: [
+      {
+        ...{ seed: 1, rank: 8, alpha: 16, size: 0.2 },
+        more: [["adapter.alora.invocation_tokens", { type: "array<u32>", value: [300, 20] }]],
+      },
+    ],
+    texts: [
+      {
+        scales: [[0, 1]],
+        ids: [295, 417, 280, 417, 316, 316, 327, 431, 261, 298],
+        logprobs: [-1.50895, -0.43287, -1.66444, -1.62785, -0.5989, -0.87041],
       },
     ],
   },
@@ -112,12 +132,12 @@ async function greedy(model: Model, prompt: number[], maxTokens: number, adapter
   return { ids: (await generation.result).tokenIds, logprobs };
 }
 
-for (const { file, architecture, prompt, adapters, texts } of cases) {
-  describeShared(`llama.cpp's texts: ${architecture}`, file, () => {
+for (const [number, { file, architecture, prompt, adapters, texts }] of cases.entries()) {
+  describeShared(`llama.cpp's texts: ${number}, ${architecture}`, file, () => {
     test("are the same, in one batch", async () => {
       const made = await files(
         file,
-        architecture,
+        `${number}`,
         adapters.map((own) => ({ architecture, ...own })),
       );
       await using model = await open(sharedPath(file), {

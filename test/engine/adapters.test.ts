@@ -247,8 +247,10 @@ test("files that do not fit are refused, and what is wrong with them is said", a
   expect(await wrong("h", [["blk.9.attn_q.weight", { shape: [32, 32] }]], {})).toMatch(
     /unknown: blk.9.attn_q.weight/,
   );
-  const invocation = ["adapter.alora.invocation_tokens", { type: "array<u32>", value: [1, 2] }];
-  expect(await wrong("i", tensors, { more: [invocation] })).toMatch(/activated LoRA/);
+  const invocation = ["adapter.alora.invocation_tokens", { type: "array<f32>", value: [0.5] }];
+  expect(await wrong("i", tensors, { more: [invocation] })).toMatch(
+    /adapter.alora.invocation_tokens: got .*expected a list of token ids/,
+  );
   await expect(open(paths[0]!, options)).rejects.toThrow("this file is an adapter");
   const cut = join(folder, "cut.gguf");
   const whole = await adapterGguf(tensors);

@@ -1,11 +1,28 @@
-// Which adapters a sequence uses, and how strongly. State that was computed with one choice is of no use for another, so what finds
-// state again compares choices: the same choice is the same object.
+// Which adapters a sequence uses, how strongly, and from which token on. State that was computed with one choice is of no use for another
+// beyond the tokens where both are the same, so what finds state again compares choices.
 
 export interface AdapterUse {
   /** By the number of the adapter; 0: it is not used. undefined: none is. */
   readonly scales: Float32Array | undefined;
+  /** By the number of the adapter: the first position that it changes (activated adapters). undefined: all from the first token on. */
+  readonly starts: Int32Array | undefined;
   /** What names the choice in the keys of stored state; "": no adapter. */
   readonly key: string;
 }
 
-export const NO_ADAPTERS: AdapterUse = { scales: undefined, key: "" };
+export const NO_ADAPTERS: AdapterUse = { scales: undefined, starts: undefined, key: "" };
+
+/** How many first tokens have the same state with both. */
+export function sharedTokens(one: AdapterUse, other: AdapterUse): number {
+  if (one.key === other.key) return Infinity;
+  const count = (one.scales ?? other.scales)?.length ?? 0;
+  let shared = Infinity;
+  for (let i = 0; i < count; i++) {
+    const [a, b] = [one.scales?.[i] ?? 0, other.scales?.[i] ?? 0];
+    const [from, otherFrom] = [one.starts?.[i] ?? 0, other.starts?.[i] ?? 0];
+    if (a === b && from === otherFrom) continue;
+    if (a !== 0) shared = Math.min(shared, from);
+    if (b !== 0) shared = Math.min(shared, otherFrom);
+  }
+  return shared;
+}

@@ -2,7 +2,7 @@
 // conversation, another branch of it, another user with the same system prompt. When blocks are needed, the least
 // recently used sequence is evicted; blocks that it shares with a running sequence stay in use there.
 
-import { type AdapterUse, NO_ADAPTERS } from "./adapter-use.ts";
+import { type AdapterUse, NO_ADAPTERS, sharedTokens } from "./adapter-use.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Token ids that all kept sequences together may hold: some MB of bookkeeping. */
@@ -42,12 +42,13 @@ export class PrefixCache {
   take(
     tokens: readonly number[],
     mayBeMoved = false,
-    { key }: AdapterUse = NO_ADAPTERS,
+    adapters: AdapterUse = NO_ADAPTERS,
   ): Sequence | undefined {
     let best: Candidate | undefined;
     for (const sequence of this.#kept) {
-      if (sequence.adapters.key !== key) continue;
-      const known = sequence.commonPrefix(tokens);
+      const shared = sharedTokens(sequence.adapters, adapters);
+      if (shared === 0) continue;
+      const known = Math.min(shared, sequence.commonPrefix(tokens));
       const same = mayBeMoved ? known : Math.min(known, sequence.exactTokens);
       const usable = sequence.restorable(Math.min(same, tokens.length - 1));
       if (usable <= 0) continue;
@@ -57,20 +58,21 @@ export class PrefixCache {
     if (!best) return undefined;
     const { sequence, same } = best;
     this.#kept = this.#kept.filter((other) => other !== sequence);
-    if (same === sequence.length) return sequence;
+    if (same === sequence.length && sequence.adapters.key === adapters.key) return sequence;
     // The rest of it is another branch, which may be continued as well.
     this.#kept.push(sequence);
-    const branch = sequence.fork();
+    const branch = sequence.fork(adapters);
     branch.restore(branch.restorable(same));
     return branch;
   }
 
   /** How many of these tokens need not be computed. */
-  known(tokens: readonly number[], { key }: AdapterUse = NO_ADAPTERS): number {
+  known(tokens: readonly number[], adapters: AdapterUse = NO_ADAPTERS): number {
     let most = 0;
     for (const sequence of this.#kept) {
-      if (sequence.adapters.key !== key) continue;
-      const same = Math.min(sequence.commonPrefix(tokens), sequence.exactTokens);
+      const shared = sharedTokens(sequence.adapters, adapters);
+      if (shared === 0) continue;
+      const same = Math.min(shared, sequence.commonPrefix(tokens), sequence.exactTokens);
       most = Math.max(most, sequence.restorable(Math.min(same, tokens.length - 1)));
     }
     return most;

@@ -22,6 +22,7 @@ export class Sequence implements BatchSequence {
   isForeign = false;
   /** What it is computed with. */
   readonly adapters: AdapterUse;
+  #starts: Int32Array | undefined;
   readonly #tokens: Int32Array;
   #length = 0;
   #isReleased = false;
@@ -35,6 +36,7 @@ export class Sequence implements BatchSequence {
   ) {
     this.states = states;
     this.adapters = adapters;
+    this.#starts = adapters.starts;
     this.goesBackByBatches = states.some(({ hold }) => hold !== undefined);
     this.groups = states.flatMap(({ table }) => table ?? []);
     this.blocks = this.groups[0] ?? new Int32Array();
@@ -44,6 +46,15 @@ export class Sequence implements BatchSequence {
 
   get scales(): Float32Array | undefined {
     return this.adapters.scales;
+  }
+
+  get starts(): Int32Array | undefined {
+    return this.#starts;
+  }
+
+  /** `count` tokens after the first `keep` were dropped: adapters that begin behind them begin earlier. */
+  moveStarts(keep: number, count: number): void {
+    this.#starts &&= this.#starts.map((at) => (at <= keep ? at : Math.max(keep, at - count)));
   }
 
   /** Tokens that were computed or are being computed. */
@@ -140,7 +151,10 @@ export class Sequence implements BatchSequence {
     for (const state of this.states) state.restore(length);
     this.#length = length;
     this.keys.length = Math.min(this.keys.length, Math.floor(length / KV_BLOCK_TOKENS));
-    if (length <= this.exactTokens) this.exactTokens = Infinity;
+    if (length <= this.exactTokens) {
+      this.exactTokens = Infinity;
+      this.#starts = this.adapters.starts;
+    }
     if (length === 0) this.isForeign = false;
   }
 
@@ -161,17 +175,23 @@ export class Sequence implements BatchSequence {
     return taken;
   }
 
-  /** A second sequence with the same past; no data is copied until one of them writes. */
-  fork(): Sequence {
+  /**
+   * A second sequence with the same past; no data is copied until one of them writes. With other adapters it must be restored to a
+   * length up to which they agree with its own (sharedTokens()).
+   */
+  fork(adapters: AdapterUse = this.adapters): Sequence {
     if (this.#isReleased) throw new Error("a sequence was used after its release");
     const copy = new Sequence(
       this.states.map((state) => state.fork()),
       this.capacity,
-      this.adapters,
+      adapters,
     );
     copy.#tokens.set(this.#tokens.subarray(0, this.#length));
     copy.#length = this.#length;
-    copy.keys = [...this.keys];
+    if (adapters.key === this.adapters.key) {
+      copy.keys = [...this.keys];
+      copy.#starts = this.#starts;
+    }
     copy.exactTokens = this.exactTokens;
     copy.isForeign = this.isForeign;
     return copy;

@@ -53,6 +53,7 @@ export class TokenMover {
       { from: keep + count, to: keep, count: length - keep - count },
     ];
     await moveTokens(this.#moveParts(breathe), sequence, tokens, moves);
+    sequence.moveStarts(keep, count);
   }
 
   /**
@@ -60,7 +61,8 @@ export class TokenMover {
    * tokens. Returns how many tokens these are.
    */
   async take(sequence: Sequence, tokens: readonly number[], least: number): Promise<number> {
-    if (this.refusal !== undefined) return 0;
+    // Tokens before and behind an adapter's first are not alike.
+    if (this.refusal !== undefined || sequence.adapters.starts) return 0;
     const known = sequence.restorable(Math.min(sequence.commonPrefix(tokens), tokens.length - 1));
     sequence.restore(known);
     let best: { from: Sequence; moves: TokenMove[]; count: number } | undefined;

@@ -15,15 +15,18 @@ async function modelOf({ server, url }: Call): Promise<Model> {
 
 export async function listAdapters(call: Call): Promise<Response> {
   const model = await modelOf(call);
-  return json(
-    model.adapters().map(({ id, name, scale, taskName, promptPrefix }) => ({
-      id,
-      path: name, // clients are not told where files are, here as in /props
-      scale,
-      task_name: taskName,
-      prompt_prefix: promptPrefix,
-    })),
-  );
+  const listed = model.adapters().map(async ({ invocationTokens, ...info }) => ({
+    id: info.id,
+    path: info.name, // clients are not told where files are, here as in /props
+    scale: info.scale,
+    task_name: info.taskName,
+    prompt_prefix: info.promptPrefix,
+    ...(invocationTokens && {
+      alora_invocation_string: await model.detokenize(invocationTokens, { special: true }),
+      alora_invocation_tokens: invocationTokens,
+    }),
+  }));
+  return json(await Promise.all(listed));
 }
 
 const scales = z.array(adapterScale).max(256);
