@@ -11,7 +11,7 @@ import type {
   OpenOptions,
   TextTokenizer,
 } from "./api/api.ts";
-import { AbortedError, ModelError, UsageError } from "./base/errors.ts";
+import { AbortedError, LanternError, ModelError, UsageError } from "./base/errors.ts";
 import type { OptionNames } from "./base/options.ts";
 import { heldTypesText, isHeldType } from "./dtypes/held-types.ts";
 import {
@@ -35,6 +35,7 @@ import { tokenizerOf } from "./load/compose.ts";
 import { locate, withModelFile } from "./load/model-file.ts";
 import { numaKinds } from "./machine/bind.ts";
 import { measuredDevices } from "./machine/machine.ts";
+import { describeAdapter } from "./models/adapter.ts";
 import { buildModel } from "./models/build.ts";
 import { filePooling } from "./models/pooling.ts";
 import { currentPlatform } from "./platform/current.ts";
@@ -403,6 +404,7 @@ export async function inspect(
         bytes: group.reduce((sum, tensor) => sum + tensor.byteLength, 0),
       })),
       ...poolingOf(file),
+      ...adapterFacts(file),
       ...modelNeeds(file, parameters, options),
     };
   });
@@ -420,6 +422,17 @@ function poolingOf({ metadata }: ModelFile): Pick<ModelInspection, "pooling"> {
     return pooling === undefined ? {} : { pooling };
   } catch (error) {
     if (error instanceof ModelError) return {};
+    throw error;
+  }
+}
+
+/** Nothing where it is no adapter, or where a key of it is of another type: only opening it refuses that. */
+function adapterFacts(file: ModelFile): Pick<ModelInspection, "adapter"> {
+  try {
+    const adapter = describeAdapter(file);
+    return adapter ? { adapter } : {};
+  } catch (error) {
+    if (error instanceof LanternError) return {};
     throw error;
   }
 }

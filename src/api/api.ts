@@ -594,7 +594,15 @@ export interface ModelInspection {
   types: { dtype: string; tensors: number; bytes: number }[];
   /** How embed() pools hidden states, where the file says. */
   pooling?: Pooling;
-  /** The memory that running it takes; undefined where the architecture is unknown. */
+  /** Of a LoRA adapter: the largest rank of its factors, for how many matrices, and the tokens that activate it (aLoRA). */
+  adapter?: {
+    kind: string;
+    matrices: number;
+    rank: number;
+    alpha: number;
+    invocationTokens?: readonly number[];
+  };
+  /** The memory that running it takes; undefined where the architecture is unknown, and of adapters. */
   memory: MemoryEstimate | undefined;
 }
 

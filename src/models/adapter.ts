@@ -32,7 +32,34 @@ export interface ReadAdapter {
   readonly warnings: readonly string[];
 }
 
+export interface AdapterFacts {
+  /** "lora" */
+  readonly kind: string;
+  /** Matrices that it has factors for. */
+  readonly matrices: number;
+  readonly rank: number;
+  readonly alpha: number;
+  readonly invocationTokens?: readonly number[];
+}
+
 const INVOCATION = "adapter.alora.invocation_tokens";
+
+/** What an adapter's file says of itself, without its model; undefined: the file is no adapter. */
+export function describeAdapter({ metadata, tensors }: ModelHeader): AdapterFacts | undefined {
+  if (metadata.string("general.type") !== "adapter") return undefined;
+  const firsts = [...tensors.values()].filter(({ name }) => name.endsWith(".lora_a"));
+  const ranks = firsts.map(({ name, shape }) =>
+    shape.at(name === "token_embd.weight.lora_a" ? -1 : -2),
+  );
+  const invocationTokens = (metadata.has(INVOCATION) && metadata.numbers(INVOCATION)) || [];
+  return {
+    kind: metadata.string("adapter.type") ?? "",
+    matrices: firsts.length,
+    rank: Math.max(0, ...ranks.map((rank) => rank ?? 0)),
+    alpha: metadata.number("adapter.lora.alpha") ?? 0,
+    ...(invocationTokens.length > 0 && { invocationTokens }),
+  };
+}
 
 /** `weightName`: what a factor is called in the graph, by its name in the file. */
 export function readAdapter(

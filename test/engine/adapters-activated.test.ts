@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { sharedTokens } from "../../src/engine/state/adapter-use.ts";
 import { Sequence } from "../../src/engine/state/sequence.ts";
-import { type AdapterScale, type Model, open } from "../../src/index.ts";
+import { type AdapterScale, inspect, type Model, open } from "../../src/index.ts";
 import { adapterFile } from "../support/adapter-file.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 import { tinyFileVocab, tinyGguf } from "../support/tiny-file.ts";
@@ -120,6 +120,15 @@ test("what is refused", async () => {
     [19],
     undefined,
   ]);
+});
+
+test("inspect() says what an adapter is", async () => {
+  const { adapter, memory } = await inspect(join(folder, "activated.gguf"));
+  const facts = { kind: "lora", matrices: 14, rank: 4, alpha: 8 };
+  expect(adapter).toEqual({ ...facts, invocationTokens: invocation });
+  expect(memory).toBeUndefined();
+  expect((await inspect(join(folder, "plain.gguf"))).adapter).toEqual(facts);
+  expect((await inspect(join(folder, "tiny.gguf"))).adapter).toBeUndefined();
 });
 
 test("how many tokens two choices share", () => {

@@ -4,11 +4,14 @@
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Engine } from "../../src/engine/engine.ts";
+import type { AdapterPart } from "../../src/engine/engine-parts.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { weightsFingerprint } from "../../src/formats/fingerprint.ts";
 import type { ModelFile } from "../../src/formats/model-file.ts";
 import { openModelFile } from "../../src/formats/open-model-file.ts";
 import { open } from "../../src/index.ts";
 import { templateOf, tokenizerOf } from "../../src/load/compose.ts";
+import { withAdapters } from "../../src/threads/open-adapters.ts";
 import { memorySource } from "../formats/support.ts";
 import { refusal, shapeOf } from "./target.ts";
 
@@ -17,9 +20,13 @@ export type Files = Readonly<Record<string, Uint8Array<ArrayBuffer>>>;
 const text = "the cat sat, e\u0301 🙂 <s>\n";
 const messages = [{ role: "user", content: text }];
 
-/** How far it came, in words. Throws what is no LanternError, reads beyond the file, and files that stay open. */
-export async function runHere(files: Files, main?: string): Promise<string> {
+/**
+ * How far it came, in words. Throws what is no LanternError, reads beyond the file, and files that stay open. `adapter`: one of the
+ * files, which the model is opened with.
+ */
+export async function runHere(files: Files, main?: string, adapter?: string): Promise<string> {
   const source = memorySource(files, main);
+  const own = adapter === undefined ? undefined : memorySource(files, adapter);
   let stage = "open";
   const reach = (name: string): void => {
     stage = name;
@@ -28,7 +35,7 @@ export async function runHere(files: Files, main?: string): Promise<string> {
   try {
     const file = await openModelFile(source);
     try {
-      outcome = await useModel(file, reach);
+      outcome = own ? await useAdapter(file, own, reach) : await useModel(file, reach);
     } finally {
       await file.close();
     }
@@ -36,14 +43,36 @@ export async function runHere(files: Files, main?: string): Promise<string> {
     outcome = `${stage}: ${refusal(error)}`;
   }
   const size = Object.values(files).reduce((sum, file) => sum + file.length, 0);
-  if (source.count.bytes > 8 * size + 64) {
-    throw new Error(`read ${source.count.bytes} bytes of a file of ${size}`);
+  for (const { count } of own ? [source, own] : [source]) {
+    if (count.bytes > 8 * size + 64) throw new Error(`read ${count.bytes} bytes of ${size}`);
+    if (count.open !== 0) throw new Error(`${count.open} files left open`);
   }
-  if (source.count.open !== 0) throw new Error(`${source.count.open} files left open`);
   return outcome;
 }
 
-async function useModel(file: ModelFile, reach: (stage: string) => void): Promise<string> {
+/** The model with an adapter. */
+async function useAdapter(
+  model: ModelFile,
+  source: ReturnType<typeof memorySource>,
+  reach: (stage: string) => void,
+): Promise<string> {
+  reach("adapter");
+  const file = await openModelFile(source);
+  try {
+    const fingerprint = await weightsFingerprint(file, 8);
+    const { name, metadata, tensors } = file;
+    const part = { name, path: name, metadata, tensors, scale: 1, fingerprint };
+    return await useModel(withAdapters(model, [{ file, part }]), reach, [part]);
+  } finally {
+    await file.close();
+  }
+}
+
+async function useModel(
+  file: ModelFile,
+  reach: (stage: string) => void,
+  adapters: readonly AdapterPart[] = [],
+): Promise<string> {
   reach("metadata");
   for (const key of file.metadata.keys()) {
     file.metadata.preview(key, Number.POSITIVE_INFINITY);
@@ -71,6 +100,7 @@ async function useModel(file: ModelFile, reach: (stage: string) => void): Promis
       tokenizer,
       template,
       backend,
+      adapters,
     },
     { contextSize: 64, kvType: dtypeByName("f32")!, availableBytes: 500e6 },
     { progress: () => {}, check: () => {} },

@@ -49,6 +49,7 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
     ...(facts.activeParameters === undefined
       ? []
       : [["  active", `${countOf(facts.activeParameters)}: those that a token uses`]]),
+    ...(facts.adapter === undefined ? [] : adapterRows(facts.adapter)),
     ...(facts.pooling === undefined ? [] : [["pooling", facts.pooling]]),
     ["file size", `${bytesText(facts.totalBytes)} (${facts.totalBytes} bytes)`],
   ]);
@@ -76,13 +77,21 @@ function inspectionText(facts: ModelInspection, color: Palette): string {
     tableText([["name", "type", "shape", "size"], ...tensors], [3]),
     title("types"),
     tableText([["type", "tensors", "size"], ...types], [1, 2]),
-    title("memory needed"),
-    memoryText(facts),
+    ...(facts.adapter ? [] : [title("memory needed"), memoryText(facts)]),
   ].join("");
 }
 
 function countOf(count: number): string {
   return `${countText(count)} (${count})`;
+}
+
+type Adapter = NonNullable<ModelInspection["adapter"]>;
+
+function adapterRows({ kind, matrices, rank, alpha, invocationTokens }: Adapter): string[][] {
+  return [
+    ["adapter", `${kind}, ${matrices} matrices, rank ${rank}, alpha ${alpha}`],
+    ...(invocationTokens ? [["  activated by", cut(invocationTokens.join(", "))]] : []),
+  ];
 }
 
 function memoryText({ memory, architecture }: ModelInspection): string {
