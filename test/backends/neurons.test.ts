@@ -24,11 +24,17 @@ const limits = { maxTokens: 13, maxOutputs: 13 };
 /** Token by token; register tiles that are full or not, with a token left over. */
 const batches = [1, 2, 5, limits.maxTokens];
 const vocab = limits.maxTokens;
-/** Blocks of a row that fill no whole slab of any target; neurons that are no multiple of a range of columns. */
-const [embed, hidden] = [384, 672];
+/**
+ * [embedding, neurons]: blocks of a row that fill no whole slab of any target, neurons that are no multiple of a range of columns; or
+ * whole spans.
+ */
+function sizesOf({ type }: Network): readonly [number, number] {
+  return dtypeByName(type)!.blockElems === 256 ? [256, 768] : [384, 672];
+}
 
 interface Network {
   readonly about: string;
+  /** Of `up` and `down`. */
   readonly type: string;
   /** What the gate's values are around, in units of their deviation: how many are zero. */
   readonly center: number;
@@ -55,7 +61,17 @@ const networks: readonly Network[] = [
   },
 ];
 
-function graphOf({ type, inner }: Network): Graph {
+/** Types whose rows become panels as they are read. */
+const rowsOnly: readonly Network[] = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"].map((type, i) => ({
+  about: i % 2 === 0 ? "most are zero" : "half are zero",
+  type,
+  center: i % 2 === 0 ? -1.5 : 0,
+  inner: reglu,
+}));
+
+function graphOf(network: Network): Graph {
+  const { type, inner } = network;
+  const [embed, hidden] = sizesOf(network);
   const g = new GraphBuilder();
   const dtype = dtypeByName(type)!;
   const x = g.embed({ name: "table", shape: [vocab, embed], dtype: f32 }, "x"); // [tokens, embed]
@@ -82,7 +98,7 @@ const made = new Map<string, Uint8Array>();
 
 function bytesOf(weight: Weight, center: number): Uint8Array {
   const { name, dtype } = weight;
-  const key = `${name} ${dtype.name} ${center}`;
+  const key = `${name} ${dtype.name} ${weight.shape} ${center}`;
   const known = made.get(key);
   if (known) return known;
   const values = valuesOf(weight, center);
@@ -107,7 +123,7 @@ async function resultsOf(backend: Backend, network: Network): Promise<Float32Arr
     for (let i = 0; i < tokens; i++) batch.add(i, 0, { blocks: new Int32Array(1) }, true);
     await backend.run(batch);
     for (let row = 0; row < tokens; row++) {
-      const result = new Float32Array(embed);
+      const result = new Float32Array(sizesOf(network)[0]);
       await backend.read("logits", row, result);
       all.push(result);
     }
@@ -160,6 +176,17 @@ describe.each(targets)("on $name", ({ native, target }) => {
     expect(Math.max(...differences)).toBeLessThan(1e-4);
     const isZero = network.center < -10;
     expect(sparse[0]!.some((value) => value !== 0)).toBe(!isZero);
+  });
+
+  test.each(rowsOnly)("$about: rows only, $type", async (network) => {
+    const { nodes } = graphOf(network);
+    const uses = new Map([...neuronUses(nodes, target)].map(([{ name }, use]) => [name, use]));
+    expect(uses.get("up")).toMatchObject({ kind: "rows" });
+    expect(uses.get("down")).toBe(`${network.type} has no neuron columns`);
+    expect(neuronWeights(nodes, target)!.values.map(({ name }) => name)).toEqual(["inner"]);
+    const dense = await resultsOf(backend(false), network);
+    const threads = network.type === "q4_k" ? 3 : 1;
+    expect(await resultsOf(backend(true, threads), network)).toEqual(dense);
   });
 
   test.each([2, 3])("%i threads list their own neurons, and read those of all", async (threads) => {

@@ -32,6 +32,12 @@ import {
 } from "../../src/kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel } from "../../src/kernels/ops/neurons/neuron-rows.ts";
 import { neuronSlabsKernel } from "../../src/kernels/ops/neurons/neuron-slabs.ts";
+import {
+  gatherRowsKernel,
+  splitPanel,
+  wordRowBytes,
+  wordRowsFor,
+} from "../../src/kernels/ops/neurons/word-rows.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
 import { PANEL_ROWS, rowPanelBytes } from "../../src/kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../src/kernels/ops/packed/packing.ts";
@@ -130,6 +136,47 @@ test.each(cases)("kernels of neurons fit the registers: $about", ({ target, type
       0,
     );
   }
+});
+
+const wordTypes = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"];
+const wordCases = Object.values(nativeTargets).flatMap((target) =>
+  wordTypes.map((type) => ({ target, type, about: `${target.name}, ${type}` })),
+);
+
+test.each(wordCases)("panels of word rows are those of the rows: $about", ({ target, type }) => {
+  const packing = packingOf(type)!;
+  const rows = wordRowsFor(type, target)!;
+  const [n, cols] = [2 * PANEL_ROWS, 512];
+  const file = fileRows(type, n, cols);
+  const size = rowPanelBytes(layoutFor(packing, target), cols);
+  const fileRow = file.length / n;
+  const pack = (order: readonly number[]): Uint8Array => {
+    const source = Uint8Array.from(
+      order.flatMap((row) => [...file.subarray(row * fileRow, (row + 1) * fileRow)]),
+    );
+    const panel = new ArrayBuffer(size);
+    packPanel(packing, target, new DataView(source.buffer), PANEL_ROWS, cols, viewsOf(panel), 0);
+    return new Uint8Array(panel);
+  };
+  const [list, made] = [2 * size, 2 * size + 8 * 2 * PANEL_ROWS];
+  const memory = new ArrayBuffer(made + size);
+  for (let panel = 0; panel < 2; panel++) {
+    const first = panel * PANEL_ROWS;
+    new Uint8Array(memory, panel * size, size).set(
+      pack(Array.from({ length: PANEL_ROWS }, (_, row) => first + row)),
+    );
+    const words = new Uint32Array(memory, panel * size, size / 4);
+    splitPanel(rows, cols / 256, words, new Uint32Array(size / 4));
+  }
+  // Rows of both panels, in any order.
+  const order = Array.from({ length: PANEL_ROWS }, (_, row) => (row * 7 + 3) % n);
+  const entries = [...order, ...order].flatMap((row) => [row * (size / PANEL_ROWS), 4 * row]);
+  new Int32Array(memory, list, entries.length).set(entries);
+  const kernel = gatherRowsKernel("gather", rows);
+  expect(wordRowBytes(rows, cols / 256)).toBe(size / PANEL_ROWS);
+  interpret(kernel, memory, [0, list, made, cols / 256]);
+  expect(new Uint8Array(memory, made, size)).toEqual(pack(order));
+  expect(lowerings[target.name as keyof typeof lowerings](kernel).bytes.length).toBeGreaterThan(0);
 });
 
 test("a list has the rows whose gate is above zero or not a number, then the last one again", () => {

@@ -17,6 +17,8 @@ import {
 } from "../../../graph/graph.ts";
 import { rowsTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import { neuronLayoutFor } from "../../../kernels/ops/neurons/neuron-layouts.ts";
+import { wordRowsFor } from "../../../kernels/ops/neurons/word-rows.ts";
+import { BLOCK_COLS } from "../../../kernels/ops/packed/packed.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { NeuronChoice, NeuronWeights } from "../../backend.ts";
@@ -122,7 +124,10 @@ function columnsOf({ weight }: NodeOf<"matmul">, target: KernelTarget): string |
 /** Why a weight has no neuron rows. */
 function rowsOf({ weight, bias }: NodeOf<"matmul">, target: KernelTarget): string | undefined {
   const packing = packingOf(weight.dtype.name);
-  if (!packing || !neuronLayoutFor(packing, target))
-    return `${weight.dtype.name} has no neuron rows`;
+  const isPlain = packing && neuronLayoutFor(packing, target) !== undefined;
+  const isWords = wordRowsFor(weight.dtype.name, target) !== undefined;
+  if (!isPlain && !isWords) return `${weight.dtype.name} has no neuron rows`;
+  const rows = weight.shape[0]!;
+  if (!isPlain && rows % BLOCK_COLS !== 0) return `${rows} rows, which fill no panels`;
   return bias ? "it has a bias" : undefined;
 }

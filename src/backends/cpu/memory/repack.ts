@@ -20,6 +20,7 @@ import {
   packNeuronColumns,
   packNeuronRows,
 } from "../../../kernels/ops/neurons/neuron-layouts.ts";
+import { splitPanel, wordRowsFor } from "../../../kernels/ops/neurons/word-rows.ts";
 import { acceptRaised } from "../../../kernels/ops/packed/half-panels.ts";
 import { type PanelMemory, packPanel } from "../../../kernels/ops/packed/pack.ts";
 import { visitsOf } from "../../../kernels/ops/packed/pack-floats.ts";
@@ -52,7 +53,7 @@ import type { Memories } from "./memories.ts";
 
 /** A weight to pack: plain data, sent to every thread. */
 export interface PackInstruction {
-  readonly kind: "blocks" | "floats" | "neuron rows" | "neuron columns";
+  readonly kind: "blocks" | "floats" | "neuron rows" | "neuron columns" | "word rows";
   readonly dtype: string;
   /** The number of matrices of `rows` rows, one after the other in the file; each begins with a new panel. */
   readonly matrices: number;
@@ -146,6 +147,7 @@ const kernelMakers: Readonly<
   floats: (dtype, target) => floatPanelsFor(floatTypeOf(dtype)!, target).packKernel(dtype, target),
   "neuron rows": () => undefined,
   "neuron columns": () => undefined,
+  "word rows": packKernelOf,
 };
 
 /** The executors of the instructions and, last, of the file pieces, on thread `thread`. */
@@ -456,6 +458,19 @@ const packers: Readonly<
     return (from, rows, tile) => {
       const source = new DataView(views.buffer, from, rows * rowBytes);
       packNeuronColumns(packing, target, source, tile, n, cols, memory, 0);
+    };
+  },
+  "word rows": (instruction, context) => {
+    const pack = packers.blocks(instruction, context);
+    const { dtype, rowBytes, at, rowPanelBytes } = instruction;
+    const place = context.memories.place(at);
+    const rows = wordRowsFor(dtype, context.target)!;
+    const spans = rowBytes / packingOf(dtype)!.spanBytes;
+    const copy = new Uint32Array(rowPanelBytes / 4);
+    return (from, count, panel) => {
+      pack(from, count, panel);
+      const to = (place.at + panel * rowPanelBytes) / 4;
+      splitPanel(rows, spans, place.views.u32.subarray(to, to + copy.length), copy);
     };
   },
 };

@@ -47,7 +47,7 @@ export interface PlacedWeight {
   readonly raw?: number;
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
-  readonly neurons?: { at: number; kind: NeuronUse["kind"] };
+  readonly neurons?: { at: number; kind: NeuronUse["kind"]; isWords: boolean };
   /** The instruction that packs it, and the bytes of its row panels. */
   readonly packing?: number;
   readonly panelBytes?: number;
@@ -222,8 +222,11 @@ export class WeightStore {
 
   #placeNeurons(weight: Weight, { kind }: NeuronUse): PlacedWeight {
     const [rows, cols] = weight.shape as [number, number];
-    const layout = neuronLayoutFor(packingOf(weight.dtype.name)!, this.#target)!;
+    const packing = packingOf(weight.dtype.name)!;
     const rowBytes = bytesFor(weight.dtype, cols);
+    const layout = neuronLayoutFor(packing, this.#target);
+    if (!layout)
+      return this.#placeWordRows(weight, rowPanelBytes(layoutFor(packing, this.#target), cols));
     const bytes =
       kind === "rows"
         ? Math.ceil(rows / PANEL_ROWS) * PANEL_ROWS * neuronRowBytes(layout, cols)
@@ -234,7 +237,18 @@ export class WeightStore {
     const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, unitRows, at };
     const packKind = kind === "rows" ? "neuron rows" : "neuron columns";
     const index = this.#instructions.push({ kind: packKind, ...own, rowPanelBytes: size }) - 1;
-    return { weight, neurons: { at, kind }, packing: index };
+    return { weight, neurons: { at, kind, isWords: false }, packing: index };
+  }
+
+  /** Rows of a type that has no neuron layout: as large as its row panels. */
+  #placeWordRows(weight: Weight, size: number): PlacedWeight {
+    const [rows, cols] = weight.shape as [number, number];
+    const at = this.#arena.allocatePanels((rows / PANEL_ROWS) * size, weight.name);
+    const rowBytes = bytesFor(weight.dtype, cols);
+    const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, at };
+    const unit = { unitRows: PANEL_ROWS, rowPanelBytes: size };
+    const index = this.#instructions.push({ kind: "word rows", ...own, ...unit }) - 1;
+    return { weight, neurons: { at, kind: "rows", isWords: true }, packing: index };
   }
 
   async #uploadRaw(

@@ -21,6 +21,7 @@ import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { mostUnpackedBytes } from "../../../kernels/ops/packed/unpack-panel.ts";
 import { floatPanelsFor } from "../memory/float-panels.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
+import type { GatheredRows } from "./gathered-rows.ts";
 import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
 import { MatmulActivations, type Roundings } from "./matmul-activations.ts";
 import {
@@ -47,6 +48,7 @@ import { type MatmulRowTiles, rowTileKernels, rowTileScratch } from "./matmul-ro
 import { MOST_ALONE } from "./neuron-batch.ts";
 import { NeuronLowering } from "./neuron-lower.ts";
 import type { NeuronColumns, NeuronRows } from "./neurons.ts";
+import type { InstructionLike } from "./op.ts";
 
 /** Bytes of a vector register of WebAssembly, for kernels that are not made for the target. */
 export const WIDTH = 16;
@@ -72,9 +74,7 @@ export class MatmulLowering {
     this.#neurons = new NeuronLowering(compiler, this.#activations);
   }
 
-  lower(
-    node: MatmulNode,
-  ): MatmulBlocks | MatmulFloats | MatmulRows | MatmulRowTiles | NeuronRows | NeuronColumns {
+  lower(node: MatmulNode): InstructionLike {
     const placed = this.#c.options.weights.get(node.weight);
     this.#neurons.prepare(node.x);
     if (placed.neurons) return this.#byNeuron(node as NodeOf<"matmul">, placed.neurons);
@@ -99,11 +99,15 @@ export class MatmulLowering {
   #byNeuron(
     node: NodeOf<"matmul">,
     place: NonNullable<PlacedWeight["neurons"]>,
-  ): NeuronRows | NeuronColumns {
+  ): NeuronRows | GatheredRows | NeuronColumns {
     const { target } = this.#c.options;
-    if (target.halves === "coded") return this.#neurons.lower(node, place, undefined);
     const layout = layoutFor(packingOf(node.weight.dtype.name)!, target);
     const size = rowPanelBytes(layout, colsOf(node));
+    if (place.isWords) {
+      const { matmul } = this.#blocks(node, { at: -1, rowPanelBytes: size, codebook: 0 });
+      return this.#neurons.gathered(node, place.at, matmul);
+    }
+    if (target.halves === "coded") return this.#neurons.lower(node, place, undefined);
     const { nodes } = this.#c.options.plan.graph;
     const isOnly = nodes.filter((other) => isMatmul(other) && other.x === node.x).length === 1;
     const fewest = isOnly ? MOST_ALONE + 1 : 1;

@@ -92,25 +92,30 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
 
   execute(instruction, c) {
     const i = { ...instruction, w: c.memories.pointer(instruction.w) };
-    const { spans, codebook } = i;
-    const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
-    const unpacked = i.unpacked + c.thread * i.unpackedBytes; // the same
     const compute = i.experts ? expertMatmul : tiledMatmul;
-    return compute(i, c, {
-      tile: (at, unpack) => {
-        if (!unpack) return at;
-        unpack(at, unpacked, spans, codebook);
-        return unpacked;
-      },
-      vector: (kernel, w, x, out, tiles, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, codebook, apart, outApart),
-      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w, x, out, spans, tokenTiles, codebook, outStride, group, scratch),
-      streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
-        kernel(w, x, out, spans, tiles, codebook, outStride, apart, outApart),
-    });
+    return compute(i, c, blockTiles(i, c));
   },
 };
+
+/** How the kernels of quantized row panels are called. */
+export function blockTiles(i: MatmulBlocks, c: ExecutorContext): TileKernels {
+  const { spans, codebook } = i;
+  const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
+  const unpacked = i.unpacked + c.thread * i.unpackedBytes; // the same
+  return {
+    tile: (at, unpack) => {
+      if (!unpack) return at;
+      unpack(at, unpacked, spans, codebook);
+      return unpacked;
+    },
+    vector: (kernel, w, x, out, tiles, apart, outApart) =>
+      kernel(w, x, out, spans, tiles, codebook, apart, outApart),
+    matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+      kernel(w, x, out, spans, tokenTiles, codebook, outStride, group, scratch),
+    streams: (kernel, w, x, out, tiles, outStride, apart, outApart) =>
+      kernel(w, x, out, spans, tiles, codebook, outStride, apart, outApart),
+  };
+}
 
 export const matmulFloats: InstructionDef<MatmulFloats> = {
   access: asOne(),

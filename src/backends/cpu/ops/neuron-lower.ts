@@ -24,10 +24,21 @@ import {
 import { neuronRowListKernel, zerosKernel } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { neuronSlabsKernel } from "../../../kernels/ops/neurons/neuron-slabs.ts";
+import {
+  gatherRowsKernel,
+  wordRowBytes,
+  wordRowsFor,
+} from "../../../kernels/ops/neurons/word-rows.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { type NeuronUse, neuronUses } from "../memory/neuron-weights.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
+import {
+  type GatheredRows,
+  gatheredListBytes,
+  PANELS_BEHIND,
+  PANELS_TOGETHER,
+} from "./gathered-rows.ts";
 import type { MatmulBlocks } from "./matmul.ts";
 import type { MatmulActivations } from "./matmul-activations.ts";
 import type { MatmulCompiler } from "./matmul-node.ts";
@@ -57,7 +68,8 @@ export class NeuronLowering {
     const { plan, target, weights } = compiler.options;
     this.#uses = neuronUses(plan.graph.nodes, target);
     for (const node of plan.graph.nodes) {
-      if (node.op !== "matmul" || weights.get(node.weight).neurons?.kind !== "rows") continue;
+      const place = node.op === "matmul" ? weights.get(node.weight).neurons : undefined;
+      if (node.op !== "matmul" || place?.kind !== "rows" || place.isWords) continue;
       this.#rowsOf.set(node.x, node);
     }
   }
@@ -116,6 +128,38 @@ export class NeuronLowering {
       listBytes,
       ...this.#c.scratch(neuronRowsScratch(layout)),
       batch: matmul && this.#batch(node, matmul, "rows"),
+    };
+  }
+
+  /** Rows that become row panels as they are read, which `matmul` computes. */
+  gathered(node: NodeOf<"matmul">, at: number, matmul: MatmulBlocks): GatheredRows {
+    const { gate } = this.#uses.get(node.weight) as NeuronUse & { kind: "rows" };
+    const { target } = this.#c.options;
+    const type = node.weight.dtype.name;
+    const words = wordRowsFor(type, target)!;
+    const [n] = node.weight.shape as [number, number];
+    this.#c.explain(
+      `${node.name}: ${type}, rows whose gate (${gate.name}) is above zero, in panels`,
+    );
+    const lister = neuronRowListKernel("gathered_row_list", target.width, PANELS_BEHIND);
+    const listBytes = gatheredListBytes(n);
+    const panelsBytes = PANELS_TOGETHER * matmul.rowPanelBytes;
+    return {
+      op: "gathered_rows",
+      rows: node.out.rows,
+      n,
+      out: this.#c.address(node.out),
+      gate: this.#c.address(gate),
+      w: at,
+      rowBytes: wordRowBytes(words, matmul.spans),
+      spans: matmul.spans,
+      matmul,
+      lister: this.#c.kernel(lister),
+      gatherer: this.#c.kernel(gatherRowsKernel(`gather_rows.${type}`, words)),
+      list: this.#activations.perThread(`gathered list of ${n} neurons`, listBytes),
+      listBytes,
+      panels: this.#activations.perThread(`${panelsBytes} bytes of gathered panels`, panelsBytes),
+      panelsBytes,
     };
   }
 

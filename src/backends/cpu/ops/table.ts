@@ -37,6 +37,7 @@ import {
   quantizeExperts,
 } from "./expert-activations.ts";
 import { type GroupExperts, groupExperts } from "./expert-groups.ts";
+import { type GatheredRows, gatheredRows } from "./gathered-rows.ts";
 import { type KvWrite, kvWrite, lowerKvWrite } from "./kv-write.ts";
 import { type Leader, leader } from "./leader.ts";
 import {
@@ -184,6 +185,7 @@ export type Instruction =
   | MatmulRowTiles
   | NeuronSlabs
   | NeuronRows
+  | GatheredRows
   | NeuronList
   | NeuronColumns
   | Route
@@ -237,6 +239,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     matmul_row_tiles: matmulRowTiles,
     neuron_slabs: neuronSlabs,
     neuron_rows: neuronRows,
+    gathered_rows: gatheredRows,
     neuron_list: neuronList,
     neuron_columns: neuronColumns,
     route,

@@ -18,9 +18,13 @@ export const ENTRIES_BEHIND: number = 2 * ROWS_TOGETHER;
 /**
  * (gates, results, list, rows, first, rowBytes, result, written): of so many rows, the first one `first` bytes into the matrix and its
  * result `result` bytes into the results, whose address here is that of the first row. Writes to i32 written[1] how many entries
- * there are, without those behind the last. What lies before the list is read where there are none.
+ * there are, without the `behind` ones after the last. What lies before the list is read where there are none.
  */
-export function neuronRowListKernel(name: string, width: number): Kernel {
+export function neuronRowListKernel(
+  name: string,
+  width: number,
+  behind: number = ENTRIES_BEHIND,
+): Kernel {
   const k = new KernelBuilder(name, width);
   const gate = k.variable(k.param("ptr", "gates"), "gate_at");
   const result = k.variable(k.param("ptr", "results"), "result_at");
@@ -53,7 +57,7 @@ export function neuronRowListKernel(name: string, width: number): Kernel {
   const before = k.op("i32.sub", [count, k.i32(1)]);
   const last = k.op("ptr.add_product", [list, before, entryBytes]);
   const [lastRow, lastTo] = [k.op("i32.load", [last], 0), k.op("i32.load", [last], 4)];
-  for (let i = 0; i < ENTRIES_BEHIND; i++) {
+  for (let i = 0; i < behind; i++) {
     k.op("i32.store", [end, lastRow], i * ROW_ENTRY_BYTES);
     k.op("i32.store", [end, lastTo], i * ROW_ENTRY_BYTES + 4);
   }

@@ -1,0 +1,142 @@
+// The rows of `up` that a token's gates need, for types whose rows become row panels as they are read (docs/sparse.md,
+// kernels/ops/neurons/word-rows.ts). For one token; batches of more compute all rows, 16 at a time.
+
+import type { Rows } from "../../../graph/graph.ts";
+import { ROW_ENTRY_BYTES } from "../../../kernels/ops/neurons/neuron-rows.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
+import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
+import { blockTiles, type MatmulBlocks, matmulKernels } from "./matmul.ts";
+import { chosen, runVariant } from "./matmul-run.ts";
+import { area, type InstructionDef } from "./op.ts";
+
+export interface GatheredRows {
+  readonly op: "gathered_rows";
+  readonly rows: Rows;
+  readonly n: number;
+  readonly out: number;
+  /** f32 [rows][n]: neurons with a gate of zero or less are left out. */
+  readonly gate: number;
+  readonly w: number;
+  readonly rowBytes: number;
+  readonly spans: number;
+  /** The matmul of a panel; its weight is in no panels: `w` is not read there. */
+  readonly matmul: MatmulBlocks;
+  /** The kernels that list rows, and that make a panel of 16 of them. */
+  readonly lister: string;
+  readonly gatherer: string;
+  /** For each thread: how long a list is and results (LIST_AT bytes), then the list; and panels. */
+  readonly list: number;
+  readonly listBytes: number;
+  readonly panels: number;
+  readonly panelsBytes: number;
+}
+
+/** Panels that are computed at once, in streams, and their rows. */
+export const PANELS_TOGETHER = 4;
+const ROWS_TOGETHER: number = PANELS_TOGETHER * PANEL_ROWS;
+
+/** Where the results of panels are, and the list. */
+const RESULTS_AT = 16;
+const LIST_AT: number = RESULTS_AT + 4 * ROWS_TOGETHER;
+
+/** Entries behind the last row: to the end of its panel, and another panel to prefetch. */
+export const PANELS_BEHIND: number = 2 * PANEL_ROWS;
+
+/** Bytes of a list of n rows, and of what is before it. */
+export function gatheredListBytes(n: number): number {
+  return LIST_AT + (n + PANELS_BEHIND + ROWS_TOGETHER) * ROW_ENTRY_BYTES;
+}
+
+export const gatheredRows: InstructionDef<GatheredRows> = {
+  access: {
+    stage: "as one",
+    of: ({ rows, gate, out, matmul }) => ({
+      rows,
+      reads: [area(gate, 0), area(matmul.x, 0)],
+      writes: [area(out, 0)],
+    }),
+  },
+  kernels: ({ lister, gatherer, matmul }) => [lister, gatherer, ...matmulKernels(matmul)],
+  code: "target",
+  columns: ({ rows, n, matmul, out }) => ({
+    ...{ rows, cols: n, whole: [matmul.x], writes: [out] },
+    isSparse: true,
+  }),
+
+  execute(i, c): Executor {
+    const bounds = chunkBounds(i.n / PANEL_ROWS, c.program.threads);
+    const count = () => rowCount(c, i.rows);
+    const ofOne = neededRows(i, c);
+    const ofAll = allRows(i, c);
+    const run = (from: number, to: number) => {
+      if (count() === 1) ofOne(from, to);
+      else ofAll(from, to);
+    };
+    return {
+      chunks: () => (count() === 0 ? 0 : bounds.length - 1),
+      weight: (chunk) => (bounds[chunk + 1]! - bounds[chunk]!) * PANEL_ROWS * i.rowBytes,
+      run: (chunk) => run(bounds[chunk]! * PANEL_ROWS, bounds[chunk + 1]! * PANEL_ROWS),
+      columns: { count, run },
+    };
+  },
+};
+
+/** Makes panels of the rows that a list names, and computes them for all tokens. */
+function panelRunner(i: GatheredRows, c: ExecutorContext) {
+  const gather = c.kernels[i.gatherer]!;
+  const w = c.memories.pointer(i.w);
+  const { rowPanelBytes } = i.matmul;
+  const made = i.panels + c.thread * i.panelsBytes;
+  const tiles = blockTiles(i.matmul, c);
+  const variants = i.matmul.variants.map((variant) => runVariant(i.matmul, c, tiles, variant));
+  return (list: number, panels: number, out: number, stride: number) => {
+    const tokens = rowCount(c, i.rows);
+    for (let panel = 0; panel < panels; panel++) {
+      const entries = list + panel * PANEL_ROWS * ROW_ENTRY_BYTES;
+      gather(w, entries, made + panel * rowPanelBytes, i.spans);
+    }
+    const runPanels = variants[chosen(c, i.matmul.choice, tokens)]!;
+    runPanels(made, i.matmul.x, tokens, 0, panels, out, stride);
+  };
+}
+
+/** Of rows from..to those whose gates are open, for one token. */
+function neededRows(i: GatheredRows, c: ExecutorContext): (from: number, to: number) => void {
+  const lister = c.kernels[i.lister]!;
+  const runPanels = panelRunner(i, c);
+  const { i32, f32 } = c.views;
+  const written = i.list + c.thread * i.listBytes;
+  const [results, list] = [written + RESULTS_AT, written + LIST_AT];
+  return (from, to) => {
+    const first = from * i.rowBytes;
+    const [gates, out] = [i.gate + from * 4, i.out + from * 4];
+    lister(gates, out, list, to - from, first, i.rowBytes, from * 4, written);
+    const needed = i32[written / 4]!;
+    for (let done = 0; done < needed; done += ROWS_TOGETHER) {
+      const entries = list + done * ROW_ENTRY_BYTES;
+      const panels = Math.ceil(Math.min(ROWS_TOGETHER, needed - done) / PANEL_ROWS);
+      runPanels(entries, panels, results, 4 * ROWS_TOGETHER);
+      for (let row = 0; row < panels * PANEL_ROWS; row++) {
+        const place = i32[(entries + row * ROW_ENTRY_BYTES) / 4 + 1]!;
+        f32[(i.out + place) / 4] = f32[results / 4 + row]!;
+      }
+    }
+  };
+}
+
+/** Rows from..to, for all tokens. */
+function allRows(i: GatheredRows, c: ExecutorContext): (from: number, to: number) => void {
+  const runPanels = panelRunner(i, c);
+  const { i32 } = c.views;
+  const list = i.list + c.thread * i.listBytes + LIST_AT;
+  return (from, to) => {
+    for (let first = from; first < to; first += ROWS_TOGETHER) {
+      const panels = Math.min(ROWS_TOGETHER, to - first) / PANEL_ROWS;
+      for (let row = 0; row < (panels + 1) * PANEL_ROWS; row++) {
+        const place = Math.min(first + row, i.n - 1) * i.rowBytes;
+        i32[(list + row * ROW_ENTRY_BYTES) / 4] = place;
+      }
+      runPanels(list, panels, i.out + first * 4, i.n * 4);
+    }
+  };
+}
