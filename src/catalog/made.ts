@@ -13,6 +13,8 @@ export interface MadeModel {
   readonly from: string;
   readonly system?: string | undefined;
   readonly template?: string | undefined;
+  /** Digests of the LoRA adapters that it is opened with (Ollama's blobs). */
+  readonly adapters?: readonly string[] | undefined;
   /** As Ollama names them. */
   readonly parameters: Readonly<Record<string, unknown>>;
   /** Whether it is opened beside the model that it is made from, because it is opened in another way. */
@@ -132,6 +134,8 @@ function parse(text: string, name: string): MadeModel {
   expect("from", "the name of a model", (value) => isText(value) && value !== "");
   expect("system", "a text", isTextOrNone);
   expect("template", "a text", isTextOrNone);
+  const isList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
+  expect("adapters", "a list of digests", (value) => value === undefined || isList(value));
   expect("parameters", "an object", isRecord);
   expect("isSeparate", "true or false", (value) => typeof value === "boolean");
   expect("created", "seconds since 1970", (value) => Number.isSafeInteger(value));

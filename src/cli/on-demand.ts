@@ -44,13 +44,15 @@ export function onDemandModels(
   const own = (id: string): ModelSettings | undefined =>
     sources.presets().models.get(derived.get(id)?.of ?? id);
   const flagsOf = (id: string): ModelFlags => {
-    const { template, contextSize: ctxSize } = derived.get(id) ?? {};
+    const { template, contextSize: ctxSize, adapters = [] } = derived.get(id) ?? {};
+    const lora = adapters.map((location) => ({ location, scale: 1 }));
     return {
       ...flags,
       ...sources.presets().defaults.flags,
       ...own(id)?.flags,
       ...(template !== undefined && { template }),
       ...(ctxSize !== undefined && { ctxSize }),
+      ...(lora.length > 0 && { lora, loraInitWithoutApply: false }),
     };
   };
   const all = async (): Promise<Located[]> => {

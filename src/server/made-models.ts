@@ -19,6 +19,8 @@ export interface MadeModel {
   readonly system?: string | undefined;
   /** A Jinja template, or the name of a built-in one. */
   readonly template?: string | undefined;
+  /** Digests of the LoRA adapters that it is opened with (Ollama's blobs). */
+  readonly adapters?: readonly string[] | undefined;
   /** As Ollama names them. */
   readonly parameters: Readonly<Record<string, unknown>>;
   /** Whether it is opened beside the model that it is made from. */
@@ -39,6 +41,12 @@ export interface MadeStore {
   list(): Promise<readonly MadeEntry[]>;
   write(made: MadeModel): Promise<void>;
   remove(name: string): Promise<void>;
+  /** Where an uploaded file is, by its digest; undefined: it is not there. */
+  findBlob(digest: string): Promise<string | undefined>;
+  /** Stores an upload, if it has that digest. */
+  writeBlob(digest: string, bytes: AsyncIterable<Uint8Array>): Promise<void>;
+  /** Deletes old uploads that none of these digests names. */
+  pruneBlobs(named: ReadonlySet<string>): Promise<void>;
 }
 
 /** What Ollama's parameters stand for; throws where something is wrong with them. */
@@ -66,6 +74,11 @@ export class MadeModels {
     this.#parts = parts;
   }
 
+  /** undefined: they end with the server. */
+  get store(): MadeStore | undefined {
+    return this.#parts.store;
+  }
+
   get(name: string): MadeModel | undefined {
     return this.#made.get(name);
   }
@@ -83,6 +96,9 @@ export class MadeModels {
       log(`models that were made with /api/create are not served: ${messageOf(error)}`);
       return [];
     });
+    const named = new Set((found ?? []).flatMap(({ made }) => made?.adapters ?? []));
+    const isWhole = found?.every(({ made }) => made);
+    if (isWhole) await store?.pruneBlobs(named).catch((error: unknown) => log(messageOf(error)));
     for (const { name, made, problem = "it is empty" } of found ?? []) {
       try {
         if (!made) throw new UsageError(problem);
@@ -107,6 +123,7 @@ export class MadeModels {
       );
     }
     this.#checkSeparate(made);
+    await this.#adapters(made);
     await store?.write(made);
     models.unusable.delete(made.name);
     await this.#serve(made);
@@ -134,17 +151,34 @@ export class MadeModels {
     const { contextSize } = optionsOf(made.parameters);
     const preset = this.preset(made);
     this.#checkSeparate(made);
+    const adapters = await this.#adapters(made);
     if (made.isSeparate) {
       models.variants.delete(name);
-      await pool.onDemand!.derive(name, { of, preset, template, contextSize });
+      await pool.onDemand!.derive(name, { of, preset, template, contextSize, adapters });
     } else models.variants.set(name, { of, preset, created });
     this.#made.set(name, made);
   }
 
-  #checkSeparate({ isSeparate, template }: MadeModel): void {
+  /** Where the files of its adapters are. */
+  async #adapters({ adapters = [] }: MadeModel): Promise<string[]> {
+    const found: string[] = [];
+    for (const digest of adapters) {
+      const path = await this.#parts.store?.findBlob(digest);
+      if (path === undefined) {
+        throw new UsageError(
+          `its adapter ${digest} is not here: upload it with POST /api/blobs/${digest}, as Ollama's clients do, and make the model again`,
+        );
+      }
+      found.push(path);
+    }
+    return found;
+  }
+
+  #checkSeparate({ isSeparate, template, adapters = [] }: MadeModel): void {
     if (!isSeparate || this.#parts.pool.onDemand) return;
+    const field = adapters.length > 0 ? "adapters" : "parameters.num_ctx";
     throw unsupportedField(
-      template === undefined ? "parameters.num_ctx" : "template",
+      template === undefined ? field : "template",
       "this server loads no models by their names. Start it with --models-dir or --models-autoload",
     );
   }

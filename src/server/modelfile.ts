@@ -1,5 +1,5 @@
-// Ollama's Modelfile: FROM, PARAMETER, SYSTEM, TEMPLATE and LICENSE, one instruction a line; a text may be in quotes, or over several
-// lines in triple quotes. Only names of models may stand after FROM, never paths.
+// Ollama's Modelfile: FROM, ADAPTER, PARAMETER, SYSTEM, TEMPLATE and LICENSE, one instruction a line; a text may be in quotes, or over several
+// lines in triple quotes. Only names of models may stand after FROM, and digests of uploaded files after ADAPTER, never paths.
 
 import { byName } from "../base/by-name.ts";
 import type { GenerateOptions } from "../index.ts";
@@ -10,14 +10,16 @@ export interface Modelfile {
   from?: string;
   system?: string;
   template?: string;
+  /** Digests: "sha256:...". */
+  adapters: string[];
   parameters: Record<string, unknown>;
 }
 
 /** Instructions that a created model cannot have here. */
-const refused: readonly string[] = ["ADAPTER", "MESSAGE"];
+const refused: readonly string[] = ["MESSAGE"];
 
 export function parseModelfile(text: string): Modelfile {
-  const file: Modelfile = { parameters: {} };
+  const file: Modelfile = { adapters: [], parameters: {} };
   const lines = text.split(/\r?\n/);
   for (let at = 0; at < lines.length; at++) {
     const line = lines[at]!.trim();
@@ -52,7 +54,7 @@ function apply(file: Modelfile, instruction: string, value: string, where: strin
   if (refused.includes(instruction)) {
     throw unsupportedField(
       "modelfile",
-      `${where}: ${instruction}: a created model has the weights and messages of its FROM`,
+      `${where}: ${instruction}: a created model has no messages of its own`,
     );
   }
   const need = (): string => {
@@ -63,6 +65,7 @@ function apply(file: Modelfile, instruction: string, value: string, where: strin
     FROM: () => {
       file.from = need();
     },
+    ADAPTER: () => void file.adapters.push(digestOf(need(), where)),
     SYSTEM: () => {
       file.system = value;
     },
@@ -80,6 +83,16 @@ function apply(file: Modelfile, instruction: string, value: string, where: strin
     );
   }
   set[instruction]!();
+}
+
+/** "@sha256:..." as well, as Ollama's client writes it. */
+function digestOf(value: string, where: string): string {
+  const digest = value.trim().replace(/^@/, "");
+  if (/^sha256:[0-9a-f]{64}$/.test(digest)) return digest;
+  throw invalidRequest(
+    `${where}: ADAPTER: got ${JSON.stringify(value.slice(0, 80))}, expected the digest of an uploaded file, "sha256:" and 64 digits; requests never name paths. "ollama create" uploads the file, or upload it with POST /api/blobs/sha256:...`,
+    "modelfile",
+  );
 }
 
 /** Numbers and booleans are read as such; `stop` may be given several times. */
@@ -141,6 +154,7 @@ interface Described {
   /** As they were given, where it was made with them. */
   readonly parameters?: Readonly<Record<string, unknown>> | undefined;
   readonly template?: string | undefined;
+  readonly adapters?: readonly string[] | undefined;
 }
 
 /** As /api/show lists them. */
@@ -150,9 +164,10 @@ export function parametersText(described: Described): string {
 
 /** The file that would make the same model. */
 export function modelfileText(from: string, described: Described): string {
-  const { template, preset } = described;
+  const { template, preset, adapters = [] } = described;
+  const own = adapters.map((digest) => `ADAPTER ${digest}\n`).join("");
   const text = template === undefined ? "" : `TEMPLATE """${template}"""\n`;
   const system = preset?.system === undefined ? "" : `SYSTEM """${preset.system}"""\n`;
   const parameters = parameterLines(described).map((line) => `PARAMETER ${line}\n`);
-  return `FROM ${from}\n${text}${system}${parameters.join("")}`;
+  return `FROM ${from}\n${own}${text}${system}${parameters.join("")}`;
 }

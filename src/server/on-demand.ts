@@ -54,6 +54,8 @@ export interface DerivedModel {
   /** A Jinja template, or the name of a built-in one. */
   readonly template?: string | undefined;
   readonly contextSize?: number | undefined;
+  /** Files of LoRA adapters; none: those that its original has. */
+  readonly adapters?: readonly string[] | undefined;
 }
 
 export interface PoolLimits {

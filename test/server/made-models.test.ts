@@ -1,16 +1,20 @@
 // Models that are made from others with Ollama's own client last over a restart; what is damaged says so by its name, and nothing else
 // suffers. The store is the real one, in a folder.
 
+import { createHash } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Ollama } from "ollama";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { findBlob, pruneBlobs, writeBlob } from "../../src/catalog/blobs.ts";
 import { listMade, removeMade, writeMade } from "../../src/catalog/made.ts";
 import { type Model, open } from "../../src/index.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
 import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
-import { tinyFile } from "../support/tiny-file.ts";
+import { adapterGguf } from "../support/adapter-file.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+import { tinyFile, tinyFileVocab } from "../support/tiny-file.ts";
 import { post } from "./test-server.ts";
 
 let file: Awaited<ReturnType<typeof tinyFile>>;
@@ -38,19 +42,21 @@ interface Started {
   readonly url: string;
   readonly log: string[];
   /** What was derived, by name. */
-  readonly derived: Map<string, object>;
+  readonly derived: Map<string, Derived>;
 }
+
+type Derived = Parameters<NonNullable<StartOptions["onDemand"]>["derive"]>[1];
 
 /** A server as `lantern serve` would start it on this cache folder. `isOnDemand`: it opens models by name. */
 async function start(more: Partial<StartOptions> = {}, isOnDemand = false): Promise<Started> {
   for (const server of running.splice(0)) await server.stop();
   const platform = nodeDownloadPlatform({ LANTERN_CACHE: folder });
   const log: string[] = [];
-  const derived = new Map<string, object>();
+  const derived = new Map<string, Derived>();
   const onDemand: NonNullable<StartOptions["onDemand"]> = {
     list: async () =>
       [...derived.keys()].map((id) => ({ id, aliases: [], file: "tiny.gguf", bytes: 9 })),
-    open: () => open(file.path, { threads: 1 }),
+    open: (id) => open(file.path, { threads: 1, adapters: derived.get(id)?.adapters ?? [] }),
     needs: async () => 0,
     preset: () => undefined,
     aliased: () => undefined,
@@ -65,6 +71,9 @@ async function start(more: Partial<StartOptions> = {}, isOnDemand = false): Prom
       list: () => listMade(platform),
       write: (made) => writeMade(made, platform),
       remove: (name) => removeMade(name, platform),
+      findBlob: (digest) => findBlob(digest, platform),
+      writeBlob: (digest, bytes) => writeBlob(digest, bytes, platform),
+      pruneBlobs: (named) => pruneBlobs(named, platform),
     },
     ...(isOnDemand && { onDemand }),
     ...more,
@@ -175,4 +184,61 @@ test("what cannot be stored is refused, and not served either", async () => {
   writeFileSync(join(folder, "made"), "a file in the way");
   await expect(client.copy({ source: "base", destination: "x" })).rejects.toThrow();
   expect(await names(client)).toEqual(["base"]);
+});
+
+test("an adapter is uploaded once, and the model that is made with it has it after a restart", async () => {
+  const { tensors } = tinyModel({ vocab: tinyFileVocab });
+  const bytes = new Uint8Array(await adapterGguf(tensors, { seed: 3, size: 2 }));
+  const hex = createHash("sha256").update(bytes).digest("hex");
+  const digest = `sha256:${hex}`;
+  const first = await start({}, true);
+  const blob = `${first.url}/api/blobs/${digest}`;
+  expect((await fetch(blob, { method: "HEAD" })).status).toBe(404);
+  const missing = { model: "early", from: "base", adapters: { "a.gguf": digest } };
+  await expect(first.client.create(missing)).rejects.toThrow(/its adapter sha256:.* is not here/);
+  const wrong = `sha256:${"0".repeat(64)}`;
+  const upload = { method: "POST", body: bytes };
+  expect(await (await fetch(`${first.url}/api/blobs/${wrong}`, upload)).text()).toContain(
+    `with the digest ${digest}`,
+  );
+  expect((await fetch(`${first.url}/api/blobs/${encodeURIComponent("../a")}`, upload)).status).toBe(
+    400,
+  );
+  expect(readdirSync(join(folder, "blobs"))).toEqual([]);
+  expect((await fetch(blob, upload)).status).toBe(201);
+  expect((await fetch(blob, { method: "HEAD" })).status).toBe(200);
+  expect(readdirSync(join(folder, "blobs"))).toEqual([`sha256-${hex}`]);
+  await first.client.create({ ...missing, model: "mine" });
+  const modelfile = `FROM mine\nADAPTER @${digest}\nPARAMETER num_predict 4`;
+  await post(`${first.url}/api/create`, { model: "filed", modelfile });
+  expect((await first.client.show({ model: "filed" })).modelfile).toContain(`ADAPTER ${digest}\n`);
+  const byPath = post(`${first.url}/api/create`, {
+    model: "p",
+    modelfile: "FROM base\nADAPTER ./a",
+  });
+  expect(await error(byPath)).toMatch(/line 2: ADAPTER: got "\.\/a", expected the digest/);
+
+  const again = await start({}, true);
+  const adapters = [join(folder, "blobs", `sha256-${hex}`)];
+  expect(again.derived.get("mine")).toMatchObject({ of: "base", adapters });
+  const ask = { prompt: "the cat", options: { temperature: 0, num_predict: 8 }, raw: true };
+  const plain = await again.client.generate({ model: "base", ...ask });
+  const mine = await again.client.generate({ model: "mine", ...ask });
+  expect(mine.response).not.toBe(plain.response);
+  rmSync(adapters[0]!);
+  expect((await start({}, true)).log.join()).toMatch(/"mine" is not served: its adapter sha256:/);
+});
+
+test("uploads that no model names are deleted after a day", async () => {
+  const platform = nodeDownloadPlatform({ LANTERN_CACHE: folder });
+  const digests = ["a", "b"].map((text) => createHash("sha256").update(text).digest("hex"));
+  for (const [i, text] of ["a", "b"].entries()) {
+    const bytes = new Response(text).body!;
+    await writeBlob(`sha256:${digests[i]}`, bytes, platform);
+  }
+  const named = new Set([`sha256:${digests[0]}`]);
+  await pruneBlobs(named, platform);
+  expect(readdirSync(join(folder, "blobs"))).toHaveLength(2);
+  await pruneBlobs(named, platform, Date.now() + 25 * 3600 * 1000);
+  expect(readdirSync(join(folder, "blobs"))).toEqual([`sha256-${digests[0]}`]);
 });

@@ -163,7 +163,7 @@ describe("copy, create, delete", () => {
     const adapted = client.create({
       model: "z",
       from: modelId,
-      adapters: { "a.gguf": "sha256:0" },
+      adapters: { "a.gguf": `sha256:${"0".repeat(64)}` },
     });
     await expect(adapted).rejects.toThrow(/"adapters" is not supported/);
     await client.delete({ model: "other" });

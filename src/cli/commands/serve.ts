@@ -3,6 +3,7 @@
 
 import { Option } from "commander";
 import { messageOf } from "../../base/errors.ts";
+import { findBlob, pruneBlobs, writeBlob } from "../../catalog/blobs.ts";
 import { listMade, removeMade, writeMade } from "../../catalog/made.ts";
 import { announceServer, type ServerRecord } from "../../catalog/servers.ts";
 import type { Model, Pooling } from "../../index.ts";
@@ -413,6 +414,9 @@ function madeStore({ downloads }: CliContext): NonNullable<StartOptions["madeSto
     list: () => listMade(downloads),
     write: (made) => writeMade(made, downloads),
     remove: (name) => removeMade(name, downloads),
+    findBlob: (digest) => findBlob(digest, downloads),
+    writeBlob: (digest, bytes) => writeBlob(digest, bytes, downloads),
+    pruneBlobs: (named) => pruneBlobs(named, downloads),
   };
 }
 

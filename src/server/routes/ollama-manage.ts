@@ -8,7 +8,7 @@ import { LanternError } from "../../index.ts";
 import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
 import { ApiError, invalidRequest, notFound, notSupported, ollamaErrors } from "../errors.ts";
 import { type ModelLibrary, withoutFolders } from "../library.ts";
-import type { MadeModel } from "../made-models.ts";
+import type { MadeModel, MadeStore } from "../made-models.ts";
 import { parseModelfile } from "../modelfile.ts";
 import { ollamaOptions } from "../ollama-options.ts";
 import { type Call, json, type Route } from "../route.ts";
@@ -33,11 +33,12 @@ async function refusals<T>(work: Promise<T>): Promise<T> {
   } catch (error) {
     if (!(error instanceof LanternError) || error instanceof ApiError) throw error;
     if (error.code !== "usage" && error.code !== "source") throw error;
+    const isFull = error.message.includes("disk is full");
     throw new ApiError(
       {
-        status: 400,
-        type: "invalid_request_error",
-        code: "refused",
+        status: isFull ? 507 : 400,
+        type: isFull ? "server_error" : "invalid_request_error",
+        code: isFull ? "storage_full" : "refused",
         param: "model",
         message: withoutFolders(error.message),
       },
@@ -128,7 +129,7 @@ async function copy(call: Call): Promise<Response> {
 }
 
 /** What a created model has of its own. */
-type Own = Pick<MadeModel, "system" | "template"> & {
+type Own = Pick<MadeModel, "system" | "template" | "adapters"> & {
   readonly parameters?: Readonly<Record<string, unknown>> | undefined;
   readonly contextSize?: number | undefined;
 };
@@ -156,16 +157,19 @@ async function make(call: Call, source: string, name: string, own: Own): Promise
     });
   }
   const template = own.template ?? before?.template;
+  const adapters = own.adapters?.length ? own.adapters : before?.adapters;
   const isLarger = (own.contextSize ?? 0) > (original?.model.info.contextSize ?? 0);
   const all = {
     name,
     from: original?.id ?? of,
     system: own.system || before?.system,
     template,
+    ...(adapters && { adapters }),
     parameters: { ...before?.parameters, ...own.parameters },
     // One that was opened beside its original before is opened there again.
     isSeparate:
       template !== undefined ||
+      adapters !== undefined ||
       isLarger ||
       (before?.isSeparate ?? false) ||
       (made.get(name)?.isSeparate ?? false),
@@ -174,12 +178,18 @@ async function make(call: Call, source: string, name: string, own: Own): Promise
   await refusals(made.set(all));
 }
 
+const digestShape = /^sha256:[0-9a-f]{64}$/;
+const digestHelp = 'expected the digest of an uploaded file, "sha256:" and 64 digits';
+const mostAdapters = 16;
+
 const createFields = z.object({
   ...named,
   from: z.string().max(500).optional(),
   system: z.string().max(1_000_000).optional(),
   template: z.string().max(1_000_000).optional(),
   parameters: z.record(z.string(), z.unknown()).optional(),
+  /** Digests of uploaded LoRA adapters, by the names of their files. */
+  adapters: z.record(z.string(), z.string().regex(digestShape, digestHelp)).optional(),
   modelfile: z.string().max(1_000_000).optional(),
   stream: z.boolean().optional(),
 });
@@ -187,7 +197,7 @@ const createRules: FieldRules = {
   accepted: ["license"],
   refused: {
     ...Object.fromEntries(
-      ["files", "adapters", "messages", "path"].map((field) => [
+      ["files", "messages", "path"].map((field) => [
         field,
         { why: "a created model has the weights of `from`", fine: isNothing },
       ]),
@@ -207,11 +217,16 @@ async function create(call: Call): Promise<Response> {
   if (fields.from === undefined)
     throw notFound('"from": expected the name of the model to copy', "from");
   const { parameters } = fields;
+  const adapters = [...(file?.adapters ?? []), ...Object.values(given.adapters ?? {})];
+  if (adapters.length > mostAdapters) {
+    const got = `got ${adapters.length}, expected at most ${mostAdapters}`;
+    throw invalidRequest(`"adapters": ${got}`, "adapters");
+  }
   const { contextSize } = ollamaOptions(parameters ?? {}, "parameters.", {});
   const template = fields.template || undefined;
   if (template !== undefined) checkTemplate(template);
   await make(call, plainName(fields.from), nameOf(fields), {
-    ...{ system: fields.system, template, parameters, contextSize },
+    ...{ system: fields.system, template, adapters, parameters, contextSize },
   });
   const lines = [{ status: "using existing layer" }, { status: "success" }];
   if (fields.stream === false) return json(lines.at(-1));
@@ -228,6 +243,28 @@ function checkTemplate(template: string): void {
     "\"template\": got a Go template, expected a Jinja template, as in the model's own file, or the name of a built-in one. Leave it out to use the model's own",
     "template",
   );
+}
+
+/** 404: it is not here. Ollama's clients ask before they upload. */
+async function hasBlob(call: Call): Promise<Response> {
+  const { digest = "" } = call.params;
+  if (await refusals(storeOf(call).findBlob(digest))) return new Response(null);
+  throw notFound(`${digest} is not here`);
+}
+
+async function putBlob(call: Call): Promise<Response> {
+  const { digest = "" } = call.params;
+  const store = storeOf(call);
+  const { body } = call.request;
+  if (!body) throw invalidRequest("the request has no body, expected a file");
+  if (!(await refusals(store.findBlob(digest)))) await refusals(store.writeBlob(digest, body));
+  return new Response(null, { status: 201 });
+}
+
+/** 501: models that are made end with this server. */
+function storeOf({ server: { made } }: Call): MadeStore {
+  if (made.store) return made.store;
+  throw notSupported("this server stores no files");
 }
 
 async function remove(call: Call): Promise<Response> {
@@ -262,5 +299,7 @@ export const ollamaManageRoutes: readonly Route[] = [
   { method: "POST", path: "/api/pull", access: "admin", handle: pull },
   { method: "POST", path: "/api/copy", access: "admin", handle: copy },
   { method: "POST", path: "/api/create", access: "admin", handle: create },
+  { method: "GET", path: "/api/blobs/:digest", access: "admin", handle: hasBlob }, // HEAD
+  { method: "POST", path: "/api/blobs/:digest", access: "admin", handle: putBlob },
   { method: "DELETE", path: "/api/delete", access: "admin", handle: remove },
 ];
