@@ -2,7 +2,7 @@
 // come from files or from the environment, never from flags, which other users of the machine can see.
 
 import type { Command } from "commander";
-import type { NatsConnection } from "../cluster/connect.ts";
+import type { NatsConnection } from "../cluster/peer.ts";
 import { UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
 

@@ -4,8 +4,8 @@
 
 import type { JetStreamClient, JetStreamManager } from "@nats-io/jetstream";
 import { SourceError } from "../base/errors.ts";
-import type { NatsConnection } from "./connect.ts";
 import { loadJetStream, openStream } from "./line-streams.ts";
+import type { NatsConnection } from "./peer.ts";
 import { toBase64 } from "./wire.ts";
 
 const KEYS = "LANTERN_BATCHES";

@@ -1,21 +1,9 @@
-// Opens a connection to NATS. The packages are optional and loaded here, so nothing of them is read unless a cluster is used. What goes
-// wrong names the servers, and never a password or a token.
+// Opens a connection to NATS, in Node. The packages are optional and loaded here, so nothing of them is read unless a cluster is used.
 
-import type { NatsConnection, NodeConnectionOptions } from "@nats-io/transport-node";
-import { messageOf, SourceError, UsageError } from "../base/errors.ts";
+import { UsageError } from "../base/errors.ts";
+import { type ClusterPlace, connectionOptions, type NatsConnection, noConnection } from "./peer.ts";
 
-export type { NatsConnection } from "@nats-io/transport-node";
-
-export interface ClusterPlace {
-  /** nats://host:port or tls://host:port, without user and password. */
-  readonly servers: readonly string[];
-  /** What the connection is called in NATS's own lists. */
-  readonly name: string;
-  /** The text of a .creds file (JWT and key), or the seed of an nkey. */
-  readonly creds?: string | undefined;
-  readonly user?: string | undefined;
-  readonly password?: string | undefined;
-  readonly token?: string | undefined;
+export interface NodePlace extends ClusterPlace {
   /** Files with the certificate authority, and with this client's certificate and key. */
   readonly tls?: { caFile?: string; certFile?: string; keyFile?: string } | undefined;
 }
@@ -50,52 +38,14 @@ async function loadNats(): Promise<typeof import("@nats-io/transport-node")> {
   }
 }
 
-/** Reconnects by itself, for as long as the process lives. */
-export async function connectNats(place: ClusterPlace): Promise<NatsConnection> {
-  const { connect, credsAuthenticator, nkeyAuthenticator } = await loadNats();
-  const options: NodeConnectionOptions = {
-    servers: [...place.servers],
-    name: place.name,
-    maxReconnectAttempts: -1,
-    reconnectTimeWait: 250,
-    timeout: 5000,
-    pingInterval: 5000,
-    maxPingOut: 2,
-    ...(place.creds !== undefined && {
-      authenticator: isSeed(place.creds)
-        ? nkeyAuthenticator(new TextEncoder().encode(place.creds.trim()))
-        : credsAuthenticator(new TextEncoder().encode(place.creds)),
-    }),
-    ...(place.user !== undefined && { user: place.user }),
-    ...(place.password !== undefined && { pass: place.password }),
-    ...(place.token !== undefined && { token: place.token }),
-    ...(place.tls && { tls: place.tls }),
-  };
+export async function connectNats(place: NodePlace): Promise<NatsConnection> {
+  const nats = await loadNats();
   try {
-    return await connect(options);
+    return await nats.connect({
+      ...connectionOptions(place, nats),
+      ...(place.tls && { tls: place.tls }),
+    });
   } catch (error) {
-    throw new SourceError(
-      `cluster: no connection to NATS at ${place.servers.join(", ")}: ${messageOf(error)}. Is nats-server running there, and may this user connect?`,
-      { cause: error },
-    );
+    throw noConnection(place, error);
   }
-}
-
-/** A user's nkey alone, without a JWT: the server's configuration has its public half. */
-function isSeed(text: string): boolean {
-  return /^\s*SU[A-Z2-7]{56}\s*$/.test(text);
-}
-
-/** A new id of a worker, a gateway or a call: one part of a subject. */
-export function newPeerId(): string {
-  return crypto.randomUUID().replaceAll("-", "").slice(0, 20);
-}
-
-/** Refuses what NATS would refuse, with numbers: a connection is closed otherwise. */
-export function checkPayload(connection: NatsConnection, bytes: Uint8Array, what: string): void {
-  const most = connection.info?.max_payload ?? 2 ** 20;
-  if (bytes.length + 1024 <= most) return;
-  throw new UsageError(
-    `cluster: ${what} takes ${bytes.length} bytes, but this NATS server carries messages of at most ${most}. Make it shorter, or raise max_payload in the server's configuration`,
-  );
 }

@@ -1,7 +1,7 @@
 // The models of a cluster for a server: one for each name that workers announce, from its first worker on. A model whose workers are all
 // gone stays in the list: requests for it wait a moment, and are told to come again.
 
-import type { NatsConnection } from "@nats-io/transport-node";
+import type { NatsConnection } from "@nats-io/nats-core";
 import type { Model } from "../index.ts";
 import { ClusterModel, sameModel } from "./cluster-model.ts";
 import type { ClusterTimes } from "./messages.ts";

@@ -4,8 +4,8 @@ import type { JetStreamManager } from "@nats-io/jetstream";
 import type { LineAnswer } from "../batch/batch.ts";
 import { saveAnswer } from "../batch/runner.ts";
 import type { BatchStore } from "../batch/store.ts";
-import type { NatsConnection } from "./connect.ts";
 import { answerStream, lineOf, lineSubjects, loadJetStream } from "./line-streams.ts";
+import type { NatsConnection } from "./peer.ts";
 import { decode } from "./wire.ts";
 
 export interface KnownAnswersOptions {

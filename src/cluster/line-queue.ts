@@ -6,7 +6,6 @@ import type { JetStreamClient, JetStreamManager } from "@nats-io/jetstream";
 import { messageOf } from "../base/errors.ts";
 import { BatchOverError, type LineAnswer, type LineId } from "../batch/batch.ts";
 import type { Answerer } from "../batch/runner.ts";
-import { checkPayload, type NatsConnection } from "./connect.ts";
 import {
   answerStream,
   lineStream,
@@ -15,6 +14,7 @@ import {
   openStreams,
   urlHeader,
 } from "./line-streams.ts";
+import { checkPayload, type NatsConnection } from "./peer.ts";
 import { decode } from "./wire.ts";
 
 export interface LineQueueOptions {
@@ -34,6 +34,8 @@ const LEAST = 64;
 const MOST = 4096;
 /** How often the stream is asked for answers that were not noticed. */
 const LOOK_MS = 5000;
+/** After the streams could not be opened. */
+const RETRY_MS = 1000;
 
 interface Waiting {
   readonly line: LineId;
@@ -41,20 +43,26 @@ interface Waiting {
   resolve(answer: LineAnswer): void;
 }
 
+interface Opened {
+  readonly client: JetStreamClient;
+  readonly manager: JetStreamManager;
+}
+
 export class LineQueue implements Answerer {
   readonly #options: LineQueueOptions;
-  readonly #opened: Promise<{ client: JetStreamClient; manager: JetStreamManager }>;
+  readonly #end = new AbortController();
+  readonly #opened: Promise<Opened>;
   readonly #waiting = new Map<string, Waiting>();
   readonly #timer: ReturnType<typeof setInterval>;
   readonly isElsewhere = true;
   #most = LEAST;
-  #isClosed = false;
+  #manager: JetStreamManager | undefined;
   #stop: () => void = () => {};
 
   constructor(options: LineQueueOptions) {
     this.#options = options;
-    this.#opened = this.#open();
-    this.#opened.catch((error: unknown) => options.log(messageOf(error)));
+    this.#opened = this.#openOnce();
+    this.#opened.catch(() => {}); // it was closed before
     this.#timer = setInterval(() => void this.#look(), LOOK_MS);
   }
 
@@ -74,9 +82,11 @@ export class LineQueue implements Answerer {
     const model = modelOf(body);
     if (model === undefined) return await own.answer(url, body, signal, line);
     if (model === null) return refusal(503, "there is no worker yet");
-    const opened = await this.#opened.catch((error: unknown) => messageOf(error));
-    // As a server that is full: the runner tries again.
-    if (typeof opened === "string") return refusal(503, opened);
+    const opened = await Promise.race([this.#opened, rejection(signal)]).catch(messageOf);
+    if (typeof opened === "string") {
+      signal.throwIfAborted();
+      return refusal(503, opened); // as a server that is full: the runner tries again
+    }
     const { promise, resolve } = Promise.withResolvers<LineAnswer>();
     const subject = lineSubjects.answer(line);
     this.#waiting.set(subject, { line, since: performance.now(), resolve });
@@ -110,13 +120,31 @@ export class LineQueue implements Answerer {
 
   /** Lines stay in the queue, and are answered. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#end.abort(new Error("the queue of lines was closed"));
     clearInterval(this.#timer);
     this.#stop();
     await this.#opened.catch(() => {});
   }
 
-  async #open(): Promise<{ client: JetStreamClient; manager: JetStreamManager }> {
+  /** Again and again: JetStream may have no leader for a while, or be slower than its client waits. */
+  async #openOnce(): Promise<Opened> {
+    const { connection, log } = this.#options;
+    const { signal } = this.#end;
+    for (;;) {
+      try {
+        return await this.#open();
+      } catch (error) {
+        if (signal.aborted || connection.isClosed()) throw error;
+        log(`cluster: lines of batches wait: ${messageOf(error)}`);
+        await Promise.race([
+          new Promise((resolve) => setTimeout(resolve, RETRY_MS)),
+          rejection(signal),
+        ]);
+      }
+    }
+  }
+
+  async #open(): Promise<Opened> {
     const { connection, log } = this.#options;
     const { jetstream, DeliverPolicy } = await loadJetStream();
     const manager = await openStreams(connection, log);
@@ -129,7 +157,8 @@ export class LineQueue implements Answerer {
       callback: ({ subject, data }) => this.#take(subject, data),
     });
     this.#stop = () => messages.stop();
-    if (this.#isClosed) messages.stop();
+    if (this.#end.signal.aborted) messages.stop();
+    this.#manager = manager;
     return { client, manager };
   }
 
@@ -151,10 +180,11 @@ export class LineQueue implements Answerer {
 
   /** Answers that the consumer missed, while NATS was away: seldom, and then one question a line. */
   async #look(): Promise<void> {
-    const { manager } = await this.#opened;
+    const manager = this.#manager;
+    if (!manager) return;
     const now = performance.now();
     for (const { line, since, resolve } of [...this.#waiting.values()]) {
-      if (now - since < LOOK_MS || this.#isClosed) continue;
+      if (now - since < LOOK_MS || this.#end.signal.aborted) continue;
       const known = await this.#answered(manager, line).catch(() => undefined);
       if (known) resolve(known);
     }

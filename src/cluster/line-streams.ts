@@ -4,7 +4,7 @@
 import type { JetStreamManager, StreamConfig } from "@nats-io/jetstream";
 import { messageOf, SourceError, UsageError } from "../base/errors.ts";
 import type { LineId } from "../batch/batch.ts";
-import type { NatsConnection } from "./connect.ts";
+import type { NatsConnection } from "./peer.ts";
 
 export const lineStream = "LANTERN_LINES";
 export const answerStream = "LANTERN_ANSWERS";

@@ -8,7 +8,6 @@ import type { Consumer, JetStreamClient, JetStreamManager, JsMsg } from "@nats-i
 import { messageOf } from "../base/errors.ts";
 import type { LineAnswer, LineId } from "../batch/batch.ts";
 import type { Answerer } from "../batch/runner.ts";
-import { checkPayload, type NatsConnection } from "./connect.ts";
 import { refusal } from "./line-queue.ts";
 import {
   answerStream,
@@ -21,6 +20,7 @@ import {
   openStreams,
   urlHeader,
 } from "./line-streams.ts";
+import { checkPayload, type NatsConnection } from "./peer.ts";
 import { encode } from "./wire.ts";
 
 export interface LineWorkerOptions {

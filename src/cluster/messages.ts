@@ -4,11 +4,14 @@
 import type { ErrorFacts } from "../engine/protocol.ts";
 import type { ModelInfo } from "../index.ts";
 
-/** Ids are made of letters, digits and dashes: each is one part of a subject. */
+/**
+ * Ids are made of letters, digits and dashes: each is one part of a subject. A worker's has two parts where its credentials are only good for a
+ * group of workers: lantern.call.GROUP.* is what they may hear, so that nobody hears what another group is asked.
+ */
 export const subjects = {
   /** Worker -> all gateways, every second: Beat. */
   beat: (worker: string): string => `lantern.beat.${worker}`,
-  beats: "lantern.beat.*",
+  beats: "lantern.beat.>",
   /** Gateway -> one worker, with a reply: WorkerFacts. */
   facts: (worker: string): string => `lantern.facts.${worker}`,
   /** Gateway -> one worker: CallMessage. */
@@ -19,7 +22,7 @@ export const subjects = {
   check: (worker: string): string => `lantern.check.${worker}`,
   /** Worker -> the gateway of calls: AnswerMessages of one or several. */
   answer: (gateway: string, worker: string): string => `lantern.answer.${gateway}.${worker}`,
-  answers: (gateway: string): string => `lantern.answer.${gateway}.*`,
+  answers: (gateway: string): string => `lantern.answer.${gateway}.>`,
   /** Gateway -> all gateways, every second: it lives, and with it its batches (shared-batches.ts). */
   gateway: (store: string): string => `lantern.gateway.${store}`,
   gateways: "lantern.gateway.*",

@@ -2,8 +2,8 @@
 // gateway. A batch of the model gives a token to each of its answers in the same turn, so that many users of a worker cost
 // little more than one.
 
-import { checkPayload, type NatsConnection } from "./connect.ts";
 import { type AnswerPart, subjects } from "./messages.ts";
+import { checkPayload, type NatsConnection } from "./peer.ts";
 import { encodeText } from "./wire.ts";
 
 const encoder = new TextEncoder();

@@ -16,10 +16,10 @@ import type { BatchStore } from "../batch/store.ts";
 import { endValidation, readLines } from "../batch/validate.ts";
 import { StorageError } from "../platform/database.ts";
 import { type Entry, type KeyBucket, openKeys } from "./buckets.ts";
-import type { NatsConnection } from "./connect.ts";
 import { saveKnownAnswers } from "./line-answers.ts";
 import { openStreams } from "./line-streams.ts";
 import { subjects } from "./messages.ts";
+import type { NatsConnection } from "./peer.ts";
 import type { SharedFolder } from "./shared-folder.ts";
 import { decode, encode } from "./wire.ts";
 

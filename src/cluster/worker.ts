@@ -1,11 +1,10 @@
 // The worker's side: one open model that answers the calls of gateways, and says every second what it does and holds. Whatever a gateway
 // needs to know of a running call it can ask for, so a lost message is found out by whoever misses it (workers.ts).
 
-import type { Msg, NatsConnection } from "@nats-io/transport-node";
+import type { Msg, NatsConnection, PermissionViolationError } from "@nats-io/nats-core";
 import { messageOf, RestartingError, UsageError } from "../base/errors.ts";
 import { errorToFacts } from "../engine/protocol.ts";
 import type { GenerateOptions, Model } from "../index.ts";
-import { newPeerId } from "./connect.ts";
 import { HeldPrefixes } from "./fingerprints.ts";
 import {
   type AnswerContent,
@@ -19,6 +18,7 @@ import {
   type WorkerFacts,
 } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
+import { newPeerId } from "./peer.ts";
 import { decode, encode } from "./wire.ts";
 
 export interface WorkerOptions {
@@ -26,6 +26,8 @@ export interface WorkerOptions {
   readonly model: Model;
   /** Its name for clients. */
   readonly modelId: string;
+  /** The group of workers that these credentials are good for; undefined: for all. */
+  readonly group?: string | undefined;
   /** Calls that it computes at a time. */
   readonly capacity: number;
   readonly version: string;
@@ -47,7 +49,7 @@ const MOST_CALLS = 4096;
 const NEW_SHARE = 0.2;
 
 export class ClusterWorker {
-  readonly id: string = newPeerId();
+  readonly id: string;
   readonly #options: WorkerOptions;
   readonly #times: ClusterTimes;
   readonly #calls = new Map<string, RunningCall>();
@@ -59,13 +61,17 @@ export class ClusterWorker {
   #promptPerSecond = 0;
   #isLeaving = false;
   #lines = 0;
+  #answered = 0;
+  #refused: string | undefined;
   #idle: () => void = () => {};
 
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#times = { ...clusterTimes, ...options.times };
     this.#held = new HeldPrefixes(options.model.info.cacheTokens);
-    const { connection } = options;
+    const { connection, group } = options;
+    this.id = group === undefined ? newPeerId() : `${group}.${newPeerId()}`;
+    void this.#watch();
     this.#outbox = new Outbox(connection, this.id);
     const on = (subject: string, handle: (message: Msg) => void): { unsubscribe(): void } =>
       connection.subscribe(subject, {
@@ -93,6 +99,31 @@ export class ClusterWorker {
     this.#lines = count;
   }
 
+  /** Calls that compute or wait here. */
+  get running(): number {
+    return this.#calls.size;
+  }
+
+  /** Calls that were answered. */
+  get answered(): number {
+    return this.#answered;
+  }
+
+  /** Tokens per second of one answer, as measured lately; 0: nothing was generated yet. */
+  get tokensPerSecond(): number {
+    return this.#tokensPerSecond;
+  }
+
+  /** Resolves when gateways can reach this worker; rejects where its credentials do not allow that. */
+  async ready(): Promise<void> {
+    await this.#options.connection.flush();
+    await new Promise((resolve) => setTimeout(resolve, 0)); // what NATS said before that is told after it
+    if (this.#refused === undefined) return;
+    throw new UsageError(
+      `cluster: these credentials may not be used for worker ${this.id}: NATS refused ${this.#refused}. Use credentials of a worker, and of its group if they are for one (docs/cluster.md has what a worker needs)`,
+    );
+  }
+
   /** Takes nothing new, lets running calls end for at most `graceMs`, and says goodbye. */
   async stop(graceMs: number = 5000): Promise<void> {
     this.#isLeaving = true;
@@ -108,6 +139,17 @@ export class ClusterWorker {
     this.#outbox.flush();
     for (const subscription of this.#subscriptions) subscription.unsubscribe();
     for (const { abort } of this.#calls.values()) abort.abort(new Error("the worker is stopping"));
+  }
+
+  /** What NATS refuses this worker, for as long as the connection is there. */
+  async #watch(): Promise<void> {
+    for await (const status of this.#options.connection.status()) {
+      if (status.type !== "error") continue;
+      const { operation, subject } = status.error as Partial<PermissionViolationError>;
+      if (!subject?.includes(this.id)) continue;
+      this.#refused ??= `${operation === "publish" ? "a message to" : "to tell it of"} ${subject}`;
+      this.#log(`NATS refused: ${messageOf(status.error)}`);
+    }
   }
 
   #facts(): WorkerFacts {
@@ -194,6 +236,7 @@ export class ClusterWorker {
       }
     } finally {
       this.#calls.delete(message.id);
+      this.#answered++;
       if (this.#calls.size === 0) this.#idle();
     }
   }

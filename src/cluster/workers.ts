@@ -1,10 +1,9 @@
 // The gateway's side of the workers: who is there (their heartbeats), and the calls at each. A call is over when its last message came, or
 // lost when its worker is gone, does not know it, or sent a message that never came. Who lost a call may give it to another worker.
 
-import type { NatsConnection, RequestError } from "@nats-io/transport-node";
+import type { NatsConnection, RequestError } from "@nats-io/nats-core";
 import { AbortedError, messageOf, WorkerError } from "../base/errors.ts";
 import { type ErrorFacts, factsToError } from "../engine/protocol.ts";
-import { checkPayload, newPeerId } from "./connect.ts";
 import { readHeld } from "./fingerprints.ts";
 import {
   type AnswerMessage,
@@ -17,6 +16,7 @@ import {
   subjects,
   type WorkerFacts,
 } from "./messages.ts";
+import { checkPayload, newPeerId } from "./peer.ts";
 import type { WorkerView } from "./router.ts";
 import { decode, encode } from "./wire.ts";
 
@@ -25,6 +25,7 @@ class LostCallError extends WorkerError {}
 
 interface Call {
   readonly id: string;
+  readonly worker: string;
   received: number;
   readonly onEvent: (event: unknown) => void;
   resolve(result: unknown): void;
@@ -77,21 +78,26 @@ export class Workers {
     this.#connection = connection;
     this.#log = log;
     this.#times = { ...clusterTimes, ...times };
-    const on = (subject: string, handle: (data: Uint8Array) => void) =>
+    const on = (subject: string, handle: (data: Uint8Array, subject: string) => void) =>
       connection.subscribe(subject, {
         callback: (error, message) => {
           if (error) return log(`cluster: ${subject}: ${messageOf(error)}`);
           try {
-            handle(message.data);
+            handle(message.data, message.subject);
           } catch (problem) {
             log(messageOf(problem));
           }
         },
       });
     this.#subscriptions = [
-      on(subjects.beats, (data) => this.#beat(decode(data) as Beat)),
-      on(subjects.answers(this.gateway), (data) => {
-        for (const part of decode(data) as AnswerMessage) this.#answer(part);
+      // NATS says who may write to which subject; nobody speaks for another worker.
+      on(subjects.beats, (data, subject) => {
+        const beat = decode(data) as Beat;
+        if (subject === subjects.beat(beat.worker)) this.#beat(beat);
+      }),
+      on(subjects.answers(this.gateway), (data, subject) => {
+        const worker = subject.slice(subjects.answer(this.gateway, "").length);
+        for (const part of decode(data) as AnswerMessage) this.#answer(part, worker);
       }),
     ];
     this.#timer = setInterval(() => this.#tick(), this.#times.check);
@@ -137,7 +143,7 @@ export class Workers {
     checkPayload(this.#connection, bytes, "a request");
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const call: Call = {
-      ...{ id, received: 0, resolve, reject },
+      ...{ id, worker, received: 0, resolve, reject },
       onEvent: onEvent as (event: unknown) => void,
     };
     const cancel = (): void => {
@@ -216,9 +222,9 @@ export class Workers {
     }
   }
 
-  #answer([id, n, part]: AnswerPart): void {
+  #answer([id, n, part]: AnswerPart, worker: string): void {
     const call = this.#calls.get(id);
-    if (!call) return; // of a call that was given up
+    if (call?.worker !== worker) return; // of a call that was given up
     if (n !== call.received) {
       call.reject(new LostCallError(`${n - call.received} parts of an answer were lost`));
       return;
@@ -237,7 +243,7 @@ export class Workers {
   #tick(): void {
     const now = performance.now();
     for (const known of this.#known.values()) {
-      if (known.calls.size > 0 && !known.isChecking) void this.#check(known);
+      if (known.calls.size > 0) void (known.isChecking ? this.#knock(known) : this.#check(known));
       if (now - known.beatAt > 3 * this.#times.stale && known.calls.size === 0) {
         this.#known.delete(known.id);
         this.#log(`cluster: worker ${known.id} of ${known.model} is gone`);
@@ -270,14 +276,31 @@ export class Workers {
       known.missed++;
       // A worker that only lost its NATS server is back within a moment.
       const isLost = isAlone ? known.missed >= 2 : performance.now() - started >= this.#times.check;
-      if (!isLost || this.#connection.isClosed()) return;
-      this.#log(`cluster: worker ${known.id} of ${known.model} does not answer`);
-      for (const call of known.calls.values()) call.reject(new LostCallError("its worker is gone"));
-      this.#known.delete(known.id); // if it lives, its next heartbeat says so
-      this.#notify();
+      if (isLost) this.#lose(known);
     } finally {
       known.isChecking = false;
     }
+  }
+
+  /** While a check waits for its answer: one who has died since he got it never gives it, and NATS knows that he is gone. */
+  async #knock(known: Known): Promise<void> {
+    try {
+      const bytes = encode({ calls: [] });
+      const timeout = this.#times.silent;
+      await this.#connection.request(subjects.check(known.id), bytes, { timeout });
+    } catch (error) {
+      if ((error as Partial<RequestError>).isNoResponders?.() !== true) return; // the check finds out
+      known.missed++;
+      if (known.missed >= 2) this.#lose(known);
+    }
+  }
+
+  #lose(known: Known): void {
+    if (this.#connection.isClosed() || this.#known.get(known.id) !== known) return;
+    this.#log(`cluster: worker ${known.id} of ${known.model} does not answer`);
+    for (const call of known.calls.values()) call.reject(new LostCallError("its worker is gone"));
+    this.#known.delete(known.id); // if it lives, its next heartbeat says so
+    this.#notify();
   }
 
   #notify(): void {

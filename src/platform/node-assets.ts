@@ -40,7 +40,7 @@ export function webAssets(): Map<string, AssetFile> | undefined {
   return names.length > 0 ? assets : undefined;
 }
 
-/** Files by path, with "/" for index.html; undefined if the app was not built. */
+/** Files by path, with "/" for index.html and "/worker" for worker.html; undefined if the app was not built. */
 export function readAssets(folder: string): Map<string, AssetFile> | undefined {
   if (!existsSync(join(folder, "index.html"))) return undefined;
   const assets = new Map<string, AssetFile>();
@@ -60,8 +60,9 @@ function addAsset(
 ): void {
   const type = types[extname(path)];
   if (type === undefined) return;
-  const immutable = path.startsWith("/assets/"); // vite puts a hash into these names
-  assets.set(path === "/index.html" ? "/" : path, { bytes, type, immutable });
+  const immutable = /^\/(assets|threads)\//.test(path); // vite puts a hash into these names
+  const page = path === "/index.html" ? "/" : path.replace(/\.html$/, "");
+  assets.set(page, { bytes, type, immutable });
 }
 
 const redirectMs = 60_000;

@@ -16,7 +16,14 @@ import {
   notFound,
   openaiErrors,
 } from "./errors.ts";
-import { apiHeaders, type Connection, createGuard, type Guard, pageHeaders } from "./guard.ts";
+import {
+  apiHeaders,
+  type Connection,
+  createGuard,
+  type Guard,
+  pageHeaders,
+  threadHeaders,
+} from "./guard.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
 
 /** A file of the web app. */
@@ -163,7 +170,7 @@ function noSuchRoute({ request, url }: Call): never {
 
 function assetRoute(path: string, asset: Asset): Route {
   const headers = {
-    ...pageHeaders,
+    ...(path.startsWith("/threads/") ? threadHeaders : pageHeaders),
     "content-type": asset.type,
     "cache-control": asset.immutable ? "public, max-age=31536000, immutable" : "no-cache",
     ...(asset.gzip && { vary: "accept-encoding" }),

@@ -130,22 +130,34 @@ export const apiHeaders: Readonly<Record<string, string>> = {
   "cache-control": "no-store",
 };
 
+function filesHeaders(connect: string): Readonly<Record<string, string>> {
+  return {
+    ...always,
+    "content-security-policy": [
+      "default-src 'none'",
+      "script-src 'self' 'wasm-unsafe-eval'",
+      "style-src 'self'",
+      "img-src 'self' data: blob:",
+      "font-src 'self'",
+      `connect-src ${connect}`,
+      "worker-src 'self' blob:",
+      "manifest-src 'self'",
+      "base-uri 'none'",
+      "form-action 'none'",
+      "frame-ancestors 'none'",
+    ].join("; "),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",
+  };
+}
+
 /** For the web app: its own files only; WebAssembly and threads for a model that runs in the page. */
-export const pageHeaders: Readonly<Record<string, string>> = {
-  ...always,
-  "content-security-policy": [
-    "default-src 'none'",
-    "script-src 'self' 'wasm-unsafe-eval'",
-    "style-src 'self'",
-    "img-src 'self' data: blob:",
-    "font-src 'self'",
-    "connect-src 'self'",
-    "worker-src 'self' blob:",
-    "manifest-src 'self'",
-    "base-uri 'none'",
-    "form-action 'none'",
-    "frame-ancestors 'none'",
-  ].join("; "),
-  "cross-origin-opener-policy": "same-origin",
-  "cross-origin-embedder-policy": "require-corp",
-};
+export const pageHeaders: Readonly<Record<string, string>> = filesHeaders("'self'");
+
+/**
+ * For the scripts of Web Workers, which have a policy of their own: a tab that computes for a cluster connects to NATS, and reads
+ * its model from wherever the user says. They show nothing and have no page's data.
+ */
+export const threadHeaders: Readonly<Record<string, string>> = filesHeaders(
+  "'self' http: https: ws: wss:",
+);

@@ -5,10 +5,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { LineAnswer, LineId } from "../../src/batch/batch.ts";
 import { BatchOverError } from "../../src/batch/batch.ts";
 import type { Answerer } from "../../src/batch/runner.ts";
-import { connectNats, type NatsConnection } from "../../src/cluster/connect.ts";
+import { connectNats } from "../../src/cluster/connect.ts";
 import { LineQueue } from "../../src/cluster/line-queue.ts";
 import { lineStream, openStreams } from "../../src/cluster/line-streams.ts";
 import { LineWorker } from "../../src/cluster/line-worker.ts";
+import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { until } from "../server/test-server.ts";
 import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";
 
@@ -81,8 +82,21 @@ describeNats("lines of batches", () => {
     };
   }
 
-  async function gateway(model = "m"): Promise<{ queue: LineQueue; connection: NatsConnection }> {
-    const connection = await connect();
+  /** `failing`: so many of its first questions about consumers are not answered in time. */
+  async function gateway(model = "m", failing = 0) {
+    const real = await connect();
+    let left = failing;
+    const connection = new Proxy(real, {
+      get(target, key) {
+        const value = Reflect.get(target, key) as unknown;
+        if (typeof value !== "function") return value;
+        if (key !== "request") return value.bind(target);
+        return (subject: string, ...rest: unknown[]) =>
+          subject.startsWith("$JS.API.CONSUMER.CREATE") && left-- > 0
+            ? Promise.reject(new Error("timeout"))
+            : value.call(target, subject, ...rest);
+      },
+    });
     const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
     const queue = new LineQueue({
       ...{ connection, own, modelOf: () => model, capacity: () => 8 },
@@ -127,6 +141,16 @@ describeNats("lines of batches", () => {
     expectAll(lines, await Promise.all(lines.map((line) => ask(next.queue, line))));
     for (const { batch, place } of lines) expect(computed.get(`${batch}:${place}`)).toBe(1);
     await next.queue.close();
+    await one.stop();
+  });
+
+  test("JetStream does not answer when a gateway starts: its lines wait until it does", async () => {
+    const one = await worker(patient);
+    const { queue } = await gateway(patient.model, 2);
+    const lines = newBatch(4);
+    expectAll(lines, await Promise.all(lines.map((line) => ask(queue, line))));
+    expect(log.filter((line) => /lines of batches wait: timeout/.test(line))).toHaveLength(2);
+    await queue.close();
     await one.stop();
   });
 

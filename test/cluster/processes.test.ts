@@ -64,9 +64,10 @@ describeNats("processes", () => {
     let cluster: string[];
     beforeAll(async () => {
       certificates(folder);
-      const [port] = await freePorts(1);
+      const [port, webSocket] = await freePorts(2);
       await startServer(["-c", config, "-a", "127.0.0.1"], port!, {
         ...{ NATS_GATEWAY_PASSWORD: "gateway-secret", NATS_WORKER_PASSWORD: "worker-secret" },
+        ...{ NATS_TAB_PASSWORD: "tab-secret", NATS_WEBSOCKET_PORT: String(webSocket) },
         ...{ NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") },
         ...{ NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") },
       });
@@ -147,19 +148,27 @@ describeNats("processes", () => {
       kind === "seed"
         ? { config: `authorization { users: [{ nkey: ${user.publicKey} }] }`, creds: user.seed }
         : operatorFiles({
-            publish: ["lantern.>", "_INBOX.>"],
-            subscribe: ["lantern.>", "_INBOX.>"],
+            all: { publish: ["lantern.>", "_INBOX.>"], subscribe: ["lantern.>", "_INBOX.>"] },
           });
     writeFileSync(at(`${kind}.conf`), facts.config);
-    writeFileSync(at(kind), facts.creds, { mode: 0o600 });
+    const creds = typeof facts.creds === "string" ? facts.creds : facts.creds.all;
+    writeFileSync(at(kind), creds, { mode: 0o600 });
     await startServer(["-c", at(`${kind}.conf`), "-a", "127.0.0.1"], port!);
     const cluster = ["--cluster", `nats://127.0.0.1:${port}`];
     await expect(start(["worker", ...cluster, ...workerFlags()], {})).rejects.toThrow(
       /no connection to NATS/,
     );
-    const creds = [...cluster, "--cluster-creds", at(kind)];
-    await start(["worker", ...creds, ...workerFlags("other")], {});
-    const serve = ["serve", ...creds, "--port", "0", "--no-web", "--no-sessions", "--no-batches"];
+    const signedIn = [...cluster, "--cluster-creds", at(kind)];
+    await start(["worker", ...signedIn, ...workerFlags("other")], {});
+    const serve = [
+      "serve",
+      ...signedIn,
+      "--port",
+      "0",
+      "--no-web",
+      "--no-sessions",
+      "--no-batches",
+    ];
     const client = clientOf(await start(serve, {}));
     await expect.poll(() => modelsOf(client)).toEqual(["other"]);
     const body = { model: "other", prompt: "the cat", max_tokens: 4 };

@@ -1,8 +1,9 @@
 // A cluster in one process: workers on tiny models, and a gateway's server, all over a real NATS.
 
-import { connectNats, type NatsConnection } from "../../src/cluster/connect.ts";
+import { connectNats } from "../../src/cluster/connect.ts";
 import { Gateway } from "../../src/cluster/gateway.ts";
 import type { ClusterTimes } from "../../src/cluster/messages.ts";
+import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { ClusterWorker } from "../../src/cluster/worker.ts";
 import type { Model } from "../../src/index.ts";
 import { type RunningServer, type StartOptions, startServer } from "../../src/server/serve.ts";
@@ -28,15 +29,17 @@ export interface TestWorker {
 export interface WorkerParts {
   readonly modelId?: string;
   readonly capacity?: number;
+  /** Where NATS wants to know who it is. */
+  readonly creds?: string;
 }
 
 /** The model stays the caller's. */
 export async function testWorker(
   servers: readonly string[],
   model: Model,
-  { modelId = "tiny", capacity = 4 }: WorkerParts = {},
+  { modelId = "tiny", capacity = 4, creds }: WorkerParts = {},
 ): Promise<TestWorker> {
-  const connection = await connectNats({ servers, name: "test worker" });
+  const connection = await connectNats({ servers, name: "test worker", creds });
   const worker = new ClusterWorker({
     ...{ connection, model, modelId, capacity, version: "test", times: quickTimes },
   });
@@ -67,9 +70,9 @@ export interface TestGateway {
 
 export async function testGateway(
   servers: readonly string[],
-  options: Partial<StartOptions> = {},
+  { creds, ...options }: Partial<StartOptions> & { readonly creds?: string } = {},
 ): Promise<TestGateway> {
-  const connection = await connectNats({ servers, name: "test gateway" });
+  const connection = await connectNats({ servers, name: "test gateway", creds });
   const log: string[] = [];
   const server = await startServer({
     ...{ models: {}, version: "test", port: 0, graceMs: 200, token: false, parallel: 256 },

@@ -15,6 +15,9 @@ import { commands } from "../../src/cli/commands/table.ts";
 import { connectNats } from "../../src/cluster/connect.ts";
 import { LineQueue } from "../../src/cluster/line-queue.ts";
 import { LineWorker } from "../../src/cluster/line-worker.ts";
+import { ClusterWorker } from "../../src/cluster/worker.ts";
+import { Workers } from "../../src/cluster/workers.ts";
+import type { Model } from "../../src/index.ts";
 import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
@@ -145,8 +148,11 @@ describeNats("nats.conf", () => {
       const folder = mkdtempSync(join(tmpdir(), "lantern-deploy-"));
       const at = (name: string): string => join(folder, name);
       certificates(folder);
-      const [port] = await freePorts(1);
-      const secrets = { NATS_GATEWAY_PASSWORD: "one-secret", NATS_WORKER_PASSWORD: "other-secret" };
+      const [port, webSocket] = await freePorts(2);
+      const secrets = {
+        ...{ NATS_GATEWAY_PASSWORD: "one-secret", NATS_WORKER_PASSWORD: "other-secret" },
+        ...{ NATS_TAB_PASSWORD: "third-secret", NATS_WEBSOCKET_PORT: String(webSocket) },
+      };
       const place = { NATS_NAME: "n1", NATS_STORE: at("js"), NATS_CA: at("ca.pem") };
       const keys = { NATS_CERT: at("server.pem"), NATS_KEY: at("server.key") };
       const args = ["-c", join(deploy, "nats/nats.conf"), "-p", String(port), "-a", "127.0.0.1"];
@@ -161,9 +167,10 @@ describeNats("nats.conf", () => {
         });
         const servers = [`tls://localhost:${port}`];
         const tls = { caFile: at("ca.pem"), certFile: at("client.pem"), keyFile: at("client.key") };
-        const [asGateway, asWorker] = await Promise.all([
+        const [asGateway, asWorker, asTab] = await Promise.all([
           connectNats({ servers, name: "g", user: "gateway", password: "one-secret", tls }),
           connectNats({ servers, name: "w", user: "worker", password: "other-secret", tls }),
+          connectNats({ servers, name: "t", user: "tab", password: "third-secret", tls }),
         ]);
         const log: string[] = [];
         const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
@@ -193,7 +200,27 @@ describeNats("nats.conf", () => {
         await expect(violation(asGateway, "lantern.done.b.0")).resolves.toMatch(
           /lantern\.done\.b\.0/,
         );
-        await Promise.all([asGateway.close(), asWorker.close()]);
+        // A tab answers what it is asked, and hears and says nothing else.
+        const tab = { connection: asTab, model: fakeModel, modelId: "m", capacity: 1 };
+        const [allowed, other] = ["tabs", undefined].map(
+          (group) => new ClusterWorker({ ...tab, group, version: "test" }),
+        );
+        await allowed!.ready();
+        await expect(other!.ready()).rejects.toThrow(/NATS refused .* lantern\.\w+\.\w+\. Use/);
+        const workers = new Workers(asGateway);
+        await expect.poll(() => workers.list().map(({ id }) => id)).toEqual([allowed!.id]);
+        expect(await workers.call(allowed!.id, "countTokens", ["four"])).toBe(4);
+        for (const subject of [
+          "lantern.beat.x",
+          "lantern.call.x",
+          "lantern.done.b.0",
+          "_INBOX.x",
+        ]) {
+          await expect(violation(asTab, subject)).resolves.toContain(`"${subject}"`);
+        }
+        workers.close();
+        await Promise.all([allowed!.stop(0), other!.stop(0)]);
+        await Promise.all([asGateway.close(), asWorker.close(), asTab.close()]);
         const wrong = connectNats({
           servers,
           name: "x",
@@ -210,6 +237,11 @@ describeNats("nats.conf", () => {
     },
   );
 });
+
+const fakeModel = {
+  info: { cacheTokens: 0 },
+  countTokens: async (text: string) => text.length,
+} as unknown as Model;
 
 /** What the server says of a message that may not be sent. */
 async function violation(

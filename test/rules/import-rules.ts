@@ -374,7 +374,7 @@ export const rules: readonly Rule[] = [
       ...["index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"],
       "platform/database.ts",
     ),
-    npm: ["@nats-io/transport-node", "@nats-io/jetstream"],
+    npm: ["@nats-io/nats-core", "@nats-io/transport-node", "@nats-io/jetstream"],
     why: "a model on other machines is a model: servers use it as any other; errors travel as they do between threads",
   },
   {

@@ -12,35 +12,45 @@ export function newUser(): { readonly publicKey: string; readonly seed: string }
 export interface Permissions {
   readonly publish: readonly string[];
   readonly subscribe: readonly string[];
+  /** It may answer what it is asked. */
+  readonly responds?: boolean;
 }
 
-/** A server's configuration that trusts an operator, and the .creds file of a user with these permissions. */
-export function operatorFiles(allow: Permissions): {
-  readonly config: string;
-  readonly creds: string;
-} {
-  const [operator, account, user] = [createOperator(), createAccount(), createUser()];
+/** A server's configuration that trusts an operator, and the .creds files of users with these permissions. */
+export function operatorFiles<Name extends string>(
+  users: Readonly<Record<Name, Permissions>>,
+): { readonly config: string; readonly creds: Readonly<Record<Name, string>> } {
+  const [operator, account] = [createOperator(), createAccount()];
   const unlimited = { subs: -1, conn: -1, leaf: -1, imports: -1, exports: -1, data: -1 };
   const operatorJwt = jwt(operator, operator, { type: "operator", version: 2 });
   const accountJwt = jwt(operator, account, {
     ...{ type: "account", version: 2 },
     limits: { ...unlimited, payload: -1, wildcards: true },
   });
-  const userJwt = jwt(account, user, {
-    ...{ type: "user", version: 2, subs: -1, data: -1, payload: -1 },
-    ...{ pub: { allow: allow.publish }, sub: { allow: allow.subscribe } },
-  });
   const config = [
     `operator: ${operatorJwt}`,
     "resolver: MEMORY",
     `resolver_preload: { ${account.getPublicKey()}: ${accountJwt} }`,
   ];
-  const creds = [
-    ...["-----BEGIN NATS USER JWT-----", userJwt, "------END NATS USER JWT------", ""],
+  const creds = Object.entries<Permissions>(users).map(([name, allow]) => [
+    name,
+    credsOf(account, allow),
+  ]);
+  return { config: config.join("\n"), creds: Object.fromEntries(creds) };
+}
+
+function credsOf(account: KeyPair, { publish, subscribe, responds }: Permissions): string {
+  const user = createUser();
+  const text = jwt(account, user, {
+    ...{ type: "user", version: 2, subs: -1, data: -1, payload: -1 },
+    ...{ pub: { allow: publish }, sub: { allow: subscribe } },
+    ...(responds && { resp: { max: 1, ttl: 0 } }),
+  });
+  return [
+    ...["-----BEGIN NATS USER JWT-----", text, "------END NATS USER JWT------", ""],
     ...["-----BEGIN USER NKEY SEED-----", decoder.decode(user.getSeed())],
     ...["------END USER NKEY SEED------", ""],
-  ];
-  return { config: config.join("\n"), creds: creds.join("\n") };
+  ].join("\n");
 }
 
 function jwt(issuer: KeyPair, subject: KeyPair, nats: object): string {

@@ -32,13 +32,27 @@ test(`the first load is at most ${firstLoadKB} KB, compressed`, () => {
   expect(bytes).toBeLessThan(firstLoadKB * 1000);
 });
 
+function scripts(folder: string): [name: string, code: string][] {
+  return readdirSync(join(web, folder))
+    .filter((name) => name.endsWith(".js"))
+    .map((name) => [name, readFileSync(join(web, folder, name), "utf8")]);
+}
+
+test("the threads of a tab that computes have all that they need, and nothing of Node's", () => {
+  const names = scripts("threads").map(([name]) => name);
+  expect(names.filter((name) => /^(thread|worker)-/.test(name))).toHaveLength(2);
+  for (const [name, code] of scripts("threads")) {
+    expect(code, name).not.toMatch(/(from|import\(|require\()\s*["'`](node:|fs|net|tls|@)/);
+  }
+});
+
 test("the page has no script and no style of its own, and names no other place", () => {
-  const html = readFileSync(join(web, "index.html"), "utf8");
-  expect(html).not.toMatch(/<script(?![^>]*\bsrc=)[^>]*>/);
-  expect(html).not.toMatch(/<style|style=|\son\w+=/);
-  const scripts = readdirSync(join(web, "assets")).filter((name) => name.endsWith(".js"));
-  for (const name of scripts) {
-    const code = readFileSync(join(web, "assets", name), "utf8");
+  for (const page of ["index.html", "worker.html"]) {
+    const html = readFileSync(join(web, page), "utf8");
+    expect(html).not.toMatch(/<script(?![^>]*\bsrc=)[^>]*>/);
+    expect(html).not.toMatch(/<style|style=|\son\w+=/);
+  }
+  for (const [name, code] of [...scripts("assets"), ...scripts("threads")]) {
     expect(code, name).not.toMatch(/\beval\(|new Function\(|import\("https?:/);
   }
   const styles = readdirSync(join(web, "assets")).filter((name) => name.endsWith(".css"));

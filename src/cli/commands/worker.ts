@@ -85,7 +85,7 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
       worker.lines = count;
     },
   });
-  await connection.flush();
+  await worker.ready();
   terminal.outliveReaders();
   if (flags.json) {
     terminal.out(`${JSON.stringify({ worker: worker.id, model: modelId })}\n`);

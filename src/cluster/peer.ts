@@ -1,0 +1,71 @@
+// What every connection to NATS has in common, in Node (connect.ts) and in a browser (connect-socket.ts): who one is there, the options,
+// and the words for what goes wrong, which name the servers and never a password or a token. Types only of NATS's packages.
+
+import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
+import { messageOf, SourceError, UsageError } from "../base/errors.ts";
+
+export type { NatsConnection } from "@nats-io/nats-core";
+
+export interface ClusterPlace {
+  /** nats://host:port or tls://host:port, in a browser ws:// or wss://, without user and password. */
+  readonly servers: readonly string[];
+  /** What the connection is called in NATS's own lists. */
+  readonly name: string;
+  /** The text of a .creds file (JWT and key), or the seed of an nkey. */
+  readonly creds?: string | undefined;
+  readonly user?: string | undefined;
+  readonly password?: string | undefined;
+  readonly token?: string | undefined;
+}
+
+type Core = Pick<typeof import("@nats-io/nats-core"), "credsAuthenticator" | "nkeyAuthenticator">;
+
+/** A connection that comes back by itself, for as long as the process or the page lives. */
+export function connectionOptions(
+  place: ClusterPlace,
+  { credsAuthenticator, nkeyAuthenticator }: Core,
+): ConnectionOptions {
+  return {
+    servers: [...place.servers],
+    name: place.name,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 250,
+    timeout: 20_000, // a server that is not there says so at once; one on a busy machine takes its time
+    pingInterval: 5000,
+    maxPingOut: 2,
+    ...(place.creds !== undefined && {
+      authenticator: isSeed(place.creds)
+        ? nkeyAuthenticator(new TextEncoder().encode(place.creds.trim()))
+        : credsAuthenticator(new TextEncoder().encode(place.creds)),
+    }),
+    ...(place.user !== undefined && { user: place.user }),
+    ...(place.password !== undefined && { pass: place.password }),
+    ...(place.token !== undefined && { token: place.token }),
+  };
+}
+
+export function noConnection({ servers }: ClusterPlace, error: unknown): SourceError {
+  return new SourceError(
+    `cluster: no connection to NATS at ${servers.join(", ")}: ${messageOf(error)}. Is nats-server running there, and may this user connect?`,
+    { cause: error },
+  );
+}
+
+/** A user's nkey alone, without a JWT: the server's configuration has its public half. */
+function isSeed(text: string): boolean {
+  return /^\s*SU[A-Z2-7]{56}\s*$/.test(text);
+}
+
+/** A new id of a worker, a gateway or a call: one part of a subject. */
+export function newPeerId(): string {
+  return crypto.randomUUID().replaceAll("-", "").slice(0, 20);
+}
+
+/** Refuses what NATS would refuse, with numbers: a connection is closed otherwise. */
+export function checkPayload(connection: NatsConnection, bytes: Uint8Array, what: string): void {
+  const most = connection.info?.max_payload ?? 2 ** 20;
+  if (bytes.length + 1024 <= most) return;
+  throw new UsageError(
+    `cluster: ${what} takes ${bytes.length} bytes, but this NATS server carries messages of at most ${most}. Make it shorter, or raise max_payload in the server's configuration`,
+  );
+}
