@@ -215,6 +215,7 @@ export function lowerPlan(
     matrices: calls && hasShapes ? { shapes, wideShapes, calls, bytes } : undefined,
     wide,
     rounded: {},
+    sharesSlot: (one, other) => layout.slotOf[one.id] === layout.slotOf[other.id],
     slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
   };
   const { nodes } = layout.plan.graph;

@@ -39,11 +39,17 @@ export function assignSlots(
   const living = new Set<Value>();
   const taken = new Map(sectionsOf(graph).map(({ from, takes }) => [graph.nodes[from]!, takes]));
   const done = new Set<GraphNode>();
+  const indices = new Map(graph.nodes.map((node, index) => [node, index]));
   let first = 0; // the first node that is not done
   for (const { nodes } of groups) {
     for (const value of taken.get(nodes[0]!) ?? []) take(value);
     for (const node of nodes) {
-      if (node.out) take(node.out);
+      if (node.op === "adapt" && lastNode.get(node.base) === indices.get(node)) {
+        // In place: nobody reads the base after it.
+        slotOf[node.out.id] = slotOf[node.base.id]!;
+        living.delete(node.base);
+        living.add(node.out);
+      } else if (node.out) take(node.out);
       done.add(node);
     }
     while (first < graph.nodes.length && done.has(graph.nodes[first]!)) first++;

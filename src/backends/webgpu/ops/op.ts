@@ -31,6 +31,8 @@ export interface LowerContext extends MatmulContext {
   readonly wide: boolean;
   /** What is in the buffer of rounded activations after the nodes so far. */
   readonly rounded: Rounded;
+  /** Whether two values lie in the same buffer. Default: none do. */
+  readonly sharesSlot?: (one: Value, other: Value) => boolean;
   /** How many of the experts that a value names are in GPU memory. Default: all. */
   readonly slotsOf?: (routes: Value) => number | undefined;
 }

@@ -2,7 +2,7 @@
 // where it has conditions or several kernels.
 
 import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
-import { adaptKernel, gatherKernel } from "../wgsl/adapt.ts";
+import { adaptInPlace, adaptKernel, gatherKernel } from "../wgsl/adapt.ts";
 import {
   activateKernel,
   addKernel,
@@ -65,7 +65,9 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   softmax: always(softmaxKernel),
   select: always((node, { batch }) => selectKernel(node, batch)),
   gather: always((node, { batch }) => gatherKernel(node, batch)),
-  adapt: always((node, { batch }) => adaptKernel(node, batch)),
+  adapt: always((node, { batch, sharesSlot }) =>
+    sharesSlot?.(node.base, node.out) ? adaptInPlace(node, batch) : adaptKernel(node, batch),
+  ),
 };
 
 /** Whether a node can be computed where shaders may bind so many storage buffers; otherwise the reason. */

@@ -53,3 +53,25 @@ export function adaptKernel({ base, x, out, factor }: NodeOf<"adapt">, batch: Ba
   result[at] = value;`,
   });
 }
+
+/** Where the result lies where the base was: only rows of the adapter have something to do, and a batch without them skips it. */
+export function adaptInPlace({ x, out, factor }: NodeOf<"adapt">, batch: BatchLayout): Kernel {
+  const { cols } = out;
+  const { rows, scales } = listsOf(batch, x.rows);
+  return makeKernel({
+    name: `adapt in place [${cols}]`,
+    bindings: [
+      { name: "x", type: "f32", source: { kind: "value", value: x } },
+      { name: "batch", type: "u32", source: { kind: "batch" } },
+      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+    ],
+    rows: x.rows,
+    grid: perItem(cols),
+    body: `
+  let i = group.x * 64u + lane;
+  if (i >= ${cols}u) { return; }
+  let row = batch[${rows}u + group.y];
+  let at = row * ${cols}u + i;
+  result[at] += x[group.y * ${cols}u + i] * (${float(factor)} * bitcast<f32>(batch[${scales}u + row]));`,
+  });
+}
