@@ -105,7 +105,7 @@ export interface OpenOptions {
   exact?: boolean;
   /**
    * Neurons of ReLU networks that are zero are not computed, and their weights not read: the same text, faster to generate where
-   * most are zero, and slower to read a prompt (docs/sparse.md). On the processor, for Q4_0, Q8_0 and the K types. "auto" (default): where it is
+   * most are zero, and slower to read a prompt (docs/sparse.md). On the processor, for Q4_0, Q8_0, the K types and floats. "auto" (default): where it is
    * measured to be faster, when the file is opened for the first time on this machine; files of a URL are not measured.
    */
   sparse?: boolean | "auto";

@@ -61,6 +61,13 @@ const networks: readonly Network[] = [
   },
 ];
 
+/** Floats; half floats only where the target reads them. */
+const floats: readonly Network[] = [
+  { about: "ReGLU, most are zero", type: "f32", center: -1.5, inner: reglu },
+  { about: "ReGLU, half are zero", type: "f16", center: 0, inner: reglu },
+  { about: "ReGLU, most are zero", type: "bf16", center: -1, inner: reglu },
+];
+
 /** Types whose rows become panels as they are read. */
 const rowsOnly: readonly Network[] = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"].map((type, i) => ({
   about: i % 2 === 0 ? "most are zero" : "half are zero",
@@ -176,6 +183,20 @@ describe.each(targets)("on $name", ({ native, target }) => {
     expect(Math.max(...differences)).toBeLessThan(1e-4);
     const isZero = network.center < -10;
     expect(sparse[0]!.some((value) => value !== 0)).toBe(!isZero);
+  });
+
+  test.each(floats)("$about, $type", async (network) => {
+    const { nodes } = graphOf(network);
+    const uses = new Map([...neuronUses(nodes, target)].map(([{ name }, use]) => [name, use]));
+    const isCoded = network.type !== "f32" && target.halves === "coded";
+    const no = (kind: string) => `${network.type} has no neuron ${kind}`;
+    expect(uses.get("up")).toEqual(
+      isCoded ? no("rows") : expect.objectContaining({ kind: "rows" }),
+    );
+    expect(uses.get("down")).toEqual(isCoded ? no("columns") : { kind: "columns" });
+    const dense = await resultsOf(backend(false), network);
+    const threads = network.type === "f16" ? 3 : 1;
+    expect(await resultsOf(backend(true, threads), network)).toEqual(dense);
   });
 
   test.each(rowsOnly)("$about: rows only, $type", async (network) => {

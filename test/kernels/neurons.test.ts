@@ -6,6 +6,14 @@ import { lowerings } from "../../src/backends/cpu/native/native.ts";
 import { bytesFor } from "../../src/dtypes/dtype.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { interpret } from "../../src/kernels/ir/interpret.ts";
+import {
+  floatColumnsKernel,
+  floatListKernel,
+  floatNeuronsFor,
+  floatPanelsTogether,
+  gatherFloatsKernel,
+  ROUND_BYTES,
+} from "../../src/kernels/ops/neurons/float-neurons.ts";
 import { neuronColumnsKernel, rowsTogether } from "../../src/kernels/ops/neurons/neuron-columns.ts";
 import { neuronGatherKernel } from "../../src/kernels/ops/neurons/neuron-gather.ts";
 import {
@@ -35,7 +43,6 @@ import { neuronSlabsKernel } from "../../src/kernels/ops/neurons/neuron-slabs.ts
 import {
   gatherRowsKernel,
   splitPanel,
-  wordRowBytes,
   wordRowsFor,
 } from "../../src/kernels/ops/neurons/word-rows.ts";
 import { packPanel } from "../../src/kernels/ops/packed/pack.ts";
@@ -173,10 +180,61 @@ test.each(wordCases)("panels of word rows are those of the rows: $about", ({ tar
   const entries = [...order, ...order].flatMap((row) => [row * (size / PANEL_ROWS), 4 * row]);
   new Int32Array(memory, list, entries.length).set(entries);
   const kernel = gatherRowsKernel("gather", rows);
-  expect(wordRowBytes(rows, cols / 256)).toBe(size / PANEL_ROWS);
   interpret(kernel, memory, [0, list, made, cols / 256]);
   expect(new Uint8Array(memory, made, size)).toEqual(pack(order));
   expect(lowerings[target.name as keyof typeof lowerings](kernel).bytes.length).toBeGreaterThan(0);
+});
+
+const floatCases = Object.values(nativeTargets).flatMap((target) =>
+  ["f32", "f16", "bf16"].map((type) => ({ target, type, about: `${target.name}, ${type}` })),
+);
+
+test.each(floatCases)("panels of rows of floats have a column side by side: $about", (each) => {
+  const { target, type } = each;
+  const format = floatNeuronsFor(type, target)!;
+  const Values = format.bytes === 4 ? Uint32Array : Uint16Array;
+  const [n, cols] = [2 * PANEL_ROWS, 64];
+  const rowBytes = cols * format.bytes;
+  const [list, made] = [n * rowBytes, n * rowBytes + 16 * PANEL_ROWS];
+  const memory = new ArrayBuffer(made + PANEL_ROWS * rowBytes);
+  const values = Array.from({ length: n * cols }, (_, i) =>
+    format.bytes === 4 ? Math.imul(i + 1, 0x9e3779b1) >>> 0 : Math.imul(i + 1, 0x9e37) & 0xffff,
+  );
+  new Values(memory).set(values);
+  const order = Array.from({ length: PANEL_ROWS }, (_, row) => (row * 5 + 1) % n);
+  const entries = [...order, ...order].flatMap((row) => [row * rowBytes, 4 * row]);
+  new Int32Array(memory, list, entries.length).set(entries);
+  const kernel = gatherFloatsKernel("gather", target.width, format);
+  interpret(kernel, memory, [0, list, made, rowBytes / ROUND_BYTES]);
+  const expected = Array.from({ length: cols }, (_, col) =>
+    order.map((row) => values[row * cols + col]!),
+  );
+  expect([...new Values(memory, made, PANEL_ROWS * cols)]).toEqual(expected.flat());
+  const together = floatPanelsTogether(target.width);
+  for (const own of [
+    kernel,
+    floatListKernel("list", target.width),
+    floatColumnsKernel("columns", target.width, format, together),
+    floatColumnsKernel("columns", target.width, format, 1),
+  ]) {
+    const lower = lowerings[target.name as keyof typeof lowerings];
+    expect(lower(own).bytes.length).toBeGreaterThan(0);
+  }
+});
+
+test("a list has the columns whose activation is not zero", () => {
+  const xs = [0, 1, -0, -2, 2 ** -149, NaN, 0, 3];
+  const [list, written] = [64, 512];
+  const memory = new ArrayBuffer(1024);
+  new Float32Array(memory).set(xs);
+  interpret(floatListKernel("list", 16), memory, [0, list, xs.length, 100, written]);
+  const some = [1, 3, 4, 5, 7];
+  expect(new Int32Array(memory, written, 1)[0]).toBe(some.length);
+  const columns = new Int32Array(memory, list);
+  const values = new Float32Array(memory, list);
+  some.forEach((column, i) => {
+    expect([columns[2 * i], values[2 * i + 1]]).toEqual([100 * column, Math.fround(xs[column]!)]);
+  });
 });
 
 test("a list has the rows whose gate is above zero or not a number, then the last one again", () => {

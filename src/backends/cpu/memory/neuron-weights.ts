@@ -6,6 +6,7 @@
 //
 // A neuron that is left out counts as zero, as does 0 * up for any finite up; weights and activations are finite.
 
+import { bytesFor } from "../../../dtypes/dtype.ts";
 import { weightBytes } from "../../../graph/cost.ts";
 import {
   type GraphNode,
@@ -15,13 +16,15 @@ import {
   type Weight,
   weightsOf,
 } from "../../../graph/graph.ts";
+import { floatNeuronsFor, ROUND_BYTES } from "../../../kernels/ops/neurons/float-neurons.ts";
 import { rowsTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import { neuronLayoutFor } from "../../../kernels/ops/neurons/neuron-layouts.ts";
 import { wordRowsFor } from "../../../kernels/ops/neurons/word-rows.ts";
-import { BLOCK_COLS } from "../../../kernels/ops/packed/packed.ts";
+import { BLOCK_COLS, PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import type { KernelTarget } from "../../../kernels/target.ts";
 import type { NeuronChoice, NeuronWeights } from "../../backend.ts";
+import { hasFloatPanels } from "./repack.ts";
 
 export type NeuronUse =
   | { readonly kind: "columns" }
@@ -111,23 +114,28 @@ function readersOf(nodes: readonly GraphNode[]): Map<Value, number> {
   return counts;
 }
 
-/** Why a weight has no neuron columns. */
+/** Why columns of a weight cannot be left out. */
 function columnsOf({ weight }: NodeOf<"matmul">, target: KernelTarget): string | undefined {
   const packing = packingOf(weight.dtype.name);
   const layout = packing && neuronLayoutFor(packing, target);
-  if (!layout) return `${weight.dtype.name} has no neuron columns`;
-  const rows = rowsTogether(layout);
-  const [n] = weight.shape as [number, number];
+  const [n, cols] = weight.shape as [number, number];
+  const isFloat = floatNeuronsFor(weight.dtype.name, target) !== undefined;
+  if (!layout && !(isFloat && hasFloatPanels(cols)))
+    return `${weight.dtype.name} has no neuron columns`;
+  const rows = layout ? rowsTogether(layout) : PANEL_ROWS;
   return n % rows === 0 ? undefined : `${n} rows, neuron columns take multiples of ${rows}`;
 }
 
-/** Why a weight has no neuron rows. */
+/** Why rows of a weight cannot be left out. */
 function rowsOf({ weight, bias }: NodeOf<"matmul">, target: KernelTarget): string | undefined {
-  const packing = packingOf(weight.dtype.name);
+  const { dtype, shape } = weight;
+  const [rows, cols] = shape as [number, number];
+  const packing = packingOf(dtype.name);
   const isPlain = packing && neuronLayoutFor(packing, target) !== undefined;
-  const isWords = wordRowsFor(weight.dtype.name, target) !== undefined;
-  if (!isPlain && !isWords) return `${weight.dtype.name} has no neuron rows`;
-  const rows = weight.shape[0]!;
+  const isFloat =
+    floatNeuronsFor(dtype.name, target) !== undefined && bytesFor(dtype, cols) % ROUND_BYTES === 0;
+  const isGathered = isFloat || wordRowsFor(dtype.name, target) !== undefined;
+  if (!isPlain && !isGathered) return `${dtype.name} has no neuron rows`;
   if (!isPlain && rows % BLOCK_COLS !== 0) return `${rows} rows, which fill no panels`;
   return bias ? "it has a bias" : undefined;
 }

@@ -53,7 +53,7 @@ import type { Memories } from "./memories.ts";
 
 /** A weight to pack: plain data, sent to every thread. */
 export interface PackInstruction {
-  readonly kind: "blocks" | "floats" | "neuron rows" | "neuron columns" | "word rows";
+  readonly kind: "blocks" | "floats" | "neuron rows" | "neuron columns" | "word rows" | "file rows";
   readonly dtype: string;
   /** The number of matrices of `rows` rows, one after the other in the file; each begins with a new panel. */
   readonly matrices: number;
@@ -148,6 +148,7 @@ const kernelMakers: Readonly<
   "neuron rows": () => undefined,
   "neuron columns": () => undefined,
   "word rows": packKernelOf,
+  "file rows": () => undefined,
 };
 
 /** The executors of the instructions and, last, of the file pieces, on thread `thread`. */
@@ -458,6 +459,14 @@ const packers: Readonly<
     return (from, rows, tile) => {
       const source = new DataView(views.buffer, from, rows * rowBytes);
       packNeuronColumns(packing, target, source, tile, n, cols, memory, 0);
+    };
+  },
+  "file rows": ({ rowBytes, at }, { memories }) => {
+    const { views } = memories.place(0);
+    const place = memories.place(at);
+    return (from, rows, panel) => {
+      const to = place.at + panel * PANEL_ROWS * rowBytes;
+      place.views.u8.set(views.u8.subarray(from, from + rows * rowBytes), to);
     };
   },
   "word rows": (instruction, context) => {

@@ -48,6 +48,8 @@ export interface PlacedWeight {
   readonly blocks?: { at: number; rowPanelBytes: number; codebook: number };
   readonly floats?: { at: number; rowPanelBytes: number; type: FloatType };
   readonly neurons?: { at: number; kind: NeuronUse["kind"]; isWords: boolean };
+  /** It is in row panels of floats, of which columns are left out (ops/float-columns.ts). */
+  readonly leavesColumns?: boolean;
   /** The instruction that packs it, and the bytes of its row panels. */
   readonly packing?: number;
   readonly panelBytes?: number;
@@ -222,11 +224,17 @@ export class WeightStore {
 
   #placeNeurons(weight: Weight, { kind }: NeuronUse): PlacedWeight {
     const [rows, cols] = weight.shape as [number, number];
-    const packing = packingOf(weight.dtype.name)!;
+    const packing = packingOf(weight.dtype.name);
     const rowBytes = bytesFor(weight.dtype, cols);
+    if (!packing) {
+      if (kind === "columns") return { ...this.#placePanels(weight)!, leavesColumns: true };
+      return this.#placeRows(weight, "file rows", PANEL_ROWS * rowBytes);
+    }
     const layout = neuronLayoutFor(packing, this.#target);
-    if (!layout)
-      return this.#placeWordRows(weight, rowPanelBytes(layoutFor(packing, this.#target), cols));
+    if (!layout) {
+      const size = rowPanelBytes(layoutFor(packing, this.#target), cols);
+      return this.#placeRows(weight, "word rows", size);
+    }
     const bytes =
       kind === "rows"
         ? Math.ceil(rows / PANEL_ROWS) * PANEL_ROWS * neuronRowBytes(layout, cols)
@@ -240,14 +248,14 @@ export class WeightStore {
     return { weight, neurons: { at, kind, isWords: false }, packing: index };
   }
 
-  /** Rows of a type that has no neuron layout: as large as its row panels. */
-  #placeWordRows(weight: Weight, size: number): PlacedWeight {
+  /** Rows that become row panels as they are read: as large as these. */
+  #placeRows(weight: Weight, kind: "word rows" | "file rows", size: number): PlacedWeight {
     const [rows, cols] = weight.shape as [number, number];
     const at = this.#arena.allocatePanels((rows / PANEL_ROWS) * size, weight.name);
     const rowBytes = bytesFor(weight.dtype, cols);
     const own = { dtype: weight.dtype.name, matrices: 1, rows, cols, rowBytes, at };
     const unit = { unitRows: PANEL_ROWS, rowPanelBytes: size };
-    const index = this.#instructions.push({ kind: "word rows", ...own, ...unit }) - 1;
+    const index = this.#instructions.push({ kind, ...own, ...unit }) - 1;
     return { weight, neurons: { at, kind: "rows", isWords: true }, packing: index };
   }
 

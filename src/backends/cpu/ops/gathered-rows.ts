@@ -1,11 +1,11 @@
 // The rows of `up` that a token's gates need, for types whose rows become row panels as they are read (docs/sparse.md,
-// kernels/ops/neurons/word-rows.ts). For one token; batches of more compute all rows, 16 at a time.
+// kernels/ops/neurons/word-rows.ts and float-neurons.ts). For one token; batches of more compute all rows, 16 at a time.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { ROW_ENTRY_BYTES } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { chunkBounds, type Executor, type ExecutorContext, rowCount } from "../executor.ts";
-import { blockTiles, type MatmulBlocks, matmulKernels } from "./matmul.ts";
+import { type MatmulBlocks, type MatmulFloats, matmulKernels, tilesOf } from "./matmul.ts";
 import { chosen, runVariant } from "./matmul-run.ts";
 import { area, type InstructionDef } from "./op.ts";
 
@@ -18,9 +18,10 @@ export interface GatheredRows {
   readonly gate: number;
   readonly w: number;
   readonly rowBytes: number;
-  readonly spans: number;
+  /** Rounds of the kernel that makes panels. */
+  readonly rounds: number;
   /** The matmul of a panel; its weight is in no panels: `w` is not read there. */
-  readonly matmul: MatmulBlocks;
+  readonly matmul: MatmulBlocks | MatmulFloats;
   /** The kernels that list rows, and that make a panel of 16 of them. */
   readonly lister: string;
   readonly gatherer: string;
@@ -87,13 +88,13 @@ function panelRunner(i: GatheredRows, c: ExecutorContext) {
   const w = c.memories.pointer(i.w);
   const { rowPanelBytes } = i.matmul;
   const made = i.panels + c.thread * i.panelsBytes;
-  const tiles = blockTiles(i.matmul, c);
+  const tiles = tilesOf(i.matmul, c);
   const variants = i.matmul.variants.map((variant) => runVariant(i.matmul, c, tiles, variant));
   return (list: number, panels: number, out: number, stride: number) => {
     const tokens = rowCount(c, i.rows);
     for (let panel = 0; panel < panels; panel++) {
       const entries = list + panel * PANEL_ROWS * ROW_ENTRY_BYTES;
-      gather(w, entries, made + panel * rowPanelBytes, i.spans);
+      gather(w, entries, made + panel * rowPanelBytes, i.rounds);
     }
     const runPanels = variants[chosen(c, i.matmul.choice, tokens)]!;
     runPanels(made, i.matmul.x, tokens, 0, panels, out, stride);

@@ -19,8 +19,9 @@ import {
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { mostUnpackedBytes } from "../../../kernels/ops/packed/unpack-panel.ts";
-import { floatPanelsFor } from "../memory/float-panels.ts";
+import { floatPanelsFor, floatTypeOf } from "../memory/float-panels.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
+import type { FloatColumns } from "./float-columns.ts";
 import type { GatheredRows } from "./gathered-rows.ts";
 import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
 import { MatmulActivations, type Roundings } from "./matmul-activations.ts";
@@ -79,7 +80,7 @@ export class MatmulLowering {
     this.#neurons.prepare(node.x);
     if (placed.neurons) return this.#byNeuron(node as NodeOf<"matmul">, placed.neurons);
     if (placed.blocks) return this.#inPanels(node, placed.blocks);
-    if (placed.floats) return this.#floats(node, placed.floats);
+    if (placed.floats) return this.#inFloats(node, placed.floats, placed.leavesColumns === true);
     return this.#rowByRow(node, placed.raw!);
   }
 
@@ -101,8 +102,14 @@ export class MatmulLowering {
     place: NonNullable<PlacedWeight["neurons"]>,
   ): NeuronRows | GatheredRows | NeuronColumns {
     const { target } = this.#c.options;
-    const layout = layoutFor(packingOf(node.weight.dtype.name)!, target);
-    const size = rowPanelBytes(layout, colsOf(node));
+    const packing = packingOf(node.weight.dtype.name);
+    if (!packing) {
+      const type = floatTypeOf(node.weight.dtype.name)!;
+      const size = floatPanelsFor(type, target).rowPanelBytes(colsOf(node));
+      const { matmul } = this.#floats(node, { at: -1, rowPanelBytes: size, type });
+      return this.#neurons.gathered(node, place.at, matmul);
+    }
+    const size = rowPanelBytes(layoutFor(packing, target), colsOf(node));
     if (place.isWords) {
       const { matmul } = this.#blocks(node, { at: -1, rowPanelBytes: size, codebook: 0 });
       return this.#neurons.gathered(node, place.at, matmul);
@@ -158,7 +165,23 @@ export class MatmulLowering {
     return { matmul, choice: chosen.choice };
   }
 
-  #floats(node: MatmulNode, place: NonNullable<PlacedWeight["floats"]>): MatmulFloats {
+  #inFloats(
+    node: MatmulNode,
+    place: NonNullable<PlacedWeight["floats"]>,
+    leavesColumns: boolean,
+  ): MatmulFloats | FloatColumns {
+    const { matmul, choice } = this.#floats(node, place);
+    if (leavesColumns && node.op === "matmul") return this.#neurons.columnsOf(node, matmul);
+    const how = matmul.widen ? ", widened to f32 for several tokens at once" : "";
+    const text = `${choiceText(choice)}${how}${this.#dense(node)}`;
+    this.#c.explain(`${node.name}: ${place.type}, ${text}`);
+    return matmul;
+  }
+
+  #floats(
+    node: MatmulNode,
+    place: NonNullable<PlacedWeight["floats"]>,
+  ): { matmul: MatmulFloats; choice: MatmulChoice } {
     const { type } = place;
     const { target } = this.#c.options;
     const chosen = this.#choose([problemOf(node)]);
@@ -170,10 +193,7 @@ export class MatmulLowering {
     });
     const { widen } = floatPanelsFor(type, target);
     const wideBytes = PANEL_ROWS * this.#activations.longestRow() * 4;
-    const how = widen ? ", widened to f32 for several tokens at once" : "";
-    const choice = `${choiceText(chosen.choice)}${how}${this.#dense(node)}`;
-    this.#c.explain(`${node.name}: ${type}, ${choice}`);
-    return {
+    const matmul: MatmulFloats = {
       op: "matmul_floats",
       ...this.#shape(node),
       variants,
@@ -190,6 +210,7 @@ export class MatmulLowering {
       scratch: this.#tailTiles(),
       scratchBytes: this.#tailTileBytes,
     };
+    return { matmul, choice: chosen.choice };
   }
 
   /** Why a matmul behind a ReLU reads all of its weight, for --explain. */

@@ -98,7 +98,7 @@ export const matmulBlocks: InstructionDef<MatmulBlocks> = {
 };
 
 /** How the kernels of quantized row panels are called. */
-export function blockTiles(i: MatmulBlocks, c: ExecutorContext): TileKernels {
+function blockTiles(i: MatmulBlocks, c: ExecutorContext): TileKernels {
   const { spans, codebook } = i;
   const scratch = i.tileScratch + c.thread * i.tileScratchBytes; // read only by kernels that have it
   const unpacked = i.unpacked + c.thread * i.unpackedBytes; // the same
@@ -128,26 +128,36 @@ export const matmulFloats: InstructionDef<MatmulFloats> = {
 
   execute(instruction, c) {
     const i = { ...instruction, w: c.memories.pointer(instruction.w) };
-    const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
-    const wide = i.wide + c.thread * i.wideBytes;
-    const quads = i.k / 4;
-    const stride = i.k * 4;
     const compute = i.experts ? expertMatmul : tiledMatmul;
-    const tile = (at: number) => {
-      if (!widen) return at;
-      widen(at, wide, PANEL_ROWS * i.k);
-      return wide;
-    };
-    return compute(i, c, {
-      tile,
-      ...(widen && i.record >= 0 && { check: afterOverflow(i, c, tile) }),
-      vector: (kernel, w, x, out, tiles, apart, outApart) =>
-        kernel(w, x, out, quads, tiles, apart, outApart),
-      matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
-        kernel(w + group * i.groupBytes, x, out, quads, tokenTiles, stride, outStride),
-    });
+    return compute(i, c, floatTiles(i, c));
   },
 };
+
+/** How the kernels of row panels of floats are called. */
+function floatTiles(i: MatmulFloats, c: ExecutorContext): TileKernels {
+  const widen = i.widen === undefined ? undefined : c.kernels[i.widen]!;
+  const wide = i.wide + c.thread * i.wideBytes;
+  const quads = i.k / 4;
+  const stride = i.k * 4;
+  const tile = (at: number) => {
+    if (!widen) return at;
+    widen(at, wide, PANEL_ROWS * i.k);
+    return wide;
+  };
+  return {
+    tile,
+    ...(widen && i.record >= 0 && { check: afterOverflow(i, c, tile) }),
+    vector: (kernel, w, x, out, tiles, apart, outApart) =>
+      kernel(w, x, out, quads, tiles, apart, outApart),
+    matrix: (kernel, w, group, x, out, tokenTiles, outStride) =>
+      kernel(w + group * i.groupBytes, x, out, quads, tokenTiles, stride, outStride),
+  };
+}
+
+/** How the kernels of a matmul's row panels are called. */
+export function tilesOf(i: MatmulBlocks | MatmulFloats, c: ExecutorContext): TileKernels {
+  return i.op === "matmul_blocks" ? blockTiles(i, c) : floatTiles(i, c);
+}
 
 /**
  * Kernels for coded half floats multiply activations by 2^102 (half-panels.ts), and so take none beyond 2^25. Rows that stay float32

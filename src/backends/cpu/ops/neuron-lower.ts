@@ -1,7 +1,16 @@
 // Lowers matmuls whose weights lie in neuron rows or columns (neurons.ts), and prepares their activations.
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
+import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import { quantizeActivationsKernel } from "../../../kernels/ops/matmul/quantize-activations.ts";
+import {
+  floatColumnsKernel,
+  floatListKernel,
+  floatNeuronsFor,
+  floatPanelsTogether,
+  gatherFloatsKernel,
+  ROUND_BYTES,
+} from "../../../kernels/ops/neurons/float-neurons.ts";
 import { neuronColumnsKernel, tilesTogether } from "../../../kernels/ops/neurons/neuron-columns.ts";
 import { neuronGatherKernel } from "../../../kernels/ops/neurons/neuron-gather.ts";
 import {
@@ -24,22 +33,20 @@ import {
 import { neuronRowListKernel, zerosKernel } from "../../../kernels/ops/neurons/neuron-row-list.ts";
 import { neuronRowsKernel, neuronRowsScratch } from "../../../kernels/ops/neurons/neuron-rows.ts";
 import { neuronSlabsKernel } from "../../../kernels/ops/neurons/neuron-slabs.ts";
-import {
-  gatherRowsKernel,
-  wordRowBytes,
-  wordRowsFor,
-} from "../../../kernels/ops/neurons/word-rows.ts";
+import { gatherRowsKernel, wordRowsFor } from "../../../kernels/ops/neurons/word-rows.ts";
+import { PANEL_ROWS } from "../../../kernels/ops/packed/packed.ts";
 import { layoutFor } from "../../../kernels/ops/packed/packing.ts";
 import { packingOf } from "../../../kernels/ops/packed/packings.ts";
 import { type NeuronUse, neuronUses } from "../memory/neuron-weights.ts";
 import type { PlacedWeight } from "../memory/weights.ts";
+import { type FloatColumns, floatListBytes } from "./float-columns.ts";
 import {
   type GatheredRows,
   gatheredListBytes,
   PANELS_BEHIND,
   PANELS_TOGETHER,
 } from "./gathered-rows.ts";
-import type { MatmulBlocks } from "./matmul.ts";
+import type { MatmulBlocks, MatmulFloats } from "./matmul.ts";
 import type { MatmulActivations } from "./matmul-activations.ts";
 import type { MatmulCompiler } from "./matmul-node.ts";
 import {
@@ -132,18 +139,18 @@ export class NeuronLowering {
   }
 
   /** Rows that become row panels as they are read, which `matmul` computes. */
-  gathered(node: NodeOf<"matmul">, at: number, matmul: MatmulBlocks): GatheredRows {
+  gathered(node: NodeOf<"matmul">, at: number, matmul: MatmulBlocks | MatmulFloats): GatheredRows {
     const { gate } = this.#uses.get(node.weight) as NeuronUse & { kind: "rows" };
-    const { target } = this.#c.options;
     const type = node.weight.dtype.name;
-    const words = wordRowsFor(type, target)!;
     const [n] = node.weight.shape as [number, number];
     this.#c.explain(
       `${node.name}: ${type}, rows whose gate (${gate.name}) is above zero, in panels`,
     );
-    const lister = neuronRowListKernel("gathered_row_list", target.width, PANELS_BEHIND);
+    const { width } = this.#c.options.target;
+    const lister = neuronRowListKernel("gathered_row_list", width, PANELS_BEHIND);
     const listBytes = gatheredListBytes(n);
     const panelsBytes = PANELS_TOGETHER * matmul.rowPanelBytes;
+    const { gatherer, rounds } = this.#gatherer(node, matmul);
     return {
       op: "gathered_rows",
       rows: node.out.rows,
@@ -151,15 +158,55 @@ export class NeuronLowering {
       out: this.#c.address(node.out),
       gate: this.#c.address(gate),
       w: at,
-      rowBytes: wordRowBytes(words, matmul.spans),
-      spans: matmul.spans,
+      rowBytes: matmul.rowPanelBytes / PANEL_ROWS,
+      rounds,
       matmul,
       lister: this.#c.kernel(lister),
-      gatherer: this.#c.kernel(gatherRowsKernel(`gather_rows.${type}`, words)),
+      gatherer: this.#c.kernel(gatherer),
       list: this.#activations.perThread(`gathered list of ${n} neurons`, listBytes),
       listBytes,
       panels: this.#activations.perThread(`${panelsBytes} bytes of gathered panels`, panelsBytes),
       panelsBytes,
+    };
+  }
+
+  /** The kernel that makes a panel, and how many rounds it takes. */
+  #gatherer(
+    { weight }: NodeOf<"matmul">,
+    matmul: MatmulBlocks | MatmulFloats,
+  ): { gatherer: Kernel; rounds: number } {
+    const { target } = this.#c.options;
+    const type = weight.dtype.name;
+    const name = `gather_rows.${type}`;
+    if (matmul.op === "matmul_blocks") {
+      return { gatherer: gatherRowsKernel(name, wordRowsFor(type, target)!), rounds: matmul.spans };
+    }
+    const gatherer = gatherFloatsKernel(name, target.width, floatNeuronsFor(type, target)!);
+    return { gatherer, rounds: matmul.rowPanelBytes / PANEL_ROWS / ROUND_BYTES };
+  }
+
+  /** Columns of row panels of floats, which `matmul` computes where there are several tokens. */
+  columnsOf({ name, weight }: NodeOf<"matmul">, matmul: MatmulFloats): FloatColumns {
+    const { target } = this.#c.options;
+    const type = weight.dtype.name;
+    const format = floatNeuronsFor(type, target)!;
+    const together = floatPanelsTogether(target.width);
+    const kernelFor = (panels: number) => {
+      const made = floatColumnsKernel(`columns.${type}.${panels}`, target.width, format, panels);
+      return this.#c.kernel(made);
+    };
+    this.#c.explain(`${name}: ${type}, columns whose activation is not zero`);
+    const listBytes = floatListBytes(matmul.k);
+    return {
+      op: "float_columns",
+      matmul,
+      lister: this.#c.kernel(floatListKernel("float_list", target.width)),
+      kernel: kernelFor(together),
+      single: kernelFor(1),
+      together,
+      columnBytes: format.bytes * PANEL_ROWS,
+      list: this.#activations.perThread(`list of ${matmul.k} float columns`, listBytes),
+      listBytes,
     };
   }
 

@@ -116,7 +116,7 @@ function kernelsOf(batch: NeuronBatch | undefined): string[] {
 }
 
 /** The first executor where `isFirst`, the second elsewhere. */
-function either(first: Executor, second: Executor, isFirst: () => boolean): Executor {
+export function either(first: Executor, second: Executor, isFirst: () => boolean): Executor {
   const current = () => (isFirst() ? first : second);
   return {
     chunks: () => current().chunks(),
@@ -264,7 +264,7 @@ function tileBounds(i: NeuronColumns, threads: number): readonly number[] {
 }
 
 /** The bounds of `chunks` chunks, or of `total` where those are fewer. */
-function evenBounds(total: number, chunks: number): readonly number[] {
+export function evenBounds(total: number, chunks: number): readonly number[] {
   const count = Math.min(total, chunks);
   return Array.from({ length: count + 1 }, (_, chunk) => Math.round((chunk * total) / count));
 }

@@ -37,6 +37,7 @@ import {
   quantizeExperts,
 } from "./expert-activations.ts";
 import { type GroupExperts, groupExperts } from "./expert-groups.ts";
+import { type FloatColumns, floatColumns } from "./float-columns.ts";
 import { type GatheredRows, gatheredRows } from "./gathered-rows.ts";
 import { type KvWrite, kvWrite, lowerKvWrite } from "./kv-write.ts";
 import { type Leader, leader } from "./leader.ts";
@@ -188,6 +189,7 @@ export type Instruction =
   | GatheredRows
   | NeuronList
   | NeuronColumns
+  | FloatColumns
   | Route
   | GroupExperts
   | QuantizeExperts
@@ -242,6 +244,7 @@ const table: { readonly [K in InstructionKind]: InstructionDef<Extract<Instructi
     gathered_rows: gatheredRows,
     neuron_list: neuronList,
     neuron_columns: neuronColumns,
+    float_columns: floatColumns,
     route,
     group_experts: groupExperts,
     quantize_experts: quantizeExperts,

@@ -64,7 +64,7 @@ export function wordRowsFor(dtype: string, target: LayoutTarget): WordRows | und
 }
 
 /** Bytes of a row of so many spans. */
-export function wordRowBytes({ words }: WordRows, spans: number): number {
+function wordRowBytes({ words }: WordRows, spans: number): number {
   return 4 * words.length * spans;
 }
 
