@@ -1,6 +1,6 @@
 // How a cluster scales, and what its gateway can carry:
 //
-//   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--requests 24] [--tokens 64]
+//   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--requests 24] [--tokens 64] [--direct] [--cpus 0,2,4,6]
 //   npm run bench:cluster -- --fake [--users 16,64,256] [--tokens 64] [--rate 50]
 //
 // For each number of workers: as many processes of one thread, each on a core of its own where `taskset` is there (on no two
@@ -8,6 +8,9 @@
 // the tokens per second of all, that divided by what one worker gave (N workers: N is ideal), and what each process took of a
 // core. With as many workers as cores, the gateway, NATS and the clients take from them. What a
 // core of its own would carry follows from what the gateway took.
+//
+// --direct: the same without a cluster: each worker is a server of its own, with clients of its own. What N of these give is what the machine
+// allows: N processes share its memory, its caches and its heat.
 //
 // --fake: one process of workers whose tokens cost nothing and come at --rate per second and answer, so that the gateway is what is
 // measured: it has the first core for itself, everything else shares the others.
@@ -28,6 +31,8 @@ interface Flags {
   requests: number;
   tokens: number;
   fake?: boolean;
+  direct?: boolean;
+  cpus?: number[];
   rate: number;
 }
 
@@ -53,6 +58,10 @@ await new Command("bench:cluster")
   .option("--users <counts>", "clients for each worker; with --fake: of all", counts, [4])
   .option("--requests <count>", "answers for each client", positive, 6)
   .option("--tokens <count>", "tokens of an answer", positive, 64)
+  .option("--direct", "no cluster: each worker is a server of its own")
+  .option("--cpus <list>", "the processors of the workers, in this order", (text: string) =>
+    text.split(",").map(Number),
+  )
   .option("--fake", "workers that compute nothing: what the gateway carries")
   .option("--rate <count>", "tokens per second of a fake answer", positive, 50)
   .action(main)
@@ -74,29 +83,40 @@ async function measureWorkers(model: string, flags: Flags): Promise<void> {
   row(["workers", "tokens/s", "of N times one", ...roles, "tokens/s of a gateway's core"]);
   row(["---:", "---:", "---:", ...roles.map(() => "---:"), "---:"]);
   let one: number | undefined;
+  const report = (workers: number, { perSecond, cores }: Measured): void => {
+    one ??= perSecond / workers;
+    const used = roles.map((role) => cores[role].toFixed(2));
+    const carried = cores.gateway > 0 ? (perSecond / cores.gateway).toFixed(0) : "";
+    row([
+      workers,
+      perSecond.toFixed(0),
+      (perSecond / (one * workers)).toFixed(2),
+      ...used,
+      carried,
+    ]);
+  };
   for (const workers of flags.workers) {
     const users = flags.users[0]!;
-    const order = processors();
+    const own = flags.cpus ?? [];
+    const order = [...own, ...processors().filter((one) => !own.includes(one))];
     const others = order.slice(workers);
     const onOthers = onlyOn(others.length > 0 ? others : order);
+    const pinned = (at: number): string[] => onlyOn([order[at % order.length]!]);
+    const more = ["-m", model, "-a", "bench", "--threads", "1", "--parallel", String(users)];
+    if (flags.direct) {
+      const cluster = await startServers(workers, [...more, "-c", "512"], pinned);
+      report(workers, await measure(cluster, workers * users, flags));
+      continue;
+    }
     const cluster = await start(
       ({ servers }) =>
         Array.from({ length: workers }, (_, at) => {
-          const args = ["worker", "--cluster", servers, "-m", model, "-a", "bench"];
-          const within = onlyOn([order[at % order.length]!]);
-          const more = ["--threads", "1", "--parallel", String(users), "-c", "512"];
-          return startLantern([...args, ...more], { within });
+          const args = ["worker", "--cluster", servers, ...more, "-c", "512"];
+          return startLantern(args, { within: pinned(at) });
         }),
       onOthers,
     );
-    const found = await measure(cluster, workers * users, flags);
-    one ??= found.perSecond / workers;
-    const scale = (found.perSecond / (one * workers)).toFixed(2);
-    const used = roles.map((role) => found.cores[role].toFixed(2));
-    row([
-      ...[workers, found.perSecond.toFixed(0), scale, ...used],
-      (found.perSecond / found.cores.gateway).toFixed(0),
-    ]);
+    report(workers, await measure(cluster, workers * users, flags));
   }
 }
 
@@ -151,7 +171,8 @@ function processors(): number[] {
 }
 
 interface Cluster {
-  readonly url: string;
+  /** Clients take turns. */
+  readonly urls: readonly string[];
   /** Processes by role; the clients are this one. */
   readonly pids: Readonly<Record<(typeof roles)[number], readonly number[]>>;
   close(): void;
@@ -172,7 +193,7 @@ async function start(
   await announced(url);
   const pidOf = ({ child }: Started): number => child.pid!;
   return {
-    url,
+    urls: [url],
     pids: {
       ...{ gateway: [pidOf(gateway)], NATS: nats.pids(), workers: workers.map(pidOf) },
       clients: [process.pid],
@@ -180,6 +201,28 @@ async function start(
     close() {
       for (const { child } of [gateway, ...workers]) child.kill("SIGKILL");
       nats.close();
+    },
+  };
+}
+
+/** --direct. */
+async function startServers(
+  count: number,
+  args: readonly string[],
+  pinned: (at: number) => string[],
+): Promise<Cluster> {
+  const serve = ["serve", ...args, "--port", "0", "--no-web", "--no-batches", "--no-sessions"];
+  const servers = await Promise.all(
+    Array.from({ length: count }, (_, at) => startLantern(serve, { within: pinned(at) })),
+  );
+  return {
+    urls: servers.map(({ ready }) => ready.url as string),
+    pids: {
+      ...{ gateway: [], NATS: [], clients: [process.pid] },
+      workers: servers.map(({ child }) => child.pid!),
+    },
+    close() {
+      for (const { child } of servers) child.kill("SIGKILL");
     },
   };
 }
@@ -194,9 +237,10 @@ interface Measured {
 }
 
 async function measure(cluster: Cluster, users: number, flags: Flags): Promise<Measured> {
-  const { url, pids } = cluster;
+  const { urls, pids } = cluster;
   try {
-    await answer(url, 0, 8); // everything is warm
+    const warm = Array.from({ length: users }, (_, at) => answer(urls[at % urls.length]!, -at, 16));
+    await Promise.all(warm); // everywhere
     const used = (): number[] => roles.map((role) => sum(pids[role].map(processorSeconds)));
     const before = used();
     const began = performance.now();
@@ -205,6 +249,7 @@ async function measure(cluster: Cluster, users: number, flags: Flags): Promise<M
     const clients = Array.from({ length: users }, async (_, client) => {
       for (let i = 0; i < flags.requests; i++) {
         const asked = performance.now();
+        const url = urls[client % urls.length]!;
         const found = await answer(url, client * flags.requests + i + 1, flags.tokens);
         tokens += found.tokens; // after it: others count meanwhile
         firsts.push(found.firstAt - asked);
@@ -246,8 +291,8 @@ async function answer(
   tokens: number,
 ): Promise<{ tokens: number; firstAt: number }> {
   const body = JSON.stringify({
-    ...{ model: "bench", prompt: `${at} once there was a ${"small ".repeat(at % 7)}` },
-    ...{ max_tokens: tokens, ignore_eos: true, temperature: 1, seed: at },
+    ...{ model: "bench", prompt: `${at} once there was a ${"small ".repeat(Math.abs(at) % 7)}` },
+    ...{ max_tokens: tokens, ignore_eos: true, temperature: 1, seed: Math.abs(at) },
     ...{ stream: true, stream_options: { include_usage: true } },
   });
   // Not fetch(): its streams take several times as much of the processor, which clients share with everybody here.
