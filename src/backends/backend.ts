@@ -357,6 +357,12 @@ export interface Backend {
    */
   readBest?(row: number, target: BestLogits): boolean;
 
+  /**
+   * Whether the last batch was being computed before run() asked for it, because its tokens were foreseen (Batch.draws): it took the
+   * time since the batch before, not the time of run(). Only the best logits of such batches can be read. Optional: where none is.
+   */
+  readonly wasAhead?: boolean;
+
   /** Copies one cache block, all layers of a group, to another, for copy-on-write. Default: all groups. */
   copyKvBlock(from: number, to: number, group?: number): void;
 

@@ -120,6 +120,7 @@ export async function generate(
       stop: () => control.aborted,
       meanwhile: meanwhileOf(events, constraint),
       best: mask || sampler.best > engine.mostBest ? 0 : sampler.best,
+      draw: sampler.draw,
       allowed: (draft, count) => {
         const open = options.ignoreEos ? count : beforeEnd(engine, draft, count);
         return constraint ? constraint.allowed(draft, open) : open;

@@ -9,8 +9,45 @@ export interface Rng {
   uniform(): number;
 }
 
-export function createRng(seed: number): Rng {
-  return new MersenneTwister(seed);
+/** One whose next numbers can be seen before they are drawn. */
+export interface ForeseenRng extends Rng {
+  /** The number that uniform() gives after so many others. */
+  foresee(after: number): number;
+}
+
+export function createRng(seed: number): ForeseenRng {
+  return new Foreseen(new MersenneTwister(seed));
+}
+
+/** Numbers that can be foreseen, at least. */
+const FORESEEN = 8;
+
+class Foreseen implements ForeseenRng {
+  readonly #rng: Rng;
+  /** The next numbers, as far as somebody asked for them: in a ring. */
+  readonly #known: Float64Array = new Float64Array(FORESEEN);
+  #first = 0;
+  #count = 0;
+
+  constructor(rng: Rng) {
+    this.#rng = rng;
+  }
+
+  uniform(): number {
+    if (this.#count === 0) return this.#rng.uniform();
+    const next = this.#known[this.#first]!;
+    this.#first = (this.#first + 1) % FORESEEN;
+    this.#count--;
+    return next;
+  }
+
+  foresee(after: number): number {
+    if (after >= FORESEEN) throw new Error(`random numbers are foreseen up to ${FORESEEN}`);
+    for (; this.#count <= after; this.#count++) {
+      this.#known[(this.#first + this.#count) % FORESEEN] = this.#rng.uniform();
+    }
+    return this.#known[(this.#first + after) % FORESEEN]!;
+  }
 }
 
 const SIZE = 624;

@@ -16,12 +16,13 @@ import type { BestLogits } from "../backends/backend.ts";
 import { UsageError } from "../base/errors.ts";
 import { bestOfAll, selectBestOfAll } from "../base/select-best.ts";
 import { show } from "../base/show.ts";
+import type { NextDraw } from "../graph/batch.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
 import { Mirostat } from "./mirostat.ts";
 import { NonsenseError } from "./nonsense.ts";
 import { createPenalties, type Penalties } from "./penalties.ts";
-import { createRng, type Rng } from "./rng.ts";
+import { createRng, type ForeseenRng } from "./rng.ts";
 import {
   bestCandidate,
   type Candidates,
@@ -76,14 +77,18 @@ export function createSampler(
   return new ChainSampler(settings, vocabSize, report);
 }
 
+/** The steps that a device can take before the host does. */
+const foreseen: readonly SamplerName[] = ["top_k", "top_p", "min_p"];
+
 type Batch = (candidates: Candidates, logits: Float32Array) => void;
 
 class ChainSampler implements Sampler {
   readonly seed: number;
   readonly best: number;
+  readonly draw: NextDraw | undefined;
   readonly #settings: SamplerSettings;
   readonly #vocabSize: number;
-  readonly #rng: Rng;
+  readonly #rng: ForeseenRng;
   readonly #penalties: Penalties | undefined;
   readonly #biasIds: Int32Array;
   readonly #biases: Float64Array;
@@ -122,6 +127,7 @@ class ChainSampler implements Sampler {
     this.#biases = Float64Array.from(settings.logitBias.values());
     this.#candidates = createCandidates(vocabSize);
     this.best = logprobs === undefined && usesSteps ? this.#bestNeeded() : 0;
+    this.draw = this.best > 0 ? this.#nextDraw() : undefined;
     if (drawn) this.#drawn = logprobs;
     else if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
   }
@@ -231,6 +237,16 @@ class ChainSampler implements Sampler {
     if (this.#isGreedy) return 1;
     const { topK } = this.#settings;
     return this.#steps[0] === "top_k" && topK < this.#vocabSize ? topK : 0;
+  }
+
+  /** See Sampler.draw: XTC and typical-p have no part in it, nor has a temperature that changes. */
+  #nextDraw(): NextDraw | undefined {
+    const { temperature, topK, topP, minP } = this.#settings;
+    const uniform = (after: number) => this.#rng.foresee(after);
+    if (this.#isGreedy) return { temperature: 0, topK: 1, topP: 1, minP: 0, uniform };
+    const isUsual = this.#steps.every((step) => foreseen.includes(step));
+    if (!isUsual || this.#lastTemperature !== temperature) return undefined;
+    return { temperature, topK, topP, minP, uniform };
   }
 
   /** Whether a step has an effect with these settings. */

@@ -2,6 +2,7 @@
 // sampled token. sampling-options.ts makes the settings from a user's options.
 
 import type { BestLogits } from "../backends/backend.ts";
+import type { NextDraw } from "../graph/batch.ts";
 import type { SamplerName } from "./sampler-names.ts";
 
 export interface SamplerSettings {
@@ -62,6 +63,8 @@ export interface Sampler {
   readonly best: number;
   /** The same token as sample() would choose, without a mask. `logits` ([vocab]) is overwritten where the best are. */
   sampleBest(best: BestLogits, logits: Float32Array): SampledToken;
+  /** How it will choose the next tokens, where that is easily said: see NextDraw. */
+  readonly draw?: NextDraw | undefined;
   /** Tells the sampler about a token that is now part of the text (prompt tokens too), for the penalties. */
   accept(id: number): void;
   /**

@@ -9,7 +9,7 @@
 
 import type { Backend, BatchPhase, BestLogits, Tap } from "../backends/backend.ts";
 import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
-import type { Batch } from "../graph/batch.ts";
+import type { Batch, NextDraw } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { Laps } from "../profile/laps.ts";
 import {
@@ -35,6 +35,8 @@ export interface AdvanceOptions {
   onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
   /** Whether the best logits of a token are enough, where the backend finds them. Default: false. */
   best?: boolean;
+  /** How the token after the last one will be chosen, and how many batches of one token may follow. Default: not known. */
+  next?: { readonly draw: NextDraw; readonly follows: number } | undefined;
   /** false: logits are never read. Default: true. */
   logits?: boolean;
   /** Polled on the way: whether to give up. */
@@ -103,6 +105,8 @@ export class Scheduler {
   #isRunning = false;
   #isPatient = false;
   #isResting = false;
+  /** When the last batch was computed. */
+  #computedAt = 0;
 
   constructor(parts: SchedulerParts) {
     this.#parts = parts;
@@ -320,7 +324,10 @@ export class Scheduler {
     const isWhole = !options.best;
     for (let i = 0; i < count; i++) {
       const wants = options.wants(from + i);
-      batch.add(tokens[from + i]!, first + i, sequence, wants, isGenerated, isWhole);
+      const row = batch.add(tokens[from + i]!, first + i, sequence, wants, isGenerated, isWhole);
+      if (row < 0 || count > 1 || !options.next) continue;
+      const { draw, follows } = options.next;
+      batch.expect(row, draw, Math.min(follows, sequence.aheadTokens));
     }
     return count;
   }
@@ -361,6 +368,8 @@ export class Scheduler {
     } finally {
       turn?.release(this.#participants > 0);
     }
+    // What was being computed before it was asked for took the time since the batch before it.
+    const began = backend.wasAhead ? this.#computedAt : since;
     this.#parts.onBatch?.();
     this.batches++;
     this.batchSequences += entries.length;
@@ -380,8 +389,9 @@ export class Scheduler {
     }
     // Reading logits is part of what a drafted token costs.
     if (batch.outputCount === batch.tokenCount && !tap) {
-      costs?.note(batch.tokenCount, performance.now() - since);
+      costs?.note(batch.tokenCount, performance.now() - began);
     }
+    this.#computedAt = performance.now();
     laps?.lap(phase, "logits");
   }
 }

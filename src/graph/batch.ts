@@ -58,6 +58,20 @@ export interface SlotPair {
 
 export const NO_SLOT = -1;
 
+/**
+ * How the token after an output will probably be chosen. A device may go on with such a token before the host has chosen one: what it
+ * computes counts only if the host then asks for the same token.
+ */
+export interface NextDraw {
+  /** 0: the best logit is chosen, and nothing else matters. */
+  readonly temperature: number;
+  readonly topK: number;
+  readonly topP: number;
+  readonly minP: number;
+  /** The random number of the draw after so many others: [0, 1). */
+  uniform(after: number): number;
+}
+
 /** The block table of a group of KV states. */
 export function tableOf({ blocks, groups }: BatchSequence, group: number): Int32Array {
   return groups?.[group] ?? blocks;
@@ -83,6 +97,10 @@ export class Batch {
   readonly wholeRows: Uint8Array;
   /** How many of them are 1. */
   wholeCount = 0;
+  /** How the token after each output will be chosen; undefined: that is not known: [outputs]. */
+  readonly draws: (NextDraw | undefined)[];
+  /** How many batches may follow whose tokens of this sequence a device draws; its cache blocks have room for them: [outputs]. */
+  readonly #follows: Int32Array;
   /** By the number of the adapter: the tokens that use it, and the outputs. */
   readonly adapters: readonly { readonly tokens: AdapterList; readonly outputs: AdapterList }[];
 
@@ -94,6 +112,8 @@ export class Batch {
     this.generated = new Uint8Array(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
     this.wholeRows = new Uint8Array(limits.maxOutputs);
+    this.draws = new Array<NextDraw | undefined>(limits.maxOutputs);
+    this.#follows = new Int32Array(limits.maxOutputs);
     this.adapters = Array.from({ length: limits.adapters ?? 0 }, () => ({
       tokens: new AdapterList(limits.maxTokens),
       outputs: new AdapterList(limits.maxOutputs),
@@ -187,7 +207,26 @@ export class Batch {
     this.outputRows[this.outputCount] = row;
     this.wholeRows[this.outputCount] = isWhole ? 1 : 0;
     if (isWhole) this.wholeCount++;
+    this.draws[this.outputCount] = undefined;
     return this.outputCount++;
+  }
+
+  /** The token after output `row` will be chosen so, and `follows` batches like this one may come after it. */
+  expect(row: number, draw: NextDraw, follows: number): void {
+    this.draws[row] = draw;
+    this.#follows[row] = follows;
+  }
+
+  /** How many batches may follow with one token of each of the same sequences, drawn as `draws` says. */
+  get mostAhead(): number {
+    const { tokenCount, outputCount } = this;
+    if (outputCount !== tokenCount || this.wholeCount > 0 || !this.wantsLogits) return 0;
+    let most = Infinity;
+    for (let row = 0; row < outputCount; row++) {
+      if (!this.draws[row]) return 0;
+      most = Math.min(most, this.#follows[row]!);
+    }
+    return most;
   }
 
   /** Checks that the tokens of a sequence follow one another: one comparison, except for a sequence's first token. */

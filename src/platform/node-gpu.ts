@@ -4,6 +4,7 @@
 // LANTERN_GPU=off: no GPU; =software: an adapter that computes on the processor; anything else: the first adapter
 // whose name contains it.
 // LANTERN_GPU_MEMORY=4096: how many MiB of GPU memory may be used, which WebGPU does not report.
+// LANTERN_FLIGHT=0: no batch is submitted before the tokens in it are known (1 to 4: at most so many).
 
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
@@ -55,6 +56,7 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
     gpu: quietly(dawn.create(flags)),
     softwareOnly,
     memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
+    ahead: mostAhead(process.env.LANTERN_FLIGHT ?? ""),
     doze,
   };
 }
@@ -73,6 +75,14 @@ const never = new Int32Array(new SharedArrayBuffer(4));
 async function doze(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
   Atomics.wait(never, 0, 0, dozeMs);
+}
+
+function mostAhead(batches: string): number | undefined {
+  if (batches === "") return undefined;
+  if (/^[0-4]$/.test(batches)) return Number(batches);
+  throw new UsageError(
+    `LANTERN_FLIGHT: got "${batches}", expected how many batches may be submitted ahead, 0 to 4`,
+  );
 }
 
 function memoryLimit(mebibytes: string): number | undefined {

@@ -111,6 +111,8 @@ export type GpuAccess =
       readonly softwareOnly: boolean;
       /** GPU memory that may be used; undefined if no limit was set. */
       readonly memoryBytes?: number | undefined;
+      /** Batches that may be submitted before their tokens are known; undefined: a default. */
+      readonly ahead?: number | undefined;
       /** A short sleep, for platforms where a thread that waits for the GPU polls whether it is done. */
       readonly doze?: () => Promise<void>;
     }

@@ -81,6 +81,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     pipelines: 0,
     sameBitsTokens: 1,
     best: [],
+    draw: [],
   });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
   expect(times.begin(batch, "generation", 0)).toBe(false);

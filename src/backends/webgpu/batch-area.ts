@@ -20,6 +20,9 @@ import {
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
 
+/** WGSL has no infinities. */
+const MOST_FLOAT = 3e38;
+
 /** The cosines and sines of all ropes with the same frequencies and factors: [token][pair]. */
 export interface AngleArea {
   readonly rope: Rope;
@@ -46,6 +49,8 @@ export interface BatchLayout {
   /** By index in Graph.states: the tables of its group; 0 for a state without one. */
   readonly tables: readonly number[];
   readonly tableLength: number;
+  /** [output][DRAW_WORDS]: how the next token is drawn (wgsl/draw.ts). */
+  readonly draws: number;
   readonly words: number;
 }
 
@@ -85,13 +90,20 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
+  const draws = take(maxOutputs * DRAW_WORDS);
   const rows = { tokens, positions, sequences, outputRows, adapters, lengths };
-  const layout = { ...rows, angles, segments, groups, tables };
+  const layout = { ...rows, angles, segments, groups, tables, draws };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
 
 /** Words of a sequence in BatchLayout.segments. */
 export const SEGMENT_WORDS = 4;
+
+/** Words of an output in BatchLayout.draws: temperature, top-p, ln(min-p), a random number, top-k. */
+export const DRAW_WORDS = 5;
+
+/** [from, to) in words. */
+export type WordRange = readonly [from: number, to: number];
 
 export class BatchArea {
   readonly #layout: BatchLayout;
@@ -108,7 +120,7 @@ export class BatchArea {
   }
 
   /** Fills the mirror; returns the ranges of it that the GPU needs: [from, to) in words. */
-  fill(batch: Batch): readonly (readonly [from: number, to: number])[] {
+  fill(batch: Batch): readonly WordRange[] {
     const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
@@ -143,7 +155,7 @@ export class BatchArea {
       this.#fillList(to.tokens, ofTokens, batch.tokenCount);
       this.#fillList(to.outputs, ofOutputs, batch.outputCount);
     });
-    for (const area of this.#layout.angles) this.#fillAngles(area, batch);
+    for (const area of this.#layout.angles) this.#fillAngles(area, batch, 0);
     return [
       [0, outputRows + batch.outputCount],
       ...(lengths === undefined ? [] : [[lengths, lengths + batch.tokenCount] as const]),
@@ -153,6 +165,66 @@ export class BatchArea {
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),
     ];
+  }
+
+  /**
+   * The same for the batch that comes so many after this one, with the next tokens of the same sequences, which the GPU has drawn
+   * itself. What does not change from one to the next is there already.
+   */
+  fillAhead(batch: Batch, ahead: number): readonly WordRange[] {
+    const { positions, groups, tableLength, angles } = this.#layout;
+    const words = this.#words;
+    const { tokenCount } = batch;
+    let held = 0;
+    let isNew = false;
+    for (let t = 0; t < tokenCount; t++) {
+      const position = batch.positions[t]! + ahead;
+      words[positions + t] = position;
+      held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
+      if (position % KV_BLOCK_TOKENS !== 0) continue;
+      isNew = true;
+      for (let group = 0; group < groups.length; group++) {
+        const table = tableOf(batch.sequences[t]!, group);
+        words[groups[group]! + t * tableLength + held - 1] = table[held - 1]!;
+      }
+    }
+    for (const area of angles) this.#fillAngles(area, batch, ahead);
+    const used = (tokenCount - 1) * tableLength + held;
+    return [
+      [positions, positions + tokenCount],
+      ...angles.map(({ at, rope }): WordRange => [at, at + tokenCount * rope.dims]),
+      ...(isNew ? groups.map((at): WordRange => [at, at + used]) : []),
+    ];
+  }
+
+  /** How the tokens after the batch that comes so many after this one are drawn. */
+  fillDraws(batch: Batch, ahead: number): WordRange {
+    const { draws } = this.#layout;
+    const floats = this.#floats;
+    for (let row = 0; row < batch.outputCount; row++) {
+      const { temperature, topK, topP, minP, uniform } = batch.draws[row]!;
+      const at = draws + row * DRAW_WORDS;
+      floats[at] = temperature;
+      floats[at + 1] = topP;
+      floats[at + 2] = minP > 0 ? Math.log(minP) : -MOST_FLOAT;
+      floats[at + 3] = temperature > 0 ? uniform(ahead) : 0;
+      this.#words[at + 4] = topK;
+    }
+    return [draws, draws + batch.outputCount * DRAW_WORDS];
+  }
+
+  /** Whether the cache blocks of the batch, one token of each sequence, are those that were filled in last. */
+  hasBlocks(batch: Batch): boolean {
+    const { groups, tableLength } = this.#layout;
+    for (let t = 0; t < batch.tokenCount; t++) {
+      const held = Math.floor(batch.positions[t]! / KV_BLOCK_TOKENS) + 1;
+      for (let group = 0; group < groups.length; group++) {
+        const at = groups[group]! + t * tableLength;
+        const table = tableOf(batch.sequences[t]!, group);
+        for (let b = 0; b < held; b++) if (this.#words[at + b] !== table[b]!) return false;
+      }
+    }
+    return true;
   }
 
   #fillList(to: AdapterWords, { rows, places, scales, count }: AdapterList, all: number): void {
@@ -176,12 +248,12 @@ export class BatchArea {
   }
 
   /** Rounds to float32 at every step, as the reference: angles of thousands of radians have few digits to lose. */
-  #fillAngles({ rope, factors, at }: AngleArea, batch: Batch): void {
+  #fillAngles({ rope, factors, at }: AngleArea, batch: Batch, ahead: number): void {
     const f32 = Math.fround;
     const pairs = rope.dims / 2;
     const divisors = factors && this.#factors.get(factors.name)!;
     for (let t = 0; t < batch.tokenCount; t++) {
-      const position = batch.positions[t]!;
+      const position = batch.positions[t]! + ahead;
       for (let pair = 0; pair < pairs; pair++) {
         const turned = f32(position * rope.frequencies[pair]!);
         const angle = divisors ? f32(turned / divisors[pair]!) : turned;

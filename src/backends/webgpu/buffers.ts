@@ -40,6 +40,9 @@ import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
 import { preparedLayout } from "./wgsl/prepare-activations.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
+/** The most batches in flight, the one that is waited for included: flight.ts. */
+export const MOST_FLYING = 5;
+
 /** The sizes of all buffers, before anything is allocated. */
 export interface Layout {
   readonly plan: Plan;
@@ -73,6 +76,8 @@ export interface Layout {
   /** Bytes of the best logits of a batch, and of those of parts of rows. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
+  /** Bytes of the results of a batch in flight: its best logits, and the tokens that were drawn. */
+  readonly flightBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
   readonly experts: readonly ExpertRange[];
   /** Bytes of them in host memory. */
@@ -115,12 +120,14 @@ export function layOut(
     ? { partialBytes: longestScores(plan, context), topBytes: 0 }
     : longestParts(plan, split);
   const { bestBytes, bestPartBytes } = bestSizes(plan);
+  const flightBytes = bestBytes + mostRows("logits", limits) * 4;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,
     topBytes,
     bestBytes,
     bestPartBytes,
+    MOST_FLYING * flightBytes,
   );
   const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
   const kvSizes = cached.flatMap(({ keys, values }) => [keys, values]);
@@ -155,6 +162,7 @@ export function layOut(
     topBytes,
     bestBytes,
     bestPartBytes,
+    flightBytes,
     experts,
     hostBytes: hostExpertBytes(experts),
     use: {
@@ -291,6 +299,8 @@ export interface Buffers extends CacheBuffers {
   readonly bestParts: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
+  /** The same of batches in flight, one for each. */
+  readonly flight: readonly GPUBuffer[];
   /** The slot of each expert, by Layout.experts. */
   readonly expertTables: readonly GPUBuffer[];
   /** A cache block that is being copied: a buffer cannot be copied onto itself. */
@@ -317,6 +327,9 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     best: make("best", layout.bestBytes, held),
     bestParts: make("best of parts", layout.bestPartBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
+    flight: Array.from({ length: MOST_FLYING }, (_, i) =>
+      make(`flight ${i}`, layout.flightBytes, usage.mapRead | usage.copyTarget),
+    ),
     expertTables: layout.experts.map(({ experts }, i) => make(`experts ${i}`, experts * 4, held)),
     block: make("block", layout.kvBlockBytes, usage.copySource | usage.copyTarget),
   }));
@@ -391,11 +404,9 @@ async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<v
 /** Whether there is memory for everything, by allocating it for a moment. */
 export async function hasRoom(gpu: GpuDevice, layout: Layout): Promise<boolean> {
   try {
-    const { weights, slots, keys, values, recurrent, expertTables, ...single } = await allocate(
-      gpu,
-      layout,
-    );
-    const several = [...weights, ...slots, ...keys, ...values, ...recurrent, ...expertTables];
+    const { weights, slots, keys, values, recurrent, flight, expertTables, ...single } =
+      await allocate(gpu, layout);
+    const several = [weights, slots, keys, values, recurrent, flight, expertTables].flat();
     await release(gpu, [...several, ...Object.values(single)]);
     return true;
   } catch (error) {

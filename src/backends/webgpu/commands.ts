@@ -13,9 +13,12 @@ import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./pr
 import { resultsOf } from "./results.ts";
 import { BEST } from "./wgsl/best-logits.ts";
 
+/** What a batch copies to the host: all logits, the best, or the best and the drawn tokens, to a buffer of batches in flight. */
+export type Copies = "all" | "best" | GPUBuffer;
+
 interface Encoded {
   readonly counts: RowCounts;
-  readonly isBest: boolean;
+  readonly copies: Copies;
   readonly pieces: GPUCommandBuffer[];
 }
 
@@ -36,23 +39,23 @@ export class BatchCommands {
     this.#cuts = cuts;
   }
 
-  /** The command buffers of a batch, to be submitted in order, once. `isBest`: only the best logits are copied, not all. */
+  /** The command buffers of a batch, to be submitted in order, once. */
   take(
     program: Program,
     counts: RowCounts,
     step: Step,
-    isBest: boolean,
+    copies: Copies,
   ): readonly GPUCommandBuffer[] {
     const next = this.#next.get(step);
     this.#next.delete(step);
-    const fits = next?.isBest === isBest && sameCounts(next.counts, counts);
-    return fits ? next.pieces : this.#encode(program, counts, step, isBest);
+    const fits = next?.copies === copies && sameCounts(next.counts, counts);
+    return fits ? next.pieces : this.#encode(program, counts, step, copies);
   }
 
   /** Encodes those of a batch that will probably come next. */
-  prepare(program: Program, counts: RowCounts, step: Step, isBest: boolean): void {
-    const pieces = this.#encode(program, counts, step, isBest);
-    this.#next.set(step, { counts, isBest, pieces });
+  prepare(program: Program, counts: RowCounts, step: Step, copies: Copies): void {
+    const pieces = this.#encode(program, counts, step, copies);
+    this.#next.set(step, { counts, copies, pieces });
   }
 
   /** Whole rows of logits of a batch whose best logits were copied, behind those. */
@@ -96,30 +99,37 @@ export class BatchCommands {
     return parts;
   }
 
-  #encode(program: Program, counts: RowCounts, step: Step, isBest: boolean): GPUCommandBuffer[] {
+  #encode(program: Program, counts: RowCounts, step: Step, copies: Copies): GPUCommandBuffer[] {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
-    // Where the host takes part in between, a step is a piece already.
-    const cuts = last - first < parts.length ? [] : this.#cuts;
+    const flies = typeof copies !== "string";
+    // Where the host takes part in between, a step is a piece already; and what is in flight need not begin early.
+    const cuts = last - first < parts.length || flies ? [] : this.#cuts;
     const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
     return ends.map((end, at) => {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
       const isLast = at === ends.length - 1;
       for (let i = first; i < end; i++) encodePart(pass, parts[i]!, counts);
-      if (isLast && isBest) encodePart(pass, program.best, counts);
+      if (isLast && copies !== "all") encodePart(pass, program.best, counts);
+      if (flies) encodePart(pass, program.draw, counts);
       pass.end();
-      if (isLast && isBest) this.#copyBest(commands, counts);
-      else if (isLast) this.#copyResults(commands, counts, results);
+      if (isLast && copies === "all") this.#copyResults(commands, counts, results);
+      else if (isLast) this.#copyBest(commands, counts, flies ? copies : undefined);
       first = end;
       return commands.finish();
     });
   }
 
-  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts): void {
-    const { best, read } = this.#buffers;
-    commands.copyBufferToBuffer(best, 0, read, 0, logits * BEST * 8);
+  /** `flight`: gets them and, behind them, the tokens that were drawn. */
+  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts, flight?: GPUBuffer): void {
+    const { best, read, batch } = this.#buffers;
+    const bytes = logits * BEST * 8;
+    commands.copyBufferToBuffer(best, 0, flight ?? read, 0, bytes);
+    if (!flight) return;
+    const { tokens } = this.#layout.batch;
+    commands.copyBufferToBuffer(batch, tokens * 4, flight, bytes, logits * 4);
   }
 
   #copyResults(commands: GPUCommandEncoder, counts: RowCounts, values: readonly Value[]): void {

@@ -63,12 +63,20 @@ export class GpuDevice {
   #disposed = false;
   /** The first error that no error scope caught: a bug in a shader or a binding. */
   #error: Error | undefined;
+  /** Batches that may be submitted ahead; undefined: a default. */
+  readonly ahead: number | undefined;
   readonly #doze: (() => Promise<void>) | undefined;
   /** How many calls of wait() are under way. */
   #waiting = 0;
   #dozing = false;
 
-  private constructor(device: GPUDevice, facts: GpuFacts, doze?: () => Promise<void>) {
+  private constructor(
+    device: GPUDevice,
+    facts: GpuFacts,
+    ahead: number | undefined,
+    doze?: () => Promise<void>,
+  ) {
+    this.ahead = ahead;
     this.#device = device;
     this.facts = facts;
     this.#doze = doze;
@@ -107,7 +115,7 @@ export class GpuDevice {
       },
     });
     const taken = { ...facts, maxBufferBytes, maxBindingBytes, storageBuffers };
-    return new GpuDevice(device, taken, facts.isSoftware ? access.doze : undefined);
+    return new GpuDevice(device, taken, access.ahead, facts.isSoftware ? access.doze : undefined);
   }
 
   /** The device; throws where it cannot be used any more. */

@@ -6,6 +6,7 @@ import { kvPair } from "../../dtypes/kv-types.ts";
 import type { RowCounts } from "../../graph/batch.ts";
 import {
   type GraphNode,
+  isBidirectional,
   type KvState,
   kvStates,
   type RecurrentState,
@@ -27,6 +28,7 @@ import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
+import { drawKernel } from "./wgsl/draw.ts";
 import type { Kernel, Source } from "./wgsl/kernel.ts";
 import { fittingMatrices, type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
@@ -57,6 +59,8 @@ export interface Program {
   readonly sameBitsTokens: number;
   /** What finds the best logits of every row, after all parts; none where there are no logits. */
   readonly best: readonly Dispatch[];
+  /** What draws the tokens of the next batch from these; none where that cannot follow without the host. */
+  readonly draw: readonly Dispatch[];
 }
 
 /** Parts that run without the host in between, and what is copied to it after them. */
@@ -118,7 +122,15 @@ export async function makeProgram(
   const finds = logits && by === "groups" ? bestLogitsKernels(logits) : [];
   const best = await gpu.wait(Promise.all(finds.map(ready)));
   const steps = stepsOf(layout, parts);
-  return { parts, ...steps, pipelines: pipelines.size, sameBitsTokens: same, best };
+  const drawn = best.length > 0 && canFly(layout) ? [drawKernel(logits!, layout.batch)] : [];
+  const draw = await gpu.wait(Promise.all(drawn.map(ready)));
+  return { parts, ...steps, pipelines: pipelines.size, sameBitsTokens: same, best, draw };
+}
+
+/** Whether batches can follow one another without the host: it has no part in them, and state is written behind what was there. */
+function canFly({ plan: { graph }, experts }: Layout): boolean {
+  if (sectionsOf(graph).length > 1 || experts.length > 0) return false;
+  return recurrentStates(graph).length === 0 && !isBidirectional(graph);
 }
 
 /** Where sections end, and where the host takes part in between. */

@@ -33,7 +33,7 @@ import {
   wholeRoom,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
-import { BatchArea } from "./batch-area.ts";
+import { BatchArea, type WordRange } from "./batch-area.ts";
 import { BatchTimes } from "./batch-times.ts";
 import { BestRows } from "./best-rows.ts";
 import {
@@ -45,11 +45,12 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { BatchCommands } from "./commands.ts";
+import { BatchCommands, type Copies } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
+import { Flight } from "./flight.ts";
 import { supportsNode } from "./ops/table.ts";
 import {
   encodePart,
@@ -88,6 +89,7 @@ interface Prepared {
   readonly result: Float32Array;
   /** The best logits of the last batch, where not all were read. */
   readonly best: BestRows;
+  readonly flight: Flight;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -102,6 +104,8 @@ export interface WebGpuOptions {
   readonly profile?: boolean | undefined;
   /** Compute with the bits of this arithmetic, the CPU's; undefined: as fast as the GPU can. */
   readonly exact?: Arithmetic | undefined;
+  /** Batches that may be submitted before the host asks for them; 0: none. Default: what is fastest. */
+  readonly ahead?: number | undefined;
   /** Experts of each layer that lie in GPU memory at a time, the rest in the host's; undefined: all. */
   readonly expertSlots?: number | undefined;
 }
@@ -120,6 +124,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #calls: CallTable | undefined;
   readonly #exact: Arithmetic | undefined;
   readonly #expertSlots: number | undefined;
+  readonly #mostAhead: number | undefined;
+  wasAhead = false;
   readonly #notes: readonly string[];
   readonly #pipelines: Pipelines;
   #layout: Layout | undefined;
@@ -132,7 +138,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   /** Owns the GPU from now on: dispose() disposes of it. */
   constructor(gpu: GpuDevice, options: WebGpuOptions = {}) {
-    const { tuning, notes = [], profile, exact, expertSlots } = options;
+    const { tuning, notes = [], profile, exact, expertSlots, ahead } = options;
+    this.#mostAhead = ahead ?? gpu.ahead;
     this.#exact = exact;
     this.#expertSlots = expertSlots;
     this.#gpu = gpu;
@@ -220,6 +227,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         times: this.#batchTimes(program),
         result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
         best: new BestRows(mostRows("logits", plan.limits)),
+        flight: new Flight(mostRows("logits", plan.limits), this.#mostAhead),
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -248,12 +256,21 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const isTimed = times?.begin(batch, phase, section);
     // What the host does between a layer's router and its experts is no part of a pass.
     const isRecorded = isTimed && layout.experts.length === 0;
-    if (section === 0) this.#writeBatch(batch, prepared);
     const counts = batch.counts();
     // A profile and a tap show values: they read all logits.
     const isLast = section === sectionsOf(graph).length - 1;
     const isFree = isLast && isWhole && !tap && !isRecorded && program.best.length > 0;
     prepared.best.begin(isFree && batch.wholeCount < batch.outputCount);
+    const isBest = prepared.best.areThere;
+    this.wasAhead = prepared.flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
+    const canFly = isBest && !times && program.draw.length > 0;
+    if (canFly && this.#fly(batch, prepared, counts)) {
+      options.meanwhile?.();
+      await this.#readFlight(batch, prepared);
+      if (stop?.()) throw new AbortedError("the batch");
+      return;
+    }
+    if (section === 0) this.#writeBatch(batch, prepared);
     if (input) this.#writeTaken(sectionsOf(graph)[section]!.takes, counts, input);
     const { queue } = this.#gpu.device;
     if (tap) {
@@ -279,8 +296,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { queue } = this.#gpu.device;
     const { logits } = layout.plan.graph.outputs;
     const isBest = best.areThere && logits !== undefined && step.results.includes(logits);
+    const copies = isBest ? "best" : "all";
     const submit = () => {
-      for (const piece of commands.take(program, counts, step, isBest)) queue.submit([piece]);
+      for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
     };
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
@@ -289,19 +307,66 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     } else submit();
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
     if (counts.tokens <= this.#tuning.several.most) {
-      commands.prepare(program, counts, step, isBest);
+      commands.prepare(program, counts, step, copies);
     }
   }
 
-  #writeBatch(batch: Batch, { area, buffers }: Prepared): void {
+  /** Submits a batch, unless it is in flight, and those behind it that may be. False: none may, and nothing was done. */
+  #fly(batch: Batch, prepared: Prepared, counts: RowCounts): boolean {
+    const { flight, area, program, commands, buffers } = prepared;
+    const room = flight.roomFor(batch);
+    if (!this.wasAhead && room === 0) return false;
     const { queue } = this.#gpu.device;
-    for (const [from, to] of area.fill(batch)) {
-      queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
+    const step = program.steps[0]![0]!;
+    const submit = (index: number): void => {
+      const copies: Copies = buffers.flight[index]!;
+      for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
+    };
+    if (!this.wasAhead) {
+      this.#writeBatch(batch, prepared);
+      this.#writeRange(area.fillDraws(batch, 0), prepared);
+      submit(flight.begin(batch));
     }
+    while (flight.ahead < room) {
+      const ahead = flight.ahead + 1;
+      for (const range of area.fillAhead(batch, ahead)) this.#writeRange(range, prepared);
+      if (hasDraws(batch)) this.#writeRange(area.fillDraws(batch, ahead), prepared);
+      submit(flight.add());
+    }
+    // Encoded while the GPU computes.
+    commands.prepare(program, counts, step, buffers.flight[flight.next]!);
+    return true;
+  }
+
+  /** Waits for the batch, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
+  async #readFlight(batch: Batch, { buffers, flight, best }: Prepared): Promise<void> {
+    const { outputCount, wholeRows } = batch;
+    const floats = outputCount * BEST * 2;
+    const from = buffers.flight[flight.current]!;
+    await this.#mapped(
+      floats + outputCount,
+      (copied) => {
+        best.take(copied.subarray(0, floats), wholeRows);
+        flight.drew(new Int32Array(copied.buffer, copied.byteOffset + floats * 4, outputCount));
+      },
+      from,
+    );
+  }
+
+  #writeBatch(batch: Batch, prepared: Prepared): void {
+    for (const range of prepared.area.fill(batch)) this.#writeRange(range, prepared);
+  }
+
+  #writeRange([from, to]: WordRange, { area, buffers }: Prepared): void {
+    const { queue } = this.#gpu.device;
+    queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
-    const { layout, result, best } = this.#ready();
+    const { layout, result, best, flight } = this.#ready();
+    if (flight.ahead > 0) {
+      throw new Error(`webgpu backend: "${output}" of a batch that others follow in flight`);
+    }
     const value = outputNamed(layout.plan.graph, output);
     const { cols } = value;
     if (value === resultOf(layout.plan.graph) && best.hasRow(row)) {
@@ -361,6 +426,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** For measuring: the next batches are computed by other kernels, over the same memory. */
   async retune(tuning: Tuning): Promise<void> {
     const prepared = this.#ready();
+    prepared.flight.drop();
     this.#tuning = tuning;
     this.#byNodes = undefined;
     const { layout, buffers } = prepared;
@@ -377,6 +443,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     );
     if (this.#isWide || !rounds) return false;
     this.#isWide = true;
+    prepared.flight.drop();
     const program = await this.#makeProgram(layout, buffers, "groups");
     this.#alive();
     this.#byNodes = undefined;
@@ -398,6 +465,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** For measuring: how long each kernel of a batch of this size takes, the batch of the last run() repeated. */
   async timeKernels(batch: Batch): Promise<KernelTime[]> {
     const prepared = this.#ready();
+    prepared.flight.drop();
     this.#writeBatch(batch, prepared);
     const counts = batch.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
@@ -406,6 +474,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** For measuring: milliseconds of GPU time of a batch, from several in one submission. */
   async timeBatch(batch: Batch, wants?: KernelFilter): Promise<number> {
     const prepared = this.#ready();
+    prepared.flight.drop();
     this.#writeBatch(batch, prepared);
     const counts = batch.counts();
     return await timeBatch(this.#gpu, prepared.program, counts, wants);
@@ -434,9 +503,21 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         ? "exact: the bits of the CPU"
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
+      ...this.#flightNotes(),
       ...this.#expertNotes(),
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];
+  }
+
+  /** How many batches are submitted ahead. */
+  #flightNotes(): string[] {
+    if (!this.#prepared) return [];
+    const { flight, program } = this.#prepared;
+    if (flight.most === 0) return ["tokens are computed one after the other: none in flight"];
+    if (program.draw.length === 0) return ["no tokens in flight: the host has a part in each"];
+    const most = `up to ${flight.most} batches are submitted before the host has drawn their tokens`;
+    const { submitted, dropped } = flight;
+    return [submitted === 0 ? most : `${most}: ${submitted} so far, ${dropped} in vain`];
   }
 
   /** Which experts have slots, and how often they had one. */
@@ -520,9 +601,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.#mapped(count, (copied) => target.set(copied));
   }
 
-  /** Waits for all submitted work, and shows `count` floats of what was copied last. */
-  async #mapped(count: number, see: (copied: Float32Array) => void): Promise<void> {
-    const { read } = this.#ready().buffers;
+  /** Waits for what was copied to this buffer last, and shows `count` floats of it. */
+  async #mapped(
+    count: number,
+    see: (copied: Float32Array) => void,
+    read: GPUBuffer = this.#ready().buffers.read,
+  ): Promise<void> {
     try {
       if (count === 0) {
         await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
@@ -618,6 +702,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     if (!this.#prepared) throw new Error("webgpu backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+/** Whether any token after this batch is drawn, and not just the best. */
+function hasDraws({ draws, outputCount }: Batch): boolean {
+  for (let row = 0; row < outputCount; row++) if (draws[row]!.temperature > 0) return true;
+  return false;
 }
 
 function explainProgram({ layout, program }: Prepared): string[] {

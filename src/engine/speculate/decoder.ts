@@ -13,6 +13,7 @@
 
 import type { SpeculationReport } from "../../api/api.ts";
 import type { BestLogits } from "../../backends/backend.ts";
+import type { NextDraw } from "../../graph/batch.ts";
 import type { AdvanceOptions, Engine, ReadBest, ReadOutput, RunningSequence } from "../engine.ts";
 import { bestDepth, type DepthFacts } from "./depth.ts";
 import type { Drafter } from "./drafter.ts";
@@ -35,6 +36,8 @@ export interface DecoderParts {
   readonly meanwhile: (() => void) | undefined;
   /** How many of the best logits are enough to sample from; 0: all are needed. */
   readonly best: number;
+  /** How the next tokens will be chosen; undefined: that cannot be said. */
+  readonly draw: NextDraw | undefined;
 }
 
 /** What a draft must promise: acceptance and costs are estimates. */
@@ -87,6 +90,8 @@ export class Decoder {
   /** Of #next with drafts: where logits begin. */
   #firstRow = 0;
   readonly #advance: AdvanceOptions & { drafted: number };
+  /** See AdvanceOptions.next; undefined: hidden states are read, or the draw is not known. */
+  readonly #following: { readonly draw: NextDraw; follows: number } | undefined;
   /** What the depth of the next draft depends on, for the drafter that is asked. */
   readonly #facts: { -readonly [name in keyof DepthFacts]-?: DepthFacts[name] };
   #asked: Drafter | undefined;
@@ -106,6 +111,10 @@ export class Decoder {
       drafted: 0,
       ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
     };
+    if (parts.draw && parts.best > 0 && this.#readers.length === 0) {
+      this.#following = { draw: parts.draw, follows: 0 };
+      this.#advance.next = this.#following;
+    }
     const { engine } = parts;
     this.#facts = {
       batchMs: (tokens) => engine.costs.msOf(this.#neighbours + this.#next.length - 1 + tokens),
@@ -213,6 +222,7 @@ export class Decoder {
     for (let i = 0; i < drafted; i++) next.push(this.#draft[i]!);
     this.#firstRow = known - 1;
     this.#advance.drafted = drafted;
+    if (this.#following) this.#following.follows = drafted > 0 ? 0 : room;
     this.#drafted = 0;
     this.#accepted = 0;
     this.#isBehind = false;

@@ -67,6 +67,10 @@ export class KvBlocks implements SequenceState {
     this.#length += count;
   }
 
+  get aheadTokens(): number {
+    return blocksFor(this.#length) * KV_BLOCK_TOKENS - this.#length;
+  }
+
   commit(): void {
     const { pool, window } = this.#parts;
     const unread = this.#length - window + 1 - REWIND_TOKENS; // positions below this are never read again

@@ -26,6 +26,9 @@ export interface SequenceState {
   /** Makes room for `count` more tokens, which the next batch computes. The pool must have what needed() returned. */
   append(count: number, end: number): void;
 
+  /** After append(): tokens that it has room for behind those, which nobody else sees. Absent: none. */
+  readonly aheadTokens?: number;
+
   /** Call when the batch was computed. */
   commit(): void;
 

@@ -119,6 +119,13 @@ export class Sequence implements BatchSequence {
     return first;
   }
 
+  /** How many more tokens its states have room for, with nothing taken from the pools or copied. */
+  get aheadTokens(): number {
+    let most = Infinity;
+    for (const { aheadTokens = 0 } of this.states) most = Math.min(most, aheadTokens);
+    return this.states.length > 0 ? most : 0;
+  }
+
   /** Call when the appended tokens were computed. */
   commit(): void {
     for (const state of this.states) state.commit();

@@ -1,0 +1,135 @@
+// Batches in flight: those that were submitted before the host asked for them. A generated token takes the host about as long as the
+// GPU (encoding its commands, submitting them, sampling, text), and one would wait for the other. So the GPU draws the next tokens
+// itself (wgsl/draw.ts) and goes on with them:
+//
+//   run(t1)   submits t1, and behind it t2' and t3', which the GPU draws from the logits before them
+//   ...       reads what t1 gave; the host draws t2
+//   run(t2)   t2 = t2': it is being computed already. Submits t4', reads what t2 gave
+//   run(x)    another token than t3', or other sequences: what is in flight is dropped, and x is submitted
+//
+// A batch counts only if the host asks for exactly it: the same sequences in the same order, at the same positions, with the same
+// tokens and cache blocks. So what the GPU draws never changes a text. What a dropped batch wrote lies behind the last token of a
+// sequence, in blocks that were its own when the batch was submitted; whatever is written there later is submitted later.
+
+import type { Batch, BatchSequence } from "../../graph/batch.ts";
+import { MOST_FLYING } from "./buffers.ts";
+
+/** Batches submitted ahead by default. One more gains nothing on an H200, and each is computed in vain at the end of an answer. */
+const USUAL_AHEAD = 2;
+
+/** The most that can be. */
+const MOST_AHEAD: number = MOST_FLYING - 1;
+
+export class Flight {
+  /** How many batches were submitted ahead so far, and how many of them nobody asked for. */
+  submitted = 0;
+  dropped = 0;
+  readonly #most: number;
+  /** Those that are in flight and were not asked for yet. */
+  #ahead = 0;
+  /** How many may be: fewer after some were dropped. */
+  #depth = 0;
+  /** The buffers of results take turns: that of the next batch, and of the last one that was asked for. */
+  #next = 0;
+  #current = 0;
+  /** Of the last batch that was asked for: its tokens' sequences and positions, and the tokens drawn after it. */
+  #count = 0;
+  readonly #sequences: (BatchSequence | undefined)[];
+  readonly #positions: Int32Array;
+  readonly #drawn: Int32Array;
+
+  /** @param rows of the largest batch; `most`: batches submitted ahead, 0: none. */
+  constructor(rows: number, most: number = USUAL_AHEAD) {
+    this.#most = Math.min(most, MOST_AHEAD);
+    this.#sequences = new Array<BatchSequence | undefined>(rows);
+    this.#positions = new Int32Array(rows);
+    this.#drawn = new Int32Array(rows);
+  }
+
+  get most(): number {
+    return this.#most;
+  }
+
+  /** Batches that are in flight and were not asked for yet. */
+  get ahead(): number {
+    return this.#ahead;
+  }
+
+  /** The index of the buffer of the last batch that was asked for, and that of the next one that is submitted. */
+  get current(): number {
+    return this.#current;
+  }
+
+  get next(): number {
+    return this.#next;
+  }
+
+  /** Whether this batch is in flight already, as far as its tokens say; otherwise nothing is in flight any more. */
+  take(batch: Batch, hasBlocks: () => boolean): boolean {
+    if (this.#ahead === 0) return false;
+    if (!this.#follows(batch) || !hasBlocks()) {
+      this.drop();
+      return false;
+    }
+    this.#current = (this.#next - this.#ahead + MOST_FLYING) % MOST_FLYING;
+    this.#ahead--;
+    for (let row = 0; row < this.#count; row++) this.#positions[row]!++;
+    return true;
+  }
+
+  /** What is in flight is not asked for. */
+  drop(): void {
+    if (this.#ahead === 0) return;
+    this.dropped += this.#ahead;
+    this.#ahead = 0;
+    this.#depth = -1; // the next batch has none behind it: tokens that are drafted often come in turns with others
+  }
+
+  /** How many batches may be in flight behind this one, which is asked for now. */
+  roomFor(batch: Batch): number {
+    this.#depth = Math.min(this.#depth + 1, this.#most);
+    // Those of many users take longer than the host, and a user who comes or leaves drops them.
+    const most = batch.tokenCount > 1 ? Math.min(1, this.#depth) : this.#depth;
+    return Math.min(most, batch.mostAhead);
+  }
+
+  /** This batch was asked for, and others may follow it. Returns the index of its buffer. */
+  begin(batch: Batch): number {
+    this.#count = batch.tokenCount;
+    for (let row = 0; row < this.#count; row++) {
+      this.#sequences[row] = batch.sequences[row]!;
+      this.#positions[row] = batch.positions[row]!;
+    }
+    this.#current = this.#takeBuffer();
+    return this.#current;
+  }
+
+  /** Another batch is submitted ahead. Returns the index of its buffer. */
+  add(): number {
+    this.#ahead++;
+    this.submitted++;
+    return this.#takeBuffer();
+  }
+
+  /** The tokens that the GPU drew after the last batch that was asked for. */
+  drew(tokens: Int32Array): void {
+    this.#drawn.set(tokens);
+  }
+
+  #takeBuffer(): number {
+    const index = this.#next;
+    this.#next = (index + 1) % MOST_FLYING;
+    return index;
+  }
+
+  #follows(batch: Batch): boolean {
+    if (batch.tokenCount !== this.#count || batch.outputCount !== this.#count) return false;
+    if (batch.wholeCount > 0 || !batch.wantsLogits) return false;
+    for (let row = 0; row < this.#count; row++) {
+      if (batch.sequences[row] !== this.#sequences[row]) return false;
+      if (batch.positions[row] !== this.#positions[row]! + 1) return false;
+      if (batch.tokens[row] !== this.#drawn[row]) return false;
+    }
+    return true;
+  }
+}

@@ -1,0 +1,147 @@
+// Batches in flight: texts are the same with and without them, whoever comes, leaves or stops, and however tokens are drawn; and the
+// GPU's own draws are almost always those of the sampler.
+
+import { expect, test } from "vitest";
+import type { GenerateOptions } from "../../src/api/api.ts";
+import { Flight } from "../../src/backends/webgpu/flight.ts";
+import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { Batch } from "../../src/graph/batch.ts";
+import { describeGpu, openGpu } from "../support/gpu.ts";
+import { tinyEngine } from "../support/tiny-engine.ts";
+
+const greedy = { temperature: 0 };
+const sampled = { temperature: 0.9, seed: 3, topK: 40, topP: 0.9, minP: 0.02 };
+
+/** A generation; `abortAfter` so many tokens it is aborted. */
+interface Asked {
+  readonly prompt: readonly number[];
+  readonly options: Omit<GenerateOptions, "signal">;
+  readonly abortAfter?: number;
+}
+
+/** What each test asks for, at the same time. */
+const cases: Readonly<Record<string, readonly Asked[]>> = {
+  "greedy, over several cache blocks": [
+    { prompt: [5, 9, 11], options: { ...greedy, maxTokens: 70 } },
+  ],
+  "drawn with top-k, top-p and min-p": [
+    { prompt: [5, 9, 11], options: { ...sampled, maxTokens: 70 } },
+  ],
+  "drawn with top-k alone, high temperature": [
+    { prompt: [7], options: { temperature: 3, seed: 9, topK: 64, maxTokens: 40 } },
+  ],
+  "several users with answers of different lengths, one of whom is aborted": [
+    { prompt: [5, 9, 11], options: { ...greedy, maxTokens: 40 } },
+    { prompt: [6], options: { ...sampled, maxTokens: 25 } },
+    { prompt: [1, 2, 3, 4, 5, 6, 7], options: { ...sampled, seed: 8, maxTokens: 33 } },
+    { prompt: [8, 8], options: { ...greedy, maxTokens: 50 }, abortAfter: 12 },
+  ],
+  "one who needs all logits beside one who does not": [
+    { prompt: [5, 9, 11], options: { ...greedy, maxTokens: 20 } },
+    { prompt: [12], options: { ...sampled, repeatPenalty: 1.3, maxTokens: 14 } },
+  ],
+  "with drafts": [
+    { prompt: [4, 5, 6, 4, 5, 6, 4, 5], options: { ...greedy, maxTokens: 40, speculate: true } },
+  ],
+};
+
+const gpuTexts = async (ahead: number) => {
+  const backend = new WebGpuBackend(await openGpu(), { ahead });
+  const engine = await tinyEngine({ backend, vocab: 700, parallel: 4, contextSize: 256 });
+  try {
+    const found: Record<string, unknown> = {};
+    const notes: Record<string, string> = {};
+    for (const [title, asked] of Object.entries(cases)) {
+      found[title] = await Promise.all(
+        asked.map(async ({ prompt, options, abortAfter = Infinity }) => {
+          let seen = 0;
+          const control: RunControl & { aborted: boolean } = {
+            aborted: false,
+            breathe: () => new Promise<void>((resolve) => setImmediate(resolve)),
+            now: () => 0,
+          };
+          const request = { tokens: prompt, options: { ignoreEos: true, ...options } };
+          const made = await generate(engine, request, control, () => {
+            if (++seen === abortAfter) control.aborted = true;
+          });
+          // An abort takes effect at any later token.
+          const ids = made.tokenIds.slice(0, Math.min(abortAfter, made.tokenIds.length));
+          return { ids, reason: made.stopReason, text: abortAfter === Infinity ? made.text : "" };
+        }),
+      );
+      notes[title] = backend.explain().find((line) => line.includes("submitted")) ?? "";
+    }
+    return { found, notes };
+  } finally {
+    engine.dispose();
+  }
+};
+
+/** "... : 12 so far, 3 in vain" */
+const counted = (note: string): [submitted: number, dropped: number] => {
+  const [, submitted = "0", dropped = "0"] = /(\d+) so far, (\d+) in vain/.exec(note) ?? [];
+  return [Number(submitted), Number(dropped)];
+};
+
+describeGpu("batches in flight", () => {
+  test("do not change a text", async () => {
+    const without = await gpuTexts(0);
+    expect(Object.values(without.notes).join("")).toBe("");
+    for (const ahead of [1, 2, 4]) {
+      const { found, notes } = await gpuTexts(ahead);
+      for (const title of Object.keys(cases)) {
+        expect(found[title], `${title}, ${ahead} ahead`).toEqual(without.found[title]);
+      }
+      // Alone, only what was in flight at a wrong guess is in vain: nearly none.
+      const [submitted, dropped] = counted(notes["greedy, over several cache blocks"]!);
+      expect(submitted).toBeGreaterThan(50);
+      expect(dropped).toBe(0);
+      const [all, vain] = counted(notes["drawn with top-k, top-p and min-p"]!);
+      expect(all - submitted).toBeGreaterThan(50);
+      expect(vain).toBeLessThan(12);
+    }
+  });
+});
+
+test("a batch is in flight only with the same tokens of the same sequences", () => {
+  const batch = new Batch({ maxTokens: 4, maxOutputs: 4 });
+  const [a, b] = [{ blocks: new Int32Array(4) }, { blocks: new Int32Array(4) }];
+  const draw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+  const fill = (tokens: readonly [token: number, position: number, of: typeof a][]) => {
+    batch.clear();
+    for (const [token, position, of] of tokens) {
+      batch.expect(batch.add(token, position, of, true, true, false), draw, 9);
+    }
+    return batch;
+  };
+  const next: [number, number, typeof a][] = [
+    [7, 4, a],
+    [8, 10, b],
+  ];
+  const others: [number, number, typeof a][][] = [
+    [next[1]!, next[0]!],
+    [next[0]!],
+    [next[0]!, [9, 10, b]],
+    [next[0]!, [8, 11, b]],
+    [[7, 4, a], next[1]!, [1, 0, { blocks: new Int32Array(4) }]],
+  ];
+  for (const tokens of [next, ...others]) {
+    for (const hasBlocks of [true, false]) {
+      const flight = new Flight(4, 2);
+      const first = fill([
+        [5, 3, a],
+        [6, 9, b],
+      ]);
+      expect(flight.roomFor(first)).toBe(1);
+      expect(flight.begin(first)).toBe(flight.current);
+      expect(flight.add()).not.toBe(flight.current);
+      flight.drew(Int32Array.of(7, 8));
+      const isSame = tokens === next && hasBlocks;
+      expect(flight.take(fill(tokens), () => hasBlocks)).toBe(isSame);
+      expect([flight.ahead, flight.submitted, flight.dropped]).toEqual([0, 1, isSame ? 0 : 1]);
+      // After some in vain, the next batch has none behind it.
+      expect(flight.roomFor(fill(next))).toBe(isSame ? 1 : 0);
+    }
+  }
+});
