@@ -394,6 +394,8 @@ export interface EngineStatus {
   cache: CacheStatus;
   /** Experts that were read on demand since the model was opened (docs/memory.md). Absent: none are. */
   experts?: ExpertReads;
+  /** Batches that a GPU began before their tokens were known, and those of them that were in vain (docs/gpu.md). Absent: none are. */
+  flight?: { submitted: number; dropped: number };
   /** Batches computed since the model was opened, and the sum over them of the sequences in each. */
   batches: number;
   batchSequences: number;

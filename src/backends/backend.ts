@@ -362,6 +362,8 @@ export interface Backend {
    * time since the batch before, not the time of run(). Only the best logits of such batches can be read. Optional: where none is.
    */
   readonly wasAhead?: boolean;
+  /** How many batches were submitted before they were asked for, and how many of them never were. Optional: where none is. */
+  flight?(): { readonly submitted: number; readonly dropped: number };
 
   /** Copies one cache block, all layers of a group, to another, for copy-on-write. Default: all groups. */
   copyKvBlock(from: number, to: number, group?: number): void;

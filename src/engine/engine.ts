@@ -521,6 +521,7 @@ export class Engine {
 
   status(): EngineStatus {
     const experts = this.expertReads;
+    const flight = this.#backend.flight?.();
     const { kvPools, pools, prefixes, admission, bytes } = this.#room;
     const sum = (count: (pool: BlockPool) => number) =>
       kvPools.reduce((total, pool) => total + count(pool), 0);
@@ -542,6 +543,7 @@ export class Engine {
         evicted: { ...this.#counts.evicted, kv: prefixes.evicted },
       },
       ...(experts && { experts }),
+      ...(flight && { flight: { ...flight } }),
       batches: this.#scheduler.batches,
       batchSequences: this.#scheduler.batchSequences,
     };

@@ -223,10 +223,16 @@ export class Batch {
     if (outputCount !== tokenCount || this.wholeCount > 0 || !this.wantsLogits) return 0;
     let most = Infinity;
     for (let row = 0; row < outputCount; row++) {
-      if (!this.draws[row]) return 0;
+      if (!this.draws[row] || this.#changes(row)) return 0;
       most = Math.min(most, this.#follows[row]!);
     }
     return most;
+  }
+
+  /** Whether an adapter begins at a later position of this token's sequence. */
+  #changes(row: number): boolean {
+    const { starts } = this.sequences[row]!;
+    return starts?.some((at) => at > this.positions[row]!) ?? false;
   }
 
   /** Checks that the tokens of a sequence follow one another: one comparison, except for a sequence's first token. */

@@ -486,6 +486,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return dispatchesOf(program, batch.counts(), wants).map(({ kernel }) => kernel);
   }
 
+  flight(): { submitted: number; dropped: number } {
+    const { submitted = 0, dropped = 0 } = this.#prepared?.flight ?? {};
+    return { submitted, dropped };
+  }
+
   memory(): MemoryUse {
     if (!this.#prepared) return { weightBytes: 0, kvBytes: 0, workBytes: 0 };
     const { layout, buffers } = this.#prepared;
@@ -509,15 +514,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     ];
   }
 
-  /** How many batches are submitted ahead. */
+  /** How many batches may be submitted ahead. */
   #flightNotes(): string[] {
     if (!this.#prepared) return [];
     const { flight, program } = this.#prepared;
     if (flight.most === 0) return ["tokens are computed one after the other: none in flight"];
     if (program.draw.length === 0) return ["no tokens in flight: the host has a part in each"];
-    const most = `up to ${flight.most} batches are submitted before the host has drawn their tokens`;
-    const { submitted, dropped } = flight;
-    return [submitted === 0 ? most : `${most}: ${submitted} so far, ${dropped} in vain`];
+    return [`up to ${flight.most} batches are submitted before the host has drawn their tokens`];
   }
 
   /** Which experts have slots, and how often they had one. */

@@ -177,6 +177,22 @@ function experts(all: [string, EngineStatus][]): GaugeReading[] {
   ].filter(({ values }) => values.length > 0);
 }
 
+/** Batches that were begun before their tokens were known, of models on a GPU (docs/gpu.md). */
+function flights(all: [string, EngineStatus][]): GaugeReading[] {
+  const counter = (part: "submitted" | "dropped", help: string) => ({
+    name: `lantern_flight_${part}_total`,
+    help,
+    type: "counter" as const,
+    values: all.flatMap(([model, { flight }]) =>
+      flight ? [{ value: flight[part], labels: { model } }] : [],
+    ),
+  });
+  return [
+    counter("submitted", "Batches that a GPU began before their tokens were known."),
+    counter("dropped", "Of them, those that nobody asked for."),
+  ].filter(({ values }) => values.length > 0);
+}
+
 /** Memory by purpose, and how busy processors and devices are: from the last sample (usage.ts). */
 function usage({ models, machine }: UsageSample): GaugeReading[] {
   const memory = models.flatMap(({ id: model, weightBytes, kvBytes, scratchBytes }) => [
@@ -237,6 +253,7 @@ export const metricsRoutes: RouteFamily = {
           ...gauges(server, all),
           ...caches(all),
           ...experts(all),
+          ...flights(all),
           ...usage(sample),
           ...lives,
           ...vllmGauges(server.queue, all),
