@@ -1,5 +1,5 @@
 // The rows of `up` that a token's gates need, for types whose rows become row panels as they are read (docs/sparse.md,
-// kernels/ops/neurons/word-rows.ts and float-neurons.ts). For one token; batches of more compute all rows, 16 at a time.
+// kernels/ops/neurons/word-rows.ts and float-neurons.ts). A few tokens compute the rows that any of them needs, larger batches all.
 
 import type { Rows } from "../../../graph/graph.ts";
 import { ROW_ENTRY_BYTES } from "../../../kernels/ops/neurons/neuron-rows.ts";
@@ -25,6 +25,8 @@ export interface GatheredRows {
   /** The kernels that list rows, and that make a panel of 16 of them. */
   readonly lister: string;
   readonly gatherer: string;
+  /** For each thread: f32 [n], the gates of several tokens. */
+  readonly gates: number;
   /** For each thread: how long a list is and results (LIST_AT bytes), then the list; and panels. */
   readonly list: number;
   readonly listBytes: number;
@@ -36,9 +38,12 @@ export interface GatheredRows {
 export const PANELS_TOGETHER = 4;
 const ROWS_TOGETHER: number = PANELS_TOGETHER * PANEL_ROWS;
 
-/** Where the results of panels are, and the list. */
+/** The most tokens that compute only the rows that any of them needs. */
+const MOST_TOKENS = 4;
+
+/** Where the results of panels are, for each token, and the list. */
 const RESULTS_AT = 16;
-const LIST_AT: number = RESULTS_AT + 4 * ROWS_TOGETHER;
+const LIST_AT: number = RESULTS_AT + MOST_TOKENS * 4 * ROWS_TOGETHER;
 
 /** Entries behind the last row: to the end of its panel, and another panel to prefetch. */
 export const PANELS_BEHIND: number = 2 * PANEL_ROWS;
@@ -67,11 +72,11 @@ export const gatheredRows: InstructionDef<GatheredRows> = {
   execute(i, c): Executor {
     const bounds = chunkBounds(i.n / PANEL_ROWS, c.program.threads);
     const count = () => rowCount(c, i.rows);
-    const ofOne = neededRows(i, c);
-    const ofAll = allRows(i, c);
+    const needed = neededRows(i, c);
+    const all = allRows(i, c);
     const run = (from: number, to: number) => {
-      if (count() === 1) ofOne(from, to);
-      else ofAll(from, to);
+      if (count() <= MOST_TOKENS) needed(from, to);
+      else all(from, to);
     };
     return {
       chunks: () => (count() === 0 ? 0 : bounds.length - 1),
@@ -101,27 +106,52 @@ function panelRunner(i: GatheredRows, c: ExecutorContext) {
   };
 }
 
-/** Of rows from..to those whose gates are open, for one token. */
+/** Of rows from..to those whose gates are open for any token. */
 function neededRows(i: GatheredRows, c: ExecutorContext): (from: number, to: number) => void {
   const lister = c.kernels[i.lister]!;
   const runPanels = panelRunner(i, c);
+  const gatesOf = openGates(i, c);
   const { i32, f32 } = c.views;
   const written = i.list + c.thread * i.listBytes;
   const [results, list] = [written + RESULTS_AT, written + LIST_AT];
   return (from, to) => {
-    const first = from * i.rowBytes;
-    const [gates, out] = [i.gate + from * 4, i.out + from * 4];
-    lister(gates, out, list, to - from, first, i.rowBytes, from * 4, written);
+    const tokens = rowCount(c, i.rows);
+    const gates = gatesOf(tokens, from, to);
+    for (let token = 1; token < tokens; token++) {
+      f32.fill(0, i.out / 4 + token * i.n + from, i.out / 4 + token * i.n + to);
+    }
+    const out = i.out + from * 4; // the lister makes the first token's results zero
+    lister(gates, out, list, to - from, from * i.rowBytes, i.rowBytes, from * 4, written);
     const needed = i32[written / 4]!;
     for (let done = 0; done < needed; done += ROWS_TOGETHER) {
       const entries = list + done * ROW_ENTRY_BYTES;
       const panels = Math.ceil(Math.min(ROWS_TOGETHER, needed - done) / PANEL_ROWS);
       runPanels(entries, panels, results, 4 * ROWS_TOGETHER);
       for (let row = 0; row < panels * PANEL_ROWS; row++) {
-        const place = i32[(entries + row * ROW_ENTRY_BYTES) / 4 + 1]!;
-        f32[(i.out + place) / 4] = f32[results / 4 + row]!;
+        const place = (i.out + i32[(entries + row * ROW_ENTRY_BYTES) / 4 + 1]!) / 4;
+        for (let token = 0; token < tokens; token++) {
+          f32[place + token * i.n] = f32[results / 4 + token * ROWS_TOGETHER + row]!;
+        }
       }
     }
+  };
+}
+
+/** The address of gates from..to: a token's own, or 1 where any token's is open and 0 elsewhere. */
+function openGates(i: GatheredRows, { thread, views }: ExecutorContext) {
+  const { f32 } = views;
+  const made = i.gates + thread * i.n * 4;
+  return (tokens: number, from: number, to: number): number => {
+    if (tokens === 1) return i.gate + from * 4;
+    for (let row = from; row < to; row++) {
+      let open = 0;
+      // A gate that is not a number is open.
+      for (let at = i.gate / 4 + row, token = 0; token < tokens; token++, at += i.n) {
+        if (!(f32[at]! <= 0)) open = 1;
+      }
+      f32[made / 4 + row] = open;
+    }
+    return made + from * 4;
   };
 }
 

@@ -163,6 +163,7 @@ export class NeuronLowering {
       matmul,
       lister: this.#c.kernel(lister),
       gatherer: this.#c.kernel(gatherer),
+      gates: this.#activations.perThread(`gates of ${n} neurons`, 4 * n),
       list: this.#activations.perThread(`gathered list of ${n} neurons`, listBytes),
       listBytes,
       panels: this.#activations.perThread(`${panelsBytes} bytes of gathered panels`, panelsBytes),
