@@ -24,6 +24,7 @@ interface Flags {
   parallel: number;
   rounds: number;
   prompt: number;
+  answer: number;
   shared: number;
   peer?: boolean;
   json?: boolean;
@@ -37,6 +38,7 @@ await new Command("bench:batch")
   .option("--parallel <n>", "lines at a time", Number, 32)
   .option("--rounds <n>", "rounds beside clients; 0: none", Number, 9)
   .option("--prompt <n>", "tokens of a client's prompt", Number, 128)
+  .option("--answer <n>", "tokens of a client's answer", Number, 24)
   .option("--shared <n>", "tokens that all prompts of the batch begin with", Number, 0)
   .option("--peer", "llama.cpp too (LANTERN_PEERS)")
   .option("--json", "one JSON object a line")
@@ -87,7 +89,7 @@ async function ask(
 async function beside(
   model: Model,
   requests: readonly BatchRequest[],
-  { rounds, parallel, prompt }: Flags,
+  { rounds, parallel, prompt, answer: answerTokens }: Flags,
 ): Promise<Record<string, number>> {
   const first: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
   const speed: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
@@ -99,7 +101,7 @@ async function beside(
       // At another moment of a batch each time.
       await pause(which === "busy" ? 1500 + 137 * (round + 1) : 100);
       const random = mixedRequests(1, 7000 + 2 * round + (which === "busy" ? 1 : 0), 0, prompt);
-      const answer = await ask(model, { ...random[0]!, tokens: 24 });
+      const answer = await ask(model, { ...random[0]!, tokens: answerTokens });
       stop.abort();
       lines += await batch;
       if (round < 0) continue; // everything is warm now

@@ -11,7 +11,7 @@
 import type { Priority } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
-import type { BatchCosts } from "./speculate/costs.ts";
+import type { BatchLine } from "./batch-line.ts";
 
 /** A running background generation. */
 export interface BackgroundPlace {
@@ -36,7 +36,7 @@ const SLOWDOWN = 0.1;
 const MOST_SLOWDOWN = 1;
 
 /** What batches with foreground tokens take, by all their tokens. */
-export type SharedCosts = Pick<BatchCosts, "msOf" | "note">;
+export type SharedCosts = Pick<BatchLine, "msOf" | "note">;
 
 /** How many background tokens may join a batch of foreground tokens. */
 export class BackgroundShare {
@@ -44,7 +44,7 @@ export class BackgroundShare {
   /** Milliseconds that foreground batches may lose, saved from batches that lost less. */
   #saved = 0;
   /** The last batch of foreground tokens: how many it had with others, and when it began. */
-  #last: { tokens: number; at: number } = { tokens: 0, at: 0 };
+  #last: { tokens: number; at: number; isFirst: boolean } = { tokens: 0, at: 0, isFirst: true };
 
   /** `costs`: what batches take; undefined: more tokens take no longer. */
   constructor(costs: SharedCosts | undefined) {
@@ -63,13 +63,20 @@ export class BackgroundShare {
 
   /**
    * A batch begins: of so many tokens, some of them decoded in the foreground; 0: it is another one. What a batch takes is the time to
-   * the next one, with the sampling of all its sequences.
+   * the next one, with the sampling of all its sequences. The first after a prompt does more than that, and does not count.
    */
   begins(tokens: number, at: number): void {
     const last = this.#last;
-    if (tokens > 0 && last.tokens > 0) this.#costs?.note(last.tokens, at - last.at);
+    const follows = tokens > 0 && last.tokens > 0;
+    if (follows && !last.isFirst) this.#costs?.note(last.tokens, at - last.at);
+    last.isFirst = !follows;
     last.tokens = tokens;
     last.at = at;
+  }
+
+  /** A foreground prompt is computed: its answer does not begin with what others have saved, since its first tokens are waited for most. */
+  promptComes(): void {
+    this.#saved = 0;
   }
 
   /** `count` tokens joined a batch of `tokens`. */

@@ -34,6 +34,7 @@ import { chromeTrace } from "../profile/trace.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { Adapters } from "./adapters.ts";
 import type { BackgroundPlace } from "./background.ts";
+import { BatchLine } from "./batch-line.ts";
 import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import { diskInfo } from "./disk-info.ts";
@@ -210,7 +211,7 @@ export class Engine {
       onBatch: () => this.#checkWidened(),
       laps: options.laps,
       costs: this.costs,
-      sharedCosts: new BatchCosts(options.batchShape?.(plan.graph)),
+      sharedCosts: new BatchLine(),
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
       foregroundComes: () => this.#foregroundComes(),
     });

@@ -103,6 +103,8 @@ export class Scheduler {
   #foreground = 0;
   readonly #share: BackgroundShare;
   #isRunning = false;
+  /** The last foreground generation has left, and its answer may not be sent yet. */
+  #isAnswering = false;
   #isPatient = false;
   #isResting = false;
   /** When the last batch was computed. */
@@ -129,7 +131,16 @@ export class Scheduler {
     if (!place) this.#foreground--;
     // Nobody asks for another batch of this turn.
     if (this.#participants === 0 && !this.#isRunning) this.#parts.turn?.end();
-    this.wake(); // the others may have waited for it
+    if (place || this.#foreground > 0) {
+      this.wake(); // the others may have waited for it
+      return;
+    }
+    // Its answer is sent first: a batch of background tokens may take a second, and this thread with it.
+    this.#isAnswering = true;
+    setTimeout(() => {
+      this.#isAnswering = false;
+      this.wake();
+    });
   }
 
   /**
@@ -180,7 +191,7 @@ export class Scheduler {
   /** Background tokens alone are computed only while there is no foreground work. */
   #mayStart(): boolean {
     if (this.#waiting.some(({ place }) => !place)) return true;
-    return this.#foreground === 0 && !this.#parts.foregroundComes?.();
+    return this.#foreground === 0 && !this.#isAnswering && !this.#parts.foregroundComes?.();
   }
 
   /** Background jobs whose room others need are refused. */
@@ -281,7 +292,9 @@ export class Scheduler {
     const { maxTokens } = batch.limits;
     if (foreground.length === 0) return maxTokens;
     // Neither a first token nor a batch that a tap sees has others beside it.
-    if (foreground.some((job) => !isShort(job) || job.options.tap)) return 0;
+    const hasPrompt = foreground.some((job) => !isShort(job));
+    if (hasPrompt) this.#share.promptComes();
+    if (hasPrompt || foreground.some(({ options }) => options.tap)) return 0;
     return batch.tokenCount + this.#share.room(batch.tokenCount, maxTokens);
   }
 

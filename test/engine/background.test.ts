@@ -88,6 +88,21 @@ describe("the scheduler", () => {
     expect(batches.at(-1)).toEqual([8]);
   });
 
+  test("an answer is sent before background tokens alone are computed", async () => {
+    const { batches, scheduler, advance } = setUp();
+    const [, b] = sequences() as [Sequence, Sequence, Sequence];
+    const of = place();
+    scheduler.join(of);
+    scheduler.join();
+    const waiting = advance(b, [9], of);
+    scheduler.leave();
+    // What sends it takes no more than promises.
+    for (let i = 0; i < 20; i++) await Promise.resolve();
+    expect(batches).toEqual([]);
+    await waiting;
+    expect(batches).toEqual([[9]]);
+  });
+
   test("computes no batch of background tokens alone while a foreground generation is about to ask", async () => {
     const { batches, scheduler, advance, state } = setUp();
     const [a, b] = sequences() as [Sequence, Sequence, Sequence];
@@ -222,20 +237,25 @@ test("a share of foreground batches is saved until a token fits", () => {
   expect(rooms).toEqual([3, 3, 7]); // 4 ms were saved
   share.joined(1, 7);
   expect(share.room(1, 8)).toBe(3);
+  for (let i = 0; i < 5; i++) share.room(1, 8);
+  share.promptComes(); // the answer after it begins with nothing saved
+  expect(share.room(1, 8)).toBe(3);
   expect(new BackgroundShare(undefined).room(1, 8)).toBe(7);
 });
 
 test("what a batch takes is the time to the next one, where both decode in the foreground", () => {
   const noted: [number, number][] = [];
   const share = new BackgroundShare({ msOf: () => 1, note: (...one) => void noted.push(one) });
-  share.begins(1, 100);
+  share.begins(1, 100); // the first after a prompt
   share.begins(3, 110);
-  share.begins(0, 125); // a prompt, or background tokens alone
+  share.begins(1, 125);
+  share.begins(0, 126); // a prompt, or background tokens alone
   share.begins(2, 200);
-  share.begins(1, 207);
+  share.begins(4, 207);
+  share.begins(1, 216);
   expect(noted).toEqual([
-    [1, 10],
-    [2, 7],
+    [3, 15],
+    [4, 9],
   ]);
 });
 
