@@ -31,6 +31,15 @@ const cases: Readonly<Record<string, readonly Asked[]>> = {
   "drawn with top-k alone, high temperature": [
     { prompt: [7], options: { temperature: 3, seed: 9, topK: 64, maxTokens: 40 } },
   ],
+  "steps in another order, where the GPU guesses wrong": [
+    {
+      prompt: [5, 9, 11],
+      options: {
+        ...{ temperature: 2, seed: 5, topK: 60, topP: 0.7, minP: 0.4, maxTokens: 60 },
+        samplers: ["top_k", "min_p", "top_p", "temperature"],
+      },
+    },
+  ],
   "several users with answers of different lengths, one of whom is aborted": [
     { prompt: [5, 9, 11], options: { ...greedy, maxTokens: 40 } },
     { prompt: [6], options: { ...sampled, maxTokens: 25 } },
@@ -94,6 +103,9 @@ describeGpu("batches in flight", () => {
       const drawn = counts["drawn with top-k, top-p and min-p"]!;
       expect(drawn.submitted - submitted).toBeGreaterThan(50);
       expect(drawn.dropped).toBeLessThan(12);
+      const wrong = counts["steps in another order, where the GPU guesses wrong"]!;
+      const before = counts["drawn with top-k alone, high temperature"]!;
+      expect(wrong.dropped - before.dropped).toBeGreaterThan(0);
     }
   });
 });

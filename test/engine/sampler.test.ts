@@ -88,6 +88,13 @@ describe("seed", () => {
   });
 });
 
+/** The second number of a seed. */
+function createSecond(seed: number): number {
+  const rng = createRng(seed);
+  rng.uniform();
+  return rng.uniform();
+}
+
 describe("generator", () => {
   test("is std::mt19937: the standard names its 10000th number, for the seed 5489", () => {
     const rng = new MersenneTwister(5489);
@@ -104,6 +111,45 @@ describe("generator", () => {
     const words = new MersenneTwister(42);
     const [low, high] = [words.next(), words.next()];
     expect(createRng(42).uniform()).toBe((low + high * 2 ** 32) / 2 ** 64);
+  });
+
+  test("a number that was foreseen is the one that is drawn", () => {
+    const [rng, plain] = [createRng(7), createRng(7)];
+    const numbers = Array.from({ length: 60 }, () => plain.uniform());
+    let drawn = 0;
+    for (const after of [0, 3, 1, 5, 0, 0, 7, 2, 7, 7]) {
+      expect(rng.foresee(after)).toBe(numbers[drawn + after]);
+      expect(rng.foresee(0)).toBe(numbers[drawn]);
+      for (let i = 0; i < after; i++) expect(rng.uniform()).toBe(numbers[drawn++]);
+    }
+    expect(drawn).toBe(32);
+    expect(() => rng.foresee(8)).toThrow("up to 8");
+  });
+
+  test("a sampler says how it will draw where a device can do the same", () => {
+    const drawOf = (options: SamplingOptions) => {
+      const sampler = createSampler(resolveSampling({ seed: 7, ...options }), 100);
+      return { draw: sampler.draw, sampler };
+    };
+    const usual = { temperature: 0.8, topK: 40, topP: 0.9, minP: 0.05 };
+    const { draw, sampler } = drawOf(usual);
+    expect(draw).toMatchObject(usual);
+    const plain = createRng(7);
+    expect([draw!.uniform(0), draw!.uniform(1)]).toEqual([plain.uniform(), plain.uniform()]);
+    sampler.sample(Float32Array.from({ length: 100 }, (_, id) => id / 9));
+    expect(draw!.uniform(0)).toBe(createSecond(7));
+    expect(drawOf({ temperature: 0 }).draw).toMatchObject({ temperature: 0 });
+    const others: SamplingOptions[] = [
+      { ...usual, topK: 0 },
+      { ...usual, typicalP: 0.5 },
+      { ...usual, xtcProbability: 0.5, xtcThreshold: 0.1 },
+      { ...usual, dynatempRange: 0.3 },
+      { ...usual, repeatPenalty: 1.2 },
+      { ...usual, mirostat: 2 },
+      { ...usual, logitBias: { 3: 1 } },
+    ];
+    for (const options of others)
+      expect(drawOf(options).draw, JSON.stringify(options)).toBe(undefined);
   });
 
   test("uniform numbers fill [0, 1) evenly", () => {

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { dtypeByName } from "../../src/dtypes/table.ts";
-import { Batch, tableOf } from "../../src/graph/batch.ts";
+import { Batch, type BatchSequence, tableOf } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { kvGroups, recurrentStates } from "../../src/graph/graph.ts";
 import { splitGraph } from "../../src/graph/split.ts";
@@ -106,5 +106,43 @@ describe("recurrent state", () => {
 
   test.each([0, -4, 2.5, Number.POSITIVE_INFINITY])("of %d floats is refused", (floats) => {
     expect(() => conv(4, 3, floats)).toThrow(`got recurrent state of ${floats} floats`);
+  });
+});
+
+describe("batches that may follow", () => {
+  const draw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+  const add = (batch: Batch, sequence: BatchSequence, follows?: number, isWhole = false) => {
+    const row = batch.add(0, 5, sequence, true, true, isWhole);
+    if (follows !== undefined) batch.expect(row, draw, follows);
+  };
+
+  test("are as many as all tokens allow", () => {
+    const batch = new Batch(limits);
+    add(batch, a!, 7);
+    add(batch, b!, 3);
+    expect(batch.mostAhead).toBe(3);
+    batch.wantsLogits = false;
+    expect(batch.mostAhead).toBe(0);
+  });
+
+  test.each<[what: string, add: (batch: Batch) => void]>([
+    ["whose draw is not known", (batch) => add(batch, b!)],
+    ["whose logits are read whole", (batch) => add(batch, b!, 3, true)],
+    ["that is no output", (batch) => batch.add(0, 2, b!, false)],
+    [
+      "whose adapter begins later",
+      (batch) => add(batch, { ...b!, starts: Int32Array.of(0, 6) }, 3),
+    ],
+  ])("are none beside a token %s", (_, addOther) => {
+    const batch = new Batch(limits);
+    add(batch, a!, 7);
+    addOther(batch);
+    expect(batch.mostAhead).toBe(0);
+    batch.clear(); // what was said of an earlier batch does not count
+    add(batch, a!, 2);
+    expect(batch.mostAhead).toBe(2);
+    batch.clear();
+    add(batch, a!);
+    expect(batch.mostAhead).toBe(0);
   });
 });

@@ -12,6 +12,7 @@ import type { Buffers, Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
 import { BEST } from "./wgsl/best-logits.ts";
+import type { Grid } from "./wgsl/kernel.ts";
 
 /** What a batch copies to the host: all logits, the best, or the best and the drawn tokens, to a buffer of batches in flight. */
 export type Copies = "all" | "best" | GPUBuffer;
@@ -22,6 +23,11 @@ interface Encoded {
   readonly pieces: GPUCommandBuffer[];
 }
 
+/** A kernel with its grid for batches of one size. */
+interface SizedDispatch extends Pick<Dispatch, "pipeline" | "bindings"> {
+  readonly grid: Grid;
+}
+
 export class BatchCommands {
   readonly #device: GPUDevice;
   readonly #layout: Layout;
@@ -29,8 +35,8 @@ export class BatchCommands {
   /** Where pieces end, as fractions of the program. */
   readonly #cuts: readonly number[];
   readonly #next = new Map<Step, Encoded>();
-  /** The parts of the batch that was encoded last, with only the dispatches that it has. */
-  #last: { counts: RowCounts; program: Program; parts: readonly Dispatch[][] } | undefined;
+  /** The parts of the batch that was encoded last, with only the dispatches that it has, and their grids. */
+  #last: { counts: RowCounts; program: Program; parts: readonly SizedDispatch[][] } | undefined;
 
   constructor(device: GPUDevice, layout: Layout, buffers: Buffers, cuts: readonly number[]) {
     this.#device = device;
@@ -89,11 +95,15 @@ export class BatchCommands {
   }
 
   /** What a batch of this size runs: most batches have the size of the one before. */
-  #partsOf(program: Program, counts: RowCounts): readonly (readonly Dispatch[])[] {
+  #partsOf(program: Program, counts: RowCounts): readonly (readonly SizedDispatch[])[] {
     const last = this.#last;
     if (last?.program === program && sameCounts(last.counts, counts)) return last.parts;
     const parts = program.parts.map(({ dispatches }) =>
-      dispatches.filter(({ kernel }) => runsIn(kernel, counts)),
+      dispatches
+        .filter(({ kernel }) => runsIn(kernel, counts))
+        .map(({ kernel, pipeline, bindings }) => {
+          return { pipeline, bindings, grid: kernel.grid(counts[kernel.rows]!) };
+        }),
     );
     this.#last = { counts, program, parts };
     return parts;
@@ -111,7 +121,7 @@ export class BatchCommands {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
       const isLast = at === ends.length - 1;
-      for (let i = first; i < end; i++) encodePart(pass, parts[i]!, counts);
+      for (let i = first; i < end; i++) encodeSized(pass, parts[i]!);
       if (isLast && copies !== "all") encodePart(pass, program.best, counts);
       if (flies) encodePart(pass, program.draw, counts);
       pass.end();
@@ -141,6 +151,15 @@ export class BatchCommands {
       if (bytes > 0) commands.copyBufferToBuffer(slots[slotOf[id]!]!, 0, read, at, bytes);
       at += bytes;
     }
+  }
+}
+
+/** A token is a hundred dispatches, so that nothing is computed for each but the calls. */
+function encodeSized(pass: GPUComputePassEncoder, dispatches: readonly SizedDispatch[]): void {
+  for (const { pipeline, bindings, grid } of dispatches) {
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, bindings);
+    pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
   }
 }
 
