@@ -4,8 +4,11 @@
 import { describe, expect, test } from "vitest";
 import { clusterServers } from "../../src/cluster/connect.ts";
 import { blockHashes, HeldPrefixes, heldBlocks, readHeld } from "../../src/cluster/fingerprints.ts";
+import { type Beat, type CallMessage, subjects } from "../../src/cluster/messages.ts";
+import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { chooseWorker, type WorkerView } from "../../src/cluster/router.ts";
 import { decode, encode } from "../../src/cluster/wire.ts";
+import { Workers } from "../../src/cluster/workers.ts";
 
 describe("wire", () => {
   const values: readonly unknown[] = [
@@ -82,6 +85,41 @@ describe("router", () => {
       "b",
     );
   });
+});
+
+test("nobody speaks for another worker: what counts is the subject, which NATS lets only its owner write to", async () => {
+  const listening = new Map<string, (error: null, message: object) => void>();
+  const calls: CallMessage[] = [];
+  const connection = {
+    subscribe(subject: string, { callback }: { callback: (error: null, message: object) => void }) {
+      listening.set(subject, callback);
+      return { unsubscribe: () => {} };
+    },
+    request: async () => ({ data: encode({ info: {}, version: "test" }) }),
+    publish: (_: string, data: Uint8Array) => calls.push(decode(data) as CallMessage),
+    isClosed: () => false,
+  } as unknown as NatsConnection;
+  const workers = new Workers(connection);
+  const say = (to: string, subject: string, value: unknown): void =>
+    listening.get(to)!(null, { subject, data: encode(value) });
+  const beat = (worker: string, at: string): void => {
+    const facts = { model: "m", calls: {}, lines: 0, capacity: 1, held: "", isLeaving: false };
+    const whole: Beat = { worker, ...facts, tokensPerSecond: 0, promptPerSecond: 0 };
+    say(subjects.beats, subjects.beat(at), whole);
+  };
+  const ids = (): string[] => workers.list().map(({ id }) => id);
+  beat("b", "a");
+  beat("tabs.a", "tabs.a");
+  await expect.poll(ids).toEqual(["tabs.a"]);
+  const answer = workers.call("tabs.a", "countTokens", ["x"]);
+  const from = (worker: string, result: number): void =>
+    say(subjects.answers(workers.gateway), subjects.answer(workers.gateway, worker), [
+      [calls[0]!.id, 0, { result }],
+    ]);
+  from("tabs.b", 1);
+  from("tabs.a", 2);
+  expect(await answer).toBe(2);
+  workers.close();
 });
 
 test("addresses: several, and none with a password", () => {

@@ -167,6 +167,9 @@ describeBrowser("every page", () => {
       if (name === "batches") await startBatch(page);
       await check(name);
     }
+    await page.goto(`${url}/worker`);
+    await page.locator("main h1").waitFor();
+    await check("a tab that computes");
     const closed = await stage.serve({ models: { scripted: model }, token: "t0ken" });
     await page.goto(closed.url);
     await page.getByLabel("Link or token").waitFor();

@@ -45,7 +45,7 @@ function WorkerPage(): JSX.Element {
         </p>
       </header>
       <form class="card controls" onSubmit={(event) => void start(event)}>
-        <fieldset class="wide controls" disabled={isBusy}>
+        <fieldset class="wide choices" disabled={isBusy}>
           <Field label="Model file" hint="It stays on this machine">
             <input name="file" type="file" accept=".gguf,.bin" />
           </Field>
