@@ -34,12 +34,18 @@ export interface ForcedRequest {
   /** undefined: that of the draft model itself. */
   readonly acceptance: number | undefined;
   readonly depths: readonly number[];
+  /** Of both models; undefined: the processor. */
+  readonly backend: string | undefined;
 }
 
 const CONTEXT = 1024;
 
 /** The engine on this thread: a drafter of our own cannot be sent to another. */
-async function load(path: string, threads: number): Promise<Engine> {
+async function load(
+  path: string,
+  threads: number,
+  backendName: string | undefined,
+): Promise<Engine> {
   const platform = await currentPlatform();
   const file = await openModelFile(await platform.openModelSource(platform.describeSource(path)));
   const { readAt } = platform;
@@ -52,7 +58,8 @@ async function load(path: string, threads: number): Promise<Engine> {
       partsOf: (tensor: string) => file.filePartsOf(file.tensors.get(tensor)!),
     },
   };
-  const { backend } = await chooseBackend({ backend: undefined, gpuLayers: 0 }, request, platform);
+  const choice = { backend: backendName, gpuLayers: backendName === undefined ? 0 : undefined };
+  const { backend } = await chooseBackend(choice, request, platform);
   const tokenizer = tokenizerOf(file);
   const parts = {
     name: file.name,
@@ -112,9 +119,9 @@ export async function forcedLines(
   request: ForcedRequest,
   onLine: (line: Line) => void,
 ): Promise<void> {
-  const { path, draft, threads, tokens, rounds, acceptance, depths } = request;
-  const target = await load(path, threads);
-  const small = await load(draft, request.draftThreads || threads);
+  const { path, draft, threads, tokens, rounds, acceptance, depths, backend } = request;
+  const target = await load(path, threads, backend);
+  const small = await load(draft, request.draftThreads || threads, backend);
   const model = new DraftModel(target, small, { endsEarly: false });
   const { breathe, now } = await currentPlatform();
   const control: RunControl = { aborted: false, breathe, now };

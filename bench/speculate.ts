@@ -195,8 +195,8 @@ async function main(): Promise<void> {
           throw new UsageError("--forced: a draft model (-md) is needed: its time counts");
         const depths = flags.depths.split(",").map(Number);
         const acceptance = flags.forced === "own" ? undefined : Number(flags.forced);
-        const request = { path, draft, threads, draftThreads, tokens, rounds, acceptance, depths };
-        await forcedLines(request, add);
+        const sizes = { threads, draftThreads, tokens, rounds, depths };
+        await forcedLines({ path, draft, acceptance, backend: flags.backend, ...sizes }, add);
       } else if (flags.peer) {
         const sizes = { threads, tokens, rounds };
         await peerLines({ path, draft, ...sizes, cases: await promptsOf(path) }, add);
