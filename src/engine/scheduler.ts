@@ -403,6 +403,8 @@ export class Scheduler {
     // Reading logits is part of what a drafted token costs.
     if (batch.outputCount === batch.tokenCount && !tap) {
       costs?.note(batch.tokenCount, performance.now() - began);
+    } else if (!decodes && !tap) {
+      costs?.notePrompt(batch.tokenCount, performance.now() - began);
     }
     this.#computedAt = performance.now();
     laps?.lap(phase, "logits");

@@ -12,7 +12,8 @@
 // An optimistic size is tried, measured and, if it was wrong, not chosen again; a pessimistic one would never be measured.
 // What it would be compared with must be known first, see isKnown(). As soon as two sizes were measured, the guess is a line
 // through what they took: otherwise each of sixteen sizes would be tried, and again when it was forgotten. A line that rests on
-// old measurements only becomes flat again, slowly.
+// old measurements only becomes flat again, slowly. The first line of a model that was just opened comes from its prompt: what a
+// token of the prompt took. A batch of eight tokens that turned out to take four times as long as one is noticed in a short text.
 //
 // Nothing is allocated after the constructor.
 
@@ -26,6 +27,10 @@ const FRESH = 256;
 const GUESSED_TURN = 8;
 /** What the guess that more tokens are free weighs beside measured sizes: see #weight(). */
 const FREE_WEIGHT = 0.5;
+/** What a prompt weighs: its tokens have no logits, and the first one's kernels are new. */
+const PROMPT_WEIGHT = 2;
+/** Shorter prompts say little about what a token more takes. */
+const FEWEST_PROMPT_TOKENS = 8;
 /** So many batches of a size must be measured before others are compared with it. */
 const KNOWN = 2;
 
@@ -45,6 +50,11 @@ export class BatchCosts {
   /** The number of the last batch of each size. */
   readonly #last = new Float64Array(MOST_TOKENS + 1);
   #batches = 0;
+  /** The last batch of a prompt: its tokens and milliseconds, and then what one of its tokens took, as a multiple of one token's. */
+  #promptTokens = 0;
+  #promptMs = 0;
+  #promptSlope = -1;
+  #promptAt = 0;
   /** Estimated multiples, and the milliseconds that they are multiples of: of one token, as soon as such a batch was measured. */
   readonly #estimates = new Float64Array(MOST_TOKENS + 1);
   #oneMs = 1;
@@ -86,9 +96,17 @@ export class BatchCosts {
     // The smallest size says what one token takes, and the others how much more they take.
     this.#multiples[at] = tokens === least ? this.#estimates[tokens]! : ms / this.#oneMs;
     this.#medians[tokens] = this.#median(this.#multiples, tokens);
+    if (this.#promptMs > 0) this.#comparePrompt(tokens, ms);
     if (this.#isGuess) this.#guess(least);
     this.#estimate();
     this.#oneMs = this.#median(this.#times, least) / this.#estimates[least]!;
+  }
+
+  /** A batch of so many tokens of prompts, nearly all without logits, took so long. */
+  notePrompt(tokens: number, ms: number): void {
+    if (!this.#isGuess || tokens < FEWEST_PROMPT_TOKENS || !(ms > 0)) return;
+    this.#promptTokens = tokens;
+    this.#promptMs = ms;
   }
 
   /** Estimated milliseconds of a batch of so many tokens; relative to one token while nothing is known. */
@@ -104,11 +122,22 @@ export class BatchCosts {
     return tokens;
   }
 
-  /** A line from the smallest size that was measured lately, by the mean slope to the others. */
+  /** With the first batch behind it: later ones may be faster, or slower, than any was when the prompt was computed. */
+  #comparePrompt(tokens: number, ms: number): void {
+    const more = (this.#promptMs - ms) / Math.max(1, this.#promptTokens - tokens);
+    this.#promptSlope = Math.max(0, (more * this.#estimates[tokens]!) / ms);
+    this.#promptMs = 0;
+    this.#promptAt = this.#batches;
+  }
+
+  /** A line from the smallest size that was measured lately, by the mean slope to the others and to the prompt. */
   #guess(least: number): void {
     const first = this.#estimates[least]!;
-    let slopes = 0;
-    let weights = 0;
+    const hasPrompt = this.#promptSlope >= 0;
+    let weights = hasPrompt
+      ? PROMPT_WEIGHT / (1 + (this.#batches - this.#promptAt) / FRESH) ** 2
+      : 0;
+    let slopes = weights * this.#promptSlope;
     for (let tokens = 1; tokens <= MOST_TOKENS; tokens++) {
       if (this.#counts[tokens] === 0 || tokens === least) continue;
       const weight = this.#weight(tokens);

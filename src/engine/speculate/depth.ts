@@ -61,6 +61,9 @@ export function bestDepth(facts: DepthFacts): Depth {
       gain = here;
       best = depth;
     }
+    // Deeper drafts take at least as long, so that most end here: before each token of a text, at first in an interpreter.
+    const atMost = tokens + power * (most - depth + (goesBack ? others + 1 : 0));
+    if ((atMost * plain) / ms <= gain) break;
   }
   return best === 0 ? noDraft : { depth: best, gain };
 }

@@ -136,6 +136,53 @@ describe("measured batches", () => {
   });
 });
 
+describe("a prompt", () => {
+  const depthAt = (costs: BatchCosts, acceptance: number) =>
+    bestDepth({ batchMs: (n) => costs.msOf(n), acceptance, most: 7 }).depth;
+
+  test("says what a token more takes before any drafts were computed", () => {
+    const costs = new BatchCosts();
+    costs.notePrompt(14, 18); // 13 tokens more in 14.4 ms
+    noteTimes(costs, 1, 3.6, 2);
+    const slope = (14.4 / 13) * (2 / 2.5); // believed as two batches are, beside the guess that they are free
+    for (const n of [1, 2, 4, 8]) expect(costs.msOf(n)).toBeCloseTo(3.6 + slope * (n - 1), 1);
+    expect(depthAt(costs, 0.2)).toBe(0);
+    expect(depthAt(costs, 0.9)).toBeGreaterThan(0);
+  });
+
+  test("is compared with the batch behind it, not with later ones", () => {
+    const costs = new BatchCosts();
+    costs.notePrompt(14, 18);
+    noteTimes(costs, 1, 3.6, 2);
+    const before = costs.msOf(8) / costs.msOf(1);
+    noteTimes(costs, 1, 1.2, 7); // by now everything is compiled
+    expect(costs.msOf(8) / costs.msOf(1)).toBeCloseTo(before, 1);
+  });
+
+  test("counts little beside measured drafts, and less the older it is", () => {
+    const costs = new BatchCosts();
+    costs.notePrompt(14, 140);
+    noteTimes(costs, 1, 10, 7);
+    expect(costs.msOf(8)).toBeGreaterThan(50);
+    noteTimes(costs, 8, 10, 7);
+    expect(costs.msOf(8)).toBeLessThan(11);
+    const old = new BatchCosts();
+    old.notePrompt(14, 140);
+    noteTimes(old, 1, 10, 4096);
+    expect(old.msOf(8)).toBeLessThan(15);
+  });
+
+  test("of a few tokens, or with a tune file, is not noted", () => {
+    const [short, tuned] = [new BatchCosts(), new BatchCosts(() => 10)];
+    short.notePrompt(7, 700);
+    tuned.notePrompt(14, 1400);
+    for (const costs of [short, tuned]) {
+      noteTimes(costs, 1, 10, 7);
+      expect(costs.msOf(8)).toBeCloseTo(10, 9);
+    }
+  });
+});
+
 test("optimism is corrected: a machine whose batches are arithmetic-bound stops drafting after a few batches", () => {
   const costs = new BatchCosts();
   let drafted = 0;
