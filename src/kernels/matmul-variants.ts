@@ -110,6 +110,8 @@ interface NativeSpace {
   readonly tiles: readonly Tile[];
   /** Token tiles that stream, and in how many streams. */
   readonly streamed: readonly (readonly [...Tile, streams: number])[];
+  /** The most tokens that stream by default: some full token tiles, one after the other. */
+  readonly mostStreamed: number;
   /** Tiles of unpacked row panels. */
   readonly unpacked: readonly Tile[];
   /** The default: register tiles of quantized types and of floats, and streams of one token. */
@@ -120,7 +122,13 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
   16: {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4])],
-    streamed: [[8, 2, 2]],
+    // Those of 3 and 4 tokens walk over whole row panels: tiles of 8 rows go over each of them twice, with gaps.
+    streamed: [
+      [8, 2, 2],
+      [8, 3, 1],
+      [8, 4, 1],
+    ],
+    mostStreamed: 12,
     unpacked: tilesOf(8, [4, 5, 6]),
     // Against four streams (Neoverse-N1, weights in memory): Q4_0 1.04 times as fast, Q8_0 1.08, Q6_K 1.12, Q4_K and MXFP4 the same.
     usual: { blocks: [8, 6], floats: [8, 8], streams: 2 },
@@ -129,6 +137,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
     streams: [1, 2, 4],
     tiles: [...tilesOf(8, [2, 3, 4, 5, 6, 8]), ...tilesOf(16, [2, 3, 4, 5, 6])],
     streamed: [[8, 2, 2]],
+    mostStreamed: 4,
     unpacked: [],
     usual: { blocks: [8, 6], floats: [16, 6], streams: DEFAULT_STREAMS },
   },
@@ -140,6 +149,7 @@ const nativeSpaces: Readonly<Record<KernelTarget["width"], NativeSpace>> = {
       [16, 3, 4],
       [16, 4, 4],
     ],
+    mostStreamed: 4,
     unpacked: [],
     // Against four streams, measured as in ops/matmul/prefetch.ts: Q4_0 and IQ4_NL 1.07 times as fast, F16 1.1, Q8_0 1.04,
     // Q5_K the same, Q2_K 0.96.
@@ -207,6 +217,7 @@ function fewestUnpacked({ bits, hasMin, spanBlocks }: QuantLayout): number {
 }
 
 const webAssembly: MatmulTarget = { vectorRegisters: 16 };
+const MOST_STREAMED_IN_WASM = 4;
 
 /** The variants of machine code for a target; undefined: it is WebAssembly. */
 function nativeSpace({ name = "wasm", width = 16 }: MatmulTarget): NativeSpace | undefined {
@@ -290,18 +301,27 @@ function nativeTile(
   return fitting.at(-1) ?? variantById(`${DEFAULT_STREAMS}s.compact`, target)!;
 }
 
-/** The default for so many tokens. Two to four stream: 1.5 to 1.9 times as fast as one row panel at a time (one thread). */
+/**
+ * The default for so many tokens. Few of them stream: two to four are 1.5 to 1.9 times as fast as one row panel at a time (one
+ * thread, AVX-512). Neoverse-N1: docs/performance.md.
+ */
 export function defaultVariant(dtype: string, tokens: number, target: MatmulTarget): MatmulVariant {
   const tile = defaultTile(dtype, tokens, target);
-  const streamed = matmulVariants(target).find(
+  const packing = packingOf(dtype);
+  const most = nativeSpace(target)?.mostStreamed ?? MOST_STREAMED_IN_WASM;
+  if (!packing || tokens > most || tile.amx || tile.i8mm || tile.unpacked) return tile;
+  const { spanBlocks } = packing.layout(target.dot4 ?? "signed");
+  const streamed = matmulVariants(target).findLast(
     (one) =>
       one.streamed &&
-      one.tokens === tokens &&
-      tokens <= 4 &&
+      tokens % one.tokens === 0 &&
+      // Where several blocks share a header, sums go through memory at its end, and tiles of 8 rows are as fast.
+      (spanBlocks === 1 || one.streams > 1) &&
+      (one.tokens === tokens || one.streams === 1) &&
       one.replicated === tile.replicated &&
       acceptsProblem(one, { dtype, n: 16, k: 256 }, target) === true,
   );
-  return streamed && packingOf(dtype) ? streamed : tile;
+  return streamed ?? tile;
 }
 
 export function defaultChoice(target: MatmulTarget): ChooseMatmul {
@@ -418,7 +438,10 @@ function nativeVectors(
   if (tokens === 1 || i8mm) return vector;
   const matrix = most(groups * tokens, tokens, groups, unpacked);
   const inStreams = streamed ? most(streams * perTile * tokens, tokens, groups) : 0;
-  return Math.max(vector, matrix, inStreams);
+  // Sums that start as floats (ops/matmul/float-sums.ts) are all there when the scales of all groups are.
+  const isFloat = width === 16 && layout.offset === 0 && !unpacked;
+  const inFloats = isFloat ? 2 * groups * tokens + groups + 5 : 0;
+  return Math.max(vector, matrix, inStreams, inFloats);
 }
 
 function variant(

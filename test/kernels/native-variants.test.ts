@@ -137,10 +137,21 @@ test("AMX tiles are used from 13 tokens on", () => {
   expect(acceptsProblem(variant, problem, nativeTargets["x64-avx512"])).toMatch(/no AMX tiles/);
 });
 
+test("on arm64 a few tokens walk over whole row panels, in tiles of 3 or 4", () => {
+  const target = nativeTargets["arm64-dotprod"];
+  const chosen = (dtype: string) =>
+    [2, 3, 4, 5, 6, 8, 9, 11].map((tokens) => defaultVariant(dtype, tokens, target).id);
+  const few = ["8x2.2s.compact", "8x3.1s.compact", "8x4.1s.compact", "8x6.compact"];
+  const more = ["8x3.1s.compact", "8x4.1s.compact", "8x3.1s.compact", "8x6.compact"];
+  for (const dtype of ["q4_0", "q8_0"]) expect(chosen(dtype)).toEqual([...few, ...more]);
+  // Types whose blocks share headers do not: tiles of 8 rows are as fast.
+  expect(chosen("q4_k").slice(0, 3)).toEqual(["8x2.2s.compact", "8x6.compact", "8x6.compact"]);
+});
+
 test("pairs of rows are used from 8 tokens on", () => {
   const target = nativeTargets["arm64-i8mm"];
   expect([1, 2, 4, 7, 8, 64].map((tokens) => defaultVariant("q4_0", tokens, target).id)).toEqual([
-    ...["8x6.compact", "8x2.2s.compact", "8x6.compact", "8x6.compact"],
+    ...["8x6.compact", "8x2.2s.compact", "8x4.1s.compact", "8x6.compact"],
     ...["16x4.i8mm.compact", "16x4.i8mm.compact"],
   ]);
   expect(defaultVariant("f16", 64, target).i8mm).toBe(false);

@@ -25,17 +25,17 @@ export function startsAsFloats({
 }
 
 /**
- * Kernels whose sums start as floats and whose quants have an offset, which the subtraction takes out as well: all for one
- * token on arm64, and those of paired groups (packed.ts), whose sums are subtracted from each other.
+ * Kernels whose sums start as floats and whose quants have an offset, which the subtraction takes out as well: all that walk over
+ * whole row panels on arm64, and those of paired groups (packed.ts), whose sums are subtracted from each other.
  */
 export function convertsBySubtraction({
   layout: { width, halves, paired },
-  tokens,
+  order,
 }: {
   readonly layout: BlockLayout;
-  readonly tokens: number;
+  readonly order: "vector" | "matrix";
 }): boolean {
-  return paired || (tokens === 1 && width === 16 && halves === "hardware");
+  return paired || (order === "vector" && width === 16 && halves === "hardware");
 }
 
 export function startOfSum(k: KernelBuilder): Reg<"i32v"> {
