@@ -10,7 +10,9 @@ export interface Case {
 }
 
 export function median(numbers: readonly number[]): number {
-  return quantile(numbers, 0.5);
+  const sorted = numbers.toSorted((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
 /** The number that this share of all is below. */

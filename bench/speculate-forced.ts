@@ -6,7 +6,7 @@
 // saved, by their measured times.
 //
 // Measured and predicted by depth. The prediction has the tokens of an average round, about 1 + a + ... + a^d of them, in the time of
-// a batch of d + 1 tokens and d drafts, by the medians of what such batches took. The tokens are those of the runs themselves: in
+// a batch of d + 1 tokens, by the median of what such batches took, and of d drafts, by their mean. The tokens are those of the runs themselves: in
 // a few hundred rounds, chance alone would differ by some percent from the formula.
 
 import { loadavg } from "node:os";
@@ -78,8 +78,19 @@ async function load(
   return engine;
 }
 
+/** What drafting took: where vocabularies differ, a token takes several of the draft model's. */
+interface DraftTimes {
+  ms: number;
+  drafts: number;
+}
+
 /** Pays for the drafts of `model`, and proposes `text` with errors. */
-function forced(model: DraftModel, text: readonly number[], acceptance: number): DrafterKind {
+function forced(
+  model: DraftModel,
+  text: readonly number[],
+  acceptance: number,
+  times: DraftTimes,
+): DrafterKind {
   let state = 1;
   // A linear congruential generator: the same errors in every run.
   const random = () => {
@@ -100,7 +111,10 @@ function forced(model: DraftModel, text: readonly number[], acceptance: number):
         chance: () => acceptance,
         draftMs: (count) => inner.draftMs(count),
         draft: async (limit, out) => {
+          const since = performance.now();
           await inner.draft(limit, out);
+          times.ms += performance.now() - since;
+          times.drafts++;
           const count = Math.min(limit, text.length - done);
           for (let i = 0; i < count; i++) {
             const token = text[done + i]!;
@@ -138,12 +152,16 @@ export async function forcedLines(
     const { generatedMs, generatedTokens, speculation } = timings;
     const { drafted = 0, accepted = 0, draftedBatches = 0, savedMs = 0 } = speculation ?? {};
     const ms = generatedMs / generatedTokens;
-    return { tokenIds, ms, drafted, accepted, draftedBatches, saved: savedMs / generatedTokens };
+    const batches = speculation?.batches ?? generatedTokens;
+    const saved = savedMs / generatedTokens;
+    return { tokenIds, ms, drafted, accepted, draftedBatches, batches, generatedTokens, saved };
   };
   const known = (await run([], 0)).tokenIds;
   for (const depth of depths) {
-    const drafters = [isOwn ? model : forced(model, known, acceptance)];
+    const times: DraftTimes = { ms: 0, drafts: 0 };
+    const drafters = [isOwn ? model : forced(model, known, acceptance, times)];
     await run(drafters, depth);
+    Object.assign(times, { ms: 0, drafts: 0 });
     const [plain, fast]: [Awaited<ReturnType<typeof run>>[], Awaited<ReturnType<typeof run>>[]] = [
       [],
       [],
@@ -155,6 +173,7 @@ export async function forcedLines(
     const speed = (all: readonly { ms: number }[]) => 1000 / median(all.map(({ ms }) => ms));
     const drafted = fast.reduce((sum, one) => sum + one.drafted, 0);
     const accepted = fast.reduce((sum, one) => sum + one.accepted, 0);
+    const batches = fast.reduce((sum, one) => sum + one.batches, 0);
     const kept = 1 + accepted / fast.reduce((sum, one) => sum + one.draftedBatches, 0);
     onLine({
       model: basename(path),
@@ -166,13 +185,15 @@ export async function forcedLines(
       plainTokensPerSecond: speed(plain),
       drafted,
       accepted,
+      batchTokens: fast.reduce((sum, one) => sum + one.generatedTokens, 0) / batches,
+      batchSize: 1 + drafted / batches,
       predicted: isOwn
         ? median(plain.map(({ ms }, i) => ms / (ms - fast[i]!.saved)))
-        : predictedGain(target, model, kept, depth, 1000 / speed(plain)),
+        : predictedGain(target, kept, depth, times.ms / times.drafts, 1000 / speed(plain)),
       costs: {
         plain: target.costs.msOf(1),
         batch: target.costs.msOf(depth + 1),
-        draft: model.costs.msOf(1),
+        draft: isOwn ? model.costs.msOf(1) : times.ms / times.drafts / depth,
       },
       isSame: [...plain, ...fast].every(({ tokenIds }) => `${tokenIds}` === `${known}`),
       load: loadavg()[0]!,
@@ -184,15 +205,15 @@ export async function forcedLines(
   await model.ended();
 }
 
-/** `kept`: tokens of a round. `plainMs`: of a token without drafts; what is not its batch (sampling, text) takes as long with them. */
+/** `kept`: tokens of a round. `draftMs`: of its drafts. `plainMs`: of a token without drafts; what is not its batch (sampling, text) takes as long with them. */
 function predictedGain(
   target: Engine,
-  model: DraftModel,
   kept: number,
   depth: number,
+  draftMs: number,
   plainMs: number,
 ): number {
   const rest = Math.max(0, plainMs - target.costs.msOf(1));
-  const round = target.costs.msOf(depth + 1) + depth * model.costs.msOf(1);
+  const round = target.costs.msOf(depth + 1) + draftMs;
   return (kept * plainMs) / (round + kept * rest);
 }

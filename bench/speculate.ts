@@ -39,8 +39,9 @@ export interface Line {
   accepted: number;
   /** The quartiles of the ratio. */
   quartiles?: readonly [number, number];
-  /** Tokens of the text for each batch. */
+  /** Tokens of the text for each batch; and tokens of each batch: those, and drafted ones that were wrong. */
   batchTokens?: number;
+  batchSize?: number;
   /** What the costs of batches predict. */
   predicted?: number;
   /** Milliseconds of a token without, of the batch that verifies, and of a drafted token, where that was asked for. */
@@ -98,7 +99,8 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
     const { generatedTokens: written, generatedMs } = timings;
     const { drafted = 0, accepted = 0, batches = written, savedMs = 0 } = timings.speculation ?? {};
     const speed = (1000 * written) / generatedMs;
-    return { text, speed, drafted, accepted, generatedMs, savedMs, batchTokens: written / batches };
+    const batch = { batchTokens: written / batches, batchSize: 1 + drafted / batches };
+    return { text, speed, drafted, accepted, generatedMs, savedMs, ...batch };
   };
   const plain: Awaited<ReturnType<typeof run>>[] = [];
   const fast: Awaited<ReturnType<typeof run>>[] = [];
@@ -119,6 +121,7 @@ async function measure(model: Model, one: Case, name: string, threads: number): 
     ratio: median(ratios),
     quartiles: [quantile(ratios, 0.25), quantile(ratios, 0.75)],
     batchTokens: median(fast.map(({ batchTokens }) => batchTokens)),
+    batchSize: median(fast.map(({ batchSize }) => batchSize)),
     predicted: median(plain.map(({ generatedMs: ms }, i) => ms / (ms - fast[i]!.savedMs))),
     tokensPerSecond: median(fast.map(({ speed }) => speed)),
     plainTokensPerSecond: median(plain.map(({ speed }) => speed)),

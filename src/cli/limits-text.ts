@@ -22,6 +22,12 @@ export function limitsText(report: LimitsReport, color: Palette): string {
     effectsText(report),
     report.speculation ? title("speculative decoding") : "",
     speculationText(report),
+    ...(report.speculation?.here === undefined
+      ? []
+      : [
+          title("speculative decoding, by batches measured here"),
+          hereText(report.speculation.here),
+        ]),
     ...(report.serving ? servingParts(report, title) : []),
     report.measured.length > 0 ? title("measured") : "",
     measuredText(report),
@@ -251,11 +257,52 @@ function speculationText({ speculation }: LimitsReport): string {
   ]);
 }
 
+type Here = NonNullable<NonNullable<LimitsReport["speculation"]>["here"]>;
+
+/** By measured times of batches, and what runs gained beside what these times predict. */
+function hereText(here: Here): string {
+  if (typeof here === "string") return tableText([["costs", here]]);
+  const { threads, batchMs, draftMs, best, curve, runs } = here;
+  const sizes = batchSizes.map((tokens) => `${tokens}: ${msText(batchMs[tokens - 1]!)}`);
+  const facts = tableText([
+    [
+      "batches",
+      `${sizes.join(", ")} ms (matmuls of so many tokens, ${threads} threads, from the tune file)`,
+    ],
+    ["a drafted token", `${msText(draftMs)} ms`],
+    [
+      "best here",
+      best.draftTokens === 0
+        ? "no speculation"
+        : `${best.draftTokens} tokens at a time: ${best.speedup.toFixed(2)} times as fast`,
+    ],
+    ["gain", gainText({ curve })],
+  ]);
+  if (runs.length === 0) return facts;
+  const rows = runs.map(({ label, threads: used, speedup, predicted, batchTokens, keptTokens }) => [
+    label,
+    String(used),
+    `${keptTokens.toFixed(2)} of ${batchTokens.toFixed(2)}`,
+    `${speedup.toFixed(2)}x`,
+    predicted === undefined ? "not measured" : `${predicted.toFixed(2)}x`,
+    predicted === undefined ? "" : `${Math.round((100 * speedup) / predicted)}%`,
+  ]);
+  const header = ["run", "threads", "kept of a batch", "measured", "predicted", "reached"];
+  return facts + tableText([header, ...rows], [1, 2, 3, 4, 5]);
+}
+
+/** Tokens of batches whose times are printed. */
+const batchSizes: readonly number[] = [1, 2, 3, 4, 6, 8, 12, 16];
+
 /** Drafted tokens for which the gain is printed; the chart has all. */
 const gainCounts: readonly number[] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
 /** "1: 1.80x, 2: 2.44x, ...": by the number of drafted tokens. */
-function gainText({ curve }: NonNullable<LimitsReport["speculation"]>): string {
+function gainText({
+  curve,
+}: {
+  readonly curve: readonly { readonly draftTokens: number; readonly speedup: number }[];
+}): string {
   return curve
     .filter(({ draftTokens }) => gainCounts.includes(draftTokens))
     .map(({ draftTokens, speedup }) => `${draftTokens}: ${speedup.toFixed(2)}x`)

@@ -20,6 +20,7 @@ import {
   servingReport,
 } from "./serving-report.ts";
 import { type ParameterCounts, parameterCounts } from "./shape.ts";
+import type { SpeculationHere } from "./speculation-here.ts";
 import {
   bestDraftTokens,
   type Speculation,
@@ -135,6 +136,8 @@ export interface SpeculationReport extends SpeculationLimit {
   readonly bestSpeedup: number;
   /** The gain by the number of drafted tokens, from 0. */
   readonly curve: readonly SpeculationLimit[];
+  /** Of a file on this machine: the same by measured times of batches, and measured gains; a string: why there are none. */
+  readonly here?: SpeculationHere | string;
 }
 
 export function limitsReport(

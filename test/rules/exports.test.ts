@@ -35,7 +35,6 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/limits/decode.ts": ["lineMs", "lineTotalMs"],
   "src/limits/phase.ts": ["generationWork", "promptWork", "speedLimit"],
   "src/limits/report.ts": ["lengthsUpTo"],
-  "src/limits/speculative.ts": ["tokensPerRound"],
   "src/machine/kernels.ts": [
     "f32Kernel",
     "int8Kernel",

@@ -136,7 +136,7 @@ export const limitsCommand: CliCommand = {
       )
       .option(
         "--measured <file>",
-        'compare with measured speeds, as "lantern bench --json" prints them',
+        'compare with measured speeds, as "lantern bench --json" prints them; with --acceptance: with gains of "bench:speculate --json"',
       )
       .option("--plot <file.svg>", plotHelp, svgFlag)
       .option("--list", "list the models and devices that have a name")

@@ -30,6 +30,7 @@ import {
 import { type LimitsReport, limitsReport } from "../../limits/report.ts";
 import type { MeasuredLoad } from "../../limits/serving-report.ts";
 import { checkShape, type ModelShape, parameterCounts } from "../../limits/shape.ts";
+import { gainsFromBench, isGains, type MeasuredGain } from "../../limits/speculation-here.ts";
 import { withModelFile } from "../../load/model-file.ts";
 import { measureModelDisk } from "../../machine/disk.ts";
 import { gpuMeasurement } from "../../machine/gpu.ts";
@@ -39,6 +40,7 @@ import type { ModelHeader } from "../../models/arch.ts";
 import { buildModel } from "../../models/build.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { measuredThreads } from "../../tune/measured-choices.ts";
+import { measuredSpeculation } from "./measured-speculation.ts";
 import type { LimitsOptions, SpeculationOptions } from "./options.ts";
 
 const optionNames: OptionNames<LimitsOptions> = {
@@ -76,13 +78,10 @@ export async function makeReport(
     kv: kvWidthOf(options.kv),
     counting,
   };
-  const measured =
-    options.measured === undefined
-      ? undefined
-      : measuredFromBench(options.measured, options.measuredName ?? "the measurement");
+  const { measured, gains } = measurements(options);
   // Both can fail on a wrong name: before a measurement of several seconds, not after it.
   const named = isMeasured(options) ? undefined : tableDevice(options.device!);
-  const { tunedThreads, ...model } = await limitsModel(location, widths);
+  const { tunedThreads, isFile, ...model } = await limitsModel(location, widths);
   const speculation =
     options.speculation && (await resolveSpeculation(options.speculation, widths));
   const device = named ?? (await measuredDevice(options, model.cost.storedBytes, tunedThreads));
@@ -96,9 +95,39 @@ export async function makeReport(
     serving: options.serving,
     servedLoads: options.servedLoads ?? (await storedLoads(model, options)),
   });
-  if (options.ramBytes === undefined) return report;
-  const disk = diskReport(report.memory, options.ramBytes, await fileRate(location));
-  return disk ? { ...report, disk } : report;
+  const asked = options.speculation;
+  const isHere = isFile && options.device === undefined && options.weights === undefined;
+  const here =
+    asked && isHere
+      ? await measuredSpeculation({
+          model: location,
+          threads: options.threads ?? tunedThreads ?? (await currentPlatform()).cores,
+          ...{ acceptance: asked.acceptance, draft: asked.draft, runs: gains },
+        })
+      : undefined;
+  const disk =
+    options.ramBytes === undefined
+      ? undefined
+      : diskReport(report.memory, options.ramBytes, await fileRate(location));
+  return {
+    ...report,
+    ...(disk && { disk }),
+    ...(here !== undefined && { speculation: { ...report.speculation!, here } }),
+  };
+}
+
+/** Of `lantern bench`, or gains of `bench:speculate`, which only that section compares. */
+function measurements(options: LimitsOptions): {
+  readonly measured: ReturnType<typeof measuredFromBench> | undefined;
+  readonly gains: readonly MeasuredGain[];
+} {
+  const { measured, measuredName = "the measurement", speculation } = options;
+  if (measured === undefined) return { measured, gains: [] };
+  if (!isGains(measured)) return { measured: measuredFromBench(measured, measuredName), gains: [] };
+  if (speculation) return { measured: undefined, gains: gainsFromBench(measured, measuredName) };
+  throw new UsageError(
+    `measured: ${measuredName} has gains of speculation, which are compared with its prediction. Give acceptance, too: 0.8, for example`,
+  );
 }
 
 /** How fast this machine reads the model's file. */
@@ -225,6 +254,7 @@ function bitsText(bits: number): string {
 }
 
 interface FoundModel extends LimitsModel {
+  readonly isFile?: boolean;
   readonly tunedThreads?: number | undefined;
 }
 
@@ -237,6 +267,7 @@ async function limitsModel(location: ModelLocation, widths: Widths): Promise<Fou
   try {
     return await withModelFile(location, async (file) => ({
       ...fileModel(file, widths),
+      isFile: true,
       tunedThreads: await measuredThreads(file),
     }));
   } catch (error) {

@@ -38,7 +38,10 @@ export interface LimitsOptions {
   serving?: ServingOptions | undefined;
   /** Results of `lantern bench serve` to compare; default: those stored of this model on this machine. */
   servedLoads?: readonly MeasuredLoad[] | undefined;
-  /** The parsed output of `lantern bench --json`, to compare with the limits. */
+  /**
+   * The parsed output of `lantern bench --json`, to compare with the limits; or that of `bench:speculate --json`, to compare with what
+   * `speculation` predicts.
+   */
   measured?: unknown;
   /** Name of `measured` for messages. */
   measuredName?: string | undefined;
