@@ -100,7 +100,7 @@ describeNats("a tab as a worker", () =>
       await page.getByRole("button", { name: "Stop" }).click();
       await state(page, "idle");
       await gateway.workers(0);
-      await expect.poll(() => liveWorkers(browser)).toEqual(["lantern-tab"]);
+      await expect.poll(() => liveWorkers(browser), patience).toEqual(["lantern-tab"]);
       await page.context().close();
     });
 
