@@ -82,14 +82,13 @@ export function predictedRun(run: MeasuredGain, times: BatchTimes | undefined): 
   return { ...run, predicted: run.keptTokens / round };
 }
 
-/** Whether this is what `bench:speculate --json` prints: a list of lines. */
+/** Whether this may be what `bench:speculate --json` prints: a list of lines. */
 export function isGains(json: unknown): json is readonly unknown[] {
-  return Array.isArray(json);
+  return Array.isArray(json) && json.length > 0;
 }
 
 /** The lines that have what a prediction needs; a UsageError for anything else. */
 export function gainsFromBench(json: readonly unknown[], file: string): MeasuredGain[] {
-  if (json.length === 0) throw notGains(file, "an empty list");
   return json.map((line, index) => {
     const { model, draft, case: name, ...rest } = (line ?? {}) as Record<string, unknown>;
     const number = (key: string): number => {

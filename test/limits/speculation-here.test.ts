@@ -54,7 +54,6 @@ describe("measured gains", () => {
   });
 
   test.each([
-    [[], "an empty list"],
     [[null], '\\[0\\] without a number above 0 as "threads"'],
     [[line, { ...line, batchSize: undefined }], '\\[1\\] .* as "batchSize"'],
     [[{ ...line, ratio: "fast" }], '\\[0\\] .* as "ratio"'],
