@@ -21,6 +21,7 @@ import type { Plan } from "../../graph/plan.ts";
 import type {
   Backend,
   BackendProfile,
+  BestLogits,
   KvCacheOptions,
   LayerPlace,
   MemoryNeed,
@@ -190,6 +191,28 @@ export class SplitBackend implements Backend {
     const { parts } = this.#ready();
     const part = parts.find(({ plan }) => plan.graph.outputs[output] !== undefined) ?? parts.at(-1);
     return part!.backend.read(output, row, target);
+  }
+
+  // Of what only some backends have, all that one backend alone has: with both, the host takes part in every batch.
+
+  get computesApart(): boolean {
+    return this.#only?.computesApart ?? false;
+  }
+
+  get mostBest(): number {
+    return this.#only?.mostBest ?? 0;
+  }
+
+  readBest(row: number, target: BestLogits): boolean {
+    return this.#only?.readBest?.(row, target) ?? false;
+  }
+
+  get wasAhead(): boolean {
+    return this.#only?.wasAhead ?? false;
+  }
+
+  flight(): { readonly submitted: number; readonly dropped: number } {
+    return this.#only?.flight?.() ?? { submitted: 0, dropped: 0 };
   }
 
   widened(): Widened | undefined {

@@ -14,7 +14,7 @@
 import type { Batch, BatchSequence } from "../../graph/batch.ts";
 import { MOST_FLYING } from "./buffers.ts";
 
-/** Batches submitted ahead by default. One more gains nothing on an H200, and each is computed in vain at the end of an answer. */
+/** Batches submitted ahead by default: one is computed while the host makes the next. Each more delays whoever comes by a batch. */
 const USUAL_AHEAD = 2;
 
 /** The most that can be. */
