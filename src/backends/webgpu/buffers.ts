@@ -120,7 +120,10 @@ export function layOut(
     ? { partialBytes: longestScores(plan, context), topBytes: 0 }
     : longestParts(plan, split);
   const { bestBytes, bestPartBytes } = bestSizes(plan);
-  const flightBytes = bestBytes + mostRows("logits", limits) * 4;
+  // A part of a graph that takes values from another has none in flight.
+  const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
+  const isWhole = takes.length === 0 && later.length === 0;
+  const flightBytes = isWhole ? bestBytes + mostRows("logits", limits) * 4 : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,
