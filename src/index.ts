@@ -89,6 +89,13 @@ export { imatrix, quantize, quantizeTypes } from "./tools/quantize/api.ts";
 export type { CompareQuantizedOptions, QuantizedComparison } from "./tools/quantize/report.ts";
 export { compareQuantized } from "./tools/quantize/report.ts";
 export type {
+  SparsifiedLayer,
+  SparsifyOptions,
+  SparsifyProgress,
+  SparsifyResult,
+} from "./tools/sparsify/api.ts";
+export { sparsify } from "./tools/sparsify/api.ts";
+export type {
   BackendVerification,
   Difference,
   LogitsDifference,

@@ -59,6 +59,7 @@ const openOptions: OptionNames<OpenOptions> = {
   expertSlots: true,
   exact: true,
   sparse: true,
+  predictors: true,
   speculate: true,
   mtp: true,
   draftModel: true,
@@ -118,7 +119,8 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     cpuExperts: options.cpuExperts,
     expertSlots: options.expertSlots,
     exact: options.exact ?? false,
-    sparse: options.sparse ?? "auto",
+    sparse: options.sparse ?? (options.predictors === undefined ? "auto" : "predict"),
+    predictors: await predictorSource(options, platform),
     speculate: options.speculate,
     mtp: options.mtp ?? false,
     chatTemplate: options.chatTemplate,
@@ -135,6 +137,14 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
   };
   turns ??= new CoreTurns(platform.cores);
   return await openWith(platform, request, { ...options, turns });
+}
+
+async function predictorSource(
+  { predictors }: OpenOptions,
+  platform: Platform,
+): Promise<OpenRequest["predictors"]> {
+  if (predictors === undefined) return undefined;
+  return platform.describeSource(await locate(predictors, platform));
 }
 
 async function draftRequest(
@@ -256,8 +266,14 @@ function checkOpenOptions(options: OpenOptions): void {
       throw wrongArgument(name, value, "true or false");
     }
   }
-  if (![undefined, true, false, "auto"].includes(options.sparse)) {
-    throw wrongArgument("sparse", options.sparse, 'true, false or "auto"');
+  if (![undefined, true, false, "auto", "predict"].includes(options.sparse)) {
+    throw wrongArgument("sparse", options.sparse, 'true, false, "auto" or "predict"');
+  }
+  if (
+    options.predictors !== undefined &&
+    ![undefined, "predict"].includes(options.sparse as string)
+  ) {
+    throw wrongArgument("sparse", options.sparse, '"predict", since predictors are given');
   }
   checkLayers("gpuLayers", gpuLayers);
   checkDraft(options);

@@ -106,9 +106,15 @@ export interface OpenOptions {
   /**
    * Neurons of ReLU networks that are zero are not computed, and their weights not read: the same text, faster to generate where
    * most are zero, and slower to read a prompt (docs/sparse.md). On the processor, for Q4_0, Q8_0, the K types and floats. "auto" (default): where it is
-   * measured to be faster, when the file is opened for the first time on this machine; files of a URL are not measured.
+   * measured to be faster, when the file is opened for the first time on this machine; files of a URL are not measured. "predict":
+   * those are left out that predictors expect to be zero, which changes the text a little and is faster.
    */
-  sparse?: boolean | "auto";
+  sparse?: boolean | "auto" | "predict";
+  /**
+   * A file that sparsify() made for this model, with `sparse` "predict" (default with this). Default there: the predictors among the
+   * tensors of the model (PowerInfer).
+   */
+  predictors?: ModelLocation;
   /**
    * Whether tokens are drafted and verified several at a time, where that is faster (docs/speculation.md); the text is the same.
    * Default: true, but false on a GPU that is not `exact`: batches of other sizes are rounded otherwise there, which can change a text.

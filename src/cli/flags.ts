@@ -68,7 +68,8 @@ export interface ModelFlags
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
-  sparse?: "auto" | "on" | "off";
+  sparse?: "auto" | "on" | "off" | "predict";
+  predictors?: string;
   explain?: boolean;
   tuneFile?: string;
   cacheType?: KvType;
@@ -146,8 +147,18 @@ export function gpuForOption(): Option {
 function sparseOption(): Option {
   return new Option(
     "--sparse <when>",
-    "leave out neurons of ReLU networks that are zero: the same text, faster to generate where most are, slower prompts; auto: where it is measured to be faster (docs/sparse.md) (default: auto)",
-  ).choices(["auto", "on", "off"]);
+    "leave out neurons of ReLU networks that are zero: the same text, faster to generate where most are, slower prompts; auto: where it is measured to be faster; predict: those that predictors expect to be zero, for a slightly different text (docs/sparse.md) (default: auto)",
+  ).choices(["auto", "on", "off", "predict"]);
+}
+
+const sparseWords = { auto: "auto", on: true, off: false, predict: "predict" } as const;
+
+/** --predictors */
+function predictorsOption(): Option {
+  return new Option(
+    "--predictors <file>",
+    'predict with this file from "lantern sparsify" which neurons are zero, as with --sparse predict (default there: the predictors in the model\'s own file)',
+  ).argParser(onceFlag);
 }
 
 /** --exact */
@@ -215,6 +226,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .addOption(gpuForOption())
     .addOption(exactOption())
     .addOption(sparseOption())
+    .addOption(predictorsOption())
     .option(
       "--explain",
       "show which kernels compute each part of the model, and why; and where the state of a prompt came from",
@@ -321,7 +333,8 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...tensorPlaces(flags),
     ...adapterOptions(flags),
     ...(flags.exact && { exact: true }),
-    ...(flags.sparse && { sparse: flags.sparse === "auto" ? "auto" : flags.sparse === "on" }),
+    ...(flags.sparse && { sparse: sparseWords[flags.sparse] }),
+    ...(flags.predictors !== undefined && { predictors: flags.predictors }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),
     ...(kvType !== undefined && { kvType }),
     ...draftOptions(flags),

@@ -21,6 +21,18 @@ export interface EngineParts {
   readonly backend: Backend;
   /** Adapter files, in the order of their numbers. Default: none. readTensor() reads their factors as adapterTensor() names them. */
   readonly adapters?: readonly AdapterPart[];
+  /** Neurons are predicted. Default: they are not. */
+  readonly predictors?: PredictorPart;
+}
+
+/** Where predictors are: in a file, whose tensors readTensor() reads as predictorTensor() names them, or among those of the model. */
+export type PredictorPart =
+  | { readonly name: string; readonly metadata: Metadata; readonly tensors: EngineParts["tensors"] }
+  | "model";
+
+/** The name of a predictor's tensor beside those of the model. */
+export function predictorTensor(tensor: string): string {
+  return `predictor.${tensor}`;
 }
 
 export interface AdapterPart {

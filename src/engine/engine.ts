@@ -24,6 +24,7 @@ import { adaptGraph } from "../graph/adapt.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { type Graph, isBidirectional } from "../graph/graph.ts";
 import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
+import { predictGraph } from "../graph/predict.ts";
 import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
 import type { ModelConfig } from "../models/arch.ts";
@@ -51,6 +52,7 @@ import {
 } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
+import { predictorsOf } from "./open-predictors.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
@@ -242,7 +244,7 @@ export class Engine {
     const built = buildModel(parts, options.contextSize, options.usesNext);
     const { config, graph: model } = built;
     const { pairs, adapters, adapterWarnings } = openAdapters(parts, model);
-    const graph = adaptGraph(model, pairs);
+    const graph = adaptGraph(predictGraph(model, predictorsOf(parts, model)), pairs);
     const warnings = [...built.warnings, ...adapterWarnings];
     checkSupport(parts.backend, graph);
     const contextSize = chooseContext(config, options.contextSize);

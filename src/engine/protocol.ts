@@ -86,8 +86,10 @@ export interface OpenRequest {
   expertSlots?: number | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
-  /** Neurons that are zero are left out; "auto": where that was measured to be faster. */
-  sparse?: boolean | "auto" | undefined;
+  /** Neurons that are zero are left out; "auto": where that was measured to be faster; "predict": those that are predicted to be. */
+  sparse?: boolean | "auto" | "predict" | undefined;
+  /** The file of predictors; default: they are in the model's. */
+  predictors?: SourceSpec | undefined;
   /** Whether tokens are drafted; undefined: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
   /** Whether the layer that predicts further tokens drafts. */

@@ -6,6 +6,9 @@ import type { ModelFile } from "./model-file.ts";
 
 const SAMPLE_BYTES = 64;
 
+/** Tensors of a local model that are looked into. */
+export const LOCAL_SAMPLES = 400;
+
 /** `most`: tensors that are looked into; all are named. */
 export async function weightsFingerprint(file: ModelFile, most: number): Promise<string> {
   const tensors = [...file.tensors.values()];

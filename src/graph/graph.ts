@@ -57,9 +57,17 @@ export interface Rope {
 
 /**
  * silu(x) = x / (1 + e^-x); gelu is ggml's, by tanh; relu_squared(x) = max(x, 0)^2; sigmoid(x) = 1 / (1 + e^-x);
- * softplus(x) = ln(1 + e^x).
+ * softplus(x) = ln(1 + e^x); step(x) is 1 above zero, else 0 (predict.ts).
  */
-export type Activation = "silu" | "gelu" | "relu" | "relu_squared" | "sigmoid" | "softplus" | "exp";
+export type Activation =
+  | "silu"
+  | "gelu"
+  | "relu"
+  | "relu_squared"
+  | "sigmoid"
+  | "softplus"
+  | "exp"
+  | "step";
 
 /** Those of the op gate; "swiglu_oai" also changes what is multiplied: see there. */
 export type GateActivation = Activation | "swiglu_oai";

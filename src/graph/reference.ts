@@ -306,6 +306,7 @@ export const activations: { readonly [A in Activation]: (x: number) => number } 
   sigmoid: (x) => f32(1 / f32(1 + f32(Math.exp(-x)))),
   softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
   exp: Math.exp,
+  step: (x) => (x > 0 ? 1 : 0),
 };
 
 /** The row of a token: that of its substitute, where it has one. */

@@ -6,6 +6,7 @@ import { GraphBuilder } from "../graph/builder.ts";
 import { type Graph, isBidirectional, type Weight } from "../graph/graph.ts";
 import { tensorOf } from "../graph/weight-source.ts";
 import type { Arch, ModelConfig, ModelHeader, WeightLookup, WeightSpec } from "./arch.ts";
+import { isPredictorTensor } from "./predictor-names.ts";
 import { archNamed } from "./table.ts";
 
 export interface BuiltModel {
@@ -32,12 +33,18 @@ export function buildModel(
       'model: this file is an adapter (general.type "adapter"), not a model. Open its model, with this file among its adapters',
     );
   }
+  if (header.metadata.string("general.type") === "predictor") {
+    throw new ModelError(
+      'model: this file has predictors of neurons (general.type "predictor"), and is not a model. Open its model, with this file as its predictors',
+    );
+  }
   const arch = archNamed(header.metadata.string("general.architecture"));
   const found = arch.config(header);
   const config = { ...found, context: Math.min(context, found.trainedContext) };
   const specs = arch.weights(config);
   const isNext = (name: string) => isOfNextLayer(name, config);
-  const tensors = new Map([...header.tensors].filter(([name]) => !isNext(name)));
+  const own = [...header.tensors].filter(([name]) => !isPredictorTensor(name));
+  const tensors = new Map(own.filter(([name]) => !isNext(name)));
   checkWeights(specs, tensors);
   const graph = buildGraph(arch, config, lookup(specs, tensors));
   checkAllRead(specs, tensors, graph);
@@ -47,7 +54,7 @@ export function buildModel(
       `model: ${key}: got false, expected true: this architecture cannot attend in both directions`,
     );
   }
-  const left = header.tensors.size - tensors.size;
+  const left = own.length - tensors.size;
   const warnings = left === 0 || usesNext ? [] : [leftText(left, config, arch.next !== undefined)];
   return { config, graph, warnings };
 }

@@ -36,6 +36,9 @@ export async function loadDraft(
         chatTemplate: undefined,
         profile: false,
         mtp: false,
+        // Predictors are of one model.
+        sparse: request.sparse === "predict" ? "auto" : request.sparse,
+        predictors: undefined,
         overrideTensors: undefined,
         cpuExperts: undefined,
         expertSlots: undefined,

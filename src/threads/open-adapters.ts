@@ -36,16 +36,27 @@ export async function openAdapterFiles({ adapters = [] }: OpenRequest): Promise<
 
 /** The model's file with the tensors of its adapters, which are read from theirs. */
 export function withAdapters(model: ModelFile, adapters: readonly OpenedAdapter[]): ModelFile {
-  if (adapters.length === 0) return model;
+  return withTensorsOf(
+    model,
+    adapters.map(({ file }, i) => ({ file, nameOf: (tensor: string) => adapterTensor(i, tensor) })),
+  );
+}
+
+/** The model's file with the tensors of others, under other names; they are read from theirs. */
+export function withTensorsOf(
+  model: ModelFile,
+  others: readonly { readonly file: ModelFile; nameOf(tensor: string): string }[],
+): ModelFile {
+  if (others.length === 0) return model;
   const tensors = new Map(model.tensors);
   const owners = new Map<string, { file: ModelFile; own: TensorInfo }>();
-  adapters.forEach(({ file }, i) => {
+  for (const { file, nameOf } of others) {
     for (const own of file.tensors.values()) {
-      const name = adapterTensor(i, own.name);
+      const name = nameOf(own.name);
       tensors.set(name, { ...own, name });
       owners.set(name, { file, own });
     }
-  });
+  }
   return {
     format: model.format,
     name: model.name,

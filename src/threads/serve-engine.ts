@@ -11,7 +11,7 @@ import type { EngineParts } from "../engine/engine-parts.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { defaultCrc32 } from "../engine/tiers/segment.ts";
-import { weightsFingerprint } from "../formats/fingerprint.ts";
+import { LOCAL_SAMPLES, weightsFingerprint } from "../formats/fingerprint.ts";
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
@@ -29,6 +29,7 @@ import { SparseChoice } from "../tune/sparse-choice.ts";
 import { GPU_TUNE_FILE, isGpuFile, tuneFileOf } from "../tune/tune-target.ts";
 import type { TunedUse } from "../tune/use.ts";
 import { type OpenedAdapter, openAdapterFiles, withAdapters } from "./open-adapters.ts";
+import { checkLeftOut, checkPredicted, NO_PREDICTORS, openPredictors } from "./open-predictors.ts";
 import type { SpareThreads } from "./spare-threads.ts";
 
 const platform = await currentPlatform();
@@ -128,10 +129,12 @@ async function loadOnce(
   const stored = await openModelFile(await platform.openModelSource(request.spec));
   let backend: Backend | undefined;
   let adapters: OpenedAdapter[] = [];
+  let predicted = NO_PREDICTORS;
   try {
+    predicted = await openPredictors(request, stored);
     adapters = await openAdapterFiles(request);
     const { file: model, heldAs, warnings, progress } = await held(stored, request, watch);
-    const file = withAdapters(model, adapters);
+    const file = predicted.with(withAdapters(model, adapters));
     const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
     const given = request.tuneFile && (await givenTune(request.tuneFile));
@@ -141,9 +144,11 @@ async function loadOnce(
       : { notes: ["kernels: defaults; tuning is switched off"] };
     const asked = backendRequest(request, level, tuned ?? { notes: [untuned] }, bound);
     const { threads } = asked;
-    const nameOfWeights = await weightsName(request, model);
+    const ownName = await weightsName(request, model);
+    const nameOfWeights = async () => `${await ownName()}${predicted.fingerprint}`;
     const notes = [...(asked.notes ?? [])];
-    const isSparse = adapters.length === 0 && request.sparse === true;
+    const isSparse =
+      adapters.length === 0 && (request.sparse === true || predicted.part !== undefined);
     if (request.sparse === true && !isSparse) notes.push("neurons: adapters read all of them");
     await choice?.begin(await nameOfWeights(), threads, notes);
     const wanted = {
@@ -177,6 +182,7 @@ async function loadOnce(
         "ramBytes: weights stay on disk only where the processor computes all layers. Leave it out, or put no layers on a GPU",
       );
     }
+    if (predicted.part) checkPredicted(request, chosen.usesGpu);
     const { metadata } = file;
     let tokenizer: ReturnType<typeof tokenizerOf> | undefined;
     let template: ReturnType<typeof templateOf>;
@@ -200,6 +206,7 @@ async function loadOnce(
       },
       backend,
       ...(adapters.length > 0 && { adapters: adapters.map(({ part }) => part) }),
+      ...(predicted.part && { predictors: predicted.part }),
     };
     const encoded = (text: string) => parts.tokenizer.encode(text);
     const engine = await Engine.load(
@@ -215,11 +222,18 @@ async function loadOnce(
         batchShape: chosen.usesGpu ? undefined : batchShape,
         laps,
         cores: request.cores,
-        warnings: [...warnings, ...(bound?.warnings(backend.threads) ?? [])],
+        warnings: [
+          ...warnings,
+          ...(await predicted.warnings(ownName)),
+          ...(bound?.warnings(backend.threads) ?? []),
+        ],
         heldAs,
         speculate: request.speculate,
         usesNext: request.mtp,
-        loaded: choice && ((plan) => choice.measure(chosen.backend, plan, encoded, watch.check)),
+        loaded: async (plan) => {
+          if (predicted.part) checkLeftOut(chosen.backend);
+          await choice?.measure(chosen.backend, plan, encoded, watch.check);
+        },
         tiers: await tierOptions(request, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
       },
@@ -239,6 +253,7 @@ async function loadOnce(
   } finally {
     await stored.close(); // the weights are in memory now
     for (const { file } of adapters) await file.close();
+    await predicted.close();
     laps?.lap("load", "open");
     laps?.pause();
   }
@@ -273,7 +288,7 @@ async function tierOptions(
 /** What names the weights. Over HTTP each sample is a request: there, they are not made before somebody asks. */
 async function weightsName({ spec }: OpenRequest, file: ModelFile): Promise<() => Promise<string>> {
   if (spec.kind !== "url") {
-    const known = await weightsFingerprint(file, 400);
+    const known = await weightsFingerprint(file, LOCAL_SAMPLES);
     return async () => known;
   }
   return async () => {

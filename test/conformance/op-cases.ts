@@ -477,7 +477,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   gate: [
-    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "swiglu_oai"] as const).map(
+    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "step", "swiglu_oai"] as const).map(
       (activation) => binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
     ),
     unary("sigmoid, one for a row", ({ g, input }, x, out) => {
@@ -485,7 +485,7 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   activate: [
-    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus"] as const).map(
+    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "step"] as const).map(
       (activation) => unary(activation, ({ g }, x, out) => void g.activate(x, activation, out)),
     ),
     unary("exp", ({ g, name }, x, out) => {

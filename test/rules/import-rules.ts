@@ -279,6 +279,22 @@ export const rules: readonly Rule[] = [
     why: "what limits and perplexity say of two models, put side by side",
   },
   {
+    of: "tools/sparsify",
+    may: [...all("base", "dtypes", "graph", "formats"), ...types("backends/backend.ts")],
+    npm: [],
+    why: "a tool is handed a loaded backend and windows of tokens; loading is its api.ts's business",
+  },
+  {
+    of: "tools/sparsify/api.ts",
+    may: [
+      ...all("base", "platform", "dtypes", "graph", "formats", "models", "backends", "load"),
+      ...all("machine/native.ts", "engine/memory.ts", "tools/sparsify"),
+      ...types("api/api.ts"),
+    ],
+    npm: [],
+    why: "a composition root: a model in a backend and a text, put before the tool, and a file for its output",
+  },
+  {
     of: "tools/verify",
     may: [...all("base", "dtypes", "graph"), ...types("api/api.ts", "backends/backend.ts")],
     npm: [],
@@ -344,7 +360,8 @@ export const rules: readonly Rule[] = [
         "tools/limits",
         "tools/perplexity/api.ts",
       ),
-      ...all("tools/quantize/api.ts", "tools/quantize/report.ts", "tools/verify/api.ts"),
+      ...all("tools/quantize/api.ts", "tools/quantize/report.ts", "tools/sparsify/api.ts"),
+      ...all("tools/verify/api.ts"),
       ...types("api/api.ts", "limits", "tune"),
     ],
     npm: [],

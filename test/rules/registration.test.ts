@@ -177,6 +177,21 @@ const allowed: readonly { file: string; names: readonly string[]; why: string }[
     why: "the table of file types: which tensor types each mixes, and which models count as large",
   },
   {
+    file: "src/models/predictor.ts",
+    names: ["f32"],
+    why: "the type of the bias of scores",
+  },
+  {
+    file: "src/tools/sparsify/sparsify.ts",
+    names: ["f32"],
+    why: "the type of the bias of scores",
+  },
+  {
+    file: "src/tools/sparsify/api.ts",
+    names: ["q8_0", "q4_0", "f16"],
+    why: "the types that predictors can be written in, and that of a KV cache",
+  },
+  {
     file: "src/tools/quantize/importance.ts",
     names: ["f32"],
     why: "the type of sums in an importance matrix",

@@ -23,6 +23,7 @@ import { rmCommand } from "./rm.ts";
 import { runCommand } from "./run.ts";
 import { searchCommand } from "./search.ts";
 import { serveCommand } from "./serve.ts";
+import { sparsifyCommand } from "./sparsify.ts";
 import { tokenizeCommand } from "./tokenize.ts";
 import { tuneCommand } from "./tune.ts";
 import { verifyCommand } from "./verify.ts";
@@ -46,6 +47,7 @@ export const commands: readonly CliCommand[] = [
   convertCommand,
   quantizeCommand,
   imatrixCommand,
+  sparsifyCommand,
   tokenizeCommand,
   logitsCommand,
   perplexityCommand,

@@ -7,7 +7,16 @@ import { attentionMix } from "./attention/attention-mix.ts";
 import { attentionScores } from "./attention/attention-scores.ts";
 import { kvWidens } from "./attention/kv-widen.ts";
 import { quantizeKvQ8_0, storeF16 } from "./attention/kv-write.ts";
-import { exp, gelu, relu, reluSquared, sigmoid, silu, softplus } from "./elementwise/activate.ts";
+import {
+  exp,
+  gelu,
+  relu,
+  reluSquared,
+  sigmoid,
+  silu,
+  softplus,
+  step,
+} from "./elementwise/activate.ts";
 import { add, mul } from "./elementwise/binary.ts";
 import { blockMax } from "./elementwise/block-max.ts";
 import { copy } from "./elementwise/copy.ts";
@@ -19,6 +28,7 @@ import {
   sigmoidGate,
   siluGate,
   softplusGate,
+  stepGate,
   swigluOaiGate,
 } from "./elementwise/gate.ts";
 import { layerNorm, layerNormBias } from "./elementwise/layer-norm.ts";
@@ -55,6 +65,8 @@ export const elementwiseKernels: readonly ((width: number, registers?: number) =
   softplusGate,
   exp,
   expGate,
+  step,
+  stepGate,
   swigluOaiGate,
   add,
   mul,

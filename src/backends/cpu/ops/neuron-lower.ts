@@ -123,6 +123,7 @@ export class NeuronLowering {
       rows: node.out.rows,
       n,
       out: this.#c.address(node.out),
+      bias: node.bias ? this.#c.vector(node.bias) : -1,
       kernel: this.#c.kernel(neuronRowsKernel(`neuron_rows.${type}`, layout)),
       lister: this.#c.kernel(neuronRowListKernel("neuron_row_list", layout.width)),
       gate: this.#c.address(gate),

@@ -20,6 +20,8 @@ export interface NeuronRows {
   readonly rows: Rows;
   readonly n: number;
   readonly out: number;
+  /** Also added to rows that are left out: whatever these are, they are multiplied by zero. */
+  readonly bias: number;
   readonly kernel: string;
   /** The kernel that lists rows. */
   readonly lister: string;
@@ -155,6 +157,7 @@ function rowsExecutor(i: NeuronRows, c: ExecutorContext): Executor {
         const to = Math.min(end, from + step);
         for (let token = 0; token < tokens; token++) runToken(token, from, to);
       }
+      addBias(i, c, bounds[chunk]!, end);
     },
     columns: {
       count: () => rowCount(c, i.rows),

@@ -27,6 +27,7 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   sigmoid: (x) => `sigmoidTimes(${x}, 1.0)`,
   softplus: (x) => `softplus(${x})`,
   exp: (x) => `exponential(${x})`,
+  step: (x) => `select(0.0, 1.0, ${x} > 0.0)`,
 };
 
 export const gate: ExactLower<"gate"> = ({ gate, up, out, activation }, context) => [

@@ -15,6 +15,7 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   sigmoid: (x) => `1.0 / (1.0 + exp(min(-${x}, 80.0)))`,
   softplus: (x) => `max(${x}, 0.0) + log(1.0 + exp(max(-abs(${x}), -80.0)))`,
   exp: (x) => `exp(clamp(${x}, -80.0, 88.0))`,
+  step: (x) => `select(0.0, 1.0, ${x} > 0.0)`,
 };
 
 /** WGSL of the op gate, of names. */

@@ -1,4 +1,4 @@
-// silu, gelu, relu, relu_squared, sigmoid, softplus, exp: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
+// silu, gelu, relu, relu_squared, sigmoid, softplus, exp, step: out = activation(x) over n values. In place allowed. gate.ts has them times another value.
 //
 // gelu is the tanh approximation. x/2 * (1 + tanh u) is computed as x / (1 + e^-2u), which keeps its digits where tanh is
 // near -1.
@@ -36,6 +36,15 @@ export const activateSigmoid: Activate = (k, x) => sigmoidTimes(k, x, k.op("f32v
 export const activateSoftplus: Activate = softplusOf;
 export const activateExp: Activate = expOf;
 
+/** The smallest number above zero times this, twice, is above 1. */
+const STEEP = 3e38;
+
+export const activateStep: Activate = (k, x) => {
+  const steep = k.op("f32v.const", [], STEEP);
+  const high = k.op("f32v.mul", [k.op("f32v.mul", [activateRelu(k, x), steep]), steep]);
+  return k.op("f32v.min", [high, k.op("f32v.const", [], 1)]);
+};
+
 export const silu: (width: number) => Kernel = activateKernel("silu", activateSilu);
 export const gelu: (width: number) => Kernel = activateKernel("gelu", activateGelu);
 export const relu: (width: number) => Kernel = activateKernel("relu", activateRelu);
@@ -46,6 +55,7 @@ export const reluSquared: (width: number) => Kernel = activateKernel(
 export const sigmoid: (width: number) => Kernel = activateKernel("sigmoid", activateSigmoid);
 export const softplus: (width: number) => Kernel = activateKernel("softplus", activateSoftplus);
 export const exp: (width: number) => Kernel = activateKernel("exp", activateExp);
+export const step: (width: number) => Kernel = activateKernel("step", activateStep);
 
 function activateKernel(name: string, activate: Activate): (width: number) => Kernel {
   return (width) => {

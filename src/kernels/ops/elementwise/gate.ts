@@ -1,4 +1,4 @@
-// silu_gate, gelu_gate, relu_gate, sigmoid_gate, softplus_gate, exp_gate: out = activation(gate) * up over n values; and
+// silu_gate, gelu_gate, relu_gate, sigmoid_gate, softplus_gate, exp_gate, step_gate: out = activation(gate) * up over n values; and
 // swiglu_oai_gate, which clamps both (graph.ts). In place (out = gate or up) allowed.
 
 import { KernelBuilder } from "../../ir/builder.ts";
@@ -14,6 +14,7 @@ import {
   activateSigmoid,
   activateSilu,
   activateSoftplus,
+  activateStep,
 } from "./activate.ts";
 
 export const siluGate: (width: number) => Kernel = gateKernel("silu_gate", activateSilu);
@@ -29,6 +30,7 @@ export const softplusGate: (width: number) => Kernel = gateKernel(
   activateSoftplus,
 );
 export const expGate: (width: number) => Kernel = gateKernel("exp_gate", activateExp);
+export const stepGate: (width: number) => Kernel = gateKernel("step_gate", activateStep);
 
 export const swigluOaiGate: (width: number) => Kernel = pairKernel(
   "swiglu_oai_gate",

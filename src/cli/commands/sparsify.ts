@@ -1,0 +1,113 @@
+// lantern sparsify: makes a file of predictors, with which --predictors leaves out neurons of ReLU networks before they are computed.
+// src/tools/sparsify/ does the work; this file has the flags, a progress bar and a table. docs/sparse.md.
+
+import { type OptLevel, type SparsifyResult, sparsify, UsageError } from "../../index.ts";
+import type { CliCommand, CliContext } from "../command.ts";
+import { bestLevel, forceHelp, jsonHelp, levelHelp, threadsHelp } from "../flag-help.ts";
+import { numberFlag } from "../flag-values.ts";
+import { interruptible } from "../interrupt.ts";
+import { locateModel } from "../load-model.ts";
+import { ShareBar } from "../progress.ts";
+import { bytesText, durationText, plural, tableText } from "../text.ts";
+
+interface SparsifyFlags {
+  corpus?: string;
+  output?: string;
+  rank?: number;
+  tokens?: number;
+  recall?: number;
+  type?: string;
+  threads?: number;
+  level?: OptLevel;
+  force?: boolean;
+  json?: boolean;
+}
+
+export const sparsifyCommand: CliCommand = {
+  name: "sparsify",
+  summary: "make predictors of the neurons that are zero, for a model with ReLU",
+  examples: [
+    "lantern sparsify model-q4_0.gguf --corpus text.txt -o model.predictors.gguf",
+    "lantern perplexity -m model-q4_0.gguf -f other.txt --predictors model.predictors.gguf",
+    "lantern run -m model-q4_0.gguf --predictors model.predictors.gguf",
+  ],
+  define(command, context) {
+    command
+      .argument("<model>", "the model, as it will be used: a GGUF file in Q4_0 or Q8_0")
+      .option("--corpus <path>", "the text to fit them to, like those that the model will read")
+      .option("-o, --output <path>", "the file to write (default: predictors.gguf)")
+      .option(
+        "--rank <n>",
+        "inner size of a predictor, a multiple of 32: more finds more, and takes longer (default: 256)",
+        numberFlag({ integer: true, min: 32, max: 4096 }),
+      )
+      .option(
+        "--tokens <n>",
+        "read at most this many tokens of the text (default: 2048)",
+        numberFlag({ integer: true, min: 1, max: 1 << 24 }),
+      )
+      .option(
+        "--recall <x>",
+        "the part of neurons above zero that must be found; more computes more (default: 0.98)",
+        numberFlag({ min: 0.5, max: 1 }),
+      )
+      .option("--type <type>", "type of the predictors: q8_0, q4_0 or f16 (default: q8_0)")
+      .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 256 }))
+      .option("--level <n>", levelHelp(bestLevel), numberFlag({ integer: true, min: 1, max: 4 }))
+      .option("--force", forceHelp)
+      .option("--json", jsonHelp)
+      .action((model: string, flags: SparsifyFlags) => run(model, flags, context));
+  },
+};
+
+async function run(model: string, flags: SparsifyFlags, context: CliContext): Promise<void> {
+  const { terminal } = context;
+  if (flags.corpus === undefined) {
+    throw new UsageError("sparsify: got no text, expected a file. Name one with --corpus");
+  }
+  using interrupt = interruptible(terminal);
+  const { signal } = interrupt;
+  const text = await terminal.readText(flags.corpus);
+  const path = await locateModel(model, context, signal);
+  const output = flags.output ?? "predictors.gguf";
+  const bar = new ShareBar(terminal, "sparsify");
+  try {
+    const result = await sparsify(path, text, output, {
+      ...(flags.rank !== undefined && { rank: flags.rank }),
+      ...(flags.tokens !== undefined && { tokens: flags.tokens }),
+      ...(flags.recall !== undefined && { recall: flags.recall }),
+      ...(flags.type !== undefined && { type: flags.type }),
+      ...(flags.threads !== undefined && { threads: flags.threads }),
+      ...(flags.level !== undefined && { level: flags.level }),
+      replace: flags.force ?? false,
+      signal,
+      onProgress: ({ what, done }) => bar.update(done, what),
+    });
+    bar.done();
+    terminal.out(
+      flags.json ? `${JSON.stringify(resultJson(result, output))}\n` : resultText(result),
+    );
+    if (!flags.json) terminal.err(endText(result, output));
+  } finally {
+    bar.done();
+  }
+}
+
+const percent = (part: number) => `${(100 * part).toFixed(1)}%`;
+
+function resultText({ layers }: SparsifyResult): string {
+  const heads = ["layer", "above zero", "computed", "recall", "precision"];
+  const rows = layers.map(({ layer, open, computed, recall, precision }) => [
+    String(layer),
+    ...[open, computed, recall, precision].map(percent),
+  ]);
+  return `${tableText([heads, ...rows], [0, 1, 2, 3, 4])}\n`;
+}
+
+function endText({ layers, rank, tokens, bytes, ms }: SparsifyResult, output: string): string {
+  return `${output}: ${bytesText(bytes)}, ${plural(layers.length, "layer")} of rank ${rank}, ${plural(tokens, "token")} in ${durationText(ms / 1000)}; the table is of a tenth of them, which were not fitted\n`;
+}
+
+function resultJson({ layers, ...result }: SparsifyResult, output: string): object {
+  return { output, ...result, layers };
+}
