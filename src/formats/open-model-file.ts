@@ -4,7 +4,7 @@
 
 import { FormatError } from "../base/errors.ts";
 import type { ByteSource, ModelSource } from "../platform/platform.ts";
-import { ggufMagic } from "./gguf/header.ts";
+import { ggufMagic, powerInferMagic } from "./gguf/header.ts";
 import { openGguf } from "./gguf/open-gguf.ts";
 import { openHuggingFace } from "./huggingface.ts";
 import { looksLikeLlama2c, openLlama2c } from "./llama2c.ts";
@@ -12,6 +12,7 @@ import type { ModelFile } from "./model-file.ts";
 import { safetensorsIndex } from "./safetensors.ts";
 
 const zipMagic = 0x0403_4b50;
+const ggufMagics: readonly number[] = [ggufMagic, powerInferMagic];
 
 interface Format {
   /** What the error says this format needs. */
@@ -41,7 +42,7 @@ const formats: readonly Format[] = [
   {
     looksFor: 'a GGUF file (first bytes "GGUF")',
     matchesFile: async (file, bytes) =>
-      file.endsWith(".gguf") || (await firstU32(bytes)) === ggufMagic,
+      file.endsWith(".gguf") || ggufMagics.includes((await firstU32(bytes)) ?? 0),
     findInFolder: async (source, files = []) =>
       only(
         source,

@@ -74,7 +74,7 @@ export const rest: readonly string[] = [
   "test/formats/huggingface-archs.test.ts",
   "test/models/{archs,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
-  "test/tools/{convert,convert-errors,quantize-api,quantize-search}.test.ts",
+  "test/tools/{convert,convert-errors,quantize-api,quantize-search,sparsify}.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.

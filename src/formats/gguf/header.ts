@@ -14,6 +14,8 @@ import { HeaderCursor } from "./header-cursor.ts";
 import { readValue } from "./read-values.ts";
 
 export const ggufMagic = 0x4655_4747; // "GGUF", read as a little-endian u32
+/** Of PowerInfer's files (powerinfer.ts). */
+export const powerInferMagic = 0x4952_5750; // "PWRI"
 export const defaultAlignment = 32;
 export const alignmentKey = "general.alignment";
 
@@ -28,6 +30,7 @@ const mostTensors = 262_144;
 const largestAlignment = 1 << 20;
 
 export interface GgufHeader {
+  readonly magic: number;
   readonly version: number;
   readonly alignment: number;
   readonly metadata: TypedMetadata;
@@ -38,7 +41,7 @@ export interface GgufHeader {
 
 export async function readGgufHeader(source: ByteSource, file: string): Promise<GgufHeader> {
   const cursor = new HeaderCursor(source, file);
-  const version = await readVersion(cursor);
+  const { magic, version } = await readVersion(cursor);
   const tensorCount = await cursor.count("tensor count", leastTensorBytes, mostTensors);
   const keyCount = await cursor.count("metadata count", leastKeyBytes, mostKeys);
   const entries = await readEntries(cursor, keyCount);
@@ -49,16 +52,16 @@ export async function readGgufHeader(source: ByteSource, file: string): Promise<
   const tensors = records.map((record) => toTensorInfo(cursor, record, dataOffset, alignment));
   checkTensorRanges("gguf", file, tensors, source.size);
   cursor.trim();
-  return { version, alignment, metadata, tensors, dataOffset };
+  return { magic, version, alignment, metadata, tensors, dataOffset };
 }
 
 export function alignUp(position: number, alignment: number): number {
   return Math.ceil(position / alignment) * alignment;
 }
 
-async function readVersion(cursor: HeaderCursor): Promise<number> {
+async function readVersion(cursor: HeaderCursor): Promise<{ magic: number; version: number }> {
   const magic = await cursor.u32("magic");
-  if (magic !== ggufMagic) {
+  if (magic !== ggufMagic && magic !== powerInferMagic) {
     throw cursor.error("magic", cursor.bytes.subarray(0, 4), '"GGUF" (bytes 71 71 85 70)');
   }
   const version = await cursor.u32("version");
@@ -67,7 +70,7 @@ async function readVersion(cursor: HeaderCursor): Promise<number> {
     throw cursor.error("byte order", "a big-endian file", "little endian (convert the file)");
   }
   if (version !== 2 && version !== 3) throw cursor.error("version", version, "2 or 3");
-  return version;
+  return { magic, version };
 }
 
 async function readEntries(

@@ -7,7 +7,8 @@ import { FormatError } from "../../base/errors.ts";
 import type { ByteSource, ModelSource } from "../../platform/platform.ts";
 import type { ModelFile, TensorInfo } from "../model-file.ts";
 import { closeAll, openedModelFile } from "../opened-model-file.ts";
-import { type GgufHeader, readGgufHeader } from "./header.ts";
+import { type GgufHeader, powerInferMagic, readGgufHeader } from "./header.ts";
+import { asUsualModel } from "./powerinfer.ts";
 
 const splitCountKey = "split.count";
 const splitNumberKey = "split.no";
@@ -15,13 +16,13 @@ const splitTensorsKey = "split.tensors.count";
 
 const splitName = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/;
 
-export async function openGguf(source: ModelSource, file: string): Promise<ModelFile> {
+export async function openGguf(source: ModelSource, name: string): Promise<ModelFile> {
   const opened = new Map<string, ByteSource>();
   try {
-    const headers = await openParts(source, file, opened);
+    const headers = await openParts(source, name, opened);
     const tensors = collectTensors(headers);
     checkTensorCount(headers, tensors);
-    return openedModelFile({
+    const file = openedModelFile({
       format: "gguf",
       name: headers.keys().next().value!,
       metadata: headers.values().next().value!.metadata,
@@ -29,6 +30,8 @@ export async function openGguf(source: ModelSource, file: string): Promise<Model
       tokenizer: { kind: "gguf" },
       sources: opened,
     });
+    const { magic } = headers.values().next().value!;
+    return magic === powerInferMagic ? asUsualModel(file) : file;
   } catch (error) {
     await closeAll(opened.values());
     throw error;
