@@ -2,8 +2,8 @@
 
 import type { Graph } from "../graph/graph.ts";
 import type { Predictors } from "../graph/predict.ts";
-import { isPredictorTensor } from "../models/predictor-names.ts";
 import { readPredictors } from "../models/predictor.ts";
+import { isPredictorTensor } from "../models/predictor-names.ts";
 import { type EngineParts, predictorTensor } from "./engine-parts.ts";
 
 /** Whether a model has predictors among its tensors. */

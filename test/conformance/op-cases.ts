@@ -477,8 +477,10 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     }),
   ],
   gate: [
-    ...(["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "step", "swiglu_oai"] as const).map(
-      (activation) => binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
+    ...(
+      ["silu", "gelu", "relu", "relu_squared", "sigmoid", "softplus", "step", "swiglu_oai"] as const
+    ).map((activation) =>
+      binary(activation, ({ g }, a, b, out) => void g.gate(a, b, activation, out)),
     ),
     unary("sigmoid, one for a row", ({ g, input }, x, out) => {
       g.gate(input("gate", 1), x, "sigmoid", out);
