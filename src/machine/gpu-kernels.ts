@@ -3,7 +3,7 @@
 //
 // Text only: gpu-rates.ts runs and times them.
 
-import type { MatrixCalls } from "../backends/webgpu/wgsl/matmul-matrices.ts";
+import type { MatrixCalls } from "../backends/webgpu/wgsl/matrix-calls.ts";
 import { TEAM } from "../backends/webgpu/wgsl/teams.ts";
 
 /** Threads of a workgroup. */

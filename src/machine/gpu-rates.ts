@@ -8,7 +8,7 @@ import type { GpuDevice } from "../backends/webgpu/device.ts";
 import { gpuIdentity } from "../backends/webgpu/device.ts";
 import { timePass } from "../backends/webgpu/time-kernels.ts";
 import { usage } from "../backends/webgpu/usage.ts";
-import { matrixCallsOf } from "../backends/webgpu/wgsl/matmul-matrices.ts";
+import { matrixCallsOf } from "../backends/webgpu/wgsl/matrix-calls.ts";
 import { AbortedError, MemoryError } from "../base/errors.ts";
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 import {

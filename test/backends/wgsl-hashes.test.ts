@@ -8,7 +8,7 @@ import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan, lowerPlanExactly } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
-import { namedCalls } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
+import { namedCalls } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
 import { allDTypes, dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import type { ModelHeader } from "../../src/models/arch.ts";

@@ -2,7 +2,7 @@
 // also half floats and matrix units, which no software adapter has. That they measure right is not shown by it.
 
 import { expect, test } from "vitest";
-import { matrixCallsOf } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
+import { matrixCallsOf } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
 import {
   floatKernel,
   int8Kernel,

@@ -30,7 +30,8 @@ import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
 import { drawKernel } from "./wgsl/draw.ts";
 import type { Kernel, Source } from "./wgsl/kernel.ts";
-import { fittingMatrices, type MatrixCalls, matrixCallsOf } from "./wgsl/matmul-matrices.ts";
+import { fittingMatrices } from "./wgsl/matmul-matrices.ts";
+import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
 
 /** One kernel, ready to run. */
@@ -80,6 +81,8 @@ export interface ProgramOptions {
   readonly exact: Arithmetic | undefined;
   /** Rows of activations that half floats cannot hold stay as they are. No ops are fused then. */
   readonly wide: boolean;
+  /** How matrix units are used; undefined: as this GPU has them. */
+  readonly matrixCalls: MatrixCalls | undefined;
 }
 
 /** The groups of the layout, or each node alone. */
@@ -90,7 +93,7 @@ export async function makeProgram(
   tuning: Tuning,
   by: "groups" | "nodes",
   pipelines: Pipelines,
-  { exact, wide }: ProgramOptions,
+  { exact, wide, matrixCalls }: ProgramOptions,
 ): Promise<Program> {
   const { device } = gpu;
   const bind = binderOf(device, layout, buffers);
@@ -105,7 +108,7 @@ export async function makeProgram(
     const pipeline = await pipelineOf(kernel);
     return { kernel, pipeline, bindings: bind(kernel, pipeline) };
   };
-  const calls = gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined;
+  const calls = matrixCalls ?? (gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined);
   const lowered = exact
     ? lowerPlanExactly(gpu.facts, layout, exact, wide)
     : lowerPlan(gpu.facts, layout, tuning, calls, by, wide);
@@ -224,6 +227,7 @@ export function lowerPlan(
     packedDots: tuning.packedDots,
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
+    matrixAttention: tuning.matrixAttention,
     matrices: calls && hasShapes ? { shapes, wideShapes, calls, bytes } : undefined,
     wide,
     rounded: {},

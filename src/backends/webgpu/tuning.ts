@@ -26,6 +26,8 @@ export interface Tuning {
   readonly matrices: readonly MatrixShape[];
   /** The same for types of 8 bits and more. */
   readonly wideMatrices: readonly MatrixShape[];
+  /** Attention of many tokens is on matrix units, too. */
+  readonly matrixAttention: boolean;
 }
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
@@ -44,6 +46,7 @@ const largeTuning: Tuning = {
   cuts: [1 / 16, 1 / 4],
   matrices: matrixShapes,
   wideMatrices: wideMatrixShapes,
+  matrixAttention: false,
 };
 
 /** Without subgroups, lanes exchange values through workgroup memory, with barriers: they do it rarely, in small groups. */

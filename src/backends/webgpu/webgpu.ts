@@ -69,6 +69,7 @@ import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
 import { BEST } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
+import type { MatrixCalls } from "./wgsl/matrix-calls.ts";
 import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
@@ -108,6 +109,8 @@ export interface WebGpuOptions {
   readonly ahead?: number | undefined;
   /** Experts of each layer that lie in GPU memory at a time, the rest in the host's; undefined: all. */
   readonly expertSlots?: number | undefined;
+  /** Matrix units, for tests without them. */
+  readonly matrixCalls?: MatrixCalls | undefined;
 }
 
 export class WebGpuBackend implements Backend, GpuTuningControls {
@@ -124,6 +127,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #calls: CallTable | undefined;
   readonly #exact: Arithmetic | undefined;
   readonly #expertSlots: number | undefined;
+  readonly #matrixCalls: MatrixCalls | undefined;
   readonly #mostAhead: number | undefined;
   wasAhead = false;
   readonly #notes: readonly string[];
@@ -139,6 +143,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** Owns the GPU from now on: dispose() disposes of it. */
   constructor(gpu: GpuDevice, options: WebGpuOptions = {}) {
     const { tuning, notes = [], profile, exact, expertSlots, ahead } = options;
+    this.#matrixCalls = options.matrixCalls;
     this.#mostAhead = ahead ?? gpu.ahead;
     this.#exact = exact;
     this.#expertSlots = expertSlots;
@@ -684,7 +689,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   #makeProgram(layout: Layout, buffers: Buffers, by: "groups" | "nodes"): Promise<Program> {
-    const options = { exact: this.#exact, wide: this.#isWide };
+    const options = {
+      exact: this.#exact,
+      wide: this.#isWide,
+      matrixCalls: this.#matrixCalls,
+    };
     return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines, options);
   }
 

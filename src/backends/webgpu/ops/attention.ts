@@ -1,6 +1,7 @@
 // rope, kv_write and attention on the GPU.
 
 import { attentionKernel } from "../wgsl/attention.ts";
+import { attentionMatricesKernel, hasMatrixAttention } from "../wgsl/attention-matrices.ts";
 import { attentionTeamsKernel, hasTeams } from "../wgsl/attention-teams.ts";
 import { kvWriteKernel } from "../wgsl/kv-write.ts";
 import { ropeKernel } from "../wgsl/rope.ts";
@@ -35,9 +36,17 @@ export function headsFit({
 
 export const attention: GpuOp<"attention"> = {
   supports: headsFit,
-  lower: (node, { kv, batch, exchange, promptAttentionSize: size }) => [
-    size > 0 && hasTeams(node, kv)
-      ? attentionTeamsKernel(node, kv, batch, exchange, size)
-      : attentionKernel(node, kv, batch),
-  ],
+  lower(node, context) {
+    const { kv, batch, exchange, promptAttentionSize: size, matrices, several } = context;
+    const any =
+      size > 0 && hasTeams(node, kv)
+        ? attentionTeamsKernel(node, kv, batch, exchange, size)
+        : attentionKernel(node, kv, batch);
+    const isWanted = context.matrixAttention && !context.wide;
+    if (!matrices || !isWanted || !hasMatrixAttention(node, kv)) return [any];
+    // Batches of many tokens are on matrix units with their matmuls, those of fewer have the bits of single tokens.
+    const { most } = several;
+    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, most + 1);
+    return [{ ...any, maxRows: most }, onMatrices];
+  },
 };

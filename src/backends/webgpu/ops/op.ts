@@ -25,6 +25,8 @@ export interface LowerContext extends MatmulContext {
   /** Lanes of a workgroup that computes attention; 0: position by position. */
   readonly attentionSize: number;
   readonly promptAttentionSize: number;
+  /** Attention of many tokens is on matrix units, where there are any. */
+  readonly matrixAttention: boolean;
   /** The use of matrix units; undefined: there are none. */
   readonly matrices: Matrices | undefined;
   /** Rows of activations that half floats cannot hold stay as they are. */

@@ -13,6 +13,8 @@ export interface KvFormat {
   load4(name: string): string;
   /** Between a row here and in the type's own form; undefined: they are the same bytes. */
   readonly rows?: KvRows;
+  /** Rows are half floats, one behind the other, as matrix units take them. */
+  readonly isHalves?: boolean;
   /** For kernels that read and write 8 values at a time; undefined: it has none. */
   readonly eights?: KvEights;
 }

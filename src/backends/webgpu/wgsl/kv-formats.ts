@@ -56,6 +56,7 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
   },
   f16: {
     eights: halves,
+    isHalves: true,
     unit: 2,
     unitWords: 1,
     store: (from, to) => `${to}[at] = packHalves(vec2f(${from}[source], ${from}[source + 1u]));`,

@@ -11,43 +11,9 @@ import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
+import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
-
-/** Rows and columns of a subgroup matrix. */
-const UNIT = 16;
-
-/** The calls that load and store matrices. In newer versions the order of elements is part of the name. */
-export interface MatrixCalls {
-  load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
-  store(to: string, at: string, value: string, pitch: number): string;
-}
-
-export const namedCalls: MatrixCalls = {
-  load: (type, from, at, order, pitch) =>
-    `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
-  store: (to, at, value, pitch) =>
-    `subgroupMatrixStore<row_major>(${to}, ${at}, ${value}, ${pitch}u)`,
-};
-
-const flaggedCalls: MatrixCalls = {
-  load: (type, from, at, order, pitch) =>
-    `subgroupMatrixLoad<${type}>(${from}, ${at}, ${order === "col"}, ${pitch}u)`,
-  store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
-};
-
-/** The calls that this device's compiler knows, found by compiling a few lines. */
-export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
-  const type = "subgroup_matrix_left<f16, 16, 16>";
-  device.pushErrorScope("validation");
-  device.createShaderModule({
-    code: `enable f16;
-enable chromium_experimental_subgroup_matrix;
-var<workgroup> tile: array<f16, 256>;
-@compute @workgroup_size(32) fn main() { let m = ${namedCalls.load(type, "&tile", "0u", "row", 16)}; }`,
-  });
-  return (await device.popErrorScope()) ? flaggedCalls : namedCalls;
-}
 
 /** How the work is divided. */
 export interface MatrixShape {
@@ -59,7 +25,7 @@ export interface MatrixShape {
   readonly tokenTeams: number;
   /** Columns that are staged at a time. */
   readonly depth: number;
-  /** The most tokens of a batch that it is for; undefined: any number. */
+  /** The most tokens of a batch that it is for; undefined: any number. More where the next shape would be too few tiles. */
   readonly most?: number;
 }
 
@@ -90,16 +56,26 @@ export function matmulMatricesKernels(
   least: number,
 ): Kernel[] {
   const { weight } = matmul.matmuls[0]!;
-  let fewest = least;
-  const kernels: Kernel[] = [];
-  for (const shape of shapesFor(weight, matrices)) {
-    const most = shape.most ?? Infinity;
-    if (most < fewest) continue;
-    const rows = [fewest, most] as const;
-    kernels.push(matmulMatricesKernel(matmul, part, partNumber, shape, matrices.calls, rows));
-    fewest = most + 1;
-  }
-  return kernels;
+  const shapes = shapesFor(weight, matrices);
+  /** The most tokens for each shape. */
+  const ends = shapes.map(({ most = Infinity }, i) => {
+    const larger = shapes[i + 1];
+    return larger ? Math.max(most, fewestTokens(larger, part.rows) - 1) : Infinity;
+  });
+  return shapes.flatMap((shape, i) => {
+    const rows = [Math.max(least, 1 + (ends[i - 1] ?? 0)), ends[i]!] as const;
+    if (rows[1] < rows[0]) return [];
+    return [matmulMatricesKernel(matmul, part, partNumber, shape, matrices.calls, rows)];
+  });
+}
+
+/** Workgroups that keep a large GPU busy: with fewer, smaller tiles are faster. Measured on an NVIDIA H200, which has 132 cores. */
+const ENOUGH_GROUPS = 192;
+
+/** From how many tokens on a matrix of so many rows has enough tiles of this shape. */
+function fewestTokens(shape: MatrixShape, rows: number): number {
+  const across = Math.ceil(rows / (shape.ownOutputs * shape.outputTeams * UNIT));
+  return tokensOf(shape) * (Math.ceil(ENOUGH_GROUPS / across) - 1) + 1;
 }
 
 /** The use of matrix units. */
@@ -189,15 +165,13 @@ function matmulMatricesKernel(
       ...behind.bindings,
     ],
     quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
-    enables: ["f16, subgroups, chromium_experimental_subgroup_matrix"],
+    enables: [calls.enables],
     size,
     declarations: `${weights.declarations}
 var<workgroup> weightTile: array<f16, ${tileRows * pitch}>; // [output][column]
 var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
 var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
-alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
-alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
-alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;${behind.declarations}`,
+${calls.types(size / TEAM)}${behind.declarations}`,
     rows: out.rows,
     minRows,
     maxRows,
@@ -221,9 +195,9 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;${behind.declarations
     ${weights.load("")}
     ${inputs.load("")}
     for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
-      ${count(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `(ownToken + ${t * UNIT}u) * ${pitch}u + column`, "row", pitch)};`)}
-      ${count(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `(ownOutput + ${o * UNIT}u) * ${pitch}u + column`, "col", pitch)};`)}
-      ${units(shape, (o, t) => `sums${o}_${t} = subgroupMatrixMultiplyAccumulate(left${t}, right${o}, sums${o}_${t});`)}
+      ${count(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `((ownToken + ${t * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "row", pitch)};`)}
+      ${count(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `((ownOutput + ${o * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "col", pitch)};`)}
+      ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`left${t}`, `right${o}`, `sums${o}_${t}`)};`)}
     }
     workgroupBarrier();
   }

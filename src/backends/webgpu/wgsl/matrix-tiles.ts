@@ -35,7 +35,10 @@ export interface TileText {
   readonly declarations: string;
   /** Loads the data of the tile from column `next` on; the first time with "var " before each name. */
   load(declare: string): string;
-  /** Unpacks and stores it; column `start` is the tile's first. */
+  /**
+   * Unpacks and stores it; column `start` is the tile's first. Indices are products with 8, so that a compiler knows that eight
+   * stores side by side can be one.
+   */
   readonly store: string;
 }
 
@@ -101,9 +104,9 @@ function lanesTile(
       return `{
       let c = start / ${lane.columns}u + ${item(i)} % ${chunks}u;
       let lowAt = ${lane.lowAt};
-      let line = (${item(i)} / ${chunks}u) * ${pitch}u - start;
-      let low = line + lowAt * 16u;
-      let high = line + (${lane.highAt}) * 16u;
+      let line = (${item(i)} / ${chunks}u) * ${pitch / 8}u - start / 8u;
+      let low = (line + lowAt * 2u) * 8u;
+      let high = (line + (${lane.highAt}) * 2u) * 8u;
       let h = ${halves.values((name) => `${name}${i}`, row, "c")};
       ${each(4, (q) => each(4, (j) => `weightTile[low + ${4 * q + j}u] = h[${q}][${j}];`))}
       ${each(4, (q) => each(4, (j) => `weightTile[high + ${4 * q + j}u] = h[${q + 4}][${j}];`))}
@@ -129,7 +132,7 @@ export function tokenTile({ tileRows, depth, pitch, size, cols }: TileShape): Ti
     store: each(
       own,
       (i) => `{
-      let to = (${item(i)} / ${depth / 8}u) * ${pitch}u + (${item(i)} % ${depth / 8}u) * 8u;
+      let to = ((${item(i)} / ${depth / 8}u) * ${pitch / 8}u + ${item(i)} % ${depth / 8}u) * 8u;
       ${each(4, (j) => `let pair${j} = bitcast<vec2h>(x${i}[${j}]); tokenTile[to + ${2 * j}u] = pair${j}.x; tokenTile[to + ${2 * j + 1}u] = pair${j}.y;`)}
     }`,
     ),

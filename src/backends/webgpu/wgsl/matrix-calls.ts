@@ -1,0 +1,55 @@
+// Matrix units in WGSL: Chromium's experimental subgroup matrices, of 16 x 16 half floats with float32 sums. A matrix is held by the
+// 32 lanes of a team together; kernels name their types Left, Right and Sums.
+
+/** Rows and columns of a subgroup matrix. */
+export const UNIT = 16;
+
+/** How matrices are declared, loaded, multiplied and stored. Tests have calls that need no matrix units (test/support/). */
+export interface MatrixCalls {
+  /** Extensions of WGSL. */
+  readonly enables: string;
+  /** Declares the types Left, Right and Sums, for workgroups of so many teams. */
+  types(teams: number): string;
+  load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
+  /** Sums plus left times right. */
+  multiply(left: string, right: string, sums: string): string;
+  store(to: string, at: string, value: string, pitch: number): string;
+}
+
+const chromium = {
+  enables: "f16, subgroups, chromium_experimental_subgroup_matrix",
+  types: () => `alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
+alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
+alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
+  multiply: (left: string, right: string, sums: string) =>
+    `subgroupMatrixMultiplyAccumulate(${left}, ${right}, ${sums})`,
+};
+
+export const namedCalls: MatrixCalls = {
+  ...chromium,
+  load: (type, from, at, order, pitch) =>
+    `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
+  store: (to, at, value, pitch) =>
+    `subgroupMatrixStore<row_major>(${to}, ${at}, ${value}, ${pitch}u)`,
+};
+
+/** Of older versions, in which the order of elements is no part of the name. */
+const flaggedCalls: MatrixCalls = {
+  ...chromium,
+  load: (type, from, at, order, pitch) =>
+    `subgroupMatrixLoad<${type}>(${from}, ${at}, ${order === "col"}, ${pitch}u)`,
+  store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
+};
+
+/** The calls that this device's compiler knows, found by compiling a few lines. */
+export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
+  const type = "subgroup_matrix_left<f16, 16, 16>";
+  device.pushErrorScope("validation");
+  device.createShaderModule({
+    code: `enable f16;
+enable chromium_experimental_subgroup_matrix;
+var<workgroup> tile: array<f16, 256>;
+@compute @workgroup_size(32) fn main() { let m = ${namedCalls.load(type, "&tile", "0u", "row", 16)}; }`,
+  });
+  return (await device.popErrorScope()) ? flaggedCalls : namedCalls;
+}
