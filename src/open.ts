@@ -239,8 +239,13 @@ export async function openWith(
 
 function checkTensorOptions(options: OpenOptions): void {
   const { overrideTensors = [], cpuExperts = 0, expertSlots = 1 } = options;
-  if (!(Number.isSafeInteger(expertSlots) && expertSlots >= 1)) {
-    throw wrongArgument("expertSlots", expertSlots, "an integer above 0");
+  const isShare = typeof expertSlots === "number" && expertSlots > 0 && expertSlots < 1;
+  if (!isShare && !(Number.isSafeInteger(expertSlots) && expertSlots >= 1)) {
+    throw wrongArgument(
+      "expertSlots",
+      expertSlots,
+      "an integer above 0, or a share of the experts below 1",
+    );
   }
   const isCount = typeof cpuExperts === "number" && Number.isSafeInteger(cpuExperts);
   if (!(isCount ? cpuExperts >= 0 : cpuExperts === "all")) {

@@ -144,7 +144,7 @@ export interface OpenOptions {
   cpuExperts?: number | "all";
   /**
    * Experts of each layer on the GPU that lie in GPU memory at a time, by recent use; all of them are in the host's, and are copied
-   * when a token needs one (docs/experts.md). The text does not depend on it. Default: all are in GPU memory.
+   * when a token needs one (docs/experts.md). Below 1: the share of a layer's experts. The text does not depend on it. Default: all are in GPU memory.
    */
   expertSlots?: number;
   /**

@@ -9,6 +9,7 @@ export interface TensorFlags {
   cpuMoe?: boolean;
   nCpuMoe?: number;
   expertSlots?: number;
+  hotFraction?: number;
 }
 
 /** -ot, --cpu-moe, --n-cpu-moe */
@@ -40,11 +41,20 @@ export function addTensorFlags(command: Command): Command {
         "--expert-slots <n>",
         "hold n experts of each layer in GPU memory, by recent use, and all of them in the host's; the text is the same",
       ).argParser(numberFlag({ integer: true, min: 1 })),
+    )
+    .addOption(
+      new Option(
+        "--hot-fraction <share>",
+        "the same for a share of each layer's experts, from 0.01 to 0.99: those that were used last are hot",
+      )
+        .argParser(numberFlag({ min: 0.01, max: 0.99 }))
+        .conflicts("expertSlots"),
     );
 }
 
 export function tensorPlaces(flags: TensorFlags): OpenOptions {
-  const { overrideTensor, cpuMoe, nCpuMoe, expertSlots } = flags;
+  const { overrideTensor, cpuMoe, nCpuMoe, hotFraction } = flags;
+  const expertSlots = flags.expertSlots ?? hotFraction;
   const cpuExperts = cpuMoe ? "all" : nCpuMoe;
   return {
     ...(overrideTensor && { overrideTensors: overrideTensor }),

@@ -104,7 +104,17 @@ describe("the nodes that are repeated", () => {
       expect([experts, slots, weights.length]).toEqual([4, 2, 3]);
     }
     expect(expertRanges(graph, 4)).toEqual([]);
+    expect(expertRanges(graph, 0.3).map(({ slots }) => slots)).toEqual([2, 2]);
+    expect(expertRanges(graph, 0.99)).toEqual([]);
     expect(expertRanges(graph, undefined)).toEqual([]);
+  });
+
+  test("a share of experts that there are none of is refused", () => {
+    const { graph: dense } = buildModel(tinyModel({ architecture: "llama" }));
+    expect(expertRanges(dense, 2)).toEqual([]);
+    expect(() => expertRanges(dense, 0.5)).toThrow(
+      /a share of the experts, but this model has none/,
+    );
   });
 
   test("experts of a layer that are in two places are refused", () => {

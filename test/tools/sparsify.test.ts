@@ -4,7 +4,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { main } from "../../src/cli/main.ts";
 import { open, perplexity, type SparsifyResult, sparsify } from "../../src/index.ts";
+import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
+import { FakeTerminal } from "../cli/fake-terminal.ts";
 import { reluFile } from "../support/relu-file.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
 
@@ -96,4 +99,27 @@ test("what makes no sense is refused by name", async () => {
   await expect(sparsify(model, text, "x", { rank: 33 })).rejects.toThrow(/multiple of 32/);
   const aborted = sparsify(model, text, join(folder, "none.gguf"), { signal: AbortSignal.abort() });
   await expect(aborted).rejects.toThrow(/aborted/);
+});
+
+test("lantern perplexity shows both, of all neurons and of those that are predicted", async () => {
+  const terminal = new FakeTerminal();
+  terminal.files.set("text.txt", text);
+  const downloads = nodeDownloadPlatform({ LANTERN_CACHE: "/nonexistent/lantern-test-cache" });
+  const line = [
+    "perplexity",
+    "-m",
+    model,
+    "-t",
+    "1",
+    "-c",
+    "64",
+    "--chunks",
+    "2",
+    "-f",
+    "text.txt",
+  ];
+  expect(await main([...line, "--predictors", predictors], terminal, downloads)).toBe(0);
+  expect(terminal.stdout).toMatch(
+    /^ +perplexity +tokens\/s\nall neurons +\d+\.\d{4} ± .*\nsparse +\d+\.\d{4} ± .*\n\nsparse is -?\d+\.\d{3} % higher; 2 windows of 64 tokens, /,
+  );
 });

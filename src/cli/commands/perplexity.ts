@@ -108,6 +108,16 @@ async function run(
   }
   using interrupt = interruptible(terminal);
   const text = await textOf(flags, context);
+  if (leavesOut(flags) && names.length === 1) {
+    const ways = [{ ...withoutPredictors(flags), sparse: "off" as const }, flags];
+    const both: MeasuredModel[] = [];
+    for (const [i, way] of ways.entries()) {
+      const label = `perplexity, ${i === 0 ? "all neurons" : "sparse"}`;
+      both.push(await measure(names[0]!, label, text, way, context, interrupt.signal));
+    }
+    terminal.out(flags.json ? `${JSON.stringify(sparseJson(both))}\n` : sparseText(both));
+    return;
+  }
   const measured: MeasuredModel[] = [];
   for (const [index, name] of names.entries()) {
     const label = names.length === 1 ? "perplexity" : `perplexity, ${index + 1} of ${names.length}`;
@@ -118,6 +128,33 @@ async function run(
   }
   terminal.out(flags.json ? `${JSON.stringify(allJson(measured))}\n` : allText(measured));
   if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
+}
+
+/** Whether neurons are left out because the flags say so: then both ways are measured. */
+function leavesOut({ sparse, predictors, plot, saveBase }: PerplexityFlags): boolean {
+  const isAsked = sparse === "on" || sparse === "predict" || predictors !== undefined;
+  return isAsked && plot === undefined && saveBase === undefined;
+}
+
+function withoutPredictors({ predictors: _, ...flags }: PerplexityFlags): PerplexityFlags {
+  return flags;
+}
+
+/** All neurons, and without those that are left out, beside each other. */
+function sparseText(both: readonly MeasuredModel[]): string {
+  const [all, sparse] = both.map(({ result }) => result);
+  const change = 100 * (sparse!.perplexity.value / all!.perplexity.value - 1);
+  const rows = [
+    ["", "perplexity", "tokens/s"],
+    ["all neurons", estimateText(all!.perplexity, 4), `${rateOf(all!)}`],
+    ["sparse", estimateText(sparse!.perplexity, 4), `${rateOf(sparse!)}`],
+  ];
+  return `${tableText(rows)}\nsparse is ${numberText(change, 3)} % higher; ${howText(sparse!)}. A text is scored in batches, which need nearly all neurons: "npm run bench:sparse" times single tokens\n`;
+}
+
+function sparseJson(both: readonly MeasuredModel[]): object {
+  const [all, sparse] = both.map(({ result }) => resultJson(result));
+  return { all_neurons: all, sparse };
 }
 
 function allText(measured: readonly MeasuredModel[]): string {
@@ -213,12 +250,17 @@ function percentText({ value, error }: Estimate): string {
 }
 
 function resultText(result: PerplexityResult): string {
-  const { windows, contextSize, scored, ms, base } = result;
+  const { base } = result;
   const rows = [["perplexity", estimateText(result.perplexity, 4)], ...baseRows(base)];
-  const seconds = ms / 1000;
-  const rate = Math.round((windows * contextSize) / seconds);
-  const how = `${plural(windows, "window")} of ${plural(contextSize, "token")}, ${plural(scored, "token")} scored, ${durationText(seconds)}, ${rate} tokens/s`;
-  return `${tableText(rows)}\n${how}\n`;
+  return `${tableText(rows)}\n${howText(result)}, ${durationText(result.ms / 1000)}, ${rateOf(result)} tokens/s\n`;
+}
+
+function howText({ windows, contextSize, scored }: PerplexityResult): string {
+  return `${plural(windows, "window")} of ${plural(contextSize, "token")}, ${plural(scored, "token")} scored`;
+}
+
+function rateOf({ windows, contextSize, ms }: PerplexityResult): number {
+  return Math.round((windows * contextSize * 1000) / ms);
 }
 
 function baseRows(base: BaseComparison | undefined): string[][] {

@@ -35,14 +35,20 @@ export function expertRanges(graph: Graph, slots: number | undefined): ExpertRan
     matmuls.set(node.routes, [...(matmuls.get(node.routes) ?? []), { node, index }]);
   });
   const ranges: ExpertRange[] = [];
+  if (slots < 1 && matmuls.size === 0) {
+    throw new ModelError(
+      `expertSlots: got ${slots}, a share of the experts, but this model has none on the GPU. The neurons of dense networks are not divided between GPU and processor by their use: give fewer gpuLayers, or overrideTensors, instead`,
+    );
+  }
   for (const [routes, own] of matmuls) {
     const experts = own[0]!.node.weight.shape[0]!;
-    if (experts <= slots) continue;
+    const held = slots < 1 ? Math.ceil(slots * experts) : slots;
+    if (experts <= held) continue;
     ranges.push({
       routes,
       experts,
       used: routes.cols / 2,
-      slots,
+      slots: held,
       weights: own.map(({ node }) => node.weight),
       from: own[0]!.index,
       to: own.at(-1)!.index + 1,
