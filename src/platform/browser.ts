@@ -65,10 +65,14 @@ function describeSource(model: string | URL | File | readonly File[]): SourceSpe
 
 /**
  * Chromium leaks a worker that is terminated right after the worker that started it: both threads stay for good. A
- * worker that ends takes its own workers with it, so they get this time before they are terminated one by one. (It is
- * longer than a page waits before it terminates the engine's worker.)
+ * worker that ends takes its own workers with it, so they get this time before they are terminated one by one. It is much
+ * longer than a page waits before it terminates the engine's worker, also on a busy machine: with a second, both happened at once
+ * in one of five runs there.
  */
-const nestedGraceMs = 1000;
+const nestedGraceMs = 15_000;
+
+/** What a worker waits for when it ends one of its own: the time in which a page ends it. */
+const nestedWaitMs = 1000;
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
@@ -109,8 +113,9 @@ const startWorker: Readonly<Record<ThreadEntry, () => Worker>> = {
 function startThread(entry: ThreadEntry): EngineThread {
   const worker = startWorker[entry]();
   const terminate = async (): Promise<void> => {
-    if ("WorkerGlobalScope" in globalThis) await pause(nestedGraceMs);
-    worker.terminate();
+    if (!("WorkerGlobalScope" in globalThis)) return worker.terminate();
+    setTimeout(() => worker.terminate(), nestedGraceMs);
+    await pause(nestedWaitMs);
   };
   return {
     post: (message, transfer) => worker.postMessage(message, transfer ?? []),
