@@ -51,6 +51,7 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/\bopen it without adapters\b/g, "drop --lora"],
   [/\boverrideTensors\b/g, "--override-tensor"],
   [/\bcpuExperts\b/g, "--n-cpu-moe"],
+  [/\bexpertSlots: got 0\./g, "--hot-fraction: got 0."],
   [/\bexpertSlots\b/g, "--expert-slots"],
   [/\bchatTemplate\b/g, "--chat-template"],
   [/\bmemoryBytes\b/g, "--memory"],

@@ -1,6 +1,8 @@
 // A file that a tool writes from start to end, atomically. node-output-file.ts implements it; a browser has none
 // (there, tools write into a sink that the page provides).
 
+import { UsageError } from "../base/errors.ts";
+
 export interface OutputFile {
   write(bytes: Uint8Array): Promise<void>;
   /** Call when everything is written: renames the file to its final name. */
@@ -27,3 +29,26 @@ export interface InputFiles {
 }
 
 export type CreateOutputFile = (path: string, options: OutputFileOptions) => Promise<OutputFile>;
+
+/** Writes to a path, which gets its name after the last byte and is removed if something fails; or into a sink. */
+export async function writeOutput<T>(
+  output: string | Pick<OutputFile, "write">,
+  create: CreateOutputFile | undefined,
+  options: OutputFileOptions,
+  write: (sink: Pick<OutputFile, "write">) => Promise<T>,
+): Promise<T> {
+  if (typeof output !== "string") return await write(output);
+  if (!create) {
+    throw new UsageError(
+      "output: this platform, a browser, cannot write to a path. Give an object with a write() method",
+    );
+  }
+  const file = await create(output, options);
+  try {
+    const result = await write(file);
+    await file.finish();
+    return result;
+  } finally {
+    await file.discard();
+  }
+}

@@ -14,7 +14,7 @@ const many = (count: number, text: (i: number) => string, between: string): stri
 
 export const emulatedMatrices: MatrixCalls = {
   enables: "f16, subgroups",
-  types: () => `alias Left = array<f32, ${ELEMENTS * UNIT}>; // the rows of the lane's elements
+  types: `alias Left = array<f32, ${ELEMENTS * UNIT}>; // the rows of the lane's elements
 alias Right = array<f32, ${UNIT}>; // its column
 alias Sums = array<f32, ${ELEMENTS}>;
 fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {

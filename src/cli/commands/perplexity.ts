@@ -131,9 +131,9 @@ async function run(
 }
 
 /** Whether neurons are left out because the flags say so: then both ways are measured. */
-function leavesOut({ sparse, predictors, plot, saveBase }: PerplexityFlags): boolean {
+function leavesOut({ sparse, predictors, plot, saveBase, klBase }: PerplexityFlags): boolean {
   const isAsked = sparse === "on" || sparse === "predict" || predictors !== undefined;
-  return isAsked && plot === undefined && saveBase === undefined;
+  return isAsked && [plot, saveBase, klBase].every((path) => path === undefined);
 }
 
 function withoutPredictors({ predictors: _, ...flags }: PerplexityFlags): PerplexityFlags {

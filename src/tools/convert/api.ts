@@ -9,9 +9,9 @@ import { openModelFile } from "../../formats/open-model-file.ts";
 import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
 import { currentPlatform } from "../../platform/current.ts";
-import type { InputFiles, OutputFile } from "../../platform/output-file.ts";
-import type { ModelSource, Platform } from "../../platform/platform.ts";
-import type { Conversion, ConversionWatch, Converted } from "./convert.ts";
+import { writeOutput } from "../../platform/output-file.ts";
+import type { ModelSource } from "../../platform/platform.ts";
+import type { ConversionWatch } from "./convert.ts";
 import type { ConvertType } from "./types.ts";
 
 export type { ByteSink } from "../../formats/gguf/writer.ts";
@@ -71,15 +71,21 @@ export async function convert(
     const plan = tool.planConversion(file, tokenizerOf(file), { type, pre });
     const inputs = spec.kind === "path" ? [{ path: spec.path, files: [...read] }] : [];
     let bytes = 0;
-    const converted = await withOutput(output, { plan, platform, inputs, options }, (sink) => {
-      const counting: ByteSink = {
-        write: async (piece) => {
-          await sink.write(piece);
-          bytes += piece.byteLength;
-        },
-      };
-      return tool.writeConversion(file, plan, counting, watch);
-    });
+    const outputOptions = { replace: options.replace ?? false, bytes: plan.tensorBytes, inputs };
+    const converted = await writeOutput(
+      output,
+      platform.createOutputFile,
+      outputOptions,
+      (sink) => {
+        const counting: ByteSink = {
+          write: async (piece) => {
+            await sink.write(piece);
+            bytes += piece.byteLength;
+          },
+        };
+        return tool.writeConversion(file, plan, counting, watch);
+      },
+    );
     const architecture = file.metadata.string("general.architecture")!;
     return { architecture, parameters: plan.parameters, bytes, ...converted };
   } finally {
@@ -115,37 +121,4 @@ function recording(source: ModelSource, read: Set<string>): ModelSource {
       return await source.open(file);
     },
   };
-}
-
-interface OutputParts {
-  plan: Conversion;
-  platform: Platform;
-  inputs: readonly InputFiles[];
-  options: ConvertOptions;
-}
-
-/** The sink to write into; an output file gets its name after the last byte, and is removed if something fails. */
-async function withOutput(
-  output: string | ByteSink,
-  { plan, platform, inputs, options }: OutputParts,
-  write: (sink: ByteSink) => Promise<Converted>,
-): Promise<Converted> {
-  if (typeof output !== "string") return await write(output);
-  if (!platform.createOutputFile) {
-    throw new UsageError(
-      "convert(): this platform cannot write files. Give an object with a write() method instead of a path",
-    );
-  }
-  const file: OutputFile = await platform.createOutputFile(output, {
-    replace: options.replace ?? false,
-    bytes: plan.tensorBytes,
-    inputs,
-  });
-  try {
-    const converted = await write(file);
-    await file.finish();
-    return converted;
-  } finally {
-    await file.discard();
-  }
 }

@@ -11,7 +11,11 @@ import { openModelFile } from "../../formats/open-model-file.ts";
 import { locate } from "../../load/model-file.ts";
 import { inspect, open } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
-import type { InputFiles, OutputFileOptions } from "../../platform/output-file.ts";
+import {
+  type InputFiles,
+  type OutputFileOptions,
+  writeOutput,
+} from "../../platform/output-file.ts";
 import type { Platform, SourceSpec } from "../../platform/platform.ts";
 import type { Importance } from "./importance.ts";
 import type { PlannedTensor, TypePattern } from "./plan.ts";
@@ -126,7 +130,7 @@ export async function imatrix(
   const contextSize = options.contextSize ?? Math.min(defaultWindow, trained);
   const spec = platform.describeSource(await locate(model, platform));
   const inputs = spec.kind === "path" ? [{ path: spec.path, files: [] }] : [];
-  return await withOutput(output, platform, { replace, inputs }, async (sink) => {
+  return await writeOutput(output, platform.createOutputFile, { replace, inputs }, async (sink) => {
     await using opened = await open(model, {
       ...options.open,
       contextSize,
@@ -192,31 +196,36 @@ export async function quantize(
       : await fittingPlan(file, wanted, options);
     const tensors = options.dryRun
       ? dryRun(plan, lacking)
-      : await withOutput(output, platform, outputOptions(options, plan, spec), async (sink) => {
-          const { QuantizePool } = await import("./thread.ts");
-          const { quantizeInto } = await import("./quantize.ts");
-          const pool = new QuantizePool(() => platform.startThread("quantize"), threads);
-          try {
-            return await quantizeInto(sink, {
-              file,
-              plan,
-              type: fileType,
-              importance,
-              pool,
-              threads,
-              measure: options.measure ?? false,
-              signal: options.signal,
-              onProgress: (done, total, tensor) =>
-                options.onProgress?.({
-                  loadedBytes: scannedBytes + done,
-                  totalBytes: scannedBytes + total,
-                  tensor,
-                }),
-            });
-          } finally {
-            await pool.dispose();
-          }
-        });
+      : await writeOutput(
+          output,
+          platform.createOutputFile,
+          outputOptions(options, plan, spec),
+          async (sink) => {
+            const { QuantizePool } = await import("./thread.ts");
+            const { quantizeInto } = await import("./quantize.ts");
+            const pool = new QuantizePool(() => platform.startThread("quantize"), threads);
+            try {
+              return await quantizeInto(sink, {
+                file,
+                plan,
+                type: fileType,
+                importance,
+                pool,
+                threads,
+                measure: options.measure ?? false,
+                signal: options.signal,
+                onProgress: (done, total, tensor) =>
+                  options.onProgress?.({
+                    loadedBytes: scannedBytes + done,
+                    totalBytes: scannedBytes + total,
+                    tensor,
+                  }),
+              });
+            } finally {
+              await pool.dispose();
+            }
+          },
+        );
     return {
       type: fileType.name,
       tensors,
@@ -346,28 +355,4 @@ function outputOptions(
   const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
   if (matrix !== undefined) inputs.push({ path: matrix, files: [] });
   return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };
-}
-
-/** Writes to a path (atomically), or into a sink. */
-async function withOutput<T>(
-  output: string | ByteSink,
-  { createOutputFile }: Platform,
-  options: OutputFileOptions,
-  write: (sink: ByteSink) => Promise<T>,
-): Promise<T> {
-  if (typeof output !== "string") return await write(output);
-  if (!createOutputFile) {
-    throw new UsageError(
-      "output: a browser cannot write to a path. Give an object with a write() method",
-    );
-  }
-  const opened = await createOutputFile(output, options);
-  try {
-    const result = await write(opened);
-    await opened.finish();
-    return result;
-  } catch (error) {
-    await opened.discard();
-    throw error;
-  }
 }

@@ -26,6 +26,7 @@ import { chooseOptLevel } from "../../machine/native.ts";
 import { buildModel } from "../../models/build.ts";
 import { PREDICTOR_TYPE } from "../../models/predictor.ts";
 import { currentPlatform } from "../../platform/current.ts";
+import { writeOutput } from "../../platform/output-file.ts";
 import type { Platform } from "../../platform/platform.ts";
 import type { SparsifiedLayer, SparsifyInput } from "./sparsify.ts";
 
@@ -102,15 +103,21 @@ export async function sparsify(
   try {
     const inputs = spec.kind === "path" ? [{ path: spec.path, files: [] }] : [];
     const counted = { bytes: 0 };
-    const result = await withOutput(output, platform, options, inputs, async (sink) => {
-      const counting: ByteSink = {
-        write: async (bytes) => {
-          counted.bytes += bytes.length;
-          await sink.write(bytes);
-        },
-      };
-      return await sparsifyFile(file, text, counting, options, platform);
-    });
+    const { replace = false } = options;
+    const result = await writeOutput(
+      output,
+      platform.createOutputFile,
+      { replace, inputs },
+      async (sink) => {
+        const counting: ByteSink = {
+          write: async (bytes) => {
+            counted.bytes += bytes.length;
+            await sink.write(bytes);
+          },
+        };
+        return await sparsifyFile(file, text, counting, options, platform);
+      },
+    );
     return { ...result, bytes: counted.bytes, ms: platform.now() - started };
   } finally {
     await file.close();
@@ -249,29 +256,4 @@ function checkOptions(options: SparsifyOptions): void {
   if (!(recall >= 0.5 && recall <= 1)) fail("recall", recall, "a number from 0.5 to 1");
   if (!types.includes(type)) fail("type", type, `one of ${types.join(", ")}`);
   if (signal?.aborted) throw new AbortedError("sparsify", { cause: signal.reason });
-}
-
-/** Writes to a path (atomically), or into a sink. */
-async function withOutput<T>(
-  output: string | ByteSink,
-  { createOutputFile }: Platform,
-  { replace = false }: SparsifyOptions,
-  inputs: { path: string; files: string[] }[],
-  write: (sink: ByteSink) => Promise<T>,
-): Promise<T> {
-  if (typeof output !== "string") return await write(output);
-  if (!createOutputFile) {
-    throw new UsageError(
-      "output: a browser cannot write to a path. Give an object with a write() method",
-    );
-  }
-  const opened = await createOutputFile(output, { replace, inputs, bytes: 0 });
-  try {
-    const result = await write(opened);
-    await opened.finish();
-    return result;
-  } catch (error) {
-    await opened.discard();
-    throw error;
-  }
 }

@@ -14,6 +14,7 @@ import type { BatchLayout } from "../batch-area.ts";
 import { scoreText } from "./attention-options.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { type KvFormats, kvRowWords } from "./kv-format.ts";
+import { each } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import { TEAM } from "./teams.ts";
 
@@ -58,18 +59,18 @@ export function attentionMatricesKernel(
       ${pairs("eight")}
     }`;
   const pairs = (eight: string): string =>
-    count(
+    each(
       4,
       (j) =>
         `let pair${j} = bitcast<vec2h>(${eight}[${j}]); tile[to + ${2 * j}u] = pair${j}.x; tile[to + ${2 * j + 1}u] = pair${j}.y;`,
     );
   /** Scores of the team's tokens and the positions of the block: token by position. */
   const scoresText = `
-    ${count(
+    ${each(
       POSITIONS / UNIT,
       (n) => `{
       var found: Sums;
-      ${count(
+      ${each(
         depth,
         (d) =>
           `found = ${calls.multiply(`query${d}`, calls.load("Right", "&tile", `(${(n * UNIT * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "col", pitch), "found")};`,
@@ -101,7 +102,7 @@ export function attentionMatricesKernel(
 var<workgroup> tile: array<f16, ${TOKENS * pitch}>; // queries; then keys, and values behind them: [row][value]
 var<workgroup> scores: array<f32, ${TOKENS * SCORES_PITCH}>; // [token][position]
 var<workgroup> weights: array<f16, ${TOKENS * WEIGHTS_PITCH}>; // [token][position]
-${calls.types(TEAMS)}`,
+${calls.types}`,
     rows: out.rows,
     minRows,
     grid: (tokens) => [heads, Math.ceil(tokens / TOKENS), 1],
@@ -121,14 +122,14 @@ ${calls.types(TEAMS)}`,
     let low = vec4h(q[at]);
     let high = vec4h(q[at + 1u]);
     let to = (item / ${eights}u * ${pitch / 8}u + item % ${eights}u) * 8u;
-    ${count(4, (j) => `tile[to + ${j}u] = low[${j}]; tile[to + ${j + 4}u] = high[${j}];`)}
+    ${each(4, (j) => `tile[to + ${j}u] = low[${j}]; tile[to + ${j + 4}u] = high[${j}];`)}
   }
   workgroupBarrier();
-  ${count(depth, (d) => `let query${d} = ${calls.load("Left", "&tile", `(team * ${(UNIT * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "row", pitch)};`)}
+  ${each(depth, (d) => `let query${d} = ${calls.load("Left", "&tile", `(team * ${(UNIT * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "row", pitch)};`)}
   workgroupBarrier();
   var top = -3.0e38;
   var total = 0.0;
-  ${count(depth, (d) => `var sums${d}: Sums;`)}
+  ${each(depth, (d) => `var sums${d}: Sums;`)}
   for (var begin = firstToken; begin < lastToken;) {
     let sequence = batch[${batch.sequences}u + begin];
     var end = begin;
@@ -159,11 +160,11 @@ ${calls.types(TEAMS)}`,
       total += f32(weight);
       weights[(team * ${UNIT}u + row) * ${WEIGHTS_PITCH}u + part * ${UNIT}u + j] = weight;`)}
       workgroupBarrier();
-      ${count(
+      ${each(
         POSITIONS / UNIT,
         (n) => `{
       let left = ${calls.load("Left", "&weights", `(team * ${(UNIT * WEIGHTS_PITCH) / 8}u + ${(n * UNIT) / 8}u) * 8u`, "row", WEIGHTS_PITCH)};
-      ${count(
+      ${each(
         depth,
         (d) =>
           `sums${d} = ${calls.multiply("left", calls.load("Right", "&tile", `(${((POSITIONS + n * UNIT) * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "row", pitch), `sums${d}`)};`,
@@ -176,7 +177,7 @@ ${calls.types(TEAMS)}`,
   }
   total += subgroupShuffleXor(total, 1u);
   let isThere = firstToken + team * ${UNIT}u + row < tokenCount;
-  ${count(
+  ${each(
     depth / 2,
     (d) => `
   ${calls.store("&scores", `(team * ${(UNIT * SCORES_PITCH) / 4}u) * 4u`, `sums${2 * d}`, SCORES_PITCH)};
@@ -190,8 +191,4 @@ ${calls.types(TEAMS)}`,
   workgroupBarrier();`,
   )}`,
   });
-}
-
-function count(many: number, text: (i: number) => string): string {
-  return Array.from({ length: many }, (_, i) => text(i)).join("\n      ");
 }

@@ -10,7 +10,7 @@ import { unpackOf } from "../unpack/table.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
+import { type BehindText, behindText, each, type FusedMatmul } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import { tokenTile, weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
@@ -171,7 +171,7 @@ function matmulMatricesKernel(
 var<workgroup> weightTile: array<f16, ${tileRows * pitch}>; // [output][column]
 var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
 var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
-${calls.types(size / TEAM)}${behind.declarations}`,
+${calls.types}${behind.declarations}`,
     rows: out.rows,
     minRows,
     maxRows,
@@ -195,8 +195,8 @@ ${calls.types(size / TEAM)}${behind.declarations}`,
     ${weights.load("")}
     ${inputs.load("")}
     for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
-      ${count(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `((ownToken + ${t * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "row", pitch)};`)}
-      ${count(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `((ownOutput + ${o * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "col", pitch)};`)}
+      ${each(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `((ownToken + ${t * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "row", pitch)};`)}
+      ${each(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `((ownOutput + ${o * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "col", pitch)};`)}
       ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`left${t}`, `right${o}`, `sums${o}_${t}`)};`)}
     }
     workgroupBarrier();
@@ -231,7 +231,7 @@ function storesText(
   workgroupBarrier();`;
   const item = (i: number): string => `sumTile[team * ${UNIT * UNIT}u + ${i * TEAM}u + member]`;
   const stores = (o: number, t: number): string => {
-    const put = count(perLane, (i) => {
+    const put = each(perLane, (i) => {
       const value = gate ? gateText(gate.activation, `gate${i}`, item(i)) : item(i);
       return `{
     let output = ${gate ? "teamOutput" : "firstOutput + ownOutput"} + ${o * UNIT}u + member % ${UNIT}u;
@@ -241,10 +241,10 @@ function storesText(
     });
     if (!gate) return through(`sums${o}_${t}`, put);
     return `{
-  ${count(perLane, (i) => `var gate${i} = 0.0;`)}
+  ${each(perLane, (i) => `var gate${i} = 0.0;`)}
   ${through(
     `sums${o}_${t}`,
-    count(perLane, (i) => `gate${i} = ${item(i)};`),
+    each(perLane, (i) => `gate${i} = ${item(i)};`),
   )}
   ${through(`sums${o + own}_${t}`, put)}
   }`;
@@ -252,13 +252,9 @@ function storesText(
   return `
   let member = lane % ${TEAM}u;
   ${gate ? "let teamOutput = firstOutput + ownOutput / 2u;" : ""}
-  ${count(shape.ownTokens, (t) => count(own, (o) => stores(o, t)))}`;
+  ${each(shape.ownTokens, (t) => each(own, (o) => stores(o, t)))}`;
 }
 
 function units(shape: MatrixShape, text: (o: number, t: number) => string): string {
-  return count(shape.ownTokens, (t) => count(shape.ownOutputs, (o) => text(o, t)));
-}
-
-function count(many: number, text: (i: number) => string): string {
-  return Array.from({ length: many }, (_, i) => text(i)).join("\n  ");
+  return each(shape.ownTokens, (t) => each(shape.ownOutputs, (o) => text(o, t)));
 }

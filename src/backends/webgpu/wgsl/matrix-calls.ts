@@ -8,8 +8,8 @@ export const UNIT = 16;
 export interface MatrixCalls {
   /** Extensions of WGSL. */
   readonly enables: string;
-  /** Declares the types Left, Right and Sums, for workgroups of so many teams. */
-  types(teams: number): string;
+  /** Declares the types Left, Right and Sums. */
+  readonly types: string;
   load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
   /** Sums plus left times right. */
   multiply(left: string, right: string, sums: string): string;
@@ -18,7 +18,7 @@ export interface MatrixCalls {
 
 const chromium = {
   enables: "f16, subgroups, chromium_experimental_subgroup_matrix",
-  types: () => `alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
+  types: `alias Left = subgroup_matrix_left<f16, ${UNIT}, ${UNIT}>;
 alias Right = subgroup_matrix_right<f16, ${UNIT}, ${UNIT}>;
 alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
   multiply: (left: string, right: string, sums: string) =>
