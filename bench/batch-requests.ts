@@ -9,26 +9,33 @@ export interface BatchRequest {
 /** Ids below this are in every vocabulary, and no control tokens. */
 const [FIRST_ID, LAST_ID] = [300, 1500];
 
-/** Prompts of 16 to 256 tokens and answers of 8 to 128, short ones more often; `length`: of all prompts instead. */
+interface RequestLengths {
+  /** Tokens that all prompts begin with. */
+  readonly shared?: number;
+  /** From and to. */
+  readonly prompts?: readonly number[];
+  readonly answers?: readonly number[];
+}
+
+/** Short prompts and answers come more often than long ones. */
 export function mixedRequests(
   count: number,
   seed: number,
-  shared = 0,
-  length?: number,
+  { shared = 0, prompts = [16, 256], answers = [8, 128] }: RequestLengths = {},
 ): BatchRequest[] {
   let state = (seed * 2654435761) >>> 0;
   const random = (): number => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return state / 2 ** 32;
   };
-  const between = (least: number, most: number): number =>
+  const between = ([least = 1, most = least]: readonly number[]): number =>
     Math.round(least * (most / least) ** random());
   const ids = (of: number): number[] =>
     Array.from({ length: of }, () => FIRST_ID + Math.floor(random() * (LAST_ID - FIRST_ID)));
   const beginning = ids(shared);
   return Array.from({ length: count }, () => ({
-    prompt: [...beginning, ...ids(length ?? between(16, 256))],
-    tokens: between(8, 128),
+    prompt: [...beginning, ...ids(between(prompts))],
+    tokens: between(answers),
   }));
 }
 

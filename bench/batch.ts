@@ -1,13 +1,16 @@
 // Batches beside clients, and batches alone:
 //
 //   npm run bench:batch -- MODEL.gguf [-t 16] [--requests 2000] [--alone 100] [--parallel 32] [--rounds 15] [--peer] [--json]
+//   npm run bench:batch -- MODEL.gguf --rounds 0 --requests 2000 --parallel 16,32,64 [--prompts 16,256] [--answers 8,128] [--seconds 300]
 //
 // beside: what a client gets while a batch runs and while none does, in turns: the time to its first token, and the tokens per second
 //         after it. Medians; the bar is 10 % more for the first token.
 // alone:  requests of mixed lengths, as many at a time as a batch runs (background), one after the other, and as many at a time as a
-//         server's clients (foreground: what `bench:serve` measures). Where one after the other takes too long, --alone takes every n-th
-//         of the same requests. Tokens per second count prompts and answers.
-// --peer: the same requests by llama.cpp, through node-llama-cpp with as many sequences.
+//         server's clients (foreground: what `bench:serve` measures, without HTTP). Where one after the other takes too long, --alone takes
+//         every n-th of the same requests. Tokens per second count prompts and answers. Several numbers
+//         for --parallel: each is tried for a few seconds first, and batch and clients get the one that was fastest for each.
+//         --seconds and --clients-seconds end them wherever they are.
+// --peer: the same requests by llama.cpp, through node-llama-cpp with as many sequences; --peer-requests takes every n-th of them.
 //
 // Prompts are random tokens, so that no prefix is shared; --shared gives all of them one beginning of so many tokens.
 
@@ -15,40 +18,63 @@ import { cpus, loadavg } from "node:os";
 import { basename } from "node:path";
 import { Command } from "commander";
 import { type Model, open } from "../src/index.ts";
+import { type Rate, rateOf } from "./batch-rates.ts";
 import { type BatchRequest, inLanes, median, mixedRequests } from "./batch-requests.ts";
 
 interface Flags {
   threads?: number;
   requests: number;
   alone: number;
-  parallel: number;
+  parallel: number[];
+  prompts: number[];
+  answers: number[];
+  seconds?: number;
+  clientsSeconds?: number;
   rounds: number;
   prompt: number;
   answer: number;
   shared: number;
   peer?: boolean;
+  peerRequests?: number;
   json?: boolean;
 }
+
+/** How long each number of lanes is tried. */
+const trySeconds = 4;
 
 await new Command("bench:batch")
   .argument("<model>", "a GGUF file")
   .option("-t, --threads <n>", "threads", Number)
   .option("--requests <n>", "requests of the batch; 0: only beside clients", Number, 200)
   .option("--alone <n>", "of them, how many are answered one after the other", Number, 20)
-  .option("--parallel <n>", "lines at a time", Number, 32)
+  .option("--parallel <counts>", "lines at a time; several: each is tried", numbers, [32])
+  .option("--prompts <from,to>", "tokens of the batch's prompts", numbers, [16, 256])
+  .option("--answers <from,to>", "tokens of the batch's answers", numbers, [8, 128])
+  .option("--seconds <n>", "ends the batch then", Number)
+  .option("--clients-seconds <n>", "ends the clients then", Number)
   .option("--rounds <n>", "rounds beside clients; 0: none", Number, 9)
   .option("--prompt <n>", "tokens of a client's prompt", Number, 128)
   .option("--answer <n>", "tokens of a client's answer", Number, 24)
   .option("--shared <n>", "tokens that all prompts of the batch begin with", Number, 0)
   .option("--peer", "llama.cpp too (LANTERN_PEERS)")
+  .option("--peer-requests <n>", "of the batch, how many llama.cpp answers", Number)
   .option("--json", "one JSON object a line")
   .action(main)
   .parseAsync();
 
+function numbers(text: string): number[] {
+  const values = text.split(",").map(Number);
+  if (values.every((value) => Number.isInteger(value) && value > 0)) return values;
+  throw new Error(`got "${text}", expected whole numbers above 0, as in 16,32`);
+}
+
+type Say = (what: string, facts: Readonly<Record<string, number>>) => void;
+
 async function main(path: string, flags: Flags): Promise<void> {
-  const { parallel, requests } = flags;
+  const { requests } = flags;
+  const parallel = Math.max(...flags.parallel);
   const threads = flags.threads ?? cpus().length;
-  const say = (what: string, numbers: Readonly<Record<string, number>>): void => {
+  const say: Say = (what, numbers) => {
     const facts = { ...numbers, load: Number(loadavg()[0]!.toFixed(1)) };
     if (flags.json) console.log(JSON.stringify({ what, ...facts }));
     else {
@@ -56,17 +82,27 @@ async function main(path: string, flags: Flags): Promise<void> {
       console.log(`${what}: ${shown.join(", ")}`);
     }
   };
-  const all = mixedRequests(Math.max(requests, 64), 500, flags.shared);
+  const { prompts, answers, shared } = flags;
+  const all = mixedRequests(Math.max(requests, 64), 500, { shared, prompts, answers });
   {
-    await using model = await open(path, { threads, parallel, contextSize: 1024 });
-    if (!flags.json) console.log(`${basename(path)}, ${threads} threads, ${parallel} at a time`);
-    if (flags.rounds > 0) say("beside", await beside(model, all, flags));
-    if (requests > 0) say("alone", await alone(model, all.slice(0, requests), flags));
+    const longest = Math.max(
+      flags.prompt + flags.answer,
+      ...all.map(({ prompt, tokens }) => prompt.length + tokens),
+    );
+    const contextSize = 32 * Math.ceil((longest + 1) / 32);
+    await using model = await open(path, { threads, parallel, contextSize });
+    if (!flags.json) {
+      const lengths = `prompts of ${prompts.join(" to ")}, answers of ${answers.join(" to ")} tokens`;
+      console.log(`${basename(path)}, ${threads} threads, ${parallel} at a time, ${lengths}`);
+    }
+    if (flags.rounds > 0) say("beside", await beside(model, all, parallel, flags));
+    if (requests > 0) say("alone", await alone(model, all.slice(0, requests), flags, say));
   }
   if (!flags.peer) return;
   const { peerSpeed } = await import("./batch-peer.ts");
-  const speed = await peerSpeed(path, threads, parallel, all.slice(0, requests));
-  say("llama.cpp", { tokens_per_second: rounded(speed) });
+  const few = everyNth(all.slice(0, requests), flags.peerRequests ?? requests);
+  const speed = await peerSpeed(path, threads, parallel, few);
+  say("llama.cpp", { requests: few.length, tokens_per_second: rounded(speed) });
 }
 
 /** One answer; resolves with its milliseconds to the first token and its tokens per second after that. */
@@ -89,7 +125,8 @@ async function ask(
 async function beside(
   model: Model,
   requests: readonly BatchRequest[],
-  { rounds, parallel, prompt, answer: answerTokens }: Flags,
+  parallel: number,
+  { rounds, prompt, answer: answerTokens }: Flags,
 ): Promise<Record<string, number>> {
   const first: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
   const speed: Record<"quiet" | "busy", number[]> = { quiet: [], busy: [] };
@@ -100,7 +137,8 @@ async function beside(
       const batch = which === "busy" ? runForever(model, requests, parallel, stop.signal) : 0;
       // At another moment of a batch each time.
       await pause(which === "busy" ? 1500 + 137 * (round + 1) : 100);
-      const random = mixedRequests(1, 7000 + 2 * round + (which === "busy" ? 1 : 0), 0, prompt);
+      const seed = 7000 + 2 * round + (which === "busy" ? 1 : 0);
+      const random = mixedRequests(1, seed, { prompts: [prompt, prompt] });
       const answer = await ask(model, { ...random[0]!, tokens: answerTokens });
       stop.abort();
       lines += await batch;
@@ -132,57 +170,72 @@ async function runForever(
   const endless = Array.from({ length: 100_000 }, (_, i) => requests[i % requests.length]!);
   await inLanes(endless, parallel, async (request) => {
     if (signal.aborted) return false;
-    tokens += (await answer(model, request, "background", signal)).tokenIds.length;
+    tokens += (await backgroundAnswer(model, request, signal)).tokenIds.length;
     return true;
   });
   return tokens;
 }
 
-async function answer(
+async function backgroundAnswer(
   model: Model,
   { prompt, tokens }: BatchRequest,
-  priority: "foreground" | "background",
-  signal?: AbortSignal,
+  signal: AbortSignal,
 ) {
   // Greedy texts of random prompts repeat themselves, so that drafts would be right too often.
-  const options = { temperature: 1, seed: tokens, ignoreEos: true, maxTokens: tokens, priority };
-  return await model.generate(prompt, { ...options, ...(signal && { signal }) }).result;
+  const options = { temperature: 1, seed: tokens, ignoreEos: true, maxTokens: tokens, signal };
+  return await model.generate(prompt, { ...options, priority: "background" }).result;
 }
 
-/** Tokens per second of a batch, of clients at once, and one after the other. */
+/** Tokens per second of a batch, of clients at once, and one after the other. Each is said as soon as it is known. */
 async function alone(
   model: Model,
   requests: readonly BatchRequest[],
-  { parallel, alone: few }: Flags,
+  { parallel, alone: few, seconds, clientsSeconds }: Flags,
+  say: Say,
 ): Promise<Record<string, number>> {
-  const timed = async (
-    some: readonly BatchRequest[],
-    lanes: number,
-    priority: "foreground" | "background",
-  ): Promise<number> => {
-    await model.clearCache();
-    const started = performance.now();
-    await inLanes(some, lanes, async (request) => {
-      await answer(model, request, priority);
-      return true;
-    });
-    const tokens = some.reduce((sum, one) => sum + one.prompt.length + one.tokens, 0);
-    return (1000 * tokens) / (performance.now() - started);
+  const shown = ({ tokensPerSecond, answered, seconds: took }: Rate) => ({
+    ...{ answered, seconds: rounded(took), tokens_per_second: rounded(tokensPerSecond) },
+  });
+  const sample = everyNth(requests, few);
+  await rateOf(model, sample.slice(0, 2), { lanes: 1, priority: "foreground" }); // warm
+  const single = await rateOf(model, sample, { lanes: 1, priority: "foreground" });
+  say("one after the other", { requests: sample.length, ...shown(single) });
+
+  const best = { background: parallel[0]!, foreground: parallel[0]! };
+  const tried = { background: 0, foreground: 0 };
+  for (const lanes of parallel.length > 1 ? parallel : []) {
+    for (const priority of ["foreground", "background"] as const) {
+      const rate = await rateOf(model, requests, { lanes, priority, seconds: trySeconds });
+      say(priority === "foreground" ? "try: clients" : "try: batch", { lanes, ...shown(rate) });
+      if (rate.tokensPerSecond <= tried[priority]) continue;
+      [tried[priority], best[priority]] = [rate.tokensPerSecond, lanes];
+    }
+  }
+  const whole = (what: string, priority: keyof typeof best, seconds: number | undefined) => {
+    const lanes = best[priority];
+    const onProgress = (rate: Rate): void =>
+      say(`  ${what}, so far`, { lanes, of: requests.length, ...shown(rate) });
+    return rateOf(model, requests, { lanes, priority, seconds, onProgress });
   };
-  const step = Math.max(1, Math.floor(requests.length / few));
-  const sample = requests.filter((_, i) => i % step === 0);
-  await timed(sample.slice(0, 2), 1, "foreground"); // warm
-  const single = await timed(sample, 1, "foreground");
-  const batch = await timed(requests, parallel, "background");
-  const clients = await timed(requests, parallel, "foreground");
+  const batch = await whole("batch", "background", seconds);
+  say("batch", { lanes: best.background, of: requests.length, ...shown(batch) });
+  const clients = await whole("clients at once", "foreground", clientsSeconds);
+  say("clients at once", { lanes: best.foreground, of: requests.length, ...shown(clients) });
   return {
     requests: requests.length,
-    one_after_the_other: rounded(single),
-    batch: rounded(batch),
-    clients_at_once: rounded(clients),
-    batch_to_single: rounded(batch / single, 2),
-    batch_to_clients: rounded(batch / clients, 2),
+    answered: batch.answered,
+    one_after_the_other: rounded(single.tokensPerSecond),
+    batch: rounded(batch.tokensPerSecond),
+    clients_at_once: rounded(clients.tokensPerSecond),
+    batch_to_single: rounded(batch.tokensPerSecond / single.tokensPerSecond, 2),
+    batch_to_clients: rounded(batch.tokensPerSecond / clients.tokensPerSecond, 2),
   };
+}
+
+/** About `count` of them, from all over the list. */
+function everyNth<T>(list: readonly T[], count: number): T[] {
+  const step = Math.max(1, Math.floor(list.length / count));
+  return list.filter((_, at) => at % step === 0);
 }
 
 function rounded(value: number, digits = 1): number {

@@ -1,42 +1,43 @@
 // How a cluster scales, and what its gateway can carry:
 //
-//   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--requests 24] [--tokens 64] [--direct] [--cpus 0,2,4,6]
+//   npm run bench:cluster -- MODEL.gguf [--workers 1,2,4] [--users 4] [--rounds 3] [--seconds 8] [--tokens 64] [--direct] [--cpus 0,2,4,6]
 //   npm run bench:cluster -- --fake [--users 16,64,256] [--tokens 64] [--rate 50]
 //
 // For each number of workers: as many processes of one thread, each on a core of its own where `taskset` is there (on no two
-// hardware threads of one core while there are others), one NATS server and one gateway, on the cores that are left. `users` clients for each worker ask for streamed answers, one after the other, with different prompts. Printed are
-// the tokens per second of all, that divided by what one worker gave (N workers: N is ideal), and what each process took of a
-// core. With as many workers as cores, the gateway, NATS and the clients take from them. What a
+// hardware threads of one core while there are others, and only on those that this process may use), one NATS server and one gateway, on
+// the cores that are left, with the clients. All of them are started before anything is measured, and take turns: only one is under load at a time, and the
+// first turn of each does not count. `users` clients for each worker ask for streamed answers, one after the other, with different prompts.
+// Printed are the tokens per second of all, that divided by what one worker gave in the same round (N workers: N is ideal),
+// and what each process took of a core. With as many workers as cores, the gateway, NATS and the clients take from them. What a
 // core of its own would carry follows from what the gateway took.
 //
-// --direct: the same without a cluster: each worker is a server of its own, with clients of its own. What N of these give is what the machine
+// --direct: also without a cluster: each worker is a server of its own, with clients of its own. What N of these give is what the machine
 // allows: N processes share its memory, its caches and its heat.
 //
 // --fake: one process of workers whose tokens cost nothing and come at --rate per second and answer, so that the gateway is what is
 // measured: it has the first core for itself, everything else shares the others.
 
 import { spawnSync } from "node:child_process";
-import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { Agent, type IncomingMessage, request } from "node:http";
 import { availableParallelism, loadavg } from "node:os";
 import { fileURLToPath } from "node:url";
 import { Command } from "commander";
 import { type Started, startLantern, startScript } from "../test/cluster/processes.ts";
 import { startNats } from "../test/support/nats-servers.ts";
+import { median } from "./batch-requests.ts";
+import { type Loaded, pause, underLoad } from "./cluster-load.ts";
 
 interface Flags {
   workers: number[];
   users: number[];
-  requests: number;
+  rounds: number;
+  seconds: number;
   tokens: number;
   fake?: boolean;
   direct?: boolean;
   cpus?: number[];
   rate: number;
 }
-
-const agent = new Agent({ keepAlive: true });
 
 /** Whose part of a core is printed. */
 const roles = ["gateway", "NATS", "workers", "clients"] as const;
@@ -56,9 +57,10 @@ await new Command("bench:cluster")
   .argument("[model]", "a GGUF file")
   .option("--workers <counts>", "numbers of workers", counts, [1, 2])
   .option("--users <counts>", "clients for each worker; with --fake: of all", counts, [4])
-  .option("--requests <count>", "answers for each client", positive, 6)
+  .option("--rounds <count>", "turns of each number of workers", positive, 3)
+  .option("--seconds <count>", "seconds of a turn that count", positive, 8)
   .option("--tokens <count>", "tokens of an answer", positive, 64)
-  .option("--direct", "no cluster: each worker is a server of its own")
+  .option("--direct", "without a cluster too: each worker is a server of its own")
   .option("--cpus <list>", "the processors of the workers, in this order", (text: string) =>
     text.split(",").map(Number),
   )
@@ -79,45 +81,92 @@ function row(cells: readonly (string | number)[]): void {
   console.log(`| ${cells.join(" | ")} |`);
 }
 
+/** What takes turns. */
+interface Setup {
+  readonly kind: "cluster" | "direct";
+  readonly workers: number;
+  readonly cluster: Cluster;
+  readonly turns: Measured[];
+}
+
 async function measureWorkers(model: string, flags: Flags): Promise<void> {
-  row(["workers", "tokens/s", "of N times one", ...roles, "tokens/s of a gateway's core"]);
-  row(["---:", "---:", "---:", ...roles.map(() => "---:"), "---:"]);
-  let one: number | undefined;
-  const report = (workers: number, { perSecond, cores }: Measured): void => {
-    one ??= perSecond / workers;
-    const used = roles.map((role) => cores[role].toFixed(2));
-    const carried = cores.gateway > 0 ? (perSecond / cores.gateway).toFixed(0) : "";
-    row([
-      workers,
-      perSecond.toFixed(0),
-      (perSecond / (one * workers)).toFixed(2),
-      ...used,
-      carried,
-    ]);
-  };
-  for (const workers of flags.workers) {
-    const users = flags.users[0]!;
-    const own = flags.cpus ?? [];
-    const order = [...own, ...processors().filter((one) => !own.includes(one))];
-    const others = order.slice(workers);
-    const onOthers = onlyOn(others.length > 0 ? others : order);
-    const pinned = (at: number): string[] => onlyOn([order[at % order.length]!]);
-    const more = ["-m", model, "-a", "bench", "--threads", "1", "--parallel", String(users)];
-    if (flags.direct) {
-      const cluster = await startServers(workers, [...more, "-c", "512"], pinned);
-      report(workers, await measure(cluster, workers * users, flags));
-      continue;
+  const setups = await startSetups(model, flags);
+  console.log(`all started (load ${loadavg()[0]!.toFixed(1)})\n`);
+  const users = flags.users[0]!;
+  for (let round = 0; round <= flags.rounds; round++) {
+    for (const { kind, workers, cluster, turns } of setups) {
+      const seconds = round === 0 ? 2 : flags.seconds;
+      const turn = await measure(cluster, workers * users, { ...flags, seconds });
+      const what = round === 0 ? "warming" : `round ${round} of ${flags.rounds}`;
+      console.log(`${what}: ${kind}, workers ${workers}: ${turn.perSecond.toFixed(1)} tokens/s`);
+      if (round > 0) turns.push(turn);
+      await pause(300); // what was stopped ends
     }
-    const cluster = await start(
-      ({ servers }) =>
+    if (round > 0) summarize(setups);
+  }
+  for (const { cluster } of setups) cluster.close();
+}
+
+/** Medians of the rounds so far; a ratio compares turns of the same round. */
+function summarize(setups: readonly Setup[]): void {
+  const title = ["", "workers", "tokens/s", "least to most", "of N times one", ...roles];
+  console.log("");
+  row([...title, "tokens/s of a gateway's core"]);
+  row(["---", ...title.slice(1).map(() => "---:"), "---:"]);
+  for (const { kind, workers, turns } of setups) {
+    const one = setups.find((other) => other.kind === kind)!;
+    const speeds = turns.map(({ perSecond }) => perSecond);
+    const ratios = speeds.map(
+      (speed, at) => (speed * one.workers) / (one.turns[at]!.perSecond * workers),
+    );
+    const used = roles.map((role) => median(turns.map(({ cores }) => cores[role])));
+    const gateway = used[roles.indexOf("gateway")]!;
+    row([
+      ...[kind, workers, median(speeds).toFixed(1)],
+      `${Math.min(...speeds).toFixed(1)} to ${Math.max(...speeds).toFixed(1)}`,
+      ...[median(ratios), ...used].map((value) => value.toFixed(2)),
+      gateway > 0 ? (median(speeds) / gateway).toFixed(0) : "",
+    ]);
+  }
+  console.log("");
+}
+
+async function startSetups(model: string, flags: Flags): Promise<Setup[]> {
+  const users = flags.users[0]!;
+  const own = flags.cpus ?? [];
+  const order = [...own, ...processors().filter((one) => !own.includes(one))];
+  const pinned = (at: number): string[] => onlyOn([order[at % order.length]!]);
+  const more = ["-m", model, "-a", "bench", "--threads", "1", "--parallel", String(users)];
+  console.log(`processors of workers, in this order: ${order.join()}`);
+  // Where there are any, those that never have a worker are for the rest: each number of workers finds the same.
+  const spare = order.slice(Math.max(...flags.workers));
+  pinSelf(spare);
+  const most = flags.direct ? Math.max(...flags.workers) : 0;
+  // All at the same moment: most of a start is one thread that reads a file.
+  const [servers, ...clusters] = await Promise.all([
+    startServers(most, [...more, "-c", "512"], pinned),
+    ...flags.workers.map((workers) => {
+      const others = spare.length > 0 ? spare : order.slice(workers);
+      const startWorkers = ({ servers }: { servers: string }) =>
         Array.from({ length: workers }, (_, at) => {
           const args = ["worker", "--cluster", servers, ...more, "-c", "512"];
           return startLantern(args, { within: pinned(at) });
-        }),
-      onOthers,
-    );
-    report(workers, await measure(cluster, workers * users, flags));
-  }
+        });
+      return start(startWorkers, onlyOn(others.length > 0 ? others : order));
+    }),
+  ]);
+  const setups = clusters.map(
+    (cluster, at): Setup => ({ kind: "cluster", workers: flags.workers[at]!, cluster, turns: [] }),
+  );
+  if (!flags.direct) return setups;
+  const { urls, pids, close } = servers;
+  const direct = flags.workers.map((workers): Setup => {
+    const some = { ...pids, workers: pids.workers.slice(0, workers) };
+    const cluster = { urls: urls.slice(0, workers), pids: some, close };
+    return { kind: "direct", workers, cluster, turns: [] };
+  });
+  // In turns with their counterparts.
+  return setups.flatMap((setup, at) => [setup, direct[at]!]);
 }
 
 async function measureGateway(flags: Flags): Promise<void> {
@@ -132,6 +181,7 @@ async function measureGateway(flags: Flags): Promise<void> {
       first,
     );
     const { perSecond, answers, cores, firsts } = await measure(cluster, users, flags);
+    cluster.close();
     const at = (share: number): string => firsts[Math.floor(share * firsts.length)]!.toFixed(0);
     row([
       ...[users, perSecond.toFixed(0), answers.toFixed(1)],
@@ -145,8 +195,14 @@ async function measureGateway(flags: Flags): Promise<void> {
 function pins(): [string[], string[]] {
   const [first, ...others] = processors();
   if (others.length === 0) return [[], []];
-  if (hasTaskset()) spawnSync("taskset", ["-a", "-p", "-c", others.join(), String(process.pid)]);
+  pinSelf(others);
   return [onlyOn([first!]), onlyOn(others)];
+}
+
+/** This process with its clients, and what it starts without a command of its own: NATS. */
+function pinSelf(processors: readonly number[]): void {
+  if (!hasTaskset() || processors.length === 0) return;
+  spawnSync("taskset", ["-a", "-p", "-c", processors.join(), String(process.pid)]);
 }
 
 /** A command that runs another one on these processors; none where there is no `taskset`. */
@@ -154,9 +210,23 @@ function onlyOn(processors: readonly number[]): string[] {
   return hasTaskset() ? ["taskset", "-c", processors.join()] : [];
 }
 
+/** Those that this process may use: it may be started by `taskset` itself. */
+function allowedProcessors(): number[] {
+  try {
+    const status = readFileSync("/proc/self/status", "utf8");
+    const ranges = /^Cpus_allowed_list:\s*(\S+)$/m.exec(status)![1]!.split(",");
+    return ranges.flatMap((range) => {
+      const [first, last = first] = range.split("-").map(Number) as [number, number?];
+      return Array.from({ length: last - first + 1 }, (_, at) => first + at);
+    });
+  } catch {
+    return Array.from({ length: availableParallelism() }, (_, at) => at);
+  }
+}
+
 /** The processors of this machine: first one of each core, then the second hardware threads. */
 function processors(): number[] {
-  const all = Array.from({ length: availableParallelism() }, (_, at) => at);
+  const all = allowedProcessors();
   const turnOf = (at: number): number => {
     try {
       const file = `/sys/devices/system/cpu/cpu${at}/topology/thread_siblings_list`;
@@ -227,47 +297,24 @@ async function startServers(
   };
 }
 
-interface Measured {
-  readonly perSecond: number;
-  readonly answers: number;
-  /** Milliseconds to each first token, in order. */
-  readonly firsts: readonly number[];
+interface Measured extends Omit<Loaded, "used"> {
   /** The part of a core that each role took. */
   readonly cores: Readonly<Record<(typeof roles)[number], number>>;
 }
 
-async function measure(cluster: Cluster, users: number, flags: Flags): Promise<Measured> {
-  const { urls, pids } = cluster;
-  try {
-    const warm = Array.from({ length: users }, (_, at) => answer(urls[at % urls.length]!, -at, 16));
-    await Promise.all(warm); // everywhere
-    const used = (): number[] => roles.map((role) => sum(pids[role].map(processorSeconds)));
-    const before = used();
-    const began = performance.now();
-    let tokens = 0;
-    const firsts: number[] = [];
-    const clients = Array.from({ length: users }, async (_, client) => {
-      for (let i = 0; i < flags.requests; i++) {
-        const asked = performance.now();
-        const url = urls[client % urls.length]!;
-        const found = await answer(url, client * flags.requests + i + 1, flags.tokens);
-        tokens += found.tokens; // after it: others count meanwhile
-        firsts.push(found.firstAt - asked);
-      }
-    });
-    await Promise.all(clients);
-    const seconds = (performance.now() - began) / 1000;
-    const after = used();
-    const cores = Object.fromEntries(
-      roles.map((role, at) => [role, (after[at]! - before[at]!) / seconds]),
-    ) as Measured["cores"];
-    return {
-      ...{ perSecond: tokens / seconds, answers: (users * flags.requests) / seconds, cores },
-      firsts: firsts.toSorted((a, b) => a - b),
-    };
-  } finally {
-    cluster.close();
-  }
+async function measure(
+  { urls, pids }: Cluster,
+  users: number,
+  { seconds, tokens }: Flags,
+): Promise<Measured> {
+  const { used, ...loaded } = await underLoad(
+    urls,
+    users,
+    { seconds, warmSeconds: 0.5, tokens },
+    () => roles.map((role) => sum(pids[role].map(processorSeconds))),
+  );
+  const cores = Object.fromEntries(roles.map((role, at) => [role, used[at]]));
+  return { ...loaded, cores: cores as Measured["cores"] };
 }
 
 function sum(values: readonly number[]): number {
@@ -279,41 +326,9 @@ async function announced(url: string): Promise<void> {
   for (let i = 0; i < 100; i++) {
     const { data } = (await (await fetch(`${url}/v1/models`)).json()) as { data: unknown[] };
     if (data.length > 0) break;
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await pause(100);
   }
-  await new Promise((resolve) => setTimeout(resolve, 1500)); // and of all other workers
-}
-
-/** A streamed answer: the number of its tokens, and when the first came. */
-async function answer(
-  url: string,
-  at: number,
-  tokens: number,
-): Promise<{ tokens: number; firstAt: number }> {
-  const body = JSON.stringify({
-    ...{ model: "bench", prompt: `${at} once there was a ${"small ".repeat(Math.abs(at) % 7)}` },
-    ...{ max_tokens: tokens, ignore_eos: true, temperature: 1, seed: Math.abs(at) },
-    ...{ stream: true, stream_options: { include_usage: true } },
-  });
-  // Not fetch(): its streams take several times as much of the processor, which clients share with everybody here.
-  const asked = request(`${url}/v1/completions`, {
-    ...{ method: "POST", agent, headers: { "content-type": "application/json" } },
-  });
-  asked.end(body);
-  const [response] = (await once(asked, "response")) as [IncomingMessage];
-  const parts: Uint8Array[] = [];
-  let firstAt = 0;
-  response.on("data", (part: Uint8Array) => {
-    firstAt ||= performance.now();
-    parts.push(part);
-  });
-  await once(response, "end");
-  const text = Buffer.concat(parts).toString("utf8");
-  const usage = [...text.matchAll(/"completion_tokens":(\d+)/g)].at(-1);
-  if (response.statusCode !== 200 || !usage) {
-    throw new Error(`the gateway answered ${response.statusCode}: ${text.slice(0, 300)}`);
-  }
-  return { tokens: Number(usage[1]), firstAt };
+  await pause(1500); // and of all other workers
 }
 
 /** What a process and its threads have used of the processor; 0 where the system does not say. */
