@@ -2,7 +2,7 @@
 // needs to know of a running call it can ask for, so a lost message is found out by whoever misses it (workers.ts).
 
 import type { Msg, NatsConnection, PermissionViolationError } from "@nats-io/nats-core";
-import { messageOf, RestartingError, UsageError } from "../base/errors.ts";
+import { AbortedError, messageOf, RestartingError, UsageError } from "../base/errors.ts";
 import { errorToFacts } from "../engine/protocol.ts";
 import type { GenerateOptions, Model } from "../index.ts";
 import { HeldPrefixes } from "./fingerprints.ts";
@@ -138,7 +138,9 @@ export class ClusterWorker {
     clearInterval(this.#timer);
     this.#outbox.flush();
     for (const subscription of this.#subscriptions) subscription.unsubscribe();
-    for (const { abort } of this.#calls.values()) abort.abort(new Error("the worker is stopping"));
+    for (const { abort } of this.#calls.values()) {
+      abort.abort(new RestartingError("this worker is stopping"));
+    }
   }
 
   /** What NATS refuses this worker, for as long as the connection is there. */
@@ -160,7 +162,9 @@ export class ClusterWorker {
     const now = performance.now();
     for (const { abort, checkedAt } of this.#calls.values()) {
       // Its gateway has died, or lost this worker and gave the call to another.
-      if (now - checkedAt > this.#times.orphan) abort.abort(new Error("nobody waits for it"));
+      if (now - checkedAt > this.#times.orphan) {
+        abort.abort(new RestartingError("nobody asked about it for too long"));
+      }
     }
     this.#beat();
   }
@@ -200,7 +204,7 @@ export class ClusterWorker {
   }
 
   #cancel(id: string): void {
-    this.#calls.get(id)?.abort.abort(new Error("the client has gone"));
+    this.#calls.get(id)?.abort.abort(new AbortedError("the request"));
   }
 
   #take(message: CallMessage): void {
@@ -265,8 +269,12 @@ export class ClusterWorker {
   ): Promise<unknown> {
     const [tokens, options] = args as [readonly number[], GenerateOptions];
     const generation = this.#options.model.generate(tokens, { ...options, signal });
-    for await (const event of generation.tokens()) send({ event });
+    for await (const event of generation.tokens()) {
+      checkGivenUp(signal);
+      send({ event });
+    }
     const result = await generation.result;
+    checkGivenUp(signal);
     const { timings } = result;
     this.#held.add([...tokens, ...result.tokenIds]);
     this.#tokensPerSecond = mixed(
@@ -282,6 +290,14 @@ export class ClusterWorker {
   #log(line: string): void {
     this.#options.log?.(`cluster: ${line}`);
   }
+}
+
+/**
+ * A generation that was aborted ends with what it has by then: the answer for a client that has gone, and for nobody else. Whoever still
+ * waits is told that this worker has given it up, and goes on elsewhere.
+ */
+function checkGivenUp({ aborted, reason }: AbortSignal): void {
+  if (aborted && reason instanceof RestartingError) throw reason;
 }
 
 /** A running average of tokens per second; too few tokens say nothing. */

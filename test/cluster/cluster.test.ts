@@ -153,6 +153,24 @@ describeNats("a cluster", () => {
     expect(result.timings.generatedTokens).toBe(expected.tokenIds.length);
   });
 
+  test("a worker that is stopped in the middle of an answer: another goes on, and the answer is whole", async () => {
+    const two = [await add(), await add(models[1])];
+    await gateway.workers(2);
+    const options = { maxTokens: 300, seed: 12, temperature: 1.3, ignoreEos: true };
+    const expected = await own.generate("the cat sat", options).result;
+    const generation = gateway.model().generate("the cat sat", options);
+    let seen = 0;
+    for await (const { id } of generation.tokens()) {
+      if (id < 0 || ++seen !== 20) continue;
+      const busy = gateway.gateway.workers.list().find(({ load }) => load > 0)!;
+      const { worker } = two.find((one) => one.id === busy.id)!;
+      await worker.stop(0); // its time is over at once; the connection stays, as it does while a process closes its model
+    }
+    const { text, stopReason } = await generation.result;
+    expect(stopReason).toBe("length");
+    expect(text).toBe(expected.text);
+  });
+
   test("a worker that is gone before the first token: the request moves on", async () => {
     const first = await add();
     await gateway.workers(1);
