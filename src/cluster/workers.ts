@@ -2,8 +2,9 @@
 // lost when its worker is gone, does not know it, or sent a message that never came. Who lost a call may give it to another worker.
 
 import type { NatsConnection, RequestError } from "@nats-io/nats-core";
-import { AbortedError, messageOf, WorkerError } from "../base/errors.ts";
+import { AbortedError, messageOf, UsageError, WorkerError } from "../base/errors.ts";
 import { type ErrorFacts, factsToError } from "../engine/protocol.ts";
+import { readBeat, readFacts } from "./checked.ts";
 import { readHeld } from "./fingerprints.ts";
 import {
   type AnswerMessage,
@@ -92,7 +93,7 @@ export class Workers {
     this.#subscriptions = [
       // NATS says who may write to which subject; nobody speaks for another worker.
       on(subjects.beats, (data, subject) => {
-        const beat = decode(data) as Beat;
+        const beat = readBeat(data);
         if (subject === subjects.beat(beat.worker)) this.#beat(beat);
       }),
       on(subjects.answers(this.gateway), (data, subject) => {
@@ -109,7 +110,7 @@ export class Workers {
   }
 
   /** Workers that may be given something, and what is known of them. */
-  list(): readonly (WorkerView & { readonly model: string; readonly facts: WorkerFacts })[] {
+  list(): readonly (WorkerView & Pick<Known, "model" | "facts" | "others">)[] {
     const now = performance.now();
     return [...this.#known.values()]
       .filter(
@@ -210,13 +211,14 @@ export class Workers {
       this.#known.set(worker, {
         ...{ id: worker, model, capacity, tokensPerSecond, isLeaving: false },
         others: this.#others(beat),
-        facts: decode(reply.data) as WorkerFacts,
+        facts: readFacts(reply.data),
         ...{ held: readHeld(held), heldText: held, beatAt: now, checkedAt: now },
         ...{ missed: 0, isChecking: false, calls: new Map() },
       });
       this.#notify();
-    } catch {
+    } catch (error) {
       // Its next heartbeat is another chance.
+      if (error instanceof UsageError) this.#log(`${error.message} (worker ${worker})`);
     } finally {
       this.#asked.delete(worker);
     }

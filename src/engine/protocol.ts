@@ -23,6 +23,7 @@ import type {
   TemplateOptions,
   TokenEvent,
 } from "../api/api.ts";
+import { byName } from "../base/by-name.ts";
 import {
   AbortedError,
   ContextError,
@@ -31,9 +32,11 @@ import {
   type ErrorCode,
   FormatError,
   type FormatFacts,
+  HangError,
   LanternError,
   MemoryError,
   ModelError,
+  RestartingError,
   SourceError,
   UsageError,
   WorkerError,
@@ -306,6 +309,8 @@ export interface ErrorFacts {
   name: string;
   message: string;
   code: ErrorCode | undefined;
+  /** Which of the errors with this code, where that makes a difference. Not the name: whoever makes a page smaller changes that. */
+  kind: string | undefined;
   facts: FormatFacts | undefined;
   stack: string | undefined;
 }
@@ -317,12 +322,22 @@ export function errorToFacts(error: unknown): ErrorFacts {
     name: plain.name,
     message: plain.message,
     code: known?.code,
+    kind: Object.keys(kinds).find((kind) => error instanceof kinds[kind]!),
     facts: known instanceof FormatError ? known.facts : undefined,
     stack: plain.stack,
   };
 }
 
-const classes: Readonly<Record<ErrorCode, { prototype: LanternError }>> = {
+type ErrorClass = abstract new (...args: never[]) => LanternError;
+
+/** By name: another machine may have written it. */
+const kinds: Readonly<Record<string, ErrorClass>> = byName({
+  hang: HangError,
+  "device-lost": DeviceLostError,
+  restarting: RestartingError,
+});
+
+const classes: Readonly<Record<string, ErrorClass>> = byName({
   format: FormatError,
   model: ModelError,
   usage: UsageError,
@@ -332,16 +347,18 @@ const classes: Readonly<Record<ErrorCode, { prototype: LanternError }>> = {
   aborted: AbortedError,
   source: SourceError,
   worker: WorkerError,
-};
+} satisfies Record<ErrorCode, ErrorClass>);
 
 /** The same error on this side: same class, code, message and facts; the engine's stack is its cause. */
 export function factsToError(facts: ErrorFacts): Error {
   const cause = facts.stack ? { cause: facts.stack } : undefined;
-  if (!facts.code)
+  const known = classes[facts.code ?? ""];
+  if (!facts.code || !known) {
     return new WorkerError(`the engine failed: ${facts.name}: ${facts.message}`, cause);
+  }
   const error = new LanternError(facts.code, facts.message, cause);
-  const kind = facts.name === DeviceLostError.name ? DeviceLostError : classes[facts.code];
-  Object.setPrototypeOf(error, kind.prototype);
+  const kind = (facts.code === "worker" && kinds[facts.kind ?? ""]) || known;
+  Object.setPrototypeOf(error, kind.prototype as object);
   error.name = facts.name;
   if (facts.facts) Object.assign(error, { facts: facts.facts });
   return error;

@@ -2,6 +2,14 @@
 // docs/cluster.md says.
 
 import { describe, expect, test } from "vitest";
+import {
+  DeviceLostError,
+  HangError,
+  RestartingError,
+  UsageError,
+  WorkerError,
+} from "../../src/base/errors.ts";
+import { readBeat, readFacts } from "../../src/cluster/checked.ts";
 import { clusterServers } from "../../src/cluster/connect.ts";
 import { blockHashes, HeldPrefixes, heldBlocks, readHeld } from "../../src/cluster/fingerprints.ts";
 import { type Beat, type CallMessage, subjects } from "../../src/cluster/messages.ts";
@@ -9,6 +17,8 @@ import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { chooseWorker, type WorkerView } from "../../src/cluster/router.ts";
 import { decode, encode } from "../../src/cluster/wire.ts";
 import { Workers } from "../../src/cluster/workers.ts";
+import { errorToFacts, factsToError } from "../../src/engine/protocol.ts";
+import { fakeInfo } from "./fake-info.ts";
 
 describe("wire", () => {
   const values: readonly unknown[] = [
@@ -95,7 +105,7 @@ test("nobody speaks for another worker: what counts is the subject, which NATS l
       listening.set(subject, callback);
       return { unsubscribe: () => {} };
     },
-    request: async () => ({ data: encode({ info: {}, version: "test" }) }),
+    request: async () => ({ data: encode({ info: fakeInfo, version: "test" }) }),
     publish: (_: string, data: Uint8Array) => calls.push(decode(data) as CallMessage),
     isClosed: () => false,
   } as unknown as NatsConnection;
@@ -120,6 +130,68 @@ test("nobody speaks for another worker: what counts is the subject, which NATS l
   from("tabs.a", 2);
   expect(await answer).toBe(2);
   workers.close();
+});
+
+describe("what a worker says of itself", () => {
+  const beat: Beat = {
+    ...{ worker: "tabs.a", model: "m", calls: { g: 2 }, lines: 0, capacity: 4, held: "" },
+    ...{ tokensPerSecond: 1.5, promptPerSecond: 0, isLeaving: false },
+  };
+  const facts = { info: fakeInfo, version: "test" };
+
+  test("is believed where a worker could say it", () => {
+    expect(readBeat(encode(beat))).toEqual(beat);
+    expect(readFacts(encode(facts))).toEqual(facts);
+  });
+
+  test.each([
+    { capacity: NaN },
+    { capacity: Infinity },
+    { capacity: 0 },
+    { capacity: -1 },
+    { capacity: "4" },
+    { capacity: 1e9 },
+    { calls: null },
+    { calls: { g: -100 } },
+    { calls: { g: "9" } },
+    { lines: -1e6 },
+    { tokensPerSecond: -Infinity },
+    { held: "A".repeat(100_000) },
+    { model: { toString: 1 } },
+    { model: "" },
+    { isLeaving: undefined },
+  ])("is refused otherwise: %o", (wrong) => {
+    expect(() => readBeat(encode({ ...beat, ...wrong }))).toThrow(/a heartbeat with/);
+  });
+
+  test.each([null, [], "x", { capacity: 1 }])("no heartbeat at all: %o", (other) => {
+    expect(() => readBeat(encode(other))).toThrow(/a heartbeat with/);
+  });
+
+  test.each([
+    { info: null },
+    { info: {} },
+    { info: { ...fakeInfo, contextSize: "512" } },
+    { info: { ...fakeInfo, backend: null } },
+    { version: 1 },
+  ])("no facts: %o", (wrong) => {
+    expect(() => readFacts(encode({ ...facts, ...wrong }))).toThrow(/facts/);
+  });
+});
+
+test("errors keep their kinds on the way, whatever a bundler has made of their names", () => {
+  for (const made of [RestartingError, HangError, DeviceLostError]) {
+    const error = factsToError({ ...errorToFacts(new made("m")), name: "a" });
+    expect(error).toBeInstanceOf(made);
+    expect(error.message).toBe("m");
+  }
+  expect(factsToError(errorToFacts(new UsageError("u")))).toBeInstanceOf(UsageError);
+  // Written by somebody else: an error all the same.
+  const facts = errorToFacts(new WorkerError("w"));
+  for (const code of ["constructor", "__proto__", "other"]) {
+    expect(factsToError({ ...facts, code: code as "worker" })).toBeInstanceOf(WorkerError);
+    expect(factsToError({ ...facts, kind: code })).toBeInstanceOf(WorkerError);
+  }
 });
 
 test("addresses: several, and none with a password", () => {
