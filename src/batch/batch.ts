@@ -107,6 +107,8 @@ export interface LineAnswer {
   readonly status: number;
   readonly requestId: string;
   readonly body: unknown;
+  /** What computed it ended before there was an answer, for whatever reason: another try may have one. */
+  readonly isLost?: true;
 }
 
 /** A line of an output file, in OpenAI's form. */

@@ -20,6 +20,9 @@ const ofWorkers = {
   modelsPreset: "--models-preset",
 } as const;
 
+/** Lines of batches that a gateway takes at a time, of each model, for workers that take none themselves. */
+const linesAtOnce = 1024;
+
 type BatchPlace = NonNullable<StartOptions["batches"]>;
 
 export interface JoinedGateway extends AsyncDisposable {
@@ -47,12 +50,16 @@ export async function joinAsGateway(
   const connection = await joinCluster({ ...flags, cluster }, "gateway", context);
   const { Gateway } = await import("../cluster/gateway.ts");
   const { LineQueue } = await import("../cluster/line-queue.ts");
+  const { LineWorker } = await import("../cluster/line-worker.ts");
   const { SharedBatches } = await import("../cluster/shared-batches.ts");
   const { SharedFolder } = await import("../cluster/shared-folder.ts");
   const { openFiles } = await import("../cluster/buckets.ts");
   const log = (line: string): void => context.log.info(`${line}\n`);
   let gateway: InstanceType<typeof Gateway> | undefined;
   let queue: InstanceType<typeof LineQueue> | undefined;
+  /** The server's own routes, where there are batches. */
+  let routes: Parameters<NonNullable<BatchPlace["answerer"]>>[0] | undefined;
+  const takers: InstanceType<typeof LineWorker>[] = [];
   let served: RunningServer | undefined;
   const shared = (place: BatchPlace): BatchPlace => {
     let files: ReturnType<typeof openFiles> | undefined;
@@ -66,8 +73,9 @@ export async function joinAsGateway(
     const folder = new SharedFolder(place.folder, bucket);
     return {
       ...place,
-      folder,
+      ...{ folder, linesAtOnce },
       answerer: (own) => {
+        routes = own;
         queue = new LineQueue({
           ...{ connection, own, log },
           modelOf: (body) => lineModel(body, served?.context.models),
@@ -90,10 +98,14 @@ export async function joinAsGateway(
         log,
         onModel: (id, model) => {
           models.add({ id, model, created: Math.floor(Date.now() / 1000) });
+          if (!routes) return;
+          const capacity = (): number => Math.min(model.linePlaces(), linesAtOnce);
+          takers.push(new LineWorker({ connection, log, modelId: id, answerer: routes, capacity }));
         },
       });
     },
     async [Symbol.asyncDispose]() {
+      await Promise.all(takers.map((taker) => taker.stop()));
       gateway?.close();
       await queue?.close();
       await connection.close();

@@ -20,18 +20,20 @@ import type {
   TokenizeOptions,
 } from "../index.ts";
 import { blockHashes } from "./fingerprints.ts";
-import { type CallableName, type ClusterTimes, clusterTimes } from "./messages.ts";
+import { type CallableName, type ClusterTimes, clusterTimes, isOfGroup } from "./messages.ts";
 import { chooseWorker } from "./router.ts";
 import { addedStatus } from "./status.ts";
 import type { Workers } from "./workers.ts";
 
-/** Workers that may be lost with a call. */
+/** Workers that may be lost with a call. Who has a line of a batch counts for himself (line-worker.ts). */
 const MOST_LOST = 3;
 
 interface Trial {
   readonly hashes?: readonly number[];
   readonly signal?: AbortSignal | undefined;
   readonly onEvent?: (event: never) => void;
+  /** It belongs to a line of a batch, as all background work does. */
+  readonly isLine?: boolean;
 }
 
 /** The text of the model's answers: what all workers of one model must have in common. */
@@ -39,6 +41,10 @@ export function sameModel(a: ModelInfo, b: ModelInfo): boolean {
   const facts = ({ architecture, parameters, weightType, vocabSize, contextSize }: ModelInfo) =>
     JSON.stringify([architecture, parameters, weightType, vocabSize, contextSize]);
   return facts(a) === facts(b);
+}
+
+function isLine({ priority }: Pick<GenerateOptions, "priority">): boolean {
+  return priority === "background";
 }
 
 export class ClusterModel implements Model {
@@ -59,10 +65,11 @@ export class ClusterModel implements Model {
     const { signal, ...given } = options;
     const seed = given.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
     return startGeneration(async (emit, either) => {
-      const { addBos = true } = given;
+      const { addBos = true, priority } = given;
+      const of = priority && { priority };
       const tokens =
         typeof prompt === "string"
-          ? await this.tokenize(prompt, { addBos, signal: either })
+          ? await this.tokenize(prompt, { addBos, ...of, signal: either })
           : prompt;
       return await this.#answer(tokens, { ...given, seed }, emit, either);
     }, signal);
@@ -89,30 +96,31 @@ export class ClusterModel implements Model {
     };
     const args = (): unknown[] => [tokens, { ...options, resumeTokens: [...sent] }];
     const result = (await this.#try("generate", args, {
-      ...{ hashes: blockHashes(tokens), signal, onEvent },
+      ...{ hashes: blockHashes(tokens), signal, onEvent, isLine: isLine(options) },
     })) as GenerationResult;
     const timings = { ...result.timings, generatedTokens: result.tokenIds.length - before };
     return { ...result, promptTokenIds: [...tokens], timings };
   }
 
-  /** Until a worker has answered, or three were lost. */
+  /** Until a worker has answered, or three were lost; with a line of a batch, one. */
   async #try(
     method: CallableName,
     args: () => readonly unknown[],
-    { hashes = [], signal, onEvent }: Trial = {},
+    { hashes = [], signal, onEvent, isLine = false }: Trial = {},
   ): Promise<unknown> {
     const lost: string[] = [];
     let last: unknown;
     while (lost.length < MOST_LOST) {
       await this.#someWorker(signal);
       // Chosen and called in one step, which counts the call: of many requests at once, each sees where those before it went.
-      const worker = this.#choose(hashes, lost);
+      const worker = this.#choose(hashes, lost, isLine);
       if (worker === undefined) break;
       try {
         return await this.#workers.call(worker, method, args(), { onEvent, signal });
       } catch (error) {
         if (!(error instanceof WorkerError)) throw error;
         if (signal?.aborted) throw new AbortedError("the request", { cause: error });
+        if (isLine) throw error;
         last = error;
         lost.push(worker);
       }
@@ -141,10 +149,20 @@ export class ClusterModel implements Model {
   }
 
   /** Of those that were lost with this call one only where there is no other. undefined: there is none. */
-  #choose(hashes: readonly number[], lost: readonly string[]): string | undefined {
+  #choose(hashes: readonly number[], lost: readonly string[], isLine: boolean): string | undefined {
     const all = this.#list();
     const others = all.filter(({ id }) => !lost.includes(id));
-    return chooseWorker(others.length > 0 ? others : all, hashes)?.id;
+    // A line was taken for the places of those that take none.
+    const places = isLine ? all.filter((one) => isOfGroup(one.id) && one.load < one.capacity) : [];
+    const candidates = [places, others, all].find(({ length }) => length > 0) ?? [];
+    return chooseWorker(candidates, hashes)?.id;
+  }
+
+  /** How many lines of batches this gateway can have computed by workers that take none themselves. */
+  linePlaces(): number {
+    return this.#list()
+      .filter(({ id }) => isOfGroup(id))
+      .reduce((sum, { capacity, others }) => sum + Math.max(0, capacity - others), 0);
   }
 
   #list() {
@@ -203,7 +221,7 @@ export class ClusterModel implements Model {
   async #call<T>(method: CallableName, args: readonly unknown[], options?: object): Promise<T> {
     const { signal, ...rest } = (options ?? {}) as { signal?: AbortSignal | undefined };
     const all = options ? [...args, rest] : args;
-    return (await this.#try(method, () => all, { signal })) as T;
+    return (await this.#try(method, () => all, { signal, isLine: isLine(rest) })) as T;
   }
 
   /** The sum over all workers that answer. */

@@ -2,7 +2,6 @@
 // gone stays in the list: requests for it wait a moment, and are told to come again.
 
 import type { NatsConnection } from "@nats-io/nats-core";
-import type { Model } from "../index.ts";
 import { ClusterModel, sameModel } from "./cluster-model.ts";
 import type { ClusterTimes } from "./messages.ts";
 import { Workers } from "./workers.ts";
@@ -10,7 +9,7 @@ import { Workers } from "./workers.ts";
 export interface GatewayOptions {
   readonly connection: NatsConnection;
   /** A model has its first worker. */
-  readonly onModel: (id: string, model: Model) => void;
+  readonly onModel: (id: string, model: ClusterModel) => void;
   readonly log: (line: string) => void;
   readonly times?: Partial<ClusterTimes>;
 }

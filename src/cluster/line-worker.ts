@@ -1,8 +1,9 @@
-// The worker's side of batches: takes lines of its model from the queue, as many as it computes at a time, and writes each answer once.
+// The worker's side of batches: takes lines of its model from the queue, as many as it computes at a time, and writes each answer once. A
+// gateway has one for each model, too, which takes lines for workers that cannot (browser tabs; cluster-model.ts gives them to these).
 //
 // A line is acknowledged after its answer is stored, and NATS gives it to another worker if this one says nothing of it for a while. The
 // answer of a line is the first that was stored; a second one is refused by NATS, by its id and by its subject. A line that three workers
-// took and did not answer is an error. Before that its third worker computes it alone: so a line is never blamed for what another did.
+// took and did not answer is an error (their processes ended, or their engines). Before that its third worker computes it alone: so a line is never blamed for what another did.
 
 import type { Consumer, JetStreamClient, JetStreamManager, JsMsg } from "@nats-io/jetstream";
 import { messageOf } from "../base/errors.ts";
@@ -28,8 +29,8 @@ export interface LineWorkerOptions {
   readonly modelId: string;
   /** Computes a line. */
   readonly answerer: Answerer;
-  /** Lines at a time. */
-  readonly capacity: number;
+  /** Lines at a time; may change at any time. */
+  readonly capacity: () => number;
   /** Called with the number of lines in the works. */
   readonly onLoad?: (lines: number) => void;
   readonly log: (line: string) => void;
@@ -39,7 +40,7 @@ export interface LineWorkerOptions {
 
 /** Workers that may take a line. */
 const MOST_WORKERS = 3;
-/** How long a worker waits for a line at a time (stop() waits for that), and after an error. */
+/** How long a worker waits for a line or a place at a time (stop() waits for that), and after an error. */
 const WAIT_MS = 1000;
 const PAUSE_MS = 1000;
 
@@ -48,6 +49,8 @@ export class LineWorker {
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
+  /** What was said last of why no lines can be taken. */
+  #problem = "";
 
   constructor(options: LineWorkerOptions) {
     this.#options = options;
@@ -66,11 +69,16 @@ export class LineWorker {
     const { log } = this.#options;
     while (!signal.aborted && !this.#options.connection.isClosed()) {
       try {
+        await this.#place(); // without one, nothing of JetStream is needed
+        if (signal.aborted) return;
         const parts = await this.#open();
+        this.#problem = "";
         while (!signal.aborted) await this.#next(parts);
       } catch (error) {
         if (signal.aborted || this.#options.connection.isClosed()) return;
-        log(`cluster: batches: ${messageOf(error)}`);
+        const problem = messageOf(error);
+        if (problem !== this.#problem) log(`cluster: batches: ${problem}`);
+        this.#problem = problem;
         await pause(PAUSE_MS, signal);
       }
     }
@@ -94,10 +102,17 @@ export class LineWorker {
     return { client, manager, consumer: await client.consumers.get(lineStream, name) };
   }
 
+  /** Waits for a place, or for the end. */
+  async #place(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted && this.#running.size >= this.#options.capacity()) {
+      await Promise.race([...this.#running, pause(WAIT_MS, signal)]);
+    }
+  }
+
   /** Waits for a place and a line, and begins it. */
   async #next(parts: Parts): Promise<void> {
-    const { capacity } = this.#options;
-    while (this.#running.size >= capacity) await Promise.race(this.#running);
+    await this.#place();
     if (this.#stop.signal.aborted) return;
     const message = await parts.consumer.next({ expires: WAIT_MS });
     if (!message) return;
@@ -127,6 +142,8 @@ export class LineWorker {
       if (!known) {
         const answer = await this.#answer(parts, message, line);
         if (!answer) return await this.#giveBack(parts, message);
+        // It counts, and comes again in a moment, here or elsewhere: the next try may be with another engine, and the last one is alone.
+        if (answer.isLost) return message.nak(PAUSE_MS);
         await this.#store(parts, line, answer);
       }
       await message.ackAck({ timeout: ackMs });
@@ -138,7 +155,7 @@ export class LineWorker {
     }
   }
 
-  /** undefined: this worker is stopping. */
+  /** undefined: this worker is stopping, or computes nothing any more. */
   async #answer({ client }: Parts, message: JsMsg, line: LineId): Promise<LineAnswer | undefined> {
     const { answerer } = this.#options;
     const { signal } = this.#stop;
@@ -159,6 +176,7 @@ export class LineWorker {
       if (!answer || signal.aborted) return undefined;
       // No room now: another try here is no other worker.
       if (answer.status !== 429 && answer.status !== 503) return answer;
+      if (this.#options.capacity() === 0) return undefined;
       await pause(PAUSE_MS, signal);
     }
     return undefined;
@@ -167,7 +185,7 @@ export class LineWorker {
   /** As a new message: this worker did not fail at it, so it does not count. */
   async #giveBack({ client }: Parts, message: JsMsg): Promise<void> {
     const { headers, subject, data } = message;
-    await this.#loop; // otherwise this worker would get it again
+    if (this.#stop.signal.aborted) await this.#loop; // otherwise this worker would get it again
     await client.publish(subject, data, { ...(headers && { headers: without(headers) }) });
     await message.ackAck();
   }

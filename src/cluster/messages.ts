@@ -28,6 +28,14 @@ export const subjects = {
   gateways: "lantern.gateway.*",
 } as const;
 
+/**
+ * Whether a worker is one of a group. Their credentials reach no stream (docs/cluster.md), so they take no lines of batches: gateways take
+ * lines for them, and call them as for a client.
+ */
+export function isOfGroup(worker: string): boolean {
+  return worker.includes(".");
+}
+
 /** What a worker says of itself every second. */
 export interface Beat {
   readonly worker: string;

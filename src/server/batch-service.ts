@@ -23,6 +23,8 @@ export interface BatchPlace {
   readonly folder: FileFolder;
   /** Who answers lines, given the server's own routes (default: these). */
   answerer?(own: Answerer): Answerer;
+  /** Lines that the server's own routes answer at a time (default 32). */
+  readonly linesAtOnce?: number;
   /** Keeps them where other servers see them, too. */
   readonly share?: ShareBatches;
 }
@@ -51,9 +53,10 @@ export class BatchService {
   ) {
     this.#server = server;
     this.store = new BatchStore(database, place.folder, { now: () => server.time() });
-    const background = backgroundContext(server, linesAtOnce);
+    const atOnce = place.linesAtOnce ?? linesAtOnce;
+    const background = backgroundContext(server, atOnce);
     const own: Answerer = {
-      parallel: () => linesAtOnce,
+      parallel: () => atOnce,
       answer: (path, body, signal) => callRoute(background, families(), { path, body, signal }),
     };
     this.runner = new BatchRunner(this.store, place.answerer?.(own) ?? own, {

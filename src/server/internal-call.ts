@@ -2,6 +2,7 @@
 // handler that a client's request goes to, with the same checks of its fields, but with a queue of its own.
 
 import type { LineAnswer } from "../batch/batch.ts";
+import { WorkerError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
 import { bugText, describeError, errorResponse, notFound } from "./errors.ts";
 import { backgroundMetrics } from "./metrics.ts";
@@ -63,9 +64,11 @@ export async function callRoute(
     signal: ended,
   };
   let response: Response;
+  let isLost = false;
   try {
     response = await route.handle(call);
   } catch (error) {
+    isLost = error instanceof WorkerError;
     const facts = describeError(error, (bug) => server.log(bugText(bug)));
     response = errorResponse(facts, family.errors);
   } finally {
@@ -74,5 +77,6 @@ export async function callRoute(
   }
   const { status } = response;
   server.metrics.requests.add(1, { route: route.path, method: "POST", status });
-  return { status, requestId, body: JSON.parse(await response.text()) as unknown };
+  const answer = { status, requestId, body: JSON.parse(await response.text()) as unknown };
+  return isLost ? { ...answer, isLost } : answer;
 }

@@ -7,7 +7,7 @@ import { BatchOverError } from "../../src/batch/batch.ts";
 import type { Answerer } from "../../src/batch/runner.ts";
 import { connectNats } from "../../src/cluster/connect.ts";
 import { LineQueue } from "../../src/cluster/line-queue.ts";
-import { lineStream, openStreams } from "../../src/cluster/line-streams.ts";
+import { lineStream, lineSubjects, openStreams } from "../../src/cluster/line-streams.ts";
 import { LineWorker } from "../../src/cluster/line-worker.ts";
 import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { until } from "../server/test-server.ts";
@@ -71,7 +71,7 @@ describeNats("lines of batches", () => {
       },
     };
     const lines = new LineWorker({
-      ...{ connection, modelId: model, answerer, capacity, ackMs },
+      ...{ connection, modelId: model, answerer, capacity: () => capacity, ackMs },
       log: (line) => log.push(line),
     });
     return {
@@ -224,6 +224,81 @@ describeNats("lines of batches", () => {
     expectAll(lines, answers);
     await queue.close();
     await (await last).stop();
+  });
+
+  test("an engine that ends with its lines: they are tried again, and only the one that ends it is an error", async () => {
+    const { queue } = await gateway("mortal");
+    const lines = newBatch(9);
+    const poison = `${lines[4]!.batch}:4`;
+    let engine = 0;
+    let lost = 0;
+    let beside = 0;
+    const answerer: Answerer = {
+      parallel: () => 4,
+      async answer(_url, body) {
+        const text = decoder.decode(body);
+        const mine = engine;
+        if (text === poison) {
+          await until("others are beside it", () => beside > 0);
+          engine++; // and with it ends all that runs in it
+        } else if (engine === 0 && beside < 3) {
+          beside++;
+          await until("the engine has ended", () => engine > 0);
+        }
+        if (mine === engine) return { status: 200, requestId: "r", body: { text } };
+        lost++;
+        return { status: 500, requestId: "r", body: { error: {} }, isLost: true };
+      },
+    };
+    const one = new LineWorker({
+      ...{ connection: await connect(), modelId: "mortal", answerer, capacity: () => 4 },
+      ...{ ackMs: 20_000, log: (line: string) => void log.push(line) },
+    });
+    const answers = await Promise.all(lines.map((line) => ask(queue, line)));
+    expect(engine).toBe(3);
+    expect(lost).toBe(3 + beside);
+    const [dead] = answers.splice(4, 1);
+    expect(dead!.status).toBe(500);
+    expect(JSON.stringify(dead!.body)).toMatch(/given to 3 workers/);
+    const [{ batch, place }] = lines.splice(4, 1) as [LineId];
+    expectAll(lines, answers);
+    const manager = await openStreams(await connect());
+    const last_by_subj = lineSubjects.dead({ batch, place });
+    const kept = await manager.streams.getMessage("LANTERN_DEAD", { last_by_subj });
+    expect(decoder.decode(kept!.data)).toBe(poison);
+    await Promise.all([queue.close(), one.stop()]);
+  });
+
+  test("a worker without places takes no lines, and gives back what it has none for any more", async () => {
+    const { queue } = await gateway("places");
+    let places = 0;
+    let taken = 0;
+    const refusing: Answerer = {
+      parallel: () => 1,
+      async answer() {
+        taken++;
+        places = 0;
+        return { status: 503, requestId: "r", body: {} };
+      },
+    };
+    const without = new LineWorker({
+      ...{ connection: await connect(), modelId: "places", answerer: refusing },
+      ...{ capacity: () => places, ackMs: 20_000, log: (line: string) => void log.push(line) },
+    });
+    const own = { model: "places", ackMs: 20_000 };
+    const first = await worker(own);
+    const lines = newBatch(20);
+    expectAll(lines, await Promise.all(lines.map((line) => ask(queue, line))));
+    expect(taken).toBe(0);
+    await first.stop();
+    places = 1;
+    const [line] = newBatch(1);
+    const answer = ask(queue, line!);
+    await until("it was taken", () => taken === 1);
+    const second = await worker(own);
+    expectAll([line!], [await answer]); // long before ackMs: it was given back
+    expect(taken).toBe(1);
+    await Promise.all([queue.close(), without.stop(), second.stop()]);
   });
 
   test("a NATS server that is killed, and comes back", async () => {

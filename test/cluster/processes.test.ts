@@ -7,14 +7,17 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import OpenAI, { toFile } from "openai";
+import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { connectNats } from "../../src/cluster/connect.ts";
+import { ClusterWorker } from "../../src/cluster/worker.ts";
 import { open } from "../../src/index.ts";
 import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
 import { newUser, operatorFiles } from "../support/nats-users.ts";
 import { tinyFile } from "../support/tiny-file.ts";
+import { answeredLines, batchOutput, completionLines, startBatch } from "./batch-requests.ts";
 import { type Started, startLantern } from "./processes.ts";
 
 const config = fileURLToPath(new URL("../../deploy/nats/nats.conf", import.meta.url));
@@ -90,44 +93,73 @@ describeNats("processes", () => {
       const expected = await own.generate("the cat", { maxTokens: 8, temperature: 0 }).result;
       await own.dispose();
       expect(chat.choices[0]!.text).toBe(expected.text);
-      const count = 200;
-      const lines = Array.from({ length: count }, (_, i) => ({
-        ...{ custom_id: `line ${i}`, method: "POST", url: "/v1/completions" },
-        body: { ...body, prompt: `the cat ${i}`, ignore_eos: true },
-      }));
-      const text = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
-      const input = await one.files.create({
-        ...{ file: await toFile(Buffer.from(text), "in.jsonl"), purpose: "batch" },
-      });
-      const { id } = await one.batches.create({
-        ...{ input_file_id: input.id, endpoint: "/v1/completions", completion_window: "24h" },
-      });
-      await expect
-        .poll(async () => (await other.batches.retrieve(id)).request_counts!.completed, {
-          interval: 20,
-        })
-        .toBeGreaterThan(0);
+      const lines = completionLines(200, { ...body, ignore_eos: true });
+      const id = await startBatch(one, lines);
+      await expect.poll(() => answeredLines(other, id), { interval: 20 }).toBeGreaterThan(0);
       first.child.kill("SIGKILL");
       await first.ended;
       expect((await other.batches.retrieve(id)).status).toBe("in_progress");
-      await expect
-        .poll(async () => (await other.batches.retrieve(id)).status, { timeout: 90_000 })
-        .toBe("completed");
-      const batch = await other.batches.retrieve(id);
-      expect(batch.request_counts).toEqual({ total: count, completed: count, failed: 0 });
-      const output = await (await other.files.content(batch.output_file_id!)).text();
-      const names = output
-        .trim()
-        .split("\n")
-        .map((line) => (JSON.parse(line) as { custom_id: string }).custom_id);
-      expect(names).toEqual(lines.map(({ custom_id }) => custom_id));
+      const output = await batchOutput(other, id, lines);
       // Its old store comes back: it knows what became of its batch.
       const again = clientOf(await gateway("first"));
-      expect((await again.batches.retrieve(id)).output_file_id).toBe(batch.output_file_id);
-      expect(await (await again.files.content(batch.output_file_id!)).text()).toBe(output);
+      expect(await batchOutput(again, id, lines)).toEqual(output);
       worker.child.kill("SIGTERM");
       await worker.ended;
       expect(worker.child.exitCode).toBe(0);
+    }, 240_000);
+
+    test("workers that reach no stream: a gateway takes lines for them, and what one does not end goes to another", async () => {
+      const serving = await gateway("taker");
+      const client = clientOf(serving);
+      const own = await open(file.path, { threads: 1, contextSize: 512, tuned: false });
+      const [caFile, certFile, keyFile] = ["ca.pem", "client.pem", "client.key"].map(at) as [
+        ...[string, string, string],
+      ];
+      /** A worker with the credentials of a tab: of the answers that it begins, it ends as many. */
+      const tab = async (most: number) => {
+        const connection = await connectNats({
+          ...{ servers: [cluster[1]!], name: "tab", user: "tab", password: "tab-secret" },
+          tls: { caFile, certFile, keyFile },
+        });
+        let begun = 0;
+        const model = new Proxy(own, {
+          get(target, name) {
+            const value: unknown = Reflect.get(target, name, target);
+            if (name === "generate" && ++begun > most) void connection.close(); // as kill -9
+            return typeof value === "function" ? value.bind(target) : value;
+          },
+        });
+        const worker = new ClusterWorker({
+          ...{ connection, model, modelId: "tabbed", group: "tabs", capacity: 2, version: "test" },
+        });
+        await worker.ready();
+        return { connection, worker, begun: () => begun };
+      };
+      const first = await tab(7);
+      await expect.poll(() => modelsOf(client)).toContain("tabbed");
+      const body = { model: "tabbed", max_tokens: 24, temperature: 0, ignore_eos: true };
+      const lines = completionLines(50, body);
+      const id = await startBatch(client, lines);
+      await first.connection.closed();
+      await first.worker.stop(0);
+      expect(first.begun()).toBeGreaterThan(7);
+      expect((await client.batches.retrieve(id)).status).toBe("in_progress");
+      const second = await tab(Infinity);
+      const output = await batchOutput(client, id, lines);
+      expect(second.begun()).toBeGreaterThanOrEqual(50 - 7);
+      for (const [i, { body: asked }] of lines.entries()) {
+        const { text } = await own.generate(asked.prompt, {
+          ...{ maxTokens: 24, temperature: 0, ignoreEos: true },
+        }).result;
+        expect(output[i]!.response.body.choices[0]!.text).toBe(text);
+      }
+      // An orderly end: the gateway has nothing of the queue in its hands.
+      serving.child.kill("SIGTERM");
+      await serving.ended;
+      expect(serving.child.exitCode, serving.said.join("\n")).toBe(0);
+      await second.worker.stop(0);
+      await second.connection.close();
+      await own.dispose();
     }, 240_000);
 
     test("a wrong password: an error that names the server and no secret", async () => {

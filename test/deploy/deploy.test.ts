@@ -18,6 +18,7 @@ import { LineWorker } from "../../src/cluster/line-worker.ts";
 import { ClusterWorker } from "../../src/cluster/worker.ts";
 import { Workers } from "../../src/cluster/workers.ts";
 import type { Model } from "../../src/index.ts";
+import { fakeInfo } from "../cluster/fake-info.ts";
 import { certificates, hasOpenssl } from "../support/certificates.ts";
 import { describeNats } from "../support/nats.ts";
 import { freePorts, listening } from "../support/nats-servers.ts";
@@ -182,7 +183,7 @@ describeNats("nats.conf", () => {
         const lines = new LineWorker({
           connection: asWorker,
           modelId: "m",
-          capacity: 1,
+          capacity: () => 1,
           answerer,
           ...note,
         });
@@ -197,9 +198,7 @@ describeNats("nats.conf", () => {
         expect(log).toEqual([]);
         // What is the other's: refused by the server.
         await expect(violation(asWorker, "lantern.call.x")).resolves.toMatch(/lantern\.call\.x/);
-        await expect(violation(asGateway, "lantern.done.b.0")).resolves.toMatch(
-          /lantern\.done\.b\.0/,
-        );
+        await expect(violation(asGateway, "lantern.beat.x")).resolves.toMatch(/lantern\.beat\.x/);
         // A tab answers what it is asked, and hears and says nothing else.
         const tab = { connection: asTab, model: fakeModel, modelId: "m", capacity: 1 };
         const [allowed, other] = ["tabs", undefined].map(
@@ -210,13 +209,11 @@ describeNats("nats.conf", () => {
         const workers = new Workers(asGateway);
         await expect.poll(() => workers.list().map(({ id }) => id)).toEqual([allowed!.id]);
         expect(await workers.call(allowed!.id, "countTokens", ["four"])).toBe(4);
-        for (const subject of [
-          "lantern.beat.x",
-          "lantern.call.x",
-          "lantern.done.b.0",
-          "_INBOX.x",
-        ]) {
+        for (const subject of notForTabs) {
           await expect(violation(asTab, subject)).resolves.toContain(`"${subject}"`);
+        }
+        for (const subject of ["_INBOX.>", "lantern.line.>", "lantern.done.>", "lantern.>", ">"]) {
+          await expect(violation(asTab, subject, "subscribe")).resolves.toContain(`"${subject}"`);
         }
         workers.close();
         await Promise.all([allowed!.stop(0), other!.stop(0)]);
@@ -239,17 +236,30 @@ describeNats("nats.conf", () => {
 });
 
 const fakeModel = {
-  info: { cacheTokens: 0 },
+  info: fakeInfo,
   countTokens: async (text: string) => text.length,
 } as unknown as Model;
 
-/** What the server says of a message that may not be sent. */
+/** A tab computes lines of batches, and touches nothing of them: gateways take them, and write what it answers. */
+const notForTabs: readonly string[] = [
+  ...["lantern.beat.x", "lantern.call.x", "lantern.call.tabs.x", "lantern.answer.g.x", "_INBOX.x"],
+  ...["lantern.line.bQ.b.0", "lantern.done.b.0", "lantern.dead.b.0", "lantern.gateway.x"],
+  ...["$JS.API.INFO", "$JS.API.STREAM.INFO.LANTERN_LINES", "$JS.API.STREAM.CREATE.X"],
+  ...["$JS.API.STREAM.MSG.GET.LANTERN_LINES", "$JS.API.STREAM.MSG.GET.LANTERN_ANSWERS"],
+  ...["$JS.API.STREAM.MSG.DELETE.LANTERN_LINES", "$JS.API.STREAM.PURGE.LANTERN_LINES"],
+  ...["$JS.API.CONSUMER.CREATE.LANTERN_LINES", "$JS.API.CONSUMER.MSG.NEXT.LANTERN_LINES.lines-bQ"],
+  ...["$JS.ACK.LANTERN_LINES.lines-bQ.1.1.1.1.0", "$KV.LANTERN_BATCHES.x", "$O.LANTERN_FILES.x"],
+];
+
+/** What the server says of a message or a subscription that may not be. */
 async function violation(
   connection: Awaited<ReturnType<typeof connectNats>>,
   subject: string,
+  operation: "publish" | "subscribe" = "publish",
 ): Promise<string> {
   const statuses = connection.status();
-  connection.publish(subject);
+  if (operation === "publish") connection.publish(subject);
+  else connection.subscribe(subject, { callback: () => {} });
   for await (const status of statuses) {
     if (status.type === "error") return String(status.error);
   }

@@ -1,6 +1,6 @@
 // The thread of a tab that computes for a cluster: the connection to NATS, the worker's side of it (src/cluster/worker.ts), and the model, whose
 // engine has threads of its own. Not in the page: browsers slow down the timers of a page that nobody looks at, and a worker whose heartbeats
-// come once a minute counts as gone. It takes no lines of batches: these are answered by the routes of a server.
+// come once a minute counts as gone. It takes no lines of batches: a gateway does, and calls it for them as for a client.
 
 import { messageOf } from "../../../src/base/errors.ts";
 import { connectSocket } from "../../../src/cluster/connect-socket.ts";
