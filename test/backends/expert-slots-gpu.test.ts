@@ -38,4 +38,22 @@ describeGpu("slots of experts", () => {
       expect(some.lines.join("\n")).toMatch(/experts in slots: [\d.]+ % of \d+ uses/);
     }
   });
+
+  test("the cache grows while batches run", async () => {
+    const options = { architecture: "qwen3moe" };
+    const backend = await withSlots(1);
+    await load(backend, options);
+    const expected = await runBatches(backend);
+    // The host takes part in every layer of a batch: the cache becomes another one in between.
+    let isRunning = true;
+    let grown = 0;
+    const growth = (async () => {
+      for (let blocks = 5; isRunning; blocks++, grown++) await backend.growKv([blocks]);
+    })();
+    expect(await runBatches(backend)).toEqual(expected);
+    isRunning = false;
+    await growth;
+    expect(grown).toBeGreaterThan(0);
+    backend.dispose();
+  });
 });

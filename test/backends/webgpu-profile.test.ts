@@ -82,6 +82,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     sameBitsTokens: 1,
     best: [],
     draw: [],
+    keys: [],
   });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });
   expect(times.begin(batch, "generation", 0)).toBe(false);

@@ -62,6 +62,8 @@ export interface Program {
   readonly best: readonly Dispatch[];
   /** What draws the tokens of the next batch from these; none where that cannot follow without the host. */
   readonly draw: readonly Dispatch[];
+  /** The keys of the cache that it reads and writes. */
+  readonly keys: readonly GPUBuffer[];
 }
 
 /** Parts that run without the host in between, and what is copied to it after them. */
@@ -127,7 +129,8 @@ export async function makeProgram(
   const steps = stepsOf(layout, parts);
   const drawn = best.length > 0 && canFly(layout) ? [drawKernel(logits!, layout.batch)] : [];
   const draw = await gpu.wait(Promise.all(drawn.map(ready)));
-  return { parts, ...steps, pipelines: pipelines.size, sameBitsTokens: same, best, draw };
+  const counts = { pipelines: pipelines.size, sameBitsTokens: same };
+  return { parts, ...steps, ...counts, best, draw, keys: buffers.keys };
 }
 
 /** Whether batches can follow one another without the host: it has no part in them, and state is written behind what was there. */
@@ -164,13 +167,14 @@ function stepsOf(
   return { ends, steps };
 }
 
-/** The same program over another cache, which has grown: nothing is lowered or compiled again. */
+/** The same program over the present cache, which may have grown: nothing is lowered or compiled again. */
 export function withCache(
   { device }: GpuDevice,
   program: Program,
   layout: Layout,
   buffers: Buffers,
 ): Program {
+  if (program.keys === buffers.keys) return program;
   const bind = binderOf(device, layout, buffers);
   const again = (dispatch: Dispatch): Dispatch => {
     const { kernel, pipeline } = dispatch;
@@ -181,7 +185,7 @@ export function withCache(
     nodes,
     dispatches: dispatches.map(again),
   }));
-  return { ...program, parts };
+  return { ...program, parts, keys: buffers.keys };
 }
 
 function binderOf(

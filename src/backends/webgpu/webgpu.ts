@@ -297,22 +297,28 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   /** Submits a step; before one of experts, it waits for their routes. */
   async #runStep(program: Program, step: Step, counts: RowCounts): Promise<void> {
-    const { commands, experts, routes, best, layout } = this.#ready();
+    const prepared = this.#ready();
+    const { experts, routes, best, layout } = prepared;
     const { queue } = this.#gpu.device;
     const { logits } = layout.plan.graph.outputs;
     const isBest = best.areThere && logits !== undefined && step.results.includes(logits);
     const copies = isBest ? "best" : "all";
-    const submit = () => {
-      for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
-    };
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
       await this.#mapped(counts[rows]! * cols, (copied) => routes.set(copied));
-      experts.compute(step.experts, routes, counts[rows]!, submit);
+    }
+    // The cache may have grown since the batch began: these are asked for after all waiting.
+    const { commands } = prepared;
+    const current = this.#overCache(program);
+    const submit = () => {
+      for (const piece of commands.take(current, counts, step, copies)) queue.submit([piece]);
+    };
+    if (step.experts) {
+      experts.compute(step.experts, routes, counts[step.experts.routes.rows]!, submit);
     } else submit();
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
     if (counts.tokens <= this.#tuning.several.most) {
-      commands.prepare(program, counts, step, copies);
+      commands.prepare(current, counts, step, copies);
     }
   }
 
@@ -430,31 +436,19 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   /** For measuring: the next batches are computed by other kernels, over the same memory. */
   async retune(tuning: Tuning): Promise<void> {
-    const prepared = this.#ready();
-    prepared.flight.drop();
+    this.#alive();
     this.#tuning = tuning;
-    this.#byNodes = undefined;
-    const { layout, buffers } = prepared;
-    prepared.program = await this.#makeProgram(layout, buffers, "groups");
-    prepared.commands = this.#batchCommands(layout, buffers);
-    prepared.times = this.#batchTimes(prepared.program);
+    await this.#replaceProgram();
   }
 
   async widen(): Promise<boolean> {
-    const prepared = this.#ready();
-    const { layout, buffers } = prepared;
+    const { layout } = this.#ready();
     const rounds = layout.plan.graph.nodes.some(
       (node) => (node.op === "matmul" || node.op === "matmul_id") && roundsToHalves(node.weight),
     );
     if (this.#isWide || !rounds) return false;
     this.#isWide = true;
-    prepared.flight.drop();
-    const program = await this.#makeProgram(layout, buffers, "groups");
-    this.#alive();
-    this.#byNodes = undefined;
-    prepared.program = program;
-    prepared.commands = this.#batchCommands(layout, buffers);
-    prepared.times = this.#batchTimes(program);
+    await this.#replaceProgram();
     return true;
   }
 
@@ -638,11 +632,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   ): Promise<void> {
     const counts = batch.counts();
     const program = await this.#nodeByNode(prepared);
-    const { parts, ends, steps } = program;
+    const { ends, steps } = program;
     for (let i = ends[section - 1] ?? 0; i < ends[section]!; i++) {
-      const { nodes, dispatches } = parts[i]!;
       const step = steps[section]!.find(({ from, experts }) => experts && from === i);
       if (step) await this.#runExperts(program, step, counts);
+      const { nodes, dispatches } = this.#overCache(program).parts[i]!;
       const isDone = steps[section]!.some((s) => s.experts && s.from <= i && i < s.to);
       const node = nodes[0]!;
       const commands = this.#gpu.device.createCommandEncoder();
@@ -671,6 +665,23 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
     this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
     return this.#byNodes;
+  }
+
+  /** Makes all programs anew, after what they depend on has changed. */
+  async #replaceProgram(): Promise<void> {
+    const prepared = this.#ready();
+    const program = await this.#makeProgram(prepared.layout, prepared.buffers, "groups");
+    this.#byNodes = undefined;
+    prepared.flight.drop(); // computed by the program before
+    prepared.program = this.#overCache(program);
+    prepared.commands = this.#batchCommands(prepared.layout, prepared.buffers);
+    prepared.times = this.#batchTimes(prepared.program);
+  }
+
+  /** The program over the present cache: that may have grown while something was waited for, and the old one is destroyed then. */
+  #overCache(program: Program): Program {
+    const { layout, buffers } = this.#ready();
+    return withCache(this.#gpu, program, layout, buffers);
   }
 
   /** Writes whole rows of a value from the host. */
