@@ -1,12 +1,11 @@
 // All answers that the lines of a batch have by now, from the stream of answers into a store: for a gateway that takes a batch over.
 
 import type { JetStreamManager } from "@nats-io/jetstream";
-import type { LineAnswer } from "../batch/batch.ts";
 import { saveAnswer } from "../batch/runner.ts";
 import type { BatchStore } from "../batch/store.ts";
+import { readAnswer } from "./line-queue.ts";
 import { answerStream, lineOf, lineSubjects, loadJetStream } from "./line-streams.ts";
 import type { NatsConnection } from "./peer.ts";
-import { decode } from "./wire.ts";
 
 export interface KnownAnswersOptions {
   readonly connection: NatsConnection;
@@ -27,11 +26,11 @@ export async function saveKnownAnswers(options: KnownAnswersOptions): Promise<vo
     filter_subjects: filter,
   });
   const messages = await consumer.consume();
-  for await (const { subject, data } of messages) {
+  for await (const { subject, data, info } of messages) {
     const { place } = lineOf(subject);
     const [line] = store.answers(batch, place, 1);
-    if (line?.index === place) saveAnswer(store, batch, line, decode(data) as LineAnswer);
-    if (--left === 0) break;
+    if (line?.index === place) saveAnswer(store, batch, line, readAnswer(data));
+    if (--left === 0 || info.pending === 0) break; // some may be older than NATS keeps them by now
   }
   messages.stop();
 }

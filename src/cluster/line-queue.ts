@@ -26,6 +26,8 @@ export interface LineQueueOptions {
   /** How many lines all workers compute at a time. */
   readonly capacity: () => number;
   readonly log: (line: string) => void;
+  /** For tests: how long a line may wait before it is looked for. */
+  readonly sureMs?: number;
 }
 
 /** Lines in the queue at a time, for each that is computed: workers never wait for the gateway. */
@@ -34,12 +36,17 @@ const LEAST = 64;
 const MOST = 4096;
 /** How often the stream is asked for answers that were not noticed. */
 const LOOK_MS = 5000;
+/** How often it is made sure that a line is still in the queue: NATS may have lost it with its disk, or somebody removed it. */
+const SURE_MS = 60_000;
 /** After the streams could not be opened. */
 const RETRY_MS = 1000;
 
 interface Waiting {
   readonly line: LineId;
+  readonly model: string;
   readonly since: number;
+  /** When it was known to be in the queue; undefined: it is not there yet. */
+  sureAt: number | undefined;
   resolve(answer: LineAnswer): void;
 }
 
@@ -56,6 +63,7 @@ export class LineQueue implements Answerer {
   readonly #timer: ReturnType<typeof setInterval>;
   readonly isElsewhere = true;
   #most = LEAST;
+  #isLooking = false;
   #manager: JetStreamManager | undefined;
   #stop: () => void = () => {};
 
@@ -63,7 +71,8 @@ export class LineQueue implements Answerer {
     this.#options = options;
     this.#opened = this.#openOnce();
     this.#opened.catch(() => {}); // it was closed before
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS);
+    const every = Math.min(LOOK_MS, options.sureMs ?? SURE_MS);
+    this.#timer = setInterval(() => void this.#look(every), every);
   }
 
   /** Never fewer than before: lines that are in the queue stay there when a worker goes. */
@@ -89,7 +98,9 @@ export class LineQueue implements Answerer {
     }
     const { promise, resolve } = Promise.withResolvers<LineAnswer>();
     const subject = lineSubjects.answer(line);
-    this.#waiting.set(subject, { line, since: performance.now(), resolve });
+    const since = performance.now();
+    const waiting: Waiting = { line, model, since, sureAt: undefined, resolve };
+    this.#waiting.set(subject, waiting);
     let queuedAs: number | undefined;
     try {
       const known = await this.#answered(opened.manager, line);
@@ -100,11 +111,21 @@ export class LineQueue implements Answerer {
         return refusal(413, messageOf(error));
       }
       const { headers } = await import("@nats-io/transport-node");
-      const route = headers();
-      route.set(urlHeader, url);
+      // Each time anew: the client writes a message's id into them.
+      const how = () => {
+        const route = headers();
+        route.set(urlHeader, url);
+        return { headers: route, retries: 5 };
+      };
+      const to = lineSubjects.line(model, line);
       const msgID = `${line.batch}.${line.place}`;
-      const how = { msgID, headers: route, retries: 5 };
-      queuedAs = (await opened.client.publish(lineSubjects.line(model, line), body, how)).seq;
+      let queued = await opened.client.publish(to, body, { ...how(), msgID });
+      // NATS remembers the id of a line for longer than it may have had the line.
+      if (queued.duplicate && (await this.#isGone(opened.manager, model, line))) {
+        queued = await opened.client.publish(to, body, how());
+      }
+      queuedAs = queued.seq;
+      waiting.sureAt = performance.now();
       return await Promise.race([promise, rejection(signal)]);
     } catch (error) {
       if (signal.aborted) {
@@ -165,29 +186,47 @@ export class LineQueue implements Answerer {
   #take(subject: string, data: Uint8Array): void {
     const waiting = this.#waiting.get(subject);
     if (!waiting) return; // of another gateway
-    try {
-      waiting.resolve(decode(data) as LineAnswer);
-    } catch (error) {
-      waiting.resolve(refusal(500, messageOf(error)));
-    }
+    waiting.resolve(readAnswer(data));
   }
 
   async #answered(manager: JetStreamManager, line: LineId): Promise<LineAnswer | undefined> {
     const query = { last_by_subj: lineSubjects.answer(line) };
     const found = await manager.streams.getMessage(answerStream, query);
-    return found ? (decode(found.data) as LineAnswer) : undefined;
+    return found ? readAnswer(found.data) : undefined;
   }
 
-  /** Answers that the consumer missed, while NATS was away: seldom, and then one question a line. */
-  async #look(): Promise<void> {
+  /** Neither in the queue nor answered. False where nobody can say. */
+  async #isGone(manager: JetStreamManager, model: string, line: LineId): Promise<boolean> {
+    try {
+      const query = { last_by_subj: lineSubjects.line(model, line) };
+      if (await manager.streams.getMessage(lineStream, query)) return false;
+      return !(await this.#answered(manager, line)); // it left the queue after that was there
+    } catch {
+      return false;
+    }
+  }
+
+  /** Answers that the consumer missed, while NATS was away, and lines that NATS has lost: seldom, and then a question or two a line. */
+  async #look(every: number): Promise<void> {
     const manager = this.#manager;
-    if (!manager) return;
+    if (!manager || this.#isLooking) return;
+    this.#isLooking = true;
+    const { log, sureMs = SURE_MS } = this.#options;
     const now = performance.now();
-    for (const { line, since, resolve } of [...this.#waiting.values()]) {
-      if (now - since < LOOK_MS || this.#end.signal.aborted) continue;
+    for (const waiting of [...this.#waiting.values()]) {
+      const { line, model, since, sureAt = now, resolve } = waiting;
+      if (now - since < every || this.#end.signal.aborted) continue;
       const known = await this.#answered(manager, line).catch(() => undefined);
       if (known) resolve(known);
+      if (known || now - sureAt < sureMs) continue;
+      waiting.sureAt = now;
+      if (!(await this.#isGone(manager, model, line))) continue;
+      log(
+        `cluster: line ${line.place + 1} of batch ${line.batch} has left the queue without an answer, and is queued again`,
+      );
+      resolve(refusal(503, "the line has left the queue")); // as above: the runner tries again
     }
+    this.#isLooking = false;
   }
 
   /** Not by its subject: NATS 2.9 lets a consumer skip messages behind those that are purged by subject. */
@@ -195,6 +234,20 @@ export class LineQueue implements Answerer {
     await manager.streams.deleteMessage(lineStream, seq, false).catch(() => {
       // A worker has answered it, or gave it back under another number: then it is computed for nobody.
     });
+  }
+}
+
+/** An answer as a worker stored it; one that cannot be read is an error of its line, and of nothing else. */
+export function readAnswer(data: Uint8Array): LineAnswer {
+  try {
+    const answer = decode(data) as Partial<LineAnswer> | null;
+    const { status, requestId, body } = answer ?? {};
+    if (Number.isInteger(status) && typeof requestId === "string" && body !== undefined) {
+      return { status: status!, requestId, body };
+    }
+    return refusal(500, "the stored answer has not the form of one");
+  } catch (error) {
+    return refusal(500, messageOf(error));
   }
 }
 

@@ -133,11 +133,7 @@ export class LineWorker {
     const line = lineOf(message.subject);
     const alive = setInterval(() => message.working(), ackMs / 3);
     try {
-      const known =
-        message.redelivered &&
-        (await parts.manager.streams.getMessage(answerStream, {
-          last_by_subj: lineSubjects.answer(line),
-        }));
+      const known = message.redelivered && (await this.#isAnswered(parts, line));
       await before;
       if (!known) {
         const answer = await this.#answer(parts, message, line);
@@ -190,9 +186,20 @@ export class LineWorker {
     await message.ackAck();
   }
 
-  /** Exactly once: the subject of an answer holds one message. */
+  /** False where nobody can say: it is computed once more, which costs time and no line a try. */
+  async #isAnswered({ manager }: Parts, line: LineId): Promise<boolean> {
+    const query = { last_by_subj: lineSubjects.answer(line) };
+    const found = await manager.streams.getMessage(answerStream, query).catch(() => null);
+    return found !== null;
+  }
+
+  /**
+   * Exactly once: the subject of an answer holds one message. While it cannot be stored, because NATS's disk is full or it has no leader, this
+   * worker keeps it and tries again: what was computed is not lost, and no line is to blame.
+   */
   async #store({ client }: Parts, line: LineId, answer: LineAnswer): Promise<void> {
-    const { connection } = this.#options;
+    const { connection, log } = this.#options;
+    const { signal } = this.#stop;
     const { JetStreamApiError, JetStreamApiCodes } = await loadJetStream();
     let bytes = encode(answer);
     try {
@@ -202,13 +209,20 @@ export class LineWorker {
     }
     const msgID = `${line.batch}.${line.place}`;
     const expect = { lastSubjectSequence: 0 };
-    try {
-      await client.publish(lineSubjects.answer(line), bytes, { msgID, expect, retries: 5 });
-    } catch (error) {
-      const isThere =
-        error instanceof JetStreamApiError &&
-        error.code === JetStreamApiCodes.StreamWrongLastSequence;
-      if (!isThere) throw error;
+    for (let tries = 0; ; tries++) {
+      try {
+        await client.publish(lineSubjects.answer(line), bytes, { msgID, expect, retries: 5 });
+        return;
+      } catch (error) {
+        const isThere =
+          error instanceof JetStreamApiError &&
+          error.code === JetStreamApiCodes.StreamWrongLastSequence;
+        if (isThere) return;
+        if (signal.aborted || connection.isClosed()) throw error;
+        if (tries === 0)
+          log(`cluster: an answer waits until it can be stored: ${messageOf(error)}`);
+        await pause(PAUSE_MS, signal);
+      }
     }
   }
 }

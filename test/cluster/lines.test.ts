@@ -1,13 +1,21 @@
 // Lines of batches in a JetStream cluster of three servers: each is answered exactly once, whatever ends meanwhile: workers, the gateway, a
 // NATS server. And a line that ends whoever takes it is an error after three workers, while the others beside it are answered.
 
+import { DiscardPolicy } from "@nats-io/jetstream";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { LineAnswer, LineId } from "../../src/batch/batch.ts";
 import { BatchOverError } from "../../src/batch/batch.ts";
 import type { Answerer } from "../../src/batch/runner.ts";
 import { connectNats } from "../../src/cluster/connect.ts";
 import { LineQueue } from "../../src/cluster/line-queue.ts";
-import { lineStream, lineSubjects, openStreams } from "../../src/cluster/line-streams.ts";
+import {
+  answerStream,
+  lineStream,
+  lineSubjects,
+  loadJetStream,
+  modelKey,
+  openStreams,
+} from "../../src/cluster/line-streams.ts";
 import { LineWorker } from "../../src/cluster/line-worker.ts";
 import type { NatsConnection } from "../../src/cluster/peer.ts";
 import { until } from "../server/test-server.ts";
@@ -83,7 +91,7 @@ describeNats("lines of batches", () => {
   }
 
   /** `failing`: so many of its first questions about consumers are not answered in time. */
-  async function gateway(model = "m", failing = 0) {
+  async function gateway(model = "m", failing = 0, sureMs?: number) {
     const real = await connect();
     let left = failing;
     const connection = new Proxy(real, {
@@ -99,7 +107,7 @@ describeNats("lines of batches", () => {
     });
     const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
     const queue = new LineQueue({
-      ...{ connection, own, modelOf: () => model, capacity: () => 8 },
+      ...{ connection, own, modelOf: () => model, capacity: () => 8, ...(sureMs && { sureMs }) },
       log: (line) => log.push(line),
     });
     return { queue, connection };
@@ -300,6 +308,57 @@ describeNats("lines of batches", () => {
     expect(taken).toBe(1);
     await Promise.all([queue.close(), without.stop(), second.stop()]);
   });
+
+  test("NATS has no room for an answer: it is kept until there is, computed once, and no line is to blame", async () => {
+    const { queue } = await gateway("full");
+    const manager = await openStreams(await connect());
+    const { max_bytes, discard } = (await manager.streams.info(answerStream)).config;
+    const full = { max_bytes: 1, discard: DiscardPolicy.New };
+    await manager.streams.update(answerStream, full);
+    const one = await worker({ model: "full", ackMs: 20_000 });
+    const [line] = newBatch(1);
+    const text = `${line!.batch}:0`;
+    const answer = ask(queue, line!);
+    const waits = (): boolean => log.some((said) => /waits until it can be stored/.test(said));
+    await until("it could not be stored", waits);
+    const { num_ack_pending, num_redelivered } = await manager.consumers.info(
+      lineStream,
+      `lines-${modelKey("full")}`,
+    );
+    expect([num_ack_pending, num_redelivered]).toEqual([1, 0]);
+    await manager.streams.update(answerStream, { max_bytes, discard });
+    expectAll([line!], [await answer]);
+    expect(computed.get(text)).toBe(1);
+    await Promise.all([queue.close(), one.stop()]);
+  });
+
+  test("a line that NATS has lost is queued again", async () => {
+    const { queue } = await gateway("lost", 0, 100);
+    const [line] = newBatch(1);
+    const answer = retried(Promise.all([ask(queue, line!)]), [line!], queue);
+    const manager = await openStreams(await connect());
+    const find = () =>
+      manager.streams.getMessage(lineStream, { last_by_subj: lineSubjects.line("lost", line!) });
+    await expect.poll(find).not.toBe(null);
+    await manager.streams.deleteMessage(lineStream, (await find())!.seq);
+    await expect.poll(find).not.toBe(null); // although NATS knows its id
+    const one = await worker({ model: "lost", ackMs: 20_000 });
+    expectAll([line!], await answer);
+    await Promise.all([queue.close(), one.stop()]);
+  });
+
+  test.each(["not JSON", "null", '{"status":"200"}', "[1,2]"])(
+    "a stored answer that is none is an error of its line: %s",
+    async (stored) => {
+      const { queue, connection } = await gateway("m");
+      const [line] = newBatch(1);
+      const { jetstream } = await loadJetStream();
+      await jetstream(connection).publish(lineSubjects.answer(line!), encoder.encode(stored));
+      const { status, body } = await ask(queue, line!);
+      expect(status, JSON.stringify(body)).toBe(500);
+      await queue.close();
+    },
+  );
 
   test("a NATS server that is killed, and comes back", async () => {
     const two = [await worker(), await worker()];
