@@ -37,6 +37,7 @@ import { BEST, bestParts } from "./wgsl/best-logits.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
+import { UNIT } from "./wgsl/matrix-calls.ts";
 import { preparedLayout } from "./wgsl/prepare-activations.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
 
@@ -219,7 +220,8 @@ function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
     if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
     if (!roundsActivations(node.weight)) return 0;
-    return Math.ceil((mostRows(node.x.rows, limits) * node.x.cols) / 4) * 16;
+    const rows = Math.max(mostRows(node.x.rows, limits), UNIT / 2); // matrices of half floats are whole
+    return Math.ceil((rows * node.x.cols) / 4) * 16;
   });
   return Math.max(0, ...sizes);
 }

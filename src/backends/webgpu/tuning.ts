@@ -46,7 +46,7 @@ const largeTuning: Tuning = {
   cuts: [1 / 16, 1 / 4],
   matrices: matrixShapes,
   wideMatrices: wideMatrixShapes,
-  matrixAttention: false,
+  matrixAttention: true,
 };
 
 /** Without subgroups, lanes exchange values through workgroup memory, with barriers: they do it rarely, in small groups. */

@@ -55,6 +55,13 @@ fn q4_0Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
 }`,
     values: (v, row, c) => `q4_0Halves(${v("w")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
   },
+  several: {
+    functions: `
+fn centredBytes(nibbles: vec4u) -> vec4u { return ((nibbles | vec4u(0x80808080u)) - vec4u(0x08080808u)) ^ vec4u(0x80808080u); }`,
+    low: (v) => `centredBytes(${v("w")} & ${LOW})`,
+    high: (v) => `centredBytes((${v("w")} >> vec4u(4u)) & ${LOW})`,
+    factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
+  },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
     n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 1u]` },
@@ -97,6 +104,12 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
 }`,
     values: (v, row, c) =>
       `q8_0Halves(${v("w")}, ${v("u")}, f16(${half(v("n"), `${row} + ${c}`)}))`,
+  },
+  several: {
+    functions: "",
+    low: (v) => v("w"),
+    high: (v) => v("u"),
+    factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
   },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c})]` },

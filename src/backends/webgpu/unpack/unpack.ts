@@ -65,8 +65,19 @@ export interface LaneDot {
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
   /** Functions that `dot` calls. */
   readonly functions?: string;
+  /** For several tokens; undefined: `dot` is for them as well. */
+  readonly several?: SeveralDot;
   /** For matrix units; undefined: they get values of fn unpack. */
   readonly halves?: HalfUnpack;
+}
+
+/** A chunk whose quants are unpacked once for all tokens: signed bytes, and a factor. */
+export interface SeveralDot {
+  readonly functions: string;
+  /** The bytes beside `low`, and those beside `high`. */
+  readonly low: (loaded: (name: string) => string) => string;
+  readonly high: (loaded: (name: string) => string) => string;
+  readonly factor: LaneDot["dot"];
 }
 
 /** The values of a chunk as half floats, each four columns in the order 0, 2, 1, 3 (wgsl/matrix-tiles.ts). */

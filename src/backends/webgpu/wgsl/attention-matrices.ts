@@ -69,7 +69,7 @@ export function attentionMatricesKernel(
     ${each(
       POSITIONS / UNIT,
       (n) => `{
-      var found: Sums;
+      var found = Sums(); // a matrix declared in a loop without a value would keep that of the last turn
       ${each(
         depth,
         (d) =>

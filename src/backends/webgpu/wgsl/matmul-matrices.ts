@@ -1,6 +1,6 @@
 // matmul for many tokens on matrix units (Chromium's experimental subgroup matrices): a workgroup computes a tile of outputs
 // x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, which
-// were rounded to half floats before (round-activations.ts), are copied beside them (matrix-tiles.ts). Sums are float32.
+// were rounded to half floats before (round-activations.ts), are loaded as whole matrices (matrix-tiles.ts). Sums are float32.
 //
 // Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
 
@@ -12,7 +12,7 @@ import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { type BehindText, behindText, each, type FusedMatmul } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
-import { tokenTile, weightTile } from "./matrix-tiles.ts";
+import { weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
 
 /** How the work is divided. */
@@ -32,8 +32,8 @@ export interface MatrixShape {
 /** By the number of tokens: the smaller the tile, the more workgroups there are for a large GPU. Measured on an NVIDIA H200. */
 export const matrixShapes: readonly MatrixShape[] = [
   { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 192 },
-  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 32, most: 320 },
-  { ownOutputs: 4, ownTokens: 4, outputTeams: 2, tokenTeams: 2, depth: 32 },
+  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 320 },
+  { ownOutputs: 4, ownTokens: 4, outputTeams: 2, tokenTeams: 2, depth: 64 },
 ];
 
 /** Of types of 8 bits and more. */
@@ -117,9 +117,8 @@ export function hasMatrices(
 export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape | undefined {
   const { depth } = shape;
   const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
-  const tokens = tokensOf(shape);
   const sums = shape.outputTeams * shape.tokenTeams * UNIT * UNIT * 4;
-  if ((outputs + tokens) * pitchOf(depth) * 2 + sums <= bytes) return shape;
+  if (outputs * pitchOf(depth) * 2 + sums <= bytes) return shape;
   return depth > 2 * UNIT ? fittingMatrices({ ...shape, depth: depth / 2 }, bytes) : undefined;
 }
 
@@ -152,7 +151,14 @@ function matmulMatricesKernel(
       : ({ kind: "weight", weight, part: partNumber } as const);
   const own = rowOf(shape, part.rows, gate !== undefined);
   const weights = weightTile(weight, { source, row: own }, { ...tile, tileRows });
-  const inputs = tokenTile({ ...tile, tileRows: tokens });
+  const left = (t: number): string =>
+    calls.load(
+      "Left",
+      "&x",
+      `(min((firstToken + ownToken) / ${UNIT}u + ${t}u, (tokenCount - 1u) / ${UNIT}u) * ${x.cols / UNIT}u + ahead / ${UNIT}u) * ${UNIT * UNIT}u`,
+      "row",
+      UNIT,
+    );
   const behind = behindText(matmul, part);
   const total = gate ? part.rows / 2 : part.rows;
   const names = [weight.dtype.name, gate && "gate", matmul.add && "add"].filter(Boolean).join(" ");
@@ -160,7 +166,7 @@ function matmulMatricesKernel(
     name: `matmul-matrices ${tileRows}x${tokens} ${names} [${part.rows}, ${x.cols}]`,
     bindings: [
       ...weights.bindings,
-      ...inputs.bindings,
+      { name: "x", type: "f16", source: { kind: "rounded" } },
       { name: "batch", type: "u32", source: { kind: "batch" } },
       ...behind.bindings,
     ],
@@ -169,7 +175,6 @@ function matmulMatricesKernel(
     size,
     declarations: `${weights.declarations}
 var<workgroup> weightTile: array<f16, ${tileRows * pitch}>; // [output][column]
-var<workgroup> tokenTile: array<f16, ${tokens * pitch}>; // [token][column]
 var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
 ${calls.types}${behind.declarations}`,
     rows: out.rows,
@@ -186,18 +191,18 @@ ${calls.types}${behind.declarations}`,
   ${units(shape, (o, t) => `var sums${o}_${t}: Sums;`)}
   var next = 0u;
   ${weights.load("var ")}
-  ${inputs.load("var ")}
+  var ahead = 0u;
+  ${each(shape.ownTokens, (t) => `var left${t} = ${left(t)};`)}
   for (var start = 0u; start < ${x.cols}u; start += ${depth}u) {
     ${weights.store}
-    ${inputs.store}
     workgroupBarrier();
     next = min(start + ${depth}u, ${x.cols - depth}u); // after the last, it again
     ${weights.load("")}
-    ${inputs.load("")}
     for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
-      ${each(shape.ownTokens, (t) => `let left${t} = ${calls.load("Left", "&tokenTile", `((ownToken + ${t * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "row", pitch)};`)}
       ${each(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `((ownOutput + ${o * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "col", pitch)};`)}
-      ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`left${t}`, `right${o}`, `sums${o}_${t}`)};`)}
+      ahead = min(start + column + ${UNIT}u, ${x.cols - UNIT}u);
+      ${each(shape.ownTokens, (t) => `let now${t} = left${t}; left${t} = ${left(t)};`)}
+      ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`now${t}`, `right${o}`, `sums${o}_${t}`)};`)}
     }
     workgroupBarrier();
   }

@@ -6,6 +6,7 @@
 // added up in the order of matmul-few.ts, whatever the tile, so a token's result has the same bits in batches of any size.
 
 import { countOf } from "../../../graph/batch.ts";
+import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -89,7 +90,7 @@ function severalKernel(
     ],
     enables: context.exchange.enables,
     size,
-    declarations: `${dotsText(context.packedDots)}${lane.functions ?? ""}${context.exchange.sumsDeclarations(size, sums)}
+    declarations: `${dotsText(context.packedDots)}${lane.several ? lane.several.functions + productText : (lane.functions ?? "")}${context.exchange.sumsDeclarations(size, sums)}
 var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile][row of the team]${behind.declarations}`,
     rows: out.rows,
     minRows,
@@ -147,34 +148,69 @@ function loopText(
   split: number,
 ): string {
   const { weight } = matmuls[0]!;
-  const { sumsAt, scalesAt } = preparedLayout(weight);
   const chunks = weight.shape[1]! / lane.columns;
   const stride = TEAM * split;
   const names = Object.keys(lane.loads);
-  const hasLevels = weight.dtype.blockElems > 1;
-  const sumOf = (at: string): string => `bitcast<i32>(xWords[t + ${sumsAt}u + ${at}])`;
-  const levels = `
-      let sumLow = ${sumOf("lowAt")};
-      let sumHigh = ${sumOf("highAt")};
-      let scale = bitcast<f32>(xWords[t + ${scalesAt}u + (${lane.scaleAt})]);`;
+  const term = termText(lane, weight);
   return `
   ${each(rows * tile, (i) => `var sum${i} = 0.0;`)}
   for (var c = member + share * ${TEAM}u; c < ${chunks}u; c += ${stride}u) {
     ${each(rows, (j) => names.map((name) => `let ${name}${j} = ${lane.loads[name]!.at(`r${j}`, "c")};`).join(" "))}
     let lowAt = ${lane.lowAt};
     let highAt = ${lane.highAt};
+    ${each(rows, term.before)}
     ${each(
       tile,
       (t) => `{
       let t = t${t};
       let low = x[t / 4u + lowAt];
       ${lane.highAt === lane.lowAt ? "" : "let high = x[t / 4u + highAt];"}
-      ${hasLevels ? levels : ""}
-      ${each(rows, (j) => {
-        const dot = lane.dot((name) => `${name}${j}`, `r${j}`, "c");
-        return `sum${t * rows + j} += ${hasLevels ? "scale * " : ""}${dot};`;
-      })}
+      ${term.levels}
+      ${each(rows, (j) => `sum${t * rows + j} += ${term.of(j)};`)}
     }`,
     )}
   }`;
 }
+
+interface TermText {
+  /** Once for all tokens, of row `j`. */
+  readonly before: (j: number) => string;
+  /** Of a token. */
+  readonly levels: string;
+  /** What a chunk of row `j` adds to its sum. */
+  readonly of: (j: number) => string;
+}
+
+function termText({ several, dot, scaleAt }: LaneDot, weight: Weight): TermText {
+  const { sumsAt, scalesAt } = preparedLayout(weight);
+  const scale = `let scale = bitcast<f32>(xWords[t + ${scalesAt}u + (${scaleAt})]);`;
+  const loaded = (j: number) => (name: string) => `${name}${j}`;
+  if (several) {
+    return {
+      before: (j) =>
+        `let low${j} = ${several.low(loaded(j))}; let high${j} = ${several.high(loaded(j))}; let factor${j} = ${several.factor(loaded(j), `r${j}`, "c")};`,
+      levels: scale,
+      of: (j) => `scale * factor${j} * product(low${j}, low, high${j}, high)`,
+    };
+  }
+  const before = () => "";
+  const plain = (j: number): string => dot(loaded(j), `r${j}`, "c");
+  if (weight.dtype.blockElems === 1) return { before, levels: "", of: plain };
+  const sumOf = (at: string): string => `bitcast<i32>(xWords[t + ${sumsAt}u + ${at}])`;
+  return {
+    before,
+    levels: `let sumLow = ${sumOf("lowAt")};
+      let sumHigh = ${sumOf("highAt")};
+      ${scale}`,
+    of: (j) => `scale * ${plain(j)}`,
+  };
+}
+
+/**
+ * The last bit of a float between 2^23 and 2^24 is worth 1: an integer becomes a float by the bits of that exponent and a
+ * subtraction, which is exact and takes less than a conversion. 0x4b400000 is 1.5 * 2^23.
+ */
+const productText = `
+fn product(a: vec4u, low: vec4u, b: vec4u, high: vec4u) -> f32 {
+  return bitcast<f32>(0x4b400000 + dots(a, low) + dots(b, high)) - 12582912.0;
+}`;

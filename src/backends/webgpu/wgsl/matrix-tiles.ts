@@ -1,14 +1,21 @@
-// Fills the tiles that matrix units multiply (matmul-matrices.ts): weights unpacked to half floats, and tokens. The data of the
-// next tiles is loaded before these are multiplied, and unpacked after.
+// What matrix units multiply (matmul-matrices.ts): tiles of weights, unpacked to half floats in workgroup memory, and tokens, which
+// lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there. The weights of the next tile are loaded
+// before this one is multiplied, and unpacked after.
 //
 // Each four columns are in the order first, third, second, fourth: so nibbles and bytes come out of a word two at a time. The
-// order does not matter as long as both tiles have the same.
+// order does not matter as long as both have the same.
 
 import type { Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { HalfUnpack, LaneDot } from "../unpack/unpack.ts";
 import type { Binding, Source } from "./kernel.ts";
+import { UNIT } from "./matrix-calls.ts";
 import { weightText } from "./weights.ts";
+
+/** WGSL: where the element of a token and a column is, in a buffer of matrices whose rows have so many columns. */
+export function matrixAt(token: string, column: string, cols: number): string {
+  return `(((${token}) / ${UNIT}u * ${cols / UNIT}u + (${column}) / ${UNIT}u) * ${UNIT * UNIT}u + (${token}) % ${UNIT}u * ${UNIT}u + (${column}) % ${UNIT}u)`;
+}
 
 /** The sizes of a tile, and of its matrix. */
 export interface TileShape {
@@ -112,30 +119,6 @@ function lanesTile(
       ${each(4, (q) => each(4, (j) => `weightTile[high + ${4 * q + j}u] = h[${q + 4}][${j}];`))}
     }`;
     }),
-  };
-}
-
-/** Tokens from `firstToken` on, eight half floats at a time; columns are in that order already (round-activations.ts). */
-export function tokenTile({ tileRows, depth, pitch, size, cols }: TileShape): TileText {
-  const items = (tileRows * depth) / 8;
-  const own = Math.ceil(items / size);
-  const item = (i: number): string =>
-    items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
-  return {
-    bindings: [{ name: "x", type: "vec4u", source: { kind: "rounded" } }],
-    declarations: "",
-    load: (declare) =>
-      each(own, (i) => {
-        const row = `min(firstToken + ${item(i)} / ${depth / 8}u, tokenCount - 1u)`;
-        return `${declare}x${i} = x[(${row} * ${cols}u + next) / 8u + ${item(i)} % ${depth / 8}u];`;
-      }),
-    store: each(
-      own,
-      (i) => `{
-      let to = ((${item(i)} / ${depth / 8}u) * ${pitch / 8}u + ${item(i)} % ${depth / 8}u) * 8u;
-      ${each(4, (j) => `let pair${j} = bitcast<vec2h>(x${i}[${j}]); tokenTile[to + ${2 * j}u] = pair${j}.x; tokenTile[to + ${2 * j + 1}u] = pair${j}.y;`)}
-    }`,
-    ),
   };
 }
 

@@ -9,6 +9,7 @@ import type { BatchLayout } from "../batch-area.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText } from "./matmul-few.ts";
+import { matrixAt } from "./matrix-tiles.ts";
 import { blockQuantsOf } from "./round-activations.ts";
 import { type StageSource, stageText } from "./stage.ts";
 import type { Exchange } from "./teams.ts";
@@ -120,7 +121,7 @@ function halvesText({ dtype, shape }: Weight, size: number): string {
     let second = (low >> 16u) | (high & 0xffff0000u);`;
   return `for (var quad = lane; quad < ${cols / 4}u; quad += ${size}u) {
     ${words}
-    let at = token * ${cols / 2}u + quad * 2u;
+    let at = ${matrixAt("token", "quad * 4u", cols)} / 2u;
     prepared[at] = first;
     prepared[at + 1u] = second;
   }`;

@@ -7,6 +7,7 @@ import type { Value, Weight } from "../../../graph/graph.ts";
 import { activationText } from "./activations.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Kernel, LANES, makeKernel } from "./kernel.ts";
+import { matrixAt } from "./matrix-tiles.ts";
 
 /** Single values, without a scale. */
 interface Rounding {
@@ -90,7 +91,7 @@ export function roundKernel(x: Value, weight: Weight, halves = false, wide = fal
     ? quantText(blockQuants[activation])
     : valueText(roundings[activation]!, wide ? { cols, part: weight.shape.at(-1)! } : undefined);
   const stored = halves
-    ? `let at = (group.y * ${cols}u + i) / 2u;
+    ? `let at = ${matrixAt("group.y", "i", cols)} / 2u;
   if (i < ${cols}u) { result[at] = packHalves(values.xz); result[at + 1u] = packHalves(values.yw); }`
     : `for (var j = 0u; j < 4u && i + j < ${cols}u; j++) { result[group.y * ${cols}u + i + j] = values[j]; }`;
   return makeKernel({
