@@ -204,6 +204,7 @@ export const f16: LaneDot = {
   lowAt: "c",
   highAt: "c",
   scaleAt: "0u",
+  halves: "as they are",
   loads: { w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` } },
   functions: `
 fn halves(a: u32, b: u32) -> f32 { return dot(unpack2x16float(a), unpack2x16float(b)); }`,

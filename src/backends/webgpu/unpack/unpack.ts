@@ -67,8 +67,8 @@ export interface LaneDot {
   readonly functions?: string;
   /** For several tokens; undefined: `dot` is for them as well. */
   readonly several?: SeveralDot;
-  /** For matrix units; undefined: they get values of fn unpack. */
-  readonly halves?: HalfUnpack;
+  /** For matrix units; "as they are": chunks of eight half floats; undefined: they get values of fn unpack. */
+  readonly halves?: HalfUnpack | "as they are";
 }
 
 /** A chunk whose quants are unpacked once for all tokens: signed bytes, and a factor. */

@@ -96,7 +96,8 @@ function shapesFor(
   { shapes, wideShapes, bytes }: Matrices,
 ): readonly MatrixShape[] {
   const isWide = (8 * dtype.blockBytes) / dtype.blockElems >= WIDE_BITS;
-  const span = unpackOf(dtype).lane?.halves?.span ?? 1;
+  const halves = unpackOf(dtype).lane?.halves;
+  const span = typeof halves === "object" ? halves.span : 1;
   return (isWide ? wideShapes : shapes).map((shape) => {
     const deeper = { ...shape, depth: span };
     const isBetter = shape.depth % span !== 0 && cols! % span === 0;

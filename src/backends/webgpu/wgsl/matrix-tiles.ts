@@ -51,6 +51,7 @@ export interface TileText {
 
 export function weightTile(weight: Weight, rows: TileRows, shape: TileShape): TileText {
   const lane = unpackOf(weight.dtype).lane;
+  if (lane?.halves === "as they are") return halvesTile(lane, rows, shape);
   return lane?.halves && shape.depth % lane.halves.span === 0
     ? lanesTile(lane, lane.halves, weight, rows, shape)
     : anyTile(weight, rows, shape);
@@ -75,6 +76,44 @@ function anyTile(weight: Weight, { source, row }: TileRows, shape: TileShape): T
   };
 }
 
+/** Half floats: eight at a time. */
+function halvesTile(
+  lane: LaneDot,
+  { source, row }: TileRows,
+  { tileRows, depth, pitch, size, cols }: TileShape,
+): TileText {
+  const eights = depth / 8;
+  const items = tileRows * eights;
+  const item = (i: number): string => itemOf(i, items, size);
+  const own = Math.ceil(items / size);
+  return {
+    bindings: [{ name: "wide", type: "vec4u", source }],
+    declarations: "",
+    load: (declare) =>
+      each(own, (i) => {
+        const first = `(${row(`${item(i)} / ${eights}u`)} * ${cols / 8}u)`;
+        const at = lane.loads["w"]!.at(first, `(next / 8u + ${item(i)} % ${eights}u)`);
+        return `${declare}w${i} = ${at};`;
+      }),
+    store: each(
+      own,
+      (i) => `{
+      let to = (${item(i)} / ${eights}u * ${pitch / 8}u + ${item(i)} % ${eights}u) * 8u;
+      ${each(2, (half) => {
+        const pair = (j: number): string => `bitcast<vec2h>(w${i}[${2 * half + j}])`;
+        const values = [`${pair(0)}.x`, `${pair(1)}.x`, `${pair(0)}.y`, `${pair(1)}.y`];
+        return each(4, (j) => `weightTile[to + ${4 * half + j}u] = ${values[j]};`);
+      })}
+    }`,
+    ),
+  };
+}
+
+/** Item `i` of a lane, of those of a tile; those beyond the last repeat it. */
+function itemOf(i: number, items: number, size: number): string {
+  return items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
+}
+
 /** Types with a LaneDot: 16 bytes of quants at a time, loaded as in matmul-few.ts. */
 function lanesTile(
   lane: LaneDot,
@@ -93,8 +132,7 @@ function lanesTile(
   }
   const own = Math.ceil(items / size);
   /** Item i of a lane: chunk `sub` of row `row` of the tile. */
-  const item = (i: number): string =>
-    items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
+  const item = (i: number): string => itemOf(i, items, size);
   return {
     bindings,
     declarations: halves.functions,
