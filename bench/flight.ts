@@ -2,7 +2,8 @@
 //
 //   npm run bench:flight -- MODEL.gguf [--tokens 300] [--users 1,8]
 //
-// Run it with LANTERN_FLIGHT=0 and without, in turns; the digests of the texts must be the same. Nothing is drafted.
+// Run it with LANTERN_FLIGHT=0 and without, in turns (or with LANTERN_LAYER_GROUPS=132 and without); the digests of the texts must
+// be the same. Nothing is drafted.
 
 import { createHash } from "node:crypto";
 import { parseArgs } from "node:util";

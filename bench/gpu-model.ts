@@ -26,7 +26,11 @@ export interface GpuModel {
   /** Tokens per second of a prompt: of each repetition. */
   prompt(tokens: number, repeats: number): Promise<number[]>;
   /** Milliseconds of each token, written after a prompt of `context` tokens. */
-  generate(context: number, tokens: number): Promise<number[]>;
+  generate(
+    context: number,
+    tokens: number,
+    see?: (token: number, logit: number) => void,
+  ): Promise<number[]>;
   /** Of the kernels of a batch of so many tokens, at position `context`. */
   kernels(context: number, tokens: number): Promise<KernelTime[]>;
   /** Milliseconds that the GPU takes for a token at position `context`, without the host. */
@@ -104,12 +108,13 @@ export async function loadGpuModel(
       }
       return speeds;
     },
-    generate: async (context, tokens) => {
+    generate: async (context, tokens, see) => {
       let next = await fillContext(context);
       const times: number[] = [];
       let before = performance.now();
       for (let i = 0; i < tokens; i++) {
         next = await runNext(context + i, next, tokens - 1 - i);
+        see?.(next, best.logits[0]!);
         const now = performance.now();
         times.push(now - before);
         before = now;

@@ -3,7 +3,8 @@
 //   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--exact] [--json]
 //
 // Prompt and generation are batches of the backend, from the tokens to the logits on the host (of a generated token: the best one),
-// without the engine around them; LANTERN_FLIGHT=0 computes those one after the other. "lantern bench --backend webgpu" measures
+// without the engine around them; LANTERN_FLIGHT=0 computes those one after the other, LANTERN_LAYER_GROUPS=132 in a dispatch
+// for each layer (bench/layers.ts compares that in turns). "lantern bench --backend webgpu" measures
 // all of it. The limit of generation is the memory bandwidth that this program measures, over the bytes of weights that a token
 // needs. Synthetic models: scripts/make-model.ts.
 

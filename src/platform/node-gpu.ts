@@ -5,6 +5,7 @@
 // whose name contains it.
 // LANTERN_GPU_MEMORY=4096: how many MiB of GPU memory may be used, which WebGPU does not report.
 // LANTERN_FLIGHT=0: no batch is submitted before the tokens in it are known (1 to 4: at most so many).
+// LANTERN_LAYER_GROUPS=132: a layer of a token is one dispatch of so many workgroups, which wait for each other.
 
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
@@ -57,6 +58,7 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
     softwareOnly,
     memoryBytes: memoryLimit(process.env.LANTERN_GPU_MEMORY ?? ""),
     ahead: mostAhead(process.env.LANTERN_FLIGHT ?? ""),
+    layerGroups: layerGroups(process.env.LANTERN_LAYER_GROUPS ?? ""),
     doze,
   };
 }
@@ -82,6 +84,14 @@ function mostAhead(batches: string): number | undefined {
   if (/^[0-4]$/.test(batches)) return Number(batches);
   throw new UsageError(
     `LANTERN_FLIGHT: got "${batches}", expected how many batches may be submitted ahead, 0 to 4`,
+  );
+}
+
+function layerGroups(groups: string): number | undefined {
+  if (groups === "") return undefined;
+  if (/^\d{1,4}$/.test(groups)) return Number(groups);
+  throw new UsageError(
+    `LANTERN_LAYER_GROUPS: got "${groups}", expected how many workgroups compute a layer, 0 (each op by itself) to 9999`,
   );
 }
 

@@ -113,6 +113,8 @@ export type GpuAccess =
       readonly memoryBytes?: number | undefined;
       /** Batches that may be submitted before their tokens are known; undefined: a default. */
       readonly ahead?: number | undefined;
+      /** Workgroups of a dispatch that computes a whole layer of a token; 0: each op has its own; undefined: a default. */
+      readonly layerGroups?: number | undefined;
       /** A short sleep, for platforms where a thread that waits for the GPU polls whether it is done. */
       readonly doze?: () => Promise<void>;
     }

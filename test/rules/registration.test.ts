@@ -398,13 +398,18 @@ test("types and architectures are named in their own file and nowhere else", () 
   const isOwn = (path: string, name: string) => {
     // An architecture's file has its first name, and serves the others.
     if (!builtInDTypes.includes(name)) return path === `src/models/${archNamed(name).names[0]}.ts`;
-    // A type also names its activation type; and f32 is a type of registers in kernels and shaders.
+    // A type also names its activation type; and f32 is a type of registers in kernels and shaders, f16 one of shaders.
     const inKernels = [
       "src/kernels/",
       "src/backends/webgpu/exact/",
       "src/backends/webgpu/wgsl/",
     ].some((at) => path.startsWith(at));
-    return path.startsWith("src/dtypes/") || (name === "f32" && inKernels);
+    const inShaders = path.startsWith("src/backends/webgpu/wgsl/");
+    return (
+      path.startsWith("src/dtypes/") ||
+      (name === "f32" && inKernels) ||
+      (name === "f16" && inShaders)
+    );
   };
   const used = sources.flatMap(({ path, tokens }) =>
     tokens

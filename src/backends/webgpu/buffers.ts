@@ -44,6 +44,9 @@ import { roundsActivations } from "./wgsl/round-activations.ts";
 /** The most batches in flight, the one that is waited for included: flight.ts. */
 export const MOST_FLYING = 5;
 
+/** A word behind the results of a batch that has layer kernels (layers.ts): not 0 where they failed. */
+export const FAILED_BYTES = 4;
+
 /** The sizes of all buffers, before anything is allocated. */
 export interface Layout {
   readonly plan: Plan;
@@ -77,7 +80,7 @@ export interface Layout {
   /** Bytes of the best logits of a batch, and of those of parts of rows. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
-  /** Bytes of the results of a batch in flight: its best logits, and the tokens that were drawn. */
+  /** Bytes of the results of a batch in flight: its best logits, the tokens that were drawn, and FAILED_BYTES. */
   readonly flightBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
   readonly experts: readonly ExpertRange[];
@@ -112,7 +115,7 @@ export function layOut(
     ...experts.map(({ routes }) => [routes]),
   ].map((values) => crossFloats(values, limits) * 4);
   // The best logits come before whole rows of others.
-  const readBytes = Math.max(...slotBytes, ...crossing) + bestSizes(plan).bestBytes;
+  const readBytes = Math.max(...slotBytes, ...crossing) + bestSizes(plan).bestBytes + FAILED_BYTES;
   const roundedBytes = longestActivations(plan);
   const preparedBytes = exact ? 0 : longestPrepared(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
@@ -124,7 +127,7 @@ export function layOut(
   // A part of a graph that takes values from another has none in flight.
   const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
   const isWhole = takes.length === 0 && later.length === 0;
-  const flightBytes = isWhole ? bestBytes + mostRows("logits", limits) * 4 : 0;
+  const flightBytes = isWhole ? bestBytes + mostRows("logits", limits) * 4 + FAILED_BYTES : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,

@@ -8,7 +8,7 @@
 import type { RowCounts } from "../../graph/batch.ts";
 import type { Rows, Value } from "../../graph/graph.ts";
 import type { BatchTimes } from "./batch-times.ts";
-import type { Buffers, Layout } from "./buffers.ts";
+import { type Buffers, FAILED_BYTES, type Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
 import { BEST } from "./wgsl/best-logits.ts";
@@ -65,12 +65,17 @@ export class BatchCommands {
   }
 
   /** Whole rows of logits of a batch whose best logits were copied, behind those. */
-  wholeRows(counts: RowCounts, wholeRows: Uint8Array, logits: Value): GPUCommandBuffer {
+  wholeRows(
+    { exchange }: Program,
+    counts: RowCounts,
+    wholeRows: Uint8Array,
+    logits: Value,
+  ): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     const { slots, read } = this.#buffers;
     const slot = slots[this.#layout.slotOf[logits.id]!]!;
     const bytes = logits.cols * 4;
-    let at = counts.logits * BEST * 8;
+    let at = counts.logits * BEST * 8 + (exchange ? FAILED_BYTES : 0);
     for (let row = 0; row < counts.logits; row++) {
       if (wholeRows[row] === 0) continue;
       commands.copyBufferToBuffer(slot, row * bytes, read, at, bytes);
@@ -125,24 +130,34 @@ export class BatchCommands {
       if (isLast && copies !== "all") encodePart(pass, program.best, counts);
       if (flies) encodePart(pass, program.draw, counts);
       pass.end();
-      if (isLast && copies === "all") this.#copyResults(commands, counts, results);
-      else if (isLast) this.#copyBest(commands, counts, flies ? copies : undefined);
+      const flight = flies ? copies : undefined;
+      if (isLast) {
+        const behind =
+          copies === "all"
+            ? this.#copyResults(commands, counts, results)
+            : this.#copyBest(commands, counts, flight);
+        const to = flight ?? this.#buffers.read;
+        const { exchange } = program;
+        if (exchange) commands.copyBufferToBuffer(exchange, 0, to, behind, FAILED_BYTES);
+      }
       first = end;
       return commands.finish();
     });
   }
 
-  /** `flight`: gets them and, behind them, the tokens that were drawn. */
-  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts, flight?: GPUBuffer): void {
+  /** `flight`: gets them and, behind them, the tokens that were drawn. Returns the bytes. */
+  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts, flight?: GPUBuffer): number {
     const { best, read, batch } = this.#buffers;
     const bytes = logits * BEST * 8;
     commands.copyBufferToBuffer(best, 0, flight ?? read, 0, bytes);
-    if (!flight) return;
+    if (!flight) return bytes;
     const { tokens } = this.#layout.batch;
     commands.copyBufferToBuffer(batch, tokens * 4, flight, bytes, logits * 4);
+    return bytes + logits * 4;
   }
 
-  #copyResults(commands: GPUCommandEncoder, counts: RowCounts, values: readonly Value[]): void {
+  /** Returns the bytes. */
+  #copyResults(commands: GPUCommandEncoder, counts: RowCounts, values: readonly Value[]): number {
     const { slotOf } = this.#layout;
     const { slots, read } = this.#buffers;
     let at = 0;
@@ -151,6 +166,7 @@ export class BatchCommands {
       if (bytes > 0) commands.copyBufferToBuffer(slots[slotOf[id]!]!, 0, read, at, bytes);
       at += bytes;
     }
+    return at;
   }
 }
 

@@ -65,6 +65,8 @@ export class GpuDevice {
   #error: Error | undefined;
   /** Batches that may be submitted ahead; undefined: a default. */
   readonly ahead: number | undefined;
+  /** Workgroups of a kernel of a whole layer (layers.ts); 0: there are none, or they could not wait for each other here; undefined: a default. */
+  layerGroups: number | undefined;
   readonly #doze: (() => Promise<void>) | undefined;
   /** How many calls of wait() are under way. */
   #waiting = 0;
@@ -73,10 +75,11 @@ export class GpuDevice {
   private constructor(
     device: GPUDevice,
     facts: GpuFacts,
-    ahead: number | undefined,
+    { ahead, layerGroups }: Pick<Exclude<GpuAccess, string>, "ahead" | "layerGroups">,
     doze?: () => Promise<void>,
   ) {
     this.ahead = ahead;
+    this.layerGroups = layerGroups;
     this.#device = device;
     this.facts = facts;
     this.#doze = doze;
@@ -115,7 +118,7 @@ export class GpuDevice {
       },
     });
     const taken = { ...facts, maxBufferBytes, maxBindingBytes, storageBuffers };
-    return new GpuDevice(device, taken, access.ahead, facts.isSoftware ? access.doze : undefined);
+    return new GpuDevice(device, taken, access, facts.isSoftware ? access.doze : undefined);
   }
 
   /** The device; throws where it cannot be used any more. */

@@ -20,6 +20,7 @@ import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
 import { lanesIn } from "./exact/op.ts";
 import { lowerExactly } from "./exact/table.ts";
 import type { ExpertRange } from "./experts/expert-ranges.ts";
+import { mergeLayers } from "./layers.ts";
 import { lowerGroup } from "./lower.ts";
 import type { LowerContext } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
@@ -60,6 +61,8 @@ export interface Program {
   readonly sameBitsTokens: number;
   /** What finds the best logits of every row, after all parts; none where there are no logits. */
   readonly best: readonly Dispatch[];
+  /** What workgroups of layer kernels exchange; its first word is not 0 where they could not. undefined: there are none. */
+  readonly exchange?: GPUBuffer | undefined;
   /** What draws the tokens of the next batch from these; none where that cannot follow without the host. */
   readonly draw: readonly Dispatch[];
   /** The keys of the cache that it reads and writes. */
@@ -98,7 +101,6 @@ export async function makeProgram(
   { exact, wide, matrixCalls }: ProgramOptions,
 ): Promise<Program> {
   const { device } = gpu;
-  const bind = binderOf(device, layout, buffers);
   const pipelineOf = (kernel: Kernel): Promise<GPUComputePipeline> => {
     const known = pipelines.get(kernel.code);
     if (known) return known;
@@ -110,10 +112,13 @@ export async function makeProgram(
     const pipeline = await pipelineOf(kernel);
     return { kernel, pipeline, bindings: bind(kernel, pipeline) };
   };
-  const calls = matrixCalls ?? (gpu.facts.subgroupMatrix ? await matrixCallsOf(device) : undefined);
-  const lowered = exact
-    ? lowerPlanExactly(gpu.facts, layout, exact, wide)
-    : lowerPlan(gpu.facts, layout, tuning, calls, by, wide);
+  const { parts: lowered, exchangeWords } = await lowerFor(gpu, layout, tuning, by, {
+    exact,
+    wide,
+    matrixCalls,
+  });
+  const exchange = exchangeWords > 0 ? exchangeBuffer(device, exchangeWords) : undefined;
+  const bind = binderOf(device, layout, buffers, exchange);
   const parts = await gpu.wait(
     Promise.all(
       lowered.map(async ({ nodes, kernels }) => ({
@@ -130,7 +135,31 @@ export async function makeProgram(
   const drawn = best.length > 0 && canFly(layout) ? [drawKernel(logits!, layout.batch)] : [];
   const draw = await gpu.wait(Promise.all(drawn.map(ready)));
   const counts = { pipelines: pipelines.size, sameBitsTokens: same };
-  return { parts, ...steps, ...counts, best, draw, keys: buffers.keys };
+  return { parts, ...steps, ...counts, best, draw, exchange, keys: buffers.keys };
+}
+
+/** The kernels of a program. */
+async function lowerFor(
+  { device, facts }: GpuDevice,
+  layout: Layout,
+  tuning: Tuning,
+  by: "groups" | "nodes",
+  { exact, wide, matrixCalls }: ProgramOptions,
+): Promise<ReturnType<typeof mergeLayers>> {
+  if (exact) {
+    return { parts: lowerPlanExactly(facts, layout, exact, wide), exchangeWords: 0 };
+  }
+  const calls = matrixCalls ?? (facts.subgroupMatrix ? await matrixCallsOf(device) : undefined);
+  const parts = lowerPlan(facts, layout, tuning, calls, by, wide);
+  const { layerDispatch } = tuning;
+  if (!layerDispatch || by === "nodes") return { parts, exchangeWords: 0 };
+  return mergeLayers(parts, layout, facts, layerDispatch);
+}
+
+/** All words are 0. */
+function exchangeBuffer(device: GPUDevice, words: number): GPUBuffer {
+  const size = words * 4;
+  return device.createBuffer({ label: "exchange", size, usage: usage.storage | usage.copySource });
 }
 
 /** Whether batches can follow one another without the host: it has no part in them, and state is written behind what was there. */
@@ -175,7 +204,7 @@ export function withCache(
   buffers: Buffers,
 ): Program {
   if (program.keys === buffers.keys) return program;
-  const bind = binderOf(device, layout, buffers);
+  const bind = binderOf(device, layout, buffers, program.exchange);
   const again = (dispatch: Dispatch): Dispatch => {
     const { kernel, pipeline } = dispatch;
     if (!kernel.sources.some(({ kind }) => kind === "keys" || kind === "values")) return dispatch;
@@ -192,6 +221,7 @@ function binderOf(
   device: GPUDevice,
   layout: Layout,
   buffers: Buffers,
+  exchange: GPUBuffer | undefined,
 ): (kernel: Kernel, pipeline: GPUComputePipeline) => GPUBindGroup {
   const tables = new Map<Uint32Array, GPUBuffer>();
   return ({ name, sources }, pipeline) =>
@@ -200,7 +230,10 @@ function binderOf(
       layout: pipeline.getBindGroupLayout(0),
       entries: sources.map((source, binding) => ({
         binding,
-        resource: resourceOf(source, device, layout, buffers, tables),
+        resource:
+          source.kind === "exchange"
+            ? { buffer: exchange! }
+            : resourceOf(source, device, layout, buffers, tables),
       })),
     });
 }
@@ -296,12 +329,15 @@ async function compile(device: GPUDevice, { name, code }: Kernel): Promise<GPUCo
   }
 }
 
+/** Resources that belong to the model. */
+type ModelSource = Exclude<Source, { kind: "exchange" }>;
+
 type Resources = {
-  readonly [K in Source["kind"]]: (source: Extract<Source, { kind: K }>) => GPUBufferBinding;
+  readonly [K in ModelSource["kind"]]: (source: Extract<Source, { kind: K }>) => GPUBufferBinding;
 };
 
 function resourceOf(
-  source: Source,
+  source: ModelSource,
   device: GPUDevice,
   { slotOf, weights, plan, experts }: Layout,
   buffers: Buffers,

@@ -28,6 +28,35 @@ export interface Tuning {
   readonly wideMatrices: readonly MatrixShape[];
   /** Attention of many tokens is on matrix units, too. */
   readonly matrixAttention: boolean;
+  /** The kernels of a token are merged into one dispatch for each layer (layers.ts); undefined: each has its own. */
+  readonly layerDispatch?: LayerDispatch | undefined;
+}
+
+export interface LayerDispatch {
+  /** Workgroups, all of which must run at the same time. */
+  readonly groups: number;
+  /** How often a workgroup looks whether the others are done, before it gives up. */
+  readonly polls: number;
+  /** Only in models whose layers have no more bytes of weights, on average: larger ones are not limited by the host. */
+  readonly mostBytes?: number;
+}
+
+/** About a second of an H200, where a look takes 0.6 us. */
+export const USUAL_POLLS: number = 2 ** 21;
+
+/** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
+const measuredLayers: readonly { name: RegExp; groups: number; mostBytes: number }[] = [
+  { name: /\bh200\b/i, groups: 132, mostBytes: 64 * 2 ** 20 },
+];
+
+/** With dispatches of whole layers: `groups` workgroups; undefined: where they were measured to be faster; 0: none. */
+export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | undefined): Tuning {
+  const isWide = facts.subgroups !== undefined && facts.subgroups.min >= TEAM;
+  const usual = measuredLayers.find(({ name }) => name.test(facts.name));
+  const chosen = groups === undefined ? usual : { groups, mostBytes: Infinity };
+  if (!chosen || chosen.groups === 0 || !(isWide || facts.isSoftware)) return tuning;
+  const { mostBytes } = chosen;
+  return { ...tuning, layerDispatch: { groups: chosen.groups, polls: USUAL_POLLS, mostBytes } };
 }
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */

@@ -64,7 +64,13 @@ import { recordCalls } from "./record-calls.ts";
 import { resultOf, resultsOf } from "./results.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
-import { type GpuTuningControls, type KernelFilter, type Tuning, tuningFor } from "./tuning.ts";
+import {
+  type GpuTuningControls,
+  type KernelFilter,
+  type Tuning,
+  tuningFor,
+  withLayers,
+} from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { MAP_READ } from "./usage.ts";
 import { BEST } from "./wgsl/best-logits.ts";
@@ -91,6 +97,8 @@ interface Prepared {
   /** The best logits of the last batch, where not all were read. */
   readonly best: BestRows;
   readonly flight: Flight;
+  /** The last batch could not be computed in dispatches of whole layers. */
+  failed: boolean;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -138,6 +146,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #byNodes: Promise<Program> | undefined;
   /** Rows of activations that half floats cannot hold stay as they are; see widen(). */
   #isWide = false;
+  /** Layers were one dispatch, and its workgroups could not wait for each other. */
+  #gaveUp = false;
   #disposed = false;
 
   /** Owns the GPU from now on: dispose() disposes of it. */
@@ -150,7 +160,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#gpu = gpu;
     this.#pipelines = gpu.pipelines;
     this.adapter = gpuIdentity(gpu.facts);
-    this.#tuning = tuning ?? tuningFor(gpu.facts);
+    this.#tuning = withLayers(tuning ?? tuningFor(gpu.facts), gpu.facts, gpu.layerGroups);
     this.#notes = notes;
     this.#calls = profile ? new CallTable() : undefined;
     if (this.#calls) recordCalls(gpu.device, this.#calls);
@@ -233,6 +243,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
         best: new BestRows(mostRows("logits", plan.limits)),
         flight: new Flight(mostRows("logits", plan.limits), this.#mostAhead),
+        failed: false,
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -249,6 +260,18 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
+    await this.#runOnce(batch, options);
+    const prepared = this.#ready();
+    if (!prepared.failed) return;
+    // Its workgroups could not wait for each other: what was computed is wrong, and no layer is one dispatch any more.
+    this.#gpu.layerGroups = 0;
+    this.#gaveUp = true;
+    await this.retune({ ...this.#tuning, layerDispatch: undefined });
+    prepared.failed = false;
+    await this.#runOnce(batch, { ...options, meanwhile: () => {} });
+  }
+
+  async #runOnce(batch: Batch, options: RunOptions): Promise<void> {
     const { tap, stop, section = 0, input, output, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the batch");
@@ -285,12 +308,14 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
       else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
       if (prepared.best.areThere && batch.wholeCount > 0) {
-        queue.submit([commands.wholeRows(counts, batch.wholeRows, graph.outputs.logits!)]);
+        queue.submit([commands.wholeRows(program, counts, batch.wholeRows, graph.outputs.logits!)]);
       }
       options.meanwhile?.();
     }
-    if (prepared.best.areThere) await this.#readBest(batch);
-    else await this.#readResults(section, counts, output);
+    // A tap's program, one without logits, and what a profile records have no layer kernels.
+    const mayFail = !tap && isWhole && !isRecorded && program.exchange !== undefined;
+    if (prepared.best.areThere) await this.#readBest(batch, mayFail);
+    else await this.#readResults(section, counts, output, mayFail);
     await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
   }
@@ -350,13 +375,16 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   /** Waits for the batch, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
-  async #readFlight(batch: Batch, { buffers, flight, best }: Prepared): Promise<void> {
+  async #readFlight(batch: Batch, prepared: Prepared): Promise<void> {
+    const { buffers, flight, best, program } = prepared;
     const { outputCount, wholeRows } = batch;
     const floats = outputCount * BEST * 2;
     const from = buffers.flight[flight.current]!;
+    const words = floats + outputCount;
     await this.#mapped(
-      floats + outputCount,
+      words + (program.exchange ? 1 : 0),
       (copied) => {
+        if (program.exchange) prepared.failed = hasFailed(copied, words);
         best.take(copied.subarray(0, floats), wholeRows);
         flight.drew(new Int32Array(copied.buffer, copied.byteOffset + floats * 4, outputCount));
       },
@@ -508,6 +536,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
       ...this.#flightNotes(),
+      ...(this.#gaveUp ? ["workgroups could not wait for each other: each op is a dispatch"] : []),
       ...this.#expertNotes(),
       ...(this.#prepared ? explainProgram(this.#prepared) : []),
     ];
@@ -558,28 +587,34 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     section: number,
     counts: RowCounts,
     output: Float32Array | undefined,
+    mayFail: boolean,
   ): Promise<void> {
-    const { layout, result } = this.#ready();
+    const prepared = this.#ready();
+    const { layout, result } = prepared;
     const { graph } = layout.plan;
     const floats = (values: readonly Value[]) =>
       values.reduce((sum, { rows, cols }) => sum + counts[rows]! * cols, 0);
     const all = floats(resultsOf(graph, section));
     const given = floats(sectionsOf(graph)[section]!.gives);
-    await this.#mapped(all, (copied) => {
+    await this.#mapped(all + (mayFail ? 1 : 0), (copied) => {
+      if (mayFail) prepared.failed = hasFailed(copied, all);
       output?.set(copied.subarray(0, given));
-      if (all > given) result.set(copied.subarray(given));
+      if (all > given) result.set(copied.subarray(given, all));
     });
   }
 
   /** Waits for the batch, and gets the best logits of its outputs and the rows that are wanted whole. */
-  async #readBest(batch: Batch): Promise<void> {
-    const { layout, result, best } = this.#ready();
+  async #readBest(batch: Batch, mayFail: boolean): Promise<void> {
+    const prepared = this.#ready();
+    const { layout, result, best } = prepared;
     const { cols } = layout.plan.graph.outputs.logits!;
     const { outputCount, wholeCount, wholeRows } = batch;
     const floats = outputCount * BEST * 2;
-    await this.#mapped(floats + wholeCount * cols, (copied) => {
+    const before = floats + (mayFail ? 1 : 0);
+    await this.#mapped(before + wholeCount * cols, (copied) => {
+      if (mayFail) prepared.failed = hasFailed(copied, floats);
       best.take(copied.subarray(0, floats), wholeRows);
-      let at = floats;
+      let at = before;
       for (let row = 0; row < outputCount; row++) {
         if (wholeRows[row] === 0) continue;
         result.set(copied.subarray(at, at + cols), row * cols);
@@ -673,6 +708,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const program = await this.#makeProgram(prepared.layout, prepared.buffers, "groups");
     this.#byNodes = undefined;
     prepared.flight.drop(); // computed by the program before
+    prepared.program.exchange?.destroy();
     prepared.program = this.#overCache(program);
     prepared.commands = this.#batchCommands(prepared.layout, prepared.buffers);
     prepared.times = this.#batchTimes(prepared.program);
@@ -705,7 +741,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       wide: this.#isWide,
       matrixCalls: this.#matrixCalls,
     };
-    return makeProgram(this.#gpu, layout, buffers, this.#tuning, by, this.#pipelines, options);
+    // A profile has times of fused ops.
+    const layerDispatch = this.#calls ? undefined : this.#tuning.layerDispatch;
+    const tuning = { ...this.#tuning, layerDispatch };
+    return makeProgram(this.#gpu, layout, buffers, tuning, by, this.#pipelines, options);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {
@@ -725,6 +764,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     if (!this.#prepared) throw new Error("webgpu backend: run() before prepare()");
     return this.#prepared;
   }
+}
+
+/** Whether the word at this index says that a layer kernel failed. */
+function hasFailed(copied: Float32Array, at: number): boolean {
+  return new Uint32Array(copied.buffer, copied.byteOffset + at * 4, 1)[0] !== 0;
 }
 
 /** Whether any token after this batch is drawn, and not just the best. */

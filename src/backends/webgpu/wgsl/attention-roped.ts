@@ -7,11 +7,12 @@
 
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
+import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import { scoreText } from "./attention-options.ts";
 import type { AttentionSplit } from "./attention-split.ts";
-import { composeAttention, hasTeams } from "./attention-teams.ts";
+import { attentionSpec, composeAttention, hasTeams } from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
-import { type Kernel, makeKernel, perItem } from "./kernel.ts";
+import { type Kernel, type KernelSpec, makeKernel, perItem } from "./kernel.ts";
 import { type KvFormats, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import type { Exchange } from "./teams.ts";
@@ -31,18 +32,37 @@ export function hasRoped({ q, k, attention }: RopedAttention, formats: KvFormats
 }
 
 export function attentionRopedKernel(
-  { q, k, write, attention }: RopedAttention,
-  { k: format }: KvFormats,
+  attention: RopedAttention,
+  formats: KvFormats,
   batch: BatchLayout,
   exchange: Exchange,
   size: number,
   split?: AttentionSplit,
 ): Kernel {
+  const spec = (arrival: Arrival): KernelSpec =>
+    ropedSpec(attention, formats, batch, exchange, size, split, arrival);
+  return { ...makeKernel(spec(noArrival)), inLayer: () => spec(layerArrival) };
+}
+
+function ropedSpec(
+  { q, k, write, attention }: RopedAttention,
+  { k: format }: KvFormats,
+  batch: BatchLayout,
+  exchange: Exchange,
+  size: number,
+  split: AttentionSplit | undefined,
+  { barrier, declare, loads }: Arrival,
+): KernelSpec {
   const { heads, kvHeads, headDim } = attention;
   const eights = format.eights!;
   const read = (name: string, value: Value) =>
     ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
-  return composeAttention({
+  const query = `query = mat2x4f(q4(token, head * ${headDim}u, part * 8u), q4(token, head * ${headDim}u, part * 8u + 4u));`;
+  const kvHead = `let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;`;
+  const key = `key = kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u)));`;
+  const value = `value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));`;
+  const rows = ["query", "key", "value"].map((name) => declare?.(name, "mat2x4f")).join(" ");
+  return attentionSpec({
     name: `attention-roped ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
     format,
@@ -56,12 +76,22 @@ export function attentionRopedKernel(
     sameBits: true,
     declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
 ${eights.store("keys")}${eights.store("values")}`,
-    query: `
-  let query = mat2x4f(q4(token, head * ${headDim}u, part * 8u), q4(token, head * ${headDim}u, part * 8u + 4u));`,
-    own: `
-  let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;
-  let key = kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u)));
-  let value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));
+    query: declare
+      ? `
+  ${barrier}
+  ${kvHead}
+  ${rows}
+  ${loads([query, key, value].join("\n    "))}`
+      : `
+  let ${query}`,
+    own: `${
+      declare
+        ? ""
+        : `
+  ${kvHead}
+  let ${key}
+  let ${value}`
+    }
   let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
   length -= 1u;
   if (crew == 0u${split ? " && group.z == 0u" : ""}) {

@@ -13,7 +13,7 @@ import {
   splitBindings,
   splitStoreText,
 } from "./attention-split.ts";
-import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
+import { type Binding, type Kernel, type KernelSpec, makeKernel } from "./kernel.ts";
 import { type KvEights, type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import { type Exchange, TEAM } from "./teams.ts";
@@ -76,6 +76,10 @@ export function attentionTeamsKernel(
 }
 
 export function composeAttention(parts: AttentionParts): Kernel {
+  return makeKernel(attentionSpec(parts));
+}
+
+export function attentionSpec(parts: AttentionParts): KernelSpec {
   const { node, format, batch, exchange, size } = parts;
   const { heads, kvHeads, headDim, out, state } = node;
   const eights = format.eights!;
@@ -84,7 +88,7 @@ export function composeAttention(parts: AttentionParts): Kernel {
   const writes = parts.writesCache ?? false;
   const none = startOf({ ...node, sinks: undefined }, "");
   const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
-  return makeKernel({
+  return {
     name: parts.name,
     bindings: [
       ...parts.bindings,
@@ -124,7 +128,7 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   ${positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim))}
   ${mergeText(headDim / 4, crews)}
   ${parts.split ? splitStoreText(node, parts.split) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
-  });
+  };
 }
 
 /** Sets `begin`; returns where the part is beyond the token's context. */

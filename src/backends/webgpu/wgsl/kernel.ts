@@ -28,6 +28,8 @@ export type Source =
   | { readonly kind: "partials" | "tops" }
   /** The best logits of parts of rows, and of rows (best-logits.ts). */
   | { readonly kind: "bestParts" | "best" }
+  /** What workgroups of the same dispatch exchange (layer.ts). */
+  | { readonly kind: "exchange" }
   /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */
   | { readonly kind: "slots"; readonly routes: Value }
   /** Constants: a codebook. */
@@ -60,6 +62,8 @@ export interface Kernel {
   readonly sameBits?: boolean;
   /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
   readonly preparedBytes?: 2 | 4;
+  /** The same computation as part of a kernel of a whole layer (layer.ts). */
+  readonly inLayer?: () => KernelSpec;
 }
 
 export interface KernelSpec {

@@ -10,9 +10,10 @@ import type { BatchLayout } from "../batch-area.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
+import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import type { AttentionSplit } from "./attention-split.ts";
 import { gateText } from "./elementwise.ts";
-import { type Binding, type Kernel, makeKernel, type Source } from "./kernel.ts";
+import { type Binding, type Kernel, type KernelSpec, makeKernel, type Source } from "./kernel.ts";
 import { groupGrid } from "./matvec.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
@@ -75,6 +76,18 @@ export function fusedMatmulKernel(
   partNumber: number,
   context: MatmulContext,
 ): Kernel {
+  const spec = (arrival: Arrival): KernelSpec =>
+    fusedMatmulSpec(matmul, part, partNumber, context, arrival);
+  return { ...makeKernel(spec(noArrival)), inLayer: () => spec(layerArrival) };
+}
+
+function fusedMatmulSpec(
+  matmul: FusedMatmul,
+  part: WeightPart,
+  partNumber: number,
+  context: MatmulContext,
+  arrival: Arrival,
+): KernelSpec {
   const { matmuls, gate } = matmul;
   const { weight, x, out } = matmuls[0]!;
   const lane = unpackOf(weight.dtype).lane!;
@@ -84,8 +97,10 @@ export function fusedMatmulKernel(
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
   const { exchange, batch } = context;
-  const stage = stageText(matmul, weight, size, exchange, batch, context.split);
+  const stage = stageText(matmul, weight, size, exchange, batch, context.split, arrival);
   const behind = behindText(matmul, part);
+  // The first weights are loaded before activations that others may still be computing.
+  const staging = arrival.once(`${arrival.barrier}${stage.body}`);
   const groups = Math.ceil(outputs / groupOutputs);
   const names = [
     matmul.norm && "norm",
@@ -94,7 +109,7 @@ export function fusedMatmulKernel(
     gate && "gate",
     matmul.add && "add",
   ];
-  return makeKernel({
+  return {
     name: `matmul ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
     bindings: [...weightBindings(matmul, part, partNumber), ...stage.bindings, ...behind.bindings],
     enables: context.exchange.enables,
@@ -115,8 +130,8 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
   let share = lane / ${(teams / split) * TEAM}u;
   let first = index * ${groupOutputs}u + team * ${ownOutputs}u;
   ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
-  ${behind.early(ownOutputs, outputs)}
-  ${loopText(lane, weight, { rows, split, ahead }, stage.body)}
+  ${behind.early(ownOutputs, outputs, arrival)}
+  ${loopText(lane, weight, { rows, split, ahead }, staging)}
   ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
   ${split > 1 ? shareText(rows, teams, split) : ""}
   if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
@@ -125,7 +140,7 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
       return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}${behind.rest(j)}); }`;
     })}
   }`,
-  });
+  };
 }
 
 /** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
@@ -248,7 +263,7 @@ export interface BehindText {
   /** `fn put(token, row, sum [, residual])`: applies the nodes after the matmul to an output, and stores it. */
   readonly declarations: string;
   /** Loads the residuals of the next `count` outputs from `first` on, long before they are added. */
-  early(count: number, outputs: number): string;
+  early(count: number, outputs: number, arrival: Arrival): string;
   /** The last argument of put() for output `j` of those; empty: there is none. */
   rest(j: number): string;
   /** The same without early(). */
@@ -297,8 +312,13 @@ export function behindText(
   return {
     bindings,
     declarations,
-    early: (count, outputs) =>
-      each(count, (j) => `let rest${j} = ${at("token", `min(first + ${j}u, ${outputs - 1}u)`)};`),
+    early: (count, outputs, { declare, loads }) => {
+      const rests = each(count, (j) => {
+        const rest = at("token", `min(first + ${j}u, ${outputs - 1}u)`);
+        return `${declare ? "" : "let "}rest${j} = ${rest};`;
+      });
+      return `${declare ? each(count, (j) => declare(`rest${j}`, "f32")) : ""}${loads(rests)}`;
+    },
     rest: (j) => `, rest${j}`,
     restAt: (token, row) => `, ${at(token, row)}`,
   };

@@ -1,4 +1,4 @@
-// What matrix units multiply (matmul-matrices.ts): tiles of weights, unpacked to half floats in workgroup memory, and tokens, which
+// What matrix units multiply (matmul-matrices.ts): weights, unpacked to half floats in workgroup memory tile by tile, and tokens, which
 // lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there. The weights of the next tile are loaded
 // before this one is multiplied, and unpacked after.
 //

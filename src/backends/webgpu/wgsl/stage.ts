@@ -3,6 +3,7 @@
 
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
+import { type Arrival, noArrival } from "./arrival.ts";
 import { type AttentionSplit, mergeText, partsText, splitBindings } from "./attention-split.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
@@ -42,13 +43,14 @@ export function stageText(
   exchange: Exchange,
   batch: BatchLayout,
   split: AttentionSplit,
+  arrival: Arrival = noArrival,
 ): StageText {
   const { x, select, norm, keep, merge } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
   const stored = quants ? quantText(quants, exchange) : halfText();
   const runs = runsOf(heldQuads(quads, size, stored.own));
-  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, split);
+  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, split, arrival);
   const isOnce = runs.length === 1;
   return {
     bindings: stageBindings(source),
@@ -110,6 +112,7 @@ function loadsText(
   { x, norm, merge }: StageSource,
   held: readonly HeldQuad[],
   { most }: AttentionSplit,
+  { declare, loads }: Arrival,
 ): string {
   const last = x.cols / 4 - 1;
   const each = (text: (quad: HeldQuad, from: string) => string): string =>
@@ -128,14 +131,15 @@ function loadsText(
       `partials[token * ${(most * heads * headDim) / 4}u + ${from}] / tops[token * ${most * heads}u + (${from}) / ${headDim / 4}u].y`;
     return `${places}
   ${each(({ name }) => `var v${name} = vec4f();`)}
-  if (parts == 1u) {
+  ${loads(`if (parts == 1u) {
     ${each(({ name }, from) => `v${name} = ${whole(from)};`)}
   } else {
     ${each(({ name }, from) => `v${name} = merged4(token, ${from}, parts);`)}
-  }`;
+  }`)}`;
   }
+  const values = each(({ name }, from) => `${declare ? "" : "var "}v${name} = x[row + ${from}];`);
   return `${places}
-  ${each(({ name }, from) => `var v${name} = x[row + ${from}];`)}
+  ${declare ? each(({ name }) => declare(`v${name}`, "vec4f")) : ""}${loads(values)}
   ${norm ? each(({ name }, from) => `let norm${name} = norm[${from}];`) : ""}`;
 }
 

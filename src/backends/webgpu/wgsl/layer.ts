@@ -1,0 +1,283 @@
+// A layer kernel: several kernels of one token, one after the other, in one dispatch. ../layers.ts says which; here is the text. Each
+// kernel becomes a function, which a workgroup calls for every workgroup that the kernel would have had by itself, in turns with the
+// others. So sums have the same order, and results the same bits, as in dispatches of their own.
+//
+// Between two kernels all workgroups wait for each other (a grid barrier). WGSL has no order between a word that says "done" and the
+// words of the results, so that each result says itself whether it is there: results are exchanged as atomic words, of which 0 means
+// "not yet" (a float is stored inverted, and no float is stored as 0). Who finds a 0 loads again. The barrier only saves most of these loads.
+//
+//   exchange: [failed, turn, ...][region 0][region 1]     a region: [arrivals of each kernel][results]
+//
+// Dispatches use the regions in turns. Each sets the words of the other region to 0, for the dispatch after it; its last workgroup sets
+// `turn`, the number of layer kernels so far.
+//
+// WebGPU does not promise that all workgroups run at the same time. So waiting has an end: who has waited for too long sets `failed`, and
+// nobody waits any more, in this dispatch and in all later ones. Results are wrong then: the host sees `failed` (../webgpu.ts).
+
+import type { Binding, Grid, Kernel, KernelSpec } from "./kernel.ts";
+import { makeKernel } from "./kernel.ts";
+
+/** Where a kernel finds a binding of its own in the layer kernel. */
+export type Place =
+  /** Another binding, of the same type. */
+  | { readonly kind: "plain"; readonly name: string }
+  /** Words of a region, from this one on; `also`: writes go to that binding of floats, too. */
+  | { readonly kind: "exchanged"; readonly word: number; readonly also?: string }
+  /** A binding of floats, which several kernels read and write. */
+  | { readonly kind: "floats"; readonly name: string };
+
+/** A kernel of a layer kernel. */
+export interface LayerPart {
+  readonly spec: KernelSpec;
+  /** By the name of the binding. */
+  readonly places: ReadonlyMap<string, Place>;
+  /** Kernels from the first on that must be done before it loads what is exchanged. */
+  readonly after: number;
+}
+
+export interface LayerShape {
+  /** Workgroups, which must all run at the same time. */
+  readonly groups: number;
+  /** How often a workgroup looks for what it waits for. */
+  readonly polls: number;
+  /** Words of a region. */
+  readonly regionWords: number;
+}
+
+/** The elements of values that pass between kernels. */
+export const FLOAT = "f32";
+
+/** Words before the regions; the first says that waiting has failed. */
+export const EXCHANGE_HEAD = 64;
+/** Words between the arrivals of two kernels: a cache line. */
+const LINE = 32;
+
+/** Words of a region before the results of so many kernels. */
+export function arrivalWords(kernels: number): number {
+  return kernels * LINE;
+}
+
+export function layerKernel(
+  parts: readonly LayerPart[],
+  bindings: readonly Binding[],
+  shape: LayerShape,
+): Kernel {
+  const specs = parts.map(({ spec }) => spec);
+  const { size = 0, rows } = specs[0]!;
+  const { groups } = shape;
+  const texts = parts.map((part, i) => partText(part, i));
+  return makeKernel({
+    name: `layer of ${specs.length}: ${specs.map(({ name }) => name).join(", ")}`,
+    bindings,
+    enables: [...new Set(specs.flatMap(({ enables = [] }) => enables))],
+    quiet: [...new Set(specs.flatMap(({ quiet = [] }) => quiet))],
+    size,
+    declarations: `${exchangeText}
+${[...workgroupVariables(specs)].map(([name, { type, length }]) => `var<workgroup> ${name}: array<${type}, ${length}>;`).join("\n")}
+${texts.join("\n")}`,
+    rows,
+    maxRows: 1,
+    sameBits: true,
+    grid: () => [groups, 1, 1],
+    body: `
+  count = groups.x;
+  turn = atomicLoad(&exchange[1]);
+  base = ${EXCHANGE_HEAD}u + (turn & 1u) * ${shape.regionWords}u;
+  patience = select(${shape.polls}u, 0u, atomicLoad(&exchange[0]) != 0u);
+  ${callText(parts[0]!, 0)}
+  ${arriveText(0, parts)}
+  // While the others are still busy.
+  let other = ${EXCHANGE_HEAD}u + (1u - (turn & 1u)) * ${shape.regionWords}u;
+  for (var i = group.x * ${size}u + lane; i < ${shape.regionWords}u; i += groups.x * ${size}u) {
+    atomicStore(&exchange[other + i], 0u);
+  }
+  ${parts
+    .slice(1)
+    .map((part, i) => `${callText(part, i + 1)}\n  ${arriveText(i + 1, parts)}`)
+    .join("\n  ")}`,
+  });
+}
+
+const exchangeText = `
+var<private> count: u32; // of workgroups
+var<private> turn: u32;
+var<private> base: u32; // of the region of this turn
+var<private> before: u32; // where those arrive that waitForOthers() waits for; 0: nobody
+var<private> patience: u32;
+var<private> missing: bool;
+fn word(at: u32) -> f32 {
+  let bits = atomicLoad(&exchange[base + at]);
+  if (bits == 0u) { missing = true; }
+  return bitcast<f32>(~bits);
+}
+fn setWord(at: u32, value: f32) { atomicStore(&exchange[base + at], max(~bitcast<u32>(value), 1u)); }
+fn giveUp() {
+  patience = 0u;
+  atomicStore(&exchange[0], 1u);
+}
+fn arrived() -> bool {
+  if (!missing) { return true; }
+  missing = false;
+  if (patience == 0u) { return true; }
+  patience -= 1u;
+  if (patience == 0u || atomicLoad(&exchange[0]) != 0u) { giveUp(); }
+  return false;
+}
+fn waitForOthers(lane: u32) {
+  if (lane == 0u && before != 0u) {
+    while (patience > 0u && atomicLoad(&exchange[before]) < count) {
+      patience -= 1u;
+      if (patience == 0u || ((patience & 1023u) == 0u && atomicLoad(&exchange[0]) != 0u)) { giveUp(); }
+    }
+  }
+  workgroupBarrier();
+}`;
+
+/** Says that this workgroup is done with a kernel. The last to be done with all of them ends the turn. */
+function arriveText(i: number, parts: readonly LayerPart[]): string {
+  const arrive = `atomicAdd(&exchange[base + ${i * LINE}u], 1u)`;
+  if (i < parts.length - 1) return `if (lane == 0u) { ${arrive}; }`;
+  return `if (lane == 0u && ${arrive} == groups.x - 1u) { atomicStore(&exchange[1], turn + 1u); }`;
+}
+
+/** Calls a kernel for the workgroups that it would have. */
+function callText({ spec, after }: LayerPart, i: number): string {
+  const [x, y, z] = spec.grid(1);
+  const before = after > 0 ? `base + ${(after - 1) * LINE}u` : "0u";
+  return `before = ${before};
+  for (var index = group.x; index < ${x * y * z}u; index += groups.x) {
+    kernel_k${i}(${gridText([x, y, z])}, vec3u(${x}u, ${y}u, ${z}u), lane, index < groups.x);
+    workgroupBarrier();
+  }`;
+}
+
+function gridText([x, y]: Grid): string {
+  return `vec3u(index % ${x}u, (index / ${x}u) % ${y}u, index / ${x * y}u)`;
+}
+
+interface WorkgroupVariable {
+  readonly type: string;
+  readonly length: number;
+}
+
+const workgroupPattern = /var<workgroup>\s+(\w+)\s*:\s*array<(\w+),\s*(\d+)>\s*;/g;
+const elementBytes: Readonly<Record<string, number>> = {
+  ...{ f32: 4, u32: 4, i32: 4, vec2f: 8, vec4f: 16, vec4u: 16 },
+};
+
+/** Kernels that call a variable alike share it. */
+function workgroupVariables(specs: readonly KernelSpec[]): Map<string, WorkgroupVariable> {
+  const found = new Map<string, WorkgroupVariable>();
+  for (const { declarations = "" } of specs) {
+    for (const [, name, type, length] of declarations.matchAll(workgroupPattern)) {
+      const shared = sharedName(name!, type!);
+      const most = Math.max(found.get(shared)?.length ?? 0, Number(length));
+      found.set(shared, { type: type!, length: most });
+    }
+  }
+  return found;
+}
+
+/** Bytes of workgroup memory that these kernels need as one. */
+export function workgroupBytes(specs: readonly KernelSpec[]): number {
+  const variables = [...workgroupVariables(specs).values()];
+  return variables.reduce((sum, { type, length }) => sum + elementBytes[type]! * length, 0);
+}
+
+const sharedName = (name: string, type: string): string => `${name}_${type}`;
+
+/** The functions of a kernel, its body as one of them, with names that no other kernel has. */
+function partText({ spec, places }: LayerPart, i: number): string {
+  const { declarations = "", body, bindings } = spec;
+  const renamed = new Map<string, string>();
+  const code = withoutComments(
+    `${declarations}
+fn kernel(group: vec3u, groups: vec3u, lane: u32, isFirst: bool) {${body}
+}`,
+  );
+  for (const [, name] of code.matchAll(/\b(?:fn|const)\s+(\w+)/g))
+    renamed.set(name!, `${name}_k${i}`);
+  for (const [, name, type] of code.matchAll(workgroupPattern)) {
+    renamed.set(name!, sharedName(name!, type!));
+  }
+  const accesses: string[] = [];
+  const accessed = new Set<string>();
+  for (const { name, type, writes } of bindings) {
+    const place = places.get(name)!;
+    if (place.kind === "plain") renamed.set(name, place.name);
+    else {
+      accessed.add(name);
+      const text = writes ? setText : getText;
+      accesses.push(text(`${name}_k${i}`, type, place));
+    }
+  }
+  const own = withAccesses(code.replaceAll(workgroupPattern, ""), accessed, i);
+  const text = own.replaceAll(/(?<![.\w])[A-Za-z_]\w*/g, (word) => renamed.get(word) ?? word);
+  return `${accesses.join("")}${text}`;
+}
+
+const withoutComments = (code: string): string => code.replaceAll(/\/\/.*$/gm, "");
+
+type SharedPlace = Exclude<Place, { kind: "plain" }>;
+
+/** `fn get_NAME(i)`: element i of what was an array of `type`. */
+function getText(name: string, type: string, place: SharedPlace): string {
+  const values = wordsText(type).map((at) =>
+    place.kind === "exchanged" ? `word(${at} + ${place.word}u)` : `${place.name}[${at}]`,
+  );
+  return `
+fn get_${name}(i: u32) -> ${type} { return ${type}(${values.join(", ")}); }`;
+}
+
+/** `fn set_NAME(i, value)` */
+function setText(name: string, type: string, place: SharedPlace): string {
+  const words = wordsText(type);
+  const floats = place.kind === "floats" ? place.name : place.also;
+  const stores = words.flatMap((at, j) => {
+    const value = words.length === 1 ? "value" : `value[${j}]`;
+    return [
+      ...(place.kind === "exchanged" ? [`setWord(${at} + ${place.word}u, ${value});`] : []),
+      ...(floats ? [`${floats}[${at}] = ${value};`] : []),
+    ];
+  });
+  return `
+fn set_${name}(i: u32, value: ${type}) { ${stores.join(" ")} }`;
+}
+
+/** WGSL of the words of element `i`. */
+function wordsText(type: string): string[] {
+  const count = { f32: 1, vec2f: 2, vec4f: 4 }[type];
+  if (count === undefined) throw new Error(`layer: values of type ${type} cannot be exchanged`);
+  return Array.from({ length: count }, (_, j) => `i * ${count}u + ${j}u`);
+}
+
+/** `NAME[i]` becomes a call of its get function, `NAME[i] = value;` of its set function, for these names. */
+function withAccesses(code: string, names: ReadonlySet<string>, kernel: number): string {
+  if (names.size === 0) return code;
+  const pattern = new RegExp(`(?<![.\\w])(${[...names].join("|")})\\[`);
+  const found = pattern.exec(code);
+  if (!found) return code;
+  const name = `${found[1]}_k${kernel}`;
+  const open = found.index + found[0].length;
+  const close = closing(code, open);
+  const index = withAccesses(code.slice(open, close), names, kernel);
+  const before = code.slice(0, found.index);
+  const assigned = /^\s*=(?!=)/.exec(code.slice(close + 1));
+  if (!assigned) {
+    return `${before}get_${name}(${index})${withAccesses(code.slice(close + 1), names, kernel)}`;
+  }
+  const from = close + 1 + assigned[0].length;
+  const end = code.indexOf(";", from);
+  const value = withAccesses(code.slice(from, end), names, kernel);
+  return `${before}set_${name}(${index},${value})${withAccesses(code.slice(end), names, kernel)}`;
+}
+
+/** Where the bracket closes that was opened just before `from`. */
+function closing(code: string, from: number): number {
+  let depth = 1;
+  for (let at = from; at < code.length; at++) {
+    if (code[at] === "[") depth++;
+    else if (code[at] === "]" && --depth === 0) return at;
+  }
+  throw new Error("layer: a kernel has an index without an end");
+}

@@ -1,0 +1,84 @@
+// Which kernels of a token become one dispatch, by the bindings that a device allows. What they compute: webgpu-layers.test.ts.
+
+import { expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
+import { layOut } from "../../src/backends/webgpu/buffers.ts";
+import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
+import { mergeLayers } from "../../src/backends/webgpu/layers.ts";
+import { lowerPlan } from "../../src/backends/webgpu/program.ts";
+import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { buildModel } from "../../src/models/build.ts";
+import { llamaGraph } from "../support/llama-graph.ts";
+import { tinyModel } from "../support/tiny-engine.ts";
+
+const facts: GpuFacts = {
+  name: "test",
+  vendor: "test",
+  architecture: "",
+  driver: "1",
+  isSoftware: false,
+  maxBufferBytes: 2 ** 32,
+  maxBindingBytes: 2 ** 31,
+  memoryBytes: undefined,
+  workgroupStorageBytes: 49_152,
+  storageBuffers: 16,
+  f16: true,
+  subgroups: { min: 32, max: 32 },
+  subgroupMatrix: false,
+  timestampQueries: false,
+  packedDots: true,
+};
+
+/** The kernels of a token, before and after, of a Llama of two layers or of a small model of this architecture. */
+function merged(changes: Partial<GpuFacts> = {}, architecture?: string) {
+  const own = { ...facts, ...changes };
+  const graph = architecture
+    ? buildModel(tinyModel({ architecture })).graph
+    : llamaGraph("q4_0", 2);
+  const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
+  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
+  const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
+  const { parts, exchangeWords } = mergeLayers(lowered, layout, own, { groups: 7, polls: 100 });
+  const singles = (all: typeof parts) =>
+    all.flatMap(({ kernels }) => kernels).filter(({ minRows }) => minRows <= 1);
+  const layers = singles(parts).filter(({ name }) => name.startsWith("layer of"));
+  return { before: singles(lowered), after: singles(parts), layers, exchangeWords, lowered, parts };
+}
+
+test("a layer is one dispatch", () => {
+  const { before, after, layers, parts, lowered, exchangeWords } = merged();
+  expect(layers.map(({ name }) => name.split(":")[0])).toEqual(["layer of 5", "layer of 5"]);
+  expect(after.length).toBe(before.length - 2 * 4);
+  // Kernels for more tokens are the same.
+  const others = (all: typeof parts) =>
+    all.flatMap(({ kernels }) => kernels).filter(({ minRows }) => minRows > 1);
+  expect(others(parts)).toEqual(others(lowered));
+  expect(layers.map(({ grid }) => grid(1))).toEqual([
+    [7, 1, 1],
+    [7, 1, 1],
+  ]);
+  expect(exchangeWords).toBeGreaterThan(0);
+});
+
+test("fewer bindings: more dispatches", () => {
+  for (const storageBuffers of [8, 10, 12]) {
+    const { layers, after, before } = merged({ storageBuffers });
+    for (const { sources } of layers) expect(sources.length).toBeLessThanOrEqual(storageBuffers);
+    expect(after.length).toBeLessThan(before.length);
+    expect(after.length).toBeGreaterThan(merged().after.length);
+  }
+});
+
+test("a layer that needs more workgroup memory than there is", () => {
+  const { before, after } = merged({ workgroupStorageBytes: 2048 });
+  expect(after.length).toBeGreaterThan(merged().after.length);
+  expect(after.length).toBeLessThanOrEqual(before.length);
+});
+
+test("recurrent state cannot be computed twice", () => {
+  const { exchangeWords, parts, lowered } = merged({}, "mamba");
+  expect(exchangeWords).toBe(0);
+  expect(parts).toBe(lowered);
+});
