@@ -91,6 +91,7 @@ export interface ModelFlags
 const otherNames: Readonly<Record<string, string>> = byName({
   "-ngl": "--gpu-layers",
   "--n-gpu-layers": "--gpu-layers",
+  "-np": "--parallel",
   "-ot": "--override-tensor",
   "-cmoe": "--cpu-moe",
   "-ncmoe": "--n-cpu-moe",

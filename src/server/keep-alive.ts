@@ -193,6 +193,7 @@ export class KeepAlive {
         return;
       }
     } catch (error) {
+      if (this.#isClosed) return; // the model was disposed of behind the server that ended
       this.#parts.log(`${id} could not be unloaded: ${String(error)}`);
       return;
     }

@@ -37,7 +37,7 @@ export const workerCommand: CliCommand = {
       )
       .option(
         "--parallel <n>",
-        "how many requests are answered at the same time",
+        "how many requests are answered at the same time (also: -np)",
         numberFlag({ integer: true, min: 1, max: 1024 }),
         8,
       )
