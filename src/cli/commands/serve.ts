@@ -138,7 +138,12 @@ export const serveCommand: CliCommand = {
         8080,
       );
     addAccessFlags(addClusterFlags(command))
-      .option("--parallel <n>", "how many requests are answered at the same time (also: -np)", count, 8)
+      .option(
+        "--parallel <n>",
+        "how many requests are answered at the same time (also: -np)",
+        count,
+        8,
+      )
       .option(
         "--queue <n>",
         "how many more requests may wait for their turn",
