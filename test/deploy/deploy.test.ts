@@ -169,9 +169,9 @@ describeNats("nats.conf", () => {
         const servers = [`tls://localhost:${port}`];
         const tls = { caFile: at("ca.pem"), certFile: at("client.pem"), keyFile: at("client.key") };
         const [asGateway, asWorker, asTab] = await Promise.all([
-          connectNats({ servers, name: "g", user: "gateway", password: "one-secret", tls }),
-          connectNats({ servers, name: "w", user: "worker", password: "other-secret", tls }),
-          connectNats({ servers, name: "t", user: "tab", password: "third-secret", tls }),
+          connected({ servers, name: "g", user: "gateway", password: "one-secret", tls }),
+          connected({ servers, name: "w", user: "worker", password: "other-secret", tls }),
+          connected({ servers, name: "t", user: "tab", password: "third-secret", tls }),
         ]);
         const log: string[] = [];
         const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
@@ -252,6 +252,19 @@ const notForTabs: readonly string[] = [
 ];
 
 /** What the server says of a message or a subscription that may not be. */
+/** NATS's client waits 20 s, which a machine that is busy with other tests may take for three handshakes. */
+async function connected(
+  place: Parameters<typeof connectNats>[0],
+  tries = 3,
+): ReturnType<typeof connectNats> {
+  try {
+    return await connectNats(place);
+  } catch (error) {
+    if (tries === 1) throw error;
+    return await connected(place, tries - 1);
+  }
+}
+
 async function violation(
   connection: Awaited<ReturnType<typeof connectNats>>,
   subject: string,
@@ -261,7 +274,9 @@ async function violation(
   if (operation === "publish") connection.publish(subject);
   else connection.subscribe(subject, { callback: () => {} });
   for await (const status of statuses) {
-    if (status.type === "error") return String(status.error);
+    // Others speak over this connection, too: a worker that was refused tries its heartbeats again.
+    const isOwn = status.type === "error" && String(status.error).includes(`"${subject}"`);
+    if (isOwn) return String(status.error);
   }
   return "";
 }
