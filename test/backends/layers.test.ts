@@ -6,33 +6,18 @@ import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { mergeLayers } from "../../src/backends/webgpu/layers.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
-import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { tuningFor, withLayers } from "../../src/backends/webgpu/tuning.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
+import { teamGpu } from "../support/gpu-facts.ts";
 import { llamaGraph } from "../support/llama-graph.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
-const facts: GpuFacts = {
-  name: "test",
-  vendor: "test",
-  architecture: "",
-  driver: "1",
-  isSoftware: false,
-  maxBufferBytes: 2 ** 32,
-  maxBindingBytes: 2 ** 31,
-  memoryBytes: undefined,
-  workgroupStorageBytes: 49_152,
-  storageBuffers: 16,
-  f16: true,
-  subgroups: { min: 32, max: 32 },
-  subgroupMatrix: false,
-  timestampQueries: false,
-  packedDots: true,
-};
+const facts: GpuFacts = { ...teamGpu, storageBuffers: 16 };
 
 /** The kernels of a token, before and after, of a Llama of two layers or of a small model of this architecture. */
-function merged(changes: Partial<GpuFacts> = {}, architecture?: string) {
+function merged(changes: Partial<GpuFacts> = {}, architecture?: string, mostBytes?: number) {
   const own = { ...facts, ...changes };
   const graph = architecture
     ? buildModel(tinyModel({ architecture })).graph
@@ -40,7 +25,10 @@ function merged(changes: Partial<GpuFacts> = {}, architecture?: string) {
   const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
   const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
-  const { parts, exchangeWords } = mergeLayers(lowered, layout, own, { groups: 7, polls: 100 });
+  const { parts, exchangeWords } = mergeLayers(lowered, layout, own, {
+    ...{ groups: 7, polls: 100 },
+    ...(mostBytes !== undefined && { mostBytes }),
+  });
   const singles = (all: typeof parts) =>
     all.flatMap(({ kernels }) => kernels).filter(({ minRows }) => minRows <= 1);
   const layers = singles(parts).filter(({ name }) => name.startsWith("layer of"));
@@ -75,6 +63,23 @@ test("a layer that needs more workgroup memory than there is", () => {
   const { before, after } = merged({ workgroupStorageBytes: 2048 });
   expect(after.length).toBeGreaterThan(merged().after.length);
   expect(after.length).toBeLessThanOrEqual(before.length);
+});
+
+test("layers with more weights than it pays for stay apart", () => {
+  expect(merged({}, undefined, 2 ** 30).layers).toHaveLength(2);
+  expect(merged({}, undefined, 1000).layers).toHaveLength(0);
+});
+
+test("the default is for GPUs that were measured", () => {
+  const tuning = tuningFor(facts);
+  const dispatch = (name: string, groups?: number) =>
+    withLayers(tuning, { ...facts, name }, groups).layerDispatch;
+  expect(dispatch("nvidia-h200")).toMatchObject({ groups: 132, mostBytes: 64 * 2 ** 20 });
+  expect(dispatch("nvidia-h200", 0)).toBeUndefined();
+  expect(dispatch("nvidia-h100")).toBeUndefined();
+  expect(dispatch("nvidia-h100", 7)).toMatchObject({ groups: 7, mostBytes: Infinity });
+  const plain = { ...facts, name: "nvidia-h200", subgroups: { min: 16, max: 32 } };
+  expect(withLayers(tuning, plain, undefined).layerDispatch).toBeUndefined();
 });
 
 test("recurrent state cannot be computed twice", () => {

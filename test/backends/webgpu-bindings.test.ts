@@ -4,7 +4,6 @@
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
-import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
@@ -12,26 +11,8 @@ import { kvGroups } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { allArchs } from "../../src/models/table.ts";
+import { plainGpu as facts } from "../support/gpu-facts.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
-
-/** What every device has. */
-const facts: GpuFacts = {
-  name: "test",
-  vendor: "test",
-  architecture: "",
-  driver: "1",
-  isSoftware: false,
-  maxBufferBytes: 2 ** 28,
-  maxBindingBytes: 2 ** 27,
-  memoryBytes: undefined,
-  workgroupStorageBytes: 16_384,
-  storageBuffers: 8,
-  f16: false,
-  subgroups: undefined,
-  subgroupMatrix: false,
-  timestampQueries: false,
-  packedDots: false,
-};
 
 test("no kernel binds more than 8 storage buffers, but for the scans", () => {
   const over = new Set<string>();

@@ -66,6 +66,17 @@ test("keys and values of the KV cache may have a type each, by llama.cpp's names
   expect(kvTypeOf("-ctk q4_0 -ctv q4_0")).toBe("q4_0");
 });
 
+test("short names of llama.cpp are one flag, and not the first letter with a value", () => {
+  expect(withOneName(["-np", "4", "-ngl", "9", "-n", "p"])).toEqual([
+    "--parallel",
+    "4",
+    "--gpu-layers",
+    "9",
+    "-n",
+    "p",
+  ]);
+});
+
 test("so do those of the other samplers", () => {
   const flags = parse(
     `--top-nsigma 1.5 --xtc-probability 0.5 --xtc-threshold 0.2 --dynatemp-range 0.3 --dynatemp-exp 2 --mirostat 2

@@ -2,6 +2,7 @@
 
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import type { StageTimes, TuneFile } from "../../src/tune/tune-file.ts";
+import { teamGpu } from "../support/gpu-facts.ts";
 
 const t = (init: number, compute: number): StageTimes => ({ init, compute });
 
@@ -44,19 +45,8 @@ export const sampleFile: TuneFile = {
 };
 
 export const gpuFacts: GpuFacts = {
-  name: "Some GPU",
-  vendor: "vendor",
-  architecture: "",
-  driver: "driver 1",
-  isSoftware: false,
-  maxBufferBytes: 2 ** 30,
-  maxBindingBytes: 2 ** 30,
-  memoryBytes: undefined,
-  workgroupStorageBytes: 32768,
-  storageBuffers: 10,
-  f16: true,
-  subgroups: { min: 32, max: 32 },
-  subgroupMatrix: false,
-  timestampQueries: true,
-  packedDots: true,
+  ...teamGpu,
+  ...{ name: "Some GPU", vendor: "vendor", driver: "driver 1", timestampQueries: true },
+  ...{ maxBufferBytes: 2 ** 30, maxBindingBytes: 2 ** 30 },
+  ...{ workgroupStorageBytes: 32_768, storageBuffers: 10 },
 };

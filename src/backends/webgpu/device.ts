@@ -5,6 +5,7 @@
 
 import { DeviceLostError, DisposedError, UsageError } from "../../base/errors.ts";
 import type { GpuAccess } from "../../platform/platform.ts";
+import { TEAM } from "./wgsl/teams.ts";
 
 /** What the adapter says of itself, for `lantern devices` and --explain. */
 export interface GpuFacts {
@@ -206,6 +207,8 @@ async function requestAdapter(access: GpuAccess): Promise<GPUAdapter | string> {
 
 /** Whether there are matrix units for 16 x 16 half floats with float32 sums, which kernels use. */
 function hasHalfMatrices(info: GPUAdapterInfo): boolean {
+  // Kernels count on a matrix being held by a team, and on the lanes of a team being a subgroup: not so where drivers choose 64 lanes.
+  if (info.subgroupMinSize !== TEAM || info.subgroupMaxSize !== TEAM) return false;
   const { subgroupMatrixConfigs = [] } = info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> };
   return [...subgroupMatrixConfigs].some(({ M, N, K, componentType, resultComponentType }) => {
     const kinds = `${componentType} to ${resultComponentType}`;

@@ -178,10 +178,13 @@ function workgroupVariables(specs: readonly KernelSpec[]): Map<string, Workgroup
   return found;
 }
 
-/** Bytes of workgroup memory that these kernels need as one. */
+/** Bytes of workgroup memory that these kernels need as one; no end of them where a variable has another type. */
 export function workgroupBytes(specs: readonly KernelSpec[]): number {
   const variables = [...workgroupVariables(specs).values()];
-  return variables.reduce((sum, { type, length }) => sum + elementBytes[type]! * length, 0);
+  return variables.reduce(
+    (sum, { type, length }) => sum + (elementBytes[type] ?? Infinity) * length,
+    0,
+  );
 }
 
 const sharedName = (name: string, type: string): string => `${name}_${type}`;

@@ -1,0 +1,29 @@
+// A GPU that is not there, for tests of what would be computed on it.
+
+import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
+
+/** What every device has. */
+export const plainGpu: GpuFacts = {
+  name: "test",
+  vendor: "test",
+  architecture: "",
+  driver: "1",
+  isSoftware: false,
+  maxBufferBytes: 2 ** 28,
+  maxBindingBytes: 2 ** 27,
+  memoryBytes: undefined,
+  workgroupStorageBytes: 16_384,
+  storageBuffers: 8,
+  f16: false,
+  subgroups: undefined,
+  subgroupMatrix: false,
+  timestampQueries: false,
+  packedDots: false,
+};
+
+/** A large one, with teams of 32 lanes. */
+export const teamGpu: GpuFacts = {
+  ...plainGpu,
+  ...{ maxBufferBytes: 2 ** 32, maxBindingBytes: 2 ** 31, workgroupStorageBytes: 49_152 },
+  ...{ f16: true, subgroups: { min: 32, max: 32 }, packedDots: true },
+};
