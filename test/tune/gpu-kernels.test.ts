@@ -1,7 +1,7 @@
 // The measuring kernels of a GPU, checked by Dawn's own compiler on its null device: it computes nothing and has every feature,
 // also half floats and matrix units, which no software adapter has. That they measure right is not shown by it.
 
-import { expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { matrixCallsOf } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
 import {
   floatKernel,
@@ -28,7 +28,12 @@ const found = await nullDevice();
 
 if (typeof found === "string") test.skip(`measuring kernels [skipped: ${found}]`, () => {});
 else {
-  const { device } = found;
+  const { gpu, device } = found;
+  // A device lives no longer than the object that its adapter came from: where that was collected, the process dies.
+  afterAll(() => {
+    device.destroy();
+    expect(gpu).toBeDefined();
+  });
   const kernels = {
     read: readKernel(2 ** 30, 4096, 64),
     "read from a cache": readKernel(2 ** 25, 1024, 256),
