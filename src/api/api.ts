@@ -434,6 +434,11 @@ export interface CacheStatus {
    * layers, or no copies.
    */
   checkpoints?: { tokens: number; bytes: number; why: string; computeMs?: number; copyMs?: number };
+  /**
+   * Where a GPU computes so fast that copies do not pay, and none are made: how long computing and copying 1,000 tokens take.
+   * undefined: copies are made, or nothing was measured yet.
+   */
+  dear?: { computeMs: number; copyMs: number };
   /** Tokens of prompts, by where their state came from. */
   tokens: { kv: number; ram: number; disk: number; computed: number };
   /** Tokens that were computed although they were known once, by reason. */

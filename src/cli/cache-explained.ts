@@ -42,8 +42,17 @@ export function promptCache(timings: Timings, cache: CacheStatus): string {
     `cache: of ${plural(promptTokens, "prompt token")}, ${inKv} were in the KV cache, ${ramTokens} came from memory and ${diskTokens} from disk${took}${saved}; ${computed} were computed`,
     `  computed again: ${computedAgain ? computedAgain.text : "nothing that was known"}`,
     ...(ram.budgetBytes + disk.budgetBytes > 0 ? [`  copies: ${held}`] : []),
+    ...dearText(cache),
     ...checkpointText(cache),
   ]);
+}
+
+function dearText({ dear }: CacheStatus): string[] {
+  if (!dear) return [];
+  const { computeMs, copyMs } = dear;
+  return [
+    `  no copies are made: computing 1,000 tokens takes ${msText(computeMs)}, copying their state ${msText(copyMs)}`,
+  ];
 }
 
 function checkpointText({ checkpoints }: CacheStatus): string[] {

@@ -24,6 +24,10 @@ const reasons: Readonly<Record<MissingReason, readonly [ComputedAgain["reason"],
     "checkpoint",
     "layers with a window or recurrent state go on only from places where their state was kept, and this was the last one",
   ],
+  dear: [
+    "room",
+    "the KV cache had no room for it, and no copy was made because computing is faster here than copying",
+  ],
   unknown: ["room", "the KV cache had no room for it, and no copy was made"],
 };
 

@@ -30,6 +30,7 @@ export interface CacheHeld {
   readonly ram: CacheStatus["ram"];
   readonly disk: CacheStatus["disk"];
   readonly checkpoints?: NonNullable<CacheStatus["checkpoints"]>;
+  readonly dear?: NonNullable<CacheStatus["dear"]>;
 }
 
 export function cacheStatus(

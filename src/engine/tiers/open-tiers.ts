@@ -8,6 +8,7 @@ import type { BlockFolders } from "../../platform/block-files.ts";
 import type { StateRoom } from "../state/state-room.ts";
 import type { CacheCounts } from "./cache-counts.ts";
 import { Checkpoints } from "./checkpoints.ts";
+import { CopyWorth } from "./copy-worth.ts";
 import { DiskTier } from "./disk-tier.ts";
 import { ROUNDING_VERSION, rootKey } from "./keys.ts";
 import { RamTier } from "./ram-tier.ts";
@@ -95,6 +96,8 @@ export function openTiers(
     root,
     kinds,
     checkpoints,
+    // The processor's own cache is copied as fast as memory is read.
+    worth: backend.computesApart ? new CopyWorth(room.bytesPerToken) : undefined,
     // Asked for each time: after growKv() a GPU's blocks lie in other buffers.
     get transfer() {
       return backend.transfer!;

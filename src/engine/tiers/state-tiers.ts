@@ -14,6 +14,7 @@ import type { Sequence } from "../state/sequence.ts";
 import type { CacheCounts, CacheHeld } from "./cache-counts.ts";
 import { CHECKPOINT_TOKENS, type Checkpoints } from "./checkpoints.ts";
 import { CopyQueue, type EarlyCopy, type Waiting } from "./copy-queue.ts";
+import type { CopyWorth } from "./copy-worth.ts";
 import type { DiskTier, LostReason } from "./disk-tier.ts";
 import { unitId } from "./disk-tier.ts";
 import { blockKeys, nextKey, rootKey, type StateKey, sequenceKeys } from "./keys.ts";
@@ -47,12 +48,17 @@ export interface StateTiersParts {
   readonly counts?: CacheCounts;
   /** How many tokens apart checkpoints are. Default: CHECKPOINT_TOKENS. */
   readonly checkpoints?: Checkpoints;
+  /** Whether copies pay; undefined: they do. */
+  readonly worth?: CopyWorth | undefined;
   /** What is on disk and cannot be used. */
   readonly stale?: StaleState | undefined;
 }
 
-/** Why a unit that was computed once is not there: lost, never copied because its room was needed, or not stored at that place. */
-export type MissingReason = LostReason | "dropped" | "checkpoint" | "unknown";
+/**
+ * Why a unit that was computed once is not there: lost, never copied because its room was needed or because computing is faster, or not
+ * stored at that place.
+ */
+export type MissingReason = LostReason | "dropped" | "dear" | "checkpoint" | "unknown";
 
 export interface Missing {
   readonly reason: MissingReason;
@@ -147,14 +153,18 @@ export class StateTiers {
 
   /** A batch with so many tokens of a prompt began at `since`, and is over. */
   computed(tokens: number, since: number): void {
-    this.#parts.checkpoints?.computed(tokens, this.#parts.now() - since);
+    const ms = this.#parts.now() - since;
+    this.#parts.checkpoints?.computed(tokens, ms);
+    this.#parts.worth?.computed(tokens, ms);
   }
 
   get held(): CacheHeld {
     const checkpoints = this.#parts.checkpoints?.status;
-    const { diskBudgetBytes = 0 } = this.#parts;
+    const { diskBudgetBytes = 0, worth } = this.#parts;
+    const dear = worth?.dear;
     return {
       ...(checkpoints && { checkpoints }),
+      ...(dear && { dear }),
       ram: this.#parts.ram.held,
       disk: this.#disk?.held ?? { bytes: 0, budgetBytes: this.#isDiskKnown ? 0 : diskBudgetBytes },
     };
@@ -177,6 +187,10 @@ export class StateTiers {
 
   /** Call after each batch: stores the blocks that it filled. */
   note(sequence: Sequence): void {
+    if (!this.#parts.worth?.dear) this.#storeBlocks(sequence);
+  }
+
+  #storeBlocks(sequence: Sequence): void {
     const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
     const before = sequence.keys.length;
     if (whole === before || sequence.length < FEWEST_TOKENS) return;
@@ -195,7 +209,8 @@ export class StateTiers {
   /** Call at the end of a prompt and of a text: stores what is needed to continue right here, or a little before. */
   mark(sequence: Sequence): void {
     if (sequence.length < FEWEST_TOKENS) return;
-    this.note(sequence);
+    if (this.#parts.worth?.takesText() === false) return;
+    this.#storeBlocks(sequence);
     const keys = sequenceKeys(this.#rootOf(sequence), sequence);
     const length = sequence.restorable(sequence.length);
     const whole = sequence.restorable(Math.floor(length / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS);
@@ -249,7 +264,7 @@ export class StateTiers {
 
   /** Copies units out, some at a time, while batches run. */
   async #drain(): Promise<void> {
-    const { ram, checkpoints, now } = this.#parts;
+    const { ram, checkpoints, worth, now } = this.#parts;
     await this.#parts.disk;
     for (let some = this.#nextUnits(); some.length > 0; some = this.#nextUnits()) {
       if (some[0]!.isOnDisk) {
@@ -281,7 +296,9 @@ export class StateTiers {
       });
       await this.#disk?.append(copies);
       const bytes = copies.reduce((sum, { data }) => sum + data.length, 0);
-      checkpoints?.copied(bytes, now() - started);
+      const ms = now() - started;
+      checkpoints?.copied(bytes, ms);
+      worth?.copied(bytes, ms);
       for (const { data } of others) ram.back(data);
     }
   }
@@ -417,7 +434,8 @@ export class StateTiers {
     if (block > first && block * KV_BLOCK_TOKENS > from) return { reason: "checkpoint", at: from };
     if (known <= from + KV_BLOCK_TOKENS) return undefined;
     const lost = kinds.map(({ kind }) => this.#lost.get(unitId(keys[first]!, kind)));
-    return { reason: lost.find((reason) => reason) ?? "unknown", at: from };
+    const otherwise = this.#parts.worth?.dear ? "dear" : "unknown";
+    return { reason: lost.find((reason) => reason) ?? otherwise, at: from };
   }
 
   /** What differs from how the model was computed when this prompt was stored; undefined: it was not. */

@@ -1,0 +1,58 @@
+// Whether copies of state pay. A copy is worth making where going on from it takes less time than computing the text again. A GPU may compute
+// a prompt faster than its keys and values travel to the host and to disk: there, nothing is copied, and a text that left the KV cache is
+// computed again.
+//
+// Both speeds are those of this model on this machine, measured while it runs, each at its best: a copy that waited behind a batch says
+// nothing of what copying costs. Every PROBE_TEXTS texts one is copied all the same, so that a decision is never older than that.
+
+import type { CacheStatus } from "../../api/api.ts";
+
+/** Copying has to take so many times as long as computing: it goes on beside other work, computing does not. */
+const DEAR = 2;
+/** Smaller ones say little of the speed. */
+const FEWEST_TOKENS = 16;
+const FEWEST_BYTES = 2 ** 18;
+/** What is left of an old best when something was measured: a machine may become slower. */
+const DECAY = 0.98;
+const PROBE_TEXTS = 32;
+/** For people. */
+const SHOWN_TOKENS = 1000;
+
+export class CopyWorth {
+  /** Of layers that keep all tokens. */
+  readonly #bytesPerToken: number;
+  #tokensPerMs = 0;
+  #bytesPerMs = 0;
+  #texts = 0;
+
+  constructor(bytesPerToken: number) {
+    this.#bytesPerToken = bytesPerToken;
+  }
+
+  /** A batch of a prompt took so long. */
+  computed(tokens: number, ms: number): void {
+    if (tokens < FEWEST_TOKENS || ms <= 0) return;
+    this.#tokensPerMs = Math.max(this.#tokensPerMs * DECAY, tokens / ms);
+  }
+
+  /** Copying out of the backend, into memory and to disk, took so long. */
+  copied(bytes: number, ms: number): void {
+    if (bytes < FEWEST_BYTES || ms <= 0) return;
+    this.#bytesPerMs = Math.max(this.#bytesPerMs * DECAY, bytes / ms);
+  }
+
+  /** What computing and copying 1,000 tokens take, where copies do not pay; undefined: they do, or it is not known yet. */
+  get dear(): CacheStatus["dear"] {
+    if (this.#tokensPerMs === 0 || this.#bytesPerMs === 0) return undefined;
+    const computeMs = SHOWN_TOKENS / this.#tokensPerMs;
+    const copyMs = (SHOWN_TOKENS * this.#bytesPerToken) / this.#bytesPerMs;
+    return copyMs > DEAR * computeMs ? { computeMs, copyMs } : undefined;
+  }
+
+  /** Whether a text that ends here, or pauses, is copied. */
+  takesText(): boolean {
+    if (!this.dear) return true;
+    this.#texts = (this.#texts + 1) % PROBE_TEXTS;
+    return this.#texts === 0;
+  }
+}
