@@ -35,7 +35,6 @@ import {
 import { crossFloats } from "../cross-values.ts";
 import { BatchArea, type WordRange } from "./batch-area.ts";
 import { BatchTimes } from "./batch-times.ts";
-import { BestRows } from "./best-rows.ts";
 import {
   allocate,
   allocateCache,
@@ -51,6 +50,7 @@ import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
 import { Flight } from "./flight.ts";
+import { expertNotes, flightNotes, programNotes } from "./notes.ts";
 import { supportsNode } from "./ops/table.ts";
 import {
   encodePart,
@@ -60,8 +60,9 @@ import {
   type Step,
   withCache,
 } from "./program.ts";
+import { ReadOut } from "./read-out.ts";
 import { recordCalls } from "./record-calls.ts";
-import { resultOf, resultsOf } from "./results.ts";
+import { resultsOf } from "./results.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
 import {
@@ -72,7 +73,6 @@ import {
   withLayers,
 } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
-import { MAP_READ } from "./usage.ts";
 import { BEST } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatrixCalls } from "./wgsl/matrix-calls.ts";
@@ -92,13 +92,8 @@ interface Prepared {
   commands: BatchCommands;
   /** Recorded times; undefined: no profile is wanted. */
   times: BatchTimes | undefined;
-  /** The result of the last batch, mostly logits: [maxOutputs, vocab]. */
-  readonly result: Float32Array;
-  /** The best logits of the last batch, where not all were read. */
-  readonly best: BestRows;
+  readonly out: ReadOut;
   readonly flight: Flight;
-  /** The last batch could not be computed in dispatches of whole layers. */
-  failed: boolean;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -209,7 +204,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async prepare(plan: Plan, kv: KvCacheOptions): Promise<void> {
     this.#alive();
     const layout = this.#layOut(plan, kv);
-    const result = resultOf(plan.graph);
     if (this.#exact) await checkExactness(this.#gpu, this.#exact);
     try {
       const buffers = await allocate(this.#gpu, layout);
@@ -240,10 +234,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         area: new BatchArea(layout.batch, uploader.vectors),
         commands: this.#batchCommands(layout, buffers),
         times: this.#batchTimes(program),
-        result: new Float32Array(result ? mostRows(result.rows, plan.limits) * result.cols : 0),
-        best: new BestRows(mostRows("logits", plan.limits)),
+        out: new ReadOut(this.#gpu, layout, buffers),
         flight: new Flight(mostRows("logits", plan.limits), this.#mostAhead),
-        failed: false,
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -261,13 +253,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
     await this.#runOnce(batch, options);
-    const prepared = this.#ready();
-    if (!prepared.failed) return;
+    const { out } = this.#ready();
+    if (!out.failed) return;
     // Its workgroups could not wait for each other: what was computed is wrong, and no layer is one dispatch any more.
     this.#gpu.layerGroups = 0;
     this.#gaveUp = true;
     await this.retune({ ...this.#tuning, layerDispatch: undefined });
-    prepared.failed = false;
+    out.failed = false;
     await this.#runOnce(batch, { ...options, meanwhile: () => {} });
   }
 
@@ -275,7 +267,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { tap, stop, section = 0, input, output, phase = "prompt" } = options;
     const prepared = this.#ready();
     if (stop?.()) throw new AbortedError("the batch");
-    const { layout, commands } = prepared;
+    const { layout, commands, out, flight } = prepared;
     const { graph } = layout.plan;
     // Without logits the last norm, which is fused with the output matrix, must be computed alone. Such a batch is not timed.
     const isWhole = batch.wantsLogits;
@@ -288,13 +280,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     // A profile and a tap show values: they read all logits.
     const isLast = section === sectionsOf(graph).length - 1;
     const isFree = isLast && isWhole && !tap && !isRecorded && program.best.length > 0;
-    prepared.best.begin(isFree && batch.wholeCount < batch.outputCount);
-    const isBest = prepared.best.areThere;
-    this.wasAhead = prepared.flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
+    out.best.begin(isFree && batch.wholeCount < batch.outputCount);
+    const isBest = out.best.areThere;
+    this.wasAhead = flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
     const canFly = isBest && !times && program.draw.length > 0;
     if (canFly && this.#fly(batch, prepared, counts)) {
       options.meanwhile?.();
-      await this.#readFlight(batch, prepared);
+      await out.flown(batch, flight, program.exchange !== undefined);
       if (stop?.()) throw new AbortedError("the batch");
       return;
     }
@@ -307,15 +299,15 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     } else {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
       else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
-      if (prepared.best.areThere && batch.wholeCount > 0) {
+      if (isBest && batch.wholeCount > 0) {
         queue.submit([commands.wholeRows(program, counts, batch.wholeRows, graph.outputs.logits!)]);
       }
       options.meanwhile?.();
     }
     // A tap's program, one without logits, and what a profile records have no layer kernels.
     const mayFail = !tap && isWhole && !isRecorded && program.exchange !== undefined;
-    if (prepared.best.areThere) await this.#readBest(batch, mayFail);
-    else await this.#readResults(section, counts, output, mayFail);
+    if (isBest) await out.bestAndWhole(batch, mayFail);
+    else await out.section(section, counts, output, mayFail);
     await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
   }
@@ -323,14 +315,14 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** Submits a step; before one of experts, it waits for their routes. */
   async #runStep(program: Program, step: Step, counts: RowCounts): Promise<void> {
     const prepared = this.#ready();
-    const { experts, routes, best, layout } = prepared;
+    const { experts, routes, out, layout } = prepared;
     const { queue } = this.#gpu.device;
     const { logits } = layout.plan.graph.outputs;
-    const isBest = best.areThere && logits !== undefined && step.results.includes(logits);
+    const isBest = out.best.areThere && logits !== undefined && step.results.includes(logits);
     const copies = isBest ? "best" : "all";
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
-      await this.#mapped(counts[rows]! * cols, (copied) => routes.set(copied));
+      await out.floats(counts[rows]! * cols, (copied) => routes.set(copied));
     }
     // The cache may have grown since the batch began: these are asked for after all waiting.
     const { commands } = prepared;
@@ -374,24 +366,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return true;
   }
 
-  /** Waits for the batch, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
-  async #readFlight(batch: Batch, prepared: Prepared): Promise<void> {
-    const { buffers, flight, best, program } = prepared;
-    const { outputCount, wholeRows } = batch;
-    const floats = outputCount * BEST * 2;
-    const from = buffers.flight[flight.current]!;
-    const words = floats + outputCount;
-    await this.#mapped(
-      words + (program.exchange ? 1 : 0),
-      (copied) => {
-        if (program.exchange) prepared.failed = hasFailed(copied, words);
-        best.take(copied.subarray(0, floats), wholeRows);
-        flight.drew(new Int32Array(copied.buffer, copied.byteOffset + floats * 4, outputCount));
-      },
-      from,
-    );
-  }
-
   #writeBatch(batch: Batch, prepared: Prepared): void {
     for (const range of prepared.area.fill(batch)) this.#writeRange(range, prepared);
   }
@@ -402,27 +376,19 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
-    const { layout, result, best, flight } = this.#ready();
+    const { layout, out, flight } = this.#ready();
     if (flight.ahead > 0) {
       throw new Error(`webgpu backend: "${output}" of a batch that others follow in flight`);
     }
     const value = outputNamed(layout.plan.graph, output);
+    if (out.row(value, row, target)) return;
     const { cols } = value;
-    if (value === resultOf(layout.plan.graph) && best.hasRow(row)) {
-      target.set(result.subarray(row * cols, (row + 1) * cols));
-      return;
-    }
-    return this.#readValue(
-      this.#gpu.device.createCommandEncoder(),
-      value,
-      row * cols,
-      cols,
-      target,
-    );
+    const commands = this.#gpu.device.createCommandEncoder();
+    return out.value(commands, value, row * cols, cols, target);
   }
 
   readBest(row: number, target: BestLogits): boolean {
-    return this.#ready().best.read(row, target);
+    return this.#ready().out.best.read(row, target);
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {
@@ -481,8 +447,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   profile(): BackendProfile | undefined {
-    const recorded = this.#prepared?.times?.profile();
-    return recorded && { ...recorded, notes: [...(recorded.notes ?? []), ...this.#expertNotes()] };
+    const { times, layout, experts } = this.#prepared ?? {};
+    const recorded = times?.profile();
+    if (!recorded) return undefined;
+    const notes = layout && experts ? expertNotes(layout, experts) : [];
+    return { ...recorded, notes: [...(recorded.notes ?? []), ...notes] };
   }
 
   resetProfile(): void {
@@ -528,6 +497,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
 
   explain(): readonly string[] {
     const { facts } = this.#gpu;
+    const known = this.#prepared;
     const kind = facts.isSoftware ? "a software adapter: slow" : facts.vendor;
     return [
       `GPU ${facts.name} (${kind}), ${facts.driver}`,
@@ -535,32 +505,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         ? "exact: the bits of the CPU"
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
-      ...this.#flightNotes(),
+      ...(known ? flightNotes(known.flight, known.program) : []),
       ...(this.#gaveUp ? ["workgroups could not wait for each other: each op is a dispatch"] : []),
-      ...this.#expertNotes(),
-      ...(this.#prepared ? explainProgram(this.#prepared) : []),
-    ];
-  }
-
-  /** How many batches may be submitted ahead. */
-  #flightNotes(): string[] {
-    if (!this.#prepared) return [];
-    const { flight, program } = this.#prepared;
-    if (flight.most === 0) return ["tokens are computed one after the other: none in flight"];
-    if (program.draw.length === 0) return ["no tokens in flight: the host has a part in each"];
-    return [`up to ${flight.most} batches are submitted before the host has drawn their tokens`];
-  }
-
-  /** Which experts have slots, and how often they had one. */
-  #expertNotes(): string[] {
-    if (!this.#prepared) return [];
-    const { layout, experts } = this.#prepared;
-    const [first] = layout.experts;
-    if (!first) return [];
-    const mib = (layout.hostBytes / 2 ** 20).toFixed(1);
-    return [
-      `experts: ${first.slots} of ${first.experts} in GPU memory in each of ${layout.experts.length} layers, by recent use; all of them (${mib} MiB) in the host's`,
-      ...experts.notes(),
+      ...(known ? expertNotes(known.layout, known.experts) : []),
+      ...(known ? programNotes(known.layout, known.program) : []),
     ];
   }
 
@@ -580,82 +528,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       this.#write(value, input.subarray(at, at + length));
       at += length;
     }
-  }
-
-  /** Waits for a section, and gets what it gives and, where it has one, the result. */
-  async #readResults(
-    section: number,
-    counts: RowCounts,
-    output: Float32Array | undefined,
-    mayFail: boolean,
-  ): Promise<void> {
-    const prepared = this.#ready();
-    const { layout, result } = prepared;
-    const { graph } = layout.plan;
-    const floats = (values: readonly Value[]) =>
-      values.reduce((sum, { rows, cols }) => sum + counts[rows]! * cols, 0);
-    const all = floats(resultsOf(graph, section));
-    const given = floats(sectionsOf(graph)[section]!.gives);
-    await this.#mapped(all + (mayFail ? 1 : 0), (copied) => {
-      if (mayFail) prepared.failed = hasFailed(copied, all);
-      output?.set(copied.subarray(0, given));
-      if (all > given) result.set(copied.subarray(given, all));
-    });
-  }
-
-  /** Waits for the batch, and gets the best logits of its outputs and the rows that are wanted whole. */
-  async #readBest(batch: Batch, mayFail: boolean): Promise<void> {
-    const prepared = this.#ready();
-    const { layout, result, best } = prepared;
-    const { cols } = layout.plan.graph.outputs.logits!;
-    const { outputCount, wholeCount, wholeRows } = batch;
-    const floats = outputCount * BEST * 2;
-    const before = floats + (mayFail ? 1 : 0);
-    await this.#mapped(before + wholeCount * cols, (copied) => {
-      if (mayFail) prepared.failed = hasFailed(copied, floats);
-      best.take(copied.subarray(0, floats), wholeRows);
-      let at = before;
-      for (let row = 0; row < outputCount; row++) {
-        if (wholeRows[row] === 0) continue;
-        result.set(copied.subarray(at, at + cols), row * cols);
-        at += cols;
-      }
-    });
-  }
-
-  /** Submits `commands` and then a copy of `count` floats of a value, and waits for it. */
-  async #readValue(
-    commands: GPUCommandEncoder,
-    value: Value,
-    from: number,
-    count: number,
-    target: Float32Array,
-  ): Promise<void> {
-    const { layout, buffers } = this.#ready();
-    const slot = buffers.slots[layout.slotOf[value.id]!]!;
-    if (count > 0) commands.copyBufferToBuffer(slot, from * 4, buffers.read, 0, count * 4);
-    this.#gpu.device.queue.submit([commands.finish()]);
-    await this.#mapped(count, (copied) => target.set(copied));
-  }
-
-  /** Waits for what was copied to this buffer last, and shows `count` floats of it. */
-  async #mapped(
-    count: number,
-    see: (copied: Float32Array) => void,
-    read: GPUBuffer = this.#ready().buffers.read,
-  ): Promise<void> {
-    try {
-      if (count === 0) {
-        await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
-      } else {
-        await this.#gpu.wait(read.mapAsync(MAP_READ, 0, count * 4));
-        see(new Float32Array(read.getMappedRange(0, count * 4)));
-        read.unmap();
-      }
-    } catch (error) {
-      throw await this.#gpu.explain(error);
-    }
-    this.#gpu.check();
   }
 
   /** Runs one node after the other, and reads each value back right after it. */
@@ -683,7 +555,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         continue;
       }
       const data = new Float32Array(counts[node.out.rows]! * node.out.cols);
-      await this.#readValue(commands, node.out, 0, data.length, data);
+      await prepared.out.value(commands, node.out, 0, data.length, data);
       tap(node.out, data);
       const instead = replace?.(node.out);
       if (instead) this.#write(node.out, instead);
@@ -766,26 +638,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 }
 
-/** Whether the word at this index says that a layer kernel failed. */
-function hasFailed(copied: Float32Array, at: number): boolean {
-  return new Uint32Array(copied.buffer, copied.byteOffset + at * 4, 1)[0] !== 0;
-}
-
 /** Whether any token after this batch is drawn, and not just the best. */
 function hasDraws({ draws, outputCount }: Batch): boolean {
   for (let row = 0; row < outputCount; row++) if (draws[row]!.temperature > 0) return true;
   return false;
-}
-
-function explainProgram({ layout, program }: Prepared): string[] {
-  const { weights } = layout;
-  const split = [...weights.parts].filter(([, parts]) => parts.length > 1);
-  return [
-    `${weights.buffers.length} buffers of weights, ${program.pipelines} shaders`,
-    ...split.map(([name, parts]) => `${name}: in ${parts.length} parts, larger than a binding`),
-    ...program.parts.map(({ nodes, dispatches }) => {
-      const names = nodes.map(({ name }) => name).join(" + ");
-      return `${names}: ${dispatches.map(({ kernel }) => kernel.name).join(", ")}`;
-    }),
-  ];
 }

@@ -92,7 +92,7 @@ function halvesTile(
     load: (declare) =>
       each(own, (i) => {
         const first = `(${row(`${item(i)} / ${eights}u`)} * ${cols / 8}u)`;
-        const at = lane.loads["w"]!.at(first, `(next / 8u + ${item(i)} % ${eights}u)`);
+        const at = lane.loads.w!.at(first, `(next / 8u + ${item(i)} % ${eights}u)`);
         return `${declare}w${i} = ${at};`;
       }),
     store: each(

@@ -1,0 +1,36 @@
+// --explain about the WebGPU backend: what is in flight, which experts have slots, and the kernels of each part of the graph.
+
+import type { Layout } from "./buffers.ts";
+import type { HostExperts } from "./experts/host-experts.ts";
+import type { Flight } from "./flight.ts";
+import type { Program } from "./program.ts";
+
+/** How many batches may be submitted ahead. */
+export function flightNotes({ most }: Flight, { draw }: Program): string[] {
+  if (most === 0) return ["tokens are computed one after the other: none in flight"];
+  if (draw.length === 0) return ["no tokens in flight: the host has a part in each"];
+  return [`up to ${most} batches are submitted before the host has drawn their tokens`];
+}
+
+/** Which experts have slots, and how often they had one. */
+export function expertNotes(layout: Layout, experts: HostExperts): string[] {
+  const [first] = layout.experts;
+  if (!first) return [];
+  const mib = (layout.hostBytes / 2 ** 20).toFixed(1);
+  return [
+    `experts: ${first.slots} of ${first.experts} in GPU memory in each of ${layout.experts.length} layers, by recent use; all of them (${mib} MiB) in the host's`,
+    ...experts.notes(),
+  ];
+}
+
+export function programNotes({ weights }: Layout, program: Program): string[] {
+  const split = [...weights.parts].filter(([, parts]) => parts.length > 1);
+  return [
+    `${weights.buffers.length} buffers of weights, ${program.pipelines} shaders`,
+    ...split.map(([name, parts]) => `${name}: in ${parts.length} parts, larger than a binding`),
+    ...program.parts.map(({ nodes, dispatches }) => {
+      const names = nodes.map(({ name }) => name).join(" + ");
+      return `${names}: ${dispatches.map(({ kernel }) => kernel.name).join(", ")}`;
+    }),
+  ];
+}
