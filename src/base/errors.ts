@@ -113,5 +113,8 @@ export class HangError extends WorkerError {}
 /** The GPU was lost, and with it what the model had computed. The request itself is fine and can be repeated. */
 export class DeviceLostError extends WorkerError {}
 
+/** The browser tab that computed the request was closed, or is cut off. The request itself is fine and can be repeated. */
+export class TabClosedError extends WorkerError {}
+
 /** The engine died or hung and is being restarted. The request itself is fine and can be repeated. */
 export class RestartingError extends WorkerError {}

@@ -107,8 +107,8 @@ export interface LineAnswer {
   readonly status: number;
   readonly requestId: string;
   readonly body: unknown;
-  /** What computed it ended before there was an answer, for whatever reason: another try may have one. */
-  readonly isLost?: true;
+  /** What computed it ended before there was an answer, for whatever reason: another try may have one. Tabs are closed all the time. */
+  readonly lost?: "engine" | "tab";
 }
 
 /** A line of an output file, in OpenAI's form. */

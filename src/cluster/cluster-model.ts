@@ -4,7 +4,13 @@
 // them (resumeTokens): for this the gateway chooses the seed where a request has none, so that every worker draws the same tokens. A call
 // that three workers were lost with is an error: it may be what ends them.
 
-import { AbortedError, RestartingError, UsageError, WorkerError } from "../base/errors.ts";
+import {
+  AbortedError,
+  RestartingError,
+  TabClosedError,
+  UsageError,
+  WorkerError,
+} from "../base/errors.ts";
 import { startGeneration } from "../engine/generation.ts";
 import type {
   AdapterInfo,
@@ -23,7 +29,7 @@ import { blockHashes } from "./fingerprints.ts";
 import { type CallableName, type ClusterTimes, clusterTimes, isOfGroup } from "./messages.ts";
 import { chooseWorker } from "./router.ts";
 import { addedStatus } from "./status.ts";
-import type { Workers } from "./workers.ts";
+import { LostCallError, type Workers } from "./workers.ts";
 
 /** Workers that may be lost with a call. Who has a line of a batch counts for himself (line-worker.ts). */
 const MOST_LOST = 3;
@@ -41,6 +47,12 @@ export function sameModel(a: ModelInfo, b: ModelInfo): boolean {
   const facts = ({ architecture, parameters, weightType, vocabSize, contextSize }: ModelInfo) =>
     JSON.stringify([architecture, parameters, weightType, vocabSize, contextSize]);
   return facts(a) === facts(b);
+}
+
+/** A tab that was lost with a line; its own error stays what it is: that its engine ended, say. */
+function closedTab(error: WorkerError): WorkerError {
+  if (!(error instanceof LostCallError)) return error;
+  return new TabClosedError(`the browser tab is gone: ${error.message}`, { cause: error });
 }
 
 function isLine({ priority }: Pick<GenerateOptions, "priority">): boolean {
@@ -120,7 +132,7 @@ export class ClusterModel implements Model {
       } catch (error) {
         if (!(error instanceof WorkerError)) throw error;
         if (signal?.aborted) throw new AbortedError("the request", { cause: error });
-        if (isLine) throw error;
+        if (isLine) throw isOfGroup(worker) ? closedTab(error) : error;
         last = error;
         lost.push(worker);
       }

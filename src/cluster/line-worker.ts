@@ -3,7 +3,8 @@
 //
 // A line is acknowledged after its answer is stored, and NATS gives it to another worker if this one says nothing of it for a while. The
 // answer of a line is the first that was stored; a second one is refused by NATS, by its id and by its subject. A line that three workers
-// took and did not answer is an error (their processes ended, or their engines). Before that its third worker computes it alone: so a line is never blamed for what another did.
+// took and did not answer is an error (their processes ended, or their engines), and so is one that ten browser tabs were closed with: people
+// close tabs, so that says less. Before that its last worker or tab computes it alone: so a line is never blamed for what another did.
 
 import type { Consumer, JetStreamClient, JetStreamManager, JsMsg } from "@nats-io/jetstream";
 import { messageOf } from "../base/errors.ts";
@@ -38,8 +39,12 @@ export interface LineWorkerOptions {
   readonly ackMs?: number;
 }
 
-/** Workers that may take a line. */
+/** Workers that may take a line, and tabs that may be closed with it. */
 const MOST_WORKERS = 3;
+const MOST_TABS = 10;
+/** Headers of a line that was given back: the workers that took it and count, and the tabs that were closed with it. */
+const workersHeader = "Lantern-Workers";
+const tabsHeader = "Lantern-Tabs";
 /** How long a worker waits for a line or a place at a time (stop() waits for that), and after an error. */
 const WAIT_MS = 1000;
 const PAUSE_MS = 1000;
@@ -117,7 +122,7 @@ export class LineWorker {
     const message = await parts.consumer.next({ expires: WAIT_MS });
     if (!message) return;
     // The last worker of a line computes it alone (see above): after all others, and before any more are taken.
-    const isLast = tries(message) >= MOST_WORKERS;
+    const isLast = tries(message) >= MOST_WORKERS || closedTabs(message) >= MOST_TABS - 1;
     const before = isLast ? Promise.all(this.#running) : Promise.resolve([]);
     const work = this.#take(parts, message, before).finally(() => {
       this.#running.delete(work);
@@ -137,10 +142,17 @@ export class LineWorker {
       await before;
       if (!known) {
         const answer = await this.#answer(parts, message, line);
-        if (!answer) return await this.#giveBack(parts, message);
-        // It counts, and comes again in a moment, here or elsewhere: the next try may be with another engine, and the last one is alone.
-        if (answer.isLost) return message.nak(PAUSE_MS);
-        await this.#store(parts, line, answer);
+        const tabs = closedTabs(message) + (answer?.lost === "tab" ? 1 : 0);
+        if (tabs >= MOST_TABS) {
+          await this.#store(parts, line, await this.#bury(parts, message, "browser tabs", tabs));
+        } else if (!answer || answer.lost === "tab") {
+          return await this.#giveBack(parts, message, tabs);
+        } else if (answer.lost) {
+          // It counts, and comes again in a moment, here or elsewhere: the next try may be with another engine, and the last one is alone.
+          return message.nak(PAUSE_MS);
+        } else {
+          await this.#store(parts, line, answer);
+        }
       }
       await message.ackAck({ timeout: ackMs });
     } catch (error) {
@@ -152,17 +164,11 @@ export class LineWorker {
   }
 
   /** undefined: this worker is stopping, or computes nothing any more. */
-  async #answer({ client }: Parts, message: JsMsg, line: LineId): Promise<LineAnswer | undefined> {
+  async #answer(parts: Parts, message: JsMsg, line: LineId): Promise<LineAnswer | undefined> {
     const { answerer } = this.#options;
     const { signal } = this.#stop;
     if (tries(message) > MOST_WORKERS) {
-      await client.publish(lineSubjects.dead(line), message.data, {
-        msgID: `dead.${line.batch}.${line.place}`,
-      });
-      return refusal(
-        500,
-        `this request was given to ${MOST_WORKERS} workers, and each of them ended before there was an answer. It is not given to another: it may be what ends them`,
-      );
+      return await this.#bury(parts, message, "workers", MOST_WORKERS);
     }
     const url = message.headers?.get(urlHeader) ?? "";
     while (!signal.aborted) {
@@ -178,11 +184,32 @@ export class LineWorker {
     return undefined;
   }
 
-  /** As a new message: this worker did not fail at it, so it does not count. */
-  async #giveBack({ client }: Parts, message: JsMsg): Promise<void> {
-    const { headers, subject, data } = message;
+  /** A line that nobody gets any more: its request is kept, and its answer says why. */
+  async #bury(
+    { client }: Parts,
+    { subject, data }: JsMsg,
+    who: string,
+    count: number,
+  ): Promise<LineAnswer> {
+    const line = lineOf(subject);
+    const msgID = `dead.${line.batch}.${line.place}`;
+    await client.publish(lineSubjects.dead(line), data, { msgID });
+    return refusal(
+      500,
+      `this request was given to ${count} ${who}, and each of them ended before there was an answer. It is not given to another: it may be what ends them`,
+    );
+  }
+
+  /** As a new message: this worker did not fail at it, so it does not count; those before it, and closed tabs, still do. */
+  async #giveBack({ client }: Parts, message: JsMsg, tabs: number): Promise<void> {
+    const { subject, data } = message;
     if (this.#stop.signal.aborted) await this.#loop; // otherwise this worker would get it again
-    await client.publish(subject, data, { ...(headers && { headers: without(headers) }) });
+    const { headers: newHeaders } = await import("@nats-io/transport-node");
+    const headers = message.headers ?? newHeaders();
+    headers.delete("Nats-Msg-Id"); // it tells a message from its copies
+    headers.set(workersHeader, String(tries(message) - 1));
+    headers.set(tabsHeader, String(tabs));
+    await client.publish(subject, data, { headers });
     await message.ackAck();
   }
 
@@ -234,14 +261,18 @@ interface Parts {
 }
 
 /** How many workers got this line, this one included. */
-function tries({ info }: JsMsg): number {
-  return info.deliveryCount;
+function tries(message: JsMsg): number {
+  return message.info.deliveryCount + counted(message, workersHeader);
 }
 
-/** Its headers without the id that tells a message from its copies. */
-function without(headers: NonNullable<JsMsg["headers"]>): NonNullable<JsMsg["headers"]> {
-  headers.delete("Nats-Msg-Id");
-  return headers;
+/** How many tabs were closed with it. */
+function closedTabs(message: JsMsg): number {
+  return counted(message, tabsHeader);
+}
+
+function counted({ headers }: JsMsg, name: string): number {
+  const count = Number(headers?.get(name) ?? 0);
+  return Number.isSafeInteger(count) && count > 0 ? count : 0;
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {

@@ -22,7 +22,7 @@ import type { WorkerView } from "./router.ts";
 import { decode, encode } from "./wire.ts";
 
 /** The worker of a call is gone, or messages of it are. The request itself may be fine. */
-class LostCallError extends WorkerError {}
+export class LostCallError extends WorkerError {}
 
 interface Call {
   readonly id: string;

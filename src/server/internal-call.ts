@@ -1,6 +1,7 @@
 // A request that the server makes to itself, for work that nobody waits for at a socket: the lines of batches. It goes to the same
 // handler that a client's request goes to, with the same checks of its fields, but with a queue of its own.
 
+import { TabClosedError } from "../base/errors.ts";
 import type { LineAnswer } from "../batch/batch.ts";
 import { WorkerError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
@@ -64,11 +65,11 @@ export async function callRoute(
     signal: ended,
   };
   let response: Response;
-  let isLost = false;
+  let lost: LineAnswer["lost"];
   try {
     response = await route.handle(call);
   } catch (error) {
-    isLost = error instanceof WorkerError;
+    if (error instanceof WorkerError) lost = error instanceof TabClosedError ? "tab" : "engine";
     const facts = describeError(error, (bug) => server.log(bugText(bug)));
     response = errorResponse(facts, family.errors);
   } finally {
@@ -78,5 +79,5 @@ export async function callRoute(
   const { status } = response;
   server.metrics.requests.add(1, { route: route.path, method: "POST", status });
   const answer = { status, requestId, body: JSON.parse(await response.text()) as unknown };
-  return isLost ? { ...answer, isLost } : answer;
+  return lost ? { ...answer, lost } : answer;
 }

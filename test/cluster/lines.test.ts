@@ -115,8 +115,19 @@ describeNats("lines of batches", () => {
 
   const bodyOf = (line: LineId): Uint8Array<ArrayBuffer> =>
     encoder.encode(`${line.batch}:${line.place}`);
-  const ask = (queue: LineQueue, line: LineId, signal = new AbortController().signal) =>
-    queue.answer("/v1/x", bodyOf(line), signal, line);
+  /** As a batch's runner does: a line that could not be queued, because NATS is busy or away, is asked for again. */
+  async function ask(
+    queue: LineQueue,
+    line: LineId,
+    signal = new AbortController().signal,
+  ): Promise<LineAnswer> {
+    for (;;) {
+      const answer = await queue.answer("/v1/x", bodyOf(line), signal, line);
+      if (answer.status !== 503) return answer;
+      // Without a connection it is refused at once: time for that to come back.
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
   const newBatch = (count: number): LineId[] => {
     const batch = `batch_${++batches}`;
     return Array.from({ length: count }, (_, place) => ({ batch, place }));
@@ -255,7 +266,7 @@ describeNats("lines of batches", () => {
         }
         if (mine === engine) return { status: 200, requestId: "r", body: { text } };
         lost++;
-        return { status: 500, requestId: "r", body: { error: {} }, isLost: true };
+        return { status: 500, requestId: "r", body: { error: {} }, lost: "engine" };
       },
     };
     const one = new LineWorker({
@@ -275,6 +286,75 @@ describeNats("lines of batches", () => {
     const kept = await manager.streams.getMessage("LANTERN_DEAD", { last_by_subj });
     expect(decoder.decode(kept!.data)).toBe(poison);
     await Promise.all([queue.close(), one.stop()]);
+  });
+
+  test("tabs that are closed with a line are no workers that it ended; after ten it is an error, and only the line that ends them", async () => {
+    const { queue } = await gateway("tabs");
+    const lines = newBatch(6);
+    const [unlucky, poison] = [`${lines[1]!.batch}:1`, `${lines[4]!.batch}:4`];
+    const closed = new Map<string, number>();
+    let running = 0;
+    let besideLast = 0;
+    const answerer: Answerer = {
+      parallel: () => 4,
+      async answer(_url, body) {
+        const text = decoder.decode(body);
+        const before = closed.get(text) ?? 0;
+        running++;
+        if (before === 9) besideLast += running - 1;
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        running--;
+        if (text !== poison && (text !== unlucky || before >= 5)) {
+          return { status: 200, requestId: "r", body: { text } };
+        }
+        closed.set(text, before + 1);
+        return { status: 500, requestId: "r", body: { error: {} }, lost: "tab" };
+      },
+    };
+    const one = new LineWorker({
+      ...{ connection: await connect(), modelId: "tabs", answerer, capacity: () => 4 },
+      ...{ ackMs: 20_000, log: (line: string) => void log.push(line) },
+    });
+    const answers = await Promise.all(lines.map((line) => ask(queue, line)));
+    expect(closed).toEqual(
+      new Map([
+        [unlucky, 5],
+        [poison, 10],
+      ]),
+    );
+    expect(besideLast).toBe(0);
+    const [dead] = answers.splice(4, 1);
+    expect(dead!.status).toBe(500);
+    expect(JSON.stringify(dead!.body)).toMatch(/given to 10 browser tabs/);
+    const [gone] = lines.splice(4, 1);
+    expectAll(lines, answers);
+    const manager = await openStreams(await connect());
+    const last_by_subj = lineSubjects.dead(gone!);
+    const kept = await manager.streams.getMessage("LANTERN_DEAD", { last_by_subj });
+    expect(decoder.decode(kept!.data)).toBe(poison);
+    await Promise.all([queue.close(), one.stop()]);
+  });
+
+  test("a line that ends its workers is not forgiven when another worker is stopped with it", async () => {
+    const { queue } = await gateway("stopped");
+    const own = { model: "stopped", ackMs: 600 };
+    const [line] = newBatch(1);
+    const answer = ask(queue, line!);
+    const takes = async (end: "kill" | "stop"): Promise<void> => {
+      let isTaken = false;
+      const before = (): void => {
+        isTaken = true;
+      };
+      const one = await worker({ ...own, ms: 60_000, before });
+      await until("it has the line", () => isTaken);
+      await one[end]();
+    };
+    for (const end of ["kill", "kill", "stop", "kill"] as const) await takes(end);
+    const last = await worker(own);
+    const { status, body } = await answer;
+    expect(status).toBe(500);
+    expect(JSON.stringify(body)).toMatch(/given to 3 workers/);
+    await Promise.all([queue.close(), last.stop()]);
   });
 
   test("a worker without places takes no lines, and gives back what it has none for any more", async () => {
@@ -335,7 +415,7 @@ describeNats("lines of batches", () => {
   test("a line that NATS has lost is queued again", async () => {
     const { queue } = await gateway("lost", 0, 100);
     const [line] = newBatch(1);
-    const answer = retried(Promise.all([ask(queue, line!)]), [line!], queue);
+    const answer = Promise.all([ask(queue, line!)]);
     const manager = await openStreams(await connect());
     const find = () =>
       manager.streams.getMessage(lineStream, { last_by_subj: lineSubjects.line("lost", line!) });
@@ -366,30 +446,13 @@ describeNats("lines of batches", () => {
     const lines = newBatch(60);
     const answers = Promise.all(lines.map((line) => ask(queue, line)));
     nats.kill(0);
-    expectAll(lines, await retried(answers, lines, queue));
+    expectAll(lines, await answers);
     await nats.restart(0);
     const more = newBatch(10);
-    expectAll(more, await retried(Promise.all(more.map((line) => ask(queue, line))), more, queue));
+    expectAll(more, await Promise.all(more.map((line) => ask(queue, line))));
     await queue.close();
     await Promise.all(two.map((one) => one.stop()));
   });
-
-  /** As a batch's runner does: a line that could not be queued is asked for again. */
-  async function retried(
-    asked: Promise<LineAnswer[]>,
-    lines: readonly LineId[],
-    queue: LineQueue,
-  ): Promise<LineAnswer[]> {
-    const answers = await asked;
-    for (const [at, line] of lines.entries()) {
-      while (answers[at]!.status === 503) {
-        // Without a connection it is refused at once: time for that to come back.
-        await new Promise((resolve) => setTimeout(resolve, 20));
-        answers[at] = await ask(queue, line);
-      }
-    }
-    return answers;
-  }
 
   test("a line whose batch was cancelled leaves the queue; one whose gateway stops stays", async () => {
     const { queue } = await gateway();

@@ -116,7 +116,7 @@ describeNats("processes", () => {
         ...[string, string, string],
       ];
       /** A worker with the credentials of a tab: of the answers that it begins, it ends as many. */
-      const tab = async (most: number) => {
+      const tab = async (most: number, modelId = "tabbed") => {
         const connection = await connectNats({
           ...{ servers: [cluster[1]!], name: "tab", user: "tab", password: "tab-secret" },
           tls: { caFile, certFile, keyFile },
@@ -130,7 +130,7 @@ describeNats("processes", () => {
           },
         });
         const worker = new ClusterWorker({
-          ...{ connection, model, modelId: "tabbed", group: "tabs", capacity: 2, version: "test" },
+          ...{ connection, model, modelId, group: "tabs", capacity: 2, version: "test" },
         });
         await worker.ready();
         return { connection, worker, begun: () => begun };
@@ -153,6 +153,21 @@ describeNats("processes", () => {
         }).result;
         expect(output[i]!.response.body.choices[0]!.text).toBe(text);
       }
+      // More tabs are closed with one line than workers may end with it.
+      const [unlucky] = completionLines(1, { ...body, model: "closed" });
+      let id2: string | undefined;
+      for (let i = 0; i < 4; i++) {
+        const closed = await tab(0, "closed");
+        await expect.poll(() => modelsOf(client)).toContain("closed");
+        id2 ??= await startBatch(client, [unlucky!]);
+        await closed.connection.closed();
+        await closed.worker.stop(0);
+      }
+      const third = await tab(Infinity, "closed");
+      const [whole] = await batchOutput(client, id2!, [unlucky!]);
+      expect(whole!.response.status_code).toBe(200);
+      await third.worker.stop(0);
+      await third.connection.close();
       // An orderly end: the gateway has nothing of the queue in its hands.
       serving.child.kill("SIGTERM");
       await serving.ended;
