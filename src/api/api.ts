@@ -250,6 +250,11 @@ export interface ModelInfo {
   /** The file's type, for display: "q4_k_m". Where the file names none: the type of most bytes in the layers. */
   weightType: string;
   weightBytes: number;
+  /**
+   * A name of the weights as they are held, with adapters and vocabulary, made from samples of them: 64 hexadecimal digits. Models with
+   * the same one compute the same, wherever their files are.
+   */
+  fingerprint?: string;
   /** Weights that stay on disk, where memory does not hold all of them (docs/memory.md). */
   disk?: DiskInfo;
   /** The adapters that it was opened with; absent: none. Their scales are those of open(); Model.adapters() has the present ones. */
@@ -495,6 +500,15 @@ export interface ModelHealth {
   restarts: number;
   /** Its memory was freed (unload()): the next request loads it again. */
   unloaded?: true;
+  /** Of a model of a cluster: how many workers announce its name, by what identifies their model (docs/cluster.md). */
+  workers?: WorkerCount[];
+}
+
+export interface WorkerCount {
+  fingerprint: string;
+  count: number;
+  /** Whether they get requests. */
+  isServed: boolean;
 }
 
 export interface Model {

@@ -60,6 +60,8 @@ export interface Batch {
   /** The completion window, as the client wrote it: "24h". */
   readonly window: string;
   readonly model: string | null;
+  /** In a cluster: what identifies the model that computes its lines, by the name that they give (docs/cluster.md). */
+  readonly fingerprints?: Readonly<Record<string, string>>;
   readonly counts: LineCounts;
   readonly usage: TokenUsage;
   readonly createdAt: number;

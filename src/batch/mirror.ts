@@ -72,11 +72,11 @@ export class BatchMirror {
       );
       this.#database.run(
         `UPDATE batches SET gateway = ?, counts = ?, state = ?, errors = ?, metadata = ?, model = ?, output_file = ?,
-           error_file = ?, input_tokens = ?, cached_tokens = ?, output_tokens = ?, times = ? WHERE id = ?`,
+           error_file = ?, input_tokens = ?, cached_tokens = ?, output_tokens = ?, times = ?, fingerprints = ? WHERE id = ?`,
         ...[gateway, JSON.stringify(counts), batch.state, JSON.stringify(batch.errors)],
         ...[batch.metadata && JSON.stringify(batch.metadata), batch.model, batch.outputFile],
         ...[batch.errorFile, usage.input, usage.cached, usage.output, JSON.stringify(batch.at)],
-        batch.id,
+        ...[JSON.stringify(batch.fingerprints ?? {}), batch.id],
       );
       const { number } = this.#database.get("SELECT number FROM batches WHERE id = ?", batch.id)!;
       this.#database.run("DELETE FROM lines WHERE batch = ?", number!);

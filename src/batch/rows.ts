@@ -38,6 +38,7 @@ export function toBatch(row: SqlRow, counts: () => LineCounts): Batch {
     metadata: row.metadata === null ? null : JSON.parse(row.metadata as string),
     window: row.completion_window as string,
     model: row.model as string | null,
+    fingerprints: JSON.parse(row.fingerprints as string),
     counts: row.counts === null ? counts() : (JSON.parse(row.counts as string) as LineCounts),
     usage: {
       input: row.input_tokens as number,

@@ -56,6 +56,8 @@ const migrations: readonly string[] = [
   `ALTER TABLE batches ADD COLUMN gateway TEXT NOT NULL DEFAULT '';
    ALTER TABLE batches ADD COLUMN counts TEXT;
    CREATE TABLE self (id TEXT NOT NULL) STRICT;`,
+  // 3: which of the models with one name compute a batch of a cluster.
+  `ALTER TABLE batches ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';`,
 ];
 
 export function migrate(database: Database): void {

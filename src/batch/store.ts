@@ -220,6 +220,18 @@ export class BatchStore {
     this.#database.run("UPDATE batches SET model = ? WHERE id = ?", model, id);
   }
 
+  /** In a cluster: what identifies the model of this name that computes the batch: what `now` says when it is first asked for. */
+  fingerprintOf(id: string, model: string, now: () => string | undefined): string | undefined {
+    const row = this.#database.get("SELECT fingerprints FROM batches WHERE id = ?", id);
+    const known = new Map(Object.entries(JSON.parse(String(row?.fingerprints ?? "{}"))));
+    const found = (known.get(model) as string | undefined) ?? now();
+    if (found === undefined || known.has(model)) return found;
+    const text = JSON.stringify(Object.fromEntries(known.set(model, found)));
+    this.#database.run("UPDATE batches SET fingerprints = ? WHERE id = ?", text, id);
+    this.#onChange("batch", id);
+    return found;
+  }
+
   /** Lines that wait, in the order in which they should be answered, after the line `last` in that order. */
   waiting(id: string, limit: number): WaitingLine[] {
     return this.#database

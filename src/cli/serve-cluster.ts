@@ -49,7 +49,7 @@ export async function joinAsGateway(
   }
   const connection = await joinCluster({ ...flags, cluster }, "gateway", context);
   const { Gateway } = await import("../cluster/gateway.ts");
-  const { LineQueue } = await import("../cluster/line-queue.ts");
+  const { LineQueue, refusal } = await import("../cluster/line-queue.ts");
   const { LineWorker } = await import("../cluster/line-worker.ts");
   const { SharedBatches } = await import("../cluster/shared-batches.ts");
   const { SharedFolder } = await import("../cluster/shared-folder.ts");
@@ -60,6 +60,11 @@ export async function joinAsGateway(
   /** The server's own routes, where there are batches. */
   let routes: Parameters<NonNullable<BatchPlace["answerer"]>>[0] | undefined;
   const takers: InstanceType<typeof LineWorker>[] = [];
+  /** Which model computes a batch: known to all gateways before its first line is queued. */
+  let fingerprintOf: (batch: string, model: string) => Promise<string | undefined> = async () =>
+    undefined;
+  /** Models that lines are taken for. */
+  const takersOf = new Set<string>();
   let served: RunningServer | undefined;
   const shared = (place: BatchPlace): BatchPlace => {
     let files: ReturnType<typeof openFiles> | undefined;
@@ -79,12 +84,25 @@ export async function joinAsGateway(
         queue = new LineQueue({
           ...{ connection, own, log },
           modelOf: (body) => lineModel(body, served?.context.models),
+          fingerprintOf: (batch, model) => fingerprintOf(batch, model),
           capacity: () =>
             (gateway?.workers.list() ?? []).reduce((sum, one) => sum + one.capacity, 0),
         });
         return queue;
       },
-      share: (store, runner) => new SharedBatches({ connection, store, runner, folder, log }),
+      share: (store, runner) => {
+        const state = new SharedBatches({ connection, store, runner, folder, log });
+        const told = new Set<string>();
+        fingerprintOf = async (batch, model) => {
+          const now = (): string | undefined => gateway?.fingerprintOf(model);
+          const found = store.fingerprintOf(batch, model, now);
+          if (found === undefined || told.has(`${batch} ${model}`)) return found;
+          await state.flush();
+          told.add(`${batch} ${model}`);
+          return found;
+        };
+        return state;
+      },
     };
   };
   return {
@@ -98,9 +116,24 @@ export async function joinAsGateway(
         log,
         onModel: (id, model) => {
           models.add({ id, model, created: Math.floor(Date.now() / 1000) });
-          if (!routes) return;
-          const capacity = (): number => Math.min(model.linePlaces(), linesAtOnce);
-          takers.push(new LineWorker({ connection, log, modelId: id, answerer: routes, capacity }));
+        },
+        onFingerprint: (model, fingerprint) => {
+          const own = routes;
+          if (!own || takersOf.has(`${model.id} ${fingerprint}`)) return;
+          takersOf.add(`${model.id} ${fingerprint}`);
+          const isServed = (): boolean => model.fingerprint === fingerprint;
+          const capacity = (): number =>
+            isServed() ? Math.min(model.linePlaces(), linesAtOnce) : 0;
+          const answerer: typeof own = {
+            parallel: () => own.parallel(),
+            async answer(...line) {
+              const answer = await own.answer(...line);
+              // Its name came to stand for another model meanwhile: the line goes back.
+              return isServed() ? answer : refusal(503, "its workers are gone");
+            },
+          };
+          const lines = { modelId: model.id, fingerprint, answerer, capacity };
+          takers.push(new LineWorker({ connection, log, ...lines }));
         },
       });
     },

@@ -4,6 +4,7 @@
 import { UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Beat, WorkerFacts } from "./messages.ts";
+import { isModelFingerprint } from "./model-fingerprint.ts";
 import { decode } from "./wire.ts";
 
 type Check = (value: unknown) => boolean;
@@ -24,6 +25,7 @@ const record: Check = (value) =>
 const beatChecks: Readonly<Record<keyof Beat, Check>> = {
   worker: text,
   model: (value) => text(value) && value !== "",
+  fingerprint: isModelFingerprint,
   calls: (value) => record(value) && Object.values(value as object).every(count),
   lines: count,
   capacity: (value) => count(value) && 0 < Number(value) && Number(value) <= MOST_PLACES,

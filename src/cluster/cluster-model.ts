@@ -1,8 +1,8 @@
 // A model that workers compute: the gateway's server uses it as it would use one that is open in its own process.
 //
 // Every call goes to one worker, and to another one if that is lost. An answer whose first tokens are sent already is continued from
-// them (resumeTokens): for this the gateway chooses the seed where a request has none, so that every worker draws the same tokens. A call
-// that three workers were lost with is an error: it may be what ends them.
+// them (resumeTokens): for this the gateway chooses the seed where a request has none, so that every worker draws the same tokens. All of
+// them have the same model (model-fingerprint.ts). A call that three workers were lost with is an error: it may be what ends them.
 
 import {
   AbortedError,
@@ -29,7 +29,7 @@ import { blockHashes } from "./fingerprints.ts";
 import { type CallableName, type ClusterTimes, clusterTimes, isOfGroup } from "./messages.ts";
 import { chooseWorker } from "./router.ts";
 import { addedStatus } from "./status.ts";
-import { LostCallError, type Workers } from "./workers.ts";
+import { type KnownWorker, LostCallError, type Workers } from "./workers.ts";
 
 /** Workers that may be lost with a call. Who has a line of a batch counts for himself (line-worker.ts). */
 const MOST_LOST = 3;
@@ -40,13 +40,8 @@ interface Trial {
   readonly onEvent?: (event: never) => void;
   /** It belongs to a line of a batch, as all background work does. */
   readonly isLine?: boolean;
-}
-
-/** The text of the model's answers: what all workers of one model must have in common. */
-export function sameModel(a: ModelInfo, b: ModelInfo): boolean {
-  const facts = ({ architecture, parameters, weightType, vocabSize, contextSize }: ModelInfo) =>
-    JSON.stringify([architecture, parameters, weightType, vocabSize, contextSize]);
-  return facts(a) === facts(b);
+  /** Only workers with this model; default: with the one that the name stands for when it begins. */
+  readonly fingerprint?: string;
 }
 
 /** A tab that was lost with a line; its own error stays what it is: that its engine ended, say. */
@@ -59,18 +54,60 @@ function isLine({ priority }: Pick<GenerateOptions, "priority">): boolean {
   return priority === "background";
 }
 
+/** A model as one of its workers has it. */
+type ServedModel = Pick<KnownWorker, "fingerprint" | "facts">;
+
 export class ClusterModel implements Model {
   readonly id: string;
-  readonly info: ModelInfo;
   readonly #workers: Workers;
   readonly #times: ClusterTimes;
+  #served: ServedModel;
+  #refused = 0;
+  #info: ModelInfo;
   #format: ReturnType<Model["answerFormat"]> | undefined;
 
-  constructor(id: string, info: ModelInfo, workers: Workers, times: Partial<ClusterTimes> = {}) {
+  /** `served`: a worker that has it. */
+  constructor(
+    id: string,
+    served: ServedModel,
+    workers: Workers,
+    times: Partial<ClusterTimes> = {},
+  ) {
     this.id = id;
-    this.info = info;
+    this.#served = served;
+    this.#info = served.facts.info;
     this.#workers = workers;
     this.#times = { ...clusterTimes, ...times };
+  }
+
+  get info(): ModelInfo {
+    return this.#info;
+  }
+
+  /** What identifies the model that the name stands for. */
+  get fingerprint(): string {
+    return this.#served.fingerprint;
+  }
+
+  /** The name stands for another model from now on. Answers that have begun go on with workers of the one before, or not at all. */
+  become(served: ServedModel): void {
+    this.#served = served;
+    this.#format = undefined;
+    this.#describe();
+  }
+
+  /** How many workers have another model under this name, and get nothing. */
+  set refused(count: number) {
+    if (count === this.#refused) return;
+    this.#refused = count;
+    this.#describe();
+  }
+
+  #describe(): void {
+    const { info } = this.#served.facts;
+    const warning = `${this.#refused} more workers announce another model under the name ${JSON.stringify(this.id)}, and get no requests. The log names them`;
+    const warnings = [...(info.warnings ?? []), ...(this.#refused > 0 ? [warning] : [])];
+    this.#info = { ...info, ...(warnings.length > 0 && { warnings }) };
   }
 
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
@@ -78,12 +115,13 @@ export class ClusterModel implements Model {
     const seed = given.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
     return startGeneration(async (emit, either) => {
       const { addBos = true, priority } = given;
-      const of = priority && { priority };
+      const { fingerprint } = this; // of its tokens and of all who compute it
+      const how = { addBos, ...(priority && { priority }), signal: either };
       const tokens =
         typeof prompt === "string"
-          ? await this.tokenize(prompt, { addBos, ...of, signal: either })
+          ? await this.#call<number[]>("tokenize", [prompt], how, fingerprint)
           : prompt;
-      return await this.#answer(tokens, { ...given, seed }, emit, either);
+      return await this.#answer(tokens, { ...given, seed }, emit, { signal: either, fingerprint });
     }, signal);
   }
 
@@ -92,7 +130,7 @@ export class ClusterModel implements Model {
     tokens: readonly number[],
     options: Omit<GenerateOptions, "signal">,
     emit: (event: TokenEvent) => void,
-    signal: AbortSignal,
+    trial: Trial,
   ): Promise<GenerationResult> {
     const sent: number[] = [...(options.resumeTokens ?? [])];
     const before = sent.length;
@@ -108,7 +146,7 @@ export class ClusterModel implements Model {
     };
     const args = (): unknown[] => [tokens, { ...options, resumeTokens: [...sent] }];
     const result = (await this.#try("generate", args, {
-      ...{ hashes: blockHashes(tokens), signal, onEvent, isLine: isLine(options) },
+      ...{ ...trial, hashes: blockHashes(tokens), onEvent, isLine: isLine(options) },
     })) as GenerationResult;
     const timings = { ...result.timings, generatedTokens: result.tokenIds.length - before };
     return { ...result, promptTokenIds: [...tokens], timings };
@@ -118,14 +156,14 @@ export class ClusterModel implements Model {
   async #try(
     method: CallableName,
     args: () => readonly unknown[],
-    { hashes = [], signal, onEvent, isLine = false }: Trial = {},
+    { hashes = [], signal, onEvent, isLine = false, fingerprint = this.fingerprint }: Trial = {},
   ): Promise<unknown> {
     const lost: string[] = [];
     let last: unknown;
     while (lost.length < MOST_LOST) {
-      await this.#someWorker(signal);
+      await this.#someWorker(fingerprint, signal);
       // Chosen and called in one step, which counts the call: of many requests at once, each sees where those before it went.
-      const worker = this.#choose(hashes, lost, isLine);
+      const worker = this.#choose(this.#list(fingerprint), hashes, lost, isLine);
       if (worker === undefined) break;
       try {
         return await this.#workers.call(worker, method, args(), { onEvent, signal });
@@ -150,19 +188,23 @@ export class ClusterModel implements Model {
   }
 
   /** Waits until there is a worker, for a while. */
-  async #someWorker(signal: AbortSignal | undefined): Promise<void> {
+  async #someWorker(fingerprint: string, signal: AbortSignal | undefined): Promise<void> {
     const until = performance.now() + this.#times.wait;
     for (;;) {
       signal?.throwIfAborted();
       const left = until - performance.now();
-      if (this.#list().length > 0 || left <= 0) return;
+      if (this.#list(fingerprint).length > 0 || left <= 0) return;
       await this.#workers.change(Math.min(left, 250));
     }
   }
 
   /** Of those that were lost with this call one only where there is no other. undefined: there is none. */
-  #choose(hashes: readonly number[], lost: readonly string[], isLine: boolean): string | undefined {
-    const all = this.#list();
+  #choose(
+    all: readonly KnownWorker[],
+    hashes: readonly number[],
+    lost: readonly string[],
+    isLine: boolean,
+  ): string | undefined {
     const others = all.filter(({ id }) => !lost.includes(id));
     // A line was taken for the places of those that take none.
     const places = isLine ? all.filter((one) => isOfGroup(one.id) && one.load < one.capacity) : [];
@@ -177,10 +219,10 @@ export class ClusterModel implements Model {
       .reduce((sum, { capacity, others }) => sum + Math.max(0, capacity - others), 0);
   }
 
-  #list() {
+  #list(of: string = this.fingerprint): KnownWorker[] {
     return this.#workers
       .list()
-      .filter(({ model, facts }) => model === this.id && sameModel(facts.info, this.info));
+      .filter(({ model, fingerprint }) => model === this.id && fingerprint === of);
   }
 
   async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
@@ -230,10 +272,16 @@ export class ClusterModel implements Model {
   }
 
   /** A method with options at the end, whose signal stays here. */
-  async #call<T>(method: CallableName, args: readonly unknown[], options?: object): Promise<T> {
+  async #call<T>(
+    method: CallableName,
+    args: readonly unknown[],
+    options?: object,
+    fingerprint: string = this.fingerprint,
+  ): Promise<T> {
     const { signal, ...rest } = (options ?? {}) as { signal?: AbortSignal | undefined };
     const all = options ? [...args, rest] : args;
-    return (await this.#try(method, () => all, { signal, isLine: isLine(rest) })) as T;
+    const trial = { signal, isLine: isLine(rest), fingerprint };
+    return (await this.#try(method, () => all, trial)) as T;
   }
 
   /** The sum over all workers that answer. */
@@ -248,7 +296,14 @@ export class ClusterModel implements Model {
   }
 
   async health(): Promise<ModelHealth> {
-    return { status: this.#list().length > 0 ? "ok" : "loading", restarts: 0 };
+    const named = this.#workers.list().filter(({ model }) => model === this.id);
+    const workers = [...Map.groupBy(named, ({ fingerprint }) => fingerprint)].map(
+      ([fingerprint, { length: count }]) => ({
+        ...{ fingerprint, count, isServed: fingerprint === this.fingerprint },
+      }),
+    );
+    const isThere = workers.some(({ isServed }) => isServed);
+    return { status: isThere ? "ok" : "loading", restarts: 0, workers };
   }
 
   async clearCache(): Promise<void> {

@@ -11,6 +11,7 @@ import {
   lineStream,
   lineSubjects,
   loadJetStream,
+  modelKey,
   openStreams,
   urlHeader,
 } from "./line-streams.ts";
@@ -23,6 +24,8 @@ export interface LineQueueOptions {
   readonly own: Answerer;
   /** The model of a request's body; undefined: it names one that is not there. null: nobody knows yet, since no worker is there. */
   readonly modelOf: (body: Uint8Array) => string | undefined | null;
+  /** Which model of this name computes a batch (model-fingerprint.ts), the same for all of its lines; undefined: no worker was there yet. */
+  readonly fingerprintOf: (batch: string, model: string) => Promise<string | undefined>;
   /** How many lines all workers compute at a time. */
   readonly capacity: () => number;
   readonly log: (line: string) => void;
@@ -43,7 +46,8 @@ const RETRY_MS = 1000;
 
 interface Waiting {
   readonly line: LineId;
-  readonly model: string;
+  /** Of its model. */
+  readonly key: string;
   readonly since: number;
   /** When it was known to be in the queue; undefined: it is not there yet. */
   sureAt: number | undefined;
@@ -87,19 +91,27 @@ export class LineQueue implements Answerer {
     signal: AbortSignal,
     line: LineId,
   ): Promise<LineAnswer> {
-    const { own, modelOf, connection } = this.#options;
+    const { own, modelOf, fingerprintOf, connection } = this.#options;
     const model = modelOf(body);
     if (model === undefined) return await own.answer(url, body, signal, line);
-    if (model === null) return refusal(503, "there is no worker yet");
+    if (model === null) return refusal(503, "there is no worker yet"); // as a server that is full: the runner tries again
+    let fingerprint: string | undefined;
+    try {
+      fingerprint = await fingerprintOf(line.batch, model);
+    } catch (error) {
+      return refusal(503, messageOf(error));
+    }
+    if (fingerprint === undefined) return refusal(503, "there is no worker yet");
+    const key = modelKey(model, fingerprint);
     const opened = await Promise.race([this.#opened, rejection(signal)]).catch(messageOf);
     if (typeof opened === "string") {
       signal.throwIfAborted();
-      return refusal(503, opened); // as a server that is full: the runner tries again
+      return refusal(503, opened);
     }
     const { promise, resolve } = Promise.withResolvers<LineAnswer>();
     const subject = lineSubjects.answer(line);
     const since = performance.now();
-    const waiting: Waiting = { line, model, since, sureAt: undefined, resolve };
+    const waiting: Waiting = { line, key, since, sureAt: undefined, resolve };
     this.#waiting.set(subject, waiting);
     let queuedAs: number | undefined;
     try {
@@ -117,11 +129,11 @@ export class LineQueue implements Answerer {
         route.set(urlHeader, url);
         return { headers: route, retries: 5 };
       };
-      const to = lineSubjects.line(model, line);
+      const to = lineSubjects.line(key, line);
       const msgID = `${line.batch}.${line.place}`;
       let queued = await opened.client.publish(to, body, { ...how(), msgID });
       // NATS remembers the id of a line for longer than it may have had the line.
-      if (queued.duplicate && (await this.#isGone(opened.manager, model, line))) {
+      if (queued.duplicate && (await this.#isGone(opened.manager, key, line))) {
         queued = await opened.client.publish(to, body, how());
       }
       queuedAs = queued.seq;
@@ -196,9 +208,9 @@ export class LineQueue implements Answerer {
   }
 
   /** Neither in the queue nor answered. False where nobody can say. */
-  async #isGone(manager: JetStreamManager, model: string, line: LineId): Promise<boolean> {
+  async #isGone(manager: JetStreamManager, key: string, line: LineId): Promise<boolean> {
     try {
-      const query = { last_by_subj: lineSubjects.line(model, line) };
+      const query = { last_by_subj: lineSubjects.line(key, line) };
       if (await manager.streams.getMessage(lineStream, query)) return false;
       return !(await this.#answered(manager, line)); // it left the queue after that was there
     } catch {
@@ -214,13 +226,13 @@ export class LineQueue implements Answerer {
     const { log, sureMs = SURE_MS } = this.#options;
     const now = performance.now();
     for (const waiting of [...this.#waiting.values()]) {
-      const { line, model, since, sureAt = now, resolve } = waiting;
+      const { line, key, since, sureAt = now, resolve } = waiting;
       if (now - since < every || this.#end.signal.aborted) continue;
       const known = await this.#answered(manager, line).catch(() => undefined);
       if (known) resolve(known);
       if (known || now - sureAt < sureMs) continue;
       waiting.sureAt = now;
-      if (!(await this.#isGone(manager, model, line))) continue;
+      if (!(await this.#isGone(manager, key, line))) continue;
       log(
         `cluster: line ${line.place + 1} of batch ${line.batch} has left the queue without an answer, and is queued again`,
       );

@@ -10,10 +10,10 @@ export const lineStream = "LANTERN_LINES";
 export const answerStream = "LANTERN_ANSWERS";
 const deadStream = "LANTERN_DEAD";
 
+/** `key`: of a model (modelKey). */
 export const lineSubjects = {
-  line: (model: string, { batch, place }: LineId): string =>
-    `lantern.line.${modelKey(model)}.${batch}.${place}`,
-  linesOf: (model: string): string => `lantern.line.${modelKey(model)}.>`,
+  line: (key: string, { batch, place }: LineId): string => `lantern.line.${key}.${batch}.${place}`,
+  linesOf: (key: string): string => `lantern.line.${key}.>`,
   answer: ({ batch, place }: LineId): string => `lantern.done.${batch}.${place}`,
   answers: "lantern.done.>",
   answersOf: (batch: string): string => `lantern.done.${batch}.*`,
@@ -26,11 +26,11 @@ export function lineOf(subject: string): LineId {
   return { batch: batch!, place: Number(place) };
 }
 
-/** A name as one part of a subject: base64 with the letters of URLs. */
-export function modelKey(model: string): string {
+/** A model as one part of a subject: its name in base64 with the letters of URLs, and what identifies it among others of this name. */
+export function modelKey(model: string, fingerprint: string): string {
   const bytes = new TextEncoder().encode(model);
   const text = btoa(String.fromCharCode(...bytes));
-  return text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return `${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}-${fingerprint}`;
 }
 
 /** The header with a line's route. */

@@ -28,6 +28,8 @@ import { encode } from "./wire.ts";
 export interface LineWorkerOptions {
   readonly connection: NatsConnection;
   readonly modelId: string;
+  /** Of all models of this name, the one whose lines it takes (model-fingerprint.ts). */
+  readonly fingerprint: string;
   /** Computes a line. */
   readonly answerer: Answerer;
   /** Lines at a time; may change at any time. */
@@ -90,14 +92,15 @@ export class LineWorker {
   }
 
   async #open(): Promise<Parts> {
-    const { connection, modelId, log, ackMs = lineAckMs } = this.#options;
+    const { connection, modelId, fingerprint, log, ackMs = lineAckMs } = this.#options;
     const { jetstream, AckPolicy } = await loadJetStream();
     const manager = await openStreams(connection, log);
-    const name = `lines-${modelKey(modelId)}`;
+    const key = modelKey(modelId, fingerprint);
+    const name = `lines-${key}`;
     await manager.consumers.info(lineStream, name).catch(() =>
       manager.consumers.add(lineStream, {
         durable_name: name,
-        filter_subject: lineSubjects.linesOf(modelId),
+        filter_subject: lineSubjects.linesOf(key),
         ack_policy: AckPolicy.Explicit,
         ack_wait: ackMs * 1_000_000,
         max_ack_pending: 100_000,

@@ -40,6 +40,8 @@ export function isOfGroup(worker: string): boolean {
 export interface Beat {
   readonly worker: string;
   readonly model: string;
+  /** What identifies the model among others of this name (model-fingerprint.ts). */
+  readonly fingerprint: string;
   /** Calls that compute or wait there, by gateway. A gateway knows better how many its own are by now. */
   readonly calls: Readonly<Record<string, number>>;
   /** Lines of batches that compute there. */
@@ -121,6 +123,8 @@ export interface ClusterTimes {
   readonly orphan: number;
   /** How long a request waits for a worker of its model. */
   readonly wait: number;
+  /** A name stands for another model when no worker of the one that it stood for was there for so long. */
+  readonly keep: number;
 }
 
 export const clusterTimes: ClusterTimes = {
@@ -130,4 +134,5 @@ export const clusterTimes: ClusterTimes = {
   silent: 5000,
   orphan: 20_000,
   wait: 15_000,
+  keep: 60_000,
 };

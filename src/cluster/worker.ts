@@ -17,6 +17,7 @@ import {
   subjects,
   type WorkerFacts,
 } from "./messages.ts";
+import { modelFingerprint } from "./model-fingerprint.ts";
 import { Outbox } from "./outbox.ts";
 import { newPeerId } from "./peer.ts";
 import { decode, encode } from "./wire.ts";
@@ -26,6 +27,8 @@ export interface WorkerOptions {
   readonly model: Model;
   /** Its name for clients. */
   readonly modelId: string;
+  /** For tests: what identifies the model. */
+  readonly fingerprint?: string;
   /** The group of workers that these credentials are good for; undefined: for all. */
   readonly group?: string | undefined;
   /** Calls that it computes at a time. */
@@ -50,6 +53,8 @@ const NEW_SHARE = 0.2;
 
 export class ClusterWorker {
   readonly id: string;
+  /** What identifies the model. */
+  readonly fingerprint: string;
   readonly #options: WorkerOptions;
   readonly #times: ClusterTimes;
   readonly #calls = new Map<string, RunningCall>();
@@ -68,6 +73,7 @@ export class ClusterWorker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#times = { ...clusterTimes, ...options.times };
+    this.fingerprint = options.fingerprint ?? modelFingerprint(options.model.info);
     this.#held = new HeldPrefixes(options.model.info.cacheTokens);
     const { connection, group } = options;
     this.id = group === undefined ? newPeerId() : `${group}.${newPeerId()}`;
@@ -174,6 +180,7 @@ export class ClusterWorker {
     const beat: Beat = {
       worker: this.id,
       model: modelId,
+      fingerprint: this.fingerprint,
       calls: this.#countCalls(),
       lines: this.#lines,
       capacity,

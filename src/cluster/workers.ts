@@ -36,6 +36,7 @@ interface Call {
 interface Known {
   readonly id: string;
   model: string;
+  fingerprint: string;
   facts: WorkerFacts;
   capacity: number;
   /** What others have it do, as of its last heartbeat. */
@@ -52,6 +53,9 @@ interface Known {
   isChecking: boolean;
   readonly calls: Map<string, Call>;
 }
+
+/** A worker that may be given something. */
+export type KnownWorker = WorkerView & Pick<Known, "model" | "fingerprint" | "facts" | "others">;
 
 export interface CallOptions {
   onEvent?: ((event: never) => void) | undefined;
@@ -110,7 +114,7 @@ export class Workers {
   }
 
   /** Workers that may be given something, and what is known of them. */
-  list(): readonly (WorkerView & Pick<Known, "model" | "facts" | "others">)[] {
+  list(): readonly KnownWorker[] {
     const now = performance.now();
     return [...this.#known.values()]
       .filter(
@@ -200,7 +204,7 @@ export class Workers {
 
   /** A new worker: what does not change is asked for once. */
   async #meet(beat: Beat): Promise<void> {
-    const { worker, model, capacity, tokensPerSecond, held } = beat;
+    const { worker, model, fingerprint, capacity, tokensPerSecond, held } = beat;
     if (beat.isLeaving || this.#asked.has(worker)) return;
     this.#asked.add(worker);
     try {
@@ -209,7 +213,7 @@ export class Workers {
       });
       const now = performance.now();
       this.#known.set(worker, {
-        ...{ id: worker, model, capacity, tokensPerSecond, isLeaving: false },
+        ...{ id: worker, model, fingerprint, capacity, tokensPerSecond, isLeaving: false },
         others: this.#others(beat),
         facts: readFacts(reply.data),
         ...{ held: readHeld(held), heldText: held, beatAt: now, checkedAt: now },

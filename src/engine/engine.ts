@@ -110,6 +110,8 @@ export interface EngineOptions {
   loaded?: ((plan: Plan) => Promise<void>) | undefined;
   /** What names the weights, for saved state. Default: nothing does. */
   stateFacts?: (() => Promise<readonly string[]>) | undefined;
+  /** For ModelInfo.fingerprint; asked when the weights are there. Default: it has none. */
+  fingerprint?: (() => Promise<string>) | undefined;
 }
 
 export type { AdvanceOptions, ReadBest, ReadOutput } from "./scheduler.ts";
@@ -266,6 +268,7 @@ export class Engine {
     await options.loaded?.(plan);
     const rotations = shiftRefusal(model) ?? (await keyRotations(model, readerOf(parts)));
     const refusal = noShift(rotations, parts.backend);
+    const fingerprint = await options.fingerprint?.();
     const info = {
       ...describeModel(
         { ...parts, tokenizer, template },
@@ -277,6 +280,7 @@ export class Engine {
       ),
       ...(adapters.length > 0 && { adapters: adapters.map(adapterInfo) }),
       ...(heldAs && { heldAs }),
+      ...(fingerprint !== undefined && { fingerprint }),
       ...(disk && { disk }),
       ...(refusal && { noContextShift: refusal }),
       ...(graph.outputs.logits && {

@@ -2,7 +2,7 @@
 // long as reading them, so that tensors are sampled: their names, types, shapes and some bytes from the middle of each.
 
 import { hex, sha256 } from "../base/sha256.ts";
-import type { ModelFile } from "./model-file.ts";
+import type { ModelFile, TensorInfo } from "./model-file.ts";
 
 const SAMPLE_BYTES = 64;
 
@@ -17,9 +17,9 @@ export async function weightsFingerprint(file: ModelFile, most: number): Promise
   const every = Math.max(1, Math.ceil(tensors.length / most));
   for (let i = 0; i < tensors.length; i += every) {
     const tensor = tensors[i]!;
-    const sample = new Uint8Array(Math.min(SAMPLE_BYTES, tensor.byteLength));
-    const middle = Math.floor((tensor.byteLength - sample.length) / 2);
-    await file.readTensor(tensor, sample, middle);
+    const { start, length } = sampleOf(tensor);
+    const sample = new Uint8Array(length);
+    await file.readTensor(tensor, sample, start);
     parts.push(sample);
   }
   const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
@@ -29,4 +29,45 @@ export async function weightsFingerprint(file: ModelFile, most: number): Promise
     at += part.length;
   }
   return hex(sha256(all));
+}
+
+/** Which bytes of a tensor are its sample. */
+function sampleOf({ byteLength }: TensorInfo): { start: number; length: number } {
+  const length = Math.min(SAMPLE_BYTES, byteLength);
+  return { start: Math.floor((byteLength - length) / 2), length };
+}
+
+/**
+ * The same file, which remembers the samples of what is read of it: when the weights are loaded, their fingerprint costs no reads of its
+ * own. Over HTTP each of them is a request.
+ */
+export function withSamples(file: ModelFile): ModelFile {
+  const seen = new Map<string, { bytes: Uint8Array; has: boolean[] }>();
+  return {
+    format: file.format,
+    name: file.name,
+    metadata: file.metadata,
+    tensors: file.tensors,
+    tokenizer: file.tokenizer,
+    totalBytes: file.totalBytes,
+    async readTensor(tensor, target, byteOffset = 0) {
+      const { start, length } = sampleOf(tensor);
+      const known = seen.get(tensor.name) ?? {
+        bytes: new Uint8Array(length),
+        has: new Array<boolean>(length).fill(false),
+      };
+      const isSample = byteOffset === start && target.length === length;
+      if (isSample && known.has.every(Boolean)) return target.set(known.bytes);
+      await file.readTensor(tensor, target, byteOffset);
+      // A sample may come in two pieces.
+      const from = Math.max(start, byteOffset);
+      const end = Math.min(start + length, byteOffset + target.length);
+      if (from >= end) return;
+      known.bytes.set(target.subarray(from - byteOffset, end - byteOffset), from - start);
+      known.has.fill(true, from - start, end - start);
+      seen.set(tensor.name, known);
+    },
+    filePartsOf: (tensor) => file.filePartsOf(tensor),
+    close: () => file.close(),
+  };
 }

@@ -4,6 +4,7 @@
 import type { Backend, WeightFiles } from "../backends/backend.ts";
 import type { BackendRequest } from "../backends/table.ts";
 import { UsageError } from "../base/errors.ts";
+import { hex, sha256 } from "../base/sha256.ts";
 import { show } from "../base/show.ts";
 import { kvDTypeOf } from "../dtypes/kv-types.ts";
 import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts";
@@ -11,7 +12,7 @@ import type { EngineParts } from "../engine/engine-parts.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
 import { defaultCrc32 } from "../engine/tiers/segment.ts";
-import { LOCAL_SAMPLES, weightsFingerprint } from "../formats/fingerprint.ts";
+import { LOCAL_SAMPLES, weightsFingerprint, withSamples } from "../formats/fingerprint.ts";
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
 import type { ModelFile } from "../formats/model-file.ts";
 import { openModelFile } from "../formats/open-model-file.ts";
@@ -133,7 +134,9 @@ async function loadOnce(
   try {
     predicted = await openPredictors(request, stored);
     adapters = await openAdapterFiles(request);
-    const { file: model, heldAs, warnings, progress } = await held(stored, request, watch);
+    const isRemote = request.spec.kind === "url";
+    const { file: wantedFile, heldAs, warnings, progress } = await held(stored, request, watch);
+    const model = isRemote ? withSamples(wantedFile) : wantedFile;
     const file = predicted.with(withAdapters(model, adapters));
     const level = await chooseOptLevel(request, platform);
     const native = typeof level.native === "string" ? undefined : level.native;
@@ -236,6 +239,13 @@ async function loadOnce(
         },
         tiers: await tierOptions(request, nameOfWeights, file.name),
         stateFacts: async () => [await nameOfWeights()],
+        fingerprint: async () => {
+          // The same wherever the file is; of a remote one the samples are here by now.
+          const own = isRemote ? await weightsFingerprint(model, LOCAL_SAMPLES) : await ownName();
+          const added = adapters.map(({ part: { fingerprint, scale } }) => [fingerprint, scale]);
+          const facts = [own, predicted.fingerprint, added, parts.tokenizer.fingerprint];
+          return hex(sha256(new TextEncoder().encode(JSON.stringify(facts))));
+        },
       },
       { ...watch, progress },
     );

@@ -212,13 +212,71 @@ describeNats("a cluster", () => {
     await expect.poll(async () => (await own.status()).running).toBe(0);
   });
 
-  test("a worker with another model under the same name gets no requests", async () => {
+  test("a worker with another model under the same name gets no requests, and everybody is told", async () => {
     await add();
     await gateway.workers(1);
-    await add(models[2]);
-    await until("it is refused", () =>
-      gateway.log.some((line) => /another model under the name/.test(line)),
+    const other = await add(models[2]);
+    expect(other.worker.fingerprint).not.toBe(workers[0]!.worker.fingerprint);
+    const told = (): boolean =>
+      gateway.log.some((line) => line.includes(`${other.id} has another model under the name`));
+    await until("it is refused", told);
+    const model = gateway.model();
+    expect(await model.health()).toMatchObject({
+      status: "ok",
+      workers: expect.arrayContaining([
+        { fingerprint: workers[0]!.worker.fingerprint, count: 1, isServed: true },
+        { fingerprint: other.worker.fingerprint, count: 1, isServed: false },
+      ]),
+    });
+    expect(model.info.warnings?.join()).toMatch(/1 more workers announce another model/);
+    const metrics = await (await fetch(`${gateway.server.url}/metrics`)).text();
+    expect(metrics).toMatch(/lantern_cluster_workers\{[^}]*served="false"[^}]*\} 1/);
+  });
+
+  test("an answer goes on with the same model only: not with one that only looks like it", async () => {
+    const first = await add();
+    await gateway.workers(1);
+    let asked = 0;
+    const other = await add(
+      ending(models[1]!, () => asked++),
+      { fingerprint: "f".repeat(32) },
     );
+    await until("it is known", () => gateway.log.some((line) => line.includes(other.id)));
+    const options = { maxTokens: 300, seed: 11, temperature: 1.3, ignoreEos: true };
+    const generation = gateway.model().generate("the cat sat", options);
+    generation.result.catch(() => {});
+    const read = async (): Promise<void> => {
+      let seen = 0;
+      for await (const { id } of generation.tokens())
+        if (id >= 0 && ++seen === 20) await first.die();
+    };
+    await expect(read()).rejects.toThrow(/no worker with the model "tiny"/);
+    await expect(generation.result).rejects.toThrow(/no worker with the model "tiny"/);
+    expect(asked).toBe(0);
+  });
+
+  test("a name stands for another model when the first has no worker left, and tabs give way to workers", async () => {
+    const own = await testGateway(nats.urls, { times: { keep: 500 } });
+    const expected = (await models[2]!.generate("the cat", { maxTokens: 4, temperature: 0 }).result)
+      .text;
+    const first = await add(models[0], { modelId: "moving" });
+    await own.workers(1);
+    expect(own.model("moving").info.contextSize).toBe(512);
+    await add(models[2], { modelId: "moving" });
+    await own.workers(2);
+    await first.close();
+    await until("it stands for the other", () => own.model("moving").info.contextSize === 64);
+    const answer = own.model("moving").generate("the cat", { maxTokens: 4, temperature: 0 });
+    expect((await answer.result).text).toBe(expected);
+    expect(own.log.join("\n")).toMatch(/moving is the model \w{8} from now on, and was \w{8}/);
+    await own.close();
+    // At once, although the tab is still there.
+    const tab = await add(models[0], { modelId: "taken", group: "tabs" });
+    await gateway.workers(2);
+    expect(gateway.model("taken").info.contextSize).toBe(512);
+    await add(models[2], { modelId: "taken" });
+    await until("the worker has it", () => gateway.model("taken").info.contextSize === 64);
+    expect(gateway.gateway.workers.list().map(({ id }) => id)).toContain(tab.id);
   });
 
   test("no server, a wrong address, a message that is too large: errors say what to do", async () => {

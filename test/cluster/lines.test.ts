@@ -23,6 +23,8 @@ import { describeNats, type NatsCluster, startNats } from "../support/nats.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
+/** What identifies the model of all workers, where nothing else is said. */
+const fingerprint = "0".repeat(32);
 
 describeNats("lines of batches", () => {
   let nats: NatsCluster;
@@ -79,7 +81,7 @@ describeNats("lines of batches", () => {
       },
     };
     const lines = new LineWorker({
-      ...{ connection, modelId: model, answerer, capacity: () => capacity, ackMs },
+      ...{ connection, modelId: model, fingerprint, answerer, capacity: () => capacity, ackMs },
       log: (line) => log.push(line),
     });
     return {
@@ -107,7 +109,14 @@ describeNats("lines of batches", () => {
     });
     const own: Answerer = { parallel: () => 1, answer: () => Promise.reject(new Error("own")) };
     const queue = new LineQueue({
-      ...{ connection, own, modelOf: () => model, capacity: () => 8, ...(sureMs && { sureMs }) },
+      ...{
+        connection,
+        own,
+        modelOf: () => model,
+        fingerprintOf: async () => fingerprint,
+        capacity: () => 8,
+        ...(sureMs && { sureMs }),
+      },
       log: (line) => log.push(line),
     });
     return { queue, connection };
@@ -270,7 +279,13 @@ describeNats("lines of batches", () => {
       },
     };
     const one = new LineWorker({
-      ...{ connection: await connect(), modelId: "mortal", answerer, capacity: () => 4 },
+      ...{
+        connection: await connect(),
+        modelId: "mortal",
+        fingerprint,
+        answerer,
+        capacity: () => 4,
+      },
       ...{ ackMs: 20_000, log: (line: string) => void log.push(line) },
     });
     const answers = await Promise.all(lines.map((line) => ask(queue, line)));
@@ -312,7 +327,7 @@ describeNats("lines of batches", () => {
       },
     };
     const one = new LineWorker({
-      ...{ connection: await connect(), modelId: "tabs", answerer, capacity: () => 4 },
+      ...{ connection: await connect(), modelId: "tabs", fingerprint, answerer, capacity: () => 4 },
       ...{ ackMs: 20_000, log: (line: string) => void log.push(line) },
     });
     const answers = await Promise.all(lines.map((line) => ask(queue, line)));
@@ -357,6 +372,33 @@ describeNats("lines of batches", () => {
     await Promise.all([queue.close(), last.stop()]);
   });
 
+  test("lines go to workers with the model that the batch began with, not to others of its name", async () => {
+    const { queue } = await gateway("named");
+    let taken = 0;
+    const answerer: Answerer = {
+      parallel: () => 4,
+      async answer() {
+        taken++;
+        return { status: 200, requestId: "r", body: { text: "of another model" } };
+      },
+    };
+    const other = new LineWorker({
+      ...{ connection: await connect(), modelId: "named", fingerprint: "1".repeat(32), answerer },
+      ...{ capacity: () => 4, ackMs: 20_000, log: (line: string) => void log.push(line) },
+    });
+    const lines = newBatch(20);
+    const answers = Promise.all(lines.map((line) => ask(queue, line)));
+    const manager = await openStreams(await connect());
+    const consumer = `lines-${modelKey("named", "1".repeat(32))}`;
+    await expect
+      .poll(() => manager.consumers.info(lineStream, consumer).catch(() => null))
+      .not.toBe(null);
+    const one = await worker({ model: "named", ackMs: 20_000 });
+    expectAll(lines, await answers);
+    expect(taken).toBe(0);
+    await Promise.all([queue.close(), one.stop(), other.stop()]);
+  });
+
   test("a worker without places takes no lines, and gives back what it has none for any more", async () => {
     const { queue } = await gateway("places");
     let places = 0;
@@ -370,7 +412,7 @@ describeNats("lines of batches", () => {
       },
     };
     const without = new LineWorker({
-      ...{ connection: await connect(), modelId: "places", answerer: refusing },
+      ...{ connection: await connect(), modelId: "places", fingerprint, answerer: refusing },
       ...{ capacity: () => places, ackMs: 20_000, log: (line: string) => void log.push(line) },
     });
     const own = { model: "places", ackMs: 20_000 };
@@ -403,7 +445,7 @@ describeNats("lines of batches", () => {
     await until("it could not be stored", waits);
     const { num_ack_pending, num_redelivered } = await manager.consumers.info(
       lineStream,
-      `lines-${modelKey("full")}`,
+      `lines-${modelKey("full", fingerprint)}`,
     );
     expect([num_ack_pending, num_redelivered]).toEqual([1, 0]);
     await manager.streams.update(answerStream, { max_bytes, discard });
@@ -418,7 +460,9 @@ describeNats("lines of batches", () => {
     const answer = Promise.all([ask(queue, line!)]);
     const manager = await openStreams(await connect());
     const find = () =>
-      manager.streams.getMessage(lineStream, { last_by_subj: lineSubjects.line("lost", line!) });
+      manager.streams.getMessage(lineStream, {
+        last_by_subj: lineSubjects.line(modelKey("lost", fingerprint), line!),
+      });
     await expect.poll(find).not.toBe(null);
     await manager.streams.deleteMessage(lineStream, (await find())!.seq);
     await expect.poll(find).not.toBe(null); // although NATS knows its id

@@ -113,7 +113,15 @@ test("nobody speaks for another worker: what counts is the subject, which NATS l
   const say = (to: string, subject: string, value: unknown): void =>
     listening.get(to)!(null, { subject, data: encode(value) });
   const beat = (worker: string, at: string): void => {
-    const facts = { model: "m", calls: {}, lines: 0, capacity: 1, held: "", isLeaving: false };
+    const facts = {
+      model: "m",
+      fingerprint: "a".repeat(32),
+      calls: {},
+      lines: 0,
+      capacity: 1,
+      held: "",
+      isLeaving: false,
+    };
     const whole: Beat = { worker, ...facts, tokensPerSecond: 0, promptPerSecond: 0 };
     say(subjects.beats, subjects.beat(at), whole);
   };
@@ -134,7 +142,15 @@ test("nobody speaks for another worker: what counts is the subject, which NATS l
 
 describe("what a worker says of itself", () => {
   const beat: Beat = {
-    ...{ worker: "tabs.a", model: "m", calls: { g: 2 }, lines: 0, capacity: 4, held: "" },
+    ...{
+      worker: "tabs.a",
+      model: "m",
+      fingerprint: "0".repeat(32),
+      calls: { g: 2 },
+      lines: 0,
+      capacity: 4,
+      held: "",
+    },
     ...{ tokensPerSecond: 1.5, promptPerSecond: 0, isLeaving: false },
   };
   const facts = { info: fakeInfo, version: "test" };
@@ -159,6 +175,12 @@ describe("what a worker says of itself", () => {
     { held: "A".repeat(100_000) },
     { model: { toString: 1 } },
     { model: "" },
+    { fingerprint: "" },
+    { fingerprint: "a.b" },
+    { fingerprint: "A".repeat(32) },
+    { fingerprint: "a".repeat(33) },
+    { fingerprint: 7 },
+    { fingerprint: undefined },
     { isLeaving: undefined },
   ])("is refused otherwise: %o", (wrong) => {
     expect(() => readBeat(encode({ ...beat, ...wrong }))).toThrow(/a heartbeat with/);

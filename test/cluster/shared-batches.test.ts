@@ -162,6 +162,13 @@ describeNats("batches of several gateways", () => {
       })
       .toMatchObject({ total: 5, done: 2 });
     expect(b.runner.running).toBe(0);
+    // Whoever goes on with it uses the same model.
+    expect(a.store.fingerprintOf(id, "m", () => undefined)).toBeUndefined();
+    expect(a.store.fingerprintOf(id, "m", () => "first")).toBe("first");
+    expect(a.store.fingerprintOf(id, "m", () => "second")).toBe("first");
+    await a.shared.flush();
+    await b.shared.upToDate();
+    expect(b.store.fingerprintOf(id, "m", () => "second")).toBe("first");
     // Cancelled where it does not run.
     expect(b.runner.cancel(id).state).toBe("cancelling");
     await b.shared.flush();

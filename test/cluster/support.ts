@@ -15,6 +15,7 @@ import { until } from "../server/test-server.ts";
  */
 export const quickTimes: ClusterTimes = {
   ...{ beat: 50, stale: 2000, check: 50, silent: 30_000, orphan: 30_000, wait: 5000 },
+  keep: 3_600_000,
 };
 
 export interface TestWorker {
@@ -28,6 +29,10 @@ export interface TestWorker {
 
 export interface WorkerParts {
   readonly modelId?: string;
+  /** What identifies the model, where it is not the model's own. */
+  readonly fingerprint?: string;
+  /** As a browser tab has one. */
+  readonly group?: string;
   readonly capacity?: number;
   /** Where NATS wants to know who it is. */
   readonly creds?: string;
@@ -37,11 +42,12 @@ export interface WorkerParts {
 export async function testWorker(
   servers: readonly string[],
   model: Model,
-  { modelId = "tiny", capacity = 4, creds }: WorkerParts = {},
+  { modelId = "tiny", capacity = 4, creds, ...parts }: WorkerParts = {},
 ): Promise<TestWorker> {
   const connection = await connectNats({ servers, name: "test worker", creds });
   const worker = new ClusterWorker({
     ...{ connection, model, modelId, capacity, version: "test", times: quickTimes },
+    ...parts,
   });
   await connection.flush();
   const die = async (): Promise<void> => {
@@ -70,7 +76,11 @@ export interface TestGateway {
 
 export async function testGateway(
   servers: readonly string[],
-  { creds, ...options }: Partial<StartOptions> & { readonly creds?: string } = {},
+  {
+    creds,
+    times,
+    ...options
+  }: Partial<StartOptions> & { readonly creds?: string; times?: Partial<ClusterTimes> } = {},
 ): Promise<TestGateway> {
   const connection = await connectNats({ servers, name: "test gateway", creds });
   const log: string[] = [];
@@ -81,7 +91,7 @@ export async function testGateway(
   });
   const { models } = server.context;
   const gateway = new Gateway({
-    ...{ connection, log: (line) => log.push(line), times: quickTimes },
+    ...{ connection, log: (line) => log.push(line), times: { ...quickTimes, ...times } },
     onModel: (id, model) => models.add({ id, model, created: 0 }),
   });
   return {

@@ -183,12 +183,14 @@ describeNats("nats.conf", () => {
         const lines = new LineWorker({
           connection: asWorker,
           modelId: "m",
+          fingerprint: "f",
           capacity: () => 1,
           answerer,
           ...note,
         });
         const queue = new LineQueue({
           ...{ connection: asGateway, own, modelOf: () => "m", capacity: () => 1, ...note },
+          fingerprintOf: async () => "f",
         });
         const body = new TextEncoder().encode("{}");
         const { signal } = new AbortController();

@@ -79,7 +79,7 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
   const end = new AbortController();
   const served = { models: { [modelId]: model }, version, parallel: capacity, log: say };
   const lines = new LineWorker({
-    ...{ connection, modelId, log: say },
+    ...{ connection, modelId, fingerprint: worker.fingerprint, log: say },
     capacity: () => capacity,
     answerer: localRoutes(served, end.signal),
     onLoad: (count) => {

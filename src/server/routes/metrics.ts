@@ -1,6 +1,6 @@
 // /metrics: counters for Prometheus, and the fill level of the queue and of the models' caches.
 
-import type { EngineStatus, ExpertReads } from "../../index.ts";
+import type { EngineStatus, ExpertReads, ModelHealth } from "../../index.ts";
 import type { ServerContext } from "../context.ts";
 import { notSupported, openaiErrors } from "../errors.ts";
 import { type GaugeReading, metricsText } from "../metrics.ts";
@@ -37,7 +37,24 @@ async function engines({ models }: ServerContext): Promise<GaugeReading[]> {
       type: "counter",
       values: all.map(({ labels, restarts }) => ({ labels, value: restarts })),
     },
+    ...clusterWorkers(all),
   ];
+}
+
+/** Of models that the workers of a cluster compute. */
+function clusterWorkers(
+  all: readonly (ModelHealth & { labels: { model: string } })[],
+): GaugeReading[] {
+  const values = all.flatMap(({ labels, workers = [] }) =>
+    workers.map(({ fingerprint, count, isServed }) => ({
+      labels: { ...labels, fingerprint, served: String(isServed) },
+      value: count,
+    })),
+  );
+  if (values.length === 0) return [];
+  const help =
+    "Workers that announce the model's name, by what identifies their model; served: whether they get requests.";
+  return [{ name: "lantern_cluster_workers", help, values }];
 }
 
 function gauges({ queue }: ServerContext, all: [string, EngineStatus][]): GaugeReading[] {
