@@ -99,7 +99,7 @@ describeGpu("on a GPU", () => {
   const problem = { dtype: "q4_0", n: 64, k: 64 };
 
   test("measures the default for all tokens, the shapes for few, and stages and transfers apart", {
-    timeout: 120_000,
+    timeout: 600_000,
   }, async () => {
     const plan = { problems: [problem], tokens: [1, 6], rounds: 1, streamBytes: 1 };
     const [group] = await runGpuTune(plan, openGpu, async () => {});
@@ -117,7 +117,7 @@ describeGpu("on a GPU", () => {
     for (const { back } of group!.transfers!) expect(back).toBeGreaterThan(0);
   });
 
-  test("measures experts, without the router before them", { timeout: 120_000 }, async () => {
+  test("measures experts, without the router before them", { timeout: 600_000 }, async () => {
     const experts = { ...problem, experts: { count: 4, used: 2 } };
     const plan = { problems: [experts], tokens: [3], rounds: 1, streamBytes: 1 };
     const [group] = await runGpuTune(plan, openGpu, async () => {});
