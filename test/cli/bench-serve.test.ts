@@ -35,6 +35,7 @@ interface ServeJson {
     users: number;
     meets_sla: boolean;
     tokens_per_second: number;
+    tokens_per_second_with_prompts: number | null;
     counted: { prompt_tokens: number; answer_tokens: number };
     limit: { tokens_per_second: number; fraction: number } | null;
   }[];
@@ -151,6 +152,8 @@ describe("a server of others", () => {
     const [result] = (JSON.parse(out) as ServeJson).results;
     expect(result).toMatchObject({ users: 2, limit: null });
     expect(result!.counted).toEqual({ prompt_tokens: 60, answer_tokens: 4 });
+    const ratio = result!.tokens_per_second_with_prompts! / result!.tokens_per_second;
+    expect(ratio).toBeCloseTo(64 / 4, 9);
     expect(asked[0]).toMatchObject({ url: "http://there:1234/v1/models", key: "Bearer secret" });
     const last = asked.at(-1)!;
     expect(last.url).toBe("http://there:1234/v1/completions");
@@ -166,6 +169,7 @@ describe("a server of others", () => {
     expect(code).toBe(0);
     expect(out).toMatch(/^other-7b at http:\/\/there:1234: prompts of 64 tokens, answers of 4$/m);
     expect(out).toMatch(/^Of 2 users at once, up to 2 get|^None of 2 users at once get/m);
+    expect(out).not.toContain("with prompts");
     expect(err).toContain("The server ended answers early: they had 2 tokens on average, not 4.");
   });
 

@@ -38,7 +38,10 @@ export interface UsersResult {
   readonly firstP99Ms: number;
   readonly slowest: number;
   readonly median: number;
+  /** Of answers. */
   readonly tokensPerSecond: number;
+  /** Of prompts and answers; undefined: the server does not count those of prompts. */
+  readonly allTokensPerSecond: number | undefined;
   /** Means of what the server counted. */
   readonly promptTokens: number | undefined;
   readonly answerTokens: number;
@@ -96,6 +99,7 @@ export async function measureUsers(
   const speeds = answers.map(({ tokens, restMs }) => ((tokens - 1) * 1000) / restMs);
   const tokens = answers.reduce((sum, answer) => sum + answer.tokens, 0);
   const prompt = answers.reduce((sum, { promptTokens = Number.NaN }) => sum + promptTokens, 0);
+  const countsPrompts = !Number.isNaN(prompt);
   return {
     users,
     firstP50Ms: percentile(firsts, 0.5),
@@ -103,7 +107,8 @@ export async function measureUsers(
     slowest: Math.min(...speeds),
     median: summarize(speeds).median,
     tokensPerSecond: (tokens * 1000) / ms,
-    promptTokens: Number.isNaN(prompt) ? undefined : prompt / answers.length,
+    allTokensPerSecond: countsPrompts ? ((prompt + tokens) * 1000) / ms : undefined,
+    promptTokens: countsPrompts ? prompt / answers.length : undefined,
     answerTokens: tokens / answers.length,
   };
 }

@@ -353,12 +353,17 @@ function reportJson(
       first_token_ms: { p50: load.firstP50Ms, p99: load.firstP99Ms },
       tokens_per_second_each: { median: load.median, slowest: load.slowest },
       tokens_per_second: load.tokensPerSecond,
+      tokens_per_second_with_prompts: load.allTokensPerSecond ?? null,
       counted: { prompt_tokens: load.promptTokens ?? null, answer_tokens: load.answerTokens },
       meets_sla: meetsSla(load, flags.sla),
       others_cores: load.othersCores,
       limit: limitJson(report, i),
     })),
   };
+}
+
+function prompts({ allTokensPerSecond }: Load): string {
+  return allTokensPerSecond === undefined ? "" : digitsText(allTokensPerSecond);
 }
 
 function limitJson(report: LimitsReport | undefined, index: number): object | null {
@@ -370,6 +375,8 @@ function reportText(report: ServeReport, machine: string): string {
   const { what, loads, limits: known, flags } = report;
   const measured = known?.serving?.measured;
   const header = ["users", "first p50", "p99 (ms)", "each", "slowest", "all (tokens/s)"];
+  const countsPrompts = loads.some(({ allTokensPerSecond }) => allTokensPerSecond !== undefined);
+  if (countsPrompts) header.push("with prompts");
   if (measured) header.push("limit", "of limit");
   header.push("served");
   const rows = loads.map((load, i) => [
@@ -379,6 +386,7 @@ function reportText(report: ServeReport, machine: string): string {
     digitsText(load.median),
     digitsText(load.slowest),
     digitsText(load.tokensPerSecond),
+    ...(countsPrompts ? [prompts(load)] : []),
     ...(measured
       ? [digitsText(measured[i]!.limitTokensPerSecond), percentText(measured[i]!.fraction)]
       : []),
