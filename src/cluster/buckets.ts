@@ -6,6 +6,7 @@ import type { JetStreamClient, JetStreamManager } from "@nats-io/jetstream";
 import { SourceError } from "../base/errors.ts";
 import { loadJetStream, openStream } from "./line-streams.ts";
 import type { NatsConnection } from "./peer.ts";
+import { ageOf } from "./store-watch.ts";
 import { toBase64 } from "./wire.ts";
 
 const KEYS = "LANTERN_BATCHES";
@@ -32,6 +33,8 @@ export interface KeyBucket {
   remove(key: string, after: number): Promise<number | undefined>;
   /** The revision of the newest change. */
   newest(): Promise<number>;
+  /** When NATS made it; undefined: it has lost it. */
+  age(): Promise<string | undefined>;
   /** All entries as they are now, and every change from then on, in order. */
   watch(take: (entry: Entry) => void): Promise<{ stop(): void }>;
 }
@@ -74,6 +77,7 @@ export async function openKeys(
     put: (key, value, after) => write(key, value, after, false),
     remove: (key, after) => write(key, new Uint8Array(), after, true),
     newest: async () => (await manager.streams.info(keyStream)).state.last_seq,
+    age: () => ageOf(manager, keyStream),
     async watch(take) {
       const consumer = await client.consumers.get(keyStream, {
         filter_subjects: `${prefix}>`,
@@ -112,6 +116,9 @@ interface FileFacts {
 }
 
 export interface FileBucket {
+  /** Makes it again where NATS has lost it. */
+  make(): Promise<void>;
+  has(name: string): Promise<boolean>;
   create(name: string): BucketWriter;
   /** The bytes of a file in order; throws a SourceError where there is none, or where they are not those that were written. */
   read(name: string): AsyncGenerator<Uint8Array>;
@@ -137,17 +144,19 @@ export async function openFiles(
 ): Promise<FileBucket> {
   const { jetstream, jetstreamManager, DiscardPolicy } = await loadJetStream();
   const manager = await jetstreamManager(connection, { checkAPI: false });
-  await openStream(
-    manager,
-    connection,
-    {
-      ...{ name: fileStream, subjects: [`$O.${FILES}.C.>`, `$O.${FILES}.M.>`] },
-      ...{ discard: DiscardPolicy.New, allow_rollup_hdrs: true },
-    },
-    log,
-  );
+  const config = {
+    ...{ name: fileStream, subjects: [`$O.${FILES}.C.>`, `$O.${FILES}.M.>`] },
+    ...{ discard: DiscardPolicy.New, allow_rollup_hdrs: true },
+  };
+  const make = (): Promise<void> => openStream(manager, connection, config, log);
+  await make();
   const parts: FileParts = { client: jetstream(connection), manager, newHash };
   return {
+    make,
+    async has(name) {
+      const facts = await factsOf(parts, name);
+      return facts !== undefined && facts.deleted !== true;
+    },
     create: (name) => new Writer(parts, name),
     read: (name) => piecesOf(parts, name),
     async remove(name) {

@@ -16,6 +16,7 @@ import {
   urlHeader,
 } from "./line-streams.ts";
 import { checkPayload, type NatsConnection } from "./peer.ts";
+import { ageOf, type StoreWatch, watchStore } from "./store-watch.ts";
 import { decode } from "./wire.ts";
 
 export interface LineQueueOptions {
@@ -69,12 +70,16 @@ export class LineQueue implements Answerer {
   #most = LEAST;
   #isLooking = false;
   #manager: JetStreamManager | undefined;
+  readonly #watch: StoreWatch;
+  /** Of the streams as they were opened. */
+  #ages: readonly (string | undefined)[] = [];
   #stop: () => void = () => {};
 
   constructor(options: LineQueueOptions) {
     this.#options = options;
     this.#opened = this.#openOnce();
     this.#opened.catch(() => {}); // it was closed before
+    this.#watch = watchStore(options.connection, () => this.#checkStore());
     const every = Math.min(LOOK_MS, options.sureMs ?? SURE_MS);
     this.#timer = setInterval(() => void this.#look(every), every);
   }
@@ -155,6 +160,7 @@ export class LineQueue implements Answerer {
   async close(): Promise<void> {
     this.#end.abort(new Error("the queue of lines was closed"));
     clearInterval(this.#timer);
+    this.#watch.stop();
     this.#stop();
     await this.#opened.catch(() => {});
   }
@@ -189,10 +195,32 @@ export class LineQueue implements Answerer {
     const messages = await consumer.consume({
       callback: ({ subject, data }) => this.#take(subject, data),
     });
+    const ages = await agesOf(manager);
+    this.#stop();
     this.#stop = () => messages.stop();
     if (this.#end.signal.aborted) messages.stop();
     this.#manager = manager;
+    this.#ages = ages;
     return { client, manager };
+  }
+
+  /** NATS came back without its streams: they are made again, and the lines that wait are queued again. */
+  async #checkStore(): Promise<void> {
+    const manager = this.#manager;
+    if (!manager) return; // they are being opened
+    const ages = await agesOf(manager);
+    if (ages.every((age, i) => age === this.#ages[i])) return;
+    const before = this.#ages;
+    await this.#open();
+    // A server that has just started may not know yet what it has.
+    if (this.#end.signal.aborted || this.#ages.every((age, i) => age === before[i])) return;
+    const { log } = this.#options;
+    log(
+      `cluster: NATS has lost its lines and answers of batches: ${this.#waiting.size} lines that wait here are queued again`,
+    );
+    for (const { resolve } of [...this.#waiting.values()]) {
+      resolve(refusal(503, "NATS has lost the line")); // as above: the runner tries again
+    }
   }
 
   #take(subject: string, data: Uint8Array): void {
@@ -221,7 +249,7 @@ export class LineQueue implements Answerer {
   /** Answers that the consumer missed, while NATS was away, and lines that NATS has lost: seldom, and then a question or two a line. */
   async #look(every: number): Promise<void> {
     const manager = this.#manager;
-    if (!manager || this.#isLooking) return;
+    if (!manager || this.#isLooking || !this.#watch.isSure) return;
     this.#isLooking = true;
     const { log, sureMs = SURE_MS } = this.#options;
     const now = performance.now();
@@ -232,7 +260,7 @@ export class LineQueue implements Answerer {
       if (known) resolve(known);
       if (known || now - sureAt < sureMs) continue;
       waiting.sureAt = now;
-      if (!(await this.#isGone(manager, key, line))) continue;
+      if (!(await this.#isGone(manager, key, line)) || !this.#watch.isSure) continue;
       log(
         `cluster: line ${line.place + 1} of batch ${line.batch} has left the queue without an answer, and is queued again`,
       );
@@ -247,6 +275,10 @@ export class LineQueue implements Answerer {
       // A worker has answered it, or gave it back under another number: then it is computed for nobody.
     });
   }
+}
+
+function agesOf(manager: JetStreamManager): Promise<(string | undefined)[]> {
+  return Promise.all([lineStream, answerStream].map((name) => ageOf(manager, name)));
 }
 
 /** An answer as a worker stored it; one that cannot be read is an error of its line, and of nothing else. */

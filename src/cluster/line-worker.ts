@@ -23,6 +23,7 @@ import {
   urlHeader,
 } from "./line-streams.ts";
 import { checkPayload, type NatsConnection } from "./peer.ts";
+import { ageOf, type StoreWatch, watchStore } from "./store-watch.ts";
 import { encode } from "./wire.ts";
 
 export interface LineWorkerOptions {
@@ -56,17 +57,24 @@ export class LineWorker {
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
+  readonly #watch: StoreWatch;
+  /** The queue as it is known; undefined: it is to be opened. */
+  #parts: Parts | undefined;
+  /** Of the queue that was opened last. */
+  #age: string | undefined;
   /** What was said last of why no lines can be taken. */
   #problem = "";
 
   constructor(options: LineWorkerOptions) {
     this.#options = options;
+    this.#watch = watchStore(options.connection, () => this.#checkStore());
     this.#loop = this.#run();
   }
 
   /** Gives back the lines in the works. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the worker is stopping"));
+    this.#watch.stop();
     await this.#loop;
     await Promise.all(this.#running);
   }
@@ -79,8 +87,13 @@ export class LineWorker {
         await this.#place(); // without one, nothing of JetStream is needed
         if (signal.aborted) return;
         const parts = await this.#open();
+        if (this.#age !== undefined && this.#age !== parts.age) {
+          log("cluster: NATS has lost its lines of batches. Their gateways queue them again");
+        }
+        this.#age = parts.age;
+        this.#parts = parts;
         this.#problem = "";
-        while (!signal.aborted) await this.#next(parts);
+        while (!signal.aborted && this.#parts === parts) await this.#next(parts);
       } catch (error) {
         if (signal.aborted || this.#options.connection.isClosed()) return;
         const problem = messageOf(error);
@@ -97,7 +110,7 @@ export class LineWorker {
     const manager = await openStreams(connection, log);
     const key = modelKey(modelId, fingerprint);
     const name = `lines-${key}`;
-    await manager.consumers.info(lineStream, name).catch(() =>
+    const { created } = await manager.consumers.info(lineStream, name).catch(() =>
       manager.consumers.add(lineStream, {
         durable_name: name,
         filter_subject: lineSubjects.linesOf(key),
@@ -107,7 +120,22 @@ export class LineWorker {
       }),
     );
     const client = jetstream(connection);
-    return { client, manager, consumer: await client.consumers.get(lineStream, name) };
+    const consumer = await client.consumers.get(lineStream, name);
+    return { client, manager, consumer, name, age: String(created) };
+  }
+
+  /** NATS came back without the queue, or with one that another worker has made: it is opened again. */
+  async #checkStore(): Promise<void> {
+    const parts = this.#parts;
+    if (!parts) return;
+    if ((await ageOf(parts.manager, lineStream, parts.name)) === parts.age) return;
+    this.#parts = undefined;
+  }
+
+  /** Whether the queue is still the one that a line came from: in another one, its number is another line's. */
+  async #isSame({ age }: Parts): Promise<boolean> {
+    await this.#watch.sure();
+    return this.#parts?.age === age;
   }
 
   /** Waits for a place, or for the end. */
@@ -139,7 +167,9 @@ export class LineWorker {
   async #take(parts: Parts, message: JsMsg, before: Promise<unknown>): Promise<void> {
     const { log, ackMs = lineAckMs } = this.#options;
     const line = lineOf(message.subject);
-    const alive = setInterval(() => message.working(), ackMs / 3);
+    const alive = setInterval(() => {
+      if (this.#watch.isSure && this.#parts?.age === parts.age) message.working();
+    }, ackMs / 3);
     try {
       const known = message.redelivered && (await this.#isAnswered(parts, line));
       await before;
@@ -152,12 +182,13 @@ export class LineWorker {
           return await this.#giveBack(parts, message, tabs);
         } else if (answer.lost) {
           // It counts, and comes again in a moment, here or elsewhere: the next try may be with another engine, and the last one is alone.
-          return message.nak(PAUSE_MS);
+          if (await this.#isSame(parts)) message.nak(PAUSE_MS);
+          return;
         } else {
           await this.#store(parts, line, answer);
         }
       }
-      await message.ackAck({ timeout: ackMs });
+      if (await this.#isSame(parts)) await message.ackAck({ timeout: ackMs });
     } catch (error) {
       // Nothing is acknowledged, so the line comes again, here or elsewhere.
       log(`cluster: line ${line.place + 1} of batch ${line.batch}: ${messageOf(error)}`);
@@ -204,15 +235,16 @@ export class LineWorker {
   }
 
   /** As a new message: this worker did not fail at it, so it does not count; those before it, and closed tabs, still do. */
-  async #giveBack({ client }: Parts, message: JsMsg, tabs: number): Promise<void> {
+  async #giveBack(parts: Parts, message: JsMsg, tabs: number): Promise<void> {
     const { subject, data } = message;
     if (this.#stop.signal.aborted) await this.#loop; // otherwise this worker would get it again
+    if (!(await this.#isSame(parts))) return; // its gateway queues it again
     const { headers: newHeaders } = await import("@nats-io/transport-node");
     const headers = message.headers ?? newHeaders();
     headers.delete("Nats-Msg-Id"); // it tells a message from its copies
     headers.set(workersHeader, String(tries(message) - 1));
     headers.set(tabsHeader, String(tabs));
-    await client.publish(subject, data, { headers });
+    await parts.client.publish(subject, data, { headers });
     await message.ackAck();
   }
 
@@ -261,6 +293,9 @@ interface Parts {
   readonly client: JetStreamClient;
   readonly manager: JetStreamManager;
   readonly consumer: Consumer;
+  /** The consumer's. */
+  readonly name: string;
+  readonly age: string;
 }
 
 /** How many workers got this line, this one included. */

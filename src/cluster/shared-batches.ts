@@ -21,6 +21,7 @@ import { openStreams } from "./line-streams.ts";
 import { subjects } from "./messages.ts";
 import type { NatsConnection } from "./peer.ts";
 import type { SharedFolder } from "./shared-folder.ts";
+import { type StoreWatch, watchStore } from "./store-watch.ts";
 import { decode, encode } from "./wire.ts";
 
 export interface SharedBatchesOptions {
@@ -77,6 +78,12 @@ export class SharedBatches implements SharedState {
   #waiting: (() => void)[] = [];
   #lastTick = performance.now();
   #end: () => void = () => {};
+  #stopWatching: () => void = () => {};
+  /** Of the bucket that all revisions belong to. */
+  #age: string | undefined;
+  #watch: StoreWatch | undefined;
+  /** NATS has lost the files, and not all that are here are there again. */
+  #hasLostFiles = false;
 
   constructor(options: SharedBatchesOptions) {
     this.#options = options;
@@ -89,12 +96,9 @@ export class SharedBatches implements SharedState {
     const { connection, store, log } = this.#options;
     while (!this.#stop.signal.aborted) {
       try {
-        const bucket = await openKeys(connection, log);
-        const watching = await bucket.watch((entry) => this.#take(entry));
-        this.#end = () => watching.stop();
-        await this.#seenAll(bucket);
-        this.#publishOwn();
+        const bucket = await this.#open();
         store.watch((kind, id) => this.#changed(kind, id));
+        this.#watch = watchStore(connection, () => this.#checkStore(bucket));
         this.#listen();
         this.#opened.resolve(bucket);
         return;
@@ -104,6 +108,55 @@ export class SharedBatches implements SharedState {
         await pause(RETRY_MS, this.#stop.signal);
       }
     }
+  }
+
+  /** Reads all that others have said, and says what they do not know of this gateway. */
+  async #open(): Promise<KeyBucket> {
+    const { connection, log } = this.#options;
+    const bucket = await openKeys(connection, log);
+    const age = await bucket.age();
+    this.#stopWatching();
+    this.#revisions.clear();
+    this.#cancelled.clear();
+    this.#ended.clear();
+    this.#seen = 0;
+    let isCurrent = true;
+    const watching = await bucket.watch((entry) => {
+      if (isCurrent) this.#take(entry); // and nothing of a bucket that is lost
+    });
+    this.#stopWatching = () => {
+      isCurrent = false;
+      watching.stop();
+    };
+    await this.#seenAll(bucket);
+    this.#publishOwn();
+    this.#age = age;
+    return bucket;
+  }
+
+  /** NATS came back without the bucket: revisions begin again, and each gateway writes what it has. */
+  async #checkStore(bucket: KeyBucket): Promise<void> {
+    const { store, folder, log } = this.#options;
+    if ((await bucket.age()) !== this.#age) {
+      const before = this.#age;
+      // Not while something is written: it would be compared with revisions of the other bucket.
+      const opening = this.#writing.then(() => this.#open());
+      this.#writing = opening.then(
+        () => {},
+        () => {},
+      );
+      await opening;
+      if (this.#age !== before) {
+        log("cluster: NATS has lost the batches of all gateways: this one writes its own again");
+        this.#hasLostFiles = true;
+      }
+    }
+    if (!this.#hasLostFiles) return;
+    const { mirror } = store;
+    const files = mirror.files().flatMap((id) => mirror.file(id) ?? []);
+    const count = await folder.restore(files);
+    this.#hasLostFiles = false;
+    log(`cluster: ${count} files of batches that NATS had lost are there again`);
   }
 
   async upToDate(): Promise<void> {
@@ -121,7 +174,9 @@ export class SharedBatches implements SharedState {
     this.#options.store.watch(() => {});
     await Promise.race([this.#write().catch(() => {}), pause(1000, this.#stop.signal)]);
     this.#stop.abort();
+    this.#watch?.stop();
     this.#end();
+    this.#stopWatching();
   }
 
   async #inTime(work: () => Promise<void>): Promise<void> {
@@ -141,11 +196,15 @@ export class SharedBatches implements SharedState {
   }
 
   async #seenAll(bucket: KeyBucket): Promise<void> {
-    const newest = await bucket.newest();
+    let newest = await bucket.newest();
     while (this.#seen < newest) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      this.#waiting.push(resolve);
-      await promise;
+      const { promise, resolve } = Promise.withResolvers<boolean>();
+      this.#waiting.push(() => resolve(true));
+      const timer = setTimeout(() => resolve(false), RETRY_MS);
+      const hasCome = await promise;
+      clearTimeout(timer);
+      // What NATS has lost meanwhile never comes.
+      if (!hasCome) newest = Math.min(newest, await bucket.newest());
     }
   }
 
@@ -275,6 +334,7 @@ export class SharedBatches implements SharedState {
       }
       return;
     }
+    if ((await bucket.age()) !== this.#age) throw new Error("NATS has lost what was written there");
     // Somebody else has the batch. What was made of it here is not the batch's; their record is on its way.
     if (kind !== "batch" || !value) return;
     const { batch } = value as BatchRecord;
@@ -314,12 +374,10 @@ export class SharedBatches implements SharedState {
     const counts = setInterval(() => {
       this.#write().catch((error: unknown) => log(`cluster: batches: ${messageOf(error)}`));
     }, this.#times.counts);
-    const stopWatching = this.#end;
     this.#end = () => {
       clearInterval(beat);
       clearInterval(counts);
       subscription.unsubscribe();
-      stopWatching();
     };
     this.#tick();
   }
@@ -330,7 +388,7 @@ export class SharedBatches implements SharedState {
     connection.publish(subjects.gateway(this.self));
     const now = performance.now();
     // Stopped for a while, or cut off: nobody could be heard.
-    const wasAway = now - this.#lastTick > this.#times.lost / 2;
+    const wasAway = now - this.#lastTick > this.#times.lost / 2 || this.#watch?.isSure === false;
     this.#lastTick = now;
     if (wasAway) for (const gateway of this.#alive.keys()) this.#alive.set(gateway, now);
     for (const { id, gateway } of store.mirror.foreignBatches()) {

@@ -2,7 +2,7 @@
 // file that another gateway wrote is fetched when it is first read.
 
 import { SourceError } from "../base/errors.ts";
-import type { FileFolder, NewFile } from "../batch/file-folder.ts";
+import { type FileFolder, type NewFile, piecesOf } from "../batch/file-folder.ts";
 import type { FileBucket } from "./buckets.ts";
 
 export class SharedFolder implements FileFolder {
@@ -60,6 +60,27 @@ export class SharedFolder implements FileFolder {
   async forget(id: string): Promise<void> {
     (await this.#known()).delete(id);
     await this.#own.remove(id);
+  }
+
+  /** NATS has lost them: those that are here are written there again. Returns how many. */
+  async restore(files: Iterable<{ readonly id: string; readonly bytes: number }>): Promise<number> {
+    const bucket = await this.#bucket();
+    await bucket.make();
+    const known = await this.#known();
+    let count = 0;
+    for (const file of files) {
+      if (!known.has(file.id) || (await bucket.has(file.id))) continue;
+      const there = bucket.create(file.id);
+      try {
+        for await (const piece of piecesOf(this.#own, file)) await there.write(piece);
+        await there.finish();
+      } catch (error) {
+        await there.discard().catch(() => {});
+        throw error;
+      }
+      count++;
+    }
+    return count;
   }
 
   list(): Promise<readonly string[]> {

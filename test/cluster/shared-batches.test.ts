@@ -68,7 +68,8 @@ describeNats("batches of several gateways", () => {
           }),
         ]);
         const found = { status: 200, requestId: name, body };
-        // As a worker does: the answer is in NATS before anybody has it.
+        // As a worker does: the answer is in NATS before anybody has it. The streams may be lost (below).
+        await streams(connection);
         await client.publish(lineSubjects.answer(line), encode(found));
         return found;
       },
@@ -238,5 +239,58 @@ describeNats("batches of several gateways", () => {
     expect(again.store.batch(id, asker)).toMatchObject({ state: "completed", counts: { done: 8 } });
     expect(await textOf(again, over.outputFile!)).toBe(texts[0]);
     for (const one of [again, b!, c!]) await one.close();
+  });
+
+  test("NATS comes back with an empty store: gateways write again what they have, and no line is answered twice", async () => {
+    const isBack = Promise.withResolvers<void>();
+    const asked: number[] = [];
+    const [a, b] = [
+      await gateway("wiped-a", async (place) => {
+        asked.push(place);
+        if (place >= 3) await isBack.promise;
+        return { by: "a" };
+      }),
+      await gateway("wiped-b", () => ({ by: "b" })),
+    ];
+    const old = await create(b, await upload(b, lines(2)));
+    await ended(b, old.id);
+    const text = lines(8);
+    const input = await upload(a, text);
+    const { id } = await create(a, input);
+    await expect.poll(() => a.store.batch(id).counts.done).toBe(3);
+    await nats.wipe(0);
+    const knows = (said: string) => () =>
+      [a, b].every(({ log }) => log.some((line) => line.includes(said)));
+    await expect
+      .poll(knows("NATS has lost the batches of all gateways"), { timeout: 60_000 })
+      .toBe(true);
+    await expect.poll(knows("that NATS had lost are there again"), { timeout: 60_000 }).toBe(true);
+    // Who comes new has all of it from NATS alone.
+    const c = await gateway("wiped-c", () => ({ by: "c" }));
+    const known = async (): Promise<unknown> => {
+      await c.shared.upToDate();
+      return [old.id, id].map((one) => c.store.batch(one, asker).counts.total);
+    };
+    await expect.poll(known, { timeout: 60_000 }).toEqual([2, 8]);
+    expect(await textOf(c, input)).toBe(text);
+    expect(c.store.batch(old.id, asker).state).toBe("completed");
+    expect(asked.filter((place) => place < 3)).toHaveLength(3); // what has an answer here is not asked for again
+    // Cancelled where it does not run, as before.
+    const second = await create(a, await upload(a, lines(3)));
+    await b.shared.upToDate();
+    expect(b.runner.cancel(second.id).state).toBe("cancelling");
+    await b.shared.flush();
+    isBack.resolve();
+    const over = await ended(c, id);
+    expect(over).toMatchObject({ state: "completed", counts: { total: 8, done: 8, failed: 0 } });
+    const output = (await textOf(c, over.outputFile!)).trim().split("\n");
+    expect(output.map((line) => JSON.parse(line).custom_id)).toEqual(
+      [...Array(8).keys()].map((at) => `c${at}`),
+    );
+    expect((await ended(c, second.id)).state).toBe("cancelled");
+    expect([...a.log, ...b.log, ...c.log].join("\n")).not.toMatch(
+      /another gateway's now|goes on here/,
+    );
+    for (const one of [a, b, c]) await one.close();
   });
 });

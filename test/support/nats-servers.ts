@@ -14,6 +14,8 @@ export interface NatsCluster {
   /** Stops it for a while: its connections stay open and nothing answers. */
   signal(at: number, signal: NodeJS.Signals): void;
   restart(at: number): Promise<void>;
+  /** kill -9 of one server, which comes back without anything that it had stored. */
+  wipe(at: number): Promise<void>;
   /** Of the servers that run. */
   pids(): number[];
   close(): void;
@@ -44,6 +46,15 @@ export async function startNats(
     kill: (at) => void running[at]?.kill("SIGKILL"),
     signal: (at, signal) => void running[at]?.kill(signal),
     async restart(at) {
+      start(at);
+      await listening(clients[at]!);
+    },
+    async wipe(at) {
+      const server = running[at]!;
+      const ended = new Promise((resolve) => server.once("exit", resolve));
+      server.kill("SIGKILL");
+      await ended;
+      rmSync(join(folder, String(at)), { recursive: true, force: true, maxRetries: 5 });
       start(at);
       await listening(clients[at]!);
     },

@@ -82,7 +82,7 @@ export const rest: readonly string[] = [
   "test/engine/{adapters-llamacpp,llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
-  "test/cluster/{cluster,shared-batches}.test.ts",
+  "test/cluster/{cluster,lost-store,shared-batches}.test.ts",
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",

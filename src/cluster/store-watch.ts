@@ -1,0 +1,96 @@
+// Notices that NATS has lost its store: its disk was wiped, or held its streams in memory only. Then the server is there again and the streams
+// are not, or are new ones that somebody else has made in the meantime: these have another age. Whoever uses the store looks after
+// every reconnection, and now and then; until it has looked, it is not sure of anything that it knew of the store.
+
+import type { JetStreamManager } from "@nats-io/jetstream";
+import { loadJetStream } from "./line-streams.ts";
+import type { NatsConnection } from "./peer.ts";
+
+/** How often it is looked where nothing happens, and after a look that failed. */
+const LOOK_MS = 30_000;
+const RETRY_MS = 1000;
+
+export interface StoreWatch {
+  /** Whether the store is what it was when it was last looked at. */
+  readonly isSure: boolean;
+  /** Resolves when that is so, or after stop(). */
+  sure(): Promise<void>;
+  stop(): void;
+}
+
+/** `look` throws where nobody can say, and is called again then. */
+export function watchStore(connection: NatsConnection, look: () => Promise<void>): StoreWatch {
+  const end = new AbortController();
+  const { signal } = end;
+  let isSure = true;
+  let losses = 0;
+  let wake: () => void = () => {};
+  let waiting: (() => void)[] = [];
+  const release = (): void => {
+    for (const resolve of waiting) resolve();
+    waiting = [];
+  };
+  const listen = async (): Promise<void> => {
+    for await (const { type } of connection.status()) {
+      if (type === "reconnect") wake();
+      if (type !== "disconnect") continue;
+      losses++;
+      isSure = false;
+    }
+  };
+  const run = async (): Promise<void> => {
+    for (;;) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      wake = resolve;
+      const timer = setTimeout(resolve, isSure ? LOOK_MS : RETRY_MS);
+      await promise;
+      clearTimeout(timer);
+      if (signal.aborted || connection.isClosed()) return release();
+      const before = losses;
+      const isKnown = await look().then(
+        () => true,
+        () => false,
+      );
+      isSure = isKnown && before === losses;
+      if (isSure) release();
+    }
+  };
+  void listen();
+  void run();
+  return {
+    get isSure() {
+      return isSure;
+    },
+    async sure() {
+      if (isSure || signal.aborted) return;
+      await new Promise<void>((resolve) => waiting.push(resolve));
+    },
+    stop() {
+      end.abort();
+      wake();
+    },
+  };
+}
+
+/** When a stream, or a consumer of it, was made; undefined: it is not there. Throws where nobody can say. */
+export async function ageOf(
+  manager: JetStreamManager,
+  stream: string,
+  consumer?: string,
+): Promise<string | undefined> {
+  const { JetStreamApiError, JetStreamApiCodes } = await loadJetStream();
+  const gone: readonly number[] = [
+    JetStreamApiCodes.StreamNotFound,
+    JetStreamApiCodes.ConsumerNotFound,
+  ];
+  try {
+    const { created } =
+      consumer === undefined
+        ? await manager.streams.info(stream)
+        : await manager.consumers.info(stream, consumer);
+    return String(created);
+  } catch (error) {
+    if (error instanceof JetStreamApiError && gone.includes(error.code)) return undefined;
+    throw error;
+  }
+}
