@@ -41,8 +41,18 @@ function problemsOf(sqlite: DatabaseSync, table: string): string[] {
       .map((row) => String(row.quick_check).split("\n").pop()!)
       .filter((text) => text !== "ok" && !aboutRows.test(text));
   } catch (error) {
+    if (isOfTheMachine(error as Error & { errcode?: number })) throw error;
     return [(error as Error).message];
   }
+}
+
+/** Busy, locked, out of memory, an I/O error, a full disk: these say nothing of the file, which may be sound. */
+const machineCodes: ReadonlySet<number> = new Set([5, 6, 7, 10, 13]);
+/** An I/O error by its code, but what it says is that the file is shorter than it should be. */
+const SHORT_READ = 522;
+
+function isOfTheMachine({ errcode = 0 }: { errcode?: number }): boolean {
+  return errcode !== SHORT_READ && machineCodes.has(errcode & 0xff);
 }
 
 function repairIndexes(sqlite: DatabaseSync, table: string, found: readonly string[]): boolean {
