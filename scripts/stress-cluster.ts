@@ -186,7 +186,7 @@ const faults: Record<string, number> = {};
 
 /** One fault after the other, until all is answered. */
 async function breakThings(): Promise<void> {
-  const kinds: readonly [string, () => Promise<void>][] = [
+  const kinds: readonly [name: string, happen: () => Promise<void>, most?: number][] = [
     [
       "kill -9 of a worker",
       async () => void workers[random.below(workers.length)]!.child.kill("SIGKILL"),
@@ -236,6 +236,14 @@ async function breakThings(): Promise<void> {
         await sleep(2000);
       },
     ],
+    [
+      "kill -9 of all NATS servers, which come back with empty stores",
+      async () => {
+        await Promise.all([0, 1, 2].map((at) => nats.wipe(at)));
+        await sleep(10_000);
+      },
+      2, // with the store, NATS forgets how many workers the poisoned line has ended
+    ],
     ...(space
       ? [["a worker cut off for 8 s", () => space.cut(8000)] as [string, () => Promise<void>]]
       : []),
@@ -243,7 +251,8 @@ async function breakThings(): Promise<void> {
   for (let at = 0; !isOver; at++) {
     await sleep(1500);
     if (isOver) return;
-    const [name, happen] = kinds[at % kinds.length]!;
+    const [name, happen, most = Infinity] = kinds[at % kinds.length]!;
+    if ((faults[name] ?? 0) >= most) continue;
     await happen();
     faults[name] = (faults[name] ?? 0) + 1;
   }

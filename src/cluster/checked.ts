@@ -48,6 +48,7 @@ const infoChecks: Readonly<Partial<Record<keyof WorkerFacts["info"], Check>>> = 
   hasChatTemplate: flag,
   generates: flag,
   backend: record,
+  warnings: (value) => value === undefined || (Array.isArray(value) && value.every(text)),
 };
 
 /** Throws a UsageError for what no worker says. */

@@ -105,7 +105,7 @@ export class ClusterModel implements Model {
 
   #describe(): void {
     const { info } = this.#served.facts;
-    const warning = `${this.#refused} more workers announce another model under the name ${JSON.stringify(this.id)}, and get no requests. The log names them`;
+    const warning = `workers with another model under the name ${JSON.stringify(this.id)}: ${this.#refused}. They get no requests; the log names them`;
     const warnings = [...(info.warnings ?? []), ...(this.#refused > 0 ? [warning] : [])];
     this.#info = { ...info, ...(warnings.length > 0 && { warnings }) };
   }

@@ -61,17 +61,18 @@ export class Gateway {
   }
 
   #update(): void {
-    const all = this.workers.list();
-    for (const [id, workers] of Map.groupBy(all, ({ model }) => model)) {
-      const name: Name = this.#names.get(id) ?? { heard: new Map(), model: undefined };
-      this.#names.set(id, name);
+    const byName = Map.groupBy(this.workers.list(), ({ model }) => model);
+    for (const id of byName.keys()) {
+      if (!this.#names.has(id)) this.#names.set(id, { heard: new Map(), model: undefined });
+    }
+    for (const [id, name] of this.#names) {
+      const workers = byName.get(id) ?? [];
       this.#choose(id, name, workers);
       const model = name.model!;
       model.refused = workers.filter((one) => one.fingerprint !== model.fingerprint).length;
       for (const worker of workers) this.#say(worker, model);
     }
-    const there = new Set(all.map(({ id }) => id));
-    for (const id of this.#said.keys()) if (!there.has(id)) this.#said.delete(id);
+    for (const id of this.#said.keys()) if (!this.workers.has(id)) this.#said.delete(id);
   }
 
   /** What a name stands for: what it stood for, unless that is gone, or was only what tabs said. */
@@ -87,6 +88,9 @@ export class Gateway {
         return { fingerprint, order: [strength, own, those.length], first: those[0]! };
       },
     );
+    for (const fingerprint of name.heard.keys()) {
+      if (this.#strength(name, fingerprint, now) === 0) name.heard.delete(fingerprint);
+    }
     const [best] = candidates.sort((a, b) => compare(b.order, a.order));
     if (!best) return;
     const { model } = name;

@@ -124,6 +124,11 @@ export class Workers {
       .map((known) => ({ ...known, load: known.others + known.calls.size }));
   }
 
+  /** Whether it is known, even where it may be given nothing now. */
+  has(worker: string): boolean {
+    return this.#known.has(worker);
+  }
+
   /** Resolves with the next change, or after `ms`. */
   async change(ms: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();

@@ -228,7 +228,9 @@ describeNats("a cluster", () => {
         { fingerprint: other.worker.fingerprint, count: 1, isServed: false },
       ]),
     });
-    expect(model.info.warnings?.join()).toMatch(/1 more workers announce another model/);
+    expect(model.info.warnings?.join()).toMatch(
+      /workers with another model under the name "tiny": 1\./,
+    );
     const metrics = await (await fetch(`${gateway.server.url}/metrics`)).text();
     expect(metrics).toMatch(/lantern_cluster_workers\{[^}]*served="false"[^}]*\} 1/);
   });

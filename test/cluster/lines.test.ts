@@ -494,6 +494,7 @@ describeNats("lines of batches", () => {
     await nats.restart(0);
     const more = newBatch(10);
     expectAll(more, await Promise.all(more.map((line) => ask(queue, line))));
+    expect(log.filter((line) => line.includes("NATS has lost"))).toEqual([]); // the other two have all of it
     await queue.close();
     await Promise.all(two.map((one) => one.stop()));
   });

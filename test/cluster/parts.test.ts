@@ -195,6 +195,8 @@ describe("what a worker says of itself", () => {
     { info: {} },
     { info: { ...fakeInfo, contextSize: "512" } },
     { info: { ...fakeInfo, backend: null } },
+    { info: { ...fakeInfo, warnings: 7 } },
+    { info: { ...fakeInfo, warnings: [{}] } },
     { version: 1 },
   ])("no facts: %o", (wrong) => {
     expect(() => readFacts(encode({ ...facts, ...wrong }))).toThrow(/facts/);
