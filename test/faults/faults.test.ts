@@ -90,6 +90,12 @@ const cases: Record<string, Case> = {
     ],
     made: ["i.gguf"],
   },
+  batch: {
+    some: 6,
+    args: ["batch", "FOLDER/requests.jsonl", "-o", "FOLDER/answers.jsonl", "-m", model],
+    made: ["answers.jsonl"],
+    resumed: /^answers\.jsonl\.batch\//,
+  },
   models: { some: 3, args: ["models"] },
   ps: { some: 1, args: ["ps"] },
   rm: { some: 6, resumed: /old\.gguf\.lock$/, args: ["rm", "hf:o/old/old.gguf", "-y"] },
@@ -102,7 +108,7 @@ const cases: Record<string, Case> = {
   },
   serve: {
     some: 8,
-    resumed: /sessions\.db-wal$/,
+    resumed: /(sessions|batches)\.db-wal$/,
     args: ["serve", "-m", model, "--port", "0", "--no-web", "--no-token"],
     requests: [
       { path: "/lantern/v1/sessions", method: "POST", body: story, as: "session" },
@@ -121,6 +127,14 @@ const cases: Record<string, Case> = {
   },
 };
 
+/** Of a batch. */
+const requests = ["the cat", "a mat", "once"].map((prompt, i) => ({
+  custom_id: `request ${i}`,
+  method: "POST",
+  url: "/v1/completions",
+  body: { prompt, max_tokens: 2 },
+}));
+
 const all = process.env.LANTERN_TEST_FAULTS === "all";
 const wanted = process.env.LANTERN_TEST_FAULTS_OF?.split(",");
 const folder = fs.mkdtempSync(path.join(tmpdir(), "lantern-faults-"));
@@ -136,6 +150,7 @@ beforeAll(async () => {
   put("tiny.gguf", bytes);
   put("prompt.txt", "the cat");
   put("text.txt", "the cat sat on a mat. ".repeat(40));
+  put("requests.jsonl", requests.map((request) => `${JSON.stringify(request)}\n`).join(""));
   put("cache/hf/o/old/old.gguf", bytes);
   put("data/keep", "");
   for (const [name, content] of Object.entries(tinyFolder())) put(`hf/${name}`, content);
