@@ -63,6 +63,8 @@ export class SiteServer {
     this.#folder = folder;
     this.#isolated = isolated;
     this.#server = createServer((request, response) => this.#answer(request, response));
+    // On a busy machine a browser may come back to a connection later than after Node's five seconds.
+    this.#server.keepAliveTimeout = 0;
   }
 
   /** Serves the folder at a port of its own; `isolated`: with the headers that give a page shared memory. */
@@ -111,7 +113,10 @@ export class SiteServer {
       const bytes = readFileSync(file);
       const hasNames = path.startsWith("/node_modules/") && extname(path) === ".js";
       return hasNames ? withAddresses(bytes) : bytes;
-    } catch {
+    } catch (error) {
+      // Whatever else went wrong is no missing file.
+      const { code = "" } = error as NodeJS.ErrnoException;
+      if (!["ENOENT", "ENOTDIR", "EISDIR"].includes(code)) console.error(`${file}: ${error}`);
       return undefined;
     }
   }
