@@ -44,13 +44,19 @@ export async function loadGpuModel(
   contextTokens: number,
   tuning: Tuning = tuningFor(gpu.facts),
   exact?: Arithmetic,
+  /** Blocks of the KV cache that are held from the start. Default: all. */
+  held?: number,
 ): Promise<GpuModel> {
   const started = performance.now();
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
   const blocks = Math.ceil((contextTokens + maxTokens) / 32);
-  await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
+  const room = evenRoom(blocks, dtypeByName("f16")!);
+  await backend.prepare(makePlan(graph, limits), {
+    ...room,
+    groups: room.groups.map((group) => ({ ...group, held: held ?? blocks })),
+  });
   for (const weight of graph.weights) {
     await backend.upload(weight, async (target, at) => {
       await file.readTensor(file.tensors.get(weight.name)!, target, at);

@@ -1,0 +1,83 @@
+// What a GPU takes longer for the first time, or now and then: the first batches of each size, a KV cache that grows, a block that is
+// copied to the host. These are what the first users of a server wait for besides computing.
+//
+//   npm run bench:gpu-cold -- MODEL.gguf ... [--sizes 1,8,64,128,512] [--tokens 8192] [--idle 2]
+//
+// --tokens: of the whole KV cache, to which it grows from an eighth of a context on. --idle: seconds without work, after which a batch is timed
+// again: GPUs slow down meanwhile.
+
+import { basename } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { GpuDevice } from "../src/backends/webgpu/device.ts";
+import { KV_BLOCK_TOKENS } from "../src/graph/batch.ts";
+import { nodePlatform } from "../src/platform/node.ts";
+import { type GpuModel, loadGpuModel } from "./gpu-model.ts";
+
+const { values: flags, positionals: paths } = parseArgs({
+  allowPositionals: true,
+  options: {
+    sizes: { type: "string", default: "1,8,64,128,512" },
+    tokens: { type: "string", default: "8192" },
+    idle: { type: "string", default: "2" },
+  },
+});
+if (paths.length === 0) throw new Error("bench:gpu-cold: expected the paths of models");
+const sizes = flags.sizes.split(",").map(Number);
+const most = Number(flags.tokens) / KV_BLOCK_TOKENS;
+/** Room for the largest batch. */
+const least = Math.max(...sizes) / KV_BLOCK_TOKENS;
+
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const started = performance.now();
+  await work();
+  return performance.now() - started;
+}
+
+const shown = (times: readonly number[]): string =>
+  times.map((ms) => ms.toFixed(ms < 10 ? 2 : 1)).join(", ");
+
+/** A batch of a prompt, as often as this. */
+async function batches(model: GpuModel, size: number, count: number): Promise<number[]> {
+  const times: number[] = [];
+  for (let i = 0; i < count; i++) times.push(await timed(() => model.prompt(size, 1)));
+  return times;
+}
+
+for (const path of paths) {
+  const gpu = await GpuDevice.open(await nodePlatform.gpu());
+  const tokens = Number(flags.tokens);
+  const model = await loadGpuModel(path, gpu, tokens, undefined, undefined, least);
+  const { backend } = model;
+  console.log(`${basename(path)} on ${gpu.facts.name}: loaded in ${model.loadMs.toFixed(0)} ms`);
+  for (const size of sizes) {
+    console.log(
+      `${size} tokens, one batch after the other: ${shown(await batches(model, size, 6))} ms`,
+    );
+  }
+  await pause(1000 * Number(flags.idle));
+  const [last] = sizes.slice(-1);
+  const rested = await batches(model, last!, 3);
+  console.log(`${last} tokens after ${flags.idle} s without work: ${shown(rested)} ms`);
+
+  for (let blocks = 2 * least; blocks <= most; blocks *= 2) {
+    const before = backend.memory().kvBytes;
+    const grown = await timed(() => backend.growKv([blocks]));
+    const after = await batches(model, last!, 3);
+    const [from, to] = [before, backend.memory().kvBytes].map((bytes) => (bytes / 1e6).toFixed(0));
+    console.log(
+      `KV cache from ${from} to ${to} MB: ${shown([grown])} ms; ${last} tokens after it: ${shown(after)} ms`,
+    );
+  }
+
+  const { kvBytes } = backend.memory();
+  let blocks = least;
+  while (2 * blocks <= most) blocks *= 2;
+  const block = new Uint8Array(kvBytes / blocks);
+  const copies: number[] = [];
+  for (let i = 0; i < 6; i++) {
+    copies.push(await timed(async () => backend.transfer.readBlock(0, i, block)));
+  }
+  console.log(`a block of ${(block.length / 1e6).toFixed(2)} MB to the host: ${shown(copies)} ms`);
+  backend.dispose();
+}
