@@ -82,13 +82,15 @@ async function answerFile(
   using interrupt = interruptible(terminal);
   const source = await hashedInput(input);
   const output = await createOutput(flags.output, input); // what is wrong with it is said before the work
-  const folder = batchFolder(flags.output);
-  if (flags.restart) await folder.remove();
-  const started = terminal.now();
-  const place = batchPlace(folder.database);
-  const store = new BatchStore(place.open(), place.folder);
+  let store: BatchStore | undefined;
+  let folder: ReturnType<typeof batchFolder> | undefined;
   let isDone = false;
   try {
+    folder = batchFolder(flags.output);
+    if (flags.restart) await folder.remove();
+    const started = terminal.now();
+    const place = batchPlace(folder.database);
+    store = new BatchStore(place.open(), place.folder);
     const { batch, isNew } = await openLocalBatch(store, source);
     if (!isNew) {
       const { done, failed } = batch.counts;
@@ -111,8 +113,8 @@ async function answerFile(
     if (ended.counts.failed > 0) context.exitCode = 1;
   } finally {
     await output.discard();
-    store.close();
-    if (isDone) await folder.remove();
+    store?.close();
+    if (isDone) await folder?.remove();
   }
 }
 
