@@ -39,8 +39,13 @@ export async function announceServer(
     afterLast(async () => {
       const text = JSON.stringify({ ...record, models, processId: platform.processId });
       await platform.makeFolder(folder, { closed: true });
-      await platform.writeText(`${file}.new`, text);
-      await platform.rename(`${file}.new`, file);
+      try {
+        await platform.writeText(`${file}.new`, text);
+        await platform.rename(`${file}.new`, file);
+      } catch (error) {
+        await platform.remove(`${file}.new`);
+        throw error;
+      }
     });
   await update(record.models);
   return { update, withdraw: () => afterLast(() => platform.remove(file)) };

@@ -108,7 +108,8 @@ const cases: Record<string, Case> = {
   },
   serve: {
     some: 8,
-    resumed: /(sessions|batches)\.db-wal$/,
+    // What could not be removed, the next "lantern ps" removes.
+    resumed: /(sessions|batches)\.db-wal$|\.servers\/\d+\.json$/,
     args: ["serve", "-m", model, "--port", "0", "--no-web", "--no-token"],
     requests: [
       { path: "/lantern/v1/sessions", method: "POST", body: story, as: "session" },
@@ -179,21 +180,22 @@ describe("one call fails", { timeout: all ? 1_200_000 : 120_000 }, () => {
   }
 });
 
+/** Says all that is wrong: trying every call takes minutes. */
 function expectHarmless(run: FaultRun, good: FaultRun, made: string[], resumed?: RegExp): void {
   const at = `with a failing ${run.fault}: code ${run.code}, ${run.err.slice(-500)}`;
-  expect(run.stray, at).toEqual([]);
-  expect(run.code, at).toBeGreaterThanOrEqual(0); // it ended
-  expect(run.err, at).not.toMatch(/[Tt]his is a bug|^ +at |TypeError/m);
-  if (run.code !== 0) expect(run.err, at).toMatch(/^lantern: ./m);
+  expect.soft(run.stray, at).toEqual([]);
+  expect.soft(run.code, at).toBeGreaterThanOrEqual(0); // it ended
+  expect.soft(run.err, at).not.toMatch(/[Tt]his is a bug|^ +at |TypeError/m);
+  if (run.code !== 0) expect.soft(run.err, at).toMatch(/^lantern: ./m);
   // A conversation goes on although it could not be saved, and says so.
   const isMade = made.every((name) => name in run.files);
-  if (run.code === 0 && !isMade) expect(run.out + run.err, at).toMatch(/cannot write ".+": /);
+  if (run.code === 0 && !isMade) expect.soft(run.out + run.err, at).toMatch(/cannot write ".+": /);
   for (const name of Object.keys(run.files)) {
     const isKnown = name in good.files || fs.existsSync(path.join(template, name));
-    expect(isKnown || resumed?.test(name), `${name} was left ${at}`).toBe(true);
+    expect.soft(isKnown || resumed?.test(name), `${name} was left ${at}`).toBe(true);
   }
   for (const name of made.filter((each) => each in run.files && sameEachTime(each))) {
-    expect(run.files[name], `${name} is half-written ${at}`).toBe(good.files[name]);
+    expect.soft(run.files[name], `${name} is half-written ${at}`).toBe(good.files[name]);
   }
 }
 
