@@ -3,7 +3,7 @@
 //
 //   npm run bench:gpu-cold -- MODEL.gguf ... [--sizes 1,8,64,128,512] [--tokens 8192] [--idle 2]
 //
-// --tokens: of the whole KV cache, to which it grows from an eighth of a context on. --idle: seconds without work, after which a batch is timed
+// --tokens: of the whole KV cache, to which it grows by doubling, from room for the largest batch on. --idle: seconds without work, after which a batch is timed
 // again: GPUs slow down meanwhile.
 
 import { basename } from "node:path";
@@ -26,7 +26,7 @@ if (paths.length === 0) throw new Error("bench:gpu-cold: expected the paths of m
 const sizes = flags.sizes.split(",").map(Number);
 const most = Number(flags.tokens) / KV_BLOCK_TOKENS;
 /** Room for the largest batch. */
-const least = Math.max(...sizes) / KV_BLOCK_TOKENS;
+const least = Math.ceil(Math.max(...sizes) / KV_BLOCK_TOKENS);
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const started = performance.now();
@@ -56,14 +56,14 @@ for (const path of paths) {
     );
   }
   await pause(1000 * Number(flags.idle));
-  const [last] = sizes.slice(-1);
-  const rested = await batches(model, last!, 3);
+  const last = sizes.at(-1)!;
+  const rested = await batches(model, last, 3);
   console.log(`${last} tokens after ${flags.idle} s without work: ${shown(rested)} ms`);
 
   for (let blocks = 2 * least; blocks <= most; blocks *= 2) {
     const before = backend.memory().kvBytes;
     const grown = await timed(() => backend.growKv([blocks]));
-    const after = await batches(model, last!, 3);
+    const after = await batches(model, last, 3);
     const [from, to] = [before, backend.memory().kvBytes].map((bytes) => (bytes / 1e6).toFixed(0));
     console.log(
       `KV cache from ${from} to ${to} MB: ${shown([grown])} ms; ${last} tokens after it: ${shown(after)} ms`,
@@ -75,7 +75,7 @@ for (const path of paths) {
   while (2 * blocks <= most) blocks *= 2;
   const block = new Uint8Array(kvBytes / blocks);
   const copies: number[] = [];
-  for (let i = 0; i < 6; i++) {
+  for (let i = 0; i < Math.min(6, blocks); i++) {
     copies.push(await timed(async () => backend.transfer.readBlock(0, i, block)));
   }
   console.log(`a block of ${(block.length / 1e6).toFixed(2)} MB to the host: ${shown(copies)} ms`);

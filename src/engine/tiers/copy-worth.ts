@@ -41,17 +41,24 @@ export class CopyWorth {
     this.#bytesPerMs = Math.max(this.#bytesPerMs * DECAY, bytes / ms);
   }
 
+  /** Whether copies do not pay; asked after every token. */
+  get isDear(): boolean {
+    if (this.#tokensPerMs === 0 || this.#bytesPerMs === 0) return false;
+    return this.#bytesPerToken / this.#bytesPerMs > DEAR / this.#tokensPerMs;
+  }
+
   /** What computing and copying 1,000 tokens take, where copies do not pay; undefined: they do, or it is not known yet. */
   get dear(): CacheStatus["dear"] {
-    if (this.#tokensPerMs === 0 || this.#bytesPerMs === 0) return undefined;
-    const computeMs = SHOWN_TOKENS / this.#tokensPerMs;
-    const copyMs = (SHOWN_TOKENS * this.#bytesPerToken) / this.#bytesPerMs;
-    return copyMs > DEAR * computeMs ? { computeMs, copyMs } : undefined;
+    if (!this.isDear) return undefined;
+    return {
+      computeMs: SHOWN_TOKENS / this.#tokensPerMs,
+      copyMs: (SHOWN_TOKENS * this.#bytesPerToken) / this.#bytesPerMs,
+    };
   }
 
   /** Whether a text that ends here, or pauses, is copied. */
   takesText(): boolean {
-    if (!this.dear) return true;
+    if (!this.isDear) return true;
     this.#texts = (this.#texts + 1) % PROBE_TEXTS;
     return this.#texts === 0;
   }

@@ -187,7 +187,7 @@ export class StateTiers {
 
   /** Call after each batch: stores the blocks that it filled. */
   note(sequence: Sequence): void {
-    if (!this.#parts.worth?.dear) this.#storeBlocks(sequence);
+    if (!this.#parts.worth?.isDear) this.#storeBlocks(sequence);
   }
 
   #storeBlocks(sequence: Sequence): void {
@@ -434,7 +434,7 @@ export class StateTiers {
     if (block > first && block * KV_BLOCK_TOKENS > from) return { reason: "checkpoint", at: from };
     if (known <= from + KV_BLOCK_TOKENS) return undefined;
     const lost = kinds.map(({ kind }) => this.#lost.get(unitId(keys[first]!, kind)));
-    const otherwise = this.#parts.worth?.dear ? "dear" : "unknown";
+    const otherwise = this.#parts.worth?.isDear ? "dear" : "unknown";
     return { reason: lost.find((reason) => reason) ?? otherwise, at: from };
   }
 
