@@ -44,4 +44,8 @@ test("where a prompt came from, and what that saved", () => {
   );
   expect(text).toContain("computed again: 60 tokens were computed");
   expect(text).toContain("memory holds 5.0 MB of 1.0 GB, disk 20.0 MB of 8.0 GB");
+  expect(text).not.toContain("no copies are made");
+  expect(promptCache(timings, { ...cache, dear: { computeMs: 95, copyMs: 700 } })).toContain(
+    "no copies are made: computing 1,000 tokens takes 95.0 ms, copying their state 700.0 ms",
+  );
 });
