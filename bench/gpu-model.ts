@@ -15,9 +15,9 @@ import type { Arithmetic } from "../src/kernels/arithmetic.ts";
 import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 
-/** Tokens of a batch, at most: a prompt is computed in one. */
-const maxTokens = 512;
-const limits = { maxTokens, maxOutputs: 4 };
+/** Tokens of a batch, at most. */
+export const MOST_TOKENS = 512;
+const limits = { maxTokens: MOST_TOKENS, maxOutputs: 4 };
 
 export interface GpuModel {
   readonly graph: Graph;
@@ -51,7 +51,7 @@ export async function loadGpuModel(
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
-  const blocks = Math.ceil((contextTokens + maxTokens) / 32);
+  const blocks = Math.ceil((contextTokens + MOST_TOKENS) / 32);
   const room = evenRoom(blocks, dtypeByName("f16")!);
   await backend.prepare(makePlan(graph, limits), {
     ...room,
@@ -93,10 +93,10 @@ export async function loadGpuModel(
     backend.readBest(0, best);
     return best.ids[0]!;
   };
-  const fillContext = async (context: number): Promise<number> => {
-    let next = 1;
-    for (let at = 0; at < context; at += maxTokens) {
-      next = await run(Math.min(maxTokens, context - at), at, next);
+  const fillContext = async (context: number, first = 1): Promise<number> => {
+    let next = first;
+    for (let at = 0; at < context; at += MOST_TOKENS) {
+      next = await run(Math.min(MOST_TOKENS, context - at), at, next);
     }
     return next;
   };
@@ -109,7 +109,7 @@ export async function loadGpuModel(
       const speeds: number[] = [];
       for (let i = 0; i < repeats; i++) {
         const before = performance.now();
-        await run(tokens, 0, i + 1);
+        await fillContext(tokens, i + 1);
         speeds.push((tokens * 1000) / (performance.now() - before));
       }
       return speeds;

@@ -12,12 +12,13 @@ import { basename } from "node:path";
 import { Command } from "commander";
 import { cpuArithmetic } from "../src/backends/cpu/arithmetic.ts";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
+import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { readBandwidth } from "../src/machine/gpu-rates.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
 import { nodePlatform } from "../src/platform/node.ts";
-import { type GpuModel, loadGpuModel, median } from "./gpu-model.ts";
+import { type GpuModel, loadGpuModel, MOST_TOKENS, median } from "./gpu-model.ts";
 
 interface Flags {
   prompt: number;
@@ -48,7 +49,7 @@ const positive = (text: string): number => {
 
 await new Command("bench:gpu")
   .argument("<models...>", "GGUF files")
-  .option("--prompt <tokens>", "tokens of a prompt, at most 512", positive, 512)
+  .option("--prompt <tokens>", "tokens of a prompt, computed 512 at a time", positive, 512)
   .option("--generate <tokens>", "tokens that are written", positive, 128)
   .option("--context <tokens>", "tokens before those that are written", positive, 16)
   .option("--repeat <times>", "prompts that are measured", positive, 5)
@@ -67,7 +68,7 @@ async function main(models: string[], flags: Flags): Promise<void> {
   if (!flags.json) console.log(`${name} (${driver}): reads ${gigabytes.toFixed(0)} GB/s\n`);
   const rows: Row[] = [];
   for (const path of models) {
-    const contextTokens = flags.context + flags.generate;
+    const contextTokens = Math.max(flags.prompt, flags.context + flags.generate);
     const device = await GpuDevice.open(access);
     const exact = flags.exact
       ? cpuArithmetic((await chooseOptLevel({ level: undefined }, nodePlatform)).native)
@@ -124,11 +125,16 @@ function print(rows: readonly Row[], { prompt, generate, context }: Flags): void
   }
 }
 
+async function lastBatch(model: GpuModel, prompt: number): Promise<KernelTime[]> {
+  const last = Math.min(prompt, MOST_TOKENS);
+  return await model.kernels(prompt - last, last);
+}
+
 /** Of both kinds of batches, summed up by kernel. */
 async function printKernels(model: GpuModel, { prompt, context }: Flags): Promise<void> {
   for (const [title, times] of [
     ["a token", await model.kernels(context, 1)],
-    [`a prompt of ${prompt}`, await model.kernels(0, prompt)],
+    [`the last batch of a prompt of ${prompt}`, await lastBatch(model, prompt)],
   ] as const) {
     console.log(`${title}:`);
     const byName = new Map<string, number[]>();
