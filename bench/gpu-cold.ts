@@ -44,6 +44,42 @@ async function batches(model: GpuModel, size: number, count: number): Promise<nu
   return times;
 }
 
+/** What the host's calls take, in ms, by name; each call adds to it. */
+function watchCalls(device: GPUDevice): Map<string, { calls: number; ms: number }> {
+  const times = new Map<string, { calls: number; ms: number }>();
+  const watch = (owner: object, name: string): void => {
+    const methods = owner as Record<string, (...args: unknown[]) => unknown>;
+    const method = methods[name]!.bind(owner);
+    methods[name] = (...args) => {
+      const started = performance.now();
+      const result = method(...args);
+      const { calls = 0, ms = 0 } = times.get(name) ?? {};
+      times.set(name, { calls: calls + 1, ms: ms + performance.now() - started });
+      return result;
+    };
+  };
+  for (const name of ["createBuffer", "createBindGroup"]) watch(device, name);
+  watch(device.queue, "submit");
+  return times;
+}
+
+/** How long this thread was busy at once, at most, while `work` went on: nobody's batch can be submitted meanwhile. */
+async function longestTurn(work: () => Promise<unknown>): Promise<number> {
+  let isDone = false;
+  let longest = 0;
+  let since = performance.now();
+  const done = work().finally(() => {
+    isDone = true;
+  });
+  for (; !isDone; since = performance.now()) {
+    longest = Math.max(longest, performance.now() - since);
+    await new Promise((resolve) => setImmediate(resolve));
+    longest = Math.max(longest, performance.now() - since);
+  }
+  await done;
+  return longest;
+}
+
 for (const path of paths) {
   const gpu = await GpuDevice.open(await nodePlatform.gpu());
   const tokens = Number(flags.tokens);
@@ -60,13 +96,19 @@ for (const path of paths) {
   const rested = await batches(model, last, 3);
   console.log(`${last} tokens after ${flags.idle} s without work: ${shown(rested)} ms`);
 
+  const calls = watchCalls(gpu.device);
   for (let blocks = 2 * least; blocks <= most; blocks *= 2) {
     const before = backend.memory().kvBytes;
-    const grown = await timed(() => backend.growKv([blocks]));
+    calls.clear();
+    let turn = 0;
+    const grown = await timed(async () => {
+      turn = await longestTurn(() => backend.growKv([blocks]));
+    });
+    const during = [...calls].map(([name, { calls, ms }]) => `${calls} ${name} ${shown([ms])}`);
     const after = await batches(model, last, 3);
     const [from, to] = [before, backend.memory().kvBytes].map((bytes) => (bytes / 1e6).toFixed(0));
     console.log(
-      `KV cache from ${from} to ${to} MB: ${shown([grown])} ms; ${last} tokens after it: ${shown(after)} ms`,
+      `KV cache from ${from} to ${to} MB: ${shown([grown])} ms, at most ${shown([turn])} at once (${during.join(", ")}); ${last} tokens after it: ${shown(after)} ms`,
     );
   }
 

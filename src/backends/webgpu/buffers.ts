@@ -343,15 +343,38 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
   }));
 }
 
-/** Buffers for a cache of so many blocks of each group, empty; or a MemoryError. */
+/** Layers whose caches are made at once while others compute. */
+const LAYERS_AT_ONCE = 2;
+
+/**
+ * Buffers for a cache of so many blocks of each group, empty; or a MemoryError. A few at a time, so that this thread can submit
+ * batches in between: a driver takes up to a millisecond for each.
+ */
 export async function allocateCache(
   gpu: GpuDevice,
   layout: Layout,
   blocks: readonly number[],
 ): Promise<CacheBuffers> {
-  return await allocateWith(gpu, layout, (make) =>
-    makeCache(layout, (group) => blocks[group]!, make),
-  );
+  const sizes = kvBytesOf(layout.plan.graph, layout.kvBlocks, (group) => blocks[group]!);
+  const made: { keys: GPUBuffer; values: GPUBuffer }[] = [];
+  try {
+    while (made.length < sizes.length) {
+      const first = made.length;
+      const next = sizes.slice(first, first + LAYERS_AT_ONCE);
+      made.push(
+        ...(await allocateWith(gpu, layout, (make) =>
+          next.map((bytes, i) => makeLayer(first + i, bytes, make)),
+        )),
+      );
+    }
+  } catch (error) {
+    await release(
+      gpu,
+      made.flatMap(({ keys, values }) => [keys, values]),
+    ).catch(() => undefined);
+    throw error;
+  }
+  return { keys: made.map(({ keys }) => keys), values: made.map(({ values }) => values) };
 }
 
 function makeCache(
@@ -359,10 +382,20 @@ function makeCache(
   blocksOf: (group: number) => number,
   make: MakeBuffer,
 ): CacheBuffers {
-  const sizes = kvBytesOf(plan.graph, kvBlocks, blocksOf);
+  const layers = kvBytesOf(plan.graph, kvBlocks, blocksOf).map((bytes, i) =>
+    makeLayer(i, bytes, make),
+  );
+  return { keys: layers.map(({ keys }) => keys), values: layers.map(({ values }) => values) };
+}
+
+function makeLayer(
+  layer: number,
+  { keys, values }: KvBlockBytes,
+  make: MakeBuffer,
+): { keys: GPUBuffer; values: GPUBuffer } {
   return {
-    keys: sizes.map(({ keys }, i) => make(`keys ${i}`, keys, held)),
-    values: sizes.map(({ values }, i) => make(`values ${i}`, values, held)),
+    keys: make(`keys ${layer}`, keys, held),
+    values: make(`values ${layer}`, values, held),
   };
 }
 

@@ -416,7 +416,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const program = withCache(this.#gpu, prepared.program, layout, buffers);
     // No await from here on: a batch that was submitted in between wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
-    this.#byNodes = undefined;
     prepared.buffers = buffers;
     prepared.program = program;
     prepared.commands = this.#batchCommands(layout, buffers);
@@ -569,9 +568,13 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.#runStep(program, step, counts);
   }
 
-  #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
+  async #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
     this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
-    return this.#byNodes;
+    const known = this.#byNodes;
+    const made = await known;
+    const program = this.#overCache(made);
+    if (program !== made && this.#byNodes === known) this.#byNodes = Promise.resolve(program);
+    return program;
   }
 
   /** Makes all programs anew, after what they depend on has changed. */
