@@ -267,6 +267,8 @@ export interface ModelInfo {
   kvBytesPerToken: number;
   /** Most bytes that the state of all sequences (KV cache, recurrent state) takes. */
   stateBytes: number;
+  /** Bytes of it that a GPU holds from the start. Absent: memory is taken when it is written to. */
+  firstStateBytes?: number;
   contextSize: number;
   /** Tokens that the KV cache holds: of all generations and of cached sequences. */
   cacheTokens: number;

@@ -124,7 +124,8 @@ export function explanation(info: ModelInfo): string {
     else parts.push(line);
   }
   const threads = `${backend.threads} thread${backend.threads === 1 ? "" : "s"}`;
-  const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType}) up to ${bytesText(info.stateBytes)}`;
+  const first = info.firstStateBytes === undefined ? "" : ` ${bytesText(info.firstStateBytes)},`;
+  const memory = `memory: weights ${bytesText(info.weightBytes)}, KV cache (${info.kvType})${first} up to ${bytesText(info.stateBytes)}`;
   const shift = info.generates ? [shiftText(info)] : [];
   const all = new Set([memory, ...shift, ...speculationLine(info), ...heldText(info), ...parts]);
   return `backend ${backend.name}, ${threads}\n  ${[...all].join("\n  ")}\n\n`;

@@ -16,14 +16,14 @@ import type {
   RestoredTokens,
   SpeculateOptions,
 } from "../api/api.ts";
-import type { Backend, KvCacheOptions, MemoryNeed, Widened } from "../backends/backend.ts";
+import type { Backend, KvCacheOptions, Widened } from "../backends/backend.ts";
 import { type DeviceLostError, DisposedError, ModelError, UsageError } from "../base/errors.ts";
 import type { ChatTemplate } from "../chat/template.ts";
 import type { KvDType } from "../dtypes/kv-types.ts";
 import { adaptGraph } from "../graph/adapt.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../graph/batch.ts";
 import { type Graph, isBidirectional } from "../graph/graph.ts";
-import { makePlan, type Plan, type PlanLimits } from "../graph/plan.ts";
+import type { Plan, PlanLimits } from "../graph/plan.ts";
 import { predictGraph } from "../graph/predict.ts";
 import type { Device } from "../limits/device.ts";
 import type { PhaseModel } from "../limits/phase.ts";
@@ -41,18 +41,11 @@ import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import { diskInfo } from "./disk-info.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import { Grammars } from "./grammars.ts";
-import {
-  BATCH_LIMITS,
-  batchLimits,
-  checkKvType,
-  checkMemory,
-  chooseContext,
-  fitsBesideOthers,
-  ramForCopies,
-} from "./memory.ts";
+import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { predictorsOf } from "./open-predictors.ts";
+import { affordableTiers, planRoom, type RoomOptions } from "./plan-room.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
 import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
@@ -67,27 +60,18 @@ import { type KeyRotations, keyRotations, shiftRefusal } from "./state/key-rotat
 import { KnownTexts } from "./state/known-texts.ts";
 import type { RunningSequence, SequenceRequest } from "./state/running-sequence.ts";
 import type { Sequence } from "./state/sequence.ts";
-import { cacheOptions, stateKinds, stateSize } from "./state/state-kinds.ts";
-import { StateRoom } from "./state/state-room.ts";
+import { stateKinds } from "./state/state-kinds.ts";
+import { FIRST_TOKENS, StateRoom } from "./state/state-room.ts";
 import { noShift, TokenMover } from "./state/token-mover.ts";
 import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
-import { openTiers, type TierOptions } from "./tiers/open-tiers.ts";
+import { openTiers } from "./tiers/open-tiers.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
 import { type LoadWatch, readerOf, uploadWeights } from "./upload-weights.ts";
 
-export interface EngineOptions {
+export interface EngineOptions extends RoomOptions {
   contextSize: number | undefined;
-  kvType: KvDType;
-  /** Memory that is available; undefined where it is not known. */
-  availableBytes?: number | undefined;
-  /** The most that the model may take; undefined: what is available. */
-  ramBytes?: number | undefined;
   /** Measures how fast the model's files are read, in bytes/s; only asked where weights stay on disk. */
   diskRate?: (() => Promise<number | undefined>) | undefined;
-  /** Contexts that the KV cache should hold; fewer if memory is short. Default 1. */
-  parallel?: number | undefined;
-  /** For tests: the size of the KV cache in tokens, instead of contexts. */
-  cacheTokens?: number | undefined;
   /** Prompt tokens in a batch while others decode; undefined: a default. */
   promptChunk?: ((graph: Graph, kvType: KvDType) => number | undefined) | undefined;
   /** The expected time of batches, measured before; undefined: not known. */
@@ -100,8 +84,6 @@ export interface EngineOptions {
   warnings?: readonly string[] | undefined;
   /** For ModelInfo.heldAs. */
   heldAs?: HeldWeights | undefined;
-  /** Copies of state outside of the backend; undefined: none. */
-  tiers?: TierOptions | undefined;
   /** Whether tokens are drafted. Default: where that cannot change a text. */
   speculate?: boolean | SpeculateOptions | undefined;
   /** The layer that predicts further tokens is loaded as well. Default: false. */
@@ -269,7 +251,7 @@ export class Engine {
     const rotations = shiftRefusal(model) ?? (await keyRotations(model, readerOf(parts)));
     const refusal = noShift(rotations, parts.backend);
     const fingerprint = await options.fingerprint?.();
-    const info = {
+    const info: ModelInfo = {
       ...describeModel(
         { ...parts, tokenizer, template },
         config,
@@ -290,6 +272,8 @@ export class Engine {
     };
     const made = new Engine(parts, { ...options, tiers }, info, plan, kv, rotations, model);
     made.adapters = new Adapters(adapters);
+    await made.#room.holdFirst();
+    if (parts.backend.growKv) info.firstStateBytes = made.#room.bytes.held;
     return made;
   }
 
@@ -346,7 +330,8 @@ export class Engine {
       mayYield: request.background === "yields",
       mustYield: false,
     };
-    const entering = this.#room.enter(this.#room.demand(most), isAborted, background);
+    const likely = Math.min(tokens.length + Math.min(mayAdd, FIRST_TOKENS), most);
+    const entering = this.#room.enter(this.#room.demand(most), isAborted, background, likely);
     this.#scheduler.wake(); // somebody may have to yield
     const promised = await entering;
     const keepsMoved = reusePieces > 0;
@@ -671,85 +656,6 @@ function defaultChunk({ maxTokens }: PlanLimits): number {
   // A GPU computes a whole batch in little more time than a quarter of one.
   if (maxTokens > MOST_PROCESSOR_TOKENS) return maxTokens;
   return maxTokens <= BATCH_LIMITS.maxTokens ? maxTokens / 2 : maxTokens / 4;
-}
-
-/** Larger batches take memory, so that more weights stay on disk: at most so many times as many bytes. */
-const MORE_ON_DISK = 1.05;
-
-/**
- * The plan and its cache. Where weights are read from disk for every batch, prompts are computed in batches that are as large as the
- * backend allows, unless that slows down generation.
- */
-function planRoom(
-  parts: EngineParts,
-  options: EngineOptions,
-  graph: Graph,
-  contextSize: number,
-): { plan: Plan; kv: KvCacheOptions } {
-  const { backend } = parts;
-  const limits = batchLimits(graph, contextSize, backend);
-  const room = (maxTokens: number) => {
-    const plan = makePlan(graph, { ...limits, maxTokens });
-    return { plan, kv: chooseCache(parts, options, plan, contextSize) };
-  };
-  const made = room(limits.maxTokens);
-  const { diskBytes = 0, limitBytes } = backend.measure(made.plan, made.kv);
-  if (diskBytes === 0) return made;
-  const { mostBatchTokens = 0 } = backend;
-  for (let tokens = mostBatchTokens; tokens > limits.maxTokens; tokens /= 2) {
-    const larger = { ...made, plan: makePlan(graph, { ...limits, maxTokens: tokens }) };
-    const need = backend.measure(larger.plan, larger.kv);
-    const fits = need.notOnDisk === undefined && need.diskBytes! <= diskBytes * MORE_ON_DISK;
-    if (fits && need.weightBytes + need.kvBytes + need.workBytes <= limitBytes) return larger;
-  }
-  return made;
-}
-
-/** As many contexts as requested and fit in memory; it is an error if not even one fits. */
-function chooseCache(
-  { backend, name }: EngineParts,
-  { kvType: dtype, ramBytes, cacheTokens, parallel = 1, tiers, ...options }: EngineOptions,
-  plan: Plan,
-  contextSize: number,
-): KvCacheOptions {
-  const availableBytes = leastOf(options.availableBytes, ramBytes);
-  const facts = {
-    model: name,
-    ramBytes,
-    backend: backend.name,
-    contextSize,
-    kvType: dtype,
-    state: stateSize(plan.graph, plan.limits, dtype),
-    availableBytes,
-  };
-  const kinds = stateKinds(plan.graph, plan.limits);
-  const shape = { contextSize, dtype, shared: parallel > 1, cacheTokens };
-  if (cacheTokens !== undefined) return cacheOptions(kinds, { ...shape, contexts: parallel });
-  const withoutCopies = availableBytes && Math.max(0, availableBytes - (tiers?.ramBytes ?? 0));
-  for (let contexts = parallel; ; contexts--) {
-    const kv = cacheOptions(kinds, { ...shape, contexts });
-    const need = backend.measure(plan, kv);
-    if (contexts > 1 && !fitsBesideOthers(need, withoutCopies)) continue;
-    checkMemory(need, facts);
-    return kv;
-  }
-}
-
-function leastOf(a: number | undefined, b: number | undefined): number | undefined {
-  return a === undefined || b === undefined ? (a ?? b) : Math.min(a, b);
-}
-
-/** Copies in memory give way where memory is short: a model that fits without them is not refused because of them. */
-function affordableTiers(
-  { tiers, availableBytes }: EngineOptions,
-  need: MemoryNeed,
-): { tiers: TierOptions | undefined; tierWarnings: string[] } {
-  if (!tiers) return { tiers, tierWarnings: [] };
-  const ramBytes = ramForCopies(need, availableBytes, tiers.ramBytes);
-  if (ramBytes === tiers.ramBytes) return { tiers, tierWarnings: [] };
-  const mb = (bytes: number) => `${Math.round(bytes / 1e6)} MB`;
-  const warning = `copies of state in memory may take ${mb(tiers.ramBytes)}, but beside the model ${mb(ramBytes)} are available: they take that at most`;
-  return { tiers: { ...tiers, ramBytes }, tierWarnings: [warning] };
 }
 
 function checkSupport(backend: Backend, graph: Graph): void {

@@ -71,14 +71,15 @@ export interface PoolLimits {
 
 export const noLimits: PoolLimits = { models: Infinity, autoload: true };
 
-/** The memory of a loaded model: its weights, and one context. More sequences take more. */
+/** The memory of a loaded model: its weights, and one context, or what a GPU holds from the start. More sequences take more. */
 export function heldBytes({
   weightBytes,
   disk,
   stateBytes,
   kvBytesPerToken,
   contextSize,
+  firstStateBytes = 0,
 }: ModelInfo): number {
-  const state = kvBytesPerToken * contextSize;
+  const state = Math.max(firstStateBytes, kvBytesPerToken * contextSize);
   return (disk?.memoryBytes ?? weightBytes) + Math.min(stateBytes, state);
 }

@@ -9,6 +9,8 @@ import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import { layOutWeights } from "../../src/backends/webgpu/weight-layout.ts";
 import { DisposedError, MemoryError, UsageError, WorkerError } from "../../src/base/errors.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { Engine } from "../../src/engine/engine.ts";
+import { generate } from "../../src/engine/generator.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { open } from "../../src/index.ts";
@@ -58,6 +60,27 @@ async function logitsOf(
   return logits;
 }
 
+/** The first `count` tokens of an answer that might have had `maxTokens`. */
+async function firstTokens(
+  engine: Engine,
+  tokens: number[],
+  count: number,
+  maxTokens: number,
+): Promise<number[]> {
+  const breathe = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const control = { aborted: false, breathe, now: () => 0 };
+  let seen = 0;
+  const { tokenIds } = await generate(
+    engine,
+    { tokens, options: { temperature: 0, maxTokens } },
+    control,
+    () => {
+      control.aborted = ++seen >= count;
+    },
+  );
+  return tokenIds.slice(0, count);
+}
+
 function expectNear(got: Float32Array, want: Float32Array): void {
   const size = Math.max(...want.map(Math.abs));
   got.forEach((value, i) => {
@@ -91,14 +114,25 @@ describeGpu("webgpu, in the engine", () => {
     for (const tokens of prompts) alone.push(await greedyTokens(reference, tokens, 40));
     reference.dispose();
     const backend = await gpuBackend();
-    const engine = await tinyEngine({ backend, contextSize: 96, parallel: 4 });
-    const before = backend.memory().kvBytes;
-    expect(engine.status()).toMatchObject({ kvBlocks: 16, kvBlocksHeld: 4 });
-    const together = prompts.map((tokens) => greedyTokens(engine, tokens, 40));
+    const engine = await tinyEngine({ backend, contextSize: 512, parallel: 4 });
+    const { kvBytes } = backend.memory();
+    // Enough for 256 tokens of each: a block more, since the first may have to be copied.
+    expect(engine.status()).toMatchObject({ kvBlocks: 68, kvBlocksHeld: 36 });
+    // They may have 460 tokens each.
+    const together = prompts.map((tokens) => firstTokens(engine, tokens, 40, 430));
     expect(await Promise.all(together)).toEqual(alone);
     const { kvBlocksHeld } = engine.status();
-    expect(kvBlocksHeld).toBeGreaterThan(4);
-    expect(backend.memory().kvBytes).toBe((before / 4) * kvBlocksHeld);
+    expect(kvBlocksHeld).toBeGreaterThan(36);
+    expect(backend.memory().kvBytes).toBe((kvBytes / 36) * kvBlocksHeld);
+    engine.dispose();
+  });
+
+  test("from the start there is memory for everybody, if that is no more than short requests need", async () => {
+    const backend = await gpuBackend();
+    const engine = await tinyEngine({ backend, contextSize: 96, parallel: 4 });
+    expect(engine.status()).toMatchObject({ kvBlocks: 16, kvBlocksHeld: 16 });
+    expect(engine.info.firstStateBytes).toBe(engine.info.stateBytes);
+    expect(engine.info.firstStateBytes).toBe(backend.memory().kvBytes);
     engine.dispose();
   });
 

@@ -19,6 +19,12 @@ import { Sequence } from "./sequence.ts";
 import type { SequenceState } from "./sequence-state.ts";
 import type { StateKind } from "./state-kinds.ts";
 
+/** Tokens of a short request, prompt and answer: memory for so many of everybody who may run at once is held from the start. */
+export const FIRST_TOKENS = 256;
+
+/** The most that memory grows by at a time, beyond what is needed: to so many times what it was. */
+const MOST_GROWTH = 4;
+
 export interface StateRoomParts {
   readonly backend: Pick<Backend, "copyKvBlock" | "growKv">;
   readonly contextSize: number;
@@ -89,16 +95,35 @@ export class StateRoom {
     return this.#parts.kinds.map((kind) => kind.demand(tokens));
   }
 
-  /** Resolves with the amounts when they are reserved and held; leave() gives them back. */
+  /**
+   * On a device, holds memory for a short request of everybody who may run at once, if there is that much: the first who come
+   * together need not wait until it has grown.
+   */
+  async holdFirst(): Promise<void> {
+    if (!this.#parts.backend.growKv) return;
+    const sizes = this.#sizesFor(FIRST_TOKENS);
+    if (isWithin(sizes, this.#sizes)) return;
+    try {
+      await this.#growExactly(sizes);
+    } catch (error) {
+      if (!(error instanceof MemoryError)) throw error;
+    }
+  }
+
+  /**
+   * Resolves with the amounts when they are reserved and held; leave() gives them back. `likely`: the tokens that it will
+   * probably have, and others who come with it.
+   */
   async enter(
     wanted: Amounts,
     isAborted: () => boolean,
     place?: BackgroundPlace,
+    likely: number = 0,
   ): Promise<Amounts> {
     for (;;) {
       const amounts = await this.admission.enter(wanted, isAborted, place);
       try {
-        await this.#hold();
+        await this.#hold(likely);
       } catch (error) {
         this.leave(amounts);
         if (!(error instanceof MemoryError) || !isWithin(amounts, this.#sizes)) throw error;
@@ -152,14 +177,25 @@ export class StateRoom {
     return this.pools.map(({ size }) => size);
   }
 
+  /** What is held at present, or more if everybody who may run at once has so many tokens. */
+  #sizesFor(tokens: number): Amounts {
+    const { contextSize, kinds } = this.#parts;
+    return this.pools.map(({ most, size }, i) => {
+      const { group, perContext, demand } = kinds[i]!;
+      if (group === undefined) return size;
+      const contexts = Math.max(1, Math.floor(most / perContext(contextSize, true)));
+      return Math.max(size, Math.min(most, contexts * demand(Math.min(tokens, contextSize))));
+    });
+  }
+
   /** Makes sure that the backend holds everything reserved, and cached sequences as far as memory allows. */
-  #hold(): Promise<void> {
-    const grown = this.#growing.then(() => this.#grow());
+  #hold(likely: number): Promise<void> {
+    const grown = this.#growing.then(() => this.#grow(likely));
     this.#growing = grown.catch(() => undefined);
     return grown;
   }
 
-  async #grow(): Promise<void> {
+  async #grow(likely: number): Promise<void> {
     const { admission, pools } = this;
     const { contextSize, kinds } = this.#parts;
     const sizes = pools.map((pool, i) => {
@@ -171,7 +207,7 @@ export class StateRoom {
     });
     if (isWithin(sizes, this.#sizes)) return;
     try {
-      await this.#growTo(sizes);
+      await this.#growTo(sizes, this.#sizesFor(likely));
     } catch (error) {
       // Cached sequences can be evicted instead, if that is enough.
       if (error instanceof MemoryError && isWithin(admission.promised, this.#sizes)) return;
@@ -179,17 +215,27 @@ export class StateRoom {
     }
   }
 
-  /** To twice the size, if there is memory for it, so that many small contexts are not copied as often; else to `sizes`. */
-  async #growTo(sizes: Amounts): Promise<void> {
-    const twice = this.pools.map(({ most, size }, i) => {
-      return sizes[i]! > size ? Math.min(most, Math.max(sizes[i]!, 2 * size)) : size;
-    });
-    try {
-      await this.#growExactly(twice);
-    } catch (error) {
-      if (!(error instanceof MemoryError) || isWithin(twice, sizes)) throw error;
-      await this.#growExactly(sizes);
+  /**
+   * To what all would need who may come now, so that it need not grow for each, but at most to MOST_GROWTH times the size; to twice
+   * the size, so that many small contexts are not copied as often; to `sizes`: whatever there is memory for.
+   */
+  async #growTo(sizes: Amounts, all: Amounts): Promise<void> {
+    const atLeast = (wanted: (size: number, i: number) => number): Amounts =>
+      this.pools.map(({ most, size }, i) =>
+        sizes[i]! > size ? Math.min(most, Math.max(sizes[i]!, wanted(size, i))) : size,
+      );
+    const twice = atLeast((size) => 2 * size);
+    const ahead = atLeast((size, i) => Math.max(2 * size, Math.min(all[i]!, MOST_GROWTH * size)));
+    const attempts = [ahead, twice].filter((one) => !isWithin(one, one === ahead ? twice : sizes));
+    for (const attempt of attempts) {
+      try {
+        await this.#growExactly(attempt);
+        return;
+      } catch (error) {
+        if (!(error instanceof MemoryError)) throw error;
+      }
     }
+    await this.#growExactly(sizes);
   }
 
   async #growExactly(sizes: Amounts): Promise<void> {

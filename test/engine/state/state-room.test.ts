@@ -75,6 +75,90 @@ describe("memory", () => {
   });
 });
 
+/** Room for 8 contexts of 64 blocks and one to copy, of which one is held. */
+function largeRoomOn(most: number, tries: number[] = []): StateRoom {
+  const growKv = async ([blocks = 0]: readonly number[]): Promise<void> => {
+    tries.push(blocks);
+    if (blocks > most) throw new MemoryError(`no room for ${blocks} blocks`);
+  };
+  const g = new GraphBuilder();
+  g.state({ kind: "kv", layer: 0, kCols: 8, vCols: 8 });
+  const kinds = stateKinds(g.finish({}), { maxTokens: 32, maxOutputs: 32 });
+  const groups = [{ blocks: 8 * 65, held: 65 }];
+  const kv = { tableLength: 8 * 65, groups, dtype: dtypeByName("f32")! };
+  const backend = { copyKvBlock: () => {}, growKv };
+  return new StateRoom({ backend, contextSize: 2048, kinds, kv });
+}
+
+describe("memory that a device holds from the start", () => {
+  test("is for a short request of everybody who may run at once", async () => {
+    const tries: number[] = [];
+    const room = largeRoomOn(1000, tries);
+    await room.holdFirst();
+    // 256 tokens, and a block that may have to be copied.
+    expect(tries).toEqual([8 * 9]);
+    expect(room.pools[0]!.size).toBe(72);
+    for (let i = 0; i < 8; i++) await room.enter(room.demand(256), never);
+    expect(tries).toEqual([72]);
+  });
+
+  test("is no more than what all contexts need", async () => {
+    const { room, grown } = roomOn(12);
+    await room.holdFirst();
+    expect(grown).toEqual([12]);
+  });
+
+  test("is one context where there is no more", async () => {
+    const room = largeRoomOn(70);
+    await room.holdFirst();
+    expect(room.pools[0]!.size).toBe(65);
+    expect(await room.enter([9], never)).toEqual([9]);
+  });
+
+  test("is not asked for where the system gives memory when it is written to", async () => {
+    const g = new GraphBuilder();
+    g.state({ kind: "kv", layer: 0, kCols: 8, vCols: 8 });
+    const kinds = stateKinds(g.finish({}), { maxTokens: 32, maxOutputs: 32 });
+    const kv = {
+      tableLength: 12,
+      groups: [{ blocks: 12, held: 3 }],
+      dtype: dtypeByName("f32")!,
+    };
+    const backend = { copyKvBlock: () => {} };
+    const room = new StateRoom({ backend, contextSize: 96, kinds, kv });
+    await room.holdFirst();
+    expect(room.pools[0]!.size).toBe(3);
+  });
+});
+
+describe("memory grows once", () => {
+  test("for all who may come like the one for whom it is not enough", async () => {
+    const tries: number[] = [];
+    const room = largeRoomOn(1000, tries);
+    // 20 blocks each, of which one may have to be copied.
+    for (let i = 0; i < 8; i++) await room.enter(room.demand(600), never, undefined, 600);
+    expect(tries).toEqual([8 * 20]);
+  });
+
+  test("but to no more than four times what it was", async () => {
+    const tries: number[] = [];
+    const room = largeRoomOn(1000, tries);
+    for (let i = 0; i < 4; i++) await room.enter(room.demand(2000), never, undefined, 2000);
+    expect(tries).toEqual([4 * 65]);
+  });
+
+  test("or to twice the size, or to what is needed, where there is no more", async () => {
+    const tries: number[] = [];
+    const room = largeRoomOn(140, tries);
+    for (let i = 0; i < 2; i++) await room.enter(room.demand(2000), never, undefined, 2000);
+    expect(tries).toEqual([260, 130]);
+    const exact: number[] = [];
+    const small = largeRoomOn(129, exact);
+    for (let i = 0; i < 2; i++) await small.enter(small.demand(2000), never, undefined, 2000);
+    expect(exact).toEqual([260, 130, 129]);
+  });
+});
+
 describe("a device without more memory", () => {
   test("makes the next one wait until somebody has ended", async () => {
     const { room } = roomOn(5);
