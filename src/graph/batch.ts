@@ -32,8 +32,14 @@ export function countWords({ adapters = 0 }: { readonly adapters?: number }): nu
   return kinds.length * (adapters + 1);
 }
 
-/** The number of rows of each kind in a batch. */
-export type RowCounts = Readonly<Record<Rows, number>>;
+/** The tokens of a batch in two parts: Batch.shortTokens, and those behind them. */
+export type TokenPart = "short" | "long";
+
+/** The number of rows of each kind in a batch, and of the tokens of each part. */
+export type RowCounts = Readonly<Record<Rows | TokenPart, number>>;
+
+/** A sequence with more tokens in a batch is long. */
+const MOST_SHORT = 8;
 
 /** What a sequence keeps, as a backend sees it. Sequences are told apart by identity. */
 export interface BatchSequence {
@@ -147,12 +153,25 @@ export class Batch {
     return own?.rows === "tokens" ? lists?.tokens : lists?.outputs;
   }
 
+  /** Tokens before the first long sequence. Schedulers put generated tokens, one or a few of a sequence, before prompts. */
+  get shortTokens(): number {
+    let from = 0;
+    for (let t = 1; t < this.tokenCount; t++) {
+      if (this.sequences[t] !== this.sequences[from]) from = t;
+      else if (t - from >= MOST_SHORT) return from;
+    }
+    return this.tokenCount;
+  }
+
   /** The counts of all kinds, as a new object: not for the decode loop. */
   counts(): RowCounts {
-    const counts: Record<Rows, number> = {
+    const short = this.shortTokens;
+    const counts: Record<Rows | TokenPart, number> = {
       tokens: this.tokenCount,
       outputs: this.outputCount,
       logits: this.count("logits"),
+      short,
+      long: this.tokenCount - short,
     };
     for (let i = 0; i < this.adapters.length; i++) {
       for (const rows of kinds) counts[`${rows}@${i}`] = this.count(`${rows}@${i}`);

@@ -156,7 +156,8 @@ describeGpu(`webgpu, matrix units${why}`, () => {
     { timeout },
     async (type, headDim, attention) => {
       const graph = layer(type, headDim);
-      // Tiles with one sequence and with several, that begin anywhere; a second batch over a longer context.
+      // Tiles with one sequence and with several, that begin anywhere; a second batch over a longer context; generated tokens
+      // beside a prompt, and more of them than kernels for few tokens take.
       const batches: Sizes[] = [
         [
           [0, 21],
@@ -167,6 +168,17 @@ describeGpu(`webgpu, matrix units${why}`, () => {
           [1, 70],
           [3, 3],
           [0, 50],
+        ],
+        [
+          [3, 1],
+          [2, 2],
+          [0, 1],
+          [1, 30],
+        ],
+        [
+          [0, 8],
+          [3, 8],
+          [2, 4],
         ],
       ];
       const want = await run(new ReferenceBackend(), graph, batches);
@@ -187,5 +199,13 @@ describeGpu(`webgpu, matrix units${why}`, () => {
       ],
     ]);
     expect(beside[2]).toEqual(alone);
+    const generated = await run(await matrixBackend(true), graph, [
+      [
+        [1, 1],
+        [2, 2],
+        [0, 40],
+      ],
+    ]);
+    expect(generated[2]).toEqual(alone);
   });
 });

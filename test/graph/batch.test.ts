@@ -109,6 +109,29 @@ describe("recurrent state", () => {
   });
 });
 
+describe("short tokens", () => {
+  const many = (sequence: typeof a, count: number) =>
+    Array.from({ length: count }, (_, position) => [sequence, position] as const);
+  const count = (...tokens: readonly (readonly [typeof a, position: number])[]) => {
+    const batch = new Batch({ maxTokens: 64, maxOutputs: 1 });
+    for (const [sequence, position] of tokens) batch.add(0, position, sequence!, false);
+    const { short, long, tokens: all } = batch.counts();
+    expect(short).toBe(batch.shortTokens);
+    expect(short + long).toBe(all);
+    return short;
+  };
+
+  test("are those before the first sequence of more than eight", () => {
+    expect(count()).toBe(0);
+    expect(count(...many(a, 8))).toBe(8);
+    expect(count(...many(a, 9))).toBe(0);
+    expect(count([a, 5], [b, 7], ...many(c, 9))).toBe(2);
+    expect(count([a, 5], ...many(b, 20), [c, 7])).toBe(1);
+    expect(count(...many(a, 8), ...many(b, 8), ...many(c, 8))).toBe(24);
+    expect(count(...many(a, 8), ...many(b, 8), ...many(c, 9))).toBe(16);
+  });
+});
+
 describe("batches that may follow", () => {
   const draw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
   const add = (batch: Batch, sequence: BatchSequence, follows?: number, isWhole = false) => {

@@ -36,6 +36,8 @@ export interface BatchLayout {
   readonly positions: number;
   /** The number of each token's sequence, which has a table of cache blocks. */
   readonly sequences: number;
+  /** One word: Batch.shortTokens. */
+  readonly short: number;
   readonly outputRows: number;
   /** By the number of the adapter: the tokens that use it, and the outputs. */
   readonly adapters: readonly { readonly tokens: AdapterWords; readonly outputs: AdapterWords }[];
@@ -73,6 +75,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const tokens = take(maxTokens);
   const positions = take(maxTokens);
   const sequences = take(maxTokens);
+  const short = take(1);
   const list = (most: number) => ({ rows: take(most), places: take(most), scales: take(most) });
   const adapters = Array.from({ length: graph.adapters ?? 0 }, () => ({
     tokens: list(maxTokens),
@@ -91,7 +94,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
   const draws = take(maxOutputs * DRAW_WORDS);
-  const rows = { tokens, positions, sequences, outputRows, adapters, lengths };
+  const rows = { tokens, positions, sequences, short, outputRows, adapters, lengths };
   const layout = { ...rows, angles, segments, groups, tables, draws };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
@@ -125,6 +128,7 @@ export class BatchArea {
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
     batch.writeCounts(words, 0);
+    words[this.#layout.short] = batch.shortTokens;
     let current: BatchSequence | undefined;
     let sequence = -1;
     let held = 0;

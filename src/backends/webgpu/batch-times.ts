@@ -15,7 +15,7 @@ import {
 } from "../backend.ts";
 import { BatchSums } from "../batch-sums.ts";
 import type { GpuDevice } from "./device.ts";
-import { encodePart, type Program, type ProgramPart } from "./program.ts";
+import { encodePart, type Program, type ProgramPart, runsIn } from "./program.ts";
 import { PROFILER_LABEL } from "./record-calls.ts";
 import { MAP_READ, usage } from "./usage.ts";
 
@@ -221,10 +221,7 @@ function makeQueries(device: GPUDevice, parts: number): Queries {
 }
 
 function runs({ dispatches }: ProgramPart, counts: RowCounts): boolean {
-  return dispatches.some(({ kernel }) => {
-    const rows = counts[kernel.rows]!;
-    return rows >= kernel.minRows && rows <= kernel.maxRows;
-  });
+  return dispatches.some(({ kernel }) => runsIn(kernel, counts));
 }
 
 /** "norm + matmul", "blk.3.attn_norm + attn_q": a fused op has one time. */

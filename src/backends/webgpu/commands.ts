@@ -9,7 +9,7 @@ import type { RowCounts } from "../../graph/batch.ts";
 import type { Rows, Value } from "../../graph/graph.ts";
 import type { BatchTimes } from "./batch-times.ts";
 import { type Buffers, FAILED_BYTES, type Layout } from "./buffers.ts";
-import { type Dispatch, encodePart, type Program, runsIn, type Step } from "./program.ts";
+import { type Dispatch, encodePart, gridIn, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
 import { BEST } from "./wgsl/best-logits.ts";
 import type { Grid } from "./wgsl/kernel.ts";
@@ -107,7 +107,7 @@ export class BatchCommands {
       dispatches
         .filter(({ kernel }) => runsIn(kernel, counts))
         .map(({ kernel, pipeline, bindings }) => {
-          return { pipeline, bindings, grid: kernel.grid(counts[kernel.rows]!) };
+          return { pipeline, bindings, grid: gridIn(kernel, counts) };
         }),
     );
     this.#last = { counts, program, parts };

@@ -30,7 +30,7 @@ import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
 import { drawKernel } from "./wgsl/draw.ts";
-import type { Kernel, Source } from "./wgsl/kernel.ts";
+import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
 import { fittingMatrices } from "./wgsl/matmul-matrices.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
@@ -394,8 +394,14 @@ function tableBuffer(
 }
 
 /** Whether a kernel runs in a batch of this size. */
-export function runsIn({ rows, minRows, maxRows }: Kernel, counts: RowCounts): boolean {
+export function runsIn({ rows, part, minRows, maxRows }: Kernel, counts: RowCounts): boolean {
+  if (part && counts[part] === 0) return false;
   return counts[rows]! >= minRows && counts[rows]! <= maxRows;
+}
+
+/** The workgroups of a kernel in a batch of this size. */
+export function gridIn({ rows, part, grid }: Kernel, counts: RowCounts): Grid {
+  return grid(counts[part ?? rows]!);
 }
 
 /**
@@ -419,6 +425,6 @@ export function encodePart(
     if (!runsIn(kernel, counts)) continue;
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
-    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]!));
+    pass.dispatchWorkgroups(...gridIn(kernel, counts));
   }
 }

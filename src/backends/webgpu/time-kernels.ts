@@ -3,7 +3,7 @@
 
 import type { RowCounts } from "../../graph/batch.ts";
 import type { GpuDevice } from "./device.ts";
-import { type Dispatch, encodePart, type Program, runsIn } from "./program.ts";
+import { type Dispatch, encodePart, gridIn, type Program, runsIn } from "./program.ts";
 import type { KernelFilter } from "./tuning.ts";
 import { MAP_READ, usage } from "./usage.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
@@ -41,7 +41,7 @@ export async function timeKernels(
     });
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
-    pass.dispatchWorkgroups(...kernel.grid(counts[kernel.rows]!));
+    pass.dispatchWorkgroups(...gridIn(kernel, counts));
     pass.end();
   });
   commands.resolveQuerySet(querySet, 0, run.length * 2, resolved, 0);

@@ -44,9 +44,15 @@ export const attention: GpuOp<"attention"> = {
         : attentionKernel(node, kv, batch);
     const isWanted = context.matrixAttention && !context.wide;
     if (!matrices || !isWanted || !hasMatrixAttention(node, kv)) return [any];
-    // Batches of many tokens are on matrix units with their matmuls, those of fewer have the bits of single tokens.
+    // Batches of many tokens are on matrix units with their matmuls, those of fewer have the bits of single tokens. Tokens that
+    // others generate beside a prompt are not: a tile of matrices would compute the sequence of each one in turn.
     const { most } = several;
-    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, most + 1);
-    return [{ ...any, maxRows: most }, onMatrices];
+    const minRows = most + 1;
+    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, minRows);
+    return [
+      { ...any, maxRows: most },
+      { ...any, minRows, part: "short" },
+      { ...onMatrices, part: "long" },
+    ];
   },
 };

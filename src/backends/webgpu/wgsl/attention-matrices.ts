@@ -109,7 +109,7 @@ ${calls.types}`,
     body: `
   let tokenCount = batch[${countOf(out.rows)}u];
   let head = group.x;
-  let firstToken = group.y * ${TOKENS}u;
+  let firstToken = batch[${batch.short}u] + group.y * ${TOKENS}u;
   let lastToken = min(firstToken + ${TOKENS}u, tokenCount);
   let team = lane / ${TEAM}u;
   let row = (lane % ${TEAM}u) / 2u; // of the team's tokens; a lane has every second part of its scores

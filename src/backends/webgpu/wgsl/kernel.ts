@@ -1,6 +1,7 @@
 // A kernel of the GPU: WGSL text, with all sizes of the model as constants, its bindings, and the number of workgroups for a
 // batch of so many rows. Data only; program.ts makes pipelines and bind groups.
 
+import type { TokenPart } from "../../../graph/batch.ts";
 import type { Rows, Value, Weight } from "../../../graph/graph.ts";
 
 /** The resource of a binding. */
@@ -54,6 +55,8 @@ export interface Kernel {
   readonly sources: readonly Source[];
   /** The rows that its grid depends on; a batch without such rows skips it. */
   readonly rows: Rows;
+  /** It only computes these tokens; a batch without any skips it. */
+  readonly part?: TokenPart;
   grid(rows: number): Grid;
   /** It runs in batches of minRows to maxRows rows; other kernels run in others. */
   readonly minRows: number;
