@@ -117,6 +117,26 @@ describeGpu("a KV cache that grows on the GPU", () => {
     backend.dispose();
   });
 
+  test("is bound by the batches that read it, not before", async () => {
+    const { backend, gpu } = await loaded();
+    await advance(backend, 0);
+    const { device } = gpu;
+    const createBindGroup = device.createBindGroup.bind(device);
+    let bound = 0;
+    device.createBindGroup = (descriptor) => {
+      bound++;
+      return createBindGroup(descriptor);
+    };
+    await backend.growKv([4]);
+    expect(bound).toBe(0);
+    await advance(backend, 1);
+    const first = bound;
+    expect(first).toBeGreaterThanOrEqual(layers);
+    await advance(backend, 2);
+    expect(bound).toBe(first);
+    backend.dispose();
+  });
+
   test("is the one that hidden states are computed with", async () => {
     const expected = await inOneCache("hidden");
     const { backend } = await loaded();

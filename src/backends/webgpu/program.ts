@@ -208,7 +208,7 @@ export function withCache(
   const again = (dispatch: Dispatch): Dispatch => {
     const { kernel, pipeline } = dispatch;
     if (!kernel.sources.some(({ kind }) => kind === "keys" || kind === "values")) return dispatch;
-    return { kernel, pipeline, bindings: bind(kernel, pipeline) };
+    return boundLater(kernel, pipeline, bind);
   };
   const parts = program.parts.map(({ nodes, dispatches }) => ({
     nodes,
@@ -217,12 +217,27 @@ export function withCache(
   return { ...program, parts, keys: buffers.keys };
 }
 
+type Bind = (kernel: Kernel, pipeline: GPUComputePipeline) => GPUBindGroup;
+
+/** Binds when a batch first uses the kernel: Dawn takes up to 50 us for each, and a batch uses few of those that read the cache. */
+function boundLater(kernel: Kernel, pipeline: GPUComputePipeline, bind: Bind): Dispatch {
+  let bindings: GPUBindGroup | undefined;
+  return {
+    kernel,
+    pipeline,
+    get bindings() {
+      bindings ??= bind(kernel, pipeline);
+      return bindings;
+    },
+  };
+}
+
 function binderOf(
   device: GPUDevice,
   layout: Layout,
   buffers: Buffers,
   exchange: GPUBuffer | undefined,
-): (kernel: Kernel, pipeline: GPUComputePipeline) => GPUBindGroup {
+): Bind {
   const tables = new Map<Uint32Array, GPUBuffer>();
   return ({ name, sources }, pipeline) =>
     device.createBindGroup({
