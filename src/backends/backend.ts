@@ -411,7 +411,7 @@ export interface Backend {
   dispose(): void;
   /** Resolves when the device that it computes on was lost: no later batch works. Optional: a processor is not lost. */
   readonly lost?: Promise<DeviceLostError> | undefined;
-  /** Resolves when its threads have ended, after dispose(). Optional: a backend may have none. */
+  /** Resolves when its threads have ended and nothing waits for its device, after dispose(). Optional: a backend may have neither. */
   ended?(): Promise<void>;
 }
 

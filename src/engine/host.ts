@@ -234,6 +234,7 @@ class Host {
       return undefined;
     },
     dispose: async () => {
+      this.#post({ id: 0, kind: "ending" });
       for (const running of this.#running.values()) running.aborted = true;
       const engine = this.#engine;
       engine?.checkWaiting();

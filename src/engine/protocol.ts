@@ -292,6 +292,8 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
 export type FromEngine =
   | { id: 0; kind: "pong" }
   | { id: 0; kind: "warning"; warning: string }
+  /** It was told to end, and is about to: what it computes may have to be waited for. */
+  | { id: 0; kind: "ending" }
   /** The device that it computes on is gone: the thread is to be ended, and another started. */
   | { id: 0; kind: "lost"; why: string }
   /** In order: a step of many generations is one message. */

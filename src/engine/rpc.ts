@@ -35,6 +35,11 @@ interface Pending {
  * the end of its thread frees the memory as well.
  */
 const farewellMs = 500;
+/**
+ * How long it waits for an engine that has begun to end. One that computes on a GPU waits for its batch, however slow the GPU is: if its
+ * thread were ended before, Dawn would abort the process.
+ */
+const endingMs = 30_000;
 /** How long a thread may take to end. A thread inside machine code cannot end; it is then abandoned. */
 const terminateMs = 5000;
 
@@ -85,6 +90,8 @@ export class Line<T extends MethodTable<T> & Disposable> {
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
+  /** The thread was told to end, and has begun to. */
+  #isEnding = false;
   readonly #onDeath: (error: WorkerError) => void;
   /** The end of a thread that lost its device. */
   #farewell: Promise<void> | undefined;
@@ -216,6 +223,7 @@ export class Line<T extends MethodTable<T> & Disposable> {
     // Now: the engine stops running requests on its side, and might answer them as if they had been aborted.
     for (const id of running) this.#settle(id)?.reject(this.#closed);
     await atMost(farewellMs, farewell);
+    if (this.#isEnding) await atMost(endingMs, farewell);
     this.#close(this.#closed);
     await this.terminate();
   }
@@ -241,6 +249,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
     if (message.kind === "pong") return;
     if (message.kind === "lost") {
       this.#lose(message.why);
+      return;
+    }
+    if (message.kind === "ending") {
+      this.#isEnding = true;
       return;
     }
     if (message.kind === "warning") {

@@ -231,6 +231,22 @@ describeGpu("webgpu, the end", () => {
     backend.dispose();
   });
 
+  test("has not ended while something waits for the device", async () => {
+    const gpu = await openGpu();
+    const backend = new WebGpuBackend(gpu);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const waiting = gpu.wait(promise);
+    backend.dispose();
+    let hasEnded = false;
+    const ended = backend.ended().then(() => {
+      hasEnded = true;
+    });
+    await new Promise((done) => setTimeout(done, 50));
+    expect(hasEnded).toBe(false);
+    resolve();
+    await Promise.all([waiting, ended]);
+  });
+
   test("use after dispose throws", async () => {
     const backend = await loaded(await gpuBackend());
     backend.dispose();
@@ -256,6 +272,18 @@ describeGpu("open() with a backend", () => {
       await model.dispose();
     }
     expect(texts[1]).toBe(texts[0]);
+  });
+
+  test("a model can be closed in the middle of a batch, whose thread does not end before the GPU is done", async () => {
+    // Dawn aborts the process where a thread ends that still waits for its device.
+    for (const after of [0, 2, 5, 10, 20, 50]) {
+      const model = await open(file.path, { backend: "webgpu" });
+      const { result } = model.generate("the cat", { temperature: 0, maxTokens: 50 });
+      const failed = expect(result).rejects.toThrow(DisposedError);
+      await new Promise((resolve) => setTimeout(resolve, after));
+      await model.dispose();
+      await failed;
+    }
   });
 
   test("an unknown name is refused with those that there are", async () => {

@@ -86,6 +86,32 @@ test("a thread that dies rejects what was running and what comes after", async (
   await line.dispose();
 });
 
+test("dispose() waits for a thread that has begun to end", async () => {
+  // With a GPU it waits for a batch, longer than for a thread that does not answer.
+  const said: string[] = [];
+  let answer: (message: unknown) => void = () => {};
+  const ending: EngineThread = {
+    post: (message) => {
+      const { id, method } = message as { id: number; method: string };
+      if (method !== "dispose") return;
+      answer({ id: 0, kind: "ending" });
+      setTimeout(() => {
+        said.push("answered");
+        answer({ id, kind: "result", result: undefined });
+      }, 900);
+    },
+    onMessage: (listener) => {
+      answer = listener;
+    },
+    onFailure: () => {},
+    ref: () => {},
+    unref: () => {},
+    terminate: async () => void said.push("terminated"),
+  };
+  await new Line<Methods>(ending).dispose();
+  expect(said).toEqual(["answered", "terminated"]);
+});
+
 test("dispose() does not wait for a thread that is in the middle of something long", async () => {
   let ended = false;
   const busy: EngineThread = {

@@ -184,7 +184,7 @@ export class BatchTimes {
   async #fetch(): Promise<BigUint64Array> {
     const { read } = this.#queries!;
     const bytes = this.#asked.length * 16;
-    await read.mapAsync(MAP_READ, 0, bytes);
+    await this.#gpu.wait(read.mapAsync(MAP_READ, 0, bytes));
     const times = new BigUint64Array(read.getMappedRange(0, bytes).slice(0));
     read.unmap();
     return times;

@@ -414,8 +414,8 @@ async function allocateWith<T>(
     made.push(buffer);
     return buffer;
   });
-  const invalid = await device.popErrorScope();
-  const full = await device.popErrorScope();
+  const invalid = await gpu.wait(device.popErrorScope());
+  const full = await gpu.wait(device.popErrorScope());
   if (!invalid && !full) return buffers;
   await release(gpu, made);
   throw outOfMemory(gpu.facts, layout.use, (full ?? invalid)!);

@@ -167,6 +167,15 @@ export class GpuDevice {
     this.#device.destroy();
   }
 
+  /**
+   * Resolves when nothing waits for the device any more, after dispose(). A thread must not end before: Dawn ends the whole process
+   * where promises of its own are left.
+   */
+  async ended(): Promise<void> {
+    while (this.#waiting > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    await new Promise((resolve) => setTimeout(resolve)); // those who waited go on
+  }
+
   #lostError(): DeviceLostError {
     return new DeviceLostError(
       `the GPU "${this.facts.name}" was lost (${this.#lost}), and with it running requests and the cache. The next request opens the model again; if that fails, use backend "cpu"`,

@@ -150,7 +150,7 @@ export class Uploader {
       queue.writeBuffer(buffer, offset, from, 0, Math.ceil(bytes / 4) * 4);
     }
     queue.submit([]);
-    this.#sent = queue.onSubmittedWorkDone();
+    this.#sent = this.#gpu.wait(queue.onSubmittedWorkDone());
     this.#sent.catch(() => {}); // handled where it is awaited
   }
 }

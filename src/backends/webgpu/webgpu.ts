@@ -519,6 +519,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#gpu.dispose(); // frees every buffer, too
   }
 
+  async ended(): Promise<void> {
+    await this.#gpu.ended();
+  }
+
   /** Writes the values that another part of the graph has computed. */
   #writeTaken(values: readonly Value[], counts: RowCounts, input: Float32Array): void {
     let at = 0;
