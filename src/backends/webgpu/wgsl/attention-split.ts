@@ -42,25 +42,40 @@ export function splitStoreText(
   if (lane == 0u) { tops[row] = vec2f(highest, all); }`;
 }
 
+/** Parts that are loaded before the first of them is used. */
+const AT_ONCE = 4;
+
 /** `fn merged4(token, quad, parts)`: values quad * 4 ... + 3 of the token, merged from so many parts. */
 export function mergeText(
   { heads, headDim }: NodeOf<"attention">,
   { most }: AttentionSplit,
 ): string {
   const quads = headDim / 4;
+  const together = Math.min(AT_ONCE, most);
+  const each = (text: (j: number) => string): string =>
+    Array.from({ length: together }, (_, j) => text(j)).join("\n    ");
+  const part = (j: number): string => `(first + min(i + ${j}u, parts - 1u))`;
   return `
 fn merged4(token: u32, quad: u32, parts: u32) -> vec4f {
   let head = quad / ${quads}u;
   let first = token * ${most}u;
-  var highest = tops[first * ${heads}u + head].x;
-  for (var i = 1u; i < parts; i++) { highest = max(highest, tops[(first + i) * ${heads}u + head].x); }
+  var highest = -3.0e38;
+  for (var i = 0u; i < parts; i += ${together}u) {
+    ${each((j) => `let top${j} = tops[${part(j)} * ${heads}u + head];`)}
+    ${each((j) => `highest = max(highest, top${j}.x);`)}
+  }
   var all = 0.0;
   var sum = vec4f();
-  for (var i = 0u; i < parts; i++) {
-    let top = tops[(first + i) * ${heads}u + head];
-    let weight = exp(max(top.x - highest, -100.0));
-    all += top.y * weight;
-    sum += partials[(first + i) * ${heads * quads}u + quad] * weight;
+  for (var i = 0u; i < parts; i += ${together}u) {
+    ${each((j) => `let top${j} = tops[${part(j)} * ${heads}u + head];`)}
+    ${each((j) => `let sums${j} = partials[${part(j)} * ${heads * quads}u + quad];`)}
+    ${each(
+      (
+        j,
+      ) => `let weight${j} = select(0.0, exp(max(top${j}.x - highest, -100.0)), i + ${j}u < parts);
+    all += top${j}.y * weight${j};
+    sum += sums${j} * weight${j};`,
+    )}
   }
   return sum / all;
 }`;
