@@ -84,8 +84,11 @@ export interface MemoryNeed extends MemoryUse {
   notOnDisk?: string;
 }
 
-/** Sees every value right after its op: float32, row-major, only valid during the call. */
-export type Tap = (value: Value, data: Float32Array) => void;
+/**
+ * Sees every value right after its op: float32, row-major, only valid during the call. `inHalves`: it was computed on matrix units, from
+ * half floats.
+ */
+export type Tap = (value: Value, data: Float32Array, inHalves?: boolean) => void;
 
 /** What a batch is for: prefill or decode. Times are kept apart by it. */
 export type BatchPhase = "prompt" | "generation";

@@ -34,6 +34,27 @@ class WrongBackend extends ReferenceBackend {
   }
 }
 
+/** Every matmul is off by a part of its largest value; in batches, it says that it is on matrix units. */
+class HalvesBackend extends ReferenceBackend {
+  readonly #off: number;
+
+  constructor(off: number) {
+    super();
+    this.#off = off;
+  }
+
+  override run(...[batch, options = {}]: Parameters<ReferenceBackend["run"]>): void {
+    const { tap } = options;
+    const moved: typeof tap = (value, data) => {
+      const isMatmul = /attn_[qkv]$/.test(value.name);
+      const largest = data.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+      const off = isMatmul ? data.map((one) => one + this.#off * largest) : data;
+      tap!(value, off, isMatmul && batch.tokenCount > 1);
+    };
+    super.run(batch, tap ? { ...options, tap: moved } : options);
+  }
+}
+
 /** Right as long as somebody looks on. */
 class WrongUnwatchedBackend extends ReferenceBackend {
   override run(...[batch, options]: Parameters<ReferenceBackend["run"]>): void {
@@ -51,10 +72,11 @@ async function verified(
   weightType = "f32",
   layers?: number[],
   architecture = "llama",
+  inBatches?: number[],
 ): Promise<Verification> {
   const model = tinyModel({ weightType, architecture });
   const { graph } = buildModel(model);
-  const batches = graph.outputs.logits ? [4, 1, 1] : [6];
+  const batches = inBatches ?? (graph.outputs.logits ? [4, 1, 1] : [6]);
   const plan = makePlan(graph, { maxTokens: batches[0]!, maxOutputs: batches[0]! });
   return await verifyBackends({
     plan,
@@ -93,7 +115,7 @@ describe("what is found", () => {
   });
 
   // Encoders have hidden states in place of logits. Ids of experts have no last bits; sums of single values cancel in Gemma 3n, so that rounding alone moves them far.
-  test.each(["qwen3moe", "gemma3n", "bert"])(
+  test.each(["qwen3moe", "gemma3n", "bert", "glm-dsa"])(
     "the CPU backend is right: %s",
     async (architecture) => {
       const cpu = new CpuBackend({ level: 3, threads: 1, startThread: undefined });
@@ -119,6 +141,17 @@ describe("what is found", () => {
     const wrong = new WrongBackend(changed("blk.0.kv", { state: 1 }));
     const { backends } = await verified(wrong);
     expect(backends[0]!.firstBeyond).toMatchObject({ name: "blk.0.attn", op: "attention" });
+  });
+
+  test("what matrix units compute from half floats may be off by more, and nothing else may", async () => {
+    const inBatch = await verified(new HalvesBackend(5e-4), "q8_0", undefined, undefined, [6]);
+    expect(inBatch.passed).toBe(true);
+    expect(inBatch.backends[0]!.halves).toEqual({ values: 6, tolerance: 2e-3 });
+    const alone = await verified(new HalvesBackend(5e-4), "q8_0", undefined, undefined, [5, 1]);
+    expect(alone.passed).toBe(false);
+    expect(alone.backends[0]!.firstBeyond).toMatchObject({ name: "blk.0.attn_q" });
+    const far = await verified(new HalvesBackend(5e-3), "q8_0", undefined, undefined, [6]);
+    expect(far.passed).toBe(false);
   });
 
   test("what is only wrong when nobody looks on", async () => {

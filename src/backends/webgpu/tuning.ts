@@ -46,7 +46,7 @@ export const USUAL_POLLS: number = 2 ** 21;
 
 /** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
 const measuredLayers: readonly { name: RegExp; groups: number; mostBytes: number }[] = [
-  { name: /\bh200\b/i, groups: 132, mostBytes: 64 * 2 ** 20 },
+  { name: /\bh200\b/i, groups: 264, mostBytes: 64 * 2 ** 20 },
 ];
 
 /** With dispatches of whole layers: `groups` workgroups; undefined: where they were measured to be faster; 0: none. */

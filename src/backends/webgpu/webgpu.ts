@@ -57,6 +57,7 @@ import {
   makeProgram,
   type Pipelines,
   type Program,
+  runsIn,
   type Step,
   withCache,
 } from "./program.ts";
@@ -559,7 +560,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       }
       const data = new Float32Array(counts[node.out.rows]! * node.out.cols);
       await prepared.out.value(commands, node.out, 0, data.length, data);
-      tap(node.out, data);
+      tap(
+        node.out,
+        data,
+        dispatches.some(({ kernel }) => kernel.inHalves && runsIn(kernel, counts)),
+      );
       const instead = replace?.(node.out);
       if (instead) this.#write(node.out, instead);
     }

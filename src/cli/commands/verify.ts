@@ -155,10 +155,10 @@ function backendText(backend: BackendVerification, { tolerance, isExact }: Verif
     op.worst,
   ]);
   const titles = ["op", "values", "absolute", "relative", "chained", "worst"];
-  const { firstBeyond, firstDrifted, logits } = backend;
+  const { firstBeyond, firstDrifted, halves, logits } = backend;
   const beyond = firstBeyond
     ? `first op outside ${errorText(tolerance)}: ${firstBeyond.name} (${firstBeyond.op}), ${placeText(firstBeyond.alone)}`
-    : `every op is within ${errorText(tolerance)} of the reference`;
+    : `every op is within ${errorText(tolerance)} of the reference${halves.values > 0 ? ` (${halves.values} values on matrix units within ${errorText(halves.tolerance)})` : ""}`;
   const drifted = firstDrifted
     ? `chained, ${firstDrifted.name} is the first outside it${isExact ? "" : ": accumulated rounding"}`
     : "chained, too";
@@ -196,6 +196,7 @@ function resultJson(result: Verification): object {
       name,
       passed,
       first_beyond: found.firstBeyond ?? null,
+      halves: found.halves,
       first_drifted: found.firstDrifted?.name ?? null,
       logits: logits(found.logits),
       ops: ops.map(({ chainedRelative, ...op }) => ({ ...op, chained_relative: chainedRelative })),

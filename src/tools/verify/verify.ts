@@ -10,17 +10,17 @@
 // bits, a last bit may lead to the neighbouring quant, and that moves logits by percents, but no further (`rounding`
 // shows how far: the reference with every value changed in its last bits).
 
-import type { Backend, KvCacheOptions, RunOptions, WeightReader } from "../../backends/backend.ts";
+import type {
+  Backend,
+  KvCacheOptions,
+  RunOptions,
+  Tap,
+  WeightReader,
+} from "../../backends/backend.ts";
 import { AbortedError } from "../../base/errors.ts";
 import type { DType } from "../../dtypes/dtype.ts";
 import { Batch, KV_BLOCK_TOKENS } from "../../graph/batch.ts";
-import {
-  type Graph,
-  type GraphNode,
-  outputNamed,
-  type Value,
-  type Weight,
-} from "../../graph/graph.ts";
+import { type Graph, type GraphNode, outputNamed, type Weight } from "../../graph/graph.ts";
 import type { Plan } from "../../graph/plan.ts";
 import {
   byOp,
@@ -55,6 +55,8 @@ export interface BackendVerification {
   readonly firstBeyond: ValueDifference | undefined;
   /** The same for the chained run: accumulated rounding, if firstBeyond is undefined. */
   readonly firstDrifted: ValueDifference | undefined;
+  /** How many values were computed on matrix units, from half floats, and how far these may be off. */
+  readonly halves: { readonly values: number; readonly tolerance: number };
   readonly logits: LogitsDifference;
 }
 
@@ -153,9 +155,11 @@ async function roundingOf(
 ): Promise<{ rounding: LogitsDifference; noise: ReadonlyMap<number, Difference> }> {
   const noise = new Noise();
   const moves = new Map<number, Difference>();
-  // The first half of a route's row are ids of experts, which have no last bits.
+  // The first half of a route's row are ids of experts, and what top_k finds are positions: these have no last bits.
   const { nodes } = input.plan.graph;
-  const routes = new Set(nodes.filter(({ op }) => op === "route").map(({ out }) => out?.id));
+  const idsOf = (kind: string) =>
+    new Set(nodes.filter(({ op }) => op === kind).map(({ out }) => out?.id));
+  const [routes, positions] = [idsOf("route"), idsOf("top_k")];
   let worst: LogitsDifference | undefined;
   for (let i = 0; i < NOISY_RUNS; i++) {
     const moved = await runBatches(reference, input, watch, (batch) => {
@@ -167,6 +171,7 @@ async function roundingOf(
           compare(value, data);
         },
         replace: ({ id, cols }) => {
+          if (positions.has(id)) return now;
           const moved = noise.moved(now);
           if (!routes.has(id)) return moved;
           return moved.map((value, i) => (i % cols < cols / 2 ? now[i]! : value));
@@ -184,12 +189,17 @@ function comparedWith(
   into: Map<number, Difference>,
   wanted: ReadonlyMap<number, Float32Array>,
   batch: number,
-): (value: Value, data: Float32Array) => void {
-  return ({ id, cols }, data) => {
+  judge: (id: number, relative: number, inHalves: boolean) => void = () => {},
+): Tap {
+  return ({ id, cols }, data, inHalves = false) => {
     const found = differenceOf(data, wanted.get(id)!, cols, batch);
     into.set(id, larger(into.get(id) ?? noDifference, found));
+    judge(id, found.relative, inHalves);
   };
 }
+
+/** How far a value may be off that was computed on matrix units: both operands are rounded to half floats, each by up to 5e-4. */
+const HALVES_TOLERANCE = 2e-3;
 
 /** Whether an activation moves to its other neighbour is random, so several runs are made. */
 const NOISY_RUNS = 3;
@@ -220,8 +230,15 @@ async function verifyOne(
   const nodes = comparedNodes(graph.nodes, graph.layerStarts, input.layers);
   const alone = new Map<number, Difference>();
   const chained = new Map<number, Difference>();
+  const beyond = new Set<number>();
+  const halves = new Set<number>();
+  const halvesTolerance = Math.max(input.tolerance, HALVES_TOLERANCE);
+  const judge = (id: number, relative: number, inHalves: boolean): void => {
+    if (inHalves) halves.add(id);
+    if (!(relative <= (inHalves ? halvesTolerance : input.tolerance))) beyond.add(id);
+  };
   await runBatches(backend, input, watch, (batch) => ({
-    tap: comparedWith(alone, settled.made[batch]!, batch),
+    tap: comparedWith(alone, settled.made[batch]!, batch, judge),
     replace: ({ id }) => settled.read[batch]!.get(id),
   }));
   await runBatches(backend, input, watch, (batch) => ({
@@ -229,7 +246,8 @@ async function verifyOne(
   }));
   const logits = await runBatches(backend, input, watch, () => ({}));
   const values = nodes.flatMap((node) => valueDifference(node, alone, chained));
-  const firstBeyond = values.find((value) => !(value.alone.relative <= input.tolerance));
+  const wrong = nodes.find(({ out }) => out && beyond.has(out.id));
+  const firstBeyond = wrong && valueDifference(wrong, alone, chained)[0];
   const drifted = nodes.find(({ out }) => {
     const found = out && alone.has(out.id) ? chained.get(out.id) : undefined;
     const moved = (out && noise.get(out.id)?.relative) ?? 0;
@@ -246,6 +264,7 @@ async function verifyOne(
     ops: byOp(values),
     firstBeyond,
     firstDrifted,
+    halves: { values: halves.size, tolerance: halvesTolerance },
     logits: whole,
   };
 }

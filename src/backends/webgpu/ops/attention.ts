@@ -52,7 +52,7 @@ export const attention: GpuOp<"attention"> = {
     return [
       { ...any, maxRows: most },
       { ...any, minRows, part: "short" },
-      { ...onMatrices, part: "long" },
+      { ...onMatrices, part: "long", inHalves: true },
     ];
   },
 };

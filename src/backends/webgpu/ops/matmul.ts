@@ -40,9 +40,11 @@ export const matmul: GpuOp<"matmul"> = {
       return [...roundOnce(node, isTuned ? least : 1, false, context), ...few, ...many];
     }
     const once = isTuned ? [] : roundOnce(node, 1, false, context);
-    const many = own.flatMap((part, number) =>
-      matmulMatricesKernels({ x, matmuls: [node] }, part, number, matrices, least),
-    );
+    const many = own
+      .flatMap((part, number) =>
+        matmulMatricesKernels({ x, matmuls: [node] }, part, number, matrices, least),
+      )
+      .map((kernel) => ({ ...kernel, inHalves: true }));
     return [...once, ...few, ...roundOnce(node, least, true, context), ...many];
   },
 };

@@ -63,6 +63,8 @@ export interface Kernel {
   readonly maxRows: number;
   /** Rows have the same bits as those that kernels for other numbers of rows compute, if these say so as well. */
   readonly sameBits?: boolean;
+  /** On matrix units, whose operands are half floats: its values are less exact than others. */
+  readonly inHalves?: boolean;
   /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
   readonly preparedBytes?: 2 | 4;
   /** The same computation as part of a kernel of a whole layer (layer.ts). */
