@@ -1,10 +1,10 @@
 // What a GPU takes longer for the first time, or now and then: the first batches of each size, a KV cache that grows, a block that is
 // copied to the host. These are what the first users of a server wait for besides computing.
 //
-//   npm run bench:gpu-cold -- MODEL.gguf ... [--sizes 1,8,64,128,512] [--tokens 8192] [--idle 2]
+//   npm run bench:gpu-cold -- MODEL.gguf ... [--sizes 1,8,64,128,512] [--tokens 8192] [--idle 2] [--warmup]
 //
 // --tokens: of the whole KV cache, to which it grows by doubling, from room for the largest batch on. --idle: seconds without work, after which a batch is timed
-// again: GPUs slow down meanwhile.
+// again: GPUs slow down meanwhile. --warmup: as after a load, with made-up batches first.
 
 import { basename } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -20,6 +20,7 @@ const { values: flags, positionals: paths } = parseArgs({
     sizes: { type: "string", default: "1,8,64,128,512" },
     tokens: { type: "string", default: "8192" },
     idle: { type: "string", default: "2" },
+    warmup: { type: "boolean", default: false },
   },
 });
 if (paths.length === 0) throw new Error("bench:gpu-cold: expected the paths of models");
@@ -86,6 +87,10 @@ for (const path of paths) {
   const model = await loadGpuModel(path, gpu, tokens, undefined, undefined, least);
   const { backend } = model;
   console.log(`${basename(path)} on ${gpu.facts.name}: loaded in ${model.loadMs.toFixed(0)} ms`);
+  if (flags.warmup) {
+    await backend.warmUp(tokens);
+    console.log(backend.explain().find((line) => line.startsWith("warm-up")) ?? "no warm-up");
+  }
   for (const size of sizes) {
     console.log(
       `${size} tokens, one batch after the other: ${shown(await batches(model, size, 6))} ms`,

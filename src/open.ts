@@ -58,6 +58,7 @@ const openOptions: OptionNames<OpenOptions> = {
   cpuExperts: true,
   expertSlots: true,
   exact: true,
+  warmup: true,
   sparse: true,
   predictors: true,
   speculate: true,
@@ -119,6 +120,7 @@ export async function open(location: ModelLocation, options: OpenOptions = {}): 
     cpuExperts: options.cpuExperts,
     expertSlots: options.expertSlots,
     exact: options.exact ?? false,
+    warmup: options.warmup,
     sparse: options.sparse ?? (options.predictors === undefined ? "auto" : "predict"),
     predictors: await predictorSource(options, platform),
     speculate: options.speculate,
@@ -265,7 +267,7 @@ function checkOpenOptions(options: OpenOptions): void {
     throw wrongArgument("hangSeconds", hangSeconds, "a number of at least 0 (0: never)");
   }
   resolveSpeculation(options.speculate);
-  for (const name of ["exact", "mtp"] as const) {
+  for (const name of ["exact", "mtp", "warmup"] as const) {
     const value = options[name];
     if (value !== undefined && typeof value !== "boolean") {
       throw wrongArgument(name, value, "true or false");

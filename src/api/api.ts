@@ -132,6 +132,11 @@ export interface OpenOptions {
    */
   gpuFor?: "prompt" | "generation" | "auto";
   /**
+   * Once loaded, a GPU computes made-up batches, for at most about half a second, so that the first answers take no longer than later
+   * ones (docs/gpu.md). Default: true. Not on adapters that compute on the processor, with a profile, and with expertSlots.
+   */
+  warmup?: boolean;
+  /**
    * Tensors that are not where their layer is, as llama.cpp's --override-tensor: "PATTERN=cpu" or "PATTERN=gpu", where PATTERN is a
    * regular expression for tensor names. The first that matches counts. What reads a tensor is computed where it is, and values
    * pass from one to the other in between (docs/experts.md). gpuLayers is "auto" by default then.

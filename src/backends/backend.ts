@@ -339,6 +339,12 @@ export interface Backend {
    */
   uploadFiles?(watch: UploadWatch): Promise<ReadonlySet<string>>;
 
+  /**
+   * Computes made-up batches, so that the first real ones take no longer than others, and leaves no trace of them; texts have up to
+   * `contextSize` tokens. After all weights are there and before the first run(). Optional: where that would gain nothing.
+   */
+  warmUp?(contextSize: number): Promise<void>;
+
   /** Computes one batch; throws an AbortedError when `stop` returned true, and the batch has no results then. */
   run(batch: Batch, options?: RunOptions): Promise<void> | void;
 

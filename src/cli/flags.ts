@@ -68,6 +68,7 @@ export interface ModelFlags
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
+  warmup?: boolean;
   sparse?: "auto" | "on" | "off" | "predict";
   predictors?: string;
   explain?: boolean;
@@ -199,11 +200,13 @@ export function addModelFlags(
 interface RuntimeDefaults {
   cacheType?: KvType;
   level?: 1;
+  /** Of a command that answers more than once. */
+  warmup?: true;
 }
 
 /** The flags of addModelFlags but -m: how a model is run. */
 export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}): Command {
-  const { cacheType = defaultKvType, level } = defaults;
+  const { cacheType = defaultKvType, level, warmup = false } = defaults;
   command
     .option(
       "-c, --ctx-size <n>",
@@ -226,6 +229,12 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
     .option("--mtp", mtpHelp)
     .addOption(gpuForOption())
     .addOption(exactOption())
+    .option(
+      "--warmup",
+      "compute made-up batches when a GPU has loaded a model, so that the first answer takes no longer than others",
+      warmup,
+    )
+    .option("--no-warmup", "do not: the model is loaded sooner")
     .addOption(sparseOption())
     .addOption(predictorsOption())
     .option(
@@ -334,6 +343,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...tensorPlaces(flags),
     ...adapterOptions(flags),
     ...(flags.exact && { exact: true }),
+    ...(!flags.warmup && { warmup: false }),
     ...(flags.sparse && { sparse: sparseWords[flags.sparse] }),
     ...(flags.predictors !== undefined && { predictors: flags.predictors }),
     ...(flags.tuneFile !== undefined && { tuneFile: flags.tuneFile }),

@@ -88,6 +88,8 @@ export interface EngineOptions extends RoomOptions {
   speculate?: boolean | SpeculateOptions | undefined;
   /** The layer that predicts further tokens is loaded as well. Default: false. */
   usesNext?: boolean | undefined;
+  /** Whether a GPU computes made-up batches first. Default: true. */
+  warmup?: boolean | undefined;
   /** Called when the weights are there, before anything else is computed. */
   loaded?: ((plan: Plan) => Promise<void>) | undefined;
   /** What names the weights, for saved state. Default: nothing does. */
@@ -274,6 +276,10 @@ export class Engine {
     made.adapters = new Adapters(adapters);
     await made.#room.holdFirst();
     if (parts.backend.growKv) info.firstStateBytes = made.#room.bytes.held;
+    if ((options.warmup ?? true) && parts.backend.warmUp) {
+      await parts.backend.warmUp(contextSize);
+      info.backend.notes = [...parts.backend.explain()];
+    }
     return made;
   }
 

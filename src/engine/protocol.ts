@@ -87,6 +87,8 @@ export interface OpenRequest {
   cpuExperts?: number | "all" | undefined;
   /** Experts of each layer that lie in GPU memory at a time. Default: all. */
   expertSlots?: number | undefined;
+  /** Whether a GPU computes made-up batches first. Default: true. */
+  warmup?: boolean | undefined;
   /** The GPU computes the bits of the processor. */
   exact: boolean;
   /** Neurons that are zero are left out; "auto": where that was measured to be faster; "predict": those that are predicted to be. */

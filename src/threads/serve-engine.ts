@@ -233,6 +233,7 @@ async function loadOnce(
         heldAs,
         speculate: request.speculate,
         usesNext: request.mtp,
+        warmup: request.warmup,
         loaded: async (plan) => {
           if (predicted.part) checkLeftOut(chosen.backend);
           await choice?.measure(chosen.backend, plan, encoded, watch.check);

@@ -54,7 +54,26 @@ test("llama.cpp's flags become the engine's options", () => {
     stop: ["A", "B", "C"],
     ignoreEos: true,
   });
-  expect(openOptions(flags)).toEqual({ contextSize: 512, threads: 2, kvType: "q8_0" });
+  const open = { contextSize: 512, threads: 2, kvType: "q8_0", warmup: false };
+  expect(openOptions(flags)).toEqual(open);
+});
+
+test("a warm-up is for commands that answer more than once, or whoever asks for it", () => {
+  const once = (text: string) => openOptions(parse(text.split(" ")).opts()).warmup;
+  expect([once("-m a.gguf"), once("--warmup"), once("--no-warmup")]).toEqual([
+    false,
+    undefined,
+    false,
+  ]);
+  const often = (text: string) => {
+    const command = addModelFlags(new Command(), undefined, { warmup: true });
+    return openOptions(command.parse(text.split(" "), { from: "user" }).opts()).warmup;
+  };
+  expect([often("-m a.gguf"), often("--warmup"), often("--no-warmup")]).toEqual([
+    undefined,
+    undefined,
+    false,
+  ]);
 });
 
 test("keys and values of the KV cache may have a type each, by llama.cpp's names", () => {

@@ -18,6 +18,7 @@ const ownMeaning = [
   "--measure",
   "--model", // tune measures its shapes
   "--no-native",
+  "--no-warmup", // bench computes a prompt of its own first
   "--output", // a matrix, or answers
   "--parallel", // requests, or windows
   "--predict",

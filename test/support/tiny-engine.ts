@@ -42,6 +42,8 @@ export interface TinyOptions {
   availableBytes?: number;
   /** Default: false. Whether drafts pay depends on the time, and so would the batches that tests look at. */
   speculate?: EngineOptions["speculate"];
+  /** Default: true, where the backend has a warm-up. */
+  warmup?: boolean;
 }
 
 export interface TinyModel extends ModelHeader {
@@ -128,6 +130,7 @@ export async function tinyEngine(options: TinyOptions = {}): Promise<Engine> {
       tiers: options.tiers,
       availableBytes: options.availableBytes,
       speculate: options.speculate ?? false,
+      warmup: options.warmup,
     },
     { progress: () => {}, check: () => {} },
   );

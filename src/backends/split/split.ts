@@ -284,6 +284,10 @@ export class SplitBackend implements Backend {
     for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
   }
 
+  async warmUp(contextSize: number): Promise<void> {
+    for (const { backend } of this.#ready().parts) await backend.warmUp?.(contextSize);
+  }
+
   memory(): MemoryUse {
     return this.#inUse.map((backend) => backend.memory()).reduce(sumOfUse);
   }

@@ -286,6 +286,10 @@ export class SwitchBackend implements Backend {
     await host.growKv?.(blocks);
   }
 
+  async warmUp(contextSize: number): Promise<void> {
+    for (const side of this.#sides) await side.warmUp?.(contextSize);
+  }
+
   memory(): MemoryUse {
     return this.#sides.map((side) => side.memory()).reduce(sumOfUse);
   }

@@ -434,6 +434,13 @@ export function moveCache(gpu: GpuDevice, from: CacheBuffers, to: CacheBuffers):
   for (const buffer of old) buffer.destroy(); // submitted work may still read it
 }
 
+/** Makes the state of all sequences 0, after everything that was submitted before. */
+export function clearState({ device }: GpuDevice, { keys, values, recurrent }: Buffers): void {
+  const commands = device.createCommandEncoder();
+  for (const buffer of [...keys, ...values, ...recurrent]) commands.clearBuffer(buffer);
+  device.queue.submit([commands.finish()]);
+}
+
 /** Destroys buffers, and waits until their memory is free: a GPU keeps it until all submitted work is done. */
 async function release(gpu: GpuDevice, buffers: readonly GPUBuffer[]): Promise<void> {
   const { queue } = gpu.device;

@@ -4,12 +4,18 @@ import type { Layout } from "./buffers.ts";
 import type { HostExperts } from "./experts/host-experts.ts";
 import type { Flight } from "./flight.ts";
 import type { Program } from "./program.ts";
+import type { WarmedUp } from "./warm-up.ts";
 
 /** How many batches may be submitted ahead. */
 export function flightNotes({ most }: Flight, { draw }: Program): string[] {
   if (most === 0) return ["tokens are computed one after the other: none in flight"];
   if (draw.length === 0) return ["no tokens in flight: the host has a part in each"];
   return [`up to ${most} batches are submitted before the host has drawn their tokens`];
+}
+
+/** What was computed when the model was loaded. */
+export function warmUpNote({ sizes, ms }: WarmedUp): string {
+  return `warm-up: batches of ${[...new Set(sizes)].join(", ")} tokens in ${ms.toFixed(0)} ms`;
 }
 
 /** Which experts have slots, and how often they had one. */

@@ -39,6 +39,7 @@ import {
   allocate,
   allocateCache,
   type Buffers,
+  clearState,
   hasRoom,
   type Layout,
   layOut,
@@ -50,7 +51,7 @@ import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
 import { Flight } from "./flight.ts";
-import { expertNotes, flightNotes, programNotes } from "./notes.ts";
+import { expertNotes, flightNotes, programNotes, warmUpNote } from "./notes.ts";
 import { supportsNode } from "./ops/table.ts";
 import {
   encodePart,
@@ -74,6 +75,7 @@ import {
   withLayers,
 } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
+import { WARM_UP_MS, type WarmedUp, warmUp } from "./warm-up.ts";
 import { BEST } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatrixCalls } from "./wgsl/matrix-calls.ts";
@@ -94,7 +96,7 @@ interface Prepared {
   /** Recorded times; undefined: no profile is wanted. */
   times: BatchTimes | undefined;
   readonly out: ReadOut;
-  readonly flight: Flight;
+  flight: Flight;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -115,6 +117,8 @@ export interface WebGpuOptions {
   readonly expertSlots?: number | undefined;
   /** Matrix units, for tests without them. */
   readonly matrixCalls?: MatrixCalls | undefined;
+  /** How long a warm-up may take; 0: there is none, as by default on software adapters. */
+  readonly warmUpMs?: number | undefined;
 }
 
 export class WebGpuBackend implements Backend, GpuTuningControls {
@@ -145,6 +149,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   /** Layers were one dispatch, and its workgroups could not wait for each other. */
   #gaveUp = false;
   #disposed = false;
+  readonly #warmUpMs: number;
+  #warmedUp: WarmedUp | undefined;
 
   /** Owns the GPU from now on: dispose() disposes of it. */
   constructor(gpu: GpuDevice, options: WebGpuOptions = {}) {
@@ -159,6 +165,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#tuning = withLayers(tuning ?? tuningFor(gpu.facts), gpu.facts, gpu.layerGroups);
     this.#notes = notes;
     this.#calls = profile ? new CallTable() : undefined;
+    this.#warmUpMs = options.warmUpMs ?? (gpu.facts.isSoftware ? 0 : WARM_UP_MS);
     if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
   }
@@ -236,7 +243,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         commands: this.#batchCommands(layout, buffers),
         times: this.#batchTimes(program),
         out: new ReadOut(this.#gpu, layout, buffers),
-        flight: new Flight(mostRows("logits", plan.limits), this.#mostAhead),
+        flight: this.#newFlight(plan),
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -250,6 +257,20 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     } catch (error) {
       throw await this.#gpu.explain(error);
     }
+  }
+
+  async warmUp(contextSize: number): Promise<void> {
+    const prepared = this.#ready();
+    const { layout, program } = prepared;
+    // A profile shows all that was computed, and slots of experts what was used.
+    const mostMs = this.#warmUpMs;
+    if (mostMs === 0 || this.#calls || layout.experts.length > 0) return;
+    const now = () => performance.now();
+    const run = (batch: Batch, options: RunOptions) => this.run(batch, options);
+    this.#warmedUp = await warmUp({ layout, program, contextSize, mostMs, run, now });
+    await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone()); // what is in flight
+    prepared.flight = this.#newFlight(layout.plan);
+    clearState(this.#gpu, prepared.buffers);
   }
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
@@ -506,6 +527,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         : "matmuls in floats, of activations that are rounded as on the CPU",
       ...this.#notes,
       ...(known ? flightNotes(known.flight, known.program) : []),
+      ...(this.#warmedUp ? [warmUpNote(this.#warmedUp)] : []),
       ...(this.#gaveUp ? ["workgroups could not wait for each other: each op is a dispatch"] : []),
       ...(known ? expertNotes(known.layout, known.experts) : []),
       ...(known ? programNotes(known.layout, known.program) : []),
@@ -629,6 +651,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const layerDispatch = this.#calls ? undefined : this.#tuning.layerDispatch;
     const tuning = { ...this.#tuning, layerDispatch };
     return makeProgram(this.#gpu, layout, buffers, tuning, by, this.#pipelines, options);
+  }
+
+  #newFlight({ limits }: Plan): Flight {
+    return new Flight(mostRows("logits", limits), this.#mostAhead);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {

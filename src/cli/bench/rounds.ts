@@ -131,6 +131,7 @@ class Entrant {
     const model = await open(path, {
       ...this.#plan.where,
       contextSize,
+      warmup,
       threads: this.threads,
       level: this.level,
       profile: this.#plan.profileOf !== undefined,

@@ -60,7 +60,7 @@ export const batchCommand: CliCommand = {
       )
       .option("--restart", "forget what an earlier run with this output has answered")
       .option("--json", "print the numbers of the batch as one JSON object");
-    addSamplingFlags(addModelFlags(run, defaultModel)).action(
+    addSamplingFlags(addModelFlags(run, defaultModel, { warmup: true })).action(
       (input: string | undefined, flags: BatchFlags) => answerFile(input, flags, context),
     );
     defineServerBatches(command as Command, context);

@@ -64,7 +64,7 @@ const contextMargin = 1.25;
 const shortAnswers = 0.9;
 
 export function defineServe(command: Command, context: CliContext): void {
-  addModelFlags(command, defaultModel)
+  addModelFlags(command, defaultModel, { warmup: true })
     .addOption(
       new Option(
         "--users <n,...>",

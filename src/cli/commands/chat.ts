@@ -44,7 +44,7 @@ export const chatCommand: CliCommand = {
     'lantern chat -m qwen3-0.6b --mcp "npx -y @modelcontextprotocol/server-filesystem ."',
   ],
   define(command, context) {
-    addStateCacheFlags(addModelFlags(command, undefined), true)
+    addStateCacheFlags(addModelFlags(command, undefined, { warmup: true }), true)
       .option("--system <text>", "system message: how the model should behave")
       .option("-p, --prompt <text>", "first message to send")
       .option(

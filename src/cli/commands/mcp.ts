@@ -30,7 +30,7 @@ export const mcpCommand: CliCommand = {
     'in a client\'s settings: {"mcpServers": {"lantern": {"command": "lantern", "args": ["mcp", "-m", "tinyllama-chat"]}}}',
   ],
   define(command, context) {
-    addModelFlags(command, defaultModel)
+    addModelFlags(command, defaultModel, { warmup: true })
       .option("--template <name>", `${templateHelp} (default: the model's own)`)
       .option(
         "--http <port>",

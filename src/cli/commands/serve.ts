@@ -116,7 +116,7 @@ export const serveCommand: CliCommand = {
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addStateCacheFlags(addRuntimeFlags(addServeModelFlags(command)), true)
+    addStateCacheFlags(addRuntimeFlags(addServeModelFlags(command), { warmup: true }), true)
       .option(
         "--chat-template <name>",
         `${templateHelp}, or the text of a Jinja template (default: the model's own)`,

@@ -28,7 +28,9 @@ export const workerCommand: CliCommand = {
     "LANTERN_CLUSTER_USER=worker LANTERN_CLUSTER_PASSWORD=secret lantern worker --cluster tls://nats:4222 --cluster-ca ca.pem -m tinyllama-chat",
   ],
   define(command, context) {
-    addClusterFlags(addStateCacheFlags(addModelFlags(command, defaultModel), true))
+    addClusterFlags(
+      addStateCacheFlags(addModelFlags(command, defaultModel, { warmup: true }), true),
+    )
       .option("--template <name>", `${templateHelp} (default: the model's own)`)
       .option(
         "-a, --alias <name>",
