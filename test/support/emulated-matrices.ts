@@ -14,6 +14,7 @@ const many = (count: number, text: (i: number) => string, between: string): stri
 
 export const emulatedMatrices: MatrixCalls = {
   enables: "f16, subgroups",
+  takesVectors: true,
   types: `alias Left = array<f32, ${ELEMENTS * UNIT}>; // the rows of the lane's elements
 alias Right = array<f32, ${UNIT}>; // its column
 alias Sums = array<f32, ${ELEMENTS}>;
@@ -22,19 +23,40 @@ fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
   ${many(ELEMENTS, (i) => `for (var k = 0u; k < ${UNIT}u; k++) { found[${i}] += left[${i * UNIT}u + k] * right[k]; }`, "\n  ")}
   return found;
 }`,
-  load(type, from, at, order, pitch) {
-    const [across, down] = order === "row" ? [1, pitch] : [pitch, 1];
+  load(type, from, at, order, pitch, vectors) {
+    const array = from.slice(1);
+    /** An element by its row and column in memory. */
+    const inMemory = (r: string, c: string | number): string => {
+      if (!vectors) return `f32(${array}[(${at}) + ${r} * ${pitch}u + ${c}${plain(c)}])`;
+      if (type === "Sums") return `${array}[(${at}) + ${r} * ${pitch}u + ${c} / 4u][${c} % 4u]`;
+      return halfText(`bitcast<vec4u>(${array}[(${at}) + ${r} * ${pitch}u + ${vectorOf(c)}])`, c);
+    };
     const element = (r: string, c: string): string =>
-      `f32(${from.slice(1)}[(${at}) + (${r}) * ${down}u + (${c}) * ${across}u])`;
-    if (type === "Right") return `Right(${many(UNIT, (k) => element(`${k}u`, column), ", ")})`;
+      order === "row" ? inMemory(r, known(c)) : inMemory(c, known(r));
+    if (type === "Sums") {
+      return `Sums(${many(ELEMENTS, (i) => inMemory(row(i), `(${column})`), ", ")})`;
+    }
+    if (type === "Right")
+      return `Right(${many(UNIT, (k) => element(`${k}u`, `(${column})`), ", ")})`;
     const of = (n: number): string => element(row(Math.floor(n / UNIT)), `${n % UNIT}u`);
     return `Left(${many(ELEMENTS * UNIT, of, ", ")})`;
   },
   multiply: (left, right, sums) => `multiplied(${left}, ${right}, ${sums})`,
-  store: (to, at, value, pitch) =>
-    many(
-      ELEMENTS,
-      (i) => `${to.slice(1)}[(${at}) + ${row(i)} * ${pitch}u + ${column}] = ${value}[${i}]`,
-      "; ",
-    ),
+  store(to, at, value, pitch, vectors) {
+    const array = to.slice(1);
+    const own = vectors
+      ? (i: number) => `(${at}) + ${row(i)} * ${pitch}u + ${column} / 4u][${column} % 4u`
+      : (i: number) => `(${at}) + ${row(i)} * ${pitch}u + ${column}`;
+    return many(ELEMENTS, (i) => `${array}[${own(i)}] = ${value}[${i}]`, "; ");
+  },
 };
+
+/** A column that is a number where it is one, so that a driver finds out which elements are of the same vector. */
+const known = (c: string): string | number => (/^\d+u$/.test(c) ? Number.parseInt(c, 10) : c);
+const plain = (c: string | number): string => (typeof c === "number" ? "u" : "");
+const vectorOf = (c: string | number): string =>
+  typeof c === "number" ? `${Math.floor(c / 8)}u` : `${c} / 8u`;
+const halfText = (vector: string, c: string | number): string =>
+  typeof c === "number"
+    ? `unpack2x16float(${vector}[${Math.floor(c / 2) % 4}])[${c % 2}]`
+    : `unpack2x16float(${vector}[${c} / 2u % 4u])[${c} % 2u]`;

@@ -1,7 +1,11 @@
 // rope, kv_write and attention on the GPU.
 
 import { attentionKernel } from "../wgsl/attention.ts";
-import { attentionMatricesKernel, hasMatrixAttention } from "../wgsl/attention-matrices.ts";
+import {
+  attentionMatricesKernel,
+  hasMatrixAttention,
+  teamsFor,
+} from "../wgsl/attention-matrices.ts";
 import { attentionTeamsKernel, hasTeams } from "../wgsl/attention-teams.ts";
 import { kvWriteKernel } from "../wgsl/kv-write.ts";
 import { ropeKernel } from "../wgsl/rope.ts";
@@ -43,12 +47,13 @@ export const attention: GpuOp<"attention"> = {
         ? attentionTeamsKernel(node, kv, batch, exchange, size)
         : attentionKernel(node, kv, batch);
     const isWanted = context.matrixAttention && !context.wide;
-    if (!matrices || !isWanted || !hasMatrixAttention(node, kv)) return [any];
+    if (!matrices || !isWanted || !hasMatrixAttention(node, kv, matrices)) return [any];
     // Batches of many tokens are on matrix units with their matmuls, those of fewer have the bits of single tokens. Tokens that
     // others generate beside a prompt are not: a tile of matrices would compute the sequence of each one in turn.
     const { most } = several;
     const minRows = most + 1;
-    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, minRows);
+    const teams = teamsFor(node.headDim, matrices.bytes);
+    const onMatrices = attentionMatricesKernel(node, kv, batch, matrices.calls, minRows, teams);
     return [
       { ...any, maxRows: most },
       { ...any, minRows, part: "short" },

@@ -1,41 +1,87 @@
 // attention of many tokens on matrix units (Chromium's experimental subgroup matrices), over a cache of half floats. A workgroup
-// computes one head of 64 tokens of a batch, each team 16 of them, block after block of the cache.
+// computes one head of 64 or 128 tokens of a batch, each team 16 of them, block after block of the cache.
 //
-// A shader cannot reach single elements of a matrix, so sums cannot be scaled while they grow, as an online softmax would. The
-// blocks are passed twice instead: first for the largest score of each token, then for weights and sums. Scores go through
-// workgroup memory. Queries and weights are rounded to half floats; sums are float32.
+// The softmax takes one pass. A shader cannot reach single elements of a matrix, so sums cannot be scaled in registers whenever a
+// larger score comes. Each token has a reference instead, to which its weights are relative and which its first block sets: half
+// floats leave room for weights far above 1. Only a score beyond that room raises the reference. Then sums go through workgroup
+// memory to be scaled, those of other tokens by exactly 1.
+//
+// A block has few barriers: while weights are made of its scores, its values and the next keys are put into the tile. All of
+// workgroup memory is vectors of 16 bytes, whatever matrices are made of.
 //
 // Tokens of a tile may be of several sequences: each sequence is computed in turn, and the weights of other tokens are 0. What
-// a token gets depends on its own positions alone, in their order, and so not on the other tokens of a batch.
+// a token gets depends on its own positions alone, in their order, and so not on the other tokens of a batch, nor on the teams.
 
 import { countOf, KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { scoreText } from "./attention-options.ts";
-import { type Kernel, makeKernel } from "./kernel.ts";
+import { float, type Kernel, makeKernel } from "./kernel.ts";
 import { type KvFormats, kvRowWords } from "./kv-format.ts";
 import { each } from "./matmul-few.ts";
+import type { Matrices } from "./matmul-matrices.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import { TEAM } from "./teams.ts";
 
-const TEAMS = 4;
-const LANES = TEAMS * TEAM;
-/** Tokens of a workgroup. */
-const TOKENS = TEAMS * UNIT;
 /** Positions that are computed at a time: a block of the cache. */
 const POSITIONS = KV_BLOCK_TOKENS;
-/** Elements from a row of scores, and of weights, to the next: rows do not begin in the same bank. */
-const SCORES_PITCH = POSITIONS + 4;
-const WEIGHTS_PITCH = POSITIONS + 8;
+/** Matrices beside each other that hold scores or weights of a block. */
+const MATRICES = POSITIONS / UNIT;
+/** Rows of the tile: keys, then values. */
+const ROWS = 2 * POSITIONS;
+/** Half floats, and floats, of a vector. */
+const HALVES = 8;
+const FLOATS = 4;
+/** Vectors of a row of scores, and from it to the next: rows do not begin in the same bank. */
+const SCORES = POSITIONS / FLOATS;
+const SCORES_PITCH = SCORES + 1;
+/** Vectors of a row of a matrix of weights. */
+const WEIGHTS = UNIT / HALVES;
 /** The largest head whose matrices fit the registers. */
 const MOST_HEAD_VALUES = 128;
+/** How far a score may lie above its token's reference. Scores are powers of 2 here, and half floats end at 2^16. */
+const ROOM = "15.0";
+/** The score of a position that is not attended to, and the reference of a token without any yet: far above, so that its weights are 0. */
+const LOWEST = "-3.0e38";
+const UNSET = "-1.0e38";
+/** A power of 2 that is 0 as a half float. */
+const LEAST = "-140.0";
+/** The number of a block, of all sequences. */
+const STEP = "block + 1u + steps";
+/** Workgroup memory with which two workgroups share a core. Measured on an NVIDIA H200. */
+const HALF_A_CORE = 24 * 1024;
 
 /** Whether there is such a kernel for these heads, this cache and these options. */
-export function hasMatrixAttention(node: NodeOf<"attention">, { k, v }: KvFormats): boolean {
+export function hasMatrixAttention(
+  node: NodeOf<"attention">,
+  { k, v }: KvFormats,
+  { calls, bytes }: Pick<Matrices, "calls" | "bytes">,
+): boolean {
   const { headDim, vHeadDim, causal, window, sinks, alibi, bias } = node;
   const isPlain = causal && window === undefined && !sinks && !alibi && !bias;
   const fits = headDim === vHeadDim && headDim % (2 * UNIT) === 0 && headDim <= MOST_HEAD_VALUES;
-  return isPlain && fits && k === v && k.isHalves === true;
+  const hasRoom = bytesOf(headDim, FEW_TEAMS) <= bytes;
+  return calls.takesVectors && isPlain && fits && hasRoom && k === v && k.isHalves === true;
+}
+
+const FEW_TEAMS = 4;
+const MANY_TEAMS = 8;
+
+/** Teams of a workgroup: where two workgroups do not fit on a core, twice as many, which load each block once. */
+export function teamsFor(headDim: number, bytes: number): number {
+  const isMany = bytesOf(headDim, FEW_TEAMS) > HALF_A_CORE && bytesOf(headDim, MANY_TEAMS) <= bytes;
+  return isMany ? MANY_TEAMS : FEW_TEAMS;
+}
+
+/** Workgroup memory. */
+function bytesOf(headDim: number, teams: number): number {
+  const tokens = teams * UNIT;
+  return 16 * (ROWS * pitchOf(headDim) + tokens * (SCORES_PITCH + MATRICES * WEIGHTS)) + 4;
+}
+
+/** Vectors from a row of the tile to the next: rows do not begin in the same bank. */
+function pitchOf(headDim: number): number {
+  return headDim / HALVES + 1;
 }
 
 export function attentionMatricesKernel(
@@ -44,48 +90,14 @@ export function attentionMatricesKernel(
   batch: BatchLayout,
   calls: MatrixCalls,
   minRows: number,
+  teams: number,
 ): Kernel {
   const { heads, kvHeads, headDim, q, out, state } = node;
-  const eights = headDim / 8;
-  const depth = headDim / UNIT;
-  const pitch = headDim + 8;
+  const lanes = teams * TEAM;
+  const tokens = teams * UNIT;
   const rowEights = kvRowWords(format, kvHeads * headDim) / 4;
-  const kvHead = `(head / ${heads / kvHeads}u)`;
-  /** Copies a block of keys or values into the tile from row `first` on, 16 bytes at a time. */
-  const stage = (from: string, first: number): string => `
-    for (var item = lane; item < ${POSITIONS * eights}u; item += ${LANES}u) {
-      let eight = ${from}[(slot * ${POSITIONS}u + item / ${eights}u) * ${rowEights}u + ${kvHead} * ${eights}u + item % ${eights}u];
-      let to = ((${first}u + item / ${eights}u) * ${pitch / 8}u + item % ${eights}u) * 8u;
-      ${pairs("eight")}
-    }`;
-  const pairs = (eight: string): string =>
-    each(
-      4,
-      (j) =>
-        `let pair${j} = bitcast<vec2h>(${eight}[${j}]); tile[to + ${2 * j}u] = pair${j}.x; tile[to + ${2 * j + 1}u] = pair${j}.y;`,
-    );
-  /** Scores of the team's tokens and the positions of the block: token by position. */
-  const scoresText = `
-    ${each(
-      POSITIONS / UNIT,
-      (n) => `{
-      var found = Sums(); // a matrix declared in a loop without a value would keep that of the last turn
-      ${each(
-        depth,
-        (d) =>
-          `found = ${calls.multiply(`query${d}`, calls.load("Right", "&tile", `(${(n * UNIT * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "col", pitch), "found")};`,
-      )}
-      ${calls.store("&scores", `(team * ${(UNIT * SCORES_PITCH) / 4}u + ${(n * UNIT) / 4}u) * 4u`, "found", SCORES_PITCH)};
-    }`,
-    )}
-    workgroupBarrier();`;
-  /** Does something with each of the lane's 16 scores: half a row. */
-  const eachScore = (text: string): string => `
-    for (var j = 0u; j < ${UNIT}u; j++) {
-      let position = block * ${POSITIONS}u + part * ${UNIT}u + j;
-      let score = ${scoreText(node, `scores[(team * ${UNIT}u + row) * ${SCORES_PITCH}u + part * ${UNIT}u + j]`, "head")};
-      ${text}
-    }`;
+  const tile = tileOf(headDim, rowEights, lanes);
+  const { depth } = tile;
   return makeKernel({
     name: `attention-matrices ${heads}/${kvHeads} heads of ${headDim}`,
     bindings: [
@@ -93,102 +105,307 @@ export function attentionMatricesKernel(
       { name: "keys", type: "vec4u", source: { kind: "keys", state } },
       { name: "values", type: "vec4u", source: { kind: "values", state } },
       { name: "batch", type: "u32", source: { kind: "batch" } },
-      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+      { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    quiet: ["chromium.subgroup_matrix_uniformity"],
+    quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
     enables: [calls.enables],
-    size: LANES,
+    size: lanes,
     declarations: `
-var<workgroup> tile: array<f16, ${TOKENS * pitch}>; // queries; then keys, and values behind them: [row][value]
-var<workgroup> scores: array<f32, ${TOKENS * SCORES_PITCH}>; // [token][position]
-var<workgroup> weights: array<f16, ${TOKENS * WEIGHTS_PITCH}>; // [token][position]
+var<workgroup> tile: array<vec4u, ${ROWS * tile.pitch}>; // queries; then keys, and values behind them: [row][value]
+var<workgroup> scores: array<vec4f, ${tokens * SCORES_PITCH}>; // [token][position]
+var<workgroup> weights: array<vec4u, ${tokens * MATRICES * WEIGHTS}>; // [team][matrix][token][position]
+var<workgroup> raisedIn: atomic<u32>; // the last step in which a reference was raised
 ${calls.types}`,
     rows: out.rows,
     minRows,
-    grid: (tokens) => [heads, Math.ceil(tokens / TOKENS), 1],
+    grid: (count) => [heads, Math.ceil(count / tokens), 1],
     body: `
+  if (lane == 0u) { atomicStore(&raisedIn, 0u); }
   let tokenCount = batch[${countOf(out.rows)}u];
   let head = group.x;
-  let firstToken = batch[${batch.short}u] + group.y * ${TOKENS}u;
-  let lastToken = min(firstToken + ${TOKENS}u, tokenCount);
+  let firstToken = batch[${batch.short}u] + (groups.y - 1u - group.y) * ${tokens}u; // the longest first
+  let lastToken = min(firstToken + ${tokens}u, tokenCount);
   let team = lane / ${TEAM}u;
-  let row = (lane % ${TEAM}u) / 2u; // of the team's tokens; a lane has every second part of its scores
-  let part = lane % 2u;
+  let row = (lane % ${TEAM}u) / 2u; // of the team's tokens
+  let part = lane % 2u; // of the row's scores
+  let own = (team * ${UNIT}u + row) * ${SCORES_PITCH}u + part * ${UNIT / FLOATS}u;
   let token = min(firstToken + team * ${UNIT}u + row, tokenCount - 1u);
-  let length = batch[${batch.positions}u + token] + 1u;
-  for (var item = lane; item < ${TOKENS * eights}u; item += ${LANES}u) {
-    let source = min(firstToken + item / ${eights}u, tokenCount - 1u);
-    let at = (source * ${heads}u + head) * ${headDim / 4}u + item % ${eights}u * 2u;
-    let low = vec4h(q[at]);
-    let high = vec4h(q[at + 1u]);
-    let to = (item / ${eights}u * ${pitch / 8}u + item % ${eights}u) * 8u;
-    ${each(4, (j) => `tile[to + ${j}u] = low[${j}]; tile[to + ${j + 4}u] = high[${j}];`)}
-  }
-  workgroupBarrier();
-  ${each(depth, (d) => `let query${d} = ${calls.load("Left", "&tile", `(team * ${(UNIT * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "row", pitch)};`)}
-  workgroupBarrier();
-  var top = -3.0e38;
+  let ownLength = batch[${batch.positions}u + token] + 1u;
+  let ownSequence = batch[${batch.sequences}u + token];
+  ${queriesText(node, tile, calls, teams)}
+  ${tile.addresses(`head / ${heads / kvHeads}u * ${headDim / HALVES}u`)}
+  var reference = ${UNSET};
   var total = 0.0;
   ${each(depth, (d) => `var sums${d}: Sums;`)}
+  var steps = 0u; // of earlier sequences
   for (var begin = firstToken; begin < lastToken;) {
     let sequence = batch[${batch.sequences}u + begin];
-    var end = begin;
-    var longest = 0u;
-    while (end < lastToken && batch[${batch.sequences}u + end] == sequence) {
-      longest = max(longest, batch[${batch.positions}u + end] + 1u);
-      end++;
+    var end = lastToken;
+    if (batch[${batch.sequences}u + end - 1u] != sequence) {
+      end = begin + 1u;
+      while (batch[${batch.sequences}u + end] == sequence) { end++; }
     }
-    let isOwn = token >= begin && token < end;
+    let lastBlock = batch[${batch.positions}u + end - 1u] / ${POSITIONS}u; // positions of a sequence are consecutive
+    let length = select(0u, ownLength, ownSequence == sequence);
     let table = ${batch.tables[state]}u + sequence * ${batch.tableLength}u;
-    let blocks = (longest + ${POSITIONS - 1}u) / ${POSITIONS}u;
-    for (var block = 0u; block < blocks; block++) {
-      let slot = batch[table + block];
-      ${stage("keys", 0)}
-      workgroupBarrier();
-      ${scoresText}
-      if (isOwn) { ${eachScore("if (position < length) { top = max(top, score); }")} }
-    }
-    top = max(top, subgroupShuffleXor(top, 1u));
+    let first = batch[table];
+    // The slots of the next two blocks; after the last block, it again.
+    var next = batch[table + min(1u, lastBlock)];
+    var second = batch[table + min(2u, lastBlock)];
+    ${tile.load("var key", "keys", "first")}
+    ${tile.load("var value", "values", "first")}
+    ${tile.put("key", 0)}
+    ${tile.load("key", "keys", "next")}
     workgroupBarrier();
-    for (var block = 0u; block < blocks; block++) {
-      let slot = batch[table + block];
-      ${stage("keys", 0)}
-      ${stage("values", POSITIONS)}
-      workgroupBarrier();
-      ${scoresText}
-      ${eachScore(`let weight = f16(select(0.0, exp(max(score - top, -100.0)), isOwn && position < length));
-      total += f32(weight);
-      weights[(team * ${UNIT}u + row) * ${WEIGHTS_PITCH}u + part * ${UNIT}u + j] = weight;`)}
-      workgroupBarrier();
-      ${each(
-        POSITIONS / UNIT,
-        (n) => `{
-      let left = ${calls.load("Left", "&weights", `(team * ${(UNIT * WEIGHTS_PITCH) / 8}u + ${(n * UNIT) / 8}u) * 8u`, "row", WEIGHTS_PITCH)};
-      ${each(
-        depth,
-        (d) =>
-          `sums${d} = ${calls.multiply("left", calls.load("Right", "&tile", `(${((POSITIONS + n * UNIT) * pitch) / 8}u + ${(d * UNIT) / 8}u) * 8u`, "row", pitch), `sums${d}`)};`,
-      )}
-      }`,
-      )}
-      workgroupBarrier();
+    for (var block = 0u; block <= lastBlock; block++) {
+      ${scoresText(tile, calls)}
+      workgroupBarrier(); // nobody needs these keys any more, nor the values before
+      ${tile.put("key", 0)}
+      ${tile.put("value", POSITIONS)}
+      ${tile.load("key", "keys", "second")}
+      ${tile.load("value", "values", "next")}
+      next = second;
+      second = batch[table + min(block + 3u, lastBlock)];
+      ${weightsText(node)}
+      if (workgroupUniformLoad(&raisedIn) == ${STEP}) { // with barriers before and behind
+        ${scaleText(depth, calls)}
+      }
+      ${sumsText(tile, calls)}
     }
+    steps += lastBlock + 1u;
     begin = end;
   }
-  total += subgroupShuffleXor(total, 1u);
-  let isThere = firstToken + team * ${UNIT}u + row < tokenCount;
+  ${resultText(node, calls)}`,
+  });
+}
+
+/** The tile of keys and values, and how lanes fill it: each with some vectors of a block, which are loaded long before. */
+interface Tile {
+  readonly pitch: number;
+  /** Matrices that hold a head. */
+  readonly depth: number;
+  /** Where the lane's vectors lie in a block of the cache, from0, from1, ...; `head`: where the head begins in a row. */
+  addresses(head: string): string;
+  load(to: string, from: string, slot: string): string;
+  /** From row `first` on. */
+  put(from: string, first: number): string;
+  /** Of matrix `d` of the 16 rows from `row` on. */
+  at(row: number, d: number): string;
+}
+
+function tileOf(headDim: number, rowEights: number, lanes: number): Tile {
+  const eights = headDim / HALVES;
+  const pitch = pitchOf(headDim);
+  const items = Math.ceil((POSITIONS * eights) / lanes);
+  const isWhole = (POSITIONS * eights) % lanes === 0;
+  // Where a row's vectors divide the lanes, what does not depend on i is apart: a compiler adds the rest up.
+  const vector = (i: number): readonly [string, string] =>
+    lanes % eights === 0
+      ? [`(lane / ${eights}u + ${(i * lanes) / eights}u)`, `lane % ${eights}u`]
+      : [`((lane + ${i * lanes}u) / ${eights}u)`, `(lane + ${i * lanes}u) % ${eights}u`];
+  return {
+    pitch,
+    depth: headDim / UNIT,
+    addresses: (head) =>
+      each(items, (i) => {
+        const [row, column] = vector(i);
+        const inBlock = isWhole ? row : `min(${row}, ${POSITIONS - 1}u)`;
+        return `let from${i} = ${inBlock} * ${rowEights}u + ${head} + ${column};`;
+      }),
+    load: (to, from, slot) =>
+      each(items, (i) => `${to}${i} = ${from}[${slot} * ${POSITIONS * rowEights}u + from${i}];`),
+    put: (from, first) =>
+      each(items, (i) => {
+        const [row, column] = vector(i);
+        const isOwn = isWhole ? "" : `if (${row} < ${POSITIONS}u) `;
+        return `${isOwn}{ tile[(${first}u + ${row}) * ${pitch}u + ${column}] = ${from}${i}; }`;
+      }),
+    at: (row, d) => `${row * pitch + (d * UNIT) / HALVES}u`,
+  };
+}
+
+/** query0, query1, ...: the queries of the team's tokens as half floats, through the tile, as many tokens at a time as it has rows. */
+function queriesText(
+  { heads, headDim }: NodeOf<"attention">,
+  tile: Tile,
+  calls: MatrixCalls,
+  teams: number,
+): string {
+  const eights = headDim / HALVES;
+  const items = (ROWS * eights) / (teams * TEAM);
+  const turns = (teams * UNIT) / ROWS;
+  const load = (d: number): string => {
+    const at = `(team * ${UNIT}u % ${ROWS}u) * ${tile.pitch}u + ${tile.at(0, d)}`;
+    return calls.load("Left", "&tile", at, "row", tile.pitch, "vec4u");
+  };
+  const vector = (i: number): readonly [row: string, column: string] => {
+    const item = `(lane + ${i * teams * TEAM}u)`;
+    return [`${item} / ${eights}u`, `${item} % ${eights}u`];
+  };
+  const loaded = (turn: number, i: number): string => {
+    const [row, column] = vector(i);
+    const token = `min(firstToken + ${turn * ROWS}u + ${row}, tokenCount - 1u)`;
+    const name = `${turn}_${i}`;
+    return `
+  let source${name} = (${token} * ${heads}u + head) * ${headDim / FLOATS}u + ${column} * 2u;
+  let low${name} = vec4h(q[source${name}]);
+  let high${name} = vec4h(q[source${name} + 1u]);`;
+  };
+  const put = (turn: number, i: number): string => {
+    const [row, column] = vector(i);
+    const eight = ["low", "high"].map((half) => `bitcast<vec2u>(${half}${turn}_${i})`).join(", ");
+    return `tile[${row} * ${tile.pitch}u + ${column}] = vec4u(${eight});`;
+  };
+  return `
+  ${each(tile.depth, (d) => `var query${d}: Left;`)}
   ${each(
-    depth / 2,
-    (d) => `
-  ${calls.store("&scores", `(team * ${(UNIT * SCORES_PITCH) / 4}u) * 4u`, `sums${2 * d}`, SCORES_PITCH)};
-  ${calls.store("&scores", `(team * ${(UNIT * SCORES_PITCH) / 4}u + ${UNIT / 4}u) * 4u`, `sums${2 * d + 1}`, SCORES_PITCH)};
+    turns,
+    (turn) => `
+  ${each(items, (i) => loaded(turn, i))}
+  ${each(items, (i) => put(turn, i))}
   workgroupBarrier();
-  if (isThere) {
-    for (var j = 0u; j < ${UNIT}u; j++) {
-      result[(token * ${heads}u + head) * ${headDim}u + ${2 * d * UNIT}u + part * ${UNIT}u + j] = scores[(team * ${UNIT}u + row) * ${SCORES_PITCH}u + part * ${UNIT}u + j] / total;
-    }
+  ${turns > 1 ? `if (team * ${UNIT}u / ${ROWS}u == ${turn}u) ` : ""}{
+    ${each(tile.depth, (d) => `query${d} = ${load(d)};`)}
   }
   workgroupBarrier();`,
-  )}`,
-  });
+  )}`;
+}
+
+/** Where matrix `n` of the team's rows of scores lies. */
+function scoresAt(n: number): string {
+  return `team * ${UNIT * SCORES_PITCH}u + ${(n * UNIT) / FLOATS}u`;
+}
+
+/** Stores matrices as scores, or other sums in their place. */
+function storesText(calls: MatrixCalls, name: (n: number) => string): string {
+  return each(
+    MATRICES,
+    (n) => `${calls.store("&scores", scoresAt(n), name(n), SCORES_PITCH, "vec4f")};`,
+  );
+}
+
+/** Dot products of the team's tokens and the positions of the block. Two sums grow side by side: neither waits for itself. */
+function scoresText(tile: Tile, calls: MatrixCalls): string {
+  const product = (d: number, n: number): string => {
+    const right = calls.load("Right", "&tile", tile.at(n * UNIT, d), "col", tile.pitch, "vec4u");
+    const name = `right${d}_${n}`;
+    return `let ${name} = ${right};
+        found${n} = ${calls.multiply(`query${d}`, name, `found${n}`)};`;
+  };
+  return `{
+      ${each(MATRICES, (n) => `var found${n} = Sums(); // a matrix declared in a loop without a value would keep that of the last turn`)}
+      ${each(tile.depth, (d) => each(MATRICES, (n) => product(d, n)))}
+      ${storesText(calls, (n) => `found${n}`)}
+      }`;
+}
+
+/** Makes weights of the lane's scores, half a row of them, and raises its token's reference where a score needs it. */
+function weightsText(node: NodeOf<"attention">): string {
+  const fours = UNIT / FLOATS;
+  /** As a power of 2. */
+  const score = (j: number): string => {
+    const dot = `dots${Math.floor(j / FLOATS)}[${j % FLOATS}]`;
+    if (node.softcap !== undefined)
+      return `(${scoreText(node, dot, "head")}) * ${float(Math.LOG2E)}`;
+    return `${dot} * ${float(node.scale * Math.LOG2E)}`;
+  };
+  const pair = (j: number): string => `bitcast<u32>(vec2h(weight${j}, weight${j + 1}))`;
+  const eight = (j: number): string =>
+    `vec4u(${pair(j)}, ${pair(j + 2)}, ${pair(j + 4)}, ${pair(j + 6)})`;
+  return `
+      let seen = i32(length) - i32(block * ${POSITIONS}u + part * ${UNIT}u); // how many of them the token attends to
+      ${each(fours, (i) => `let dots${i} = scores[own + ${i}u];`)}
+      ${each(UNIT, (j) => `let score${j} = select(${LOWEST}, ${score(j)}, ${j} < seen);`)}
+      let most = ${tree(
+        UNIT,
+        (j) => `score${j}`,
+        (a, b) => `max(${a}, ${b})`,
+      )};
+      let top = max(most, subgroupShuffleXor(most, 1u));
+      let isRaised = top > reference + ${ROOM};
+      let raised = select(reference, top, isRaised);
+      let factor = select(1.0, exp2(max(reference - raised, ${LEAST})), isRaised);
+      if (isRaised && reference > ${UNSET}) { atomicStore(&raisedIn, ${STEP}); }
+      reference = raised;
+      ${each(UNIT, (j) => `let weight${j} = f16(exp2(max(score${j} - reference, ${LEAST})));`)}
+      total = total * factor + ${tree(
+        UNIT,
+        (j) => `f32(weight${j})`,
+        (a, b) => `(${a} + ${b})`,
+      )};
+      ${each(WEIGHTS, (i) => `weights[((team * ${MATRICES}u + part) * ${UNIT}u + row) * ${WEIGHTS}u + ${i}u] = ${eight(i * HALVES)};`)}`;
+}
+
+/** Multiplies all sums by the factors of their tokens. */
+function scaleText(depth: number, calls: MatrixCalls): string {
+  return each(
+    depth / MATRICES,
+    (d) => `
+        ${storesText(calls, (n) => `sums${d * MATRICES + n}`)}
+        workgroupBarrier();
+        ${each(UNIT / FLOATS, (i) => `scores[own + ${i}u] *= factor;`)}
+        workgroupBarrier();
+        ${each(MATRICES, (n) => `sums${d * MATRICES + n} = ${calls.load("Sums", "&scores", scoresAt(n), "row", SCORES_PITCH, "vec4f")};`)}
+        workgroupBarrier();`,
+  );
+}
+
+/** Adds the values of the block, times their weights. */
+function sumsText(tile: Tile, calls: MatrixCalls): string {
+  const left = (n: number): string =>
+    calls.load(
+      "Left",
+      "&weights",
+      `(team * ${MATRICES}u + ${n}u) * ${UNIT * WEIGHTS}u`,
+      "row",
+      WEIGHTS,
+      "vec4u",
+    );
+  const right = (n: number, d: number): string =>
+    calls.load("Right", "&tile", tile.at(POSITIONS + n * UNIT, d), "row", tile.pitch, "vec4u");
+  const product = (n: number, d: number): string => {
+    const name = `value${n}_${d}`;
+    return `let ${name} = ${right(n, d)};
+      sums${d} = ${calls.multiply(`left${n}`, name, `sums${d}`)};`;
+  };
+  return `{
+      ${each(MATRICES, (n) => `let left${n} = ${left(n)};`)}
+      ${each(MATRICES, (n) => each(tile.depth, (d) => product(n, d)))}
+      }`;
+}
+
+/** Divides sums by their token's total and stores them, a row of 32 values by 8 lanes. */
+function resultText({ heads, headDim }: NodeOf<"attention">, calls: MatrixCalls): string {
+  const rows = TEAM / SCORES;
+  const rowText = (d: number, i: number): string => `{
+    let at = team * ${UNIT}u + ${i * rows}u + lane % ${TEAM}u / ${SCORES}u;
+    let four = scores[at * ${SCORES_PITCH}u + lane % ${SCORES}u] * scores[at * ${SCORES_PITCH}u + ${SCORES}u].x;
+    if (firstToken + at < tokenCount) {
+      result[((firstToken + at) * ${heads}u + head) * ${headDim / FLOATS}u + ${d * SCORES}u + lane % ${SCORES}u] = four;
+    }
+  }`;
+  return `
+  workgroupBarrier();
+  total += subgroupShuffleXor(total, 1u);
+  if (part == 0u) { scores[own + ${SCORES}u].x = 1.0 / total; } // behind the row
+  ${each(
+    headDim / POSITIONS,
+    (d) => `
+  ${storesText(calls, (n) => `sums${d * MATRICES + n}`)}
+  workgroupBarrier();
+  ${each(UNIT / rows, (i) => rowText(d, i))}
+  workgroupBarrier();`,
+  )}`;
+}
+
+/** Combines `count` terms, a power of two, neighbours first. */
+function tree(
+  count: number,
+  term: (i: number) => string,
+  combine: (a: string, b: string) => string,
+  first = 0,
+): string {
+  if (count === 1) return term(first);
+  const half = count / 2;
+  return combine(tree(half, term, combine, first), tree(half, term, combine, first + half));
 }

@@ -10,11 +10,24 @@ export interface MatrixCalls {
   readonly enables: string;
   /** Declares the types Left, Right and Sums. */
   readonly types: string;
-  load(type: string, from: string, at: string, order: "row" | "col", pitch: number): string;
+  /** Whether the arrays may be of vectors: older versions take those of the matrix's own elements only. */
+  readonly takesVectors: boolean;
+  /** `at` and `pitch` count elements of the array; `vectors`: which ones, if they are not those of the matrix. */
+  load(
+    type: string,
+    from: string,
+    at: string,
+    order: "row" | "col",
+    pitch: number,
+    vectors?: MatrixVectors,
+  ): string;
   /** Sums plus left times right. */
   multiply(left: string, right: string, sums: string): string;
-  store(to: string, at: string, value: string, pitch: number): string;
+  store(to: string, at: string, value: string, pitch: number, vectors?: MatrixVectors): string;
 }
+
+/** 8 half floats, or 4 floats. */
+export type MatrixVectors = "vec4u" | "vec4f";
 
 const chromium = {
   enables: "f16, subgroups, chromium_experimental_subgroup_matrix",
@@ -27,6 +40,7 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
 
 export const namedCalls: MatrixCalls = {
   ...chromium,
+  takesVectors: true,
   load: (type, from, at, order, pitch) =>
     `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
   store: (to, at, value, pitch) =>
@@ -36,6 +50,7 @@ export const namedCalls: MatrixCalls = {
 /** Of older versions, in which the order of elements is no part of the name. */
 const flaggedCalls: MatrixCalls = {
   ...chromium,
+  takesVectors: false,
   load: (type, from, at, order, pitch) =>
     `subgroupMatrixLoad<${type}>(${from}, ${at}, ${order === "col"}, ${pitch}u)`,
   store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
@@ -43,13 +58,19 @@ const flaggedCalls: MatrixCalls = {
 
 /** The calls that this device's compiler knows, found by compiling a few lines. */
 export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
+  if (!(await compiles(device, "f16"))) return flaggedCalls;
+  return (await compiles(device, "vec4u")) ? namedCalls : { ...namedCalls, takesVectors: false };
+}
+
+/** Whether a matrix can be loaded by its name from an array of these elements. */
+async function compiles(device: GPUDevice, element: string): Promise<boolean> {
   const type = "subgroup_matrix_left<f16, 16, 16>";
   device.pushErrorScope("validation");
   device.createShaderModule({
     code: `enable f16;
 enable chromium_experimental_subgroup_matrix;
-var<workgroup> tile: array<f16, 256>;
+var<workgroup> tile: array<${element}, 256>;
 @compute @workgroup_size(32) fn main() { let m = ${namedCalls.load(type, "&tile", "0u", "row", 16)}; }`,
   });
-  return (await device.popErrorScope()) ? flaggedCalls : namedCalls;
+  return (await device.popErrorScope()) === null;
 }

@@ -1,0 +1,185 @@
+// Attention on matrix units by itself, with units that are emulated: compared with doubles where scores grow so far that references
+// must be raised again and again, and bit by bit between batches and numbers of teams.
+
+import { expect, test } from "vitest";
+import { findGpu, type GpuDevice } from "../../src/backends/webgpu/device.ts";
+import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
+import {
+  attentionMatricesKernel,
+  teamsFor,
+} from "../../src/backends/webgpu/wgsl/attention-matrices.ts";
+import { kvFormatOf } from "../../src/backends/webgpu/wgsl/kv-formats.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { NodeOf } from "../../src/graph/graph.ts";
+import { nodePlatform } from "../../src/platform/node.ts";
+import { emulatedMatrices } from "../support/emulated-matrices.ts";
+import { describeGpu, openGpu } from "../support/gpu.ts";
+import { Random } from "../support/random.ts";
+
+const [heads, headDim, tokens, context] = [2, 32, 70, 100];
+const blocks = Math.ceil(context / 32);
+const first = context - tokens;
+const f16 = dtypeByName("f16")!;
+const slotOf = (block: number): number => (block + 1) % blocks;
+const rowOf = (position: number): number =>
+  (slotOf(Math.floor(position / 32)) * 32 + (position % 32)) * headDim;
+
+const random = new Random(5);
+/** Half floats, as which the kernel takes them. */
+const q = Float32Array.from(new Float16Array(tokens * heads * headDim).map(() => random.normal()));
+const values = new Float16Array(blocks * 32 * headDim).map(() => random.normal());
+/** They grow with their positions, and so do scores, in either direction. */
+const keys = new Float16Array(blocks * 32 * headDim);
+for (let position = 0; position < context; position++) {
+  for (let d = 0; d < headDim; d++)
+    keys[rowOf(position) + d] = random.normal() * (1 + position / 2);
+}
+
+function node(): NodeOf<"attention"> {
+  const g = new GraphBuilder();
+  const weight = { name: "table", shape: [8, heads * headDim], dtype: dtypeByName("f32")! };
+  const state = g.state({ kind: "kv", layer: 0, kCols: headDim, vCols: headDim });
+  const shape = { state, heads, kvHeads: 1, headDim, scale: headDim ** -0.5 };
+  const out = g.attention(g.embed(weight, "embed"), shape, "attention");
+  const graph = g.finish({ hidden: g.select(out, "select") });
+  return graph.nodes.find((one) => one.op === "attention")!;
+}
+
+/** Addresses in the batch area, in words. */
+const layout = {
+  ...{
+    tokens: 0,
+    short: 1,
+    outputRows: 0,
+    adapters: [],
+    lengths: undefined,
+    angles: [],
+    segments: 0,
+  },
+  ...{ positions: 16, sequences: 128, groups: [256], tables: [256], tableLength: blocks },
+  ...{ draws: 0, words: 300 },
+};
+
+/** Attention of the tokens from `from` on. */
+async function run(gpu: GpuDevice, teams: number, from: number): Promise<Float32Array> {
+  const { device } = gpu;
+  const format = kvFormatOf(f16)!;
+  const kernel = attentionMatricesKernel(
+    node(),
+    { k: format, v: format },
+    layout,
+    emulatedMatrices,
+    1,
+    teams,
+  );
+  const count = tokens - from;
+  const words = new Uint32Array(layout.words);
+  words[0] = count;
+  for (let t = 0; t < count; t++) words[layout.positions + t] = first + from + t;
+  for (let b = 0; b < blocks; b++) words[layout.tables[0]! + b] = slotOf(b);
+  const buffer = (data: ArrayBufferView): GPUBuffer => {
+    const made = device.createBuffer({
+      size: data.byteLength,
+      usage: usage.storage | usage.copyTarget,
+    });
+    device.queue.writeBuffer(made, 0, data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+    return made;
+  };
+  const size = count * heads * headDim * 4;
+  const result = device.createBuffer({ size, usage: usage.storage | usage.copySource });
+  const read = device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget });
+  const module = device.createShaderModule({ code: kernel.code });
+  const pipeline = await device.createComputePipelineAsync({
+    layout: "auto",
+    compute: { module, entryPoint: "main" },
+  });
+  const bound = [
+    buffer(q.subarray(from * heads * headDim)),
+    buffer(keys),
+    buffer(values),
+    buffer(words),
+    result,
+  ];
+  const commands = device.createCommandEncoder();
+  const pass = commands.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(
+    0,
+    device.createBindGroup({
+      layout: pipeline.getBindGroupLayout(0),
+      entries: bound.map((resource, binding) => ({ binding, resource: { buffer: resource } })),
+    }),
+  );
+  pass.dispatchWorkgroups(...kernel.grid(count));
+  pass.end();
+  commands.copyBufferToBuffer(result, 0, read, 0, size);
+  device.queue.submit([commands.finish()]);
+  await gpu.wait(read.mapAsync(MAP_READ));
+  return new Float32Array(read.getMappedRange().slice(0));
+}
+
+/** The largest score that comes after the first block, above those of the first block, in powers of 2; and the attention, in doubles. */
+function want(token: number, head: number): { growth: number; values: Float64Array } {
+  const scores = Float64Array.from({ length: first + token + 1 }, (_, position) => {
+    let dot = 0;
+    for (let d = 0; d < headDim; d++) {
+      dot += q[(token * heads + head) * headDim + d]! * keys[rowOf(position) + d]!;
+    }
+    return dot * headDim ** -0.5;
+  });
+  const top = Math.max(...scores);
+  const weights = scores.map((score) => Math.exp(score - top));
+  const total = weights.reduce((a, b) => a + b);
+  const found = Float64Array.from(
+    { length: headDim },
+    (_, d) =>
+      weights.reduce((sum, weight, position) => sum + weight * values[rowOf(position) + d]!, 0) /
+      total,
+  );
+  return { growth: (top - Math.max(...scores.subarray(0, 32))) * Math.LOG2E, values: found };
+}
+
+const found = await findGpu(await nodePlatform.gpu());
+const hasHalves = typeof found !== "string" && found.f16;
+const why = hasHalves ? "" : " [skipped: this adapter has no half floats]";
+
+/** Emulated units take minutes to compile. */
+const timeout = 900_000;
+
+test("workgroups have twice as many teams where two of them would not share a core", () => {
+  expect([32, 64, 128].map((size) => teamsFor(size, 48 * 1024))).toEqual([4, 4, 8]);
+  expect(teamsFor(128, 32 * 1024)).toBe(4);
+});
+
+describeGpu(`attention on matrix units${why}`, () => {
+  if (!hasHalves) return void test.skip("emulated in half floats", () => {});
+
+  test("as in doubles, and the same bits in every batch and with more teams", {
+    timeout,
+  }, async () => {
+    const gpu = await openGpu();
+    const got = await run(gpu, 4, 0);
+    let raised = 0;
+    for (let token = 0; token < tokens; token++) {
+      for (let head = 0; head < heads; head++) {
+        const { growth, values: wanted } = want(token, head);
+        // Beyond 2^16 a weight would be infinite as a half float.
+        if (growth > 17) raised++;
+        const at = (token * heads + head) * headDim;
+        for (let d = 0; d < headDim; d++) {
+          expect(Math.abs(got[at + d]! - wanted[d]!), `token ${token}, head ${head}`).toBeLessThan(
+            5e-3,
+          );
+        }
+      }
+    }
+    expect(raised).toBeGreaterThan(20);
+    expect(raised).toBeLessThan(tokens * heads - 20);
+    const from = 21;
+    const later = got.subarray(from * heads * headDim);
+    expect(await run(gpu, 4, from)).toEqual(later);
+    expect(await run(gpu, 8, 0)).toEqual(got);
+    gpu.dispose();
+  });
+});
