@@ -72,7 +72,7 @@ export const verifyCommand: CliCommand = {
       .option(
         "--tokens <n>",
         "length of the prompt, in tokens; the last two are computed one by one",
-        numberFlag({ integer: true, min: 1, max: 32 }),
+        numberFlag({ integer: true, min: 1, max: 256 }),
         12,
       )
       .addOption(weightsOption())

@@ -35,8 +35,8 @@ const DEFAULT_TOKENS = 12;
 const DEFAULT_TOLERANCE = 1e-4;
 /** Tokens that are computed one by one, after the others in one batch, because other kernels compute them. */
 const SINGLE_TOKENS = 2;
-/** The most tokens in a batch. */
-const MOST_TOKENS = 32;
+/** The most tokens: GPUs have other kernels for batches of more than 64. */
+const MOST_TOKENS = 256;
 
 const knownOptions: OptionNames<VerifyOptions> = {
   backends: true,
@@ -158,9 +158,11 @@ async function usualBackends(platform: Platform): Promise<string[]> {
 }
 
 function promptTokens(file: ModelFile, options: VerifyOptions): number[] {
-  const prompt = options.prompt ?? defaultPrompt;
+  const most = options.tokens ?? DEFAULT_TOKENS;
   const tokenizer = tokenizerOf(file);
-  const tokens = tokenizer.encode(prompt).slice(0, options.tokens ?? DEFAULT_TOKENS);
+  // As often as it takes: a sentence has more tokens than this, in every vocabulary.
+  const story = Array.from({ length: Math.ceil(most / 8) }, () => defaultPrompt).join(". ");
+  const tokens = tokenizer.encode(options.prompt ?? story).slice(0, most);
   if (tokens.length > 0) return tokens;
   throw new UsageError("verify(): prompt: got a text without tokens, expected at least one token");
 }
