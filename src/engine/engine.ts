@@ -346,6 +346,7 @@ export class Engine {
         ? undefined
         : this.#room.prefixes.take(tokens, keepsMoved, adapters);
     const sequence = known ?? this.#room.newSequence(adapters);
+    this.#room.began(promised, sequence);
     try {
       const restored = isStored && reuses ? await this.#extend(sequence, tokens) : undefined;
       const movedTokens = keepsMoved ? await this.mover.take(sequence, tokens, reusePieces) : 0;

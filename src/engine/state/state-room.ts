@@ -43,6 +43,8 @@ export class StateRoom {
   tiers: StateTiers | undefined;
   /** How many tokens apart recurrent state is kept. */
   checkpoints: CheckpointDistance = { tokens: CHECKPOINT_TOKENS };
+  /** Running sequences, by what is reserved for them. */
+  readonly #running = new Map<Amounts, Sequence>();
   /** Serializes growth. */
   #growing: Promise<void> = Promise.resolve();
 
@@ -135,7 +137,13 @@ export class StateRoom {
     }
   }
 
+  /** The sequence that these amounts are for: what it has of them is not needed twice. */
+  began(amounts: Amounts, sequence: Sequence): void {
+    this.#running.set(amounts, sequence);
+  }
+
   leave(amounts: Amounts): void {
+    this.#running.delete(amounts);
     this.admission.leave(amounts);
   }
 
@@ -199,7 +207,9 @@ export class StateRoom {
     const { admission, pools } = this;
     const { contextSize, kinds } = this.#parts;
     const sizes = pools.map((pool, i) => {
-      const needed = Math.min(pool.most, pool.usedCount + admission.promised[i]!);
+      const promised = admission.promised[i]!;
+      if (pool.usedCount + promised <= pool.size) return pool.size;
+      const needed = Math.min(pool.most, pool.usedCount - this.#usedByRunning(i) + promised);
       if (needed <= pool.size) return pool.size;
       // In steps of a context: on a GPU every growth copies the old contents.
       const batch = kinds[i]!.perContext(contextSize, false);
@@ -213,6 +223,19 @@ export class StateRoom {
       if (error instanceof MemoryError && isWithin(admission.promised, this.#sizes)) return;
       throw error;
     }
+  }
+
+  /** Units of a pool that running sequences have; those that a window no longer reads are not counted. */
+  #usedByRunning(kind: number): number {
+    const units = new Set<number>();
+    for (const { states, length } of this.#running.values()) {
+      const state = states[kind]!;
+      for (const at of state.unitsFor(length)) {
+        const unit = state.unitAt(at);
+        if (unit !== undefined) units.add(unit);
+      }
+    }
+    return units.size;
   }
 
   /**

@@ -131,6 +131,34 @@ describe("memory that a device holds from the start", () => {
   });
 });
 
+test("what running sequences have of their reserved blocks is not needed twice", async () => {
+  const tries: number[] = [];
+  const room = largeRoomOn(1000, tries);
+  await room.holdFirst();
+  expect(room.pools[0]!.size).toBe(72);
+  const begin = async (first: number) => {
+    const promised = await room.enter(room.demand(256), never);
+    const sequence = room.newSequence();
+    room.began(promised, sequence);
+    room.makeRoom(sequence, 250);
+    sequence.append(Array.from({ length: 250 }, (_, i) => first + i));
+    sequence.commit();
+    return { promised, sequence };
+  };
+  const all = [];
+  for (let i = 0; i < 8; i++) all.push(await begin(1000 * i));
+  expect(room.pools[0]!.usedCount).toBe(64);
+  expect(tries).toEqual([72]);
+  // Kept, they have blocks that nobody has reserved.
+  for (const { promised, sequence } of all) {
+    room.prefixes.keep(sequence);
+    room.leave(promised);
+  }
+  await begin(9000);
+  expect(tries).toEqual([72, 144]);
+  expect(room.prefixes.sequences).toBe(8);
+});
+
 describe("memory grows once", () => {
   test("for all who may come like the one for whom it is not enough", async () => {
     const tries: number[] = [];
