@@ -628,9 +628,9 @@ export class Engine {
     return this.#backend.lost;
   }
 
-  /** Resolves when all state that is to be copied out of the backend was. */
-  async settled(): Promise<void> {
-    await this.#tiers?.settled();
+  /** Resolves when all state that is to be copied out of the backend was, or what was not in so many ms is given up. */
+  async settled(mostMs?: number): Promise<void> {
+    await this.#tiers?.settled(mostMs);
   }
 
   /** Resolves when the threads of its backend have ended, after dispose(). */

@@ -41,6 +41,8 @@ export interface HostEnvironment {
   readonly states: StatePlaces;
 }
 
+/** How long state is still stored when an engine is disposed of, in ms: what is not will be computed again. */
+const settleMs = 1000;
 /** How long a disposed engine waits for its requests to end, in ms. */
 const endMs = 400;
 
@@ -241,7 +243,7 @@ class Host {
       this.#engine = undefined;
       // Node's main thread keeps a port for every thread until the thread that started it reports its end. If
       // this thread ended first, nobody would (a leak of 1.3 KB each).
-      await engine?.settled();
+      await engine?.settled(settleMs);
       engine?.dispose();
       // What waits for a batch is told so now. With a GPU, a thread must not end before.
       const since = this.#environment.now();

@@ -7,8 +7,11 @@
 
 import type { CacheStatus } from "../../api/api.ts";
 
-/** Copying has to take so many times as long as computing: it goes on beside other work, computing does not. */
-const DEAR = 2;
+/**
+ * Copies pay where they take less than this part of computing: most are never used, what is used is copied back as well, and meanwhile the
+ * engine's thread gives the GPU no work (a block of 16 MB takes it 5 ms).
+ */
+const DEAR = 0.5;
 /** Smaller ones say little of the speed. */
 const FEWEST_TOKENS = 16;
 const FEWEST_BYTES = 2 ** 18;

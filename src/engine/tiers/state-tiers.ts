@@ -300,6 +300,7 @@ export class StateTiers {
       checkpoints?.copied(bytes, ms);
       worth?.copied(bytes, ms);
       for (const { data } of others) ram.back(data);
+      if (worth?.isDear) this.#queue.clear(); // what came before that was known
     }
   }
 
@@ -528,9 +529,16 @@ export class StateTiers {
     return from;
   }
 
-  /** Resolves when everything that was computed until now is stored. */
-  async settled(): Promise<void> {
-    while (this.#draining) await this.#draining;
+  /** Resolves when everything that was computed until now is stored, or after so many ms: what still waits then is given up. */
+  async settled(mostMs: number = Infinity): Promise<void> {
+    const since = this.#parts.now();
+    while (this.#draining) {
+      const left = mostMs - (this.#parts.now() - since);
+      if (left <= 0) this.#queue.clear();
+      await (left <= 0 || left === Infinity
+        ? this.#draining
+        : Promise.race([this.#draining, new Promise((resolve) => setTimeout(resolve, left))]));
+    }
   }
 
   /** Gives up all that was copied since the model was opened, which may be wrong; nothing is used or copied from now on. */
