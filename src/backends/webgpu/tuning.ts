@@ -122,7 +122,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 3;
+export const MATMUL_REVISION = 4;
 
 export function tuningFor({ subgroups, packedDots }: GpuFacts): Tuning {
   return { ...(subgroups && subgroups.min >= TEAM ? largeTuning : plainTuning), packedDots };

@@ -387,7 +387,7 @@ function resultText({ heads, headDim }: NodeOf<"attention">, calls: MatrixCalls)
   return `
   workgroupBarrier();
   total += subgroupShuffleXor(total, 1u);
-  if (part == 0u) { scores[own + ${SCORES}u].x = 1.0 / total; } // behind the row
+  if (part == 0u) { scores[own + ${SCORES}u] = vec4f(1.0 / total); } // behind the row
   ${each(
     headDim / POSITIONS,
     (d) => `

@@ -194,17 +194,20 @@ function factorText(
 }
 
 interface Stored {
-  /** Neighbouring vectors of 4 values that a lane takes at a time. */
+  /**
+   * Neighbouring vectors of 4 values that a lane takes at a time: a whole vector of `staged`. If lanes stored parts of the same one, they would
+   * race: on Metal and Direct3D all of it is read and written (https://github.com/gpuweb/gpuweb/issues/2112).
+   */
   readonly own: number;
   declarations(quads: number): string;
   body(held: readonly HeldQuad[]): string;
 }
 
-/** Eight lanes share a block of 32 values, 32 lanes one of 256. */
+/** Two lanes share a block of 32 values, 16 lanes one of 256. */
 function quantText(quants: BlockQuants, exchange: Exchange): Stored {
   const { block } = quants;
-  const width = block === 32 ? 8 : TEAM;
-  const own = block / 4 / width; // vectors of 4 values
+  const own = 4;
+  const width = block / 4 / own;
   return {
     own,
     declarations: (quads) => `${nearestHalfText}${exchange.reduce("largestOfBlock", width, "max")}
@@ -230,7 +233,7 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
     let largest = largestOfBlock(${largest}, lane);
     ${quants.scale}
     if (${exists}) {
-      ${mine.map(({ name }) => `staged[quad${name} >> 2u][quad${name} & 3u] = packed(quantsOf(v${name}, inverse));`).join("\n      ")}
+      staged[quad${first} >> 2u] = vec4u(${mine.map(({ name }) => `packed(quantsOf(v${name}, inverse))`).join(", ")});
       if (lane % ${width}u == 0u) { scales[quad${first} / ${block / 4}u] = scale; }
     }
   }`;
@@ -240,18 +243,19 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
 
 function halfText(): Stored {
   return {
-    own: 1,
+    own: 2,
     declarations: (quads) => `${nearestHalfText}${activationHalfText}
 var<workgroup> staged: array<vec4u, ${quads / 2}>;`,
     body: (held) =>
       held
-        .map(
-          ({ name, exists }) => `if (${exists}) {
-    let half = (quad${name} & 1u) * 2u;
-    staged[quad${name} >> 1u][half] = packActivations(v${name}.xy);
-    staged[quad${name} >> 1u][half + 1u] = packActivations(v${name}.zw);
-  }`,
-        )
+        .filter((_, i) => i % 2 === 0)
+        .map(({ name, exists }) => {
+          const [a, b] = [`v${name}`, `v${name + 1}`];
+          const words = [`${a}.xy`, `${a}.zw`, `${b}.xy`, `${b}.zw`].map(
+            (pair) => `packActivations(${pair})`,
+          );
+          return `if (${exists}) { staged[quad${name} >> 1u] = vec4u(${words.join(", ")}); }`;
+        })
         .join("\n  "),
   };
 }
