@@ -1,6 +1,7 @@
 // The caller's side of the RPC between threads: requests out, events and replies in. Knows threads and messages, not
 // models.
 
+import { atMost } from "../base/at-most.ts";
 import {
   DeviceLostError,
   DisposedError,
@@ -308,13 +309,4 @@ function notSendable(method: string, cause: unknown): UsageError {
 
 function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
-}
-
-async function atMost(ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([work, late]);
-  clearTimeout(timer);
 }

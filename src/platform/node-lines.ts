@@ -3,6 +3,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
+import { atMost } from "../base/at-most.ts";
 import { messageOf, SourceError } from "../base/errors.ts";
 
 /** The other side of a pipe. */
@@ -119,11 +120,11 @@ class ProgramPipe implements LinePipe {
 
   async close(): Promise<void> {
     this.#child.stdin!.end();
-    await within(this.#gone, graceMs);
+    await atMost(graceMs, this.#gone);
     if (!this.#isGone) this.#signal("SIGTERM");
-    await within(this.#gone, graceMs);
+    await atMost(graceMs, this.#gone);
     if (!this.#isGone) this.#signal("SIGKILL");
-    await within(this.#gone, graceMs);
+    await atMost(graceMs, this.#gone);
     this.#child.stdout!.destroy();
     this.#child.stderr!.destroy();
   }
@@ -221,13 +222,6 @@ async function writeLine(stream: Writable, line: string): Promise<void> {
   stream.once("drain", resolve);
   stream.once("close", resolve);
   await promise;
-}
-
-async function within(promise: Promise<void>, ms: number): Promise<void> {
-  const { promise: late, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }
 
 function once<T>(run: (value: T) => void): (value: T) => void {

@@ -1,6 +1,7 @@
 // The composition root of the server: makes an app on a socket from models, settings and route families. `lantern
 // serve` calls it. The models belong to the caller, who disposes them after stop().
 
+import { atMost } from "../base/at-most.ts";
 import { byName } from "../base/by-name.ts";
 import type { Answerer } from "../batch/runner.ts";
 import type { GenerateOptions, Model, Pooling } from "../index.ts";
@@ -177,9 +178,9 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
       context.events.close();
       context.queue.close();
       context.pool.close();
-      await settled(listener.closed, graceMs);
+      await atMost(graceMs, listener.closed);
       end.abort(stopping()); // running requests end now, with the reason
-      await settled(listener.closed, 1000);
+      await atMost(1000, listener.closed);
       listener.destroy();
       await listener.closed;
       for (const each of opened) await each.close();
@@ -268,12 +269,4 @@ async function openFamilies(context: ServerContext, options: StartOptions) {
     ...opened.flatMap((each) => each.families),
   ];
   return { families, opened };
-}
-
-/** Resolves with the promise, or when the time is over. */
-async function settled(promise: Promise<void>, ms: number): Promise<void> {
-  const { promise: late, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }

@@ -7,6 +7,7 @@
 // The end of a text is seldom a block boundary: its last piece is a unit as well.
 
 import type { StateTransfer } from "../../backends/backend.ts";
+import { atMost } from "../../base/at-most.ts";
 import { messageOf } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockPool } from "../state/block-pool.ts";
@@ -535,9 +536,7 @@ export class StateTiers {
     while (this.#draining) {
       const left = mostMs - (this.#parts.now() - since);
       if (left <= 0) this.#queue.clear();
-      await (left <= 0 || left === Infinity
-        ? this.#draining
-        : Promise.race([this.#draining, new Promise((resolve) => setTimeout(resolve, left))]));
+      await atMost(left > 0 ? left : Infinity, this.#draining);
     }
   }
 

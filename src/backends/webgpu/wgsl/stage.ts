@@ -91,8 +91,7 @@ function heldQuads(quads: number, size: number, own: number): HeldQuad[] {
   return Array.from({ length: steps * own }, (_, name) => {
     const step = Math.floor(name / own);
     const isSure = (step + 1) * size * own <= quads;
-    const lanes = own === 1 ? "lane" : `lane * ${own}u`;
-    const at = `${lanes} + ${step * size * own + (name % own)}u`;
+    const at = `lane * ${own}u + ${step * size * own + (name % own)}u`;
     return { name, at, exists: isSure ? "true" : `quad${name} < ${quads}u` };
   });
 }
