@@ -8,7 +8,7 @@ import type { GpuDevice } from "../backends/webgpu/device.ts";
 import { gpuIdentity } from "../backends/webgpu/device.ts";
 import { timePass } from "../backends/webgpu/time-kernels.ts";
 import { usage } from "../backends/webgpu/usage.ts";
-import { matrixCallsOf } from "../backends/webgpu/wgsl/matrix-calls.ts";
+import { matrixCallsOf, namedCalls } from "../backends/webgpu/wgsl/matrix-calls.ts";
 import { AbortedError, MemoryError } from "../base/errors.ts";
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 import {
@@ -151,7 +151,7 @@ function specsFor({ facts, device }: GpuDevice, sizes: Sizes, dataBytes: number)
     facts.subgroupMatrix && {
       key: "matrixOpsPerSecond",
       groups,
-      kernel: async () => matrixKernel(rounds, await matrixCallsOf(device)),
+      kernel: async () => matrixKernel(rounds, (await matrixCallsOf(device)) ?? namedCalls),
     },
   ];
   return specs.filter((spec) => spec !== false);

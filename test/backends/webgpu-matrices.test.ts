@@ -7,7 +7,7 @@ import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { findGpu } from "../../src/backends/webgpu/device.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import type { MatrixShape } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
+import type { MatrixShape } from "../../src/backends/webgpu/wgsl/matrix-shapes.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
@@ -21,15 +21,24 @@ import { Random } from "../support/random.ts";
 
 /** Small ones, which a software driver compiles in a second. */
 const matrices: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 1, outputTeams: 1, tokenTeams: 2, depth: 32, most: 100 },
-  { ownOutputs: 2, ownTokens: 1, outputTeams: 2, tokenTeams: 1, depth: 64 },
+  { ownOutputs: 2, ownTokens: 1, outputTeams: 1, tokenTeams: 2, depth: 32, ahead: 2, cost: 1 },
+  {
+    ownOutputs: 2,
+    ownTokens: 1,
+    outputTeams: 2,
+    tokenTeams: 1,
+    depth: 64,
+    ahead: 4,
+    turns: 2,
+    cost: 1,
+  },
 ];
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 160, maxOutputs: 4 };
 const [vocab, embed, hidden, heads, kvHeads] = [40, 128, 192, 4, 2];
 
-/** A layer whose matrices are of a type. */
-function layer(type: string, headDim: number): Graph {
+/** A layer whose matrices are of a type, two of them of another. */
+function layer(type: string, headDim: number, other = type): Graph {
   const g = new GraphBuilder();
   const vector = (name: string, size: number): Weight => ({ name, shape: [size], dtype: f32 });
   const matrix = (name: string, rows: number, cols: number, of = dtypeByName(type)!): Weight => ({
@@ -54,11 +63,19 @@ function layer(type: string, headDim: number): Graph {
   g.kvWrite(g.rope(k!, headDim, rope, "k_rope"), v!, state);
   const shape = { state, heads, kvHeads, headDim, scale: headDim ** -0.5 };
   const attended = g.attention(roped, shape, "attention");
-  const y = g.add(x, g.matmul(attended, matrix("o", embed, heads * headDim), "o"), "residual1");
+  const y = g.add(
+    x,
+    g.matmul(attended, matrix("o", embed, heads * headDim, dtypeByName(other)!), "o"),
+    "residual1",
+  );
   const normed2 = g.rmsNorm(y, vector("norm2", embed), 1e-5, "norm2");
   const gate = g.matmul(normed2, matrix("gate", hidden, embed), "gate");
   const up = g.matmul(normed2, matrix("up", hidden, embed), "up");
-  const down = g.matmul(g.gate(gate, up, "silu", "silu"), matrix("down", embed, hidden), "down");
+  const down = g.matmul(
+    g.gate(gate, up, "silu", "silu"),
+    matrix("down", embed, hidden, dtypeByName(other)!),
+    "down",
+  );
   const last = g.select(g.add(y, down, "residual2"), "select");
   return g.finish({ hidden: last, logits: g.logits(last, matrix("out", vocab, embed), "logits") });
 }
@@ -149,13 +166,13 @@ const timeout = 900_000;
 describeGpu(`webgpu, matrix units${why}`, () => {
   if (!hasHalves) return void test.skip("emulated in half floats", () => {});
   test.each([
-    ["q4_0", 32, true], // the kernels of the test below
-    ["q8_0", 32, false],
+    ["q4_0", "q4_0", true], // the kernels of the test below
+    ["q8_0", "q5_0", false], // the second has no fast way to unpack
   ] as const)(
-    "%s, heads of %i, attention: %s: as the reference",
+    "%s, %s, attention: %s: as the reference",
     { timeout },
-    async (type, headDim, attention) => {
-      const graph = layer(type, headDim);
+    async (type, other, attention) => {
+      const graph = layer(type, 32, other);
       // Tiles with one sequence and with several, that begin anywhere; a second batch over a longer context; generated tokens
       // beside a prompt, and more of them than kernels for few tokens take.
       const batches: Sizes[] = [

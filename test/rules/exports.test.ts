@@ -14,7 +14,6 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/backends/cpu/native/native.ts": ["lowerings"],
   "src/backends/cpu/native/pages.ts": ["askForLargePages"],
   "src/backends/webgpu/program.ts": ["lowerPlan", "lowerPlanExactly"],
-  "src/backends/webgpu/wgsl/matrix-calls.ts": ["namedCalls"],
   "src/base/nearest.ts": ["editDistance"],
   "src/catalog/hub-api.ts": ["HubApiError"],
   "src/catalog/resolve.ts": ["findEntries"],

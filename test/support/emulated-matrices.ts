@@ -14,7 +14,6 @@ const many = (count: number, text: (i: number) => string, between: string): stri
 
 export const emulatedMatrices: MatrixCalls = {
   enables: "f16, subgroups",
-  takesVectors: true,
   types: `alias Left = array<f32, ${ELEMENTS * UNIT}>; // the rows of the lane's elements
 alias Right = array<f32, ${UNIT}>; // its column
 alias Sums = array<f32, ${ELEMENTS}>;
@@ -47,7 +46,9 @@ fn multiplied(left: Left, right: Right, sums: Sums) -> Sums {
     const own = vectors
       ? (i: number) => `(${at}) + ${row(i)} * ${pitch}u + ${column} / 4u][${column} % 4u`
       : (i: number) => `(${at}) + ${row(i)} * ${pitch}u + ${column}`;
-    return many(ELEMENTS, (i) => `${array}[${own(i)}] = ${value}[${i}]`, "; ");
+    const stored = (i: number): string =>
+      vectors === "vec4u" ? `bitcast<u32>(${value}[${i}])` : `${value}[${i}]`;
+    return many(ELEMENTS, (i) => `${array}[${own(i)}] = ${stored(i)}`, "; ");
   },
 };
 

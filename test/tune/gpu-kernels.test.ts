@@ -40,7 +40,7 @@ else {
     floats: floatKernel(32, 256),
     halves: floatKernel(16, 256),
     int8: int8Kernel(256),
-    matrices: matrixKernel(256, await matrixCallsOf(device)),
+    matrices: matrixKernel(256, (await matrixCallsOf(device))!),
   };
 
   /** What is wrong with a text; undefined: nothing. */

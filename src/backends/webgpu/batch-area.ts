@@ -114,6 +114,8 @@ export class BatchArea {
   readonly #floats: Float32Array;
   /** Factors of ropes, by weight name; known once they are uploaded. */
   readonly #factors: ReadonlyMap<string, Float32Array>;
+  /** Cosines and sines that were computed before: of each area, by position. */
+  readonly #known = new Map<AngleArea, Float32Array[]>();
 
   constructor(layout: BatchLayout, factors: ReadonlyMap<string, Float32Array>) {
     this.#layout = layout;
@@ -132,11 +134,13 @@ export class BatchArea {
     let current: BatchSequence | undefined;
     let sequence = -1;
     let held = 0;
+    let filled = 0; // of the sequence's blocks
     let length = 0;
     for (let t = 0; t < batch.tokenCount; t++) {
       if (batch.sequences[t] !== current) {
         current = batch.sequences[t]!;
         sequence++;
+        filled = 0;
         if (segments > 0) this.#fillSegment(sequence, t, current);
         if (lengths !== undefined) length = batch.lengthAfter(t);
       }
@@ -149,8 +153,9 @@ export class BatchArea {
       for (let group = 0; group < groups.length; group++) {
         const at = groups[group]! + sequence * tableLength;
         const blocks = tableOf(current!, group);
-        for (let b = 0; b < held; b++) words[at + b] = blocks[b]!;
+        for (let b = filled; b < held; b++) words[at + b] = blocks[b]!;
       }
+      filled = Math.max(filled, held);
     }
     const used = sequence * tableLength + held;
     for (let o = 0; o < batch.outputCount; o++) words[outputRows + o] = batch.outputRows[o]!;
@@ -251,20 +256,32 @@ export class BatchArea {
     return this.#words;
   }
 
-  /** Rounds to float32 at every step, as the reference: angles of thousands of radians have few digits to lose. */
-  #fillAngles({ rope, factors, at }: AngleArea, batch: Batch, ahead: number): void {
-    const f32 = Math.fround;
-    const pairs = rope.dims / 2;
-    const divisors = factors && this.#factors.get(factors.name)!;
+  #fillAngles(area: AngleArea, batch: Batch, ahead: number): void {
+    const { rope, at } = area;
+    const known = this.#known.get(area) ?? [];
+    this.#known.set(area, known);
     for (let t = 0; t < batch.tokenCount; t++) {
       const position = batch.positions[t]! + ahead;
-      for (let pair = 0; pair < pairs; pair++) {
-        const turned = f32(position * rope.frequencies[pair]!);
-        const angle = divisors ? f32(turned / divisors[pair]!) : turned;
-        const to = at + (t * pairs + pair) * 2;
-        this.#floats[to] = f32(Math.cos(angle)) * rope.magnitude;
-        this.#floats[to + 1] = f32(Math.sin(angle)) * rope.magnitude;
-      }
+      const row = known[position] ?? this.#anglesOf(area, position);
+      if (position < KEPT_POSITIONS) known[position] = row;
+      this.#floats.set(row, at + t * rope.dims);
     }
   }
+
+  /** Rounds to float32 at every step, as the reference: angles of thousands of radians have few digits to lose. */
+  #anglesOf({ rope, factors }: AngleArea, position: number): Float32Array {
+    const f32 = Math.fround;
+    const divisors = factors && this.#factors.get(factors.name)!;
+    const row = new Float32Array(rope.dims);
+    for (let pair = 0; pair < rope.dims / 2; pair++) {
+      const turned = f32(position * rope.frequencies[pair]!);
+      const angle = divisors ? f32(turned / divisors[pair]!) : turned;
+      row[2 * pair] = f32(Math.cos(angle)) * rope.magnitude;
+      row[2 * pair + 1] = f32(Math.sin(angle)) * rope.magnitude;
+    }
+    return row;
+  }
 }
+
+/** Angles of the first positions are kept, since the host would compute them for 2 ms of a batch of 512: 512 bytes each with heads of 128. */
+const KEPT_POSITIONS = 8192;

@@ -45,13 +45,16 @@ export class BatchCommands {
     this.#cuts = cuts;
   }
 
-  /** The command buffers of a batch, to be submitted in order, once. */
+  /**
+   * The command buffers of a batch, to be submitted in order, once. Where they were not encoded ahead, each is encoded when it is asked for, so that the
+   * GPU has the first while the host encodes the next.
+   */
   take(
     program: Program,
     counts: RowCounts,
     step: Step,
     copies: Copies,
-  ): readonly GPUCommandBuffer[] {
+  ): Iterable<GPUCommandBuffer> {
     const next = this.#next.get(step);
     this.#next.delete(step);
     const fits = next?.copies === copies && sameCounts(next.counts, counts);
@@ -60,7 +63,7 @@ export class BatchCommands {
 
   /** Encodes those of a batch that will probably come next. */
   prepare(program: Program, counts: RowCounts, step: Step, copies: Copies): void {
-    const pieces = this.#encode(program, counts, step, copies);
+    const pieces = [...this.#encode(program, counts, step, copies)];
     this.#next.set(step, { counts, copies, pieces });
   }
 
@@ -114,7 +117,12 @@ export class BatchCommands {
     return parts;
   }
 
-  #encode(program: Program, counts: RowCounts, step: Step, copies: Copies): GPUCommandBuffer[] {
+  *#encode(
+    program: Program,
+    counts: RowCounts,
+    step: Step,
+    copies: Copies,
+  ): Generator<GPUCommandBuffer> {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
@@ -122,7 +130,7 @@ export class BatchCommands {
     // Where the host takes part in between, a step is a piece already; and what is in flight need not begin early.
     const cuts = last - first < parts.length || flies ? [] : this.#cuts;
     const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
-    return ends.map((end, at) => {
+    for (const [at, end] of ends.entries()) {
       const commands = this.#device.createCommandEncoder();
       const pass = commands.beginComputePass();
       const isLast = at === ends.length - 1;
@@ -141,8 +149,8 @@ export class BatchCommands {
         if (exchange) commands.copyBufferToBuffer(exchange, 0, to, behind, FAILED_BYTES);
       }
       first = end;
-      return commands.finish();
-    });
+      yield commands.finish();
+    }
   }
 
   /** `flight`: gets them and, behind them, the tokens that were drawn. Returns the bytes. */

@@ -31,8 +31,8 @@ import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
 import { drawKernel } from "./wgsl/draw.ts";
 import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
-import { fittingMatrices } from "./wgsl/matmul-matrices.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
+import { fittingMatrices } from "./wgsl/matrix-shapes.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
 
 /** One kernel, ready to run. */

@@ -83,6 +83,9 @@ import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
 const HARDWARE_BATCH = 512;
+/** Batches with more tokens are prompts, most likely. */
+const MOST_USERS = 64;
+
 /** Of software adapters, and of exact kernels, which have a row of scores for each token. */
 const SMALL_BATCH = 32;
 
@@ -356,7 +359,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       experts.compute(step.experts, routes, counts[step.experts.routes.rows]!, submit);
     } else submit();
     // A batch of as many users will probably follow: its commands are encoded while this one is computed.
-    if (counts.tokens <= this.#tuning.several.most) {
+    if (counts.tokens <= MOST_USERS) {
       commands.prepare(current, counts, step, copies);
     }
   }

@@ -5,8 +5,9 @@ import type { WeightPart } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { matmulKernel } from "../wgsl/matmul.ts";
 import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
-import { hasMatrices, matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
+import { matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
 import { severalKernels } from "../wgsl/matmul-several.ts";
+import { hasMatrices } from "../wgsl/matrix-shapes.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
 import { prepareKernel } from "../wgsl/prepare-activations.ts";
 import {
@@ -29,7 +30,7 @@ export const matmul: GpuOp<"matmul"> = {
     const isWide = context.wide && roundsToHalves(weight);
     const isTuned = !isWide && laneDotOf(weight, context.workgroupBytes) !== undefined;
     const matrices = isWide ? undefined : context.matrices;
-    const onMatrices = matrices && hasMatrices({ matmuls: [node] }, matrices) && fitsHalves(weight);
+    const onMatrices = matrices && hasMatrices(weight, matrices) && fitsHalves(weight);
     const few = isTuned
       ? fusedMatmulKernels([{ x, matmuls: [node] }], context)
       : own.map((_, part) => matvecKernel(node, own, part));
@@ -88,7 +89,9 @@ export function fusedMatricesKernels(
   const { matrices, several } = context;
   if (!matrices || fused.length === 0) return undefined;
   const weights = fused.map(({ matmuls }) => matmuls[0]!.weight);
-  const fits = fused.every((matmul) => hasMatrices(matmul, matrices)) && weights.every(fitsHalves);
+  const fits =
+    fused.every(({ matmuls }) => hasMatrices(matmuls[0]!.weight, matrices)) &&
+    weights.every(fitsHalves);
   if (!fits) return undefined;
   const least = several.most + 1;
   const activations = new Set(weights.map(({ dtype }) => dtype.activation));

@@ -6,7 +6,7 @@ import type { WeightLayout } from "../weight-layout.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormats } from "../wgsl/kv-format.ts";
 import type { MatmulContext } from "../wgsl/matmul-few.ts";
-import type { Matrices } from "../wgsl/matmul-matrices.ts";
+import type { Matrices } from "../wgsl/matrix-shapes.ts";
 
 export interface GpuOp<K extends OpKind> {
   /** true, or the reason why not. */

@@ -19,8 +19,8 @@ import { scoreText } from "./attention-options.ts";
 import { float, type Kernel, makeKernel } from "./kernel.ts";
 import { type KvFormats, kvRowWords } from "./kv-format.ts";
 import { each } from "./matmul-few.ts";
-import type { Matrices } from "./matmul-matrices.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
+import type { Matrices } from "./matrix-shapes.ts";
 import { TEAM } from "./teams.ts";
 
 /** Positions that are computed at a time: a block of the cache. */
@@ -55,13 +55,13 @@ const HALF_A_CORE = 24 * 1024;
 export function hasMatrixAttention(
   node: NodeOf<"attention">,
   { k, v }: KvFormats,
-  { calls, bytes }: Pick<Matrices, "calls" | "bytes">,
+  { bytes }: Pick<Matrices, "bytes">,
 ): boolean {
   const { headDim, vHeadDim, causal, window, sinks, alibi, bias } = node;
   const isPlain = causal && window === undefined && !sinks && !alibi && !bias;
   const fits = headDim === vHeadDim && headDim % (2 * UNIT) === 0 && headDim <= MOST_HEAD_VALUES;
   const hasRoom = bytesOf(headDim, FEW_TEAMS) <= bytes;
-  return calls.takesVectors && isPlain && fits && hasRoom && k === v && k.isHalves === true;
+  return isPlain && fits && hasRoom && k === v && k.isHalves === true;
 }
 
 const FEW_TEAMS = 4;

@@ -2,52 +2,36 @@
 // x tokens. Weights are unpacked into workgroup memory as half floats, once for all tokens of the tile; activations, which
 // were rounded to half floats before (round-activations.ts), are loaded as whole matrices (matrix-tiles.ts). Sums are float32.
 //
+// A team has all outputs of the tile, or many, and few tokens: a driver loads a matrix from workgroup memory with one instruction, and one from
+// memory with four slow ones. Where a matrix has few tiles, half of the teams of a workgroup have the first half of the columns, and the
+// others the second; their sums are added at the end. Whether that is so depends on the matrix alone: a prompt has the same bits in
+// batches of any size.
+//
 // Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
 
 import { countOf } from "../../../graph/batch.ts";
-import type { Weight } from "../../../graph/graph.ts";
-import { unpackOf } from "../unpack/table.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { type BehindText, behindText, each, type FusedMatmul } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
+import {
+  type Matrices,
+  type MatrixShape,
+  memoryOf,
+  pitchOf,
+  rangesOf,
+  rowsOf,
+  type SplitShape,
+  shapesFor,
+  splitOf,
+  sumsPitch,
+  tokensOf,
+} from "./matrix-shapes.ts";
 import { weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
 
-/** How the work is divided. */
-export interface MatrixShape {
-  /** Subgroup matrices of a team: outputs x tokens. */
-  readonly ownOutputs: number;
-  readonly ownTokens: number;
-  /** Teams of a workgroup: outputs x tokens. */
-  readonly outputTeams: number;
-  readonly tokenTeams: number;
-  /** Columns that are staged at a time. */
-  readonly depth: number;
-  /** The most tokens of a batch that it is for; undefined: any number. More where the next shape would be too few tiles. */
-  readonly most?: number;
-}
-
-/** By the number of tokens: the smaller the tile, the more workgroups there are for a large GPU. Measured on an NVIDIA H200. */
-export const matrixShapes: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 192 },
-  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 320 },
-  { ownOutputs: 4, ownTokens: 4, outputTeams: 2, tokenTeams: 2, depth: 64 },
-];
-
-/** Of types of 8 bits and more. */
-export const wideMatrixShapes: readonly MatrixShape[] = [
-  { ownOutputs: 2, ownTokens: 2, outputTeams: 2, tokenTeams: 2, depth: 64, most: 192 },
-  { ownOutputs: 4, ownTokens: 2, outputTeams: 2, tokenTeams: 4, depth: 64 },
-];
-
-/** Tokens of a tile. */
-function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
-  return ownTokens * tokenTeams * UNIT;
-}
-
-/** One kernel for each shape, for the batch sizes that it is for, from `least` tokens on. */
+/** The kernels of a matmul for batches of `least` tokens on: of each shape, for the batch sizes that it is the fastest for. */
 export function matmulMatricesKernels(
   matmul: FusedMatmul,
   part: WeightPart,
@@ -57,157 +41,136 @@ export function matmulMatricesKernels(
 ): Kernel[] {
   const { weight } = matmul.matmuls[0]!;
   const shapes = shapesFor(weight, matrices);
-  /** The most tokens for each shape. */
-  const ends = shapes.map(({ most = Infinity }, i) => {
-    const larger = shapes[i + 1];
-    return larger ? Math.max(most, fewestTokens(larger, part.rows) - 1) : Infinity;
-  });
-  return shapes.flatMap((shape, i) => {
-    const rows = [Math.max(least, 1 + (ends[i - 1] ?? 0)), ends[i]!] as const;
-    if (rows[1] < rows[0]) return [];
-    return [matmulMatricesKernel(matmul, part, partNumber, shape, matrices.calls, rows)];
-  });
-}
-
-/** Workgroups that keep a large GPU busy: with fewer, smaller tiles are faster. Measured on an NVIDIA H200, which has 132 cores. */
-const ENOUGH_GROUPS = 192;
-
-/** From how many tokens on a matrix of so many rows has enough tiles of this shape. */
-function fewestTokens(shape: MatrixShape, rows: number): number {
-  const across = Math.ceil(rows / (shape.ownOutputs * shape.outputTeams * UNIT));
-  return tokensOf(shape) * (Math.ceil(ENOUGH_GROUPS / across) - 1) + 1;
-}
-
-/** The use of matrix units. */
-export interface Matrices {
-  readonly shapes: readonly MatrixShape[];
-  readonly wideShapes: readonly MatrixShape[];
-  readonly calls: MatrixCalls;
-  /** Workgroup memory. */
-  readonly bytes: number;
-}
-
-/** Of types with so many bits per value: their tiles take more loads and fewer instructions to unpack. */
-const WIDE_BITS = 8;
-
-/** The shapes for a weight, as deep as its fast unpacking needs, where there is memory for that. */
-function shapesFor(
-  { dtype, shape: [, cols] }: Weight,
-  { shapes, wideShapes, bytes }: Matrices,
-): readonly MatrixShape[] {
-  const isWide = (8 * dtype.blockBytes) / dtype.blockElems >= WIDE_BITS;
-  const halves = unpackOf(dtype).lane?.halves;
-  const span = typeof halves === "object" ? halves.span : 1;
-  return (isWide ? wideShapes : shapes).map((shape) => {
-    const deeper = { ...shape, depth: span };
-    const isBetter = shape.depth % span !== 0 && cols! % span === 0;
-    return isBetter && fittingMatrices(deeper, bytes)?.depth === span ? deeper : shape;
-  });
-}
-
-/** Whether the columns are a multiple of the depth of every shape. */
-export function hasMatrices(
-  { matmuls }: Pick<FusedMatmul, "matmuls">,
-  matrices: Matrices,
-): boolean {
-  const { weight } = matmuls[0]!;
-  return shapesFor(weight, matrices).every(({ depth }) => weight.shape[1]! % depth === 0);
-}
-
-/** This shape, or one of less depth, that fits the workgroup memory. */
-export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape | undefined {
-  const { depth } = shape;
-  const outputs = shape.ownOutputs * shape.outputTeams * UNIT;
-  const sums = shape.outputTeams * shape.tokenTeams * UNIT * UNIT * 4;
-  if (outputs * pitchOf(depth) * 2 + sums <= bytes) return shape;
-  return depth > 2 * UNIT ? fittingMatrices({ ...shape, depth: depth / 2 }, bytes) : undefined;
-}
-
-/** Elements from a row of a tile to the next: padded, so that rows do not begin in the same bank. */
-function pitchOf(depth: number): number {
-  return depth + 8;
+  const split = splitOf(part.rows, weight.shape[1]!, shapes);
+  return rangesOf(shapes, part.rows, least).map(({ shape, rows }) =>
+    matmulMatricesKernel(matmul, part, partNumber, { ...shape, split }, matrices.calls, rows),
+  );
 }
 
 function matmulMatricesKernel(
   matmul: FusedMatmul,
   part: WeightPart,
   partNumber: number,
-  shape: MatrixShape,
+  shape: SplitShape,
   calls: MatrixCalls,
   [minRows, maxRows]: readonly [number, number],
 ): Kernel {
   const { x, matmuls, gate } = matmul;
   const { weight, out } = matmuls[0]!;
-  const { depth } = shape;
-  const tileRows = shape.ownOutputs * shape.outputTeams * UNIT;
+  const { depth, split, ahead } = shape;
+  const tileRows = rowsOf(shape);
   /** Of the tile; half of its rows are of gate, the other half of up. */
   const outputs = gate ? tileRows / 2 : tileRows;
   const tokens = tokensOf(shape);
-  const size = shape.outputTeams * shape.tokenTeams * TEAM;
-  const pitch = pitchOf(depth);
-  const tile = { depth, pitch, size, cols: x.cols };
+  const lanes = shape.outputTeams * shape.tokenTeams * TEAM;
   const source =
     matmuls.length > 1
       ? ({ kind: "stack", weight } as const)
       : ({ kind: "weight", weight, part: partNumber } as const);
   const own = rowOf(shape, part.rows, gate !== undefined);
-  const weights = weightTile(weight, { source, row: own }, { ...tile, tileRows });
-  const left = (t: number): string =>
-    calls.load(
-      "Left",
-      "&x",
-      `(min((firstToken + ownToken) / ${UNIT}u + ${t}u, (tokenCount - 1u) / ${UNIT}u) * ${x.cols / UNIT}u + ahead / ${UNIT}u) * ${UNIT * UNIT}u`,
-      "row",
-      UNIT,
-    );
+  const tile = { tileRows, depth, pitch: pitchOf(depth), lanes, cols: x.cols };
+  const weights = weightTile(weight, { source, row: own }, tile);
   const behind = behindText(matmul, part);
   const total = gate ? part.rows / 2 : part.rows;
   const names = [weight.dtype.name, gate && "gate", matmul.add && "add"].filter(Boolean).join(" ");
+  const memory = memoryOf(shape);
   return makeKernel({
     name: `matmul-matrices ${tileRows}x${tokens} ${names} [${part.rows}, ${x.cols}]`,
     bindings: [
       ...weights.bindings,
-      { name: "x", type: "f16", source: { kind: "rounded" } },
+      { name: "x", type: "vec4u", source: { kind: "rounded" } },
       { name: "batch", type: "u32", source: { kind: "batch" } },
       ...behind.bindings,
     ],
     quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
     enables: [calls.enables],
-    size,
+    size: lanes * split,
     declarations: `${weights.declarations}
-var<workgroup> weightTile: array<f16, ${tileRows * pitch}>; // [output][column]
-var<workgroup> sumTile: array<f32, ${(size / TEAM) * UNIT * UNIT}>; // of each team: [token][output]
+var<workgroup> tile: array<vec4u, ${memory.all}>; // weights: [part of the columns][output][column]; then sums
 ${calls.types}${behind.declarations}`,
     rows: out.rows,
     minRows,
     maxRows,
-    grid: (count) => [Math.ceil(total / outputs), Math.ceil(count / tokens), 1],
+    // Tiles of the same weights are neighbours, so that these are read once.
+    grid: (count) => [Math.ceil(count / tokens), Math.ceil(total / outputs), 1],
     body: `
   let tokenCount = batch[${countOf(out.rows)}u];
-  let firstOutput = group.x * ${outputs}u;
-  let firstToken = group.y * ${tokens}u;
-  let team = lane / ${TEAM}u;
+  let firstToken = group.x * ${tokens}u;
+  let firstOutput = group.y * ${outputs}u;
+  let share = ${split === 1 ? "0u" : `lane / ${lanes}u`}; // the part of the columns
+  let worker = ${split === 1 ? "lane" : `lane % ${lanes}u`};
+  let team = worker / ${TEAM}u;
   let ownOutput = (team % ${shape.outputTeams}u) * ${shape.ownOutputs * UNIT}u;
   let ownToken = (team / ${shape.outputTeams}u) * ${shape.ownTokens * UNIT}u;
-  ${units(shape, (o, t) => `var sums${o}_${t}: Sums;`)}
-  var next = 0u;
-  ${weights.load("var ")}
-  var ahead = 0u;
-  ${each(shape.ownTokens, (t) => `var left${t} = ${left(t)};`)}
-  for (var start = 0u; start < ${x.cols}u; start += ${depth}u) {
-    ${weights.store}
+  let base = share * ${memory.weights / split}u;
+  let firstColumn = share * ${x.cols / split}u;
+  // A driver that knew the number of turns would unroll the whole loop, which takes it seconds.
+  let end = select(0u, ${x.cols / split}u, tokenCount > 0u);
+  ${units(shape, (o, t) => `var sums${o}_${t} = Sums();`)}
+  ${each(shape.ownTokens, (t) => `let tokens${t} = min((firstToken + ownToken) / ${UNIT}u + ${t}u, (tokenCount - 1u) / ${UNIT}u) * ${x.cols / UNIT}u;`)}
+  ${each(ahead, (slot) => each(shape.ownTokens, (t) => `var left${t}_${slot} = ${leftText(t, `firstColumn + ${slot * UNIT}u`, x.cols, calls)};`))}
+  ${weights.load("var ", "firstColumn")}
+  ${loopText(
+    shape,
+    x.cols / split,
+    `let column = firstColumn + start;
+    ${weights.store("tile", "base", "column")}
     workgroupBarrier();
-    next = min(start + ${depth}u, ${x.cols - depth}u); // after the last, it again
-    ${weights.load("")}
-    for (var column = 0u; column < ${depth}u; column += ${UNIT}u) {
-      ${each(shape.ownOutputs, (o) => `let right${o} = ${calls.load("Right", "&weightTile", `((ownOutput + ${o * UNIT}u) * ${pitch / 8}u + column / 8u) * 8u`, "col", pitch)};`)}
-      ahead = min(start + column + ${UNIT}u, ${x.cols - UNIT}u);
-      ${each(shape.ownTokens, (t) => `let now${t} = left${t}; left${t} = ${left(t)};`)}
-      ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`now${t}`, `right${o}`, `sums${o}_${t}`)};`)}
-    }
-    workgroupBarrier();
+    ${weights.load("", `min(column + ${depth}u, ${x.cols - depth}u)`)}
+    ${multiplyText(shape, x.cols, calls)}
+    workgroupBarrier();`,
+  )}
+  ${storesText(shape, memory.across, gate, total, behind, calls)}`,
+  });
+}
+
+/** Runs `body` for each tile: its first column, of those of the part, is `start`. */
+function loopText({ depth, turns }: MatrixShape, columns: number, body: string): string {
+  if (turns === undefined) {
+    return `for (var start = 0u; start < end; start += ${depth}u) {
+    ${body}
+  }`;
   }
-  ${storesText(shape, gate, total, behind, calls)}`,
+  const mayEnd = (columns / depth) % turns !== 0;
+  return `let stride = select(${turns * depth}u, 1u, ${NEVER}); // which a driver does not know, so that it writes out no more
+  for (var first = 0u; first < end; first += stride) {
+    ${each(
+      turns,
+      (turn) => `{
+    let start = first + ${turn * depth}u;
+    ${turn > 0 && mayEnd ? "if (start >= end) { break; }" : ""}
+    ${body}
+    }`,
+    )}
+  }`;
+}
+
+/** WGSL: something that is false, which no driver knows. */
+const NEVER = "tokenCount == 0xffffffffu";
+
+/** Loads matrix `t` of the team's tokens at a column; after the last, that again. */
+function leftText(t: number, column: string, cols: number, calls: MatrixCalls): string {
+  const at = `(tokens${t} + min(${column}, ${cols - UNIT}u) / ${UNIT}u) * ${(UNIT * UNIT) / 8}u`;
+  return calls.load("Left", "&x", at, "row", UNIT / 8, "vec4u");
+}
+
+/** Multiplies the tile, whose first column is `column`. */
+function multiplyText(shape: MatrixShape, cols: number, calls: MatrixCalls): string {
+  const { depth, ahead, ownOutputs, ownTokens } = shape;
+  const pitch = pitchOf(depth) / 8;
+  const right = (o: number, step: number): string => {
+    const at = `base + (ownOutput + ${o * UNIT}u) * ${pitch}u + ${(step * UNIT) / 8}u`;
+    return calls.load("Right", "&tile", at, "col", pitch, "vec4u");
+  };
+  return each(depth / UNIT, (step) => {
+    const slot = step % ahead;
+    const next = (t: number): string =>
+      leftText(t, `column + ${(step + ahead) * UNIT}u`, cols, calls);
+    return `{
+    ${each(ownOutputs, (o) => `let right${o} = ${right(o, step)};`)}
+    ${each(ownTokens, (t) => `let now${t} = left${t}_${slot}; left${t}_${slot} = ${next(t)};`)}
+    ${units(shape, (o, t) => `sums${o}_${t} = ${calls.multiply(`now${t}`, `right${o}`, `sums${o}_${t}`)};`)}
+    }`;
   });
 }
 
@@ -220,45 +183,85 @@ function rowOf(shape: MatrixShape, rows: number, gated: boolean): (r: string) =>
     `(min(firstOutput + (${r}) / ${own}u * ${half}u + (${r}) % ${half}u, ${rows / 2 - 1}u) + select(0u, ${rows / 2}u, (${r}) % ${own}u >= ${half}u))`;
 }
 
-/** Stores all sums of a team through workgroup memory, 16 x 16 at a time, since tiles at the edges have padding. */
+/** Outputs of a lane whose residuals are loaded before the first is added. */
+const RESTS = 4;
+
+/**
+ * Stores all sums through workgroup memory, `across` matrices of each team at a time, since tiles at the edges have padding. Those of
+ * the parts of the columns are added up there. Where there are gate and up, the second half of these matrices is of the same outputs
+ * as the first. Lanes side by side have outputs side by side. The text is short, because a core reads it from memory for every tile: written
+ * out, with less to compute, it took 14 us of a tile instead of 5.
+ */
 function storesText(
-  shape: MatrixShape,
+  shape: SplitShape,
+  across: number,
   gate: FusedMatmul["gate"],
   outputs: number,
   behind: BehindText,
   calls: MatrixCalls,
 ): string {
-  const perLane = (UNIT * UNIT) / TEAM;
-  const own = gate ? shape.ownOutputs / 2 : shape.ownOutputs;
-  const through = (sums: string, text: string): string => `
-  ${calls.store("&sumTile", `team * ${UNIT * UNIT}u`, sums, UNIT)};
-  workgroupBarrier();
-  ${text}
-  workgroupBarrier();`;
-  const item = (i: number): string => `sumTile[team * ${UNIT * UNIT}u + ${i * TEAM}u + member]`;
-  const stores = (o: number, t: number): string => {
-    const put = each(perLane, (i) => {
-      const value = gate ? gateText(gate.activation, `gate${i}`, item(i)) : item(i);
-      return `{
-    let output = ${gate ? "teamOutput" : "firstOutput + ownOutput"} + ${o * UNIT}u + member % ${UNIT}u;
-    let token = firstToken + ownToken + ${t * UNIT + (i * TEAM) / UNIT}u + member / ${UNIT}u;
-    if (output < ${outputs}u && token < tokenCount) { put(token, output, ${value}${behind.restAt("token", "output")}); }
-  }`;
-    });
-    if (!gate) return through(`sums${o}_${t}`, put);
-    return `{
-  ${each(perLane, (i) => `var gate${i} = 0.0;`)}
-  ${through(
-    `sums${o}_${t}`,
-    each(perLane, (i) => `gate${i} = ${item(i)};`),
-  )}
-  ${through(`sums${o + own}_${t}`, put)}
-  }`;
+  const { ownOutputs, ownTokens, outputTeams, split } = shape;
+  const teams = outputTeams * shape.tokenTeams;
+  const pitch = sumsPitch(across);
+  /** Of a team and a token that are stored at a time: matrices, and outputs. */
+  const matrices = gate ? across / 2 : across;
+  const width = matrices * UNIT;
+  const ownMatrices = gate ? ownOutputs / 2 : ownOutputs;
+  const groups = ownMatrices / matrices;
+  const store = (o: number, t: number, place: number): string =>
+    `${calls.store("&tile", `(lane / ${TEAM}u) * ${(UNIT * pitch) / 4}u + ${(place * UNIT) / 4}u`, `sums${o}_${t}`, pitch / 4, "vec4u")};`;
+  const at = (row: string, column: string): string => {
+    const word = `(${row}) * ${pitch}u + ${column}`;
+    return `bitcast<f32>(tile[(${word}) / 4u][(${word}) % 4u])`;
   };
+  const sum = (row: string, column: string): string =>
+    split === 1
+      ? at(row, column)
+      : `(${at(row, column)} + ${at(`${row} + ${teams * UNIT}u`, column)})`;
+  const lanes = teams * TEAM * split;
+  /** Which output item `i` of a lane is, and its residual. */
+  const where = (i: number): string => {
+    const rest = behind.restAt(
+      `min(token${i}, tokenCount - 1u)`,
+      `min(output${i}, ${outputs - 1}u)`,
+    );
+    return `let item${i} = item + ${i * lanes}u;
+    let row${i} = item${i} / ${width}u; // of all teams
+    let column${i} = item${i} % ${width}u;
+    let output${i} = firstOutput + row${i} / ${UNIT}u % ${outputTeams}u * ${ownMatrices * UNIT}u + round % ${groups}u * ${width}u + column${i};
+    let token${i} = firstToken + row${i} / ${UNIT * outputTeams}u * ${ownTokens * UNIT}u + round / ${groups}u * ${UNIT}u + row${i} % ${UNIT}u;
+    ${rest === "" ? "" : `let rest${i} = ${rest.slice(2)};`}`;
+  };
+  const put = (i: number): string => {
+    const [first, second] = [
+      sum(`row${i}`, `column${i}`),
+      sum(`row${i}`, `column${i} + ${width}u`),
+    ];
+    const value = gate ? gateText(gate.activation, first, second) : first;
+    return `if (output${i} < ${outputs}u && token${i} < tokenCount) { put(token${i}, output${i}, ${value}${behind.rest(i)}); }`;
+  };
+  const rounds = ownTokens * groups;
+  const cases = Array.from({ length: rounds }, (_, round) => {
+    const [t, o] = [Math.floor(round / groups), (round % groups) * matrices];
+    const halves = gate ? [0, ownMatrices] : [0];
+    const stores = halves.flatMap((from, half) =>
+      Array.from({ length: matrices }, (_, i) => store(from + o + i, t, half * matrices + i)),
+    );
+    return `${round === rounds - 1 ? "default" : `case ${round}u`}: { ${stores.join("\n    ")} }`;
+  });
   return `
-  let member = lane % ${TEAM}u;
-  ${gate ? "let teamOutput = firstOutput + ownOutput / 2u;" : ""}
-  ${each(shape.ownTokens, (t) => each(own, (o) => stores(o, t)))}`;
+  let onward = select(1u, ${rounds}u, ${NEVER});
+  for (var round = 0u; round < ${rounds}u; round += onward) {
+    switch (round) {
+    ${cases.join("\n    ")}
+    }
+    workgroupBarrier();
+    for (var item = lane; item < ${teams * UNIT * width}u; item += ${RESTS * lanes}u) {
+    ${each(RESTS, where)}
+    ${each(RESTS, put)}
+    }
+    workgroupBarrier();
+  }`;
 }
 
 function units(shape: MatrixShape, text: (o: number, t: number) => string): string {

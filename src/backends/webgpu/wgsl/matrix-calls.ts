@@ -4,15 +4,15 @@
 /** Rows and columns of a subgroup matrix. */
 export const UNIT = 16;
 
-/** How matrices are declared, loaded, multiplied and stored. Tests have calls that need no matrix units (test/support/). */
+/**
+ * How matrices are declared, loaded, multiplied and stored; `at` and `pitch` count elements of the array; `vectors`: which ones, if they are
+ * not those of the matrix. Tests have calls that need no matrix units (test/support/).
+ */
 export interface MatrixCalls {
   /** Extensions of WGSL. */
   readonly enables: string;
   /** Declares the types Left, Right and Sums. */
   readonly types: string;
-  /** Whether the arrays may be of vectors: older versions take those of the matrix's own elements only. */
-  readonly takesVectors: boolean;
-  /** `at` and `pitch` count elements of the array; `vectors`: which ones, if they are not those of the matrix. */
   load(
     type: string,
     from: string,
@@ -26,7 +26,7 @@ export interface MatrixCalls {
   store(to: string, at: string, value: string, pitch: number, vectors?: MatrixVectors): string;
 }
 
-/** 8 half floats, or 4 floats. */
+/** 16 bytes, which are surely aligned: 8 half floats, or 4 floats. */
 export type MatrixVectors = "vec4u" | "vec4f";
 
 const chromium = {
@@ -40,7 +40,6 @@ alias Sums = subgroup_matrix_result<f32, ${UNIT}, ${UNIT}>;`,
 
 export const namedCalls: MatrixCalls = {
   ...chromium,
-  takesVectors: true,
   load: (type, from, at, order, pitch) =>
     `subgroupMatrixLoad<${type}, ${order}_major>(${from}, ${at}, ${pitch}u)`,
   store: (to, at, value, pitch) =>
@@ -50,27 +49,27 @@ export const namedCalls: MatrixCalls = {
 /** Of older versions, in which the order of elements is no part of the name. */
 const flaggedCalls: MatrixCalls = {
   ...chromium,
-  takesVectors: false,
   load: (type, from, at, order, pitch) =>
     `subgroupMatrixLoad<${type}>(${from}, ${at}, ${order === "col"}, ${pitch}u)`,
   store: (to, at, value, pitch) => `subgroupMatrixStore(${to}, ${at}, ${value}, false, ${pitch}u)`,
 };
 
-/** The calls that this device's compiler knows, found by compiling a few lines. */
-export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls> {
-  if (!(await compiles(device, "f16"))) return flaggedCalls;
-  return (await compiles(device, "vec4u")) ? namedCalls : { ...namedCalls, takesVectors: false };
-}
-
-/** Whether a matrix can be loaded by its name from an array of these elements. */
-async function compiles(device: GPUDevice, element: string): Promise<boolean> {
-  const type = "subgroup_matrix_left<f16, 16, 16>";
-  device.pushErrorScope("validation");
-  device.createShaderModule({
-    code: `enable f16;
+/** The calls that this device's compiler knows, found by compiling a few lines; undefined: none of these. */
+export async function matrixCallsOf(device: GPUDevice): Promise<MatrixCalls | undefined> {
+  for (const calls of [namedCalls, flaggedCalls]) {
+    device.pushErrorScope("validation");
+    device.createShaderModule({
+      code: `enable f16;
 enable chromium_experimental_subgroup_matrix;
-var<workgroup> tile: array<${element}, 256>;
-@compute @workgroup_size(32) fn main() { let m = ${namedCalls.load(type, "&tile", "0u", "row", 16)}; }`,
-  });
-  return (await device.popErrorScope()) === null;
+${chromium.types}
+var<workgroup> tile: array<vec4u, 64>;
+@compute @workgroup_size(32) fn main() {
+  let m = ${calls.load("Left", "&tile", "0u", "row", 2, "vec4u")};
+  let sums = Sums();
+  ${calls.store("&tile", "0u", "sums", 4, "vec4u")};
+}`,
+    });
+    if (!(await device.popErrorScope())) return calls;
+  }
+  return undefined;
 }

@@ -1,6 +1,7 @@
 // What matrix units multiply (matmul-matrices.ts): weights, unpacked to half floats in workgroup memory tile by tile, and tokens, which
-// lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there. The weights of the next tile are loaded
-// before this one is multiplied, and unpacked after.
+// lie in memory as matrices of 16 x 16, one behind the other, and are loaded from there.
+//
+// Tiles are arrays of 16 bytes, eight half floats, so that a driver stores and loads them whole.
 //
 // Each four columns are in the order first, third, second, fourth: so nibbles and bytes come out of a word two at a time. The
 // order does not matter as long as both have the same.
@@ -25,8 +26,8 @@ export interface TileShape {
   readonly depth: number;
   /** Elements from a row of the tile to the next: padded, so that rows do not begin in the same bank. */
   readonly pitch: number;
-  /** Lanes of the workgroup. */
-  readonly size: number;
+  /** Lanes that fill it. */
+  readonly lanes: number;
   readonly cols: number;
 }
 
@@ -37,16 +38,14 @@ export interface TileRows {
   readonly row: (r: string) => string;
 }
 
+/** The lanes that fill a tile are numbered by `worker`. */
 export interface TileText {
   readonly bindings: readonly Binding[];
   readonly declarations: string;
-  /** Loads the data of the tile from column `next` on; the first time with "var " before each name. */
-  load(declare: string): string;
-  /**
-   * Unpacks and stores it; column `start` is the tile's first. Indices are products with 8, so that a compiler knows that eight
-   * stores side by side can be one.
-   */
-  readonly store: string;
+  /** Loads the data of the tile from column `first` on; the first time with "var " before each name. */
+  load(declare: string, first: string): string;
+  /** Unpacks what was loaded from column `first` on, and stores it into array `to`, from vector `base` on. */
+  store(to: string, base: string, first: string): string;
 }
 
 export function weightTile(weight: Weight, rows: TileRows, shape: TileShape): TileText {
@@ -57,21 +56,21 @@ export function weightTile(weight: Weight, rows: TileRows, shape: TileShape): Ti
     : anyTile(weight, rows, shape);
 }
 
-/** Any type: four values at a time, loaded and stored together. */
+/** Any type: eight values at a time, loaded and stored together. */
 function anyTile(weight: Weight, { source, row }: TileRows, shape: TileShape): TileText {
-  const { tileRows, depth, pitch, size } = shape;
+  const { tileRows, depth, pitch, lanes } = shape;
   const { bindings, declarations } = weightText(weight, source);
+  const four = (first: string, at: number): string =>
+    `bitcast<vec2u>(vec4h(weight4(row, ${first} + inRow * 8u + ${at}u).xzyw))`;
   return {
     bindings,
     declarations,
     load: () => "",
-    store: `
-    for (var item = lane; item < ${(tileRows * depth) / 4}u; item += ${size}u) {
-      let row = item / ${depth / 4}u;
-      let column = (item % ${depth / 4}u) * 4u;
-      let values = vec4h(weight4(${row("row")}, start + column).xzyw);
-      let to = row * ${pitch}u + column;
-      ${each(4, (j) => `weightTile[to + ${j}u] = values[${j}];`)}
+    store: (to, base, first) => `
+    for (var item = worker; item < ${(tileRows * depth) / 8}u; item += ${lanes}u) {
+      let row = ${row(`(item / ${depth / 8}u)`)};
+      let inRow = item % ${depth / 8}u; // eight columns
+      ${to}[${base} + item / ${depth / 8}u * ${pitch / 8}u + inRow] = vec4u(${four(first, 0)}, ${four(first, 4)});
     }`,
   };
 }
@@ -80,38 +79,36 @@ function anyTile(weight: Weight, { source, row }: TileRows, shape: TileShape): T
 function halvesTile(
   lane: LaneDot,
   { source, row }: TileRows,
-  { tileRows, depth, pitch, size, cols }: TileShape,
+  { tileRows, depth, pitch, lanes, cols }: TileShape,
 ): TileText {
   const eights = depth / 8;
   const items = tileRows * eights;
-  const item = (i: number): string => itemOf(i, items, size);
-  const own = Math.ceil(items / size);
+  const item = (i: number): string => itemOf(i, items, lanes);
+  const own = Math.ceil(items / lanes);
   return {
     bindings: [{ name: "wide", type: "vec4u", source }],
-    declarations: "",
-    load: (declare) =>
+    declarations: `
+fn inOrder(w: vec2u) -> vec2u { return vec2u((w.x & 0xffffu) | (w.y << 16u), (w.x >> 16u) | (w.y & 0xffff0000u)); }`,
+    load: (declare, next) =>
       each(own, (i) => {
         const first = `(${row(`${item(i)} / ${eights}u`)} * ${cols / 8}u)`;
-        const at = lane.loads.w!.at(first, `(next / 8u + ${item(i)} % ${eights}u)`);
+        const at = lane.loads.w!.at(first, `((${next}) / 8u + ${item(i)} % ${eights}u)`);
         return `${declare}w${i} = ${at};`;
       }),
-    store: each(
-      own,
-      (i) => `{
-      let to = (${item(i)} / ${eights}u * ${pitch / 8}u + ${item(i)} % ${eights}u) * 8u;
-      ${each(2, (half) => {
-        const pair = (j: number): string => `bitcast<vec2h>(w${i}[${2 * half + j}])`;
-        const values = [`${pair(0)}.x`, `${pair(1)}.x`, `${pair(0)}.y`, `${pair(1)}.y`];
-        return each(4, (j) => `weightTile[to + ${4 * half + j}u] = ${values[j]};`);
-      })}
-    }`,
-    ),
+    store: (to, base) =>
+      each(
+        own,
+        (i) =>
+          `${to}[${base} + ${item(i)} / ${eights}u * ${pitch / 8}u + ${item(i)} % ${eights}u] = vec4u(inOrder(w${i}.xy), inOrder(w${i}.zw));`,
+      ),
   };
 }
 
 /** Item `i` of a lane, of those of a tile; those beyond the last repeat it. */
-function itemOf(i: number, items: number, size: number): string {
-  return items % size === 0 ? `(lane + ${i * size}u)` : `min(lane + ${i * size}u, ${items - 1}u)`;
+function itemOf(i: number, items: number, lanes: number): string {
+  return items % lanes === 0
+    ? `(worker + ${i * lanes}u)`
+    : `min(worker + ${i * lanes}u, ${items - 1}u)`;
 }
 
 /** Types with a LaneDot: 16 bytes of quants at a time, loaded as in matmul-few.ts. */
@@ -120,7 +117,7 @@ function lanesTile(
   halves: HalfUnpack,
   weight: Weight,
   { source, row: rowOf }: TileRows,
-  { tileRows, depth, pitch, size, cols }: TileShape,
+  { tileRows, depth, pitch, lanes, cols }: TileShape,
 ): TileText {
   const chunks = depth / lane.columns;
   const items = tileRows * chunks;
@@ -130,33 +127,39 @@ function lanesTile(
   if (unpack.kind === "block" && unpack.planes) {
     bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
   }
-  const own = Math.ceil(items / size);
+  const own = Math.ceil(items / lanes);
   /** Item i of a lane: chunk `sub` of row `row` of the tile. */
-  const item = (i: number): string => itemOf(i, items, size);
+  const item = (i: number): string => itemOf(i, items, lanes);
+  /** Vectors 2 pair and 2 pair + 1 of what was unpacked. */
+  const vector = (pair: number): string =>
+    `vec4u(bitcast<vec2u>(h[${2 * pair}]), bitcast<vec2u>(h[${2 * pair + 1}]))`;
   return {
     bindings,
     declarations: halves.functions,
-    load: (declare) =>
+    load: (declare, first) =>
       each(own, (i) => {
         const row = `(${rowOf(`${item(i)} / ${chunks}u`)} * ${cols / lane.unit}u)`;
-        const c = `(next / ${lane.columns}u + ${item(i)} % ${chunks}u)`;
+        const c = `((${first}) / ${lane.columns}u + ${item(i)} % ${chunks}u)`;
         return names
           .map((name) => `${declare}${name}${i} = ${lane.loads[name]!.at(row, c)};`)
           .join(" ");
       }),
-    store: each(own, (i) => {
-      const row = `(${rowOf(`${item(i)} / ${chunks}u`)} * ${cols / lane.unit}u)`;
-      return `{
-      let c = start / ${lane.columns}u + ${item(i)} % ${chunks}u;
+    store: (to, base, first) =>
+      each(own, (i) => {
+        const row = `(${rowOf(`${item(i)} / ${chunks}u`)} * ${cols / lane.unit}u)`;
+        return `{
+      let c = (${first}) / ${lane.columns}u + ${item(i)} % ${chunks}u;
       let lowAt = ${lane.lowAt};
-      let line = (${item(i)} / ${chunks}u) * ${pitch / 8}u - start / 8u;
-      let low = (line + lowAt * 2u) * 8u;
-      let high = (line + (${lane.highAt}) * 2u) * 8u;
+      let line = ${base} + (${item(i)} / ${chunks}u) * ${pitch / 8}u - (${first}) / 8u;
+      let low = line + lowAt * 2u;
+      let high = line + (${lane.highAt}) * 2u;
       let h = ${halves.values((name) => `${name}${i}`, row, "c")};
-      ${each(4, (q) => each(4, (j) => `weightTile[low + ${4 * q + j}u] = h[${q}][${j}];`))}
-      ${each(4, (q) => each(4, (j) => `weightTile[high + ${4 * q + j}u] = h[${q + 4}][${j}];`))}
+      ${to}[low] = ${vector(0)};
+      ${to}[low + 1u] = ${vector(1)};
+      ${to}[high] = ${vector(2)};
+      ${to}[high + 1u] = ${vector(3)};
     }`;
-    }),
+      }),
   };
 }
 
