@@ -47,6 +47,8 @@ const positive = (text: string): number => {
   throw new Error(`got "${text}", expected a whole number above 0`);
 };
 
+const WARM_UP_MS = 600;
+
 await new Command("bench:gpu")
   .argument("<models...>", "GGUF files")
   .option("--prompt <tokens>", "tokens of a prompt, computed 512 at a time", positive, 512)
@@ -81,8 +83,6 @@ async function main(models: string[], flags: Flags): Promise<void> {
   if (flags.json) console.log(JSON.stringify({ gpu: name, driver, gigabytes, rows }, null, 2));
   else print(rows, flags);
 }
-
-const WARM_UP_MS = 600;
 
 async function measure(
   name: string,

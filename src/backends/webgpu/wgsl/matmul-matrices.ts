@@ -183,14 +183,13 @@ function rowOf(shape: MatrixShape, rows: number, gated: boolean): (r: string) =>
     `(min(firstOutput + (${r}) / ${own}u * ${half}u + (${r}) % ${half}u, ${rows / 2 - 1}u) + select(0u, ${rows / 2}u, (${r}) % ${own}u >= ${half}u))`;
 }
 
-/** Outputs of a lane whose residuals are loaded before the first is added. */
-const RESTS = 4;
+/** Outputs of a lane whose residuals are loaded before the first is added, at most. */
+const RESTS = 16;
 
 /**
  * Stores all sums through workgroup memory, `across` matrices of each team at a time, since tiles at the edges have padding. Those of
  * the parts of the columns are added up there. Where there are gate and up, the second half of these matrices is of the same outputs
- * as the first. Lanes side by side have outputs side by side. The text is short, because a core reads it from memory for every tile: written
- * out, with less to compute, it took 14 us of a tile instead of 5.
+ * as the first. Lanes side by side have outputs side by side. Rounds are a loop, because a core reads the instructions from memory for every tile.
  */
 function storesText(
   shape: SplitShape,
@@ -219,6 +218,8 @@ function storesText(
       ? at(row, column)
       : `(${at(row, column)} + ${at(`${row} + ${teams * UNIT}u`, column)})`;
   const lanes = teams * TEAM * split;
+  const items = teams * UNIT * width;
+  const rests = Math.min(RESTS, items / lanes);
   /** Which output item `i` of a lane is, and its residual. */
   const where = (i: number): string => {
     const rest = behind.restAt(
@@ -256,9 +257,9 @@ function storesText(
     ${cases.join("\n    ")}
     }
     workgroupBarrier();
-    for (var item = lane; item < ${teams * UNIT * width}u; item += ${RESTS * lanes}u) {
-    ${each(RESTS, where)}
-    ${each(RESTS, put)}
+    for (var item = lane; item < ${items}u; item += ${rests * lanes}u) {
+    ${each(rests, where)}
+    ${each(rests, put)}
     }
     workgroupBarrier();
   }`;

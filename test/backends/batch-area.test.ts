@@ -1,0 +1,76 @@
+// What a batch writes for the GPU: the cache blocks of each sequence, and cosines and sines of positions, which are computed once.
+
+import { expect, test } from "vitest";
+import { BatchArea, layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { Batch } from "../../src/graph/batch.ts";
+import { GraphBuilder } from "../../src/graph/builder.ts";
+import type { Rope } from "../../src/graph/graph.ts";
+
+const limits = { maxTokens: 8, maxOutputs: 2 };
+const [headDim, tableLength] = [8, 400];
+const rope: Rope = {
+  layout: "half",
+  dims: headDim,
+  frequencies: Float32Array.of(1, 0.1, 0.01, 0.001),
+  magnitude: 1.5,
+};
+
+function layoutOf() {
+  const g = new GraphBuilder();
+  const f32 = dtypeByName("f32")!;
+  const x = g.embed({ name: "table", shape: [4, headDim], dtype: f32 }, "embed");
+  const state = g.state({ kind: "kv", layer: 0, kCols: headDim, vCols: headDim });
+  const q = g.rope(x, headDim, rope, "rope");
+  g.kvWrite(q, x, state);
+  const shape = { state, heads: 1, kvHeads: 1, headDim, scale: 1 };
+  const last = g.select(g.attention(q, shape, "attention"), "select");
+  const out = { name: "out", shape: [4, headDim], dtype: f32 };
+  return layOutBatch(g.finish({ logits: g.logits(last, out, "logits") }), limits, tableLength);
+}
+
+const sequence = { blocks: Int32Array.from({ length: tableLength }, (_, i) => i * 3 + 1) };
+const other = { blocks: Int32Array.from({ length: tableLength }, (_, i) => 5000 - i) };
+
+function filled(area: BatchArea, positions: readonly number[], others: readonly number[] = []) {
+  const batch = new Batch(limits);
+  for (const position of positions) batch.add(1, position, sequence, false);
+  for (const position of others) batch.add(1, position, other, false);
+  area.fill(batch);
+  return new Float32Array(area.words.buffer);
+}
+
+// Angles of the first 8,192 positions are kept.
+test.each([0, 30, 8189, 12_000])("angles from position %i on: the same every time", (first) => {
+  const layout = layoutOf();
+  const { at } = layout.angles[0]!;
+  const positions = Array.from({ length: 7 }, (_, i) => first + i);
+  const area = new BatchArea(layout, new Map());
+  const rowsOf = (floats: Float32Array, from: number, count: number): number[] => [
+    ...floats.subarray(at + from * headDim, at + (from + count) * headDim),
+  ];
+  const want = positions.flatMap((position) =>
+    [...rope.frequencies].flatMap((frequency) => {
+      const angle = Math.fround(position * frequency);
+      return [Math.cos(angle), Math.sin(angle)].map((v) => Math.fround(Math.fround(v) * 1.5));
+    }),
+  );
+  expect(rowsOf(filled(area, positions), 0, 7)).toEqual(want);
+  expect(rowsOf(filled(area, positions), 0, 7)).toEqual(want);
+  const beside = rowsOf(filled(area, positions.slice(3, 6), positions.slice(1, 5)), 3, 4);
+  expect(beside).toEqual(want.slice(headDim, 5 * headDim));
+});
+
+test("blocks of each sequence, up to its last position, whatever was there before", () => {
+  const layout = layoutOf();
+  const area = new BatchArea(layout, new Map());
+  const table = (number: number, length: number): number[] => {
+    const from = layout.groups[0]! + number * tableLength;
+    return [...area.words.subarray(from, from + length)];
+  };
+  filled(area, [95, 96], [320, 321]);
+  expect(table(0, 4)).toEqual([1, 4, 7, 10]);
+  expect(table(1, 11)).toEqual([...other.blocks.subarray(0, 11)]);
+  filled(area, [], [63, 64]);
+  expect(table(0, 3)).toEqual([5000, 4999, 4998]);
+});
