@@ -35,7 +35,8 @@ const matrices: readonly MatrixShape[] = [
 ];
 const f32 = dtypeByName("f32")!;
 const limits = { maxTokens: 160, maxOutputs: 4 };
-const [vocab, embed, hidden, heads, kvHeads] = [40, 128, 192, 4, 2];
+/** Columns of 128 are split between two groups of teams, of 160 they are not. */
+const [vocab, embed, hidden, heads, kvHeads] = [40, 128, 160, 4, 2];
 
 /** A layer whose matrices are of a type, two of them of another. */
 function layer(type: string, headDim: number, other = type): Graph {
