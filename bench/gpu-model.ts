@@ -6,6 +6,7 @@ import type { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { type Tuning, tuningFor } from "../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
+import type { KvType } from "../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch, type NextDraw } from "../src/graph/batch.ts";
@@ -46,13 +47,14 @@ export async function loadGpuModel(
   exact?: Arithmetic,
   /** Blocks of the KV cache that are held from the start. Default: all. */
   held?: number,
+  kvType: KvType = "f16",
 ): Promise<GpuModel> {
   const started = performance.now();
   const file = await openModelFile(await nodePlatform.openModelSource({ kind: "path", path }));
   const { graph } = buildModel(file);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
   const blocks = Math.ceil((contextTokens + MOST_TOKENS) / 32);
-  const room = evenRoom(blocks, dtypeByName("f16")!);
+  const room = evenRoom(blocks, dtypeByName(kvType)!);
   await backend.prepare(makePlan(graph, limits), {
     ...room,
     groups: room.groups.map((group) => ({ ...group, held: held ?? blocks })),

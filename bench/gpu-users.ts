@@ -1,6 +1,6 @@
 // How many tokens a second a GPU writes for many users at once, without the engine and the server around it:
 //
-//   npm run bench:gpu-users -- MODEL.gguf [--users 1,2,8,32,64] [--context 128] [--steps 32] [--kernels] [--bits]
+//   npm run bench:gpu-users -- MODEL.gguf [--users 1,2,8,32,64] [--context 128] [--steps 32] [--kernels] [--bits] [--cache-type f16]
 //       [--prompt 128,512] [--beside 0,8,31] [--tuning '{"several":{"most":64,"rows":4,"tiles":[2,4,8]}}']
 //
 // A step is a batch with one token of every user, each after a context of its own, from the tokens to all logits on the host.
@@ -26,6 +26,7 @@ interface Flags {
   steps: number;
   kernels?: boolean;
   bits?: boolean;
+  cacheType: string;
   prompt: number[];
   beside: number[];
   tuning: Partial<Tuning>[];
@@ -40,6 +41,7 @@ await new Command("bench:gpu-users")
   .option("--steps <count>", "steps that are timed", Number, 32)
   .option("--kernels", "the time of every kernel, by timestamp queries")
   .option("--bits", "compares each user's logits with those of a batch of its own")
+  .option("--cache-type <type>", "of the KV cache", "f16")
   .option(
     "--tuning <shapes>",
     "JSON of other shapes of the kernels",
@@ -61,7 +63,7 @@ async function main(path: string, flags: Flags): Promise<void> {
   const backend = new WebGpuBackend(gpu, { tuning: usual });
   const each = Math.ceil(Math.max(flags.context + flags.steps + 1, 200, ...flags.prompt) / 32);
   await backend.prepare(makePlan(graph, limits), {
-    ...evenRoom(each * most, dtypeByName("f16")!),
+    ...evenRoom(each * most, dtypeByName(flags.cacheType)!),
     tableLength: each,
   });
   for (const weight of graph.weights) {

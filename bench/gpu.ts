@@ -1,6 +1,6 @@
 // How fast models run on this machine's GPU, beside what its memory would allow:
 //
-//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--kernels] [--exact] [--json]
+//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--cache-type f16] [--kernels] [--exact] [--json]
 //
 // Prompt and generation are batches of the backend, from the tokens to the logits on the host (of a generated token: the best one),
 // without the engine around them; LANTERN_FLIGHT=0 computes those one after the other, LANTERN_LAYER_GROUPS=132 in a dispatch
@@ -14,6 +14,7 @@ import { cpuArithmetic } from "../src/backends/cpu/arithmetic.ts";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
 import { bytesFor } from "../src/dtypes/dtype.ts";
+import { isKvType, type KvType, kvTypesText } from "../src/dtypes/kv-types.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { readBandwidth } from "../src/machine/gpu-rates.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
@@ -25,6 +26,7 @@ interface Flags {
   generate: number;
   context: number;
   repeat: number;
+  cacheType: KvType;
   kernels?: boolean;
   exact?: boolean;
   json?: boolean;
@@ -49,12 +51,18 @@ const positive = (text: string): number => {
 
 const WARM_UP_MS = 600;
 
+const cacheType = (text: string): KvType => {
+  if (isKvType(text)) return text;
+  throw new Error(`got "${text}", expected ${kvTypesText}`);
+};
+
 await new Command("bench:gpu")
   .argument("<models...>", "GGUF files")
   .option("--prompt <tokens>", "tokens of a prompt, computed 512 at a time", positive, 512)
   .option("--generate <tokens>", "tokens that are written", positive, 128)
   .option("--context <tokens>", "tokens before those that are written", positive, 16)
   .option("--repeat <times>", "prompts that are measured", positive, 5)
+  .option("--cache-type <type>", "of the KV cache", cacheType, "f16" as KvType)
   .option("--kernels", "the time of every kernel, by timestamp queries")
   .option("--exact", "kernels that compute the bits of the processor")
   .option("--json", "for programs")
@@ -75,7 +83,16 @@ async function main(models: string[], flags: Flags): Promise<void> {
     const exact = flags.exact
       ? cpuArithmetic((await chooseOptLevel({ level: undefined }, nodePlatform)).native)
       : undefined;
-    const model = await loadGpuModel(path, device, contextTokens, undefined, exact);
+    const { cacheType } = flags;
+    const model = await loadGpuModel(
+      path,
+      device,
+      contextTokens,
+      undefined,
+      exact,
+      undefined,
+      cacheType,
+    );
     rows.push(await measure(basename(path), model, flags, gigabytes));
     if (flags.kernels && !flags.json) await printKernels(model, flags);
     model.backend.dispose();
