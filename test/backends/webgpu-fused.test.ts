@@ -205,13 +205,13 @@ describeGpu("webgpu, nodes that are computed together", () => {
     const options: Options = { type: "q8_0", bias: true, layout: "interleaved", dims: 16 };
     await expectSame(options, { kvType: "f32", attentionSize: 64 });
   });
-  test("half of a head rotated, another type for v, a cache that is written apart", async () => {
+  test("half of a head rotated, another type for v, blocks of quants in the cache", async () => {
     const options = { type: "q4_k", vType: "q6_k", dims: 16 };
     await expectSame(options, { kvType: "q8_0", attentionSize: 64 });
   });
-  test("a context of several parts", async () => {
+  test.each(["f16", "q8_0"])("a context of several parts, in a cache of %s", async (kvType) => {
     const sizes = [...Array<number>(16).fill(16), 1, 1, 3, 1];
-    await expectSame({ type: "q4_0" }, { sizes, attentionSize: 64 });
+    await expectSame({ type: "q4_0" }, { kvType, sizes, attentionSize: 64 });
   });
   test("a window, shorter and longer than a part", async () => {
     const sizes = [...Array<number>(20).fill(16), 1, 1, 3, 1];
@@ -228,42 +228,59 @@ describeGpu("webgpu, nodes that are computed together", () => {
     await expectSame({ type: "q5_0" }, { attentionSize: 64 });
   });
 
-  test("a token has the same bits alone and beside others", async () => {
-    const graph = layer({ type: "q4_0" });
-    const gpu = await openGpu();
-    const backend = new WebGpuBackend(gpu, {
-      tuning: { ...tuningFor(gpu.facts), attentionSize: 64, promptAttentionSize: 64 },
-    });
-    await backend.prepare(makePlan(graph, limits), evenRoom(5, dtypeByName("f16")!));
-    for (const weight of graph.weights) {
-      const bytes = bytesOf(weight);
-      await backend.upload(weight, async (target, at) => {
-        target.set(bytes.subarray(at, at + target.length));
+  /** The first tokens of a context, and those behind its first part. */
+  const bits = [
+    { kvType: "f16", first: 3 },
+    { kvType: "q8_0", first: 3 },
+    { kvType: "f16", first: 262 },
+    { kvType: "q8_0", first: 262 },
+  ];
+  test.each(someOf("caches", bits, bits.slice(1, 3)))(
+    "a token has the same bits alone and beside others, in a cache of $kvType, after $first tokens",
+    async ({ kvType, first }) => {
+      const graph = layer({ type: "q4_0" });
+      const gpu = await openGpu();
+      const backend = new WebGpuBackend(gpu, {
+        tuning: { ...tuningFor(gpu.facts), attentionSize: 64, promptAttentionSize: 64 },
       });
-    }
-    const batch = new Batch(limits);
-    const tables = [0, 1, 2, 3, 4].map((block) => ({ blocks: Int32Array.of(block) }));
-    /** A token of each of these users at a position: their logits. */
-    const logitsOf = async (users: readonly number[], position: number) => {
-      batch.clear();
-      for (const user of users) {
-        batch.add((user * 11 + position * 3) % vocab, position, tables[user]!, true);
+      const all = [0, 1, 2, 3, 4];
+      const blocks = Math.ceil((first + 1) / 32);
+      const room = evenRoom(blocks * all.length, dtypeByName(kvType)!);
+      await backend.prepare(makePlan(graph, limits), { ...room, tableLength: blocks });
+      for (const weight of graph.weights) {
+        const bytes = bytesOf(weight);
+        await backend.upload(weight, async (target, at) => {
+          target.set(bytes.subarray(at, at + target.length));
+        });
       }
-      await backend.run(batch);
-      const rows = users.map(() => new Float32Array(vocab));
-      for (const [i, row] of rows.entries()) await backend.read("logits", i, row);
-      return rows;
-    };
-    const all = [0, 1, 2, 3, 4];
-    for (let position = 0; position < 3; position++) await logitsOf(all, position);
-    const together = await logitsOf(all, 3);
-    const pair = await logitsOf([1, 4], 3);
-    const alone: Float32Array[] = [];
-    for (const user of all) alone.push(...(await logitsOf([user], 3)));
-    backend.dispose();
-    expect(together).toEqual(alone);
-    expect(pair).toEqual([alone[1], alone[4]]);
-  });
+      const batch = new Batch(limits);
+      const tables = all.map((user) => ({
+        blocks: Int32Array.from({ length: blocks }, (_, i) => user + i * all.length),
+      }));
+      /** A token of each of these users at a position: their logits. */
+      const logitsOf = async (users: readonly number[], position: number) => {
+        batch.clear();
+        for (const user of users) {
+          batch.add((user * 11 + position * 3) % vocab, position, tables[user]!, true);
+        }
+        await backend.run(batch);
+        const rows = users.map(() => new Float32Array(vocab));
+        for (const [i, row] of rows.entries()) await backend.read("logits", i, row);
+        return rows;
+      };
+      for (let position = 0; position < first; position++) await logitsOf(all, position);
+      const together = await logitsOf(all, first);
+      const pair = await logitsOf([1, 4], first);
+      const alone: Float32Array[] = [];
+      for (const user of all) alone.push(...(await logitsOf([user], first)));
+      const kernels = backend.kernelsOf(batch, () => true).map(({ name }) => name);
+      const name = `attention-roped ${first > 256 ? "in parts " : ""}8/4 heads of 32`;
+      expect(kernels).toContain(name);
+      backend.dispose();
+      expect(together).toEqual(alone);
+      expect(pair).toEqual([alone[1], alone[4]]);
+    },
+  );
 
   test("which nodes those are", async () => {
     const { facts } = await openGpu();

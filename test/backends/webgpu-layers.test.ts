@@ -28,48 +28,75 @@ function bytesOf({ name, shape, dtype }: Weight): Uint8Array {
   );
 }
 
+interface Context {
+  readonly blocks: number;
+  readonly before: number;
+  readonly attentionSize: number;
+  /** With more bindings more kernels are merged, and a processor takes minutes to compile them. */
+  readonly storageBuffers: number;
+}
+
+const short: Context = { blocks: 2, before: 1, attentionSize: 0, storageBuffers: 8 };
+/** Two parts, of which the second begins at position 256. */
+const long: Context = { blocks: 9, before: 262, attentionSize: 64, storageBuffers: 9 };
+
 /** Computes with the same weights in one way after the other; see `logits`. */
 class Compared {
   readonly backend: WebGpuBackend;
   readonly #tuning;
   readonly #batch = new Batch(limits);
-  readonly #table = { blocks: Int32Array.of(1, 0) };
+  readonly #table: { blocks: Int32Array };
+  /** Tokens before those that are compared. */
+  readonly #before: number;
 
-  private constructor(backend: WebGpuBackend, tuning: ReturnType<typeof tuningFor>) {
+  private constructor(
+    backend: WebGpuBackend,
+    tuning: ReturnType<typeof tuningFor>,
+    { blocks, before }: Context,
+  ) {
     this.backend = backend;
     this.#tuning = tuning;
+    this.#table = { blocks: Int32Array.from({ length: blocks }, (_, i) => blocks - 1 - i) };
+    this.#before = before;
   }
 
-  static async open(graph: Graph): Promise<Compared> {
-    // With more bindings whole layers are merged, and a processor takes minutes to compile their kernels.
-    const gpu = await openGpu({ limits: { storageBuffers: 8 } });
+  static async open(graph: Graph, context: Context): Promise<Compared> {
+    const { blocks, attentionSize, storageBuffers } = context;
+    const gpu = await openGpu({ limits: { storageBuffers } });
     const usual = tuningFor(gpu.facts);
     const shape = { rows: 2, teams: 2, split: 1, ahead: 1 };
-    const tuning = { ...usual, attentionSize: 0, promptAttentionSize: 0, shapeFor: () => shape };
+    const tuning = { ...usual, attentionSize, promptAttentionSize: 0, shapeFor: () => shape };
     const backend = new WebGpuBackend(gpu, { tuning });
-    await backend.prepare(makePlan(graph, limits), evenRoom(2, dtypeByName("f16")!));
+    await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
     for (const weight of graph.weights) {
       const bytes = bytesOf(weight);
       await backend.upload(weight, async (target, at) => {
         target.set(bytes.subarray(at, at + target.length));
       });
     }
-    return new Compared(backend, tuning);
+    const compared = new Compared(backend, tuning, context);
+    for (let at = 0; at < context.before; at++) await compared.#run(at, 1);
+    return compared;
   }
 
-  /** The logits of tokens, one after the other, after a short prompt. */
+  /** The logits of tokens, one after the other, after those before. */
   async logits(layerDispatch: LayerDispatch | undefined): Promise<Float32Array[]> {
     await this.backend.retune({ ...this.#tuning, layerDispatch });
     const rows: Float32Array[] = [];
-    await this.#run(0, limits.maxTokens);
-    for (let i = 0; i < TOKENS; i++) rows.push(await this.#run(limits.maxTokens + i, 1));
+    for (let i = 0; i < TOKENS; i++) rows.push(await this.#run(this.#before + i, 1));
     return rows;
+  }
+
+  /** Of the last batch. */
+  kernels(): string[] {
+    return this.backend.kernelsOf(this.#batch, () => true).map(({ name }) => name);
   }
 
   /** The numbers of kernels in the layer kernels of the last batch. */
   layers(): string[] {
-    const kernels = this.backend.kernelsOf(this.#batch, () => true);
-    return kernels.map(({ name }) => name.split(":", 1)[0]!).filter((n) => n.startsWith("layer"));
+    return this.kernels()
+      .map((name) => name.split(":", 1)[0]!)
+      .filter((name) => name.startsWith("layer"));
   }
 
   async #run(from: number, count: number): Promise<Float32Array> {
@@ -86,7 +113,7 @@ class Compared {
 
 describeGpu("webgpu, a layer in one dispatch", () => {
   test("has the bits of a dispatch for each fused op", async () => {
-    const compared = await Compared.open(llamaGraph("f16", 1));
+    const compared = await Compared.open(llamaGraph("f16", 1), short);
     const apart = await compared.logits(undefined);
     expect(compared.layers()).toEqual([]);
     expect(new Set(apart.map(String)).size).toBe(TOKENS);
@@ -101,6 +128,16 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     expect(compared.backend.explain().join()).toContain("could not wait for each other");
     // As many as may run at the same time: whether they do or not.
     expect(await compared.logits({ groups: 2, polls })).toEqual(apart);
+    compared.backend.dispose();
+  }, 900_000);
+
+  test("merges the parts of a context", async () => {
+    const compared = await Compared.open(llamaGraph("f16", 1), long);
+    const apart = await compared.logits(undefined);
+    const alone = await compared.logits({ groups: 1, polls: 2 ** 20 });
+    const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));
+    expect(names).toEqual([expect.stringMatching(/^layer of \d/)]);
+    expect(alone).toEqual(apart);
     compared.backend.dispose();
   }, 900_000);
 });

@@ -8,11 +8,12 @@ import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
 import { attended, attentionCases, cacheTypes, expectedOf, firstWrong } from "./attention-cases.ts";
 
-/** By the lanes of a workgroup; 0: position by position. Blocks are not read by teams. */
+/** By the lanes of a workgroup; 0: position by position. */
 const kinds = [
   { kvType: "f32", lanes: 0 },
   { kvType: "f16", lanes: 64 },
   { kvType: "q8_0", lanes: 0 },
+  { kvType: "q8_0", lanes: 64 },
 ];
 /** Types with formats of their own, and caches of two types: one case of all options each. */
 const others = cacheTypes.filter(({ kvType }) => !kinds.some((kind) => kind.kvType === kvType));

@@ -32,7 +32,7 @@ import {
   storedShape,
   type WeightLayout,
 } from "./weight-layout.ts";
-import { type AttentionSplit, splitOf } from "./wgsl/attention-split.ts";
+import { type AttentionSplit, splitOf, splitWords } from "./wgsl/attention-split.ts";
 import { BEST, bestParts } from "./wgsl/best-logits.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
@@ -76,7 +76,6 @@ export interface Layout {
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
-  readonly topBytes: number;
   /** Bytes of the best logits of a batch, and of those of parts of rows. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
@@ -120,9 +119,7 @@ export function layOut(
   const preparedBytes = exact ? 0 : longestPrepared(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
   const split = splitOf(context);
-  const { partialBytes, topBytes } = exact
-    ? { partialBytes: longestScores(plan, context), topBytes: 0 }
-    : longestParts(plan, split);
+  const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
   const { bestBytes, bestPartBytes } = bestSizes(plan);
   // A part of a graph that takes values from another has none in flight.
   const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
@@ -131,7 +128,6 @@ export function layOut(
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,
-    topBytes,
     bestBytes,
     bestPartBytes,
     MOST_FLYING * flightBytes,
@@ -166,7 +162,6 @@ export function layOut(
     preparedBytes,
     split,
     partialBytes,
-    topBytes,
     bestBytes,
     bestPartBytes,
     flightBytes,
@@ -253,18 +248,9 @@ function longestScores({ graph, limits }: Plan, context: number): number {
 }
 
 /** The most bytes of all parts of one attention. */
-function longestParts(
-  { graph, limits }: Plan,
-  { most }: AttentionSplit,
-): { partialBytes: number; topBytes: number } {
-  let [cols, heads] = [0, 0];
-  for (const node of graph.nodes) {
-    if (node.op !== "attention") continue;
-    cols = Math.max(cols, node.out.cols);
-    heads = Math.max(heads, node.heads);
-  }
-  const parts = most * Math.min(limits.maxTokens, MOST_SEVERAL);
-  return { partialBytes: parts * cols * 4, topBytes: parts * heads * 8 };
+function longestParts({ graph, limits }: Plan, split: AttentionSplit): number {
+  const words = graph.nodes.map((node) => (node.op === "attention" ? splitWords(node, split) : 0));
+  return Math.min(limits.maxTokens, MOST_SEVERAL) * Math.max(0, ...words) * 4;
 }
 
 /** Of the largest batch; none where there are no logits. */
@@ -302,7 +288,6 @@ export interface Buffers extends CacheBuffers {
   readonly prepared: GPUBuffer;
   /** Partial results of attention over parts of the context. */
   readonly partials: GPUBuffer;
-  readonly tops: GPUBuffer;
   readonly best: GPUBuffer;
   readonly bestParts: GPUBuffer;
   /** Results on their way to the host. */
@@ -331,7 +316,6 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     rounded: make("rounded", layout.roundedBytes, held),
     prepared: make("prepared", layout.preparedBytes, held),
     partials: make("partials", layout.partialBytes, held),
-    tops: make("tops", layout.topBytes, held),
     best: make("best", layout.bestBytes, held),
     bestParts: make("best of parts", layout.bestPartBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),

@@ -17,6 +17,7 @@ import {
 import type { Layout } from "./buffers.ts";
 import type { GpuFacts } from "./device.ts";
 import type { LayerDispatch } from "./tuning.ts";
+import { splitWords } from "./wgsl/attention-split.ts";
 import type { Binding, Kernel, KernelSpec, Source } from "./wgsl/kernel.ts";
 import {
   arrivalWords,
@@ -203,6 +204,7 @@ class Binder {
     for (const { bindings } of specs) {
       for (const { source, type, writes } of bindings) {
         const key = keyOf(source);
+        if (isScratch(source)) continue;
         if (writes && !isCache(source)) this.#written.set(key, source);
         else if (this.#written.has(key)) this.#exchanged.add(key);
         this.#types.set(key, (this.#types.get(key) ?? new Set()).add(type));
@@ -223,9 +225,10 @@ class Binder {
 
   #placeOf({ source, type, writes }: Binding): Place | undefined {
     const key = keyOf(source);
+    if (isScratch(source)) return { kind: "words", word: this.#wordFor(key, source) };
     if (this.#exchanged.has(key)) {
       const word = this.#wordFor(key, source);
-      const isReadLater = writes && !isScratch(source) && this.#readLater.has(key);
+      const isReadLater = writes && this.#readLater.has(key);
       return { kind: "exchanged", word, ...(isReadLater && { also: this.#floats(source) }) };
     }
     const isMixed = source.kind === "value" && this.#types.get(key)!.size > 1;
@@ -287,9 +290,9 @@ function isCache({ kind }: Source): boolean {
   return kind === "keys" || kind === "values";
 }
 
-/** What is written there is read once, by the kernel after it. */
+/** Atomic words that workgroups of one kernel exchange: words of a region are as good, and need no binding. */
 function isScratch({ kind }: Source): boolean {
-  return kind === "partials" || kind === "tops";
+  return kind === "partials";
 }
 
 function writesScratch({ source, writes }: Binding): boolean {
@@ -299,9 +302,8 @@ function writesScratch({ source, writes }: Binding): boolean {
 /** Words of what one token exchanges. */
 function exchangedWords(source: Source, { plan, split }: Layout): number {
   if (source.kind === "value") return Math.ceil(source.value.cols / 4) * 4;
-  const sizes = plan.graph.nodes.map((node) => {
-    if (node.op !== "attention") return 0;
-    return split.most * (source.kind === "partials" ? node.out.cols : node.heads * 2);
-  });
+  const sizes = plan.graph.nodes.map((node) =>
+    node.op === "attention" ? splitWords(node, split) : 0,
+  );
   return Math.ceil(Math.max(...sizes) / 4) * 4;
 }

@@ -45,20 +45,17 @@ function attentionNodes({ nodes }: Group): readonly GraphNode[] {
   return nodes.slice(0, ATTENTION_NODES);
 }
 
-/** Attention of few tokens as a fused op; a matmul that follows merges the parts of the context. */
+/** Attention of few tokens as a fused op. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
-  const { kv, batch, exchange, attentionSize: size, split } = context;
+  const { kv, batch, exchange, attentionSize: size } = context;
+  const split = context.split.most > 1 ? context.split : undefined;
   const { most } = context.several;
   const attention = group.attention!;
-  const isRead = group.fused.length > 0;
-  const parts = isRead ? split : undefined;
-  const merge = attention.attention;
-  const merging = group.fused.map((matmul) => ({ ...matmul, merge }));
   return [
-    attentionRopedKernel(attention, kv, batch, exchange, size, parts),
-    ropeWriteKernel(attention, kv, batch),
-    attentionSeveralKernel(attention, kv, batch, exchange, size, most, parts),
-    ...fusedMatmulKernels(merging, context),
+    attentionRopedKernel(attention, kv, batch, exchange, size, split),
+    ropeWriteKernel(attention, kv, batch, exchange),
+    attentionSeveralKernel(attention, kv, batch, exchange, size, most, split),
+    ...fusedMatmulKernels(group.fused, context),
     ...lowerApart([attention.attention], most, context),
     ...lowerMany(group.nodes.slice(ATTENTION_NODES), group, context),
   ];

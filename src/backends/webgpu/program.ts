@@ -378,7 +378,6 @@ function resourceOf(
     rounded: () => ({ buffer: buffers.rounded }),
     prepared: () => ({ buffer: buffers.prepared }),
     partials: () => ({ buffer: buffers.partials }),
-    tops: () => ({ buffer: buffers.tops }),
     best: () => ({ buffer: buffers.best }),
     bestParts: () => ({ buffer: buffers.bestParts }),
     slots: ({ routes }) => {

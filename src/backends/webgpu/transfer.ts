@@ -18,6 +18,8 @@ interface Piece {
   readonly bytes: number;
   readonly ownBytes: number;
   readonly rows: KvRows | undefined;
+  /** Values of a row. */
+  readonly cols: number;
 }
 
 /** For as long as `buffers` are those of the backend: growKv() makes others. */
@@ -37,12 +39,14 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
           bytes: keys,
           ownBytes: own(k, state.kCols),
           rows: kvFormats.k.rows,
+          cols: state.kCols,
         },
         {
           buffer: buffers.values[i]!,
           bytes: values,
           ownBytes: own(v, state.vCols),
           rows: kvFormats.v.rows,
+          cols: state.vCols,
         },
       ];
     });
@@ -52,10 +56,10 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
       const sources = pieces.map(({ buffer, bytes }) => ({ buffer, at: block * bytes, bytes }));
       await bring(gpu, sources, (mapped) => {
         let [from, to] = [0, 0];
-        for (const { bytes, ownBytes, rows } of pieces) {
+        for (const { bytes, ownBytes, rows, cols } of pieces) {
           const here = mapped.subarray(from, from + bytes);
           const own = target.subarray(to, to + ownBytes);
-          if (rows) rows.toOwn(here, own);
+          if (rows) rows.toOwn(here, own, cols);
           else own.set(here);
           from += bytes;
           to += ownBytes;
@@ -64,10 +68,10 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
     },
     writeBlock(group, block, source) {
       let at = 0;
-      for (const { buffer, bytes, ownBytes, rows } of piecesOf(group)) {
+      for (const { buffer, bytes, ownBytes, rows, cols } of piecesOf(group)) {
         const own = source.subarray(at, at + ownBytes);
         const here = rows ? new Uint8Array(bytes) : (own as Uint8Array<ArrayBuffer>);
-        rows?.fromOwn(own, here);
+        rows?.fromOwn(own, here, cols);
         queue.writeBuffer(buffer, block * bytes, here);
         at += ownBytes;
       }

@@ -27,9 +27,9 @@ const SOFTMAX_UNROLL = 2;
 /** How rows of the cache are read. Q8_0's scale meets keys at once, but values only with their weight. */
 interface CacheText {
   /** WGSL of `fn NAME4(at, i) -> vec4f`, the values i ... i + 3 without their scale. */
-  load4(name: string, format: KvFormat): string;
+  load4(name: string, cols: number, format: KvFormat): string;
   /** WGSL of `fn NAMEScale(at, i) -> f32`; undefined: there is none. */
-  scale?(name: string): string;
+  scale?(name: string, cols: number): string;
   /** How rows are written, where the usual way divides as the device does. */
   written?(format: KvFormat): KvFormat;
 }
@@ -41,7 +41,7 @@ const heads = {
 };
 
 const caches: Readonly<Record<string, CacheText>> = {
-  f32: { load4: (name, format) => format.load4(name) },
+  f32: { load4: (name, cols, format) => format.load4(name, cols) },
   f16: {
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
@@ -50,15 +50,15 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
   return vec4f(half(a & 65535u), half(a >> 16u), half(b & 65535u), half(b >> 16u));
 }`,
   },
-  bf16: { load4: (name, format) => format.load4(name) },
+  bf16: { load4: (name, cols, format) => format.load4(name, cols) },
   q8_0: {
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
-  let word = ${name}[at + (i / 32u) * 9u + 1u + (i % 32u) / 4u];
+  let word = ${name}[at + i / 4u];
   return vec4f(bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));
 }`,
-    scale: (name) => `
-fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + (i / 32u) * 9u]); }`,
+    scale: (name, cols) => `
+fn ${name}Scale(at: u32, i: u32) -> f32 { return bitcast<f32>(${name}[at + ${cols / 4}u + i / 32u]); }`,
     written: exactQ8,
   },
   ...Object.fromEntries(
@@ -130,19 +130,19 @@ function exactQ8(format: KvFormat): KvFormat {
   return {
     ...format,
     functions: [divideFunction],
-    store: (from, to) => `{
+    store: (from, to, cols) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
     let scale = divide(largest, 127.0);
     let inverse = divide(1.0, max(scale, ${float(2 ** -126)}));
-    ${to}[at] = bitcast<u32>(nearestHalf(scale));
+    ${to}[first + ${cols / 4}u + unit] = bitcast<u32>(nearestHalf(scale));
     for (var word = 0u; word < 8u; word++) {
       var bytes = 0u;
       for (var j = 0u; j < 4u; j++) {
         let level = i32(round(${from}[source + word * 4u + j] * inverse));
         bytes |= (bitcast<u32>(level) & 255u) << (8u * j);
       }
-      ${to}[at + 1u + word] = bytes;
+      ${to}[first + unit * 8u + word] = bytes;
     }
   }`,
   };
@@ -168,6 +168,7 @@ function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kern
   const lanes = lanesOf(`attn_scores_${kvTypes.k.name}`);
   const begin = beginText(node, batch) ?? "0u";
   const sharing = heads / kvHeads;
+  const [kCols, vCols] = [kvHeads * headDim, kvHeads * vHeadDim];
   const capped =
     softcap === undefined ? "sum" : cappedText("sum", float(Math.fround(softcap / scale)));
   return exactKernel({
@@ -181,7 +182,7 @@ function attentionKernel(node: NodeOf<"attention">, context: ExactContext): Kern
     ],
     size: SIZE,
     declarations: `${cacheRowText(batch, state)}
-${halfText}${keys.load4("keys", kv.k)}${values.load4("values", kv.v)}${keys.scale?.("keys") ?? ""}${values.scale?.("values") ?? ""}
+${halfText}${keys.load4("keys", kCols, kv.k)}${values.load4("values", vCols, kv.v)}${keys.scale?.("keys", kCols) ?? ""}${values.scale?.("values", vCols) ?? ""}
 ${multiplyAddText(arithmetic, zero)}${divideText(zero)}${exponentialText}${softcap === undefined ? "" : tangentText}${partialText}
 var<workgroup> query: array<vec4f, ${headDim / 4}>;
 var<workgroup> tops: array<f32, ${SIZE}>;
@@ -203,7 +204,7 @@ ${scoreFunction(headDim, lanes, keys)}`,
   let row = own * ${context.context}u;
   var top = -3.4e38;
   for (var p = lane; p < count; p += ${SIZE}u) {
-    let at = cacheRow(token, first + p) * ${kvRowWords(kv.k, kvHeads * headDim)}u;
+    let at = cacheRow(token, first + p) * ${kvRowWords(kv.k, kCols)}u;
     let sum = score(at, kvHead * ${headDim}u);
     let bent = ${capped};
     scores[row + p] = bent;
@@ -227,7 +228,7 @@ ${scoreFunction(headDim, lanes, keys)}`,
     let column = kvHead * ${vHeadDim}u + i;
     var sums = vec4f();
     for (var p = 0u; p < count; p++) {
-      let at = cacheRow(token, first + p) * ${kvRowWords(kv.v, kvHeads * vHeadDim)}u;
+      let at = cacheRow(token, first + p) * ${kvRowWords(kv.v, vCols)}u;
       let weight = scores[row + p]${values.scale ? " * valuesScale(at, column)" : ""};
       sums = multiplyAdd4(vec4f(weight), values4(at, column), sums);
     }

@@ -3,6 +3,7 @@
 
 import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
+import type { AttentionSplit } from "../wgsl/attention-split.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormats } from "../wgsl/kv-format.ts";
 import type { MatmulContext } from "../wgsl/matmul-few.ts";
@@ -20,6 +21,7 @@ export interface GpuOp<K extends OpKind> {
 export interface LowerContext extends MatmulContext {
   readonly weights: WeightLayout;
   readonly kv: KvFormats;
+  readonly split: AttentionSplit;
   /** Workgroup memory. */
   readonly workgroupBytes: number;
   /** Lanes of a workgroup that computes attention; 0: position by position. */

@@ -1,5 +1,6 @@
-// attention of many tokens on matrix units (Chromium's experimental subgroup matrices), over a cache of half floats. A workgroup
-// computes one head of 64 or 128 tokens of a batch, each team 16 of them, block after block of the cache.
+// attention of many tokens on matrix units (Chromium's experimental subgroup matrices), over a cache of half floats, or of quants that
+// become half floats on their way to workgroup memory. A workgroup computes one head of 64 or 128 tokens of a batch, each team 16 of
+// them, block after block of the cache.
 //
 // The softmax takes one pass. A shader cannot reach single elements of a matrix, so sums cannot be scaled in registers whenever a
 // larger score comes. Each token has a reference instead, to which its weights are relative and which its first block sets: half
@@ -17,7 +18,7 @@ import type { NodeOf } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { scoreText } from "./attention-options.ts";
 import { float, type Kernel, makeKernel } from "./kernel.ts";
-import { type KvFormats, kvRowWords } from "./kv-format.ts";
+import { type KvFormats, type KvVectors, kvRowWords } from "./kv-format.ts";
 import { each } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import type { Matrices } from "./matrix-shapes.ts";
@@ -57,11 +58,13 @@ export function hasMatrixAttention(
   { k, v }: KvFormats,
   { bytes }: Pick<Matrices, "bytes">,
 ): boolean {
-  const { headDim, vHeadDim, causal, window, sinks, alibi, bias } = node;
+  const { headDim, vHeadDim, kvHeads, causal, window, sinks, alibi, bias } = node;
   const isPlain = causal && window === undefined && !sinks && !alibi && !bias;
   const fits = headDim === vHeadDim && headDim % (2 * UNIT) === 0 && headDim <= MOST_HEAD_VALUES;
   const hasRoom = bytesOf(headDim, FEW_TEAMS) <= bytes;
-  return isPlain && fits && hasRoom && k === v && k.isHalves === true;
+  const { vectors } = k;
+  const isWhole = k === v && vectors?.halves && (kvHeads * headDim) % vectors.together === 0;
+  return isPlain && fits && hasRoom && isWhole === true;
 }
 
 const FEW_TEAMS = 4;
@@ -95,8 +98,9 @@ export function attentionMatricesKernel(
   const { heads, kvHeads, headDim, q, out, state } = node;
   const lanes = teams * TEAM;
   const tokens = teams * UNIT;
-  const rowEights = kvRowWords(format, kvHeads * headDim) / 4;
-  const tile = tileOf(headDim, rowEights, lanes);
+  const vectors = format.vectors!;
+  const cols = kvHeads * headDim;
+  const tile = tileOf(headDim, vectors, kvRowWords(format, cols), lanes);
   const { depth } = tile;
   return makeKernel({
     name: `attention-matrices ${heads}/${kvHeads} heads of ${headDim}`,
@@ -115,6 +119,7 @@ var<workgroup> tile: array<vec4u, ${ROWS * tile.pitch}>; // queries; then keys, 
 var<workgroup> scores: array<vec4f, ${tokens * SCORES_PITCH}>; // [token][position]
 var<workgroup> weights: array<vec4u, ${tokens * MATRICES * WEIGHTS}>; // [team][matrix][token][position]
 var<workgroup> raisedIn: atomic<u32>; // the last step in which a reference was raised
+${vectors.declarations}${vectors.load("keys", cols)}${vectors.load("values", cols)}${vectors.halves!}
 ${calls.types}`,
     rows: out.rows,
     minRows,
@@ -133,7 +138,7 @@ ${calls.types}`,
   let ownLength = batch[${batch.positions}u + token] + 1u;
   let ownSequence = batch[${batch.sequences}u + token];
   ${queriesText(node, tile, calls, teams)}
-  ${tile.addresses(`head / ${heads / kvHeads}u * ${headDim / HALVES}u`)}
+  ${tile.addresses(`head / ${heads / kvHeads}u * ${headDim}u`)}
   var reference = ${UNSET};
   var total = 0.0;
   ${each(depth, (d) => `var sums${d}: Sums;`)}
@@ -184,7 +189,7 @@ interface Tile {
   readonly pitch: number;
   /** Matrices that hold a head. */
   readonly depth: number;
-  /** Where the lane's vectors lie in a block of the cache, from0, from1, ...; `head`: where the head begins in a row. */
+  /** The rows of the lane's vectors in a block of the cache, row0, row1, ..., and where they begin in them; `head`: where the head begins. */
   addresses(head: string): string;
   load(to: string, from: string, slot: string): string;
   /** From row `first` on. */
@@ -193,16 +198,17 @@ interface Tile {
   at(row: number, d: number): string;
 }
 
-function tileOf(headDim: number, rowEights: number, lanes: number): Tile {
-  const eights = headDim / HALVES;
+function tileOf(headDim: number, vectors: KvVectors, rowWords: number, lanes: number): Tile {
+  const { values } = vectors;
+  const inHead = headDim / values;
   const pitch = pitchOf(headDim);
-  const items = Math.ceil((POSITIONS * eights) / lanes);
-  const isWhole = (POSITIONS * eights) % lanes === 0;
+  const items = Math.ceil((POSITIONS * inHead) / lanes);
+  const isWhole = (POSITIONS * inHead) % lanes === 0;
   // Where a row's vectors divide the lanes, what does not depend on i is apart: a compiler adds the rest up.
   const vector = (i: number): readonly [string, string] =>
-    lanes % eights === 0
-      ? [`(lane / ${eights}u + ${(i * lanes) / eights}u)`, `lane % ${eights}u`]
-      : [`((lane + ${i * lanes}u) / ${eights}u)`, `(lane + ${i * lanes}u) % ${eights}u`];
+    lanes % inHead === 0
+      ? [`(lane / ${inHead}u + ${(i * lanes) / inHead}u)`, `lane % ${inHead}u`]
+      : [`((lane + ${i * lanes}u) / ${inHead}u)`, `(lane + ${i * lanes}u) % ${inHead}u`];
   return {
     pitch,
     depth: headDim / UNIT,
@@ -210,15 +216,21 @@ function tileOf(headDim: number, rowEights: number, lanes: number): Tile {
       each(items, (i) => {
         const [row, column] = vector(i);
         const inBlock = isWhole ? row : `min(${row}, ${POSITIONS - 1}u)`;
-        return `let from${i} = ${inBlock} * ${rowEights}u + ${head} + ${column};`;
+        return `let row${i} = ${inBlock} * ${rowWords}u;
+  let column${i} = ${head} + ${column} * ${values}u;`;
       }),
     load: (to, from, slot) =>
-      each(items, (i) => `${to}${i} = ${from}[${slot} * ${POSITIONS * rowEights}u + from${i}];`),
+      each(
+        items,
+        (i) => `${to}${i} = ${from}At(${slot} * ${POSITIONS * rowWords}u + row${i}, column${i});`,
+      ),
     put: (from, first) =>
       each(items, (i) => {
         const [row, column] = vector(i);
         const isOwn = isWhole ? "" : `if (${row} < ${POSITIONS}u) `;
-        return `${isOwn}{ tile[(${first}u + ${row}) * ${pitch}u + ${column}] = ${from}${i}; }`;
+        const at = `(${first}u + ${row}) * ${pitch}u + ${column} * ${values / HALVES}u`;
+        const stores = each(values / HALVES, (j) => `tile[${at} + ${j}u] = halves[${j}];`);
+        return `${isOwn}{ let halves = halvesOf(${from}${i}); ${stores} }`;
       }),
     at: (row, d) => `${row * pitch + (d * UNIT) / HALVES}u`,
   };

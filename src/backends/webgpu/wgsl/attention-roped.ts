@@ -10,10 +10,16 @@ import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import { scoreText } from "./attention-options.ts";
 import type { AttentionSplit } from "./attention-split.ts";
-import { attentionSpec, composeAttention, hasTeams } from "./attention-teams.ts";
+import {
+  attentionSpec,
+  composeAttention,
+  hasTeams,
+  queryText,
+  valuesText,
+} from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
-import { type Kernel, type KernelSpec, makeKernel, perItem } from "./kernel.ts";
-import { type KvFormats, kvRowWords } from "./kv-format.ts";
+import { type Kernel, type KernelSpec, LANES, makeKernel, perItem } from "./kernel.ts";
+import { type KvFormat, type KvFormats, kvRowWords, valuesType } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import type { Exchange } from "./teams.ts";
 
@@ -54,14 +60,22 @@ function ropedSpec(
   { barrier, declare, loads }: Arrival,
 ): KernelSpec {
   const { heads, kvHeads, headDim } = attention;
-  const eights = format.eights!;
+  const vectors = format.vectors!;
+  const type = valuesType(vectors);
   const read = (name: string, value: Value) =>
     ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
-  const query = `query = mat2x4f(q4(token, head * ${headDim}u, part * 8u), q4(token, head * ${headDim}u, part * 8u + 4u));`;
-  const kvHead = `let kvHead = (head / ${heads / kvHeads}u) * ${headDim}u;`;
-  const key = `key = kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u)));`;
-  const value = `value = kept8(mat2x4f(v[kvColumn / 4u], v[kvColumn / 4u + 1u]));`;
-  const rows = ["query", "key", "value"].map((name) => declare?.(name, "mat2x4f")).join(" ");
+  const rotated = (name: string, first: string): string =>
+    valuesText(vectors, (j) => `${name}4(token, ${first}, part * ${vectors.values}u + ${4 * j}u)`);
+  const rows: Readonly<Record<string, string>> = {
+    query: rotated("q", `head * ${headDim}u`),
+    ownKey: rotated("k", "kvFirst"),
+    ownValue: valuesText(vectors, (j) => `v[column / 4u + ${j}u]`),
+  };
+  const load = (
+    ...names: string[]
+  ): string => `${declare ? names.map((name) => declare(name, type)).join(" ") : ""}
+  ${loads(names.map((name) => `${declare ? "" : "let "}${name} = ${rows[name]};`).join("\n    "))}`;
+  const shared = headsTogether(format, headDim);
   return attentionSpec({
     name: `attention-roped ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
@@ -74,37 +88,41 @@ function ropedSpec(
     writesCache: true,
     maxRows: 1,
     sameBits: true,
-    declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
-${eights.store("keys")}${eights.store("values")}`,
-    query: declare
-      ? `
+    declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}`,
+    query: `
   ${barrier}
-  ${kvHead}
-  ${rows}
-  ${loads([query, key, value].join("\n    "))}`
-      : `
-  let ${query}`,
-    own: `${
-      declare
-        ? ""
-        : `
-  ${kvHead}
-  let ${key}
-  let ${value}`
-    }
-  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
-  length -= 1u;
-  if (crew == 0u${split ? " && group.z == 0u" : ""}) {
+  ${load("query")}`,
+    own: `
+  let kvHead = head / ${heads / kvHeads}u;
+  let kvFirst = (kvHead - kvHead % ${shared}u + crew % ${shared}u) * ${headDim}u;
+  let column = kvFirst + part * ${vectors.values}u;
+  ${load("ownKey", "ownValue")}
+  let keptKey = keptOf(ownKey, lane);
+  let keptValue = keptOf(ownValue, lane);
+  let onceKey = onceOf(keptKey, lane);
+  let onceValue = onceOf(keptValue, lane);
+  let score = ${scoreText(attention, "sumsOfCrew(vec4f(product(query, keptKey)), lane).x", "head")};
+  if (crew == kvHead % ${shared}u) {
     top = score;
     total = 1.0;
-    sums = value;
-    if (head % ${heads / kvHeads}u == 0u) {
-      let to = cacheRow(token, length) * ${kvRowWords(format, kvHeads * headDim)}u;
-      keysStore8(to, kvColumn, key);
-      valuesStore8(to, kvColumn, value);
-    }
+    sums = weighted(keptValue, 1.0);
+  }
+  if (crew < ${shared}u && head % ${(shared * heads) / kvHeads}u == 0u) {
+    let to = cacheRow(token, cached) * ${kvRowWords(format, kvHeads * headDim)}u;
+    keysStore(to, column, keptKey, onceKey);
+    valuesStore(to, column, keptValue, onceValue);
   }`,
   });
+}
+
+/** Heads whose values are stored together: as many crews have the token's own key and value of one of them each. */
+function headsTogether({ vectors }: KvFormat, headDim: number): number {
+  return Math.max(1, vectors!.together / headDim);
+}
+
+/** What stores a lane's keys and values in the cache. */
+function storeText({ vectors }: KvFormat, exchange: Exchange, cols: number): string {
+  return `${nearestHalfText}${vectors!.keep(exchange)}${vectors!.store("keys", cols)}${vectors!.store("values", cols)}`;
 }
 
 /** Batches of several tokens: rotates q into its value, and stores keys and values in the cache. */
@@ -112,10 +130,13 @@ export function ropeWriteKernel(
   { q, k, write, attention }: RopedAttention,
   { k: format }: KvFormats,
   batch: BatchLayout,
+  exchange: Exchange,
 ): Kernel {
   const { heads, kvHeads, headDim, state } = attention;
-  const eights = format.eights!;
-  const crew = headDim / 8;
+  const vectors = format.vectors!;
+  const { values } = vectors;
+  const crew = headDim / values;
+  const fours = Array.from({ length: values / 4 }, (_, j) => j);
   const read = (name: string, value: Value) =>
     ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
   return makeKernel({
@@ -129,28 +150,33 @@ export function ropeWriteKernel(
       { name: "values", type: "vec4u", source: { kind: "values", state }, writes: true },
       { name: "batch", type: "u32", source: { kind: "batch" } },
     ],
-    declarations: `${cacheRowText(batch, state)}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${nearestHalfText}${eights.kept}
-${eights.store("keys")}${eights.store("values")}`,
+    enables: exchange.enables,
+    declarations: `${exchange.declarations(LANES)}${cacheRowText(batch, state)}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${vectors.declarations}${storeText(format, exchange, kvHeads * headDim)}`,
     rows: attention.out.rows,
     minRows: 2,
     sameBits: true,
     grid: perItem((heads + kvHeads) * crew),
     body: `
-  let item = group.x * 64u + lane;
+  let item = group.x * ${LANES}u + lane;
   let token = group.y;
-  let part = item % ${crew}u;
+  let first = item % ${crew}u * ${values}u;
   let head = item / ${crew}u;
   if (head < ${heads}u) {
-    let at = ((token * ${heads}u + head) * ${headDim}u + part * 8u) / 4u;
-    result[at] = q4(token, head * ${headDim}u, part * 8u);
-    result[at + 1u] = q4(token, head * ${headDim}u, part * 8u + 4u);
-  } else if (head < ${heads + kvHeads}u) {
-    let kvHead = (head - ${heads}u) * ${headDim}u;
-    let column = kvHead + part * 8u;
-    let own = (token * ${kvHeads * headDim}u + column) / 4u;
+    let at = ((token * ${heads}u + head) * ${headDim}u + first) / 4u;
+    ${fours.map((j) => `result[at + ${j}u] = q4(token, head * ${headDim}u, first + ${4 * j}u);`).join("\n    ")}
+  }
+  // All lanes exchange values: those without a key compute another's.
+  let kvHead = (clamp(head, ${heads}u, ${heads + kvHeads - 1}u) - ${heads}u) * ${headDim}u;
+  let column = kvHead + first;
+  let own = (token * ${kvHeads * headDim}u + column) / 4u;
+  let key = keptOf(${valuesText(vectors, (j) => `k4(token, kvHead, first + ${4 * j}u)`)}, lane);
+  let value = keptOf(${valuesText(vectors, (j) => `v[own + ${j}u]`)}, lane);
+  let onceKey = onceOf(key, lane);
+  let onceValue = onceOf(value, lane);
+  if (head >= ${heads}u && head < ${heads + kvHeads}u) {
     let to = cacheRow(token, batch[${batch.positions}u + token]) * ${kvRowWords(format, kvHeads * headDim)}u;
-    keysStore8(to, column, kept8(mat2x4f(k4(token, kvHead, part * 8u), k4(token, kvHead, part * 8u + 4u))));
-    valuesStore8(to, column, kept8(mat2x4f(v[own], v[own + 1u])));
+    keysStore(to, column, key, onceKey);
+    valuesStore(to, column, value, onceValue);
   }`,
   });
 }
@@ -167,6 +193,7 @@ export function attentionSeveralKernel(
 ): Kernel {
   const { heads, kvHeads, headDim } = attention;
   const rowWords = kvRowWords(format, kvHeads * headDim);
+  const shared = headsTogether(format, headDim);
   return composeAttention({
     name: `attention-several ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
@@ -180,17 +207,14 @@ export function attentionSeveralKernel(
     maxRows: most,
     sameBits: true,
     query: `
-  let start4 = (token * ${heads}u + head) * ${headDim / 4}u + part * 2u;
-  let query = mat2x4f(q[start4], q[start4 + 1u]);`,
+  let query = ${queryText(attention, format)};`,
     own: `
-  length -= 1u;
-  let ownAt = cacheRow(token, length) * ${rowWords}u;
-  let key = keys8(ownAt, kvColumn);
-  let score = ${scoreText(attention, "sumOfCrew(product(query, key), lane)", "head")};
-  if (crew == 0u${split ? " && group.z == 0u" : ""}) {
+  let ownAt = cacheRow(token, cached) * ${rowWords}u;
+  let score = ${scoreText(attention, "sumsOfCrew(vec4f(product(query, keysAt(ownAt, kvColumn))), lane).x", "head")};
+  if (crew == head / ${heads / kvHeads}u % ${shared}u) {
     top = score;
     total = 1.0;
-    sums = values8(ownAt, kvColumn);
+    sums = weighted(valuesAt(ownAt, kvColumn), 1.0);
   }`,
   });
 }

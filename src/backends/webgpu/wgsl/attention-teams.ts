@@ -1,4 +1,4 @@
-// attention for heads of 8, 16, 32, 64, 128 or 256 values, over a cache that is read 8 values at a time. A workgroup computes
+// attention for heads of 8, 16, 32, 64, 128 or 256 values, over a cache that is read in vectors of 16 bytes (KvVectors). A workgroup computes
 // one head of one token. A crew is as many lanes as hold a row of the head; of n crews, each takes every n-th position with
 // an online softmax, and the crews are merged at the end. With subgroups there is no barrier in the loop.
 //
@@ -10,15 +10,22 @@ import { beginText, endText, headBindings, scoreText, startOf } from "./attentio
 import {
   type AttentionSplit,
   mostParts,
-  splitBindings,
+  splitBinding,
+  splitDeclarations,
   splitStoreText,
 } from "./attention-split.ts";
 import { type Binding, type Kernel, type KernelSpec, makeKernel } from "./kernel.ts";
-import { type KvEights, type KvFormat, type KvFormats, kvRowWords } from "./kv-format.ts";
+import {
+  type KvFormat,
+  type KvFormats,
+  type KvVectors,
+  kvRowWords,
+  valuesType,
+} from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
-/** Positions of a crew whose keys and values are loaded before any of them is used. */
+/** Positions of a crew whose keys and values are loaded before any of them is used. Their scores are a vector. */
 const AHEAD = 4;
 
 export interface AttentionParts {
@@ -34,22 +41,34 @@ export interface AttentionParts {
   readonly bindings: readonly Binding[];
   readonly declarations?: string;
   readonly writesCache?: boolean;
-  /** WGSL that sets `query: mat2x4f`, values part * 8 ... + 7 of the head, from `token`, `head` and `part`. */
+  /** WGSL that sets `query`, the lane's values of the head, from `token`, `head` and `part`. */
   readonly query: string;
-  /** WGSL after that, which may set top, total and sums from a position that is not in the cache, and lower `length`. */
+  /** WGSL after that, which sets top, total and sums from the token's own position, `cached`; those in the cache are before it. */
   readonly own?: string;
   readonly minRows?: number;
   readonly maxRows?: number;
   readonly sameBits?: boolean;
-  /** The context is split: each workgroup of a head computes a part, and stores it for merging. */
+  /** The context is split: each workgroup of a head computes a part, and the last one merges them. */
   readonly split?: AttentionSplit | undefined;
 }
 
 /** Whether there is such a kernel for these heads and this cache. */
-export function hasTeams({ headDim, vHeadDim }: NodeOf<"attention">, { k, v }: KvFormats): boolean {
-  const crew = headDim / 8;
-  if (vHeadDim !== headDim || k !== v) return false;
-  return k.eights !== undefined && crew <= TEAM && Number.isInteger(Math.log2(crew));
+export function hasTeams(
+  { kvHeads, headDim, vHeadDim }: NodeOf<"attention">,
+  { k, v }: KvFormats,
+): boolean {
+  const { vectors } = k;
+  if (!vectors || vHeadDim !== headDim || k !== v) return false;
+  const crew = headDim / vectors.values;
+  const isWhole = (kvHeads * headDim) % vectors.together === 0;
+  return (
+    isWhole && crew <= TEAM && Number.isInteger(Math.log2(crew)) && fitsBlocks(headDim, vectors)
+  );
+}
+
+/** Heads are several of what is stored together, or the other way round. */
+function fitsBlocks(headDim: number, { together }: KvVectors): boolean {
+  return headDim % together === 0 || together % headDim === 0;
 }
 
 export function attentionTeamsKernel(
@@ -60,7 +79,6 @@ export function attentionTeamsKernel(
   size: number,
 ): Kernel {
   const { heads, kvHeads, headDim, q } = node;
-  const quads = headDim / 4;
   return composeAttention({
     name: `attention-teams ${heads}/${kvHeads} heads of ${headDim}`,
     node,
@@ -70,9 +88,19 @@ export function attentionTeamsKernel(
     size,
     bindings: [{ name: "q", type: "vec4f", source: { kind: "value", value: q } }],
     query: `
-  let start4 = (token * ${heads}u + head) * ${quads}u + part * 2u;
-  let query = mat2x4f(q[start4], q[start4 + 1u]);`,
+  let query = ${queryText(node, format)};`,
   });
+}
+
+/** The lane's values of a query in `q`, which is rotated. */
+export function queryText({ heads, headDim }: NodeOf<"attention">, { vectors }: KvFormat): string {
+  const start = `(token * ${heads}u + head) * ${headDim / 4}u + part * ${vectors!.values / 4}u`;
+  return valuesText(vectors!, (j) => `q[${start} + ${j}u]`);
+}
+
+/** The values of a lane, from four at a time. */
+export function valuesText(vectors: KvVectors, four: (j: number) => string): string {
+  return `${valuesType(vectors)}(${valuesFours(vectors, four, ", ")})`;
 }
 
 export function composeAttention(parts: AttentionParts): Kernel {
@@ -82,12 +110,14 @@ export function composeAttention(parts: AttentionParts): Kernel {
 export function attentionSpec(parts: AttentionParts): KernelSpec {
   const { node, format, batch, exchange, size } = parts;
   const { heads, kvHeads, headDim, out, state } = node;
-  const eights = format.eights!;
-  const crew = headDim / 8;
+  const vectors = format.vectors!;
+  const type = valuesType(vectors);
+  const crew = headDim / vectors.values;
   const crews = size / crew;
   const writes = parts.writesCache ?? false;
   const none = startOf({ ...node, sinks: undefined }, "");
   const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
+  const positions = positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim));
   return {
     name: parts.name,
     bindings: [
@@ -96,16 +126,18 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
       { name: "values", type: "vec4u", source: { kind: "values", state }, writes },
       { name: "batch", type: "u32", source: { kind: "batch" } },
       ...headBindings(node),
-      ...(parts.split ? splitBindings(true) : [resultOf(out)]),
+      ...(parts.split ? [splitBinding] : []),
+      resultOf(out),
     ],
     enables: exchange.enables,
     size,
-    declarations: `${cacheRowText(batch, state)}${cacheText(eights)}${parts.declarations ?? ""}
-${exchange.declarations(size)}${exchange.reduce("sumOfCrew", crew, "sum")}
+    declarations: `${cacheRowText(batch, state)}${vectors.declarations}${vectors.load("keys", kvHeads * headDim)}${vectors.load("values", kvHeads * headDim)}${parts.declarations ?? ""}
+${exchange.declarations(size)}${exchange.sumFour("sumsOfCrew", crew, size)}
 var<workgroup> crewTops: array<f32, ${crews}>;
 var<workgroup> crewTotals: array<f32, ${crews}>;
-var<workgroup> merged: array<vec4f, ${size * 2}>; // [crew][value / 4]
-fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b[1]); }`,
+var<workgroup> merged: array<vec4f, ${(mergedLanes(vectors, size) * vectors.values) / 4}>; // [crew][value / 4]
+var<workgroup> turned: array<vec4f, ${size}>;${parts.split ? splitDeclarations(parts.split) : ""}
+${productText(vectors)}`,
     rows: out.rows,
     minRows: parts.minRows ?? 1,
     maxRows: parts.maxRows ?? Infinity,
@@ -116,19 +148,34 @@ fn product(a: mat2x4f, b: mat2x4f) -> f32 { return dot(a[0], b[0]) + dot(a[1], b
   let head = group.x;
   let part = lane % ${crew}u;
   let crew = lane / ${crew}u;
-  let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * 8u;
-  var length = ${endText(node, batch)};
+  let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * ${vectors.values}u;
+  let length = ${endText(node, batch)};
+  let cached = ${parts.own === undefined ? "length" : "length - 1u"};
   var top = ${start.top};
   var total = ${start.total};
-  var sums = mat2x4f();
+  var sums = ${type}();
   ${partText(node, parts.split, batch)}
+  let end = ${parts.split ? `min(cached, begin + ${parts.split.span}u)` : "cached"};
+  ${positions.before}
   ${parts.query}
-  ${parts.own ?? ""}
-  let end = ${parts.split ? `min(length, begin + ${parts.split.span}u)` : "length"};
-  ${positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim))}
-  ${mergeText(headDim / 4, crews)}
-  ${parts.split ? splitStoreText(node, parts.split) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
+  ${parts.own === undefined ? "" : parts.split ? `if (group.z == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
+  ${positions.loop}
+  ${mergeText(vectors, headDim / 4, crews, size)}
+  ${parts.split ? splitStoreText(node, parts.split, batch, size) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
   };
+}
+
+/** `fn product`: of a lane's values of the query and of a key; `fn weighted`: its values of a value, times a weight. */
+function productText(vectors: KvVectors): string {
+  const type = valuesType(vectors);
+  const { scale } = vectors;
+  const dot = valuesFours(vectors, (j) => `dot(a[${j}], b[${j}])`, " + ");
+  return `
+fn product(a: ${type}, kept: Kept) -> f32 {
+  let b = valuesOf(kept);
+  return ${scale ? `(${dot}) * ${scale("kept")}` : dot};
+}
+fn weighted(kept: Kept, weight: f32) -> ${type} { return valuesOf(kept) * ${scale ? `(weight * ${scale("kept")})` : "weight"}; }`;
 }
 
 /** Sets `begin`; returns where the part is beyond the token's context. */
@@ -156,59 +203,102 @@ function onlyFirst(
   return { top: pick(first.top, others.top), total: pick(first.total, others.total) };
 }
 
-/** Reads of keys and values, which the roped kernel also writes. */
-function cacheText({ load }: KvEights): string {
-  return `${load("keys")}${load("values")}`;
-}
-
 function resultOf(value: Value): Binding {
   return { name: "result", type: "vec4f", source: { kind: "value", value }, writes: true };
 }
 
-/** Positions `begin` to `end` of the cache. */
+/** Positions `begin` to `end` of the cache. The first of them are loaded before anything else, and others as soon as those are used. */
 function positionsText(
   node: NodeOf<"attention">,
   batch: BatchLayout,
   crews: number,
   rowWords: number,
-): string {
+): { before: string; loop: string } {
   const each = (text: (u: number) => string): string =>
     Array.from({ length: AHEAD }, (_, u) => text(u)).join("\n    ");
   const largest = Array.from({ length: AHEAD }, (_, u) => `score${u}`).reduce(
     (a, b) => `max(${a}, ${b})`,
   );
-  return `
+  const list = (text: (u: number) => string): string =>
+    Array.from({ length: AHEAD }, (_, u) => text(u)).join(", ");
+  const addresses = (prefix: string, start: string): string =>
+    each(
+      (u) =>
+        `${prefix}at${u} = cacheRow(token, min(${start} + ${u * crews}u + crew, last)) * ${rowWords}u;`,
+    );
+  const [keys, values] = ["key", "value"].map(
+    (name) =>
+      (prefix: string): string =>
+        each((u) => `${prefix}${name}${u} = ${name}sAt(at${u}, kvColumn);`),
+  ) as [(prefix: string) => string, (prefix: string) => string];
+  return {
+    before: `
+  let last = max(end, begin + 1u) - 1u; // there is none where the token is the first
+  ${addresses("var ", "begin")}
+  ${keys("var ")}
+  ${values("var ")}`,
+    loop: `
   for (var start = begin; start < end; start += ${crews * AHEAD}u) {
+    let dots = sumsOfCrew(vec4f(${list((u) => `product(query, key${u})`)}), lane);
+    ${addresses("", `start + ${crews * AHEAD}u`)}
+    ${keys("")}
     ${each((u) => `let position${u} = start + ${u * crews}u + crew;`)}
-    ${each((u) => `let at${u} = cacheRow(token, min(position${u}, end - 1u)) * ${rowWords}u;`)}
-    ${each((u) => `let key${u} = keys8(at${u}, kvColumn);`)}
-    ${each((u) => `let value${u} = values8(at${u}, kvColumn);`)}
-    ${each((u) => `var score${u} = ${scoreText(node, `sumOfCrew(product(query, key${u}), lane)`, "head", batch, `position${u}`)};`)}
-    ${each((u) => `score${u} = select(-3.0e38, score${u}, position${u} < end);`)}
+    ${each((u) => `let score${u} = select(-3.0e38, ${scoreText(node, `dots[${u}]`, "head", batch, `position${u}`)}, position${u} < end);`)}
     let newTop = max(top, ${largest});
     let shrink = exp(max(top - newTop, -100.0));
     ${each((u) => `let weight${u} = select(0.0, exp(max(score${u} - newTop, -100.0)), position${u} < end);`)}
     top = newTop;
     total = total * shrink + ${Array.from({ length: AHEAD }, (_, u) => `weight${u}`).join(" + ")};
     sums = sums * shrink;
-    ${each((u) => `sums = sums + value${u} * weight${u};`)}
-  }`;
+    ${each((u) => `sums = sums + weighted(value${u}, weight${u});`)}
+    ${values("")}
+  }`,
+  };
 }
 
-/** Sets \`sum\` (of 4 values by lane), \`all\` and \`highest\`, over all crews. */
-function mergeText(quads: number, crews: number): string {
+/** Text for each four of a lane's values. */
+function valuesFours({ values }: KvVectors, text: (j: number) => string, between: string): string {
+  return Array.from({ length: values / 4 }, (_, j) => text(j)).join(between);
+}
+
+/** Lanes whose sums are in workgroup memory: half of them where each has many, so that several workgroups share a core. */
+const mergedLanes = ({ values }: KvVectors, size: number): number => (values > 8 ? size / 2 : size);
+
+/** Sets \`sum\` (of 4 values by lane, in the first lanes), \`all\` and \`highest\`, over all crews. */
+function mergeText(vectors: KvVectors, quads: number, crews: number, size: number): string {
+  const lanes = mergedLanes(vectors, size);
+  const left = (crews * lanes) / size;
+  const turns = Math.min(size / quads, left);
+  const own = (text: (at: string, j: number) => string, from: string): string =>
+    valuesFours(vectors, (j) => text(`merged[${from} * ${vectors.values / 4}u + ${j}u]`, j), " ");
+  const weighed = (j: number): string => `sums[${j}] * ownWeight`;
+  const first = own(
+    (at, j) => `${at} = ${weighed(j)};`,
+    lanes < size ? `(lane - ${lanes}u)` : "lane",
+  );
+  const second = own((at, j) => `${at} += ${weighed(j)};`, "lane");
   return `
   if (part == 0u) { crewTops[crew] = top; crewTotals[crew] = total; }
-  merged[lane * 2u] = sums[0];
-  merged[lane * 2u + 1u] = sums[1];
   workgroupBarrier();
   var highest = crewTops[0];
   for (var i = 1u; i < ${crews}u; i++) { highest = max(highest, crewTops[i]); }
-  var all = 0.0;
+  let ownWeight = exp(max(top - highest, -100.0));
+  ${
+    lanes < size
+      ? `if (lane >= ${lanes}u) { ${first} }
+  workgroupBarrier();
+  if (lane < ${lanes}u) { ${second} }`
+      : first
+  }
+  workgroupBarrier();
+  // Lanes take crews in turns.
   var sum = vec4f();
-  for (var i = 0u; i < ${crews}u; i++) {
-    let weight = exp(max(crewTops[i] - highest, -100.0));
-    all += crewTotals[i] * weight;
-    sum += merged[i * ${quads}u + lane % ${quads}u] * weight;
+  for (var i = lane / ${quads}u; i < ${left}u; i += ${turns}u) { sum += merged[i * ${quads}u + lane % ${quads}u]; }
+  turned[lane] = sum;
+  workgroupBarrier();
+  var all = 0.0;
+  if (lane < ${quads}u) {
+    for (var i = 1u; i < ${turns}u; i++) { sum += turned[i * ${quads}u + lane]; }
+    for (var i = 0u; i < ${crews}u; i++) { all += crewTotals[i] * exp(max(crewTops[i] - highest, -100.0)); }
   }`;
 }

@@ -33,7 +33,7 @@ export function attentionKernel(
       ...headBindings(node),
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(batch, state)}${keys.load4("keys")}${values.load4("values")}
+    declarations: `${cacheRowText(batch, state)}${keys.load4("keys", kvHeads * headDim)}${values.load4("values", kvHeads * vHeadDim)}
 var<workgroup> query: array<vec4f, ${quads}>;
 var<workgroup> scores: array<f32, ${LANES}>;
 var<workgroup> rows: array<u32, ${LANES}>; // of the positions: where they lie in the cache`,

@@ -26,7 +26,7 @@ export type Source =
   /** Activations of several tokens, prepared for the next matmuls (prepare-activations.ts). */
   | { readonly kind: "prepared" }
   /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
-  | { readonly kind: "partials" | "tops" }
+  | { readonly kind: "partials" }
   /** The best logits of parts of rows, and of rows (best-logits.ts). */
   | { readonly kind: "bestParts" | "best" }
   /** What workgroups of the same dispatch exchange (layer.ts). */

@@ -1,22 +1,25 @@
 // How keys and values lie in a GPU's cache: rows of whole words, one row per token. The interface; kv-formats.ts has the formats.
 
+import type { Exchange } from "./teams.ts";
+
 export interface KvFormat {
   /** Values that one thread writes: a multiple of whole words. */
   readonly unit: number;
   /** Words of a unit. */
   readonly unitWords: number;
-  /** With `nearestHalfText`: WGSL that writes unit `u` of `from` (an array of floats, at value `source`) to word `at` of `to`. */
-  store(from: string, to: string): string;
+  /**
+   * With `nearestHalfText`: WGSL that writes unit `unit` of `from` (an array of floats, at value `source`) to `to`, in a row of `cols`
+   * values that begins at word `first`.
+   */
+  store(from: string, to: string, cols: number): string;
   /** WGSL of the functions that `store` calls. */
   readonly functions?: readonly string[];
-  /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row at word `at`; i is a multiple of 4. */
-  load4(name: string): string;
+  /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row of `cols` at word `at`; i is a multiple of 4. */
+  load4(name: string, cols: number): string;
   /** Between a row here and in the type's own form; undefined: they are the same bytes. */
   readonly rows?: KvRows;
-  /** Rows are half floats, one behind the other, as matrix units take them. */
-  readonly isHalves?: boolean;
-  /** For kernels that read and write 8 values at a time; undefined: it has none. */
-  readonly eights?: KvEights;
+  /** For kernels whose lanes load whole vectors; undefined: it has none. */
+  readonly vectors?: KvVectors;
 }
 
 /** Of keys and of values. */
@@ -25,21 +28,39 @@ export interface KvFormats {
   readonly v: KvFormat;
 }
 
-/** Bytes of whole rows, from one form to the other. */
+/** Bytes of whole rows of `cols` values, from one form to the other. */
 export interface KvRows {
-  toOwn(here: Uint8Array, own: Uint8Array): void;
-  fromOwn(own: Uint8Array, here: Uint8Array): void;
+  toOwn(here: Uint8Array, own: Uint8Array, cols: number): void;
+  fromOwn(own: Uint8Array, here: Uint8Array, cols: number): void;
 }
 
-/** Over `NAME: array<vec4u>`; i is a multiple of 8, and rows are whole vectors. */
-export interface KvEights {
-  /** WGSL of `fn NAME8(at: u32, i: u32) -> mat2x4f`. */
-  load(name: string): string;
-  /** With `nearestHalfText`: WGSL of `fn NAMEStore8(at: u32, i: u32, eight: mat2x4f)`. */
-  store(name: string): string;
-  /** With `nearestHalfText`: WGSL of `fn kept8(values: mat2x4f) -> mat2x4f`: the values as the cache would return them. */
-  readonly kept: string;
+/**
+ * How a lane holds neighbouring values of a head. Over `NAME: array<vec4u>`; `i` is a multiple of `values`, and rows are whole vectors.
+ * VALUES is mat2x4f for 8 values and mat4x4f for 16.
+ */
+export interface KvVectors {
+  /** Of a lane. */
+  readonly values: 8 | 16;
+  /** Values that are stored together: heads are multiples or divisors of it, and rows multiples. */
+  readonly together: number;
+  /** WGSL of `struct Kept`, the values of a lane as they lie in the cache, and of `fn valuesOf(kept: Kept) -> VALUES`, without their scale. */
+  readonly declarations: string;
+  /** WGSL of the scale of a lane's values; undefined: there is none. */
+  readonly scale?: (kept: string) => string;
+  /**
+   * With `nearestHalfText`: WGSL of `fn keptOf(values: VALUES, lane: u32) -> Kept` and `fn onceOf(kept: Kept, lane: u32) -> vec4f`, what
+   * the lanes of `together` values store once. Whole workgroups must execute both; neighbouring lanes have neighbouring values.
+   */
+  keep(exchange: Exchange): string;
+  /** WGSL of `fn NAMEAt(first: u32, i: u32) -> Kept`: of the row of `cols` values at word `first`. */
+  load(name: string, cols: number): string;
+  /** WGSL of `fn NAMEStore(first: u32, i: u32, kept: Kept, once: vec4f)`. */
+  store(name: string, cols: number): string;
+  /** WGSL of `fn halvesOf(kept: Kept) -> array<vec4u, values / 8>`, half floats for matrix units; undefined: not for these. */
+  readonly halves?: string;
 }
+
+export const valuesType = ({ values }: KvVectors): string => `mat${values / 4}x4f`;
 
 /** Words of one token's keys, or values, in one layer. */
 export function kvRowWords(format: KvFormat, cols: number): number {

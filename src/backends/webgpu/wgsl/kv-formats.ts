@@ -1,53 +1,127 @@
-// The formats of keys and values in a GPU's cache, as a table. Only shaders of this folder read them, so a block of Q8_0 has its
-// scale in a word of its own (36 bytes for 32 values instead of 34). Those of nibbles: kv-nibbles.ts.
+// The formats of keys and values in a GPU's cache, as a table. Only shaders of this folder read them, so a row of Q8_0 has all of its
+// quants first, which are loaded 16 bytes at a time, and then the scales, each in a word of its own (36 bytes for 32 values instead
+// of 34). Those of nibbles: kv-nibbles.ts.
 
 import type { DType } from "../../../dtypes/dtype.ts";
-import type { KvEights, KvFormat } from "./kv-format.ts";
-import { nibbleFormats, scaledRows } from "./kv-nibbles.ts";
+import type { KvFormat, KvVectors } from "./kv-format.ts";
+import { nibbleFormats } from "./kv-nibbles.ts";
+import { planeRows } from "./kv-rows.ts";
 
-const floats: KvEights = {
+const nothingOnce = "fn onceOf(kept: Kept, lane: u32) -> vec4f { return vec4f(); }";
+
+const floats: KvVectors = {
+  values: 8,
+  together: 8,
+  declarations: `
+struct Kept { low: vec4f, high: vec4f }
+fn valuesOf(kept: Kept) -> mat2x4f { return mat2x4f(kept.low, kept.high); }`,
+  keep: () => `
+fn keptOf(values: mat2x4f, lane: u32) -> Kept { return Kept(values[0], values[1]); }
+${nothingOnce}`,
   load: (name) => `
-fn ${name}8(at: u32, i: u32) -> mat2x4f {
-  let first = (at + i) / 4u;
-  return mat2x4f(bitcast<vec4f>(${name}[first]), bitcast<vec4f>(${name}[first + 1u]));
+fn ${name}At(first: u32, i: u32) -> Kept {
+  let at = (first + i) / 4u;
+  return Kept(bitcast<vec4f>(${name}[at]), bitcast<vec4f>(${name}[at + 1u]));
 }`,
   store: (name) => `
-fn ${name}Store8(at: u32, i: u32, eight: mat2x4f) {
-  let first = (at + i) / 4u;
-  ${name}[first] = bitcast<vec4u>(eight[0]);
-  ${name}[first + 1u] = bitcast<vec4u>(eight[1]);
+fn ${name}Store(first: u32, i: u32, kept: Kept, once: vec4f) {
+  let at = (first + i) / 4u;
+  ${name}[at] = bitcast<vec4u>(kept.low);
+  ${name}[at + 1u] = bitcast<vec4u>(kept.high);
 }`,
-  kept: `
-fn kept8(values: mat2x4f) -> mat2x4f { return values; }`,
 };
 
-const halves: KvEights = {
-  load: (name) => `
-fn ${name}8(at: u32, i: u32) -> mat2x4f {
-  let words = ${name}[(at + i / 2u) / 4u];
+const halves: KvVectors = {
+  values: 8,
+  together: 8,
+  declarations: `
+struct Kept { words: vec4u }
+fn valuesOf(kept: Kept) -> mat2x4f {
   return mat2x4f(
-    vec4f(unpack2x16float(words.x), unpack2x16float(words.y)),
-    vec4f(unpack2x16float(words.z), unpack2x16float(words.w)));
+    vec4f(unpack2x16float(kept.words.x), unpack2x16float(kept.words.y)),
+    vec4f(unpack2x16float(kept.words.z), unpack2x16float(kept.words.w)));
 }`,
-  store: (name) => `
-fn ${name}Store8(at: u32, i: u32, eight: mat2x4f) {
-  ${name}[(at + i / 2u) / 4u] = vec4u(
-    packHalves(eight[0].xy), packHalves(eight[0].zw),
-    packHalves(eight[1].xy), packHalves(eight[1].zw));
-}`,
-  kept: `
-fn kept4(values: vec4f) -> vec4f {
-  return vec4f(nearestHalf(values.x), nearestHalf(values.y), nearestHalf(values.z), nearestHalf(values.w));
+  keep: () => `
+fn keptOf(values: mat2x4f, lane: u32) -> Kept {
+  return Kept(vec4u(
+    packHalves(values[0].xy), packHalves(values[0].zw),
+    packHalves(values[1].xy), packHalves(values[1].zw)));
 }
-fn kept8(values: mat2x4f) -> mat2x4f { return mat2x4f(kept4(values[0]), kept4(values[1])); }`,
+${nothingOnce}`,
+  load: (name) => `
+fn ${name}At(first: u32, i: u32) -> Kept { return Kept(${name}[(first + i / 2u) / 4u]); }`,
+  store: (name) => `
+fn ${name}Store(first: u32, i: u32, kept: Kept, once: vec4f) { ${name}[(first + i / 2u) / 4u] = kept.words; }`,
+  halves: `
+fn halvesOf(kept: Kept) -> array<vec4u, 1> { return array(kept.words); }`,
+};
+
+/**
+ * Bytes become floats by a mask and an exact fma, since conversions are slow: 2^23 and an integer below 2^16 is a float with the integer's
+ * bits. Two lanes share a block. Four scales are a vector, and one lane stores them: if several
+ * stored parts of it, they would race.
+ */
+const q8Vectors: KvVectors = {
+  values: 16,
+  together: 128,
+  declarations: `
+struct Kept { quants: vec4u, scale: f32 }
+fn quants4(word: u32) -> vec4f {
+  let bytes = word ^ 0x80808080u;
+  let high = bytes >> 16u;
+  let bits = vec4u(bytes & 0xffu, bytes & 0xff00u, high & 0xffu, high & 0xff00u) | vec4u(0x4b000000u);
+  return fma(bitcast<vec4f>(bits), vec4f(1.0, 0.00390625, 1.0, 0.00390625), vec4f(-8388736.0, -32896.0, -8388736.0, -32896.0));
+}
+fn valuesOf(kept: Kept) -> mat4x4f {
+  return mat4x4f(quants4(kept.quants.x), quants4(kept.quants.y), quants4(kept.quants.z), quants4(kept.quants.w));
+}`,
+  scale: (kept) => `${kept}.scale`,
+  keep: (exchange) => `${exchange.reduce("largestOfBlock", 2, "max")}${exchange.collect("scalesOf")}
+fn largestOf4(values: vec4f) -> f32 {
+  let sizes = abs(values);
+  return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+}
+fn bytes4(values: vec4f) -> u32 {
+  let bytes = bitcast<vec4u>(vec4i(round(values))) & vec4u(255u);
+  return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
+}
+fn keptOf(values: mat4x4f, lane: u32) -> Kept {
+  let own = max(max(largestOf4(values[0]), largestOf4(values[1])), max(largestOf4(values[2]), largestOf4(values[3])));
+  let scale = largestOfBlock(own, lane) / 127.0;
+  let inverse = select(0.0, 1.0 / scale, scale > 0.0);
+  let quants = vec4u(
+    bytes4(values[0] * inverse), bytes4(values[1] * inverse), bytes4(values[2] * inverse), bytes4(values[3] * inverse));
+  return Kept(quants, nearestHalf(scale));
+}
+fn onceOf(kept: Kept, lane: u32) -> vec4f { return scalesOf(kept.scale, lane); }`,
+  load: (name, cols) => `
+fn ${name}At(first: u32, i: u32) -> Kept {
+  let scale = first + ${cols / 4}u + i / 32u;
+  return Kept(${name}[(first + i / 4u) / 4u], bitcast<f32>(${name}[scale / 4u][scale % 4u]));
+}`,
+  store: (name, cols) => `
+fn ${name}Store(first: u32, i: u32, kept: Kept, once: vec4f) {
+  ${name}[(first + i / 4u) / 4u] = kept.quants;
+  if (i % 128u == 0u) { ${name}[(first + ${cols / 4}u + i / 32u) / 4u] = bitcast<vec4u>(once); }
+}`,
+  halves: `
+fn halves4(word: u32, scale: f16) -> vec2u {
+  return bitcast<vec2u>(vec4h(bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u)) * scale);
+}
+fn halvesOf(kept: Kept) -> array<vec4u, 2> {
+  let scale = f16(kept.scale);
+  return array(
+    vec4u(halves4(kept.quants.x, scale), halves4(kept.quants.y, scale)),
+    vec4u(halves4(kept.quants.z, scale), halves4(kept.quants.w, scale)));
+}`,
 };
 
 const formats: Readonly<Record<string, KvFormat>> = {
   f32: {
-    eights: floats,
+    vectors: floats,
     unit: 1,
     unitWords: 1,
-    store: (from, to) => `${to}[at] = bitcast<u32>(${from}[source]);`,
+    store: (from, to) => `${to}[first + unit] = bitcast<u32>(${from}[source]);`,
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
   let word = at + i;
@@ -55,11 +129,11 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 }`,
   },
   f16: {
-    eights: halves,
-    isHalves: true,
+    vectors: halves,
     unit: 2,
     unitWords: 1,
-    store: (from, to) => `${to}[at] = packHalves(vec2f(${from}[source], ${from}[source + 1u]));`,
+    store: (from, to) =>
+      `${to}[first + unit] = packHalves(vec2f(${from}[source], ${from}[source + 1u]));`,
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
   let word = at + i / 2u;
@@ -78,7 +152,7 @@ fn nearestBf16(value: f32) -> u32 {
 }`,
     ],
     store: (from, to) =>
-      `${to}[at] = nearestBf16(${from}[source]) | (nearestBf16(${from}[source + 1u]) << 16u);`,
+      `${to}[first + unit] = nearestBf16(${from}[source]) | (nearestBf16(${from}[source + 1u]) << 16u);`,
     load4: (name) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
   let a = ${name}[at + i / 2u];
@@ -87,30 +161,30 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
 }`,
   },
   q8_0: {
+    vectors: q8Vectors,
     unit: 32,
     unitWords: 9,
-    rows: scaledRows(32),
-    store: (from, to) => `{
+    rows: planeRows(32, 32),
+    store: (from, to, cols) => `{
     var largest = 0.0;
     for (var j = 0u; j < 32u; j++) { largest = max(largest, abs(${from}[source + j])); }
     let scale = largest / 127.0;
     let inverse = select(0.0, 1.0 / scale, scale > 0.0);
-    ${to}[at] = bitcast<u32>(nearestHalf(scale));
+    ${to}[first + ${cols / 4}u + unit] = bitcast<u32>(nearestHalf(scale));
     for (var word = 0u; word < 8u; word++) {
       var bytes = 0u;
       for (var j = 0u; j < 4u; j++) {
         let quant = i32(round(${from}[source + word * 4u + j] * inverse));
         bytes |= (bitcast<u32>(quant) & 255u) << (8u * j);
       }
-      ${to}[at + 1u + word] = bytes;
+      ${to}[first + unit * 8u + word] = bytes;
     }
   }`,
-    load4: (name) => `
+    load4: (name, cols) => `
 fn ${name}4(at: u32, i: u32) -> vec4f {
-  let block = at + (i / 32u) * 9u;
-  let word = ${name}[block + 1u + (i % 32u) / 4u];
+  let word = ${name}[at + i / 4u];
   let quants = bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
-  return bitcast<f32>(${name}[block]) * vec4f(quants);
+  return bitcast<f32>(${name}[at + ${cols / 4}u + i / 32u]) * vec4f(quants);
 }`,
   },
   ...nibbleFormats,

@@ -2,9 +2,9 @@
 // nibbles where ggml has them. The scale has a word of its own as a float, or shares one with the min, as two half floats; a
 // word of fifth bits follows.
 
-import { f16ToF32, f32ToF16 } from "../../../base/half.ts";
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
-import type { KvFormat, KvRows } from "./kv-format.ts";
+import type { KvFormat } from "./kv-format.ts";
+import { scaledRows } from "./kv-rows.ts";
 
 /** How a kernel divides, and rounds a product that something is added to. */
 export interface StoreArithmetic {
@@ -94,6 +94,7 @@ export function evenStore(type: EvenNibbles, arithmetic: StoreArithmetic): KvFor
       ? `min(${most}u, u32(${rounded(`(${value} - least) * inverse`)} + 0.5))`
       : `min(${most}u, u32(${rounded(`${value} * inverse`)} + ${middle}.5))`;
   return (from, to) => `{
+    let at = first + unit * ${headWords(type) + 4}u;
     ${middle === undefined ? rangeText(from) : largestText(from)}
     let scale = ${middle === undefined ? divide("(most - least)", `${most}.0`) : `largest * ${-1 / middle}`};
     var inverse = 0.0;
@@ -160,6 +161,7 @@ fn nonlinear(quant: u32) -> f32 {
 }`,
   ],
   store: (from, to) => `{
+    let at = first + unit * 5u;
     ${largestText(from)}
     var inverse = 0.0;
     if (abs(largest) >= 1e-15) { inverse = 1.0 / (largest / -127.0); }
@@ -196,28 +198,3 @@ export const nibbleFormats: Readonly<Record<string, KvFormat>> = {
   ),
   iq4_nl,
 };
-
-/** Rows of blocks whose scale is a float here and a half float in the type's own form; so many bytes follow. */
-export function scaledRows(bytes: number): KvRows {
-  const [hereBytes, ownBytes] = [4 + bytes, 2 + bytes];
-  return {
-    toOwn(here, own) {
-      const [from, to] = [viewOf(here), viewOf(own)];
-      for (let at = 0, out = 0; at < here.length; at += hereBytes, out += ownBytes) {
-        to.setUint16(out, f32ToF16(from.getFloat32(at, true)), true);
-        own.set(here.subarray(at + 4, at + hereBytes), out + 2);
-      }
-    },
-    fromOwn(own, here) {
-      const [from, to] = [viewOf(own), viewOf(here)];
-      for (let at = 0, out = 0; at < own.length; at += ownBytes, out += hereBytes) {
-        to.setFloat32(out, f16ToF32[from.getUint16(at, true)]!, true);
-        here.set(own.subarray(at + 2, at + ownBytes), out + 4);
-      }
-    },
-  };
-}
-
-function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
-  return new DataView(buffer, byteOffset, byteLength);
-}

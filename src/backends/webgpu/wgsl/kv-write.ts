@@ -37,17 +37,17 @@ export function kvWriteKernel(
   ${
     isSame
       ? `${unitText(cols, keyFormat)}
-  ${keyFormat.store("k", "keys")}
-  ${keyFormat.store("v", "values")}`
-      : `${apartText(k.cols, keyFormat, keyFormat.store("k", "keys"))}
-  ${apartText(v.cols, valueFormat, valueFormat.store("v", "values"))}`
+  ${keyFormat.store("k", "keys", cols)}
+  ${keyFormat.store("v", "values", cols)}`
+      : `${apartText(k.cols, keyFormat, keyFormat.store("k", "keys", k.cols))}
+  ${apartText(v.cols, valueFormat, valueFormat.store("v", "values", v.cols))}`
   }`,
   });
 }
 
-/** Sets `at` and `source` of a unit. */
+/** Sets `first` and `source`. */
 function unitText(cols: number, format: KvFormat): string {
-  return `let at = row * ${kvRowWords(format, cols)}u + unit * ${format.unitWords}u;
+  return `let first = row * ${kvRowWords(format, cols)}u;
   let source = token * ${cols}u + unit * ${format.unit}u;`;
 }
 

@@ -23,6 +23,8 @@ export type Place =
   | { readonly kind: "plain"; readonly name: string }
   /** Words of a region, from this one on; `also`: writes go to that binding of floats, too. */
   | { readonly kind: "exchanged"; readonly word: number; readonly also?: string }
+  /** Words of a region, from this one on, which the kernel itself uses as atomic words. */
+  | { readonly kind: "words"; readonly word: number }
   /** A binding of floats, which several kernels read and write. */
   | { readonly kind: "floats"; readonly name: string };
 
@@ -198,30 +200,32 @@ function partText({ spec, places }: LayerPart, i: number): string {
 fn kernel(group: vec3u, groups: vec3u, lane: u32, isFirst: bool) {${body}
 }`,
   );
-  for (const [, name] of code.matchAll(/\b(?:fn|const)\s+(\w+)/g))
+  for (const [, name] of code.matchAll(/\b(?:fn|const|struct)\s+(\w+)/g))
     renamed.set(name!, `${name}_k${i}`);
   for (const [, name, type] of code.matchAll(workgroupPattern)) {
     renamed.set(name!, sharedName(name!, type!));
   }
   const accesses: string[] = [];
   const accessed = new Set<string>();
+  const words = new Map<string, number>();
   for (const { name, type, writes } of bindings) {
     const place = places.get(name)!;
     if (place.kind === "plain") renamed.set(name, place.name);
+    else if (place.kind === "words") words.set(name, place.word);
     else {
       accessed.add(name);
       const text = writes ? setText : getText;
       accesses.push(text(`${name}_k${i}`, type, place));
     }
   }
-  const own = withAccesses(code.replaceAll(workgroupPattern, ""), accessed, i);
+  const own = withWords(withAccesses(code.replaceAll(workgroupPattern, ""), accessed, i), words);
   const text = own.replaceAll(/(?<![.\w])[A-Za-z_]\w*/g, (word) => renamed.get(word) ?? word);
   return `${accesses.join("")}${text}`;
 }
 
 const withoutComments = (code: string): string => code.replaceAll(/\/\/.*$/gm, "");
 
-type SharedPlace = Exclude<Place, { kind: "plain" }>;
+type SharedPlace = Exclude<Place, { kind: "plain" | "words" }>;
 
 /** `fn get_NAME(i)`: element i of what was an array of `type`. */
 function getText(name: string, type: string, place: SharedPlace): string {
@@ -273,6 +277,15 @@ function withAccesses(code: string, names: ReadonlySet<string>, kernel: number):
   const end = code.indexOf(";", from);
   const value = withAccesses(code.slice(from, end), names, kernel);
   return `${before}set_${name}(${index},${value})${withAccesses(code.slice(end), names, kernel)}`;
+}
+
+/** `NAME[i]` becomes a word of the region, for these names. */
+function withWords(code: string, words: ReadonlyMap<string, number>): string {
+  return [...words].reduce(
+    (text, [name, word]) =>
+      text.replaceAll(new RegExp(`(?<![.\\w])${name}\\[`, "g"), `exchange[base + ${word}u + `),
+    code,
+  );
 }
 
 /** Where the bracket closes that was opened just before `from`. */

@@ -11,7 +11,6 @@ import { unpackOf } from "../unpack/table.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
-import type { AttentionSplit } from "./attention-split.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, type KernelSpec, makeKernel, type Source } from "./kernel.ts";
 import { groupGrid } from "./matvec.ts";
@@ -43,7 +42,6 @@ export interface MatmulShape {
 export interface MatmulContext {
   readonly batch: BatchLayout;
   readonly exchange: Exchange;
-  readonly split: AttentionSplit;
   /** WGSL has dot4I8Packed. */
   readonly packedDots: boolean;
   shapeFor(rows: number, cols: number, dtype: string): MatmulShape;
@@ -97,18 +95,12 @@ function fusedMatmulSpec(
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
   const { exchange, batch } = context;
-  const stage = stageText(matmul, weight, size, exchange, batch, context.split, arrival);
+  const stage = stageText(matmul, weight, size, exchange, batch, arrival);
   const behind = behindText(matmul, part);
   // The first weights are loaded before activations that others may still be computing.
   const staging = arrival.once(`${arrival.barrier}${stage.body}`);
   const groups = Math.ceil(outputs / groupOutputs);
-  const names = [
-    matmul.norm && "norm",
-    matmul.merge && "merge",
-    weight.dtype.name,
-    gate && "gate",
-    matmul.add && "add",
-  ];
+  const names = [matmul.norm && "norm", weight.dtype.name, gate && "gate", matmul.add && "add"];
   return {
     name: `matmul ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
     bindings: [...weightBindings(matmul, part, partNumber), ...stage.bindings, ...behind.bindings],

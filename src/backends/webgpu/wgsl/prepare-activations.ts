@@ -6,7 +6,6 @@
 
 import type { Rows, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
-import type { AttentionSplit } from "./attention-split.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText } from "./matmul-few.ts";
 import { matrixAt } from "./matrix-tiles.ts";
@@ -44,7 +43,6 @@ export interface PrepareOptions {
   readonly halves?: boolean;
   readonly exchange: Exchange;
   readonly batch: BatchLayout;
-  readonly split: AttentionSplit;
   readonly packedDots: boolean;
 }
 
@@ -53,14 +51,13 @@ export function prepareKernel(
   weight: Weight,
   { size, rows, minRows, maxRows, halves = false, ...context }: PrepareOptions,
 ): Kernel {
-  const { exchange, batch, split, packedDots } = context;
+  const { exchange, batch, packedDots } = context;
   const quants = blockQuantsOf(weight.dtype.activation);
-  const stage = stageText(source, weight, size, exchange, batch, split);
+  const stage = stageText(source, weight, size, exchange, batch);
   const stored = halves ? halvesText(weight, size) : recordText(weight, size);
-  const names = [source.norm && "norm", source.merge && "merge"].filter(Boolean).join(" ");
   return {
     ...makeKernel({
-      name: `prepare ${names}${names && " "}to ${weight.dtype.activation}${halves ? " in halves" : ""} [${weight.shape[1]}]`,
+      name: `prepare ${source.norm ? "norm " : ""}to ${weight.dtype.activation}${halves ? " in halves" : ""} [${weight.shape[1]}]`,
       bindings: [
         ...stage.bindings,
         {

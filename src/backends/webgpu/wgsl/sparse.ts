@@ -25,7 +25,7 @@ export function indexScoresKernel(
       { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(batch, state)}${k.load4("keys")}${v.load4("values")}`,
+    declarations: `${cacheRowText(batch, state)}${k.load4("keys", half)}${v.load4("values", half)}`,
     rows: out.rows,
     grid: perItem(context),
     body: `
@@ -136,7 +136,7 @@ export function sparseAttentionKernel(
       { name: "batch", type: "u32", source: { kind: "batch" } },
       { name: "result", type: "vec4f", source: { kind: "value", value: out }, writes: true },
     ],
-    declarations: `${cacheRowText(batch, state)}${k.load4("keys")}${v.load4("values")}
+    declarations: `${cacheRowText(batch, state)}${k.load4("keys", kvHeads * headDim)}${v.load4("values", kvHeads * vHeadDim)}
 var<workgroup> query: array<vec4f, ${quads}>;
 var<workgroup> scores: array<f32, ${LANES}>;
 var<workgroup> rows: array<u32, ${LANES}>;`,

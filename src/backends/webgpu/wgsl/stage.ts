@@ -4,7 +4,6 @@
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, noArrival } from "./arrival.ts";
-import { type AttentionSplit, mergeText, partsText, splitBindings } from "./attention-split.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
 import { type BlockQuants, blockQuantsOf } from "./round-activations.ts";
@@ -16,8 +15,6 @@ export interface StageSource {
   /** Only these rows of x are read. */
   readonly select?: NodeOf<"select"> | undefined;
   readonly norm?: NodeOf<"rms_norm"> | undefined;
-  /** x is attention in parts, which are merged here. */
-  readonly merge?: NodeOf<"attention"> | undefined;
   /** The first workgroup also stores the normalised values here. */
   readonly keep?: Value | undefined;
 }
@@ -42,21 +39,19 @@ export function stageText(
   size: number,
   exchange: Exchange,
   batch: BatchLayout,
-  split: AttentionSplit,
   arrival: Arrival = noArrival,
 ): StageText {
-  const { x, select, norm, keep, merge } = source;
+  const { x, select, norm, keep } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
   const stored = quants ? quantText(quants, exchange) : halfText();
   const runs = runsOf(heldQuads(quads, size, stored.own));
-  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, split, arrival);
+  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, arrival);
   const isOnce = runs.length === 1;
   return {
     bindings: stageBindings(source),
-    declarations: `${merge ? mergeText(merge, split) : ""}${norm ? normDeclarations(size, exchange) : ""}${stored.declarations(quads)}`,
+    declarations: `${norm ? normDeclarations(size, exchange) : ""}${stored.declarations(quads)}`,
     body: `
-  ${merge ? `let parts = ${partsText(split, merge, batch)};` : ""}
   let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;
   ${isOnce ? load(runs[0]!) : ""}
   ${norm ? factorText(norm, runs, isOnce ? () => "" : load, quads, size) : ""}
@@ -108,9 +103,8 @@ function runsOf(held: readonly HeldQuad[]): (readonly HeldQuad[])[] {
 
 /** Sets v0, v1, ... */
 function loadsText(
-  { x, norm, merge }: StageSource,
+  { x, norm }: StageSource,
   held: readonly HeldQuad[],
-  { most }: AttentionSplit,
   { declare, loads }: Arrival,
 ): string {
   const last = x.cols / 4 - 1;
@@ -123,29 +117,13 @@ function loadsText(
       })
       .join(" ");
   const places = each(({ name, at }) => `let quad${name} = ${at};`);
-  if (merge) {
-    // Of a short context, which is one part, nothing has to be merged.
-    const { heads, headDim } = merge;
-    const whole = (from: string): string =>
-      `partials[token * ${(most * heads * headDim) / 4}u + ${from}] / tops[token * ${most * heads}u + (${from}) / ${headDim / 4}u].y`;
-    return `${places}
-  ${each(({ name }) => `var v${name} = vec4f();`)}
-  ${loads(`if (parts == 1u) {
-    ${each(({ name }, from) => `v${name} = ${whole(from)};`)}
-  } else {
-    ${each(({ name }, from) => `v${name} = merged4(token, ${from}, parts);`)}
-  }`)}`;
-  }
   const values = each(({ name }, from) => `${declare ? "" : "var "}v${name} = x[row + ${from}];`);
   return `${places}
   ${declare ? each(({ name }) => declare(`v${name}`, "vec4f")) : ""}${loads(values)}
   ${norm ? each(({ name }, from) => `let norm${name} = norm[${from}];`) : ""}`;
 }
 
-function stageBindings({ x, select, norm, keep, merge }: StageSource): Binding[] {
-  if (merge) {
-    return [...splitBindings(false), { name: "batch", type: "u32", source: { kind: "batch" } }];
-  }
+function stageBindings({ x, select, norm, keep }: StageSource): Binding[] {
   const bindings: Binding[] = [{ name: "x", type: "vec4f", source: { kind: "value", value: x } }];
   if (norm) {
     const source = { kind: "weight", weight: norm.weight, part: 0 } as const;

@@ -10,6 +10,10 @@ export interface Exchange {
   declarations(size: number): string;
   /** `fn NAME(value: f32, lane: u32) -> f32` for teams of `width` lanes (a power of two, at most 32). */
   reduce(name: string, width: number, combine: Combine): string;
+  /** `fn NAME(values: vec4f, lane: u32) -> vec4f`: four sums at once, each in the order of reduce(); with its workgroup memory. */
+  sumFour(name: string, width: number, size: number): string;
+  /** `fn NAME(value: f32, lane: u32) -> vec4f`: the values of every second lane of the eight that the lane is one of. */
+  collect(name: string): string;
   /** Workgroup memory that sums() needs, besides. */
   sumsDeclarations(size: number, count: number): string;
   /**
@@ -46,6 +50,26 @@ fn ${name}(value: f32, lane: u32) -> f32 {
   return all;
 }`;
   },
+  sumFour: (name, width) => {
+    const steps: string[] = [];
+    for (let mask = 1; mask < width; mask *= 2) {
+      steps.push(`sums += subgroupShuffleXor(sums, ${mask}u);`);
+    }
+    return `
+fn ${name}(values: vec4f, lane: u32) -> vec4f {
+  var sums = values;
+  ${steps.join("\n  ")}
+  return sums;
+}`;
+  },
+  collect: (name) => `
+fn ${name}(value: f32, lane: u32) -> vec4f {
+  let low = select(value, subgroupShuffleXor(value, 2u), (lane & 2u) != 0u);
+  let high = select(subgroupShuffleXor(value, 2u), value, (lane & 2u) != 0u);
+  let pair = vec2f(low, high);
+  let other = vec2f(subgroupShuffleXor(low, 4u), subgroupShuffleXor(high, 4u));
+  return select(vec4f(pair, other), vec4f(other, pair), (lane & 4u) != 0u);
+}`,
   sumsDeclarations: () => "",
   // Each step halves the values of a lane: it keeps one half, and its neighbour the other.
   sums: (count, value, to) => {
@@ -92,6 +116,25 @@ fn ${name}(value: f32, lane: u32) -> f32 {
   var all = exchanged[first];
   for (var i = 1u; i < ${width}u; i++) { all = ${combined[combine]("all", "exchanged[first + i]")}; }
   return all;
+}`,
+  sumFour: (name, width, size) => `
+var<workgroup> exchangedFour: array<vec4f, ${size}>;
+fn ${name}(values: vec4f, lane: u32) -> vec4f {
+  workgroupBarrier();
+  exchangedFour[lane] = values;
+  workgroupBarrier();
+  let first = lane - lane % ${width}u;
+  var sums = exchangedFour[first];
+  for (var i = 1u; i < ${width}u; i++) { sums += exchangedFour[first + i]; }
+  return sums;
+}`,
+  collect: (name) => `
+fn ${name}(value: f32, lane: u32) -> vec4f {
+  workgroupBarrier();
+  exchanged[lane] = value;
+  workgroupBarrier();
+  let first = lane - lane % 8u;
+  return vec4f(exchanged[first], exchanged[first + 2u], exchanged[first + 4u], exchanged[first + 6u]);
 }`,
   sumsDeclarations: (size, count) => `
 var<workgroup> spread: array<f32, ${size * Math.min(count, SPREAD)}>; // [value][lane]`,
