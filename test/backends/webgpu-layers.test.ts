@@ -138,6 +138,9 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));
     expect(names).toEqual([expect.stringMatching(/^layer of \d/)]);
     expect(alone).toEqual(apart);
+    // As many as may run at the same time: whether they do or not.
+    expect(await compared.logits({ groups: 2, polls: 2 ** 20 })).toEqual(apart);
+    expect(await compared.logits(undefined)).toEqual(apart);
     compared.backend.dispose();
   }, 900_000);
 });

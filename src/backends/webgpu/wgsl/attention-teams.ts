@@ -54,7 +54,7 @@ export interface AttentionParts {
 
 /** Whether there is such a kernel for these heads and this cache. */
 export function hasTeams(
-  { kvHeads, headDim, vHeadDim }: NodeOf<"attention">,
+  { kvHeads, headDim, vHeadDim }: Pick<NodeOf<"attention">, "kvHeads" | "headDim" | "vHeadDim">,
   { k, v }: KvFormats,
 ): boolean {
   const { vectors } = k;
