@@ -74,7 +74,7 @@ test("the default is for GPUs that were measured", () => {
   const tuning = tuningFor(facts);
   const dispatch = (name: string, groups?: number) =>
     withLayers(tuning, { ...facts, name }, groups).layerDispatch;
-  expect(dispatch("nvidia-h200")).toMatchObject({ groups: 264, mostBytes: 64 * 2 ** 20 });
+  expect(dispatch("nvidia-h200")).toMatchObject({ groups: 176, mostBytes: 64 * 2 ** 20 });
   expect(dispatch("nvidia-h200", 0)).toBeUndefined();
   expect(dispatch("nvidia-h100")).toBeUndefined();
   expect(dispatch("nvidia-h100", 7)).toMatchObject({ groups: 7, mostBytes: Infinity });

@@ -4,7 +4,16 @@
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { type LayerDispatch, tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
+import { layerArrival } from "../../src/backends/webgpu/wgsl/arrival.ts";
+import type { Binding, Grid } from "../../src/backends/webgpu/wgsl/kernel.ts";
+import {
+  arrivalWords,
+  EXCHANGE_HEAD,
+  layerKernel,
+  type Place,
+} from "../../src/backends/webgpu/wgsl/layer.ts";
 import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
@@ -111,7 +120,122 @@ class Compared {
   }
 }
 
+/** What the second kernel of a dispatch gets of words that the first stores: as a record, and their numbers as floats. */
+async function exchanged(given: Uint32Array<ArrayBuffer>): Promise<number[]> {
+  const { device } = await openGpu();
+  const value = { id: 0, name: "value", rows: "tokens", cols: given.length } as const;
+  const source = { kind: "value", value } as const;
+  const part = (bindings: Binding[], body: string) => ({
+    ...{ name: "part", bindings, size: 64, rows: "tokens" as const, body },
+    grid: (): Grid => [given.length / 64, 1, 1],
+  });
+  const first = part(
+    [
+      { name: "given", type: "u32", source },
+      { name: "record", type: "u32", source, writes: true },
+      { name: "floats", type: "f32", source, writes: true },
+    ],
+    `
+  let i = group.x * 64u + lane;
+  record[i] = given[i];
+  floats[i] = f32(i);`,
+  );
+  const second = part(
+    [
+      { name: "record", type: "vec4u", source },
+      { name: "words", type: "u32", source },
+      { name: "floats", type: "f32", source },
+      { name: "result", type: "u32", source, writes: true },
+    ],
+    `
+  ${layerArrival.barrier}
+  // Another lane's.
+  let i = ${given.length - 1}u - (group.x * 64u + lane);
+  var four = vec4u();
+  var own = 0u;
+  var number = 0.0;
+  ${layerArrival.loads("four = record[i / 4u]; own = words[i]; number = floats[i];")}
+  result[i] = select(0u, own, own == four[i % 4u]);
+  result[i + ${given.length}u] = u32(number);`,
+  );
+  const at = arrivalWords(2);
+  const words = given.length;
+  const plain = (name: string) => ({ kind: "plain", name }) as const;
+  const record = { kind: "exchanged", word: at, words } as const;
+  const floats = { kind: "exchanged", word: at + words, words } as const;
+  const parts = [
+    {
+      spec: first,
+      after: 0,
+      places: new Map<string, Place>([
+        ["given", plain("bound1")],
+        ["record", record],
+        ["floats", floats],
+      ]),
+    },
+    {
+      spec: second,
+      after: 1,
+      places: new Map<string, Place>([
+        ["record", record],
+        ["words", record],
+        ["floats", floats],
+        ["result", plain("bound2")],
+      ]),
+    },
+  ];
+  const bindings: Binding[] = [
+    { name: "exchange", type: "atomic<u32>", source: { kind: "exchange" }, writes: true },
+    { name: "bound1", type: "u32", source },
+    { name: "bound2", type: "u32", source, writes: true },
+  ];
+  const regionWords = at + 2 * words;
+  const { code } = layerKernel(parts, bindings, { groups: 1, polls: 1000, regionWords });
+  const all = usage.storage | usage.copySource | usage.copyTarget;
+  const buffer = (size: number) => device.createBuffer({ size, usage: all });
+  const [exchange, input, result] = [
+    buffer((EXCHANGE_HEAD + 2 * regionWords) * 4),
+    buffer(words * 4),
+    buffer(words * 8),
+  ];
+  device.queue.writeBuffer(input, 0, given);
+  const pipeline = device.createComputePipeline({
+    layout: "auto",
+    compute: { module: device.createShaderModule({ code }), entryPoint: "main" },
+  });
+  const layout = pipeline.getBindGroupLayout(0);
+  const entries = [exchange, input, result].map((buffer, binding) => {
+    return { binding, resource: { buffer } };
+  });
+  const commands = device.createCommandEncoder();
+  const pass = commands.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, device.createBindGroup({ layout, entries }));
+  pass.dispatchWorkgroups(1);
+  pass.end();
+  const read = device.createBuffer({
+    size: words * 8,
+    usage: usage.mapRead | usage.copyTarget,
+  });
+  commands.copyBufferToBuffer(result, 0, read, 0, words * 8);
+  device.queue.submit([commands.finish()]);
+  await read.mapAsync(MAP_READ);
+  return [...new Uint32Array(read.getMappedRange())];
+}
+
 describeGpu("webgpu, a layer in one dispatch", () => {
+  test("records and floats arrive with all of their bits", async () => {
+    const count = 256;
+    const random = new Random(5);
+    // Quants are -127 to 127.
+    const byte = () => (random.below(255) - 127) & 255;
+    const given = Uint32Array.from({ length: count }, () => {
+      return byte() + byte() * 2 ** 8 + byte() * 2 ** 16 + byte() * 2 ** 24;
+    });
+    given.set([0, 0xffffffff, 0x81818181, 0x7f7f7f7f, 0x7f800001, 0x80000000, 1, 0x80808081]);
+    expect(await exchanged(given)).toEqual([...given, ...given.map((_, i) => i)]);
+  });
+
   test("has the bits of a dispatch for each fused op", async () => {
     const compared = await Compared.open(llamaGraph("f16", 1), short);
     const apart = await compared.logits(undefined);

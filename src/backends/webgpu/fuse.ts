@@ -74,17 +74,35 @@ function outputsOfSections(graph: Graph): ReadonlySet<Value> {
 
 function fuseSection(view: View, known: Set<Value>, groups: Group[]): void {
   const done = new Set<GraphNode>();
+  const found: Group[] = [];
   for (const node of view.nodes) {
     if (done.has(node)) continue;
     let group: Group | undefined;
     for (const pattern of patterns) group ??= pattern(node, view);
     group ??= { nodes: [node], fused: [] };
-    groups.push(group);
+    found.push(group);
     for (const each of group.nodes) {
       done.add(each);
       if (each.out) known.add(each.out);
     }
   }
+  groups.push(...linked(found, view));
+}
+
+/** The same groups; a matmul with a gate knows the matmul that alone reads its result, and the reverse. */
+function linked(groups: readonly Group[], view: View): Group[] {
+  const makers = new Map<Value, FusedMatmul>();
+  const link = (matmul: FusedMatmul): FusedMatmul => {
+    const isPlain = !matmul.norm && !matmul.select;
+    const reader = matmul.gate && only(view, matmul.gate.out);
+    const readBy = reader?.op === "matmul" && isTuned(reader.weight, view) && reader.weight;
+    const made = { ...matmul, madeBy: isPlain ? makers.get(matmul.x) : undefined };
+    if (!readBy) return made;
+    const maker = { ...made, readBy };
+    makers.set(matmul.gate!.out, maker);
+    return maker;
+  };
+  return groups.map((group) => ({ ...group, fused: group.fused.map(link) }));
 }
 
 /** Weights that one kernel reads as one matrix. */

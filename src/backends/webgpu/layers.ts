@@ -22,10 +22,11 @@ import type { Binding, Kernel, KernelSpec, Source } from "./wgsl/kernel.ts";
 import {
   arrivalWords,
   EXCHANGE_HEAD,
-  FLOAT,
   type LayerPart,
   layerKernel,
   type Place,
+  UNIT,
+  WORD,
   workgroupBytes,
 } from "./wgsl/layer.ts";
 
@@ -167,7 +168,7 @@ function afterOf(i: number, specs: readonly KernelSpec[], places: Map<string, Pl
   const { bindings } = specs[i]!;
   const isShared = ({ name, writes }: Binding): boolean => {
     const place = places.get(name)!;
-    return writes === true && (place.kind === "floats" || "also" in place);
+    return writes === true && (place.kind === "bound" || "also" in place);
   };
   if (bindings.some(isShared)) return i;
   const read = new Set(bindings.filter(({ writes }) => !writes).map(({ source }) => keyOf(source)));
@@ -228,12 +229,13 @@ class Binder {
     if (isScratch(source)) return { kind: "words", word: this.#wordFor(key, source) };
     if (this.#exchanged.has(key)) {
       const word = this.#wordFor(key, source);
+      const words = exchangedWords(source, this.#layout);
       const isReadLater = writes && this.#readLater.has(key);
-      return { kind: "exchanged", word, ...(isReadLater && { also: this.#floats(source) }) };
+      return { kind: "exchanged", word, words, ...(isReadLater && { also: this.#words(source) }) };
     }
     const isMixed = source.kind === "value" && this.#types.get(key)!.size > 1;
     if (!isCache(source) && (writes || isMixed || this.#isWritten(source))) {
-      return { kind: "floats", name: this.#floats(source) };
+      return { kind: "bound", name: this.#words(source) };
     }
     if (source.kind === "table") return undefined;
     return { kind: "plain", name: this.#bound(`${key} ${type}`, source, type, writes ?? false) };
@@ -256,9 +258,9 @@ class Binder {
       .some(([, written]) => this.#bufferOf(written) === buffer);
   }
 
-  /** The binding of a value's buffer as floats. */
-  #floats(source: Source): string {
-    return this.#bound(this.#bufferOf(source), source, FLOAT, this.#isWritten(source));
+  /** The binding of a value's buffer as words. */
+  #words(source: Source): string {
+    return this.#bound(this.#bufferOf(source), source, WORD, this.#isWritten(source));
   }
 
   #bufferOf(source: Source): string {
@@ -299,11 +301,12 @@ function writesScratch({ source, writes }: Binding): boolean {
   return writes === true && isScratch(source);
 }
 
-/** Words of what one token exchanges. */
+/** Words of what one token exchanges: whole units. */
 function exchangedWords(source: Source, { plan, split }: Layout): number {
-  if (source.kind === "value") return Math.ceil(source.value.cols / 4) * 4;
+  const whole = (words: number): number => Math.ceil(words / UNIT) * UNIT;
+  if (source.kind === "value") return whole(source.value.cols);
   const sizes = plan.graph.nodes.map((node) =>
     node.op === "attention" ? splitWords(node, split) : 0,
   );
-  return Math.ceil(Math.max(...sizes) / 4) * 4;
+  return whole(Math.max(...sizes));
 }

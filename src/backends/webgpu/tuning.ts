@@ -46,7 +46,7 @@ export const USUAL_POLLS: number = 2 ** 21;
 
 /** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
 const measuredLayers: readonly { name: RegExp; groups: number; mostBytes: number }[] = [
-  { name: /\bh200\b/i, groups: 264, mostBytes: 64 * 2 ** 20 },
+  { name: /\bh200\b/i, groups: 176, mostBytes: 64 * 2 ** 20 },
 ];
 
 /** With dispatches of whole layers: `groups` workgroups; undefined: where they were measured to be faster; 0: none. */
@@ -112,6 +112,7 @@ export const matmulShapes: ReadonlyMap<string, MatmulShape> = new Map(
     { rows: 2, teams: 8, split: 1, ahead: 1 },
     { rows: 2, teams: 4, split: 2, ahead: 2 },
     { rows: 8, teams: 4, split: 1, ahead: 1 },
+    { rows: 8, teams: 8, split: 1, ahead: 1 },
   ].map((shape) => [shapeId(shape), shape]),
 );
 
@@ -122,7 +123,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 4;
+export const MATMUL_REVISION = 5;
 
 export function tuningFor({ subgroups, packedDots, subgroupMatrix }: GpuFacts): Tuning {
   if (!subgroups || subgroups.min < TEAM) return { ...plainTuning, packedDots };

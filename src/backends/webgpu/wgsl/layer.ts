@@ -4,7 +4,8 @@
 //
 // Between two kernels all workgroups wait for each other (a grid barrier). WGSL has no order between a word that says "done" and the
 // words of the results, so that each result says itself whether it is there: results are exchanged as atomic words, of which 0 means
-// "not yet" (a float is stored inverted, and no float is stored as 0). Who finds a 0 loads again. The barrier only saves most of these loads.
+// "not yet" (a float is stored inverted, a word of a record (record.ts) xor 0x80808080, and neither as 0). Who finds a 0 loads again. The
+// barrier only saves most of these loads.
 //
 //   exchange: [failed, turn, ...][region 0][region 1]     a region: [arrivals of each kernel][results]
 //
@@ -21,12 +22,17 @@ import { makeKernel } from "./kernel.ts";
 export type Place =
   /** Another binding, of the same type. */
   | { readonly kind: "plain"; readonly name: string }
-  /** Words of a region, from this one on; `also`: writes go to that binding of floats, too. */
-  | { readonly kind: "exchanged"; readonly word: number; readonly also?: string }
+  /** So many words of a region (whole units), from this one on; `also`: writes go to that binding of words, too. */
+  | {
+      readonly kind: "exchanged";
+      readonly word: number;
+      readonly words: number;
+      readonly also?: string;
+    }
   /** Words of a region, from this one on, which the kernel itself uses as atomic words. */
   | { readonly kind: "words"; readonly word: number }
-  /** A binding of floats, which several kernels read and write. */
-  | { readonly kind: "floats"; readonly name: string };
+  /** A binding of words, which several kernels read and write. */
+  | { readonly kind: "bound"; readonly name: string };
 
 /** A kernel of a layer kernel. */
 export interface LayerPart {
@@ -46,8 +52,14 @@ export interface LayerShape {
   readonly regionWords: number;
 }
 
-/** The elements of values that pass between kernels. */
-export const FLOAT = "f32";
+/** The elements of values that pass between kernels: their bits, since a float may not keep those of quants. */
+export const WORD = "u32";
+
+/**
+ * Words that a lane loads at most from neighbouring places (stage.ts). Word i of a result is word i / UNIT of part i % UNIT, so that what lanes
+ * load at a time is neighbouring: an atomic load is not kept for the next one, and each would fetch 32 bytes for every lane.
+ */
+export const UNIT = 16;
 
 /** Words before the regions; the first says that waiting has failed. */
 export const EXCHANGE_HEAD = 64;
@@ -107,12 +119,15 @@ var<private> base: u32; // of the region of this turn
 var<private> before: u32; // where those arrive that waitForOthers() waits for; 0: nobody
 var<private> patience: u32;
 var<private> missing: bool;
-fn word(at: u32) -> f32 {
+fn word(at: u32) -> u32 {
   let bits = atomicLoad(&exchange[base + at]);
   if (bits == 0u) { missing = true; }
-  return bitcast<f32>(~bits);
+  return bits;
 }
-fn setWord(at: u32, value: f32) { atomicStore(&exchange[base + at], max(~bitcast<u32>(value), 1u)); }
+fn floatWord(at: u32) -> f32 { return bitcast<f32>(~word(at)); }
+fn setFloatWord(at: u32, value: f32) { atomicStore(&exchange[base + at], max(~bitcast<u32>(value), 1u)); }
+fn recordWord(at: u32) -> u32 { return word(at) ^ 0x80808080u; }
+fn setRecordWord(at: u32, value: u32) { atomicStore(&exchange[base + at], max(value ^ 0x80808080u, 1u)); }
 fn giveUp() {
   patience = 0u;
   atomicStore(&exchange[0], 1u);
@@ -227,10 +242,62 @@ const withoutComments = (code: string): string => code.replaceAll(/\/\/.*$/gm, "
 
 type SharedPlace = Exclude<Place, { kind: "plain" | "words" }>;
 
+/** A type of elements that pass between kernels. */
+interface Exchangeable {
+  /** Words of an element. */
+  readonly count: number;
+  /** Functions that load and store a word of a region. */
+  readonly load: string;
+  readonly store: string;
+  /** WGSL of a word as part of the element, and the reverse. */
+  fromBits(bits: string): string;
+  toBits(value: string): string;
+}
+
+const floats = (count: number): Exchangeable => ({
+  count,
+  load: "floatWord",
+  store: "setFloatWord",
+  fromBits: (bits) => `bitcast<f32>(${bits})`,
+  toBits: (value) => `bitcast<u32>(${value})`,
+});
+
+/** Of records (record.ts): quants are -127 to 127 and scales are not negative, so that no word is 0x80808080. */
+const words = (count: number): Exchangeable => ({
+  count,
+  load: "recordWord",
+  store: "setRecordWord",
+  fromBits: (bits) => bits,
+  toBits: (value) => value,
+});
+
+const exchangeables: Readonly<Record<string, Exchangeable>> = {
+  ...{ f32: floats(1), vec2f: floats(2), vec4f: floats(4), u32: words(1), vec4u: words(4) },
+};
+
+function exchangeableOf(type: string): Exchangeable {
+  const found = exchangeables[type];
+  if (!found) throw new Error(`layer: values of type ${type} cannot be exchanged`);
+  return found;
+}
+
+/** WGSL of the words of element `i`. */
+function wordsText({ count }: Exchangeable): string[] {
+  return Array.from({ length: count }, (_, j) => `i * ${count}u + ${j}u`);
+}
+
+/** WGSL of where word `at` of a result is in its region. */
+function exchangedAt(at: string, place: Extract<Place, { kind: "exchanged" }>): string {
+  return `((${at}) % ${UNIT}u) * ${place.words / UNIT}u + (${at}) / ${UNIT}u + ${place.word}u`;
+}
+
 /** `fn get_NAME(i)`: element i of what was an array of `type`. */
 function getText(name: string, type: string, place: SharedPlace): string {
-  const values = wordsText(type).map((at) =>
-    place.kind === "exchanged" ? `word(${at} + ${place.word}u)` : `${place.name}[${at}]`,
+  const as = exchangeableOf(type);
+  const values = wordsText(as).map((at) =>
+    place.kind === "exchanged"
+      ? `${as.load}(${exchangedAt(at, place)})`
+      : as.fromBits(`${place.name}[${at}]`),
   );
   return `
 fn get_${name}(i: u32) -> ${type} { return ${type}(${values.join(", ")}); }`;
@@ -238,24 +305,17 @@ fn get_${name}(i: u32) -> ${type} { return ${type}(${values.join(", ")}); }`;
 
 /** `fn set_NAME(i, value)` */
 function setText(name: string, type: string, place: SharedPlace): string {
-  const words = wordsText(type);
-  const floats = place.kind === "floats" ? place.name : place.also;
-  const stores = words.flatMap((at, j) => {
-    const value = words.length === 1 ? "value" : `value[${j}]`;
+  const as = exchangeableOf(type);
+  const bound = place.kind === "bound" ? place.name : place.also;
+  const stores = wordsText(as).flatMap((at, j) => {
+    const value = as.count === 1 ? "value" : `value[${j}]`;
     return [
-      ...(place.kind === "exchanged" ? [`setWord(${at} + ${place.word}u, ${value});`] : []),
-      ...(floats ? [`${floats}[${at}] = ${value};`] : []),
+      ...(place.kind === "exchanged" ? [`${as.store}(${exchangedAt(at, place)}, ${value});`] : []),
+      ...(bound ? [`${bound}[${at}] = ${as.toBits(value)};`] : []),
     ];
   });
   return `
 fn set_${name}(i: u32, value: ${type}) { ${stores.join(" ")} }`;
-}
-
-/** WGSL of the words of element `i`. */
-function wordsText(type: string): string[] {
-  const count = { f32: 1, vec2f: 2, vec4f: 4 }[type];
-  if (count === undefined) throw new Error(`layer: values of type ${type} cannot be exchanged`);
-  return Array.from({ length: count }, (_, j) => `i * ${count}u + ${j}u`);
 }
 
 /** `NAME[i]` becomes a call of its get function, `NAME[i] = value;` of its set function, for these names. */

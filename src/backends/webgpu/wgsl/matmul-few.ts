@@ -14,6 +14,16 @@ import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, type KernelSpec, makeKernel, type Source } from "./kernel.ts";
 import { groupGrid } from "./matvec.ts";
+import {
+  type RecordLoads,
+  type RecordRow,
+  type RecordStore,
+  recordLoads,
+  recordShape,
+  recordStage,
+  recordStore,
+} from "./record.ts";
+import { blockQuantsOf } from "./round-activations.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
@@ -57,6 +67,23 @@ export interface FusedMatmul extends StageSource {
   readonly gate?: NodeOf<"gate"> | undefined;
   /** The add that reads the one matmul, and its other operand. */
   readonly add?: { readonly node: NodeOf<"add">; readonly residual: Value } | undefined;
+  /** The weight of the matmul that alone reads the result of `gate`: a record (record.ts) may take its place. */
+  readonly readBy?: Weight | undefined;
+  /** The matmul with a gate that computes x, which nobody else reads. */
+  readonly madeBy?: FusedMatmul | undefined;
+}
+
+/** The record that this matmul of one token stores in place of its result, and its shape then; undefined: it stores floats. */
+function recordOf(
+  { matmuls, gate, readBy, x }: FusedMatmul,
+  { shapeFor }: MatmulContext,
+): { readonly row: RecordRow; readonly shape: MatmulShape } | undefined {
+  const quants = readBy && blockQuantsOf(readBy.dtype.activation);
+  if (!gate || !quants) return undefined;
+  const row = { value: gate.out, quants };
+  const usual = shapeFor(gate.out.cols * 2, x.cols, matmuls[0]!.weight.dtype.name);
+  const shape = recordShape(row, usual);
+  return shape && { row, shape };
 }
 
 /** The LaneDot of this weight; undefined: it has none here. */
@@ -89,24 +116,41 @@ function fusedMatmulSpec(
   const { matmuls, gate } = matmul;
   const { weight, x, out } = matmuls[0]!;
   const lane = unpackOf(weight.dtype).lane!;
-  const { rows, teams, split, ahead } = context.shapeFor(part.rows, x.cols, weight.dtype.name);
+  const record = recordOf(matmul, context);
+  const usual = context.shapeFor(part.rows, x.cols, weight.dtype.name);
+  const { rows, teams, split, ahead } = withAhead(record?.shape ?? usual, lane, arrival);
   const size = teams * TEAM;
   const outputs = gate ? part.rows / 2 : part.rows;
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
   const { exchange, batch } = context;
-  const stage = stageText(matmul, weight, size, exchange, batch, arrival);
-  const behind = behindText(matmul, part);
+  const made = matmul.madeBy && recordOf(matmul.madeBy, context)?.row;
+  const staged = made
+    ? recordStage(made, size, arrival)
+    : stageText(matmul, weight, size, exchange, batch, arrival);
+  // Where all of it is in memory, a lane loads what it multiplies from there, without a barrier.
+  const direct = made && !arrival.declare ? recordLoads(made) : undefined;
+  const stage = direct ? { ...direct, functions: [], declarations: "", body: "" } : staged;
+  const store = record && recordStore(record.row, groupOutputs, exchange);
+  const behind = behindText(matmul, part, store);
   // The first weights are loaded before activations that others may still be computing.
-  const staging = arrival.once(`${arrival.barrier}${stage.body}`);
+  const staging = direct ? "" : arrival.once(`${arrival.barrier}${stage.body}`);
+  const functions = [...new Set([...stage.functions, ...(store?.functions ?? [])])].join("");
   const groups = Math.ceil(outputs / groupOutputs);
-  const names = [matmul.norm && "norm", weight.dtype.name, gate && "gate", matmul.add && "add"];
+  const names = [
+    matmul.norm && "norm",
+    weight.dtype.name,
+    gate && "gate",
+    record && "to record",
+    made && "of record",
+    matmul.add && "add",
+  ];
   return {
     name: `matmul ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
     bindings: [...weightBindings(matmul, part, partNumber), ...stage.bindings, ...behind.bindings],
     enables: context.exchange.enables,
     size,
-    declarations: `${context.exchange.declarations(size)}${stage.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
+    declarations: `${context.exchange.declarations(size)}${functions}${stage.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
 ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
 ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
     rows: out.rows,
@@ -123,7 +167,7 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
   let first = index * ${groupOutputs}u + team * ${ownOutputs}u;
   ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
   ${behind.early(ownOutputs, outputs, arrival)}
-  ${loopText(lane, weight, { rows, split, ahead }, staging)}
+  ${loopText(lane, weight, { rows, split, ahead }, staging, direct)}
   ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
   ${split > 1 ? shareText(rows, teams, split) : ""}
   if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
@@ -131,8 +175,17 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
       const value = gate ? gateText(gate.activation, `sum${j}`, `sum${j + ownOutputs}`) : `sum${j}`;
       return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}${behind.rest(j)}); }`;
     })}
-  }`,
+  }${store?.body ?? ""}`,
   };
+}
+
+/** Words of weights that a lane loads ahead, at most: with 120 of them an H200 has registers for one workgroup of 256 lanes in a core, not for two. */
+const MOST_AHEAD = 80;
+
+function withAhead(shape: MatmulShape, { loads }: LaneDot, arrival: Arrival): MatmulShape {
+  const words = Object.values(loads).reduce((sum, { type }) => sum + (type === "u32" ? 1 : 4), 0);
+  const held = Math.floor(MOST_AHEAD / (shape.rows * words));
+  return { ...shape, ahead: Math.max(shape.ahead, Math.min(arrival.ahead, held)) };
 }
 
 /** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
@@ -164,6 +217,7 @@ function loopText(
   weight: Weight,
   { rows, split, ahead }: Omit<MatmulShape, "teams">,
   staging: string,
+  direct: RecordLoads | undefined,
 ): string {
   const chunks = weight.shape[1]! / lane.columns;
   const stride = TEAM * split;
@@ -175,12 +229,14 @@ function loopText(
     lane.loads[name]!.at(`r${j}`, `at${slot}`);
   const last = `${chunks - 1}u`;
   const multiply = (slot: number): string =>
-    chunkText(lane, weight, rows, slot, `c + ${slot * stride}u < ${chunks}u`);
+    chunkText(lane, weight, rows, slot, `c + ${slot * stride}u < ${chunks}u`, direct !== undefined);
+  const loadDirect = (slot: number): string => (direct ? directText(lane, slot, direct) : "");
   const sums = each(rows, (j) => `var sum${j} = 0.0;`);
   const first = `
   var c = member + share * ${TEAM}u;
   ${each(slots, (slot) => `var at${slot} = min(c + ${slot * stride}u, ${last});`)}
   ${each(slots, (slot) => perLoad((j, name) => `var ${name}${j}_${slot} = ${load(slot, j, name)};`))}
+  ${direct ? each(slots, (slot) => `var low_${slot} = vec4u(); var high_${slot} = vec4u(); var scale_${slot} = 0.0; ${loadDirect(slot)}`) : ""}
   ${staging}
   ${sums}`;
   if (slots * stride >= chunks) return `${first}\n  ${each(slots, multiply)}`;
@@ -190,10 +246,26 @@ function loopText(
       const next = perLoad((j, name) => `${name}${j}_${slot} = ${load(slot, j, name)};`);
       return `${multiply(slot)}
     at${slot} = min(c + ${(slots + slot) * stride}u, ${last});
-    ${next}`;
+    ${next}
+    ${loadDirect(slot)}`;
     })}
     c += ${stride * slots}u;
   }`;
+}
+
+/** Loads the activations beside the chunk in a slot from a record. */
+function directText(
+  { lowAt, highAt, scaleAt }: LaneDot,
+  slot: number,
+  { quants, scale }: RecordLoads,
+): string {
+  return `{
+      let c = at${slot};
+      let lowAt = ${lowAt};
+      low_${slot} = ${quants("lowAt")};
+      high_${slot} = ${quants(highAt)};
+      scale_${slot} = ${scale(`(${scaleAt})`)};
+    }`;
 }
 
 /** Multiplies the chunk in a slot, number atSLOT of the row, if it exists. */
@@ -203,18 +275,19 @@ function chunkText(
   rows: number,
   slot: number,
   exists: string,
+  isDirect: boolean,
 ): string {
   const hasLevels = weight.dtype.blockElems > 1;
   const sums = hasLevels
     ? `let sumLow = dots(low, vec4u(0x01010101u));
       let sumHigh = dots(high, vec4u(0x01010101u));
-      let scale = scales[${lane.scaleAt}];`
+      let scale = ${isDirect ? `scale_${slot}` : `scales[${lane.scaleAt}]`};`
     : "";
   return `if (${exists}) {
       let c = at${slot};
       let lowAt = ${lane.lowAt};
-      let low = staged[lowAt];
-      ${lane.highAt === lane.lowAt ? "" : `let high = staged[${lane.highAt}];`}
+      let low = ${isDirect ? `low_${slot}` : "staged[lowAt]"};
+      ${lane.highAt === lane.lowAt ? "" : `let high = ${isDirect ? `high_${slot}` : `staged[${lane.highAt}]`};`}
       ${sums}
       ${each(rows, (j) => {
         const dot = lane.dot((name) => `${name}${j}_${slot}`, `r${j}`, "c");
@@ -262,15 +335,21 @@ export interface BehindText {
   restAt(token: string, row: string): string;
 }
 
+/** `store`: the result of a gate is stored as a record. */
 export function behindText(
   { matmuls, gate, add }: FusedMatmul,
   { rowStart }: WeightPart,
+  store?: RecordStore,
 ): BehindText {
   const bindings: Binding[] = [];
   const writes = (name: string, value: Value): void => {
     bindings.push({ name, type: "f32", source: { kind: "value", value }, writes: true });
   };
   const nothing = { early: () => "", rest: () => "", restAt: () => "" };
+  if (store) {
+    const declarations = `${store.declarations}${putText(store.keep("row", "sum"))}`;
+    return { bindings: [store.binding], declarations, ...nothing };
+  }
   if (gate) {
     writes("result", gate.out);
     const declarations = putText(`result[token * ${gate.out.cols}u + row] = sum;`);

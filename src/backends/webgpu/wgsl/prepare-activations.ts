@@ -69,7 +69,7 @@ export function prepareKernel(
       ],
       enables: exchange.enables,
       size,
-      declarations: `${exchange.declarations(size)}${stage.declarations}${quants && !halves ? dotsText(packedDots) : ""}`,
+      declarations: `${exchange.declarations(size)}${stage.functions.join("")}${stage.declarations}${quants && !halves ? dotsText(packedDots) : ""}`,
       rows,
       minRows,
       maxRows,

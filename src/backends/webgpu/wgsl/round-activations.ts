@@ -37,6 +37,17 @@ const eightBits: BlockQuants = {
   round: "let quants = values * inverse; return sign(quants) * floor(abs(quants) + 0.5);",
 };
 
+/** `fn largestOf(values)`: the largest magnitude of four; `fn packed(quants)`: four as a word. */
+export const packText = `
+fn largestOf(values: vec4f) -> f32 {
+  let sizes = abs(values);
+  return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+}
+fn packed(quants: vec4f) -> u32 {
+  let bytes = bitcast<vec4u>(vec4i(quants)) & vec4u(255u);
+  return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
+}`;
+
 /** By the name of DType.activation; for names in neither table, activations stay unchanged. */
 const blockQuants: Readonly<Record<string, BlockQuants>> = {
   q8_0: eightBits,

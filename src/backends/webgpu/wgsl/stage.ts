@@ -6,7 +6,7 @@ import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, noArrival } from "./arrival.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
-import { type BlockQuants, blockQuantsOf } from "./round-activations.ts";
+import { type BlockQuants, blockQuantsOf, packText } from "./round-activations.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
 /** The input of a matmul, with the nodes before it that are fused with it. */
@@ -21,6 +21,8 @@ export interface StageSource {
 
 export interface StageText {
   readonly bindings: readonly Binding[];
+  /** Functions that other parts of a kernel may have as well, each a text of its own. */
+  readonly functions: readonly string[];
   readonly declarations: string;
   /** Fills `staged` (vec4u) and `scales`; ends with a barrier. Reads `token` and `index`, the number of the workgroup. */
   readonly body: string;
@@ -44,12 +46,13 @@ export function stageText(
   const { x, select, norm, keep } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
-  const stored = quants ? quantText(quants, exchange) : halfText();
+  const stored = quants ? quantText(quants, exchange) : halfText(exchange);
   const runs = runsOf(heldQuads(quads, size, stored.own));
   const load = (held: readonly HeldQuad[]): string => loadsText(source, held, arrival);
   const isOnce = runs.length === 1;
   return {
     bindings: stageBindings(source),
+    functions: stored.functions,
     declarations: `${norm ? normDeclarations(size, exchange) : ""}${stored.declarations(quads)}`,
     body: `
   let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;
@@ -172,32 +175,51 @@ function factorText(
 
 interface Stored {
   /**
-   * Neighbouring vectors of 4 values that a lane takes at a time: a whole vector of `staged`. If lanes stored parts of the same one, they would
-   * race: on Metal and Direct3D all of it is read and written (https://github.com/gpuweb/gpuweb/issues/2112).
+   * Neighbouring vectors of 4 values that a lane takes at a time. If lanes stored parts of the same vector of `staged`, they would race: on Metal and
+   * Direct3D all of it is read and written (https://github.com/gpuweb/gpuweb/issues/2112). So a lane has all of one, or gathers it from its neighbours;
+   * these load faster, as neighbouring lanes load neighbouring vectors.
    */
   readonly own: number;
+  readonly functions: readonly string[];
   declarations(quads: number): string;
   body(held: readonly HeldQuad[]): string;
 }
 
-/** Two lanes share a block of 32 values, 16 lanes one of 256. */
+/** What a row is staged as: quants, 16 in a vector, and the scales of blocks. */
+export const stagedText = (cols: number, { block }: BlockQuants): string => `
+var<workgroup> staged: array<vec4u, ${cols / 16}>;
+var<workgroup> scales: array<f32, ${cols / block}>;`;
+
+/** A vector of `staged`: `text` of the words of a lane, and `isOwner`, whether it stores the vector. */
+interface Gathered {
+  readonly declarations: string;
+  text(words: readonly string[]): string;
+  readonly isOwner: string;
+}
+
+function gathered({ gather }: Exchange, words: number): Gathered {
+  if (words === 4) {
+    return { declarations: "", text: (all) => `vec4u(${all.join(", ")})`, isOwner: "true" };
+  }
+  return {
+    declarations: gather!("gathered", words),
+    text: (all) => `gathered(lane, ${all.join(", ")})`,
+    isOwner: `lane % ${4 / words}u == 0u`,
+  };
+}
+
+/** Eight lanes share a block of 32 values, 32 lanes one of 256; two and 16 of them where they cannot gather. */
 function quantText(quants: BlockQuants, exchange: Exchange): Stored {
   const { block } = quants;
-  const own = 4;
+  const own = exchange.gather ? Math.max(1, block / 4 / TEAM) : 4;
   const width = block / 4 / own;
+  const vector = gathered(exchange, own);
   return {
     own,
-    declarations: (quads) => `${nearestHalfText}${exchange.reduce("largestOfBlock", width, "max")}
-var<workgroup> staged: array<vec4u, ${quads / 4}>;
-var<workgroup> scales: array<f32, ${(quads * 4) / block}>;
-fn largestOf(values: vec4f) -> f32 {
-  let sizes = abs(values);
-  return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
-}
-fn packed(quants: vec4f) -> u32 {
-  let bytes = bitcast<vec4u>(vec4i(quants)) & vec4u(255u);
-  return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
-}
+    functions: [nearestHalfText, packText],
+    declarations: (
+      quads,
+    ) => `${exchange.reduce("largestOfBlock", width, "max")}${vector.declarations}${stagedText(quads * 4, quants)}
 fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
     body: (held) =>
       Array.from({ length: held.length / own }, (_, step) => {
@@ -209,8 +231,9 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
         return `{
     let largest = largestOfBlock(${largest}, lane);
     ${quants.scale}
+    let vector = ${vector.text(mine.map(({ name }) => `packed(quantsOf(v${name}, inverse))`))};
     if (${exists}) {
-      staged[quad${first} >> 2u] = vec4u(${mine.map(({ name }) => `packed(quantsOf(v${name}, inverse))`).join(", ")});
+      if (${vector.isOwner}) { staged[quad${first} >> 2u] = vector; }
       if (lane % ${width}u == 0u) { scales[quad${first} / ${block / 4}u] = scale; }
     }
   }`;
@@ -218,21 +241,26 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
   };
 }
 
-function halfText(): Stored {
+function halfText(exchange: Exchange): Stored {
+  const own = exchange.gather ? 1 : 2;
+  const vector = gathered(exchange, own * 2);
   return {
-    own: 2,
-    declarations: (quads) => `${nearestHalfText}${activationHalfText}
+    own,
+    functions: [nearestHalfText],
+    declarations: (quads) => `${activationHalfText}${vector.declarations}
 var<workgroup> staged: array<vec4u, ${quads / 2}>;`,
     body: (held) =>
-      held
-        .filter((_, i) => i % 2 === 0)
-        .map(({ name, exists }) => {
-          const [a, b] = [`v${name}`, `v${name + 1}`];
-          const words = [`${a}.xy`, `${a}.zw`, `${b}.xy`, `${b}.zw`].map(
-            (pair) => `packActivations(${pair})`,
-          );
-          return `if (${exists}) { staged[quad${name} >> 1u] = vec4u(${words.join(", ")}); }`;
-        })
-        .join("\n  "),
+      Array.from({ length: held.length / own }, (_, step) => {
+        const mine = held.slice(step * own, (step + 1) * own);
+        const words = mine.flatMap(({ name }) => [
+          `packActivations(v${name}.xy)`,
+          `packActivations(v${name}.zw)`,
+        ]);
+        const { name: first, exists } = mine[0]!;
+        return `{
+    let vector = ${vector.text(words)};
+    if (${exists} && ${vector.isOwner}) { staged[quad${first} >> 1u] = vector; }
+  }`;
+      }).join("\n  "),
   };
 }

@@ -14,6 +14,11 @@ export interface Exchange {
   sumFour(name: string, width: number, size: number): string;
   /** `fn NAME(value: f32, lane: u32) -> vec4f`: the values of every second lane of the eight that the lane is one of. */
   collect(name: string): string;
+  /**
+   * `fn NAME(lane: u32, w0: u32, ...) -> vec4u` for so many words of each lane, 1 or 2: those of neighbouring lanes as one vector, in order.
+   * undefined: a lane has to have all four.
+   */
+  readonly gather?: (name: string, words: number) => string;
   /** Workgroup memory that sums() needs, besides. */
   sumsDeclarations(size: number, count: number): string;
   /**
@@ -70,6 +75,27 @@ fn ${name}(value: f32, lane: u32) -> vec4f {
   let other = vec2f(subgroupShuffleXor(low, 4u), subgroupShuffleXor(high, 4u));
   return select(vec4f(pair, other), vec4f(other, pair), (lane & 4u) != 0u);
 }`,
+  gather: (name, words) => {
+    const steps: string[] = [];
+    for (let count = words; count < 4; count *= 2) {
+      const mask = count / words;
+      const own = Array.from({ length: count }, (_, i) => i);
+      steps.push(
+        `let isUpper${count} = (lane & ${mask}u) != 0u;`,
+        ...own.map((i) => `let other${count}_${i} = subgroupShuffleXor(w${i}, ${mask}u);`),
+        ...own.map((i) => `w${i + count} = select(other${count}_${i}, w${i}, isUpper${count});`),
+        ...own.map((i) => `w${i} = select(w${i}, other${count}_${i}, isUpper${count});`),
+      );
+    }
+    const own = Array.from({ length: words }, (_, i) => `own${i}`);
+    const rest = [0, 1, 2, 3].map((i) => `var w${i} = ${own[i] ?? "0u"};`);
+    return `
+fn ${name}(lane: u32, ${own.map((word) => `${word}: u32`).join(", ")}) -> vec4u {
+  ${rest.join(" ")}
+  ${steps.join("\n  ")}
+  return vec4u(w0, w1, w2, w3);
+}`;
+  },
   sumsDeclarations: () => "",
   // Each step halves the values of a lane: it keeps one half, and its neighbour the other.
   sums: (count, value, to) => {

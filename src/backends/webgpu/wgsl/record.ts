@@ -1,0 +1,129 @@
+// Records: a row of activations as the matmul that alone reads it wants it, for batches of one token. The kernel that computes the row
+// rounds it (to the bits that stage.ts would), once; otherwise every workgroup of the matmul would load all of it as floats, and round it.
+//
+//   [quants, four in a word][a float for each block: its scale]     where the floats of the row would be
+//
+// So a workgroup must compute whole blocks: those of 32 values, not of 256. Batches of several tokens have floats there, and
+// prepare-activations.ts.
+
+import type { Value } from "../../../graph/graph.ts";
+import type { Arrival } from "./arrival.ts";
+import { nearestHalfText } from "./halves.ts";
+import type { Binding } from "./kernel.ts";
+import { type BlockQuants, packText } from "./round-activations.ts";
+import { type StageText, stagedText } from "./stage.ts";
+import type { Exchange } from "./teams.ts";
+
+/** A row that is stored as a record. */
+export interface RecordRow {
+  readonly value: Value;
+  readonly quants: BlockQuants;
+}
+
+/** Rows of a team, at most, so that a workgroup computes whole blocks of a record. */
+const MOST_ROWS = 8;
+
+/** The same shape (MatmulShape) with as many rows as a workgroup needs for whole blocks of what gate and up give; undefined: too many. */
+export function recordShape<Shape extends { rows: number; teams: number; split: number }>(
+  { value, quants }: RecordRow,
+  shape: Shape,
+): Shape | undefined {
+  for (let { rows } = shape; rows <= MOST_ROWS; rows *= 2) {
+    const own = ((shape.teams / shape.split) * rows) / 2;
+    if (own % quants.block === 0 && value.cols % own === 0) return { ...shape, rows };
+  }
+  return undefined;
+}
+
+/** The word of the first scale. */
+const scalesAt = ({ value }: RecordRow): number => value.cols / 4;
+
+/** How a kernel stores the record of its results. */
+export interface RecordStore {
+  readonly binding: Binding;
+  readonly functions: readonly string[];
+  readonly declarations: string;
+  /** WGSL that keeps `value` of `row` until all of the workgroup are there. */
+  keep(row: string, value: string): string;
+  /** WGSL after that, for the whole workgroup, number `index`. */
+  readonly body: string;
+}
+
+/** `own`: values that a workgroup computes, whole blocks. */
+export function recordStore(row: RecordRow, own: number, exchange: Exchange): RecordStore {
+  const { block, scale, round } = row.quants;
+  const width = block / 4;
+  const four = [0, 1, 2, 3].map((j) => `finished[quad * 4u + ${j}u]`);
+  return {
+    binding: {
+      name: "record",
+      type: "u32",
+      source: { kind: "value", value: row.value },
+      writes: true,
+    },
+    functions: [nearestHalfText, packText],
+    declarations: `${exchange.reduce("largestOfRecord", width, "max")}
+var<workgroup> finished: array<f32, ${own}>;
+fn recordQuants(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+    keep: (at, value) => `finished[${at} % ${own}u] = ${value};`,
+    body: `
+  workgroupBarrier();
+  let quad = lane % ${own / 4}u;
+  let values = vec4f(${four.join(", ")});
+  let largest = largestOfRecord(largestOf(values), lane);
+  ${scale}
+  if (lane < ${own / 4}u) {
+    let at = index * ${own / 4}u + quad;
+    record[at] = packed(recordQuants(values, inverse));
+    if (quad % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(scale); }
+  }`,
+  };
+}
+
+/** Where a lane that multiplies a chunk loads its activations from; as LaneDot.lowAt and so on. */
+export interface RecordLoads {
+  readonly bindings: readonly Binding[];
+  quants(at: string): string;
+  scale(at: string): string;
+}
+
+export function recordLoads(row: RecordRow): RecordLoads {
+  const source = { kind: "value", value: row.value } as const;
+  return {
+    bindings: [
+      { name: "record", type: "vec4u", source },
+      { name: "recordWords", type: "u32", source },
+    ],
+    quants: (at) => `record[${at}]`,
+    scale: (at) => `bitcast<f32>(recordWords[${scalesAt(row)}u + ${at}])`,
+  };
+}
+
+/** Stages a record in workgroup memory: where it comes from workgroups of the same dispatch, each of its words is loaded once. */
+export function recordStage(row: RecordRow, size: number, arrival: Arrival): StageText {
+  const { bindings, quants, scale } = recordLoads(row);
+  const { cols } = row.value;
+  const counts = { staged: cols / 16, scales: cols / row.quants.block };
+  const steps = (count: number) => Array.from({ length: Math.ceil(count / size) }, (_, i) => i);
+  const at = (step: number): string => `lane + ${step * size}u`;
+  const each = (text: (name: string, at: string, exists: string, from: string) => string): string =>
+    [
+      ...steps(counts.staged).map((i) =>
+        text(`staged${i}`, at(i), `${at(i)} < ${counts.staged}u`, quants(at(i))),
+      ),
+      ...steps(counts.scales).map((i) =>
+        text(`scales${i}`, at(i), `${at(i)} < ${counts.scales}u`, scale(at(i))),
+      ),
+    ].join("\n  ");
+  const target = (name: string): string => name.replace(/\d+$/, "");
+  return {
+    bindings,
+    functions: [],
+    declarations: stagedText(cols, row.quants),
+    body: `
+  ${each((name) => `var ${name} = ${name.startsWith("staged") ? "vec4u()" : "0.0"};`)}
+  ${arrival.loads(each((name, _at, exists, from) => `if (${exists}) { ${name} = ${from}; }`))}
+  ${each((name, index, exists) => `if (${exists}) { ${target(name)}[${index}] = ${name}; }`)}
+  workgroupBarrier();`,
+  };
+}
