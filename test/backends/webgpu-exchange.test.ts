@@ -20,11 +20,13 @@ fn shuffleXor4(value: vec4f, mask: u32) -> vec4f {
   workgroupBarrier();
   return shuffled[ownLane ^ mask];
 }
-fn shuffleXor(value: f32, mask: u32) -> f32 { return shuffleXor4(vec4f(value), mask).x; }`;
+fn shuffleXor(value: f32, mask: u32) -> f32 { return shuffleXor4(vec4f(value), mask).x; }
+fn shuffleXorWord(value: u32, mask: u32) -> u32 { return u32(shuffleXor(f32(value), mask)); }`;
 
 function emulated(code: string): string {
   return code
     .replaceAll(/subgroupShuffleXor\((sums|values)\b/g, "shuffleXor4($1")
+    .replaceAll(/subgroupShuffleXor\((w\d)\b/g, "shuffleXorWord($1")
     .replaceAll("subgroupShuffleXor(", "shuffleXor(");
 }
 
@@ -116,5 +118,17 @@ describeGpu("webgpu: lanes that exchange values", () => {
     expect(collected, "collect").toEqual(
       lanes.map((lane) => teamOf(lane, 8).filter((_, i) => i % 2 === 0)),
     );
+  });
+
+  test("gather vectors of which each lane has one word or two", async () => {
+    const { exchange } = kinds[1]!;
+    for (const words of [1, 2]) {
+      const own = Array.from({ length: words }, (_, i) => `lane * ${words}u + ${i}u`).join(", ");
+      const gather = exchange.gather!("gathered", words);
+      const got = await run(exchange, gather, `vec4f(gathered(lane, ${own})) + 0.0 * value`);
+      expect(got, `${words} of each`).toEqual(
+        lanes.map((lane) => [0, 1, 2, 3].map((i) => (lane - (lane % (4 / words))) * words + i)),
+      );
+    }
   });
 });
