@@ -184,7 +184,7 @@ function rowOf(shape: MatrixShape, rows: number, gated: boolean): (r: string) =>
 }
 
 /** Outputs of a lane whose residuals are loaded before the first is added, at most. */
-const RESTS = 16;
+const RESTS = 4;
 
 /**
  * Stores all sums through workgroup memory, `across` matrices of each team at a time, since tiles at the edges have padding. Those of
