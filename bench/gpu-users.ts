@@ -1,11 +1,11 @@
 // How many tokens a second a GPU writes for many users at once, without the engine and the server around it:
 //
 //   npm run bench:gpu-users -- MODEL.gguf [--users 1,2,8,32,64] [--context 128] [--steps 32] [--kernels] [--bits] [--cache-type f16]
-//       [--prompt 128,512] [--beside 0,8,31] [--tuning '{"several":{"most":64,"rows":4,"tiles":[2,4,8]}}']
+//       [--prompt 128,512] [--prompts 1,4] [--beside 0,8,31] [--tuning '{"several":{"most":64,"rows":4,"tiles":[2,4,8]}}']
 //
 // A step is a batch with one token of every user, each after a context of its own, from the tokens to all logits on the host.
 // --bits: whether a user's logits have the same bits in the batch as alone. --prompt: also prompts of so many tokens, each in
-// one batch, of which so many (--beside) are tokens that others generate. --tuning: other shapes of the kernels (src/backends/webgpu/tuning.ts); may be given several times.
+// one batch, or so many prompts (--prompts) that share the batch, of which so many (--beside) are tokens that others generate. --tuning: other shapes of the kernels (src/backends/webgpu/tuning.ts); may be given several times.
 
 import { Command } from "commander";
 import { evenRoom } from "../src/backends/backend.ts";
@@ -28,6 +28,7 @@ interface Flags {
   bits?: boolean;
   cacheType: string;
   prompt: number[];
+  prompts: number[];
   beside: number[];
   tuning: Partial<Tuning>[];
 }
@@ -49,6 +50,7 @@ await new Command("bench:gpu-users")
     [] as Partial<Tuning>[],
   )
   .option("--prompt <tokens>", "also times prompts of so many tokens", numbers, [])
+  .option("--prompts <count>", "... divided into so many prompts of as many users", numbers, [1])
   .option("--beside <users>", "... of which these are tokens of other users", numbers, [0])
   .action(main)
   .parseAsync();
@@ -90,7 +92,9 @@ async function main(path: string, flags: Flags): Promise<void> {
     await backend.retune({ ...usual, ...tuning });
     console.log(JSON.stringify(tuning));
     for (const tokens of flags.prompt) {
-      for (const beside of flags.beside) await timePrompt(tokens, beside);
+      for (const prompts of flags.prompts) {
+        for (const beside of flags.beside) await timePrompt(tokens, prompts, beside);
+      }
     }
     for (const [user, table] of tables.entries()) {
       for (let at = 0; at < flags.context; at += limits.maxTokens) {
@@ -151,13 +155,22 @@ async function main(path: string, flags: Flags): Promise<void> {
     }
   }
 
-  async function timePrompt(tokens: number, beside: number): Promise<void> {
+  /** The first users have prompts, those after them generate. */
+  async function timePrompt(tokens: number, prompts: number, beside: number): Promise<void> {
+    if (prompts + beside > most) {
+      throw new Error(
+        `got ${prompts} prompts and ${beside} others, expected at most ${most} users (--users)`,
+      );
+    }
     batch.clear();
-    for (let user = 1; user <= beside; user++) {
+    for (let user = prompts; user < prompts + beside; user++) {
       batch.add(tokenOf(user, flags.context), flags.context, tables[user]!, true);
     }
-    const own = tokens - beside;
-    for (let i = 0; i < own; i++) batch.add(tokenOf(0, i), i, tables[0]!, i === own - 1);
+    const all = tokens - beside;
+    for (let user = 0; user < prompts; user++) {
+      const own = Math.floor(all / prompts) + (user < all % prompts ? 1 : 0);
+      for (let i = 0; i < own; i++) batch.add(tokenOf(user, i), i, tables[user]!, i === own - 1);
+    }
     const times: number[] = [];
     for (let i = 0; i < 7; i++) {
       const before = performance.now();
@@ -167,7 +180,7 @@ async function main(path: string, flags: Flags): Promise<void> {
     const ms = median(times);
     const alone = await backend.timeBatch(batch);
     console.log(
-      `prompt of ${tokens}${beside > 0 ? ` with ${beside} tokens of others` : ""}: ${ms.toFixed(2)} ms, ${((tokens * 1000) / ms).toFixed(0)} tokens/s; GPU ${alone.toFixed(2)} ms`,
+      `${prompts > 1 ? `${prompts} prompts in a batch` : "prompt"} of ${tokens}${beside > 0 ? ` with ${beside} tokens of others` : ""}: ${ms.toFixed(2)} ms, ${((tokens * 1000) / ms).toFixed(0)} tokens/s; GPU ${alone.toFixed(2)} ms`,
     );
     if (flags.kernels) await printKernels();
   }
