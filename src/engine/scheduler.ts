@@ -1,9 +1,9 @@
 // Continuous batching: puts tokens of all running generations into one batch, so that the weights are read once for
 // all of them. Generations join and leave at every batch; none knows about the others.
 //
-// A batch takes one token of every decoding sequence, then prompt tokens, as many as fit. While others decode, prompt
+// A batch takes one token of every decoding sequence, then prompt tokens, as many as fit (prompt-order.ts). While others decode, prompt
 // tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
-// the others. Jobs that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
+// the others. Decoding sequences that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
 // it; a participant that is busy elsewhere is waited for at most a millisecond. Background work (background.ts) gets what is left.
 
@@ -19,6 +19,7 @@ import {
   YieldError,
 } from "./background.ts";
 import type { CoreTurn } from "./core-turns.ts";
+import { PromptOrder, type WaitingPrompt } from "./prompt-order.ts";
 import type { BatchCosts } from "./speculate/costs.ts";
 import type { Sequence } from "./state/sequence.ts";
 
@@ -73,10 +74,8 @@ export interface SchedulerParts {
   foregroundComes?(): boolean;
 }
 
-interface Job {
+interface Job extends WaitingPrompt {
   readonly sequence: Sequence;
-  readonly tokens: ArrayLike<number>;
-  readonly from: number;
   readonly options: AdvanceOptions;
   /** undefined: foreground. */
   readonly place: BackgroundPlace | undefined;
@@ -102,10 +101,15 @@ export class Scheduler {
   /** Those of them that are foreground. */
   #foreground = 0;
   readonly #share: BackgroundShare;
+  readonly #order = new PromptOrder();
   #isRunning = false;
   /** The last foreground generation has left, and its answer may not be sent yet. */
   #isAnswering = false;
   #isPatient = false;
+  /** Sequences of the last batch that have more tokens of a prompt, and have not asked for the next batch yet. */
+  readonly #begun = new Set<Sequence>();
+  /** Timers that may still be waited for, for these. */
+  #patience = 0;
   #isResting = false;
   /** When the last batch was computed. */
   #computedAt = 0;
@@ -156,6 +160,7 @@ export class Scheduler {
     place?: BackgroundPlace,
   ): Promise<number> {
     const { promise, resolve, reject } = Promise.withResolvers<number>();
+    this.#begun.delete(sequence);
     this.#waiting.push({ sequence, tokens, from, options, place, resolve, reject });
     this.wake();
     return promise;
@@ -172,13 +177,19 @@ export class Scheduler {
     }
     if (this.#isPatient) return;
     this.#isPatient = true;
-    // Participants that are about to ask do so without waiting for a timer; slower ones are not waited for.
-    setTimeout(() => {
+    // Participants that are about to ask do so without waiting for a timer; slower ones are not waited for. But a prompt that has begun
+    // asks in the next turn of the event loop: a timer that was set earlier, or is late, may come before that.
+    const start = () => {
+      if (!this.#isRunning && this.#begun.size > 0 && this.#patience-- > 0) {
+        setTimeout(start);
+        return;
+      }
       this.#isPatient = false;
       if (this.#isRunning || this.#waiting.length === 0) return;
       if (this.#mayStart()) void this.#runBatch();
       else if (this.#foreground === 0) this.wake(); // what comes is let in meanwhile
-    });
+    };
+    setTimeout(start);
   }
 
   /** Whether nobody is waited for: foreground generations do not wait for background ones. */
@@ -204,10 +215,13 @@ export class Scheduler {
 
   async #runBatch(): Promise<void> {
     this.#isRunning = true;
+    this.#begun.clear();
+    this.#patience = 2;
     const entries = this.#fill();
     try {
       if (entries.length > 0) await this.#compute(entries);
       for (const { job } of entries) job.sequence.commit();
+      for (const { job, count } of entries) if (hasMore(job, count)) this.#begun.add(job.sequence);
       for (const { job, count } of entries) job.resolve(count);
     } catch (error) {
       if (error instanceof OvertakenError) this.#putBack(entries);
@@ -274,7 +288,8 @@ export class Scheduler {
     addShort(foreground, maxTokens);
     const chunked = Math.ceil((batch.tokenCount + promptChunk) / tokenTile) * tokenTile;
     const most = entries.length > 0 ? chunked : maxTokens;
-    for (const job of foreground) if (!isShort(job)) add(job, Math.min(most, maxTokens));
+    const prompts = this.#order.of(foreground.filter((job) => !isShort(job)));
+    for (const job of prompts) add(job, Math.min(most, maxTokens));
     const before = batch.tokenCount;
     const room = this.#backgroundTokens(foreground);
     if (room > before) {
@@ -282,7 +297,7 @@ export class Scheduler {
       for (const job of background) if (!isShort(job)) add(job, room);
       if (before > 0) this.#share.joined(before, batch.tokenCount - before);
     } else left.push(...background);
-    this.#waiting = left;
+    this.#waiting = inOrder(left, this.#waiting);
     return entries;
   }
 
@@ -417,6 +432,17 @@ class OvertakenError extends Error {}
 /** A token of a decoding sequence, with or without drafts behind it. */
 function isShort({ tokens, from, options }: Job): boolean {
   return tokens.length - from === 1 || (options.drafted ?? 0) > 0;
+}
+
+/** Whether so many tokens are not all of a foreground prompt. */
+function hasMore({ tokens, from, place, options }: Job, count: number): boolean {
+  return !place && !options.drafted && from + count < tokens.length;
+}
+
+/** The jobs that are left, in order of arrival. */
+function inOrder(left: readonly Job[], waiting: readonly Job[]): Job[] {
+  const found = new Set(left);
+  return waiting.filter((job) => found.has(job));
 }
 
 /** Those without which a job has not advanced. */
