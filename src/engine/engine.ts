@@ -41,6 +41,7 @@ import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import { diskInfo } from "./disk-info.ts";
 import type { EngineParts } from "./engine-parts.ts";
 import { Grammars } from "./grammars.ts";
+import type { AdvanceOptions } from "./job.ts";
 import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
@@ -48,7 +49,7 @@ import { predictorsOf } from "./open-predictors.ts";
 import { affordableTiers, planRoom, type RoomOptions } from "./plan-room.ts";
 import { checkRouters } from "./router-check.ts";
 import { SavedStates } from "./saved/saved-states.ts";
-import { type AdvanceOptions, Scheduler } from "./scheduler.ts";
+import { Scheduler } from "./scheduler.ts";
 import { BatchCosts, type BatchShape } from "./speculate/costs.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { NgramKind } from "./speculate/ngram.ts";
@@ -98,7 +99,7 @@ export interface EngineOptions extends RoomOptions {
   fingerprint?: (() => Promise<string>) | undefined;
 }
 
-export type { AdvanceOptions, ReadBest, ReadOutput } from "./scheduler.ts";
+export type { AdvanceOptions, ReadBest, ReadOutput } from "./job.ts";
 export type { RunningSequence } from "./state/running-sequence.ts";
 export type { LoadWatch } from "./upload-weights.ts";
 

@@ -7,10 +7,9 @@
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
 // it; a participant that is busy elsewhere is waited for at most a millisecond. Background work (background.ts) gets what is left.
 
-import type { Backend, BatchPhase, BestLogits, Tap } from "../backends/backend.ts";
-import { AbortedError, ContextError, messageOf } from "../base/errors.ts";
-import type { Batch, NextDraw } from "../graph/batch.ts";
-import type { OutputName } from "../graph/graph.ts";
+import type { Backend, BatchPhase } from "../backends/backend.ts";
+import { AbortedError, ContextError } from "../base/errors.ts";
+import type { Batch } from "../graph/batch.ts";
 import type { Laps } from "../profile/laps.ts";
 import {
   type BackgroundPlace,
@@ -19,38 +18,22 @@ import {
   YieldError,
 } from "./background.ts";
 import type { CoreTurn } from "./core-turns.ts";
-import { PromptOrder, type WaitingPrompt } from "./prompt-order.ts";
+import {
+  type AdvanceOptions,
+  dueTokens,
+  type Entry,
+  giveUp,
+  hasMore,
+  inOrder,
+  isShort,
+  type Job,
+  knownTokens,
+  type ReadBest,
+  type ReadOutput,
+} from "./job.ts";
+import { PromptOrder } from "./prompt-order.ts";
 import type { BatchCosts } from "./speculate/costs.ts";
 import type { Sequence } from "./state/sequence.ts";
-
-/** Copies an output of a token into the caller's buffer. */
-export type ReadOutput = (output: OutputName, target: Float32Array) => Promise<void> | void;
-
-/** Copies the best logits of a token; false: the backend did not look for them. */
-export type ReadBest = (target: BestLogits) => boolean;
-
-export interface AdvanceOptions {
-  /** Whether an output of tokens[index] will be read. */
-  wants(index: number): boolean;
-  /** Called for those tokens, in order. */
-  onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
-  /** Whether the best logits of a token are enough, where the backend finds them. Default: false. */
-  best?: boolean;
-  /** How the token after the last one will be chosen, and how many batches of one token may follow. Default: not known. */
-  next?: { readonly draw: NextDraw; readonly follows: number } | undefined;
-  /** false: logits are never read. Default: true. */
-  logits?: boolean;
-  /** Polled on the way: whether to give up. */
-  stop(): boolean;
-  /** Work that needs nothing of the batch: called, if the backend can, while others compute it. Never throws. */
-  meanwhile?(): void;
-  /** Default: "prompt". */
-  phase?: BatchPhase;
-  /** How many of the last tokens are drafted: they may be left out, and undone (Sequence.hold). Default: 0. */
-  drafted?: number;
-  /** Sees every value of the batches with these tokens; other sequences are kept out of these batches. */
-  tap?: Tap;
-}
 
 export interface SchedulerParts {
   readonly backend: Backend;
@@ -72,22 +55,6 @@ export interface SchedulerParts {
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
   /** Whether foreground work is about to ask for batches: background tokens alone are not computed then. Default: never. */
   foregroundComes?(): boolean;
-}
-
-interface Job extends WaitingPrompt {
-  readonly sequence: Sequence;
-  readonly options: AdvanceOptions;
-  /** undefined: foreground. */
-  readonly place: BackgroundPlace | undefined;
-  readonly resolve: (taken: number) => void;
-  readonly reject: (error: unknown) => void;
-}
-
-/** A job in a batch: how many of its tokens, and the length to restore if the batch fails. */
-interface Entry {
-  readonly job: Job;
-  readonly count: number;
-  readonly before: number;
 }
 
 export class Scheduler {
@@ -428,40 +395,3 @@ export class Scheduler {
 
 /** Foreground work came while a batch of background tokens was computed. */
 class OvertakenError extends Error {}
-
-/** A token of a decoding sequence, with or without drafts behind it. */
-function isShort({ tokens, from, options }: Job): boolean {
-  return tokens.length - from === 1 || (options.drafted ?? 0) > 0;
-}
-
-/** Whether so many tokens are not all of a foreground prompt. */
-function hasMore({ tokens, from, place, options }: Job, count: number): boolean {
-  return !place && !options.drafted && from + count < tokens.length;
-}
-
-/** The jobs that are left, in order of arrival. */
-function inOrder(left: readonly Job[], waiting: readonly Job[]): Job[] {
-  const found = new Set(left);
-  return waiting.filter((job) => found.has(job));
-}
-
-/** Those without which a job has not advanced. */
-function dueTokens({ tokens, from, options }: Job): number {
-  return Math.max(1, tokens.length - from - (options.drafted ?? 0));
-}
-
-/** Of `left` tokens: checkpoints are placed by those that are part of the text. Where some are drafted, none is placed on the way. */
-function knownTokens(left: number, { drafted = 0 }: AdvanceOptions): number {
-  return drafted > 0 ? 1 : left;
-}
-
-/** Undoes what was not computed and rejects the job, even if its sequence cannot be restored. */
-function giveUp({ sequence, reject }: Job, before: number, error: unknown): void {
-  try {
-    sequence.restore(before);
-    reject(error);
-  } catch (second) {
-    const what = `after a failed batch, a sequence could not be restored to ${before} tokens`;
-    reject(new AggregateError([error, second], `${what}: ${messageOf(second)}`));
-  }
-}

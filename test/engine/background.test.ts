@@ -14,7 +14,8 @@ import {
 } from "../../src/engine/background.ts";
 import type { Engine } from "../../src/engine/engine.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
-import { type AdvanceOptions, Scheduler } from "../../src/engine/scheduler.ts";
+import type { AdvanceOptions } from "../../src/engine/job.ts";
+import { Scheduler } from "../../src/engine/scheduler.ts";
 import { NO_ADAPTERS } from "../../src/engine/state/adapter-use.ts";
 import { Admission } from "../../src/engine/state/admission.ts";
 import { ComingPrompts } from "../../src/engine/state/coming-prompts.ts";

@@ -3,7 +3,8 @@
 
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
-import { type AdvanceOptions, Scheduler, type SchedulerParts } from "../../src/engine/scheduler.ts";
+import type { AdvanceOptions } from "../../src/engine/job.ts";
+import { Scheduler, type SchedulerParts } from "../../src/engine/scheduler.ts";
 import { Sequence } from "../../src/engine/state/sequence.ts";
 import { Batch } from "../../src/graph/batch.ts";
 
