@@ -10,11 +10,12 @@ import { GraphBuilder } from "../../../src/graph/builder.ts";
 
 const never = (): boolean => false;
 
-/** Room for 4 contexts of 3 blocks, of which one is held; the device has memory for `most` blocks. */
-function roomOn(most: number): { room: StateRoom; grown: number[] } {
+/** Room for 4 contexts of 3 blocks, of which one is held; the device has memory for `most` blocks, and takes until `ready` to give it. */
+function roomOn(most: number, ready?: Promise<void>): { room: StateRoom; grown: number[] } {
   const grown: number[] = [];
   const growKv = async ([blocks = 0]: readonly number[]): Promise<void> => {
     if (blocks > most) throw new MemoryError(`no room for ${blocks} blocks`);
+    await ready;
     grown.push(blocks);
   };
   const backend = { copyKvBlock: () => {}, growKv };
@@ -72,6 +73,32 @@ describe("memory", () => {
     for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
     expect(grown).toEqual([6, 9]);
     expect(room.prefixes.sequences).toBe(3);
+  });
+});
+
+describe("a device that takes long to give memory", () => {
+  test("keeps nobody waiting for room of what is only kept", async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { room, grown } = roomOn(12, promise);
+    await runOnce(room, 0);
+    await runOnce(room, 100); // evicts the first
+    expect(room.prefixes.sequences).toBe(1);
+    expect(room.pools[0]!.size).toBe(3);
+    resolve();
+    await runOnce(room, 200);
+    expect(grown[0]).toBe(6);
+    expect(room.prefixes.sequences).toBe(2);
+  });
+
+  test("makes who needs it wait", async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { room } = roomOn(12, promise);
+    await room.enter([3], never);
+    const second = room.enter([3], never);
+    await new Promise((wait) => setTimeout(wait, 50));
+    expect(await isWaiting(second)).toBe(true);
+    resolve();
+    expect(await second).toEqual([3]);
   });
 });
 
