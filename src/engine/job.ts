@@ -65,6 +65,7 @@ export function hasMore({ tokens, from, place, options }: Job, count: number): b
 
 /** The jobs that are left, in order of arrival. */
 export function inOrder(left: readonly Job[], waiting: readonly Job[]): Job[] {
+  if (left.length < 2) return [...left];
   const found = new Set(left);
   return waiting.filter((job) => found.has(job));
 }

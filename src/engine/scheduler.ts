@@ -5,7 +5,7 @@
 // tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
 // the others. Decoding sequences that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
-// it; a participant that is busy elsewhere is waited for at most a millisecond. Background work (background.ts) gets what is left.
+// it; a participant that is busy elsewhere is waited for at most a millisecond, a prompt that has begun for three. Background work (background.ts) gets what is left.
 
 import type { Backend, BatchPhase } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";

@@ -1,7 +1,7 @@
 // The kernels of prompts on matrix units: that Dawn's compiler takes them for every type, on its null device, which computes nothing
 // and has matrix units; and which batch sizes each is for. What they compute: webgpu-matrices.test.ts.
 
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
 import { matmulMatricesKernels } from "../../src/backends/webgpu/wgsl/matmul-matrices.ts";
 import { matrixCallsOf, namedCalls } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
@@ -13,6 +13,7 @@ import {
 } from "../../src/backends/webgpu/wgsl/matrix-shapes.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
+import { nullGpu } from "../support/null-gpu.ts";
 
 const LEAST = 33;
 /** An H200's workgroup memory, and that of a GPU in Chromium. */
@@ -71,31 +72,10 @@ test.each(cases)(
   },
 );
 
-const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
+const device = await nullGpu();
 
-async function nullDevice(): Promise<{ gpu: GPU; device: GPUDevice } | string> {
-  const dawn = await import("webgpu").catch(() => undefined);
-  if (!dawn) return "the npm package webgpu is not installed";
-  const gpu = dawn.create(["backend=null", "enable-dawn-features=allow_unsafe_apis"]);
-  const adapter = await gpu.requestAdapter();
-  if (!adapter) return "this build of Dawn has no null device";
-  const missing = features.filter((name) => !(adapter.features as ReadonlySet<string>).has(name));
-  if (missing.length > 0) return `Dawn's null device has no ${missing.join(", ")}`;
-  const device = await adapter.requestDevice({ requiredFeatures: features as GPUFeatureName[] });
-  return { gpu, device };
-}
-
-const found = await nullDevice();
-
-if (typeof found === "string") test.skip(`texts [skipped: ${found}]`, () => {});
+if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
 else {
-  const { gpu, device } = found;
-  // A device lives no longer than the object that its adapter came from: where that was collected, the process dies.
-  afterAll(() => {
-    device.destroy();
-    expect(gpu).toBeDefined();
-  });
-
   const refusal = async (code: string): Promise<string | undefined> => {
     device.pushErrorScope("validation");
     device.createShaderModule({ code });

@@ -1,7 +1,7 @@
 // The measuring kernels of a GPU, checked by Dawn's own compiler on its null device: it computes nothing and has every feature,
 // also half floats and matrix units, which no software adapter has. That they measure right is not shown by it.
 
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { matrixCallsOf } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
 import {
   floatKernel,
@@ -9,31 +9,12 @@ import {
   matrixKernel,
   readKernel,
 } from "../../src/machine/gpu-kernels.ts";
+import { nullGpu } from "../support/null-gpu.ts";
 
-const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
+const device = await nullGpu();
 
-async function nullDevice(): Promise<{ gpu: GPU; device: GPUDevice } | string> {
-  const dawn = await import("webgpu").catch(() => undefined);
-  if (!dawn) return "the npm package webgpu is not installed";
-  const gpu = dawn.create(["backend=null", "enable-dawn-features=allow_unsafe_apis"]);
-  const adapter = await gpu.requestAdapter();
-  if (!adapter) return "this build of Dawn has no null device";
-  const missing = features.filter((name) => !(adapter.features as ReadonlySet<string>).has(name));
-  if (missing.length > 0) return `Dawn's null device has no ${missing.join(", ")}`;
-  const device = await adapter.requestDevice({ requiredFeatures: features as GPUFeatureName[] });
-  return { gpu, device };
-}
-
-const found = await nullDevice();
-
-if (typeof found === "string") test.skip(`measuring kernels [skipped: ${found}]`, () => {});
+if (typeof device === "string") test.skip(`measuring kernels [skipped: ${device}]`, () => {});
 else {
-  const { gpu, device } = found;
-  // A device lives no longer than the object that its adapter came from: where that was collected, the process dies.
-  afterAll(() => {
-    device.destroy();
-    expect(gpu).toBeDefined();
-  });
   const kernels = {
     read: readKernel(2 ** 30, 4096, 64),
     "read from a cache": readKernel(2 ** 25, 1024, 256),

@@ -262,24 +262,31 @@ export class BatchArea {
     this.#known.set(area, known);
     for (let t = 0; t < batch.tokenCount; t++) {
       const position = batch.positions[t]! + ahead;
-      const row = known[position] ?? this.#anglesOf(area, position);
-      if (position < KEPT_POSITIONS) known[position] = row;
-      this.#floats.set(row, at + t * rope.dims);
+      const to = at + t * rope.dims;
+      if (position >= KEPT_POSITIONS) this.#writeAngles(area, position, this.#floats, to);
+      else {
+        known[position] ??= this.#writeAngles(area, position, new Float32Array(rope.dims), 0);
+        this.#floats.set(known[position], to);
+      }
     }
   }
 
   /** Rounds to float32 at every step, as the reference: angles of thousands of radians have few digits to lose. */
-  #anglesOf({ rope, factors }: AngleArea, position: number): Float32Array {
+  #writeAngles(
+    { rope, factors }: AngleArea,
+    position: number,
+    target: Float32Array,
+    at: number,
+  ): Float32Array {
     const f32 = Math.fround;
     const divisors = factors && this.#factors.get(factors.name)!;
-    const row = new Float32Array(rope.dims);
     for (let pair = 0; pair < rope.dims / 2; pair++) {
       const turned = f32(position * rope.frequencies[pair]!);
       const angle = divisors ? f32(turned / divisors[pair]!) : turned;
-      row[2 * pair] = f32(Math.cos(angle)) * rope.magnitude;
-      row[2 * pair + 1] = f32(Math.sin(angle)) * rope.magnitude;
+      target[at + 2 * pair] = f32(Math.cos(angle)) * rope.magnitude;
+      target[at + 2 * pair + 1] = f32(Math.sin(angle)) * rope.magnitude;
     }
-    return row;
+    return target;
   }
 }
 

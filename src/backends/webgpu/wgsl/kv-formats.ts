@@ -6,6 +6,7 @@ import type { DType } from "../../../dtypes/dtype.ts";
 import type { KvFormat, KvVectors } from "./kv-format.ts";
 import { nibbleFormats } from "./kv-nibbles.ts";
 import { planeRows } from "./kv-rows.ts";
+import { packText } from "./round-activations.ts";
 
 const nothingOnce = "fn onceOf(kept: Kept, lane: u32) -> vec4f { return vec4f(); }";
 
@@ -76,21 +77,16 @@ fn valuesOf(kept: Kept) -> mat4x4f {
   return mat4x4f(quants4(kept.quants.x), quants4(kept.quants.y), quants4(kept.quants.z), quants4(kept.quants.w));
 }`,
   scale: (kept) => `${kept}.scale`,
-  keep: (exchange) => `${exchange.reduce("largestOfBlock", 2, "max")}${exchange.collect("scalesOf")}
-fn largestOf4(values: vec4f) -> f32 {
-  let sizes = abs(values);
-  return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
-}
-fn bytes4(values: vec4f) -> u32 {
-  let bytes = bitcast<vec4u>(vec4i(round(values))) & vec4u(255u);
-  return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
-}
+  keep: (
+    exchange,
+  ) => `${exchange.reduce("largestOfBlock", 2, "max")}${exchange.collect("scalesOf")}${packText}
 fn keptOf(values: mat4x4f, lane: u32) -> Kept {
-  let own = max(max(largestOf4(values[0]), largestOf4(values[1])), max(largestOf4(values[2]), largestOf4(values[3])));
+  let own = max(max(largestOf(values[0]), largestOf(values[1])), max(largestOf(values[2]), largestOf(values[3])));
   let scale = largestOfBlock(own, lane) / 127.0;
   let inverse = select(0.0, 1.0 / scale, scale > 0.0);
   let quants = vec4u(
-    bytes4(values[0] * inverse), bytes4(values[1] * inverse), bytes4(values[2] * inverse), bytes4(values[3] * inverse));
+    packed(round(values[0] * inverse)), packed(round(values[1] * inverse)),
+    packed(round(values[2] * inverse)), packed(round(values[3] * inverse)));
   return Kept(quants, nearestHalf(scale));
 }
 fn onceOf(kept: Kept, lane: u32) -> vec4f { return scalesOf(kept.scale, lane); }`,

@@ -189,7 +189,8 @@ const RESTS = 4;
 /**
  * Stores all sums through workgroup memory, `across` matrices of each team at a time, since tiles at the edges have padding. Those of
  * the parts of the columns are added up there. Where there are gate and up, the second half of these matrices is of the same outputs
- * as the first. Lanes side by side have outputs side by side. Rounds are a loop, because a core reads the instructions from memory for every tile.
+ * as the first. Lanes side by side have outputs side by side. Rounds are a loop, which is faster for q, k and v and slower for gate and up than
+ * text for each (docs/gpu.md).
  */
 function storesText(
   shape: SplitShape,

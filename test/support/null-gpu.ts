@@ -1,0 +1,24 @@
+// Dawn's null device: it computes nothing and has every feature, also half floats and matrix units, which no software adapter has. Its
+// compiler says whether it takes a kernel's text.
+
+import { afterAll, expect } from "vitest";
+
+const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
+
+/** Until the tests of the file end; a text: why there is none. */
+export async function nullGpu(): Promise<GPUDevice | string> {
+  const dawn = await import("webgpu").catch(() => undefined);
+  if (!dawn) return "the npm package webgpu is not installed";
+  const gpu = dawn.create(["backend=null", "enable-dawn-features=allow_unsafe_apis"]);
+  const adapter = await gpu.requestAdapter();
+  if (!adapter) return "this build of Dawn has no null device";
+  const missing = features.filter((name) => !(adapter.features as ReadonlySet<string>).has(name));
+  if (missing.length > 0) return `Dawn's null device has no ${missing.join(", ")}`;
+  const device = await adapter.requestDevice({ requiredFeatures: features as GPUFeatureName[] });
+  // A device lives no longer than the object that its adapter came from: where that was collected, the process dies.
+  afterAll(() => {
+    device.destroy();
+    expect(gpu).toBeDefined();
+  });
+  return device;
+}
