@@ -49,8 +49,8 @@ export function reuse(sequence: Sequence, tokens: readonly number[]): number {
 
 interface PromptRun {
   control: RunControl;
-  /** Receives the logits of the last token. */
-  logits: Float32Array;
+  /** Reads the logits of the last token. */
+  output: Pick<AdvanceOptions, "onOutput" | "best">;
   /** Called before the first batch and after each. */
   onBatch?: (() => void) | undefined;
   /** See AdvanceOptions. */
@@ -62,12 +62,14 @@ export async function prefill(
   engine: Engine,
   running: RunningSequence,
   tokens: readonly number[],
-  { control, logits, onBatch, meanwhile }: PromptRun,
+  { control, output, onBatch, meanwhile }: PromptRun,
 ): Promise<boolean> {
   const { sequence } = running;
   const last = tokens.length - 1;
   const lastOnly: AdvanceOptions = {
-    ...readingInto(logits, (index) => index === last, control),
+    ...output,
+    wants: (index) => index === last,
+    stop: () => control.aborted,
     ...(meanwhile && { meanwhile }),
   };
   onBatch?.();
@@ -76,7 +78,8 @@ export async function prefill(
       if (control.aborted) return false;
       await engine.advance(running, tokens, sequence.length, lastOnly);
       onBatch?.();
-      await control.breathe();
+      // Elsewhere messages come in while a device computes, which waits for its next batch now.
+      if (!engine.computesApart) await control.breathe();
       engine.laps?.lap("prompt", "messages");
     }
   } catch (error) {

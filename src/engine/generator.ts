@@ -143,7 +143,7 @@ export async function generate(
     sequence = running.sequence;
     decoder.restart(running);
     reuse(sequence, all);
-    return await prefill(engine, running, all, { control, logits: decoder.logits });
+    return await prefill(engine, running, all, { control, output: decoder.afterPrompt });
   };
   /** The same as often as others need its room. */
   const orYield = async (work: () => Promise<boolean>): Promise<boolean> => {
@@ -179,10 +179,10 @@ export async function generate(
     };
     const onBatch = options.progress ? report : undefined;
     const meanwhile = constraint?.prepare;
-    const { logits } = decoder;
+    const output = decoder.afterPrompt;
     const first = running;
     const isComputed = await orYield(() =>
-      prefill(engine, first, tokens, { control, logits, onBatch, meanwhile }),
+      prefill(engine, first, tokens, { control, output, onBatch, meanwhile }),
     );
     if (!isComputed) stopReason = "aborted";
     else if (running) engine.share(running);

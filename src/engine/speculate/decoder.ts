@@ -90,6 +90,8 @@ export class Decoder {
   /** Of #next with drafts: where logits begin. */
   #firstRow = 0;
   readonly #advance: AdvanceOptions & { drafted: number };
+  /** Reads the logits after a prompt, to sample the first token from. */
+  readonly afterPrompt: Pick<AdvanceOptions, "onOutput" | "best">;
   /** See AdvanceOptions.next; undefined: hidden states are read, or the draw is not known. */
   readonly #following: { readonly draw: NextDraw; follows: number } | undefined;
   /** What the depth of the next draft depends on, for the drafter that is asked. */
@@ -111,6 +113,10 @@ export class Decoder {
       drafted: 0,
       ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
     };
+    this.afterPrompt = {
+      onOutput: (_, read, best) => this.#readLogits(0, read, best),
+      best: parts.best > 0,
+    };
     if (parts.draw && parts.best > 0 && this.#readers.length === 0) {
       this.#following = { draw: parts.draw, follows: 0 };
       this.#advance.next = this.#following;
@@ -127,9 +133,13 @@ export class Decoder {
     };
   }
 
-  #read(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
+  #readLogits(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
     this.#hasBest[row] = this.#parts.best > 0 && readBest(this.#bestOf(row));
-    const logits = this.#hasBest[row] ? undefined : read("logits", this.#rowOf(row));
+    return this.#hasBest[row] ? undefined : read("logits", this.#rowOf(row));
+  }
+
+  #read(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
+    const logits = this.#readLogits(row, read, readBest);
     const readers = this.#readers;
     if (readers.length === 0) return logits;
     return Promise.all([logits, ...readers.map((drafter) => drafter.computed!(row, read))]).then(
