@@ -5,6 +5,7 @@ import { workerData } from "node:worker_threads";
 import type { Backend, BestLogits } from "../src/backends/backend.ts";
 import { registerBackend } from "../src/backends/table.ts";
 import { selectBestOfAll } from "../src/base/select-best.ts";
+import { KV_BLOCK_TOKENS } from "../src/graph/batch.ts";
 import type { Plan } from "../src/graph/plan.ts";
 
 export interface HostEngineData {
@@ -13,7 +14,12 @@ export interface HostEngineData {
   readonly tokenMs: number;
   /** Whether a device computes, while this thread does other work. */
   readonly isApart: boolean;
-  /** Written after each batch: batches, batches of single tokens only, sequences of these, CPU time of the thread in ms. */
+  /** What a larger KV cache takes for each of its tokens, in ms; 0: it never grows. */
+  readonly growTokenMs: number;
+  /**
+   * Written after each batch: batches, batches of single tokens only, sequences of these, CPU time of the thread in ms; batches with tokens of
+   * prompts that follow another such batch, and ms between these; how often the KV cache has grown, and ms that took.
+   */
   readonly numbers: Float64Array;
 }
 
@@ -22,7 +28,12 @@ const ROWS = 64;
 /** As many as a GPU finds. */
 const BEST = 64;
 
-const { batchMs, tokenMs, isApart, numbers } = workerData as HostEngineData;
+/** Pieces in which a cache is made: batches are submitted in between. */
+const GROW_PIECES = 16;
+
+const { batchMs, tokenMs, isApart, growTokenMs, numbers } = workerData as HostEngineData;
+
+const never = new Int32Array(new SharedArrayBuffer(4));
 
 /** Numbers about as far apart as real logits: sums of uniform ones, of a generator with a fixed seed. */
 function logitRows(vocab: number): Float32Array[] {
@@ -36,11 +47,24 @@ function logitRows(vocab: number): Float32Array[] {
   );
 }
 
+/** As a driver does it: this thread waits for each piece. */
+async function grow([blocks = 0]: readonly number[]): Promise<void> {
+  const ms = blocks * KV_BLOCK_TOKENS * growTokenMs;
+  for (let piece = 0; piece < GROW_PIECES; piece++) {
+    Atomics.wait(never, 0, 0, ms / GROW_PIECES);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  numbers[6]!++;
+  numbers[7]! += ms;
+}
+
 function idleBackend(): Backend {
   let vocab = 0;
   let rows: Float32Array[] = [];
   let bests: BestLogits[] = [];
   let turn = 0;
+  /** When the last batch ended; undefined: it had no tokens of prompts. */
+  let promptEnded: number | undefined;
   const nothing = { weightBytes: 0, kvBytes: 0, workBytes: 0 };
   return {
     name: "idle",
@@ -59,18 +83,25 @@ function idleBackend(): Backend {
     },
     upload: async () => {},
     computesApart: isApart,
+    // As on a GPU, where nothing is drafted by default.
+    ...(isApart && { sameBitsTokens: 1 }),
     run: async (batch, options) => {
       turn++;
       numbers[0]!++;
-      if (batch.tokenCount === batch.outputCount) {
+      const isPrompt = batch.tokenCount > batch.outputCount;
+      if (!isPrompt) {
         numbers[1]!++;
         numbers[2]! += batch.tokenCount;
+      } else if (promptEnded !== undefined) {
+        numbers[4]!++;
+        numbers[5]! += performance.now() - promptEnded;
       }
       const { user, system } = process.threadCpuUsage();
       numbers[3] = (user + system) / 1000;
       const ms = batchMs + tokenMs * batch.tokenCount;
       options?.meanwhile?.();
       await new Promise((resolve) => (ms > 0 ? setTimeout(resolve, ms) : setImmediate(resolve)));
+      promptEnded = isPrompt ? performance.now() : undefined;
     },
     read: (_, row, target) => target.set(rows[(turn + row) % ROWS]!),
     mostBest: isApart ? BEST : 0,
@@ -83,6 +114,7 @@ function idleBackend(): Backend {
       return isApart;
     },
     copyKvBlock: () => {},
+    ...(growTokenMs > 0 && { growKv: grow }),
     memory: () => nothing,
     explain: () => [],
     dispose: () => {},

@@ -2,10 +2,11 @@
 // process. Shows the CPU time of the server's thread and of the engine's for a step, in which every user gets a token.
 //
 //   npm run bench:host -- [--users 32] [--answer 64] [--prompt 128] [--rounds 3] [--batch-ms 0] [--token-ms 0] [--sampled]
-//                       [--processor]
+//                       [--processor] [--context 224] [--grow-token-ms 0]
 //
 // --batch-ms and --token-ms: what a batch takes, and each token in it, as on a GPU. --sampled: temperature 0.8, top-k 40, top-p
-// 0.95, min-p 0.05 instead of greedy. --processor: as if this thread computed. `node --cpu-prof bench/host.ts` writes a profile of each thread.
+// 0.95, min-p 0.05 instead of greedy. --processor: as if this thread computed. --context: of each user.
+// --grow-token-ms: what a larger KV cache takes for each of its tokens; an H200 takes 0.007 ms with a 7B. `node --cpu-prof bench/host.ts` writes a profile of each thread.
 
 import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -25,7 +26,7 @@ import type { HostEngineData } from "./host-engine.ts";
 import type { UsersPlan, UsersSeen } from "./host-users.ts";
 
 /** See HostEngineData. */
-const HOST_NUMBERS = 4;
+const HOST_NUMBERS = 8;
 
 const { values: flags } = parseArgs({
   options: {
@@ -37,6 +38,8 @@ const { values: flags } = parseArgs({
     "token-ms": { type: "string", default: "0" },
     sampled: { type: "boolean", default: false },
     processor: { type: "boolean", default: false },
+    context: { type: "string" },
+    "grow-token-ms": { type: "string", default: "0" },
   },
 });
 const [users, answer, prompt, rounds] = [flags.users, flags.answer, flags.prompt, flags.rounds].map(
@@ -50,6 +53,7 @@ function startIdle(): EngineThread {
     batchMs: Number(flags["batch-ms"]),
     tokenMs: Number(flags["token-ms"]),
     isApart: !flags.processor,
+    growTokenMs: Number(flags["grow-token-ms"]),
     numbers,
   };
   const worker = new Worker(new URL("./host-engine.ts", import.meta.url), { workerData });
@@ -92,7 +96,7 @@ try {
   await writeModel(syntheticModel("words", "q8_0"), path);
   const request: OpenRequest = {
     spec: { kind: "path", path },
-    contextSize: Math.ceil((prompt + answer + 32) / 32) * 32,
+    contextSize: Number(flags.context ?? Math.ceil((prompt + answer + 32) / 32) * 32),
     kvType: "f16",
     threads: 1,
     level: undefined,
@@ -125,14 +129,14 @@ try {
   const [before, own] = [[...numbers], ownMs()];
   const seen = await askAll(server.url, { ...plan, rounds, seed: 2 });
   const [after, ownAfter] = [[...numbers], ownMs()];
-  const [batches, steps, sequences, engineMs] = after.map((value, i) => value - before[i]!) as [
-    number,
-    number,
-    number,
-    number,
-  ];
+  const counts = after.map((value, i) => value - before[i]!);
+  const [batches, steps, sequences, engineMs] = counts as [number, number, number, number];
+  const [between, betweenMs, grown, grownMs] = counts.slice(4) as [number, number, number, number];
   await server.stop();
   await model.dispose();
+  const lasts = Array.from({ length: rounds }, (_, round) =>
+    Math.max(...seen.firsts.slice(round * users, (round + 1) * users)).toFixed(0),
+  );
   const perStep = (ms: number): string => ((ms * users) / seen.tokens).toFixed(2);
   process.stdout.write(
     [
@@ -140,7 +144,9 @@ try {
       `${batches} batches, ${steps} of single tokens with ${(sequences / steps).toFixed(1)} sequences`,
       `tokens/s of all: ${((seen.tokens * 1000) / seen.ms).toFixed(0)}, a step of all users: ${perStep(seen.ms)} ms`,
       `CPU time of a step: engine's thread ${perStep(engineMs)} ms, server's thread ${perStep(ownAfter - own)} ms`,
-      `first token: median ${percentile(seen.firsts, 0.5).toFixed(0)}, p99 ${percentile(seen.firsts, 0.99).toFixed(0)} ms`,
+      `between batches of prompts: ${(betweenMs / between).toFixed(2)} ms`,
+      ...(grown > 0 ? [`the KV cache grew ${grown} times, for ${grownMs.toFixed(0)} ms`] : []),
+      `first token: median ${percentile(seen.firsts, 0.5).toFixed(0)}, p99 ${percentile(seen.firsts, 0.99).toFixed(0)} ms, of each round ${lasts.join(", ")}`,
       "",
     ].join("\n"),
   );

@@ -106,6 +106,9 @@ export type { LoadWatch } from "./upload-weights.ts";
 /** Shorter prompts are not worth sharing before their generation has ended. */
 const SHARED_PROMPT_TOKENS: number = 2 * KV_BLOCK_TOKENS;
 
+/** What a request takes at most from where it is received until it asks for a batch, if it waits for nothing. */
+const FRESH_MS = 10;
+
 export class Engine {
   readonly info: ModelInfo;
   readonly tokenizer: Tokenizer;
@@ -149,6 +152,8 @@ export class Engine {
   foregroundSent: () => boolean = () => false;
   /** Foreground work that was received and asks for no batches yet. */
   #arriving = 0;
+  /** When the last of it was received. */
+  #arrivedAt = -Infinity;
   /** Prompts that are being computed, for background work that begins like them. */
   readonly #comingPrompts = new ComingPrompts();
   /** How often widen() has changed something: state from before may hold values that are not finite. */
@@ -203,6 +208,7 @@ export class Engine {
       sharedCosts: new BatchLine(),
       turn: options.cores && new CoreTurn(options.cores, threadsOf(info.backend)),
       foregroundComes: () => this.#foregroundComes(),
+      promptsCome: () => this.#promptsCome(),
     });
     const { kvType } = this;
     const { contextSize } = info;
@@ -312,6 +318,7 @@ export class Engine {
   /** Foreground work is prepared, until the end of the result's scope: no batch of background tokens alone starts meanwhile. */
   arrive(): Disposable {
     this.#arriving++;
+    this.#arrivedAt = performance.now();
     let isArriving = true;
     return {
       [Symbol.dispose]: () => {
@@ -326,6 +333,12 @@ export class Engine {
   /** Those that wait for room need others to go on. */
   #foregroundComes(): boolean {
     return this.foregroundSent() || this.#arriving > this.#room.admission.foregroundWaiting;
+  }
+
+  /** Whoever was received a while ago waits for something else: a grammar, or memory. */
+  #promptsCome(): boolean {
+    const isFresh = performance.now() - this.#arrivedAt < FRESH_MS;
+    return this.foregroundSent() || (isFresh && this.#foregroundComes());
   }
 
   async #begin(request: SequenceRequest): Promise<RunningSequence> {

@@ -4,6 +4,7 @@
 import type { Check } from "../base/check.ts";
 import { AbortedError, DeviceLostError, DisposedError, UsageError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
+import { isBackground } from "./background.ts";
 import { computeLogits } from "./compute-logits.ts";
 import { computeEmbeddings } from "./embedding.ts";
 import type { Engine, LoadWatch } from "./engine.ts";
@@ -73,6 +74,8 @@ class Host {
   /** Urgent requests that were received: fewer than were sent while one is on its way. */
   #arrivals = 0;
   #isLost = false;
+  /** Resolves in the turn of the event loop of the next request. */
+  #nextTurn: Promise<void> = Promise.resolve();
   /** Events that are sent at the end of this piece of work, in one message. */
   #events: EngineEvent[] = [];
 
@@ -162,8 +165,12 @@ class Host {
     generate: async ({ prompt, options }, control, emit) => {
       const engine = this.#loaded();
       using _ = this.#timed(engine);
+      using arrival = isBackground(options.priority) ? undefined : engine.arrive();
+      if (engine.computesApart) await this.#turn();
       const tokens = generationTokens(this.#text(), prompt, control);
-      const result = await generate(engine, { tokens, options }, control, emit);
+      const generated = generate(this.#loaded(), { tokens, options }, control, emit);
+      arrival?.[Symbol.dispose](); // it has arrived there by now
+      const result = await generated;
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
     compileGrammar: async ({ source }) => (await this.#loaded().grammars.compile(source)).notes,
@@ -254,6 +261,16 @@ class Host {
       return undefined;
     },
   };
+
+  /**
+   * One request in each turn of the event loop: those that come together are one piece of work otherwise, at the end of which the device has long
+   * computed its batch.
+   */
+  async #turn(): Promise<void> {
+    const own = this.#nextTurn;
+    this.#nextTurn = own.then(() => this.#environment.breathe());
+    await own;
+  }
 
   #sayLost({ message }: DeviceLostError): void {
     if (!this.#isLost) this.#post({ id: 0, kind: "lost", why: message });

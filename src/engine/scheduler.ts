@@ -5,7 +5,8 @@
 // tokens are limited to `promptChunk`, rounded up to fill the backend's tiles, so that a long prompt does not stall
 // the others. Decoding sequences that did not fit come first in the next batch. Drafted tokens (speculate/) come after the tokens that every
 // decoding sequence must compute; those that do not fit are left out. A batch starts when all participants have asked for
-// it; a participant that is busy elsewhere is waited for at most a millisecond, a prompt that has begun for three. Background work (background.ts) gets what is left.
+// it; a participant that is busy elsewhere is waited for at most a millisecond, a prompt that has begun for three. Where a device computes, so are prompts that
+// are about to come, by one that would leave room in the batch. Background work (background.ts) gets what is left.
 
 import type { Backend, BatchPhase } from "../backends/backend.ts";
 import { AbortedError, ContextError } from "../base/errors.ts";
@@ -55,7 +56,12 @@ export interface SchedulerParts {
   readonly turn?: Pick<CoreTurn, "take" | "wait" | "begin" | "release" | "end"> | undefined;
   /** Whether foreground work is about to ask for batches: background tokens alone are not computed then. Default: never. */
   foregroundComes?(): boolean;
+  /** Whether prompts are about to ask for batches. Default: never. */
+  promptsCome?(): boolean;
 }
+
+/** Timers of a millisecond for which a batch waits for those who are about to ask, beside the first. */
+const MORE_TIMERS = 2;
 
 export class Scheduler {
   readonly #parts: SchedulerParts;
@@ -75,8 +81,8 @@ export class Scheduler {
   #isPatient = false;
   /** Sequences of the last batch that have more tokens of a prompt, and have not asked for the next batch yet. */
   readonly #begun = new Set<Sequence>();
-  /** Timers that may still be waited for, for these. */
-  #patience = 0;
+  /** Timers that may still be waited for, for these and for prompts that come. */
+  #patience = MORE_TIMERS;
   #isResting = false;
   /** When the last batch was computed. */
   #computedAt = 0;
@@ -138,7 +144,7 @@ export class Scheduler {
     if (this.#isRunning) return;
     this.#letYield();
     if (this.#waiting.length === 0) return;
-    if (this.#haveAsked() && this.#mayStart()) {
+    if (this.#haveAsked() && this.#mayStart() && !this.#awaitsPrompts()) {
       void this.#runBatch();
       return;
     }
@@ -147,7 +153,8 @@ export class Scheduler {
     // Participants that are about to ask do so without waiting for a timer; slower ones are not waited for. But a prompt that has begun
     // asks in the next turn of the event loop: a timer that was set earlier, or is late, may come before that.
     const start = () => {
-      if (!this.#isRunning && this.#begun.size > 0 && this.#patience-- > 0) {
+      const awaits = this.#begun.size > 0 || this.#awaitsPrompts();
+      if (!this.#isRunning && awaits && this.#patience-- > 0) {
         setTimeout(start);
         return;
       }
@@ -164,6 +171,20 @@ export class Scheduler {
     if (this.#waiting.length >= this.#participants) return true;
     if (this.#foreground === 0) return false;
     return this.#waiting.filter(({ place }) => !place).length >= this.#foreground;
+  }
+
+  /** A device takes little longer for several prompts than for one: the first of those who come together does not go alone. */
+  #awaitsPrompts(): boolean {
+    const { backend, batch, promptsCome } = this.#parts;
+    if (!backend.computesApart || this.#patience <= 0 || !promptsCome?.()) return false;
+    let tokens = 0;
+    let hasPrompt = false;
+    for (const job of this.#waiting) {
+      if (job.place) continue;
+      tokens += job.tokens.length - job.from;
+      hasPrompt ||= !isShort(job);
+    }
+    return hasPrompt && tokens < batch.limits.maxTokens;
   }
 
   /** Background tokens alone are computed only while there is no foreground work. */
@@ -183,7 +204,7 @@ export class Scheduler {
   async #runBatch(): Promise<void> {
     this.#isRunning = true;
     this.#begun.clear();
-    this.#patience = 2;
+    this.#patience = MORE_TIMERS;
     const entries = this.#fill();
     try {
       if (entries.length > 0) await this.#compute(entries);
