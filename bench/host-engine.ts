@@ -48,9 +48,10 @@ function logitRows(vocab: number): Float32Array[] {
 }
 
 /** As a driver does it: this thread waits for each piece. */
-async function grow([blocks = 0]: readonly number[]): Promise<void> {
+async function grow([blocks = 0]: readonly number[], pause?: () => Promise<void>): Promise<void> {
   const ms = blocks * KV_BLOCK_TOKENS * growTokenMs;
   for (let piece = 0; piece < GROW_PIECES; piece++) {
+    await pause?.();
     Atomics.wait(never, 0, 0, ms / GROW_PIECES);
     await new Promise((resolve) => setImmediate(resolve));
   }

@@ -379,9 +379,10 @@ export interface Backend {
 
   /**
    * Grows the cache to so many blocks of each group of KV states, and keeps their contents. After a MemoryError nothing has
-   * changed. Optional: where the system gives memory when it is first written to.
+   * changed. `pause`: waited for between pieces of this work, each of which keeps this thread for a moment. Optional: where the
+   * system gives memory when it is first written to.
    */
-  growKv?(blocks: readonly number[]): Promise<void>;
+  growKv?(blocks: readonly number[], pause?: () => Promise<void>): Promise<void>;
 
   /**
    * Activations that stayed float32 in some batch, because the type beside their weight cannot hold them: the first of them.

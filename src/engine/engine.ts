@@ -634,6 +634,7 @@ export class Engine {
   dispose(): void {
     this.#disposed = true;
     for (const kind of this.drafters) kind.dispose?.();
+    this.#room.dispose();
     this.#backend.dispose();
   }
 

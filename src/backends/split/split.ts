@@ -279,9 +279,11 @@ export class SplitBackend implements Backend {
     };
   }
 
-  async growKv(blocks: readonly number[]): Promise<void> {
+  async growKv(blocks: readonly number[], pause?: () => Promise<void>): Promise<void> {
     // The device first: it is the one that may run out of memory.
-    for (const { backend } of [...this.#ready().parts].reverse()) await backend.growKv?.(blocks);
+    for (const { backend } of [...this.#ready().parts].reverse()) {
+      await backend.growKv?.(blocks, pause);
+    }
   }
 
   async warmUp(contextSize: number): Promise<void> {

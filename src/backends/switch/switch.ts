@@ -280,10 +280,10 @@ export class SwitchBackend implements Backend {
     for (const one of groups) newest.copied(one, from, to);
   }
 
-  async growKv(blocks: readonly number[]): Promise<void> {
+  async growKv(blocks: readonly number[], pause?: () => Promise<void>): Promise<void> {
     const [host, device] = this.#sides;
-    await device.growKv?.(blocks);
-    await host.growKv?.(blocks);
+    await device.growKv?.(blocks, pause);
+    await host.growKv?.(blocks, pause);
   }
 
   async warmUp(contextSize: number): Promise<void> {

@@ -332,17 +332,19 @@ const LAYERS_AT_ONCE = 2;
 
 /**
  * Buffers for a cache of so many blocks of each group, empty; or a MemoryError. A few at a time, so that this thread can submit
- * batches in between: a driver takes up to a millisecond for each.
+ * batches in between: a driver takes up to a millisecond for each. `pause`: waited for before each of them.
  */
 export async function allocateCache(
   gpu: GpuDevice,
   layout: Layout,
   blocks: readonly number[],
+  pause?: () => Promise<void>,
 ): Promise<CacheBuffers> {
   const sizes = kvBytesOf(layout.plan.graph, layout.kvBlocks, (group) => blocks[group]!);
   const made: { keys: GPUBuffer; values: GPUBuffer }[] = [];
   try {
     while (made.length < sizes.length) {
+      await pause?.();
       const first = made.length;
       const next = sizes.slice(first, first + LAYERS_AT_ONCE);
       made.push(

@@ -432,10 +432,10 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     device.queue.submit([commands.finish()]); // the next batch is submitted later, so it sees the copy
   }
 
-  async growKv(blocks: readonly number[]): Promise<void> {
+  async growKv(blocks: readonly number[], pause?: () => Promise<void>): Promise<void> {
     const prepared = this.#ready();
     const { layout } = prepared;
-    const cache = await allocateCache(this.#gpu, layout, blocks);
+    const cache = await allocateCache(this.#gpu, layout, blocks, pause);
     const buffers = { ...prepared.buffers, ...cache };
     this.#alive();
     const program = withCache(this.#gpu, prepared.program, layout, buffers);

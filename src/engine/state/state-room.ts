@@ -5,7 +5,6 @@
 // out to have no memory left, the next generation waits or is refused; running ones are never affected.
 
 import type { Backend, KvCacheOptions } from "../../backends/backend.ts";
-import { atMost } from "../../base/at-most.ts";
 import { ContextError, MemoryError } from "../../base/errors.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BackgroundPlace } from "../background.ts";
@@ -14,6 +13,7 @@ import type { StateTiers, TierKind } from "../tiers/state-tiers.ts";
 import type { AdapterUse } from "./adapter-use.ts";
 import { Admission, type Amounts, isWithin } from "./admission.ts";
 import { BlockPool } from "./block-pool.ts";
+import { LaterGrowth } from "./later-growth.ts";
 import { PrefixCache } from "./prefix-cache.ts";
 import type { CheckpointDistance } from "./recurrent-slots.ts";
 import { Sequence } from "./sequence.ts";
@@ -26,15 +26,14 @@ export const FIRST_TOKENS = 256;
 /** The most that memory grows by at a time, beyond what is needed: to so many times what it was. */
 const MOST_GROWTH = 4;
 
-/** What a generation waits for room of cached sequences. A GPU takes 14 ms for each GB of a larger cache, 8.6 GB for 64 users of a 7B. */
-const KEPT_MS = 20;
-
 export interface StateRoomParts {
   readonly backend: Pick<Backend, "copyKvBlock" | "growKv">;
   readonly contextSize: number;
   readonly kinds: readonly StateKind[];
   /** The planned sizes, and what the backend already holds. */
   readonly kv: KvCacheOptions;
+  /** For tests: waits so many ms. Default: a timer. */
+  readonly wait?: ((ms: number) => Promise<void>) | undefined;
 }
 
 export class StateRoom {
@@ -51,6 +50,12 @@ export class StateRoom {
   readonly #running = new Map<Amounts, Sequence>();
   /** Serializes growth. */
   #growing: Promise<void> = Promise.resolve();
+  /** Generations that have begun so far, and those that wait for memory. */
+  #begun = 0;
+  #urgent = 0;
+  /** Memory that cached sequences would need besides what is reserved, and what all who may come would: #growTo(). */
+  #later: { sizes: Amounts; all: Amounts };
+  readonly #laterGrowth: LaterGrowth;
 
   constructor(parts: StateRoomParts) {
     const { kinds, kv, contextSize } = parts;
@@ -62,6 +67,19 @@ export class StateRoom {
     });
     this.prefixes = new PrefixCache(contextSize);
     this.admission = new Admission(this.pools.map(({ most }) => most));
+    this.#later = { sizes: this.#sizes, all: this.#sizes };
+    this.#laterGrowth = new LaterGrowth({
+      begun: () => this.#begun,
+      running: () => this.admission.running,
+      isUrgent: () => this.#urgent > 0,
+      grow: (pause) => this.#inTurn(() => this.#growLater(pause)),
+      wait: parts.wait,
+    });
+  }
+
+  /** Memory that is not urgent is not asked for any more. */
+  dispose(): void {
+    this.#laterGrowth.dispose();
   }
 
   /** The pools of the KV cache. */
@@ -201,20 +219,48 @@ export class StateRoom {
   }
 
   /**
-   * Makes sure that the backend holds everything reserved, and cached sequences as far as memory allows. Nobody waits for long for the
-   * room of the latter: it goes on growing, and meanwhile the oldest of them are evicted.
+   * Makes sure that the backend holds everything reserved, and cached sequences as far as memory allows. Nobody waits for the room of the latter:
+   * where memory takes time, it grows later (later-growth.ts), and meanwhile the oldest of them are evicted.
    */
-  #hold(likely: number): Promise<void> {
-    const grown = this.#growing.then(() => this.#grow(likely));
-    this.#growing = grown.catch(() => undefined);
-    return isWithin(this.admission.promised, this.#sizes) ? atMost(KEPT_MS, grown) : grown;
+  async #hold(likely: number): Promise<void> {
+    this.#begun++;
+    if (this.#parts.backend.growKv && isWithin(this.admission.promised, this.#sizes)) {
+      const sizes = this.#sizesNeeded();
+      if (isWithin(sizes, this.#sizes)) return;
+      this.#later = {
+        sizes: larger(sizes, this.#later.sizes),
+        all: larger(this.#sizesFor(likely), this.#later.all),
+      };
+      this.#laterGrowth.begin();
+      return;
+    }
+    this.#urgent++;
+    this.#laterGrowth.hurry();
+    try {
+      await this.#inTurn(() => this.#grow(likely));
+    } finally {
+      this.#urgent--;
+    }
   }
 
-  async #grow(likely: number): Promise<void> {
-    const { admission, pools } = this;
+  async #growLater(pause: () => Promise<void>): Promise<void> {
+    const { sizes, all } = this.#later;
+    this.#later = { sizes: this.#sizes, all: this.#sizes };
+    await this.#growTo(sizes, all, pause);
+  }
+
+  /** Growth, after that which is under way. */
+  #inTurn(grow: () => Promise<void>): Promise<void> {
+    const grown = this.#growing.then(grow);
+    this.#growing = grown.catch(() => undefined);
+    return grown;
+  }
+
+  /** For everything reserved, and cached sequences. */
+  #sizesNeeded(): Amounts {
     const { contextSize, kinds } = this.#parts;
-    const sizes = pools.map((pool, i) => {
-      const promised = admission.promised[i]!;
+    return this.pools.map((pool, i) => {
+      const promised = this.admission.promised[i]!;
       if (pool.usedCount + promised <= pool.size) return pool.size;
       const needed = Math.min(pool.most, pool.usedCount - this.#usedByRunning(i) + promised);
       if (needed <= pool.size) return pool.size;
@@ -222,12 +268,16 @@ export class StateRoom {
       const batch = kinds[i]!.perContext(contextSize, false);
       return Math.min(pool.most, Math.max(needed, pool.size + batch));
     });
+  }
+
+  async #grow(likely: number): Promise<void> {
+    const sizes = this.#sizesNeeded();
     if (isWithin(sizes, this.#sizes)) return;
     try {
       await this.#growTo(sizes, this.#sizesFor(likely));
     } catch (error) {
       // Cached sequences can be evicted instead, if that is enough.
-      if (error instanceof MemoryError && isWithin(admission.promised, this.#sizes)) return;
+      if (error instanceof MemoryError && isWithin(this.admission.promised, this.#sizes)) return;
       throw error;
     }
   }
@@ -249,7 +299,8 @@ export class StateRoom {
    * To what all would need who may come now, so that it need not grow for each, but at most to MOST_GROWTH times the size; to twice
    * the size, so that many small contexts are not copied as often; to `sizes`: whatever there is memory for.
    */
-  async #growTo(sizes: Amounts, all: Amounts): Promise<void> {
+  async #growTo(sizes: Amounts, all: Amounts, pause?: () => Promise<void>): Promise<void> {
+    if (isWithin(sizes, this.#sizes)) return;
     const atLeast = (wanted: (size: number, i: number) => number): Amounts =>
       this.pools.map(({ most, size }, i) =>
         sizes[i]! > size ? Math.min(most, Math.max(sizes[i]!, wanted(size, i))) : size,
@@ -259,20 +310,25 @@ export class StateRoom {
     const attempts = [ahead, twice].filter((one) => !isWithin(one, one === ahead ? twice : sizes));
     for (const attempt of attempts) {
       try {
-        await this.#growExactly(attempt);
+        await this.#growExactly(attempt, pause);
         return;
       } catch (error) {
         if (!(error instanceof MemoryError)) throw error;
       }
     }
-    await this.#growExactly(sizes);
+    await this.#growExactly(larger(sizes, this.#sizes), pause);
   }
 
-  async #growExactly(sizes: Amounts): Promise<void> {
+  async #growExactly(sizes: Amounts, pause?: () => Promise<void>): Promise<void> {
     const { backend, kinds } = this.#parts;
-    await backend.growKv?.(sizes.filter((_, i) => kinds[i]!.group !== undefined));
+    const blocks = sizes.filter((_, i) => kinds[i]!.group !== undefined);
+    await backend.growKv?.(blocks, pause);
     this.pools.forEach((pool, i) => {
       pool.grow(sizes[i]!);
     });
   }
+}
+
+function larger(some: Amounts, others: Amounts): Amounts {
+  return some.map((amount, pool) => Math.max(amount, others[pool]!));
 }

@@ -3,6 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { MemoryError } from "../../../src/base/errors.ts";
 import { dtypeByName } from "../../../src/dtypes/table.ts";
+import type { Amounts } from "../../../src/engine/state/admission.ts";
 import { BlockPool } from "../../../src/engine/state/block-pool.ts";
 import { stateKinds } from "../../../src/engine/state/state-kinds.ts";
 import { StateRoom } from "../../../src/engine/state/state-room.ts";
@@ -10,11 +11,51 @@ import { GraphBuilder } from "../../../src/graph/builder.ts";
 
 const never = (): boolean => false;
 
+/** No generation has run for so many ms: memory for what is kept grows. */
+const REST = 100;
+
+/** Time that passes when a test says so. */
+class Clock {
+  #waiting: { left: number; resolve: () => void }[] = [];
+
+  readonly wait = (ms: number): Promise<void> =>
+    new Promise((resolve) => this.#waiting.push({ left: ms, resolve }));
+
+  /** So many ms pass, one by one: whoever waits may wait again. */
+  async pass(ms: number): Promise<void> {
+    for (let i = 0; i < ms; i++) {
+      const due = this.#waiting.filter((one) => --one.left <= 0);
+      this.#waiting = this.#waiting.filter(({ left }) => left > 0);
+      for (const { resolve } of due) resolve();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+interface Device {
+  room: StateRoom;
+  /** Blocks that it has given, in order. */
+  grown: number[];
+  /** Pieces of memory that were made on the way. */
+  pieces: () => number;
+  clock: Clock;
+}
+
 /** Room for 4 contexts of 3 blocks, of which one is held; the device has memory for `most` blocks, and takes until `ready` to give it. */
-function roomOn(most: number, ready?: Promise<void>): { room: StateRoom; grown: number[] } {
+function roomOn(most: number, ready?: Promise<void>, onPiece?: () => void): Device {
   const grown: number[] = [];
-  const growKv = async ([blocks = 0]: readonly number[]): Promise<void> => {
+  const clock = new Clock();
+  let pieces = 0;
+  const growKv = async (
+    [blocks = 0]: readonly number[],
+    pause?: () => Promise<void>,
+  ): Promise<void> => {
     if (blocks > most) throw new MemoryError(`no room for ${blocks} blocks`);
+    for (let piece = 0; piece < 2; piece++) {
+      await pause?.();
+      pieces++;
+      onPiece?.();
+    }
     await ready;
     grown.push(blocks);
   };
@@ -24,7 +65,9 @@ function roomOn(most: number, ready?: Promise<void>): { room: StateRoom; grown: 
   const kinds = stateKinds(g.finish({}), { maxTokens: 32, maxOutputs: 32 });
   const groups = [{ blocks: 12, held: 3 }];
   const kv = { tableLength: 12, groups, dtype: dtypeByName("f32")! };
-  return { room: new StateRoom({ backend, contextSize: 96, kinds, kv }), grown };
+  const { wait } = clock;
+  const room = new StateRoom({ backend, contextSize: 96, kinds, kv, wait });
+  return { room, grown, pieces: () => pieces, clock };
 }
 
 /** A generation of 90 tokens, which is kept when it has ended. */
@@ -36,6 +79,11 @@ async function runOnce(room: StateRoom, firstToken: number): Promise<void> {
   sequence.commit();
   room.prefixes.keep(sequence);
   room.leave(promised);
+}
+
+/** A generation that ends before it has computed anything. */
+async function enterAndLeave(room: StateRoom): Promise<void> {
+  room.leave(await room.enter([3], never));
 }
 
 async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
@@ -62,34 +110,119 @@ describe("memory", () => {
   });
 
   test("grows with sequences that are kept, so that none of them is lost", async () => {
-    const { room } = roomOn(12);
-    for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
+    const { room, clock } = roomOn(12);
+    for (let i = 0; i < 3; i++) {
+      await enterAndLeave(room);
+      await clock.pass(REST);
+      await runOnce(room, 100 * i);
+    }
     expect(room.prefixes.sequences).toBe(3);
     expect(room.pools[0]!.size).toBe(12);
   });
 
   test("doubles, so that it is not copied for every user; where there is no room for that, by a context", async () => {
-    const { room, grown } = roomOn(9);
-    for (let i = 0; i < 3; i++) await runOnce(room, 100 * i);
+    const { room, grown, clock } = roomOn(9);
+    for (let i = 0; i < 3; i++) {
+      await enterAndLeave(room);
+      await clock.pass(REST);
+      await runOnce(room, 100 * i);
+    }
     expect(grown).toEqual([6, 9]);
     expect(room.prefixes.sequences).toBe(3);
   });
 });
 
-describe("a device that takes long to give memory", () => {
-  test("keeps nobody waiting for room of what is only kept", async () => {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const { room, grown } = roomOn(12, promise);
+describe("memory for what is only kept", () => {
+  test("keeps nobody waiting: the oldest is given up, and the memory is there for the next", async () => {
+    const { room, grown, clock } = roomOn(12);
     await runOnce(room, 0);
     await runOnce(room, 100); // evicts the first
     expect(room.prefixes.sequences).toBe(1);
-    expect(room.pools[0]!.size).toBe(3);
-    resolve();
+    expect(grown).toEqual([]);
+    await clock.pass(REST);
+    expect(grown).toEqual([6]);
     await runOnce(room, 200);
-    expect(grown[0]).toBe(6);
     expect(room.prefixes.sequences).toBe(2);
   });
 
+  test("does not grow while somebody runs, nor right after that", async () => {
+    const { room, grown, clock } = roomOn(12);
+    await runOnce(room, 0);
+    const promised = await room.enter([3], never);
+    await clock.pass(20 * REST);
+    expect(grown).toEqual([]);
+    room.leave(promised);
+    await clock.pass(REST / 2);
+    await enterAndLeave(room);
+    await clock.pass(REST / 2);
+    expect(grown).toEqual([]);
+    await clock.pass(2 * REST);
+    expect(grown).toEqual([6]);
+  });
+
+  test("pauses when somebody comes, and goes on when they have ended", async () => {
+    let entering: Promise<Amounts> | undefined;
+    const { room, grown, pieces, clock } = roomOn(12, undefined, () => {
+      entering ??= room.enter([1], never);
+    });
+    await runOnce(room, 0);
+    await enterAndLeave(room);
+    await clock.pass(REST);
+    const promised = await entering!;
+    await clock.pass(10 * REST);
+    expect(pieces()).toBe(1);
+    room.leave(promised);
+    await clock.pass(REST);
+    expect(pieces()).toBe(2);
+    expect(grown).toEqual([6]);
+  });
+
+  test("pauses for nobody who needs it", async () => {
+    const running: Promise<Amounts>[] = [];
+    const { room, grown, pieces, clock } = roomOn(12, undefined, () => {
+      if (running.length === 0) running.push(room.enter([3], never));
+    });
+    await runOnce(room, 0);
+    await enterAndLeave(room);
+    await clock.pass(2 * REST);
+    expect(await running[0]).toEqual([3]);
+    expect(pieces()).toBe(1);
+    // No time passes for this one.
+    expect(await room.enter([3], never)).toEqual([3]);
+    expect(grown[0]).toBe(6);
+  });
+
+  test("grows after a while where somebody always runs", async () => {
+    const { room, grown, clock } = roomOn(12);
+    await runOnce(room, 0);
+    await room.enter([3], never);
+    await clock.pass(120 * REST);
+    expect(grown).toEqual([6]);
+  });
+
+  test("does not grow once it is disposed of", async () => {
+    const { room, pieces, clock } = roomOn(12);
+    await runOnce(room, 0);
+    await enterAndLeave(room);
+    room.dispose();
+    await clock.pass(120 * REST);
+    expect(pieces()).toBe(0);
+  });
+
+  test("that cannot be had is asked for again when somebody comes", async () => {
+    const { room, grown, clock } = roomOn(3);
+    await runOnce(room, 0);
+    for (let i = 0; i < 2; i++) {
+      await enterAndLeave(room);
+      await clock.pass(2 * REST);
+    }
+    expect(grown).toEqual([]);
+    expect(room.prefixes.sequences).toBe(1);
+    expect(await room.enter([3], never)).toEqual([3]);
+  });
+});
+
+describe("a device that takes long to give memory", () => {
   test("makes who needs it wait", async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     const { room } = roomOn(12, promise);
@@ -103,7 +236,7 @@ describe("a device that takes long to give memory", () => {
 });
 
 /** Room for 8 contexts of 64 blocks and one to copy, of which one is held. */
-function largeRoomOn(most: number, tries: number[] = []): StateRoom {
+function largeRoomOn(most: number, tries: number[] = [], wait?: Clock["wait"]): StateRoom {
   const growKv = async ([blocks = 0]: readonly number[]): Promise<void> => {
     tries.push(blocks);
     if (blocks > most) throw new MemoryError(`no room for ${blocks} blocks`);
@@ -114,7 +247,7 @@ function largeRoomOn(most: number, tries: number[] = []): StateRoom {
   const groups = [{ blocks: 8 * 65, held: 65 }];
   const kv = { tableLength: 8 * 65, groups, dtype: dtypeByName("f32")! };
   const backend = { copyKvBlock: () => {}, growKv };
-  return new StateRoom({ backend, contextSize: 2048, kinds, kv });
+  return new StateRoom({ backend, contextSize: 2048, kinds, kv, wait });
 }
 
 describe("memory that a device holds from the start", () => {
@@ -160,7 +293,8 @@ describe("memory that a device holds from the start", () => {
 
 test("what running sequences have of their reserved blocks is not needed twice", async () => {
   const tries: number[] = [];
-  const room = largeRoomOn(1000, tries);
+  const clock = new Clock();
+  const room = largeRoomOn(1000, tries, clock.wait);
   await room.holdFirst();
   expect(room.pools[0]!.size).toBe(72);
   const begin = async (first: number) => {
@@ -181,9 +315,13 @@ test("what running sequences have of their reserved blocks is not needed twice",
     room.prefixes.keep(sequence);
     room.leave(promised);
   }
-  await begin(9000);
-  expect(tries).toEqual([72, 144]);
+  const last = await begin(9000);
   expect(room.prefixes.sequences).toBe(8);
+  room.prefixes.keep(last.sequence);
+  room.leave(last.promised);
+  expect(tries).toEqual([72]);
+  await clock.pass(REST);
+  expect(tries).toEqual([72, 144]);
 });
 
 describe("memory grows once", () => {
