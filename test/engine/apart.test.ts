@@ -6,7 +6,10 @@ import type { Backend, BestLogits } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { selectBestOfAll } from "../../src/base/select-best.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { serveEngine } from "../../src/engine/host.ts";
+import type { FromEngine, ToEngine } from "../../src/engine/protocol.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
+import type { StatePlaces } from "../../src/engine/saved/state-places.ts";
 import type { GenerateOptions, TokenEvent } from "../../src/index.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
@@ -108,6 +111,50 @@ test("the next batch begins before the events of its tokens are sent", async () 
     ["batch", "token", "token", "computed"],
   ];
   expect(backend.log).toEqual([...prompt, ...step, ...step, "token", "token"]);
+});
+
+test("a batch that was computed is seen between requests that come together", async () => {
+  const backend = new Apart();
+  const engine = await asked(backend);
+  const { log } = backend;
+  let receive: (message: ToEngine) => void = () => {};
+  const results = new Map<number, PromiseWithResolvers<void>>();
+  const post = (message: FromEngine) => {
+    if (message.kind === "result") results.get(message.id)!.resolve();
+    if (message.kind === "error") results.get(message.id)!.reject(message.error);
+    if (message.kind !== "events") return;
+    // The first event of each says that it has arrived, the last that its prompt is computed.
+    for (const { id, event } of message.events) {
+      if ((event as TokenEvent).progress) log.push(`request ${id}`);
+    }
+  };
+  const port = {
+    post: (message: unknown) => post(message as FromEngine),
+    onMessage: (listener: (message: unknown) => void) => {
+      receive = listener;
+    },
+    close: () => {},
+  };
+  const states = {} as StatePlaces;
+  serveEngine(port, { load: async () => engine, breathe, now: () => 0, states });
+  const send = (id: number, message: Pick<ToEngine, "method"> & { params: unknown }) => {
+    const ended = Promise.withResolvers<void>();
+    results.set(id, ended);
+    receive({ id, aborted: false, ...message } as ToEngine);
+    return ended.promise;
+  };
+  await send(1, { method: "open", params: {} });
+  const requests = Array.from({ length: 6 }, (_, i) => {
+    const prompt = { kind: "tokens", tokens: tinyPrompt(i + 1, 40) };
+    const options = { temperature: 0, maxTokens: 2, progress: true };
+    return send(i + 2, { method: "generate", params: { prompt, options } });
+  });
+  await Promise.all(requests);
+  await send(8, { method: "dispose", params: {} });
+  const arrivals = [2, 3, 4, 5, 6, 7].map((id) => log.indexOf(`request ${id}`));
+  expect(arrivals).toEqual(arrivals.toSorted((a, b) => a - b));
+  expect(arrivals[0]).toBeGreaterThanOrEqual(0);
+  expect(log.indexOf("computed")).toBeLessThan(arrivals.at(-1)!);
 });
 
 test("an event that cannot be sent ends its own generation, not the others", async () => {

@@ -1,7 +1,7 @@
 // Failures while the scheduler fills a batch or undoes one: the failed job is rejected, the others get their batch, and the
 // next batch starts. Nothing is computed here: the backend only records which tokens it was given.
 
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import type { AdvanceOptions } from "../../src/engine/job.ts";
 import { Scheduler, type SchedulerParts } from "../../src/engine/scheduler.ts";
@@ -14,15 +14,19 @@ const fault = (): never => {
 
 const newSequence = () => new Sequence([], 64);
 
-function setUp(turn?: SchedulerParts["turn"]) {
+function setUp(turn?: SchedulerParts["turn"], more: Partial<SchedulerParts> = {}) {
   const batch = new Batch({ maxTokens: 16, maxOutputs: 16 });
   const batches: number[][] = [];
   const run = () => void batches.push([...batch.tokens.subarray(0, batch.tokenCount)]);
   const rests: boolean[] = [];
   const rest = (isOn: boolean) => void rests.push(isOn);
-  const backend = { run, rest } as unknown as Backend;
+  const backend = {
+    run,
+    rest,
+    computesApart: more.promptsCome !== undefined,
+  } as unknown as Backend;
   const parts = { backend, batch, promptChunk: 16, tokenTile: 1, laps: undefined };
-  const scheduler = new Scheduler({ ...parts, turn, makeRoom: () => undefined });
+  const scheduler = new Scheduler({ ...parts, ...more, turn, makeRoom: () => undefined });
   const advance = (
     sequence: Sequence,
     tokens: readonly number[],
@@ -131,4 +135,61 @@ test("threads rest after the last batch of a turn; the turn ends with the last g
   await new Promise((resolve) => setTimeout(resolve)); // the last batch has ended
   scheduler.leave();
   expect(calls).toEqual(["keeps", "keeps", "keeps", "keeps", "ends"]);
+});
+
+/** A scheduler of a device, to which others come as long as `comes` is true, and timers that end when the test says so. */
+function setUpComing() {
+  vi.useFakeTimers({ toFake: ["setTimeout"] });
+  const state = { comes: true };
+  const given = setUp(undefined, { promptsCome: () => state.comes });
+  const tokens = (from: number, count: number) => Array.from({ length: count }, (_, i) => from + i);
+  return { ...given, state, tokens, [Symbol.dispose]: () => void vi.useRealTimers() };
+}
+
+const turnOfEventLoop = () => new Promise((resolve) => setImmediate(resolve));
+
+test("a prompt waits for others that come, until its batch is full", async () => {
+  using coming = setUpComing();
+  const { batches, scheduler, advance, tokens } = coming;
+  scheduler.join();
+  const first = advance(newSequence(), tokens(0, 6));
+  await turnOfEventLoop();
+  expect(batches).toEqual([]);
+  scheduler.join();
+  const second = advance(newSequence(), tokens(10, 10));
+  await Promise.all([first, second]);
+  expect(batches).toEqual([[...tokens(0, 6), ...tokens(10, 10)]]);
+});
+
+test("or until nobody comes", async () => {
+  using coming = setUpComing();
+  const { batches, scheduler, advance, tokens, state } = coming;
+  scheduler.join();
+  const first = advance(newSequence(), tokens(0, 6));
+  await turnOfEventLoop();
+  expect(batches).toEqual([]);
+  state.comes = false;
+  scheduler.wake();
+  await first;
+  expect(batches).toEqual([tokens(0, 6)]);
+});
+
+test("but for three timers at most, in every batch; decoding sequences wait for nobody", async () => {
+  using coming = setUpComing();
+  const { batches, scheduler, advance, tokens } = coming;
+  scheduler.join();
+  const sequence = newSequence();
+  for (let i = 0; i < 2; i++) {
+    const prompt = advance(sequence, tokens(0, 6));
+    for (let timer = 0; timer < 2; timer++) {
+      vi.advanceTimersToNextTimer();
+      await turnOfEventLoop();
+    }
+    expect(batches).toHaveLength(i);
+    vi.advanceTimersToNextTimer();
+    await prompt;
+    expect(batches).toHaveLength(i + 1);
+  }
+  await advance(sequence, [7]);
+  expect(batches.at(-1)).toEqual([7]);
 });
