@@ -113,6 +113,24 @@ test("the next batch begins before the events of its tokens are sent", async () 
   expect(backend.log).toEqual([...prompt, ...step, ...step, "token", "token"]);
 });
 
+test.each([
+  ["waits for nothing between two batches of a prompt", () => new Apart(), 0],
+  ["lets messages in between them where this thread computes", () => new ReferenceBackend(), 3],
+] as const)("a generation %s", async (_, backend, expected) => {
+  const engine = await asked(backend());
+  let turns = 0;
+  const counting = () => {
+    turns++;
+    return breathe();
+  };
+  const control: RunControl = { aborted: false, breathe: counting, now: () => 0 };
+  // Three batches of 32 tokens.
+  const options = { temperature: 0, maxTokens: 0, speculate: false };
+  await generate(engine, { tokens: tinyPrompt(1, 90), options }, control, () => {});
+  engine.dispose();
+  expect(turns).toBe(expected);
+});
+
 test("a batch that was computed is seen between requests that come together", async () => {
   const backend = new Apart();
   const engine = await asked(backend);
