@@ -19,8 +19,8 @@ export interface AdvanceOptions {
   wants(index: number): boolean;
   /** Called for those tokens, in order. */
   onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
-  /** Whether the best logits of a token are enough, where the backend finds them. Default: false. */
-  best?: boolean;
+  /** So many of the best logits of a token are enough, where the backend finds them. Default: 0, none are. */
+  best?: number;
   /** How the token after the last one will be chosen, and how many batches of one token may follow. Default: not known. */
   next?: { readonly draw: NextDraw; readonly follows: number } | undefined;
   /** false: logits are never read. Default: true. */

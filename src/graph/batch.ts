@@ -103,6 +103,8 @@ export class Batch {
   readonly wholeRows: Uint8Array;
   /** How many of them are 1. */
   wholeCount = 0;
+  /** How many of the best are read then, at most 255; 0: as many as the backend finds: [outputs]. */
+  readonly bestCounts: Uint8Array;
   /** How the token after each output will be chosen; undefined: that is not known: [outputs]. */
   readonly draws: (NextDraw | undefined)[];
   /** How many batches may follow whose tokens of this sequence a device draws; its cache blocks have room for them: [outputs]. */
@@ -118,6 +120,7 @@ export class Batch {
     this.generated = new Uint8Array(limits.maxTokens);
     this.outputRows = new Int32Array(limits.maxOutputs);
     this.wholeRows = new Uint8Array(limits.maxOutputs);
+    this.bestCounts = new Uint8Array(limits.maxOutputs);
     this.draws = new Array<NextDraw | undefined>(limits.maxOutputs);
     this.#follows = new Int32Array(limits.maxOutputs);
     this.adapters = Array.from({ length: limits.adapters ?? 0 }, () => ({
@@ -226,8 +229,14 @@ export class Batch {
     this.outputRows[this.outputCount] = row;
     this.wholeRows[this.outputCount] = isWhole ? 1 : 0;
     if (isWhole) this.wholeCount++;
+    this.bestCounts[this.outputCount] = 0;
     this.draws[this.outputCount] = undefined;
     return this.outputCount++;
+  }
+
+  /** Of the logits of output `row`, no more than so many of the best will be read. */
+  wantBest(row: number, count: number): void {
+    this.bestCounts[row] = count < 256 ? count : 0;
   }
 
   /** The token after output `row` will be chosen so, and `follows` batches like this one may come after it. */

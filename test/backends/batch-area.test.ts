@@ -1,11 +1,13 @@
-// What a batch writes for the GPU: the cache blocks of each sequence, and cosines and sines of positions, which are computed once.
+// What a batch writes for the GPU: the cache blocks of each sequence, and cosines and sines of positions, which are computed once; and in
+// how many pieces.
 
 import { expect, test } from "vitest";
-import { BatchArea, layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
+import { BatchArea, DRAW_WORDS, layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Rope } from "../../src/graph/graph.ts";
+import type { PlanLimits } from "../../src/graph/plan.ts";
 
 const limits = { maxTokens: 8, maxOutputs: 2 };
 const [headDim, tableLength] = [8, 400];
@@ -16,7 +18,7 @@ const rope: Rope = {
   magnitude: 1.5,
 };
 
-function layoutOf() {
+function layoutOf(most: PlanLimits = limits) {
   const g = new GraphBuilder();
   const f32 = dtypeByName("f32")!;
   const x = g.embed({ name: "table", shape: [4, headDim], dtype: f32 }, "embed");
@@ -26,7 +28,7 @@ function layoutOf() {
   const shape = { state, heads: 1, kvHeads: 1, headDim, scale: 1 };
   const last = g.select(g.attention(q, shape, "attention"), "select");
   const out = { name: "out", shape: [4, headDim], dtype: f32 };
-  return layOutBatch(g.finish({ logits: g.logits(last, out, "logits") }), limits, tableLength);
+  return layOutBatch(g.finish({ logits: g.logits(last, out, "logits") }), most, tableLength);
 }
 
 const sequence = { blocks: Int32Array.from({ length: tableLength }, (_, i) => i * 3 + 1) };
@@ -73,4 +75,80 @@ test("blocks of each sequence, up to its last position, whatever was there befor
   expect(table(1, 11)).toEqual([...other.blocks.subarray(0, 11)]);
   filled(area, [], [63, 64]);
   expect(table(0, 3)).toEqual([5000, 4999, 4998]);
+});
+
+const draw = (temperature: number) => ({
+  ...{ temperature, topK: 40, topP: 0.9, minP: 0 },
+  uniform: (after: number) => after / 8,
+});
+
+function ofUsers(positions: readonly number[], temperature: number): Batch {
+  const batch = new Batch(limits);
+  positions.forEach((position, i) => {
+    const row = batch.add(1, position, i === 0 ? sequence : other, true, true, false);
+    batch.wantBest(row, 40);
+    batch.expect(row, draw(temperature), 9);
+  });
+  return batch;
+}
+
+test.each([
+  [[7], 0, 1],
+  [[7], 0.8, 1],
+  [[5, 11], 0.8, 1],
+  // The next token of the first user needs a new cache block.
+  [[31, 11], 0, 2],
+])("a token in flight after %j, temperature %f: %i write", (positions, temperature, writes) => {
+  const layout = layoutOf({ maxTokens: 600, maxOutputs: 64 });
+  const area = new BatchArea(layout, new Map());
+  /** The area as the GPU has it: what was written so far. */
+  const written = new Uint32Array(area.words.length);
+  const write = (ranges: readonly (readonly [number, number])[]) => {
+    for (const [from, to] of ranges) written.set(area.words.subarray(from, to), from);
+    return ranges.length;
+  };
+  const batch = ofUsers(positions, temperature);
+  expect(write(area.fill(batch, true))).toBe(2);
+  written.fill(77, layout.tokens, layout.tokens + positions.length); // as drawn
+  expect(write(area.fillAhead(batch, 1))).toBe(writes);
+  const drawn = written.subarray(layout.tokens, layout.tokens + positions.length);
+  expect([...drawn]).toEqual(positions.map(() => 77));
+  // All else is what a batch at the next positions would write.
+  const next = new BatchArea(layout, new Map());
+  next.fill(
+    ofUsers(
+      positions.map((position) => position + 1),
+      temperature,
+    ),
+    true,
+  );
+  const floats = new Float32Array(next.words.buffer);
+  for (let row = 0; row < positions.length; row++) {
+    next.words[layout.tokens + row] = 77;
+    const random = layout.draws + row * DRAW_WORDS + 5;
+    expect(floats[random]).toBe(0); // uniform(0)
+    floats[random] = temperature > 0 ? 1 / 8 : 0; // uniform(1)
+  }
+  expect([...written]).toEqual([...next.words]);
+});
+
+test("how many logits are read, and that no token is drawn after a batch that does not fly", () => {
+  const layout = layoutOf();
+  const area = new BatchArea(layout, new Map());
+  const wordsOf = (row: number) => {
+    const at = layout.draws + row * DRAW_WORDS;
+    return [...area.words.subarray(at, at + 2)];
+  };
+  area.fill(ofUsers([7, 9], 0.8), true);
+  expect([wordsOf(0), wordsOf(1)]).toEqual([
+    [40, 40],
+    [40, 40],
+  ]);
+  area.fill(ofUsers([7, 9], 0), true);
+  expect(wordsOf(1)).toEqual([40, 1]);
+  const batch = ofUsers([7], 0.8);
+  batch.add(1, 3, other, true, true, false);
+  area.fill(batch);
+  expect(wordsOf(0)).toEqual([40, 0]);
+  expect(wordsOf(1)).toEqual([0xffffffff, 0]); // all that are found
 });

@@ -1,5 +1,5 @@
 // The best logits that the GPU finds, against the engine's own selection: rows made to be awkward (equal logits, NaN, infinities,
-// zeros of both signs, all the best in one lane's share), whole rows beside them, and texts with and without.
+// zeros of both signs, all the best in few lanes), of many lengths, whole rows beside them, and texts with and without.
 
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
@@ -18,23 +18,45 @@ import { tinyEngine } from "../support/tiny-engine.ts";
 const random = new Random(7);
 const normal = (): number => random.normal() * 3;
 
-/** Three parts, the last of them short. */
-const vocab = 2 * 4096 + 300;
-const rows: Readonly<Record<string, (id: number) => number>> = {
+/** Whether a lane of so many items is in the first of the groups that neighbouring lanes take turns in. */
+const isLaneInFirstGroup = (id: number, items: number): boolean => {
+  const lane = Math.floor(id / items) % 256;
+  return (lane + Math.floor(lane / 8)) % 8 === 0;
+};
+
+/** Whether a part, one of 33 to 64, has a lane of the second kernel in the first group. */
+const isPartInFirstGroup = (id: number, vocab: number): boolean => {
+  const part = id >> (vocab > 131_072 ? 12 : vocab > 65_536 ? 11 : 10);
+  const lane = (8 - ((part >> 1) % 8)) % 8; // of the eight that two parts have
+  return part % 2 === (lane < 4 ? 0 : 1);
+};
+
+const rows: Readonly<Record<string, (id: number, vocab: number) => number>> = {
   "normal ones": normal,
   "all equal": () => 1.5,
   "few values": () => Math.round(normal()),
   "the best in every 256th place": (id) => (id % 256 === 3 ? 50 + normal() : normal()),
-  "the best at the end": (id) => id / 1000,
+  ascending: (id) => id / 1000,
+  descending: (id) => -id / 1000,
   "-Infinity but for three": (id) => (id % 3000 === 17 ? id : Number.NEGATIVE_INFINITY),
+  "-Infinity alone": () => Number.NEGATIVE_INFINITY,
   "zeros of both signs": (id) => (id % 2 === 0 ? -0 : 0),
   "negative ones": () => -Math.abs(normal()) - 1,
-  "one infinity": (id) => (id === 5000 ? Number.POSITIVE_INFINITY : normal()),
+  "one infinity": (id, vocab) => (id === vocab - 9 ? Number.POSITIVE_INFINITY : normal()),
+  "all the best in one part": (id) => (id < 900 ? 100 + normal() : normal()),
+  // More is listed than fits, in the first kernel or in the second.
+  "one group of lanes far below the others, 4 items": (id) =>
+    isLaneInFirstGroup(id, 4) ? normal() - 1000 : normal(),
+  "one group of lanes far below the others, 16 items": (id) =>
+    isLaneInFirstGroup(id, 16) ? normal() - 1000 : normal(),
+  "parts far below the others, with all lanes of a group": (id, vocab) =>
+    isPartInFirstGroup(id, vocab) ? normal() - 1000 : normal(),
 };
 
 /** A backend whose logits of token t are row t of a table. */
 async function backendOf(table: Float32Array, tokens: number) {
   const g = new GraphBuilder();
+  const vocab = table.length / tokens;
   const weight = { name: "table", shape: [tokens, vocab], dtype: dtypeByName("f32")! };
   const logits = g.select(g.embed(weight, "embed"), "logits");
   const plan = makePlan(g.finish({ logits }), { maxTokens: tokens, maxOutputs: tokens });
@@ -47,36 +69,65 @@ async function backendOf(table: Float32Array, tokens: number) {
   return { backend, batch: new Batch(plan.limits) };
 }
 
-function bestOf(row: Float32Array): { ids: number[]; logits: number[] } {
-  const ids = new Int32Array(BEST);
-  selectBest(row, Int32Array.from(row.keys()), row.length, BEST, ids);
+function bestOf(row: Float32Array, count: number): { ids: number[]; logits: number[] } {
+  const ids = new Int32Array(count);
+  selectBest(row, Int32Array.from(row.keys()), row.length, count, ids);
   return { ids: [...ids], logits: Array.from(ids, (id) => row[id]! + 0) };
 }
 
 describeGpu("the best logits", () => {
-  test("are those that the engine would select, in its order; some rows are read whole beside them", async () => {
+  // Parts with 4, 8 and 16 items for each lane, some of them short, with and without whole vectors, and rows shorter than BEST.
+  const vocabs = [8492, 8491, 1, 3, 50, 257, 32_000, 65_536, 100_002, 151_936, 262_144];
+  test.each(vocabs)("of %i are those that the engine would select, in its order", async (vocab) => {
     const makers = Object.values(rows);
     const table = Float32Array.from({ length: makers.length * vocab }, (_, i) =>
-      makers[Math.floor(i / vocab)]!(i % vocab),
+      makers[Math.floor(i / vocab)]!(i % vocab, vocab),
     );
     const { backend, batch } = await backendOf(table, makers.length);
     try {
-      makers.forEach((_, token) => {
+      for (const most of vocab > 100_000 ? [BEST, 1] : [BEST, 40, 9, 2, 1]) {
+        const count = Math.min(most, vocab);
+        batch.clear();
+        makers.forEach((_, token) => {
+          const row = batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, token === 2);
+          // Of every third row all are found.
+          if (token % 3 !== 0 && most < BEST) batch.wantBest(row, most);
+        });
+        await backend.run(batch);
+        for (const [row, name] of Object.keys(rows).entries()) {
+          const own = table.subarray(row * vocab, (row + 1) * vocab);
+          const limit = row % 3 === 0 ? Math.min(BEST, vocab) : count;
+          const best = { ids: new Int32Array(limit), logits: new Float32Array(limit) };
+          expect(backend.readBest(row, best)).toBe(true);
+          const logits = Array.from(best.logits, (logit) => logit + 0);
+          expect({ ids: [...best.ids], logits }, `${name}, ${limit}`).toEqual(bestOf(own, limit));
+        }
+        // More than were looked for are not there.
+        const more = { ids: new Int32Array(most + 1), logits: new Float32Array(most + 1) };
+        expect(backend.readBest(1, more)).toBe(false);
+      }
+    } finally {
+      backend.dispose();
+    }
+  });
+
+  test("some rows are read whole beside them", async () => {
+    const [vocab, tokens] = [8492, 4];
+    const table = Float32Array.from({ length: tokens * vocab }, normal);
+    const { backend, batch } = await backendOf(table, tokens);
+    try {
+      for (let token = 0; token < tokens; token++) {
         batch.add(token, 0, { blocks: new Int32Array(1) }, true, true, token === 2);
-      });
+      }
       await backend.run(batch);
-      const best = { ids: new Int32Array(BEST), logits: new Float32Array(BEST) };
-      for (const [row, name] of Object.keys(rows).entries()) {
-        const own = table.subarray(row * vocab, (row + 1) * vocab);
-        expect(backend.readBest(row, best)).toBe(true);
-        const read = { ids: [...best.ids], logits: Array.from(best.logits, (logit) => logit + 0) };
-        expect(read, name).toEqual(bestOf(own));
+      for (let row = 0; row < tokens; row++) {
         // Row 2 came with the batch; another can still be read.
         const whole = new Float32Array(vocab);
-        if (row < 3) await backend.read("logits", row, whole);
-        if (row < 3) expect(whole).toEqual(own);
+        await backend.read("logits", row, whole);
+        expect(whole).toEqual(table.subarray(row * vocab, (row + 1) * vocab));
       }
       // A batch of whole rows has no best ones.
+      const best = { ids: new Int32Array(BEST), logits: new Float32Array(BEST) };
       batch.clear();
       batch.add(0, 0, { blocks: new Int32Array(1) }, true);
       await backend.run(batch);
@@ -86,19 +137,36 @@ describeGpu("the best logits", () => {
     }
   });
 
-  test("a NaN comes first", async () => {
-    const table = Float32Array.from({ length: vocab }, normal);
+  test.each([1, 3])("NaNs come first, of %i", async (most) => {
+    const table = Float32Array.from({ length: 8492 }, normal);
     table[6001] = Number.NaN;
     table[7000] = Number.POSITIVE_INFINITY;
     new Uint32Array(table.buffer)[6002] = 0xffc00001; // with a sign
     const { backend, batch } = await backendOf(table, 1);
     try {
+      const row = batch.add(0, 0, { blocks: new Int32Array(1) }, true, true, false);
+      batch.wantBest(row, most);
+      await backend.run(batch);
+      const best = { ids: new Int32Array(most), logits: new Float32Array(most) };
+      expect(backend.readBest(0, best)).toBe(true);
+      expect([...best.ids]).toEqual([6001, 6002, 7000].slice(0, most));
+      const logits = [Number.NaN, Number.NaN, Number.POSITIVE_INFINITY];
+      expect([...best.logits]).toEqual(logits.slice(0, most));
+    } finally {
+      backend.dispose();
+    }
+  });
+
+  test("more NaNs than are looked for: the first of them", async () => {
+    const table = new Float32Array(5000).fill(Number.NaN);
+    const { backend, batch } = await backendOf(table, 1);
+    try {
       batch.add(0, 0, { blocks: new Int32Array(1) }, true, true, false);
       await backend.run(batch);
-      const best = { ids: new Int32Array(3), logits: new Float32Array(3) };
+      const best = { ids: new Int32Array(BEST), logits: new Float32Array(BEST) };
       expect(backend.readBest(0, best)).toBe(true);
-      expect([...best.ids]).toEqual([6001, 6002, 7000]);
-      expect([...best.logits]).toEqual([Number.NaN, Number.NaN, Number.POSITIVE_INFINITY]);
+      expect([...best.ids]).toEqual(Array.from({ length: BEST }, (_, i) => i));
+      expect(best.logits.every(Number.isNaN)).toBe(true);
     } finally {
       backend.dispose();
     }

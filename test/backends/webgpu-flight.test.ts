@@ -110,6 +110,28 @@ describeGpu("batches in flight", () => {
   });
 });
 
+test("a batch that reads more of the best logits is not in flight", () => {
+  const batch = new Batch({ maxTokens: 1, maxOutputs: 1 });
+  const sequence = { blocks: new Int32Array(4) };
+  const draw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+  const fill = (token: number, position: number, best: number) => {
+    batch.clear();
+    const row = batch.add(token, position, sequence, true, true, false);
+    batch.wantBest(row, best);
+    batch.expect(row, draw, 9);
+    return batch;
+  };
+  for (const best of [1, 40]) {
+    const flight = new Flight(1, 2);
+    const first = fill(5, 3, 1);
+    flight.roomFor(first);
+    flight.begin(first);
+    flight.add();
+    flight.drew(() => 7);
+    expect(flight.take(fill(7, 4, best), () => true)).toBe(best === 1);
+  }
+});
+
 test("a batch is in flight only with the same tokens of the same sequences", () => {
   const batch = new Batch({ maxTokens: 4, maxOutputs: 4 });
   const [a, b] = [{ blocks: new Int32Array(4) }, { blocks: new Int32Array(4) }];
@@ -142,7 +164,7 @@ test("a batch is in flight only with the same tokens of the same sequences", () 
       expect(flight.roomFor(first)).toBe(1);
       expect(flight.begin(first)).toBe(flight.current);
       expect(flight.add()).not.toBe(flight.current);
-      flight.drew(Int32Array.of(7, 8));
+      flight.drew((row) => [7, 8][row]!);
       const isSame = tokens === next && hasBlocks;
       expect(flight.take(fill(tokens), () => hasBlocks)).toBe(isSame);
       expect([flight.ahead, flight.submitted, flight.dropped]).toEqual([0, 1, isSame ? 0 : 1]);

@@ -81,7 +81,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     pipelines: 0,
     sameBitsTokens: 1,
     best: [],
-    draw: [],
+    flies: false,
     keys: [],
   });
   const batch = new Batch({ maxTokens: 4, maxOutputs: 1 });

@@ -51,7 +51,7 @@ export interface BatchLayout {
   /** By index in Graph.states: the tables of its group; 0 for a state without one. */
   readonly tables: readonly number[];
   readonly tableLength: number;
-  /** [output][DRAW_WORDS]: how the next token is drawn (wgsl/draw.ts). */
+  /** [output][DRAW_WORDS]: how many of its best logits are read, and how the next token is drawn (wgsl/best-logits.ts). */
   readonly draws: number;
   readonly words: number;
 }
@@ -73,7 +73,6 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
     return at;
   };
   const tokens = take(maxTokens);
-  const positions = take(maxTokens);
   const sequences = take(maxTokens);
   const short = take(1);
   const list = (most: number) => ({ rows: take(most), places: take(most), scales: take(most) });
@@ -83,6 +82,9 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   }));
   const outputRows = take(maxOutputs);
   const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
+  // From here on, what changes from a batch to one that follows it in flight; before it the tokens, which the GPU draws.
+  const draws = take(maxOutputs * DRAW_WORDS);
+  const positions = take(maxTokens);
   const angles: AngleArea[] = [];
   for (const node of graph.nodes) {
     if (node.op !== "rope") continue;
@@ -93,7 +95,6 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
-  const draws = take(maxOutputs * DRAW_WORDS);
   const rows = { tokens, positions, sequences, short, outputRows, adapters, lengths };
   const layout = { ...rows, angles, segments, groups, tables, draws };
   return { ...layout, tableLength: kvBlocks, words: next };
@@ -102,8 +103,11 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
 /** Words of a sequence in BatchLayout.segments. */
 export const SEGMENT_WORDS = 4;
 
-/** Words of an output in BatchLayout.draws: temperature, top-p, ln(min-p), a random number, top-k. */
-export const DRAW_WORDS = 5;
+/** Words of an output in BatchLayout.draws: how many logits, top-k (0: no token is drawn), temperature, top-p, ln(min-p), a random number. */
+export const DRAW_WORDS = 6;
+
+/** As many of the best logits as there can be. */
+const ALL_BEST = 0xffffffff;
 
 /** [from, to) in words. */
 export type WordRange = readonly [from: number, to: number];
@@ -124,8 +128,8 @@ export class BatchArea {
     this.#factors = factors;
   }
 
-  /** Fills the mirror; returns the ranges of it that the GPU needs: [from, to) in words. */
-  fill(batch: Batch): readonly WordRange[] {
+  /** Fills the mirror; returns the ranges of it that the GPU needs. `draws`: the GPU draws the next tokens, as the batch says. */
+  fill(batch: Batch, draws: boolean = false): readonly WordRange[] {
     const { tokens, positions, sequences, outputRows, lengths, segments } = this.#layout;
     const { groups, tableLength } = this.#layout;
     const words = this.#words;
@@ -158,22 +162,26 @@ export class BatchArea {
       filled = Math.max(filled, held);
     }
     const used = sequence * tableLength + held;
-    for (let o = 0; o < batch.outputCount; o++) words[outputRows + o] = batch.outputRows[o]!;
+    for (let o = 0; o < batch.outputCount; o++) {
+      words[outputRows + o] = batch.outputRows[o]!;
+      words[this.#layout.draws + o * DRAW_WORDS] = batch.bestCounts[o]! || ALL_BEST;
+      words[this.#layout.draws + o * DRAW_WORDS + 1] = 0;
+    }
+    if (draws) this.#fillDraws(batch, 0);
     this.#layout.adapters.forEach((to, i) => {
       const { tokens: ofTokens, outputs: ofOutputs } = batch.adapters[i]!;
       this.#fillList(to.tokens, ofTokens, batch.tokenCount);
       this.#fillList(to.outputs, ofOutputs, batch.outputCount);
     });
     for (const area of this.#layout.angles) this.#fillAngles(area, batch, 0);
-    return [
-      [0, outputRows + batch.outputCount],
-      ...(lengths === undefined ? [] : [[lengths, lengths + batch.tokenCount] as const]),
+    return joined([
+      [0, positions + batch.tokenCount],
       ...this.#layout.angles.map(
         ({ at, rope }) => [at, at + batch.tokenCount * rope.dims] as const,
       ),
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),
-    ];
+    ]);
   }
 
   /**
@@ -181,7 +189,7 @@ export class BatchArea {
    * itself. What does not change from one to the next is there already.
    */
   fillAhead(batch: Batch, ahead: number): readonly WordRange[] {
-    const { positions, groups, tableLength, angles } = this.#layout;
+    const { draws, positions, groups, tableLength, angles } = this.#layout;
     const words = this.#words;
     const { tokenCount } = batch;
     let held = 0;
@@ -198,28 +206,29 @@ export class BatchArea {
       }
     }
     for (const area of angles) this.#fillAngles(area, batch, ahead);
+    const isDrawn = hasDraws(batch);
+    if (isDrawn) this.#fillDraws(batch, ahead);
     const used = (tokenCount - 1) * tableLength + held;
-    return [
-      [positions, positions + tokenCount],
+    return joined([
+      [isDrawn ? draws : positions, positions + tokenCount],
       ...angles.map(({ at, rope }): WordRange => [at, at + tokenCount * rope.dims]),
       ...(isNew ? groups.map((at): WordRange => [at, at + used]) : []),
-    ];
+    ]);
   }
 
   /** How the tokens after the batch that comes so many after this one are drawn. */
-  fillDraws(batch: Batch, ahead: number): WordRange {
+  #fillDraws(batch: Batch, ahead: number): void {
     const { draws } = this.#layout;
     const floats = this.#floats;
     for (let row = 0; row < batch.outputCount; row++) {
       const { temperature, topK, topP, minP, uniform } = batch.draws[row]!;
       const at = draws + row * DRAW_WORDS;
-      floats[at] = temperature;
-      floats[at + 1] = topP;
-      floats[at + 2] = minP > 0 ? Math.log(minP) : -MOST_FLOAT;
-      floats[at + 3] = temperature > 0 ? uniform(ahead) : 0;
-      this.#words[at + 4] = topK;
+      this.#words[at + 1] = temperature > 0 ? topK : 1;
+      floats[at + 2] = temperature;
+      floats[at + 3] = topP;
+      floats[at + 4] = minP > 0 ? Math.log(minP) : -MOST_FLOAT;
+      floats[at + 5] = temperature > 0 ? uniform(ahead) : 0;
     }
-    return [draws, draws + batch.outputCount * DRAW_WORDS];
   }
 
   /** Whether the cache blocks of the batch, one token of each sequence, are those that were filled in last. */
@@ -288,6 +297,26 @@ export class BatchArea {
     }
     return target;
   }
+}
+
+/** Whether there is more to choosing the next tokens than taking the best. */
+function hasDraws({ draws, outputCount }: Batch): boolean {
+  for (let row = 0; row < outputCount; row++) if (draws[row]!.temperature > 0) return true;
+  return false;
+}
+
+/** Words between two ranges that are written again with them: each range is a copy of its own for the GPU, and waits for the one before. */
+const MOST_BETWEEN = 4096;
+
+/** Ranges in order, as few as it takes. What lies between them is as the GPU has it. */
+function joined(ranges: readonly WordRange[]): WordRange[] {
+  const all: [from: number, to: number][] = [];
+  for (const [from, to] of ranges) {
+    const last = all.at(-1);
+    if (last && from - last[1] <= MOST_BETWEEN) last[1] = to;
+    else all.push([from, to]);
+  }
+  return all;
 }
 
 /** Angles of the first positions are kept, since the host would compute them for 2 ms of a batch of 512: 512 bytes each with heads of 128. */

@@ -1,20 +1,25 @@
-// The best logits of a batch's outputs on the host, as wgsl/best-logits.ts found them: of each row BEST pairs of a logit and an id.
+// The best logits of a batch's outputs on the host, as wgsl/best-logits.ts found them: of each row BEST pairs of a logit and an id, and
+// the token that was drawn from them.
 
+import type { Batch } from "../../graph/batch.ts";
 import type { BestLogits } from "../backend.ts";
-import { BEST } from "./wgsl/best-logits.ts";
+import { BEST, BEST_WORDS } from "./wgsl/best-logits.ts";
 
 export class BestRows {
-  readonly #logits: Float32Array; // [rows][BEST][logit, id]
+  readonly #logits: Float32Array; // [rows][BEST][logit, id], then two words
   readonly #ids: Int32Array; // the same memory
   /** 1: all logits of the row were read as well. */
   readonly #wholeRows: Uint8Array;
+  /** How many of the row were looked for. */
+  readonly #counts: Uint8Array;
   #areThere = false;
 
   /** @param rows of the largest batch. */
   constructor(rows: number) {
-    this.#logits = new Float32Array(rows * BEST * 2);
+    this.#logits = new Float32Array(rows * BEST_WORDS);
     this.#ids = new Int32Array(this.#logits.buffer);
     this.#wholeRows = new Uint8Array(rows);
+    this.#counts = new Uint8Array(rows);
   }
 
   /** A batch begins; `areThere`: its best logits are read, and all logits only of some rows. */
@@ -27,10 +32,11 @@ export class BestRows {
     return this.#areThere;
   }
 
-  take(copied: Float32Array, wholeRows: Uint8Array): void {
+  take(copied: Float32Array, { wholeRows, bestCounts, outputCount }: Batch): void {
     // As integers: an id that is taken for a float may be a NaN, whose bits a copy of floats may change.
     this.#ids.set(new Int32Array(copied.buffer, copied.byteOffset, copied.length));
     this.#wholeRows.set(wholeRows);
+    for (let row = 0; row < outputCount; row++) this.#counts[row] = bestCounts[row]! || BEST;
   }
 
   /** Whether all logits of the row were read. */
@@ -40,12 +46,17 @@ export class BestRows {
 
   /** See Backend.readBest(). */
   read(row: number, { ids, logits }: BestLogits): boolean {
-    if (!this.#areThere) return false;
-    const first = row * BEST * 2;
+    if (!this.#areThere || ids.length > this.#counts[row]!) return false;
+    const first = row * BEST_WORDS;
     for (let i = 0; i < ids.length; i++) {
       logits[i] = this.#logits[first + 2 * i]!;
       ids[i] = this.#ids[first + 2 * i + 1]!;
     }
     return true;
+  }
+
+  /** The token that the GPU drew after this row, in a batch that says how. */
+  drawn(row: number): number {
+    return this.#ids[row * BEST_WORDS + 2 * BEST]!;
   }
 }

@@ -33,7 +33,7 @@ import {
   type WeightLayout,
 } from "./weight-layout.ts";
 import { type AttentionSplit, splitOf, splitWords } from "./wgsl/attention-split.ts";
-import { BEST, bestParts } from "./wgsl/best-logits.ts";
+import { BEST, BEST_WORDS, bestParts } from "./wgsl/best-logits.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
@@ -44,7 +44,7 @@ import { roundsActivations } from "./wgsl/round-activations.ts";
 /** The most batches in flight, the one that is waited for included: flight.ts. */
 export const MOST_FLYING = 5;
 
-/** A word behind the results of a batch that has layer kernels (layers.ts): not 0 where they failed. */
+/** A word behind all logits of a batch that has layer kernels (layers.ts): not 0 where they failed. */
 export const FAILED_BYTES = 4;
 
 /** The sizes of all buffers, before anything is allocated. */
@@ -76,10 +76,10 @@ export interface Layout {
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
-  /** Bytes of the best logits of a batch, and of those of parts of rows. */
+  /** Bytes of the best logits of a batch, with the tokens that were drawn, and of those of parts of rows. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
-  /** Bytes of the results of a batch in flight: its best logits, the tokens that were drawn, and FAILED_BYTES. */
+  /** Bytes of the results of a batch in flight: as many, or none. */
   readonly flightBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
   readonly experts: readonly ExpertRange[];
@@ -124,7 +124,7 @@ export function layOut(
   // A part of a graph that takes values from another has none in flight.
   const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
   const isWhole = takes.length === 0 && later.length === 0;
-  const flightBytes = isWhole ? bestBytes + mostRows("logits", limits) * 4 + FAILED_BYTES : 0;
+  const flightBytes = isWhole ? bestBytes : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     partialBytes,
@@ -257,8 +257,8 @@ function longestParts({ graph, limits }: Plan, split: AttentionSplit): number {
 function bestSizes({ graph, limits }: Plan): { bestBytes: number; bestPartBytes: number } {
   const { logits } = graph.outputs;
   if (!logits) return { bestBytes: 0, bestPartBytes: 0 };
-  const bestBytes = mostRows(logits.rows, limits) * BEST * 8;
-  return { bestBytes, bestPartBytes: bestBytes * bestParts(logits) };
+  const rows = mostRows(logits.rows, limits);
+  return { bestBytes: rows * BEST_WORDS * 4, bestPartBytes: rows * bestParts(logits) * BEST * 8 };
 }
 
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {

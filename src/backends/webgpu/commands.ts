@@ -11,10 +11,10 @@ import type { BatchTimes } from "./batch-times.ts";
 import { type Buffers, FAILED_BYTES, type Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, gridIn, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
-import { BEST } from "./wgsl/best-logits.ts";
+import { BEST_WORDS } from "./wgsl/best-logits.ts";
 import type { Grid } from "./wgsl/kernel.ts";
 
-/** What a batch copies to the host: all logits, the best, or the best and the drawn tokens, to a buffer of batches in flight. */
+/** What a batch copies to the host: all logits, or the best with the tokens that were drawn, or these to a buffer of batches in flight. */
 export type Copies = "all" | "best" | GPUBuffer;
 
 interface Encoded {
@@ -68,17 +68,12 @@ export class BatchCommands {
   }
 
   /** Whole rows of logits of a batch whose best logits were copied, behind those. */
-  wholeRows(
-    { exchange }: Program,
-    counts: RowCounts,
-    wholeRows: Uint8Array,
-    logits: Value,
-  ): GPUCommandBuffer {
+  wholeRows(counts: RowCounts, wholeRows: Uint8Array, logits: Value): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     const { slots, read } = this.#buffers;
     const slot = slots[this.#layout.slotOf[logits.id]!]!;
     const bytes = logits.cols * 4;
-    let at = counts.logits * BEST * 8 + (exchange ? FAILED_BYTES : 0);
+    let at = counts.logits * BEST_WORDS * 4;
     for (let row = 0; row < counts.logits; row++) {
       if (wholeRows[row] === 0) continue;
       commands.copyBufferToBuffer(slot, row * bytes, read, at, bytes);
@@ -136,32 +131,20 @@ export class BatchCommands {
       const isLast = at === ends.length - 1;
       for (let i = first; i < end; i++) encodeSized(pass, parts[i]!);
       if (isLast && copies !== "all") encodePart(pass, program.best, counts);
-      if (flies) encodePart(pass, program.draw, counts);
       pass.end();
-      const flight = flies ? copies : undefined;
-      if (isLast) {
-        const behind =
-          copies === "all"
-            ? this.#copyResults(commands, counts, results)
-            : this.#copyBest(commands, counts, flight);
-        const to = flight ?? this.#buffers.read;
-        const { exchange } = program;
-        if (exchange) commands.copyBufferToBuffer(exchange, 0, to, behind, FAILED_BYTES);
+      const { exchange } = program;
+      const { best, read } = this.#buffers;
+      if (isLast && copies !== "all") {
+        // With the tokens that were drawn, and whether layer kernels failed.
+        const bytes = counts.logits * BEST_WORDS * 4;
+        commands.copyBufferToBuffer(best, 0, flies ? copies : read, 0, bytes);
+      } else if (isLast) {
+        const behind = this.#copyResults(commands, counts, results);
+        if (exchange) commands.copyBufferToBuffer(exchange, 0, read, behind, FAILED_BYTES);
       }
       first = end;
       yield commands.finish();
     }
-  }
-
-  /** `flight`: gets them and, behind them, the tokens that were drawn. Returns the bytes. */
-  #copyBest(commands: GPUCommandEncoder, { logits }: RowCounts, flight?: GPUBuffer): number {
-    const { best, read, batch } = this.#buffers;
-    const bytes = logits * BEST * 8;
-    commands.copyBufferToBuffer(best, 0, flight ?? read, 0, bytes);
-    if (!flight) return bytes;
-    const { tokens } = this.#layout.batch;
-    commands.copyBufferToBuffer(batch, tokens * 4, flight, bytes, logits * 4);
-    return bytes + logits * 4;
   }
 
   /** Returns the bytes. */

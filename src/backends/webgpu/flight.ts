@@ -32,10 +32,11 @@ export class Flight {
   /** The buffers of results take turns: that of the next batch, and of the last one that was asked for. */
   #next = 0;
   #current = 0;
-  /** Of the last batch that was asked for: its tokens' sequences and positions, and the tokens drawn after it. */
+  /** Of the last batch that was asked for: its tokens' sequences and positions, the logits read of each, and the tokens drawn after it. */
   #count = 0;
   readonly #sequences: (BatchSequence | undefined)[];
   readonly #positions: Int32Array;
+  readonly #bestCounts: Uint8Array;
   readonly #drawn: Int32Array;
 
   /** @param rows of the largest batch; `most`: batches submitted ahead, 0: none. */
@@ -43,6 +44,7 @@ export class Flight {
     this.#most = Math.min(most, MOST_AHEAD);
     this.#sequences = new Array<BatchSequence | undefined>(rows);
     this.#positions = new Int32Array(rows);
+    this.#bestCounts = new Uint8Array(rows);
     this.#drawn = new Int32Array(rows);
   }
 
@@ -99,6 +101,7 @@ export class Flight {
     for (let row = 0; row < this.#count; row++) {
       this.#sequences[row] = batch.sequences[row]!;
       this.#positions[row] = batch.positions[row]!;
+      this.#bestCounts[row] = batch.bestCounts[row]!;
     }
     this.#current = this.#takeBuffer();
     return this.#current;
@@ -112,8 +115,8 @@ export class Flight {
   }
 
   /** The tokens that the GPU drew after the last batch that was asked for. */
-  drew(tokens: Int32Array): void {
-    this.#drawn.set(tokens);
+  drew(tokenOf: (row: number) => number): void {
+    for (let row = 0; row < this.#count; row++) this.#drawn[row] = tokenOf(row);
   }
 
   #takeBuffer(): number {
@@ -129,6 +132,7 @@ export class Flight {
       if (batch.sequences[row] !== this.#sequences[row]) return false;
       if (batch.positions[row] !== this.#positions[row]! + 1) return false;
       if (batch.tokens[row] !== this.#drawn[row]) return false;
+      if (batch.bestCounts[row] !== this.#bestCounts[row]) return false;
     }
     return true;
   }

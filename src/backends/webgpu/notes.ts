@@ -7,9 +7,9 @@ import type { Program } from "./program.ts";
 import type { WarmedUp } from "./warm-up.ts";
 
 /** How many batches may be submitted ahead. */
-export function flightNotes({ most }: Flight, { draw }: Program): string[] {
+export function flightNotes({ most }: Flight, { flies }: Program): string[] {
   if (most === 0) return ["tokens are computed one after the other: none in flight"];
-  if (draw.length === 0) return ["no tokens in flight: the host has a part in each"];
+  if (!flies) return ["no tokens in flight: the host has a part in each"];
   return [`up to ${most} batches are submitted before the host has drawn their tokens`];
 }
 

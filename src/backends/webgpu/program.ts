@@ -29,7 +29,6 @@ import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
-import { drawKernel } from "./wgsl/draw.ts";
 import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
 import { fittingMatrices } from "./wgsl/matrix-shapes.ts";
@@ -63,8 +62,8 @@ export interface Program {
   readonly best: readonly Dispatch[];
   /** What workgroups of layer kernels exchange; its first word is not 0 where they could not. undefined: there are none. */
   readonly exchange?: GPUBuffer | undefined;
-  /** What draws the tokens of the next batch from these; none where that cannot follow without the host. */
-  readonly draw: readonly Dispatch[];
+  /** Whether they can draw the tokens of the next batch, which then follows without the host. */
+  readonly flies: boolean;
   /** The keys of the cache that it reads and writes. */
   readonly keys: readonly GPUBuffer[];
 }
@@ -129,13 +128,13 @@ export async function makeProgram(
   );
   const same = exact ? Infinity : sameBitsTokens(lowered.flatMap(({ kernels }) => kernels));
   const { logits } = layout.plan.graph.outputs;
-  const finds = logits && by === "groups" ? bestLogitsKernels(logits) : [];
+  const finds =
+    logits && by === "groups" ? bestLogitsKernels(logits, layout.batch, exchangeWords > 0) : [];
   const best = await gpu.wait(Promise.all(finds.map(ready)));
   const steps = stepsOf(layout, parts);
-  const drawn = best.length > 0 && canFly(layout) ? [drawKernel(logits!, layout.batch)] : [];
-  const draw = await gpu.wait(Promise.all(drawn.map(ready)));
+  const flies = best.length > 0 && canFly(layout);
   const counts = { pipelines: pipelines.size, sameBitsTokens: same };
-  return { parts, ...steps, ...counts, best, draw, exchange, keys: buffers.keys };
+  return { parts, ...steps, ...counts, best, flies, exchange, keys: buffers.keys };
 }
 
 /** The kernels of a program. */

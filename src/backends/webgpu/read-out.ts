@@ -10,7 +10,7 @@ import type { GpuDevice } from "./device.ts";
 import type { Flight } from "./flight.ts";
 import { resultOf, resultsOf } from "./results.ts";
 import { MAP_READ } from "./usage.ts";
-import { BEST } from "./wgsl/best-logits.ts";
+import { BEST_WORDS } from "./wgsl/best-logits.ts";
 
 export class ReadOut {
   /** The best logits of the last batch, where not all were read. */
@@ -61,17 +61,14 @@ export class ReadOut {
   }
 
   /** Waits for the batch, and gets the best logits of its outputs and the rows that are wanted whole. */
-  async bestAndWhole(
-    { outputCount, wholeCount, wholeRows }: Batch,
-    mayFail: boolean,
-  ): Promise<void> {
+  async bestAndWhole(batch: Batch, mayFail: boolean): Promise<void> {
+    const { outputCount, wholeCount, wholeRows } = batch;
     const { cols } = this.#layout.plan.graph.outputs.logits!;
-    const floats = outputCount * BEST * 2;
-    const before = floats + (mayFail ? 1 : 0);
-    await this.floats(before + wholeCount * cols, (copied) => {
-      if (mayFail) this.failed = hasFailed(copied, floats);
-      this.best.take(copied.subarray(0, floats), wholeRows);
-      let at = before;
+    const floats = outputCount * BEST_WORDS;
+    await this.floats(floats + wholeCount * cols, (copied) => {
+      if (mayFail) this.failed = hasFailed(copied, BEST_WORDS - 1);
+      this.best.take(copied.subarray(0, floats), batch);
+      let at = floats;
       for (let row = 0; row < outputCount; row++) {
         if (wholeRows[row] === 0) continue;
         this.#result.set(copied.subarray(at, at + cols), row * cols);
@@ -81,15 +78,13 @@ export class ReadOut {
   }
 
   /** Waits for a batch in flight, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
-  async flown({ outputCount, wholeRows }: Batch, flight: Flight, mayFail: boolean): Promise<void> {
-    const floats = outputCount * BEST * 2;
-    const words = floats + outputCount;
+  async flown(batch: Batch, flight: Flight, mayFail: boolean): Promise<void> {
     await this.floats(
-      words + (mayFail ? 1 : 0),
+      batch.outputCount * BEST_WORDS,
       (copied) => {
-        if (mayFail) this.failed = hasFailed(copied, words);
-        this.best.take(copied.subarray(0, floats), wholeRows);
-        flight.drew(new Int32Array(copied.buffer, copied.byteOffset + floats * 4, outputCount));
+        if (mayFail) this.failed = hasFailed(copied, BEST_WORDS - 1);
+        this.best.take(copied, batch);
+        flight.drew((row) => this.best.drawn(row));
       },
       this.#buffers.flight[flight.current]!,
     );

@@ -308,14 +308,14 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     out.best.begin(isFree && batch.wholeCount < batch.outputCount);
     const isBest = out.best.areThere;
     this.wasAhead = flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
-    const canFly = isBest && !times && program.draw.length > 0;
+    const canFly = isBest && !times && program.flies;
     if (canFly && this.#fly(batch, prepared, counts)) {
       options.meanwhile?.();
       await out.flown(batch, flight, program.exchange !== undefined);
       if (stop?.()) throw new AbortedError("the batch");
       return;
     }
-    if (section === 0) this.#writeBatch(batch, prepared);
+    if (section === 0) this.#writeRanges(prepared.area.fill(batch), prepared);
     if (input) this.#writeTaken(sectionsOf(graph)[section]!.takes, counts, input);
     const { queue } = this.#gpu.device;
     if (tap) {
@@ -325,7 +325,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
       else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
       if (isBest && batch.wholeCount > 0) {
-        queue.submit([commands.wholeRows(program, counts, batch.wholeRows, graph.outputs.logits!)]);
+        queue.submit([commands.wholeRows(counts, batch.wholeRows, graph.outputs.logits!)]);
       }
       options.meanwhile?.();
     }
@@ -376,14 +376,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
     };
     if (!this.wasAhead) {
-      this.#writeBatch(batch, prepared);
-      this.#writeRange(area.fillDraws(batch, 0), prepared);
+      this.#writeRanges(area.fill(batch, true), prepared);
       submit(flight.begin(batch));
     }
     while (flight.ahead < room) {
       const ahead = flight.ahead + 1;
-      for (const range of area.fillAhead(batch, ahead)) this.#writeRange(range, prepared);
-      if (hasDraws(batch)) this.#writeRange(area.fillDraws(batch, ahead), prepared);
+      this.#writeRanges(area.fillAhead(batch, ahead), prepared);
       submit(flight.add());
     }
     // Encoded while the GPU computes.
@@ -391,13 +389,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return true;
   }
 
-  #writeBatch(batch: Batch, prepared: Prepared): void {
-    for (const range of prepared.area.fill(batch)) this.#writeRange(range, prepared);
-  }
-
-  #writeRange([from, to]: WordRange, { area, buffers }: Prepared): void {
+  #writeRanges(ranges: readonly WordRange[], { area, buffers }: Prepared): void {
     const { queue } = this.#gpu.device;
-    queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
+    for (const [from, to] of ranges) {
+      queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
+    }
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
@@ -486,7 +482,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeKernels(batch: Batch): Promise<KernelTime[]> {
     const prepared = this.#ready();
     prepared.flight.drop();
-    this.#writeBatch(batch, prepared);
+    this.#writeRanges(prepared.area.fill(batch), prepared);
     const counts = batch.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
   }
@@ -495,7 +491,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeBatch(batch: Batch, wants?: KernelFilter): Promise<number> {
     const prepared = this.#ready();
     prepared.flight.drop();
-    this.#writeBatch(batch, prepared);
+    this.#writeRanges(prepared.area.fill(batch), prepared);
     const counts = batch.counts();
     return await timeBatch(this.#gpu, prepared.program, counts, wants);
   }
@@ -677,10 +673,4 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     if (!this.#prepared) throw new Error("webgpu backend: run() before prepare()");
     return this.#prepared;
   }
-}
-
-/** Whether any token after this batch is drawn, and not just the best. */
-function hasDraws({ draws, outputCount }: Batch): boolean {
-  for (let row = 0; row < outputCount; row++) if (draws[row]!.temperature > 0) return true;
-  return false;
 }

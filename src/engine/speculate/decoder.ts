@@ -107,7 +107,7 @@ export class Decoder {
     this.#advance = {
       wants: (index) => index >= this.#firstRow,
       onOutput: (index, read, best) => this.#read(index - this.#firstRow, read, best),
-      best: parts.best > 0,
+      best: parts.best,
       stop: parts.stop,
       phase: "generation",
       drafted: 0,
@@ -115,7 +115,7 @@ export class Decoder {
     };
     this.afterPrompt = {
       onOutput: (_, read, best) => this.#readLogits(0, read, best),
-      best: parts.best > 0,
+      best: parts.best,
     };
     if (parts.draw && parts.best > 0 && this.#readers.length === 0) {
       this.#following = { draw: parts.draw, follows: 0 };

@@ -1,56 +1,58 @@
-// Draws the next token of every row from its best logits, and puts it into the batch area: the next batch begins before the host
+// WGSL that draws the next token of a row from its best logits, and puts it into the batch area: the next batch begins before the host
 // knows its tokens (flight.ts). It is a guess: the host draws by itself (engine/sampler.ts), and what was computed after another token
 // is dropped. So floats are enough here, where the host has doubles, and only the usual steps are known: top-k, top-p, min-p and a
 // fixed temperature.
+//
+// It is the end of the kernel that finds the best logits (best-logits.ts). A lane for each of them adds up all that are better, so that no
+// lane waits for another's sum.
 
-import type { Value } from "../../../graph/graph.ts";
-import { type BatchLayout, DRAW_WORDS } from "../batch-area.ts";
-import { BEST } from "./best-logits.ts";
-import { type Kernel, makeKernel } from "./kernel.ts";
+import type { BatchLayout } from "../batch-area.ts";
 
-/** After bestLogitsKernels(); row r of the logits belongs to token r. */
-export function drawKernel({ rows, cols }: Value, { tokens, draws }: BatchLayout): Kernel {
-  return makeKernel({
-    name: "draw",
-    bindings: [
-      { name: "best", type: "vec2u", source: { kind: "best" } },
-      { name: "batch", type: "u32", source: { kind: "batch" }, writes: true },
-    ],
-    size: BEST,
-    declarations: `
-var<workgroup> plain: array<f32, ${BEST}>;
-var<workgroup> scaled: array<f32, ${BEST}>;`,
-    rows,
-    grid: (count) => [1, count, 1],
-    body: `
-  let first = group.y * ${BEST}u;
-  let at = ${draws}u + group.y * ${DRAW_WORDS}u;
-  let temperature = bitcast<f32>(batch[at]);
-  let most = min(batch[at + 4u], ${Math.min(BEST, cols)}u);
-  let below = bitcast<f32>(best[first + lane].x) - bitcast<f32>(best[first].x);
-  let isLikely = lane < most && below >= bitcast<f32>(batch[at + 2u]);
-  plain[lane] = select(0.0, exp(below), lane < most);
-  scaled[lane] = select(0.0, exp(below / max(temperature, 1e-6)), isLikely);
-  workgroupBarrier();
-  if (lane > 0u) { return; }
-  var chosen = 0u;
-  if (temperature > 0.0) {
-    var total = 0.0;
-    for (var i = 0u; i < most; i++) { total += plain[i]; }
-    let enough = bitcast<f32>(batch[at + 1u]) * total;
-    var kept = 0u;
-    var reached = 0.0;
-    while (kept < most && (kept == 0u || reached < enough)) { reached += plain[kept]; kept++; }
-    total = 0.0;
-    for (var i = 0u; i < kept; i++) { total += scaled[i]; }
-    let goal = bitcast<f32>(batch[at + 3u]) * total;
-    reached = 0.0;
-    for (var i = 0u; i < kept && reached <= goal; i++) {
-      if (scaled[i] == 0.0) { continue; }
-      reached += scaled[i];
-      chosen = i;
-    }
+/** @param most logits that a token is drawn from; a lane for each. */
+export const drawDeclarations = (most: number): string => `
+var<workgroup> ordered: array<vec2u, ${most}>; // a logit and an id, best first
+var<workgroup> plain: array<f32, ${most}>;
+var<workgroup> scaled: array<f32, ${most}>;
+var<workgroup> drawnOf: u32; // topK; 0: no token is drawn
+var<workgroup> chosen: atomic<u32>; // 0 before`;
+
+/** After `settings`: temperature, top-p, ln(min-p) and a random number; and with end(). */
+export function drawText({ tokens }: BatchLayout, cols: number, most: number): string {
+  // Of all, and of those before the lane: both in order.
+  const sums = (values: string): string => `
+    for (var i = 0u; i < drawn; i++) {
+      total += ${values}[i];
+      before += select(0.0, ${values}[i], i < lane);
+    }`;
+  return `
+  let drawn = workgroupUniformLoad(&drawnOf);
+  if (drawn == 0u) {
+    if (lane == 0u) { end(group.y, 0u, failed); }
+    return;
   }
-  batch[${tokens}u + group.y] = min(best[first + chosen].y, ${cols - 1}u); // a NaN has no order: never beyond the vocabulary`,
-  });
+  let isOne = lane < drawn;
+  let below = bitcast<f32>(ordered[min(lane, ${most - 1}u)].x) - bitcast<f32>(ordered[0].x);
+  if (lane < ${most}u) { plain[lane] = select(0.0, exp(below), isOne); }
+  workgroupBarrier();
+  if (lane < ${most}u) {
+    var total = 0.0;
+    var before = 0.0;
+    ${sums("plain")}
+    let isKept = isOne && (lane == 0u || before < bitcast<f32>(settings.y) * total);
+    let isLikely = isKept && below >= bitcast<f32>(settings.z);
+    scaled[lane] = select(0.0, exp(below / max(bitcast<f32>(settings.x), 1e-6)), isLikely);
+  }
+  workgroupBarrier();
+  if (lane < ${most}u) {
+    var total = 0.0;
+    var before = 0.0;
+    ${sums("scaled")}
+    if (scaled[lane] > 0.0 && before <= bitcast<f32>(settings.w) * total) { atomicMax(&chosen, lane); }
+  }
+  workgroupBarrier();
+  if (lane == 0u) {
+    let token = min(ordered[atomicLoad(&chosen)].y, ${cols - 1}u); // a NaN has no order: never beyond the vocabulary
+    batch[${tokens}u + group.y] = token;
+    end(group.y, token, failed);
+  }`;
 }
