@@ -3,7 +3,8 @@
 // computed again.
 //
 // Both speeds are those of this model on this machine, measured while it runs, each at its best: a copy that waited behind a batch says
-// nothing of what copying costs. Every PROBE_TEXTS texts one is copied all the same, so that a decision is never older than that.
+// nothing of what copying costs. After PROBE_TEXTS texts one that ends while nobody else runs is copied all the same, after MOST_TEXTS any, so that a
+// decision is never older than that.
 
 import type { CacheStatus } from "../../api/api.ts";
 
@@ -18,6 +19,8 @@ const FEWEST_BYTES = 2 ** 18;
 /** What is left of an old best when something was measured: a machine may become slower. */
 const DECAY = 0.98;
 const PROBE_TEXTS = 32;
+/** Others wait for a copy: 200 tokens of a 7B take the engine's thread 30 ms. */
+const MOST_TEXTS = 1024;
 /** For people. */
 const SHOWN_TOKENS = 1000;
 
@@ -26,10 +29,14 @@ export class CopyWorth {
   readonly #bytesPerToken: number;
   #tokensPerMs = 0;
   #bytesPerMs = 0;
+  /** Since one was copied. */
   #texts = 0;
+  readonly #othersRun: () => boolean;
 
-  constructor(bytesPerToken: number) {
+  /** `othersRun`: whether generations run besides the one whose text may be copied. Default: none do. */
+  constructor(bytesPerToken: number, othersRun: () => boolean = () => false) {
     this.#bytesPerToken = bytesPerToken;
+    this.#othersRun = othersRun;
   }
 
   /** A batch of a prompt took so long. */
@@ -62,7 +69,9 @@ export class CopyWorth {
   /** Whether a text that ends here, or pauses, is copied. */
   takesText(): boolean {
     if (!this.isDear) return true;
-    this.#texts = (this.#texts + 1) % PROBE_TEXTS;
-    return this.#texts === 0;
+    this.#texts++;
+    if (this.#texts < (this.#othersRun() ? MOST_TEXTS : PROBE_TEXTS)) return false;
+    this.#texts = 0;
+    return true;
   }
 }

@@ -97,7 +97,9 @@ export function openTiers(
     kinds,
     checkpoints,
     // The processor's own cache is copied as fast as memory is read.
-    worth: backend.computesApart ? new CopyWorth(room.bytesPerToken) : undefined,
+    worth: backend.computesApart
+      ? new CopyWorth(room.bytesPerToken, () => room.admission.running > 1)
+      : undefined,
     // Asked for each time: after growKv() a GPU's blocks lie in other buffers.
     get transfer() {
       return backend.transfer!;

@@ -69,6 +69,30 @@ describe("the rule", () => {
   });
 });
 
+describe("a text that ends beside others", () => {
+  const dear = (othersRun: () => boolean): CopyWorth => {
+    const worth = new CopyWorth(TOKEN_BYTES, othersRun);
+    worth.computed(512, 45);
+    worth.copied(8 * MB, 50);
+    return worth;
+  };
+
+  test("is not copied: the next one that ends alone is", () => {
+    let othersRun = true;
+    const worth = dear(() => othersRun);
+    for (let i = 0; i < 100; i++) expect(worth.takesText()).toBe(false);
+    othersRun = false;
+    expect(worth.takesText()).toBe(true);
+    expect(worth.takesText()).toBe(false);
+  });
+
+  test("is copied where none ever ends alone, one in 1,024", () => {
+    const worth = dear(() => true);
+    const taken = Array.from({ length: 2048 }, () => worth.takesText());
+    expect(taken.filter(Boolean)).toHaveLength(2);
+  });
+});
+
 describe("the tiers", () => {
   const open: StateTiers[] = [];
   afterEach(async () => {
