@@ -98,14 +98,15 @@ export async function generate(
   engine.laps?.lap("prompt", "request");
 
   using reading = await engine.beginPrompt(tokens, adapters, isInBackground);
-  let running = await openSequence(
+  const opening = openSequence(
     engine,
     { tokens, options, adapters },
     Math.max(0, maxTokens - readTokens.length),
     control,
   );
+  arrival?.[Symbol.dispose](); // it has arrived there by now: counted twice, it would not be known to wait for room
+  let running = await opening;
   if (!running) return nothingGenerated(engine, prompt, control.now() - arrived);
-  arrival?.[Symbol.dispose]();
   let { sequence } = running;
   let { widenings } = engine;
   const decoder = new Decoder(

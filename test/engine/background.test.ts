@@ -359,6 +359,25 @@ describe.each([
     engine.dispose();
   });
 
+  test("one that cannot give its room away goes on while a foreground one waits for that room", async () => {
+    const engine = await tinyEngine({ backend: make(), contextSize: 96, cacheTokens: 96 });
+    const ended: string[] = [];
+    let foreground: Promise<unknown> | undefined;
+    const options = { temperature: 0, maxTokens: 40, ignoreEos: true, contextShift: true };
+    await generate(
+      engine,
+      { tokens: prompt(1, 40), options: { ...options, priority: "background" } },
+      control(),
+      () => {
+        foreground ??= run(engine, prompt(2, 40), "foreground").then(() => ended.push("foreground"));
+      },
+    );
+    ended.push("background");
+    await foreground;
+    expect(ended).toEqual(["background", "foreground"]);
+    engine.dispose();
+  });
+
   test("a beginning that many background prompts share is computed once", async () => {
     const shared = prompt(9, 96);
     const engine = await tinyEngine({ backend: make(), contextSize: 256, cacheTokens: 4096 });
