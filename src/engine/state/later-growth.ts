@@ -61,12 +61,15 @@ export class LaterGrowth {
   async #run(): Promise<void> {
     const { begun, running, isUrgent, grow } = this.#parts;
     let left = MOST_MS;
+    const checkAlive = (): void => {
+      if (this.#isDisposed) throw new DisposedError("the state of sequences");
+    };
     const wait = async (ms: number): Promise<void> => {
       left -= ms;
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#goOn = resolve;
       await Promise.race([this.#wait(ms), promise]);
-      if (this.#isDisposed) throw new DisposedError("the state of sequences");
+      checkAlive();
     };
     while (left > 0) {
       const before = begun();
@@ -74,6 +77,7 @@ export class LaterGrowth {
       if (running() === 0 && begun() === before) break;
     }
     await grow(async () => {
+      checkAlive();
       const isDisturbing = () => running() > 0 && !isUrgent();
       if (isDisturbing()) await wait(LOOK_MS);
       while (left > 0 && isDisturbing()) await wait(LOOK_MS);

@@ -209,6 +209,15 @@ describe("memory for what is only kept", () => {
     expect(pieces()).toBe(0);
   });
 
+  test("stops growing when it is disposed of between two pieces", async () => {
+    const { room, grown, pieces, clock } = roomOn(12, undefined, () => room.dispose());
+    await runOnce(room, 0);
+    await enterAndLeave(room);
+    await clock.pass(2 * REST);
+    expect(pieces()).toBe(1);
+    expect(grown).toEqual([]);
+  });
+
   test("that cannot be had is asked for again when somebody comes", async () => {
     const { room, grown, clock } = roomOn(3);
     await runOnce(room, 0);
