@@ -12,16 +12,20 @@ import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
 import { teamGpu } from "../support/gpu-facts.ts";
 import { llamaGraph } from "../support/llama-graph.ts";
+import { nullGpu } from "../support/null-gpu.ts";
 import { tinyModel } from "../support/tiny-engine.ts";
 
 const facts: GpuFacts = { ...teamGpu, storageBuffers: 16 };
 
 /** The kernels of a token, before and after, of a Llama of two layers or of a small model of this architecture. */
-function merged(changes: Partial<GpuFacts> = {}, architecture?: string, mostBytes?: number) {
+function merged(
+  changes: Partial<GpuFacts> = {},
+  architecture?: string,
+  mostBytes?: number,
+  type = "q4_0",
+) {
   const own = { ...facts, ...changes };
-  const graph = architecture
-    ? buildModel(tinyModel({ architecture })).graph
-    : llamaGraph("q4_0", 2);
+  const graph = architecture ? buildModel(tinyModel({ architecture })).graph : llamaGraph(type, 2);
   const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
   const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
@@ -87,3 +91,17 @@ test("recurrent state cannot be computed twice", () => {
   expect(exchangeWords).toBe(0);
   expect(parts).toBe(lowered);
 });
+
+const device = await nullGpu();
+
+if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
+else {
+  test.each(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"])("text for %s", async (type) => {
+    const { layers } = merged({}, undefined, undefined, type);
+    expect(layers.length).toBeGreaterThanOrEqual(2);
+    for (const { code } of layers) {
+      const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+      expect(messages.map(({ message }) => message)).toEqual([]);
+    }
+  });
+}

@@ -255,16 +255,21 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     compared.backend.dispose();
   }, 900_000);
 
-  test("merges the parts of a context", async () => {
-    const compared = await Compared.open(llamaGraph("f16", 1), long);
-    const apart = await compared.logits(undefined);
-    const alone = await compared.logits({ groups: 1, polls: 2 ** 20 });
-    const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));
-    expect(names).toEqual([expect.stringMatching(/^layer of \d/)]);
-    expect(alone).toEqual(apart);
-    // As many as may run at the same time: whether they do or not.
-    expect(await compared.logits({ groups: 2, polls: 2 ** 20 })).toEqual(apart);
-    expect(await compared.logits(undefined)).toEqual(apart);
-    compared.backend.dispose();
-  }, 900_000);
+  // Between kernels of Q4_0 attention and gate are records.
+  test.each(["f16", "q4_0"])(
+    "merges the parts of a context: %s",
+    async (type) => {
+      const compared = await Compared.open(llamaGraph(type, 1), long);
+      const apart = await compared.logits(undefined);
+      const alone = await compared.logits({ groups: 1, polls: 2 ** 20 });
+      const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));
+      expect(names).toEqual([expect.stringMatching(/^layer of \d/)]);
+      expect(alone).toEqual(apart);
+      // As many as may run at the same time: whether they do or not.
+      expect(await compared.logits({ groups: 2, polls: 2 ** 20 })).toEqual(apart);
+      expect(await compared.logits(undefined)).toEqual(apart);
+      compared.backend.dispose();
+    },
+    900_000,
+  );
 });

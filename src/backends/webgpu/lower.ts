@@ -12,6 +12,7 @@ import {
   ropeWriteKernel,
 } from "./wgsl/attention-roped.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
+import { headsRecord } from "./wgsl/record.ts";
 
 /** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
@@ -51,11 +52,15 @@ function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   const split = context.split.most > 1 ? context.split : undefined;
   const { most } = context.several;
   const attention = group.attention!;
+  const { out, headDim } = attention.attention;
+  const [output] = group.fused;
+  const record = output && headsRecord(out, headDim, output.matmuls[0]!.weight);
+  const fused = group.fused.map((matmul) => ({ ...matmul, record }));
   return [
-    attentionRopedKernel(attention, kv, batch, exchange, size, split),
+    attentionRopedKernel(attention, kv, batch, exchange, size, split, record),
     ropeWriteKernel(attention, kv, batch, exchange),
     attentionSeveralKernel(attention, kv, batch, exchange, size, most, split),
-    ...fusedMatmulKernels(group.fused, context),
+    ...fusedMatmulKernels(fused, context),
     ...lowerApart([attention.attention], most, context),
     ...lowerMany(group.nodes.slice(ATTENTION_NODES), group, context),
   ];

@@ -123,7 +123,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 5;
+export const MATMUL_REVISION = 6;
 
 export function tuningFor({ subgroups, packedDots, subgroupMatrix }: GpuFacts): Tuning {
   if (!subgroups || subgroups.min < TEAM) return { ...plainTuning, packedDots };

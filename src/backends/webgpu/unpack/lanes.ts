@@ -60,7 +60,6 @@ fn q4_0Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
 fn centredBytes(nibbles: vec4u) -> vec4u { return ((nibbles | vec4u(0x80808080u)) - vec4u(0x08080808u)) ^ vec4u(0x80808080u); }`,
     low: (v) => `centredBytes(${v("w")} & ${LOW})`,
     high: (v) => `centredBytes((${v("w")} >> vec4u(4u)) & ${LOW})`,
-    factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
   },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
@@ -68,8 +67,8 @@ fn centredBytes(nibbles: vec4u) -> vec4u { return ((nibbles | vec4u(0x80808080u)
   },
   functions: `
 fn centred(a: i32, b: i32, sum: i32) -> f32 { return f32(a + b - 8 * sum); }`,
-  dot: (v, row, c) =>
-    `${half(v("n"), `${row} + ${c}`)} * centred(${nibbleDots(v("w"))}, sumLow + sumHigh)`,
+  dot: (v) => `centred(${nibbleDots(v("w"))}, sumLow + sumHigh)`,
+  factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
 };
 
 export const q4_1: LaneDot = {
@@ -87,7 +86,7 @@ fn q4_1Halves(w: vec4u, d: vec2h) -> array<vec4h, 8> {
     n: { type: "u32", at: (row, c) => `narrow[${row} + ${c}]` },
   },
   functions: `
-fn affine(scales: vec2f, a: i32, b: i32, sum: i32) -> f32 { return scales.x * f32(a + b) + scales.y * f32(sum); }`,
+fn affine(scales: vec2f, a: i32, b: i32, sum: i32) -> f32 { return fma(scales.x, f32(a + b), scales.y * f32(sum)); }`,
   dot: (v) => `affine(unpack2x16float(${v("n")}), ${nibbleDots(v("w"))}, sumLow + sumHigh)`,
 };
 
@@ -109,15 +108,14 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
     functions: "",
     low: (v) => v("w"),
     high: (v) => v("u"),
-    factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
   },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c})]` },
     u: { type: "vec4u", at: (row, c) => `wide[2u * (${row} + ${c}) + 1u]` },
     n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 1u]` },
   },
-  dot: (v, row, c) =>
-    `${half(v("n"), `${row} + ${c}`)} * f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
+  dot: (v) => `f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
+  factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
 };
 
 /** Scales and mins of sub-blocks 2 pair and 2 pair + 1: those of the first four are 6 bits of a byte, the others are split. */
@@ -161,7 +159,8 @@ fn q4_kHalves(h: vec4u, w: vec4u, pair: u32) -> array<vec4h, 8> {
 fn affineGroups(h: vec4u, pair: u32, a: i32, b: i32, sumLow: i32, sumHigh: i32) -> f32 {
   let scales = pairScales(h, pair);
   let d = unpack2x16float(h.x);
-  return d.x * (scales.x * f32(a) + scales.y * f32(b)) - d.y * (scales.z * f32(sumLow) + scales.w * f32(sumHigh));
+  // Products of scales and sums are exact: only the last sum could be rounded in two ways.
+  return fma(d.x, scales.x * f32(a) + scales.y * f32(b), -d.y * (scales.z * f32(sumLow) + scales.w * f32(sumHigh)));
 }`,
   dot: (v, _row, c) =>
     `affineGroups(${v("h")}, (${c} >> 1u) & 3u, ${nibbleDots(v("w"))}, sumLow, sumHigh)`,
@@ -193,8 +192,8 @@ fn sixBits(w: vec4u, u: vec4u, s: vec4u, c: u32, low: vec4u, high: vec4u, sumLow
   let scales = bitcast<vec2i>(words << vec2u(24u - 8u * (c & 3u))) >> vec2u(24u);
   return f32(scales.x * (dots(a, low) - 32 * sumLow) + scales.y * (dots(b, high) - 32 * sumHigh));
 }`,
-  dot: (v, row, c) =>
-    `${half(v("n"), `${row} + (${c} >> 3u)`)} * sixBits(${v("w")}, ${v("u")}, ${v("s")}, ${c}, low, high, sumLow, sumHigh)`,
+  dot: (v, _row, c) => `sixBits(${v("w")}, ${v("u")}, ${v("s")}, ${c}, low, high, sumLow, sumHigh)`,
+  factor: (v, row, c) => half(v("n"), `${row} + (${c} >> 3u)`),
 };
 
 /** 8 values a vector; activations are staged as half floats. */

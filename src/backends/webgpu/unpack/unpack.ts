@@ -61,8 +61,10 @@ export interface LaneDot {
   readonly loads: Readonly<
     Record<string, { type: "vec4u" | "u32"; at: (row: string, c: string) => string }>
   >;
-  /** The dot product of what was loaded and the chunk's activations, without their scale. */
+  /** The dot product of what was loaded and the chunk's activations, without their scale and `factor`. */
   readonly dot: (loaded: (name: string) => string, row: string, c: string) => string;
+  /** The scale of all of the chunk's weights; undefined: it is in `dot`. */
+  readonly factor?: LaneDot["dot"];
   /** Functions that `dot` calls. */
   readonly functions?: string;
   /** For several tokens; undefined: `dot` is for them as well. */
@@ -71,13 +73,12 @@ export interface LaneDot {
   readonly halves?: HalfUnpack | "as they are";
 }
 
-/** A chunk whose quants are unpacked once for all tokens: signed bytes, and a factor. */
+/** A chunk whose quants are unpacked once for all tokens, to signed bytes; its type has LaneDot.factor. */
 export interface SeveralDot {
   readonly functions: string;
   /** The bytes beside `low`, and those beside `high`. */
   readonly low: (loaded: (name: string) => string) => string;
   readonly high: (loaded: (name: string) => string) => string;
-  readonly factor: LaneDot["dot"];
 }
 
 /** The values of a chunk as half floats, each four columns in the order 0, 2, 1, 3 (wgsl/matrix-tiles.ts). */

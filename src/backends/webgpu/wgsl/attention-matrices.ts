@@ -19,7 +19,7 @@ import type { BatchLayout } from "../batch-area.ts";
 import { scoreText } from "./attention-options.ts";
 import { float, type Kernel, makeKernel } from "./kernel.ts";
 import { type KvFormats, type KvVectors, kvRowWords } from "./kv-format.ts";
-import { each } from "./matmul-few.ts";
+import { each } from "./matmul-chunks.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import type { Matrices } from "./matrix-shapes.ts";
 import { TEAM } from "./teams.ts";

@@ -21,6 +21,7 @@ import { nearestHalfText } from "./halves.ts";
 import { type Kernel, type KernelSpec, LANES, makeKernel, perItem } from "./kernel.ts";
 import { type KvFormat, type KvFormats, kvRowWords, valuesType } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
+import { type RecordLanes, type RecordRow, recordLanes } from "./record.ts";
 import type { Exchange } from "./teams.ts";
 
 export interface RopedAttention {
@@ -44,9 +45,11 @@ export function attentionRopedKernel(
   exchange: Exchange,
   size: number,
   split?: AttentionSplit,
+  record?: RecordRow,
 ): Kernel {
+  const lanes = record && recordLanes(record, exchange);
   const spec = (arrival: Arrival): KernelSpec =>
-    ropedSpec(attention, formats, batch, exchange, size, split, arrival);
+    ropedSpec(attention, formats, batch, exchange, size, split, lanes, arrival);
   return { ...makeKernel(spec(noArrival)), inLayer: () => spec(layerArrival) };
 }
 
@@ -57,6 +60,7 @@ function ropedSpec(
   exchange: Exchange,
   size: number,
   split: AttentionSplit | undefined,
+  record: RecordLanes | undefined,
   { barrier, declare, loads }: Arrival,
 ): KernelSpec {
   const { heads, kvHeads, headDim } = attention;
@@ -77,26 +81,29 @@ function ropedSpec(
   ${loads(names.map((name) => `${declare ? "" : "let "}${name} = ${rows[name]};`).join("\n    "))}`;
   const shared = headsTogether(format, headDim);
   return attentionSpec({
-    name: `attention-roped ${split ? "in parts " : ""}${heads}/${kvHeads} heads of ${headDim}`,
+    name: `attention-roped ${split ? "in parts " : ""}${record ? "to record " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
     format,
     batch,
     exchange,
     size,
     split,
+    record,
     bindings: [read("q", q.x), read("k", k.x), read("v", write.v)],
     writesCache: true,
     maxRows: 1,
     sameBits: true,
-    declarations: `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}`,
+    declarations: withRecord(
+      `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}`,
+      record,
+    ),
     query: `
-  ${barrier}
-  ${load("query")}`,
-    own: `
   let kvHead = head / ${heads / kvHeads}u;
   let kvFirst = (kvHead - kvHead % ${shared}u + crew % ${shared}u) * ${headDim}u;
   let column = kvFirst + part * ${vectors.values}u;
-  ${load("ownKey", "ownValue")}
+  ${barrier}
+  ${load("query", "ownKey", "ownValue")}`,
+    own: `
   let keptKey = keptOf(ownKey, lane);
   let keptValue = keptOf(ownValue, lane);
   let onceKey = onceOf(keptKey, lane);
@@ -113,6 +120,13 @@ function ropedSpec(
     valuesStore(to, column, keptValue, onceValue);
   }`,
   });
+}
+
+/** A format of the cache may have some of the functions of records. */
+function withRecord(declarations: string, record: RecordLanes | undefined): string {
+  if (!record) return declarations;
+  const missing = record.functions.filter((text) => !declarations.includes(text));
+  return `${declarations}${missing.join("")}${record.declarations}`;
 }
 
 /** Heads whose values are stored together: as many crews have the token's own key and value of one of them each. */

@@ -62,12 +62,16 @@ fn clearPart(at: u32) { atomicStore(&partials[at], 0u); }`;
 /** Parts that a lane loads before the first of them is used. */
 const AT_ONCE = 4;
 
+/** WGSL that stores four values of the result, which each of the first lanes has; the whole workgroup executes it. */
+export type PutText = (value: string) => string;
+
 /** Stores `sum`, `highest` and `all` of a part; or the result, where it is the only one or the last to be done. */
 export function splitStoreText(
   node: NodeOf<"attention">,
   split: AttentionSplit,
   batch: BatchLayout,
   size: number,
+  put: PutText,
 ): string {
   const { heads, headDim } = node;
   const quads = headDim / 4;
@@ -82,9 +86,8 @@ export function splitStoreText(
   return `
   let parts = ${partsText(split, node, batch)};
   let quad = lane % ${quads}u;
-  let resultAt = (token * ${heads}u + head) * ${quads}u + quad;
   if (parts == 1u) {
-    if (lane < ${quads}u) { result[resultAt] = sum / all; }
+    ${put("sum / all")}
     return;
   }
   let counter = (token * ${heads}u + head) * ${splitWords({ heads: 1, headDim }, split)}u;
@@ -130,13 +133,15 @@ export function splitStoreText(
   }
   turned[lane] = ownSum;
   workgroupBarrier();
+  var whole = vec4f();
+  var weights = 1.0;
   if (lane < ${quads}u) {
-    var total = 0.0;
-    for (var i = 0u; i < parts; i++) { total += partTops[i].y * exp(max(partTops[i].x - largest, -100.0)); }
-    var whole = turned[lane];
+    weights = 0.0;
+    for (var i = 0u; i < parts; i++) { weights += partTops[i].y * exp(max(partTops[i].x - largest, -100.0)); }
+    whole = turned[lane];
     for (var i = 1u; i < ${turns}u; i++) { whole += turned[i * ${quads}u + lane]; }
-    result[resultAt] = whole / total;
-  }`;
+  }
+  ${put("whole / weights")}`;
 }
 
 /** The number of parts of the token's context, without its own position. */

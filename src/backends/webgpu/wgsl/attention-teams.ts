@@ -10,6 +10,7 @@ import { beginText, endText, headBindings, scoreText, startOf } from "./attentio
 import {
   type AttentionSplit,
   mostParts,
+  type PutText,
   splitBinding,
   splitDeclarations,
   splitStoreText,
@@ -23,6 +24,7 @@ import {
   valuesType,
 } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
+import type { RecordLanes } from "./record.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
 /** Positions of a crew whose keys and values are loaded before any of them is used. Their scores are a vector. */
@@ -50,6 +52,8 @@ export interface AttentionParts {
   readonly sameBits?: boolean;
   /** The context is split: each workgroup of a head computes a part, and the last one merges them. */
   readonly split?: AttentionSplit | undefined;
+  /** The result is stored as this record; undefined: as floats. */
+  readonly record?: RecordLanes | undefined;
 }
 
 /** Whether there is such a kernel for these heads and this cache. */
@@ -118,6 +122,9 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
   const none = startOf({ ...node, sinks: undefined }, "");
   const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
   const positions = positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim));
+  const isOwn = `lane < ${headDim / 4}u`;
+  const put: PutText = (value) =>
+    parts.record?.put("resultAt", value, isOwn) ?? `if (${isOwn}) { result[resultAt] = ${value}; }`;
   return {
     name: parts.name,
     bindings: [
@@ -127,7 +134,7 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
       { name: "batch", type: "u32", source: { kind: "batch" } },
       ...headBindings(node),
       ...(parts.split ? [splitBinding] : []),
-      resultOf(out),
+      parts.record?.binding ?? resultOf(out),
     ],
     enables: exchange.enables,
     size,
@@ -161,7 +168,8 @@ ${productText(vectors)}`,
   ${parts.own === undefined ? "" : parts.split ? `if (group.z == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
   ${positions.loop}
   ${mergeText(vectors, headDim / 4, crews, size)}
-  ${parts.split ? splitStoreText(node, parts.split, batch, size) : `if (lane < ${headDim / 4}u) { result[(token * ${heads}u + head) * ${headDim / 4}u + lane] = sum / all; }`}`,
+  let resultAt = (token * ${heads}u + head) * ${headDim / 4}u + lane; // in the first lanes
+  ${parts.split ? splitStoreText(node, parts.split, batch, size, put) : put("sum / all")}`,
   };
 }
 
@@ -278,11 +286,12 @@ function mergeText(vectors: KvVectors, quads: number, crews: number, size: numbe
   );
   const second = own((at, j) => `${at} += ${weighed(j)};`, "lane");
   return `
-  if (part == 0u) { crewTops[crew] = top; crewTotals[crew] = total; }
+  if (part == 0u) { crewTops[crew] = top; }
   workgroupBarrier();
   var highest = crewTops[0];
   for (var i = 1u; i < ${crews}u; i++) { highest = max(highest, crewTops[i]); }
   let ownWeight = exp(max(top - highest, -100.0));
+  if (part == 0u) { crewTotals[crew] = total * ownWeight; }
   ${
     lanes < size
       ? `if (lane >= ${lanes}u) { ${first} }
@@ -299,6 +308,6 @@ function mergeText(vectors: KvVectors, quads: number, crews: number, size: numbe
   var all = 0.0;
   if (lane < ${quads}u) {
     for (var i = 1u; i < ${turns}u; i++) { sum += turned[i * ${quads}u + lane]; }
-    for (var i = 0u; i < ${crews}u; i++) { all += crewTotals[i] * exp(max(crewTops[i] - highest, -100.0)); }
+    for (var i = 0u; i < ${crews}u; i++) { all += crewTotals[i]; }
   }`;
 }

@@ -89,6 +89,8 @@ export interface KernelSpec {
   readonly minRows?: number;
   readonly maxRows?: number;
   readonly sameBits?: boolean;
+  /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. */
+  readonly rounds?: number;
 }
 
 /** The default number of threads of a workgroup. */

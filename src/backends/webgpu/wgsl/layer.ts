@@ -161,11 +161,14 @@ function arriveText(i: number, parts: readonly LayerPart[]): string {
 function callText({ spec, after }: LayerPart, i: number): string {
   const [x, y, z] = spec.grid(1);
   const before = after > 0 ? `base + ${(after - 1) * LINE}u` : "0u";
-  return `before = ${before};
-  for (var index = group.x; index < ${x * y * z}u; index += groups.x) {
-    kernel_k${i}(${gridText([x, y, z])}, vec3u(${x}u, ${y}u, ${z}u), lane, index < groups.x);
+  const text = spec.rounds
+    ? `if (group.x < ${spec.rounds}u) { kernel_k${i}(group, groups, lane); }`
+    : `for (var index = group.x; index < ${x * y * z}u; index += groups.x) {
+    kernel_k${i}(${gridText([x, y, z])}, vec3u(${x}u, ${y}u, ${z}u), lane);
     workgroupBarrier();
   }`;
+  return `before = ${before};
+  ${text}`;
 }
 
 function gridText([x, y]: Grid): string {
@@ -212,7 +215,7 @@ function partText({ spec, places }: LayerPart, i: number): string {
   const renamed = new Map<string, string>();
   const code = withoutComments(
     `${declarations}
-fn kernel(group: vec3u, groups: vec3u, lane: u32, isFirst: bool) {${body}
+fn kernel(group: vec3u, groups: vec3u, lane: u32) {${body}
 }`,
   );
   for (const [, name] of code.matchAll(/\b(?:fn|const|struct)\s+(\w+)/g))

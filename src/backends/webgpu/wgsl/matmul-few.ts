@@ -1,7 +1,7 @@
 // Matmuls of one token with weights of the types that have a LaneDot (unpack/lanes.ts), fused with the nodes around them:
 // select and norm before; biases, a residual, or gate and up with their activation after. All of it is one dispatch.
 //
-// A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row. It loads 16 bytes of all rows, for a few
+// A team of 32 lanes computes a few rows. A lane takes every 32nd chunk of each row (matmul-chunks.ts). It loads 16 bytes of all rows, for a few
 // chunks, before it uses any of them; the first loads are issued before activations are staged in workgroup memory (stage.ts),
 // which every workgroup does for itself. Several teams may share rows, each with a part of the columns.
 
@@ -13,9 +13,9 @@ import type { WeightPart } from "../weight-layout.ts";
 import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import { gateText } from "./elementwise.ts";
 import { type Binding, type Kernel, type KernelSpec, makeKernel, type Source } from "./kernel.ts";
+import { dotsText, each, loopText, roundsText, rowsText } from "./matmul-chunks.ts";
 import { groupGrid } from "./matvec.ts";
 import {
-  type RecordLoads,
   type RecordRow,
   type RecordStore,
   recordLoads,
@@ -71,6 +71,8 @@ export interface FusedMatmul extends StageSource {
   readonly readBy?: Weight | undefined;
   /** The matmul with a gate that computes x, which nobody else reads. */
   readonly madeBy?: FusedMatmul | undefined;
+  /** x is such a record in batches of one token: of attention. */
+  readonly record?: RecordRow | undefined;
 }
 
 /** The record that this matmul of one token stores in place of its result, and its shape then; undefined: it stores floats. */
@@ -124,7 +126,7 @@ function fusedMatmulSpec(
   const ownOutputs = gate ? rows / 2 : rows;
   const groupOutputs = (teams / split) * ownOutputs;
   const { exchange, batch } = context;
-  const made = matmul.madeBy && recordOf(matmul.madeBy, context)?.row;
+  const made = matmul.record ?? (matmul.madeBy && recordOf(matmul.madeBy, context)?.row);
   const staged = made
     ? recordStage(made, size, arrival)
     : stageText(matmul, weight, size, exchange, batch, arrival);
@@ -134,9 +136,45 @@ function fusedMatmulSpec(
   const store = record && recordStore(record.row, groupOutputs, exchange);
   const behind = behindText(matmul, part, store);
   // The first weights are loaded before activations that others may still be computing.
-  const staging = direct ? "" : arrival.once(`${arrival.barrier}${stage.body}`);
+  const staging = direct ? "" : `${arrival.barrier}${stage.body}`;
   const functions = [...new Set([...stage.functions, ...(store?.functions ?? [])])].join("");
   const groups = Math.ceil(outputs / groupOutputs);
+  const shape = { rows, split, ahead };
+  const units = x.cols / lane.unit;
+  const lanes = (token: string): string => `
+  let token = ${token};
+  let member = lane % ${TEAM}u;
+  let team = (lane / ${TEAM}u) % ${teams / split}u;
+  let share = lane / ${(teams / split) * TEAM}u;`;
+  const firstOf = (index: string): string => `${index} * ${groupOutputs}u + team * ${ownOutputs}u`;
+  const finish = `
+  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+  ${split > 1 ? shareText(rows, teams, split) : ""}
+  if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
+    ${each(ownOutputs, (j) => {
+      const value = gate ? gateText(gate.activation, `sum${j}`, `sum${j + ownOutputs}`) : `sum${j}`;
+      return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}${behind.rest(j)}); }`;
+    })}
+  }${store?.body ?? ""}`;
+  const alone = `
+  let index = group.x + group.y * groups.x;
+  if (index >= ${groups}u) { return; }
+  let first = ${firstOf("index")};
+  ${rowsText(rows, gate !== undefined, outputs, units)}
+  ${behind.early(ownOutputs, outputs, arrival)}
+  ${loopText(lane, weight, shape, staging, direct)}${finish}`;
+  const inRounds = `
+  var index = group.x;
+  var first = ${firstOf("index")};
+  ${rowsText(rows, gate !== undefined, outputs, units, { declare: "var " })}
+  ${roundsText(lane, weight, shape, {
+    count: groups,
+    nextRows: `let firstOfNext = ${firstOf("next")};
+    ${rowsText(rows, gate !== undefined, outputs, units, { name: "n", first: "firstOfNext" })}`,
+    before: `${behind.early(ownOutputs, outputs, arrival)}\n  ${staging}`,
+    finish,
+    again: `first = firstOfNext;\n    ${behind.early(ownOutputs, outputs, { ...arrival, declare: () => "" })}`,
+  })}`;
   const names = [
     matmul.norm && "norm",
     weight.dtype.name,
@@ -157,143 +195,22 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
     maxRows: 1,
     sameBits: true,
     grid: groupGrid(groups),
-    body: `
-  let token = group.z;
-  let index = group.x + group.y * groups.x;
-  if (index >= ${groups}u) { return; }
-  let member = lane % ${TEAM}u;
-  let team = (lane / ${TEAM}u) % ${teams / split}u;
-  let share = lane / ${(teams / split) * TEAM}u;
-  let first = index * ${groupOutputs}u + team * ${ownOutputs}u;
-  ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
-  ${behind.early(ownOutputs, outputs, arrival)}
-  ${loopText(lane, weight, { rows, split, ahead }, staging, direct)}
-  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
-  ${split > 1 ? shareText(rows, teams, split) : ""}
-  if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
-    ${each(ownOutputs, (j) => {
-      const value = gate ? gateText(gate.activation, `sum${j}`, `sum${j + ownOutputs}`) : `sum${j}`;
-      return `if (first + ${j}u < ${outputs}u) { put(token, first + ${j}u, ${value}${behind.rest(j)}); }`;
-    })}
-  }${store?.body ?? ""}`,
+    ...(arrival.inRounds
+      ? { body: `${lanes("0u")}${inRounds}`, rounds: groups }
+      : { body: `${lanes("group.z")}${alone}` }),
   };
 }
 
-/** Words of weights that a lane loads ahead, at most: with 120 of them an H200 has registers for one workgroup of 256 lanes in a core, not for two. */
-const MOST_AHEAD = 80;
+/**
+ * Words of weights that a lane of a layer kernel loads ahead, at most. They are on their way while it waits for others; with more of them, a core of an
+ * H200 has registers for fewer workgroups: with 40, 60 and 80 a token of a 1.1B takes 0.545, 0.565 and 0.61 ms.
+ */
+const HELD_WORDS = 40;
 
-function withAhead(shape: MatmulShape, { loads }: LaneDot, arrival: Arrival): MatmulShape {
+function withAhead(shape: MatmulShape, { loads }: LaneDot, { inRounds }: Arrival): MatmulShape {
+  if (!inRounds) return shape;
   const words = Object.values(loads).reduce((sum, { type }) => sum + (type === "u32" ? 1 : 4), 0);
-  const held = Math.floor(MOST_AHEAD / (shape.rows * words));
-  return { ...shape, ahead: Math.max(shape.ahead, Math.min(arrival.ahead, held)) };
-}
-
-/** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
-export const dotsText = (packed: boolean): string => `
-${packed ? "" : dot4Text}
-fn dots(a: vec4u, b: vec4u) -> i32 {
-  return ${["x", "y", "z", "w"].map((part) => `${packed ? "dot4I8Packed" : "dot4"}(a.${part}, b.${part})`).join(" + ")};
-}`;
-
-const dot4Text = `
-fn signed4(word: u32) -> vec4i { return bitcast<vec4i>(vec4u(word) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u); }
-fn dot4(a: u32, b: u32) -> i32 {
-  let products = signed4(a) * signed4(b);
-  return products.x + products.y + products.z + products.w;
-}`;
-
-/** r0, r1, ...: the first unit of each row of the team; rows beyond the last repeat it. */
-export function rowsText(rows: number, gated: boolean, outputs: number, units: number): string {
-  return each(rows, (j) => {
-    const own = gated ? rows / 2 : rows;
-    const output = `min(first + ${j % own}u, ${outputs - 1}u)`;
-    return `let r${j} = (${output}${j >= own ? ` + ${outputs}u` : ""}) * ${units}u;`;
-  });
-}
-
-/** Loads the first chunks, stages activations, then multiplies chunk by chunk and loads a later one in place of each. */
-function loopText(
-  lane: LaneDot,
-  weight: Weight,
-  { rows, split, ahead }: Omit<MatmulShape, "teams">,
-  staging: string,
-  direct: RecordLoads | undefined,
-): string {
-  const chunks = weight.shape[1]! / lane.columns;
-  const stride = TEAM * split;
-  const slots = Math.min(ahead, Math.ceil(chunks / stride));
-  const names = Object.keys(lane.loads);
-  const perLoad = (text: (j: number, name: string) => string): string =>
-    each(rows, (j) => names.map((name) => text(j, name)).join(" "));
-  const load = (slot: number, j: number, name: string): string =>
-    lane.loads[name]!.at(`r${j}`, `at${slot}`);
-  const last = `${chunks - 1}u`;
-  const multiply = (slot: number): string =>
-    chunkText(lane, weight, rows, slot, `c + ${slot * stride}u < ${chunks}u`, direct !== undefined);
-  const loadDirect = (slot: number): string => (direct ? directText(lane, slot, direct) : "");
-  const sums = each(rows, (j) => `var sum${j} = 0.0;`);
-  const first = `
-  var c = member + share * ${TEAM}u;
-  ${each(slots, (slot) => `var at${slot} = min(c + ${slot * stride}u, ${last});`)}
-  ${each(slots, (slot) => perLoad((j, name) => `var ${name}${j}_${slot} = ${load(slot, j, name)};`))}
-  ${direct ? each(slots, (slot) => `var low_${slot} = vec4u(); var high_${slot} = vec4u(); var scale_${slot} = 0.0; ${loadDirect(slot)}`) : ""}
-  ${staging}
-  ${sums}`;
-  if (slots * stride >= chunks) return `${first}\n  ${each(slots, multiply)}`;
-  return `${first}
-  for (var start = 0u; start < ${chunks}u; start += ${stride * slots}u) {
-    ${each(slots, (slot) => {
-      const next = perLoad((j, name) => `${name}${j}_${slot} = ${load(slot, j, name)};`);
-      return `${multiply(slot)}
-    at${slot} = min(c + ${(slots + slot) * stride}u, ${last});
-    ${next}
-    ${loadDirect(slot)}`;
-    })}
-    c += ${stride * slots}u;
-  }`;
-}
-
-/** Loads the activations beside the chunk in a slot from a record. */
-function directText(
-  { lowAt, highAt, scaleAt }: LaneDot,
-  slot: number,
-  { quants, scale }: RecordLoads,
-): string {
-  return `{
-      let c = at${slot};
-      let lowAt = ${lowAt};
-      low_${slot} = ${quants("lowAt")};
-      high_${slot} = ${quants(highAt)};
-      scale_${slot} = ${scale(`(${scaleAt})`)};
-    }`;
-}
-
-/** Multiplies the chunk in a slot, number atSLOT of the row, if it exists. */
-function chunkText(
-  lane: LaneDot,
-  weight: Weight,
-  rows: number,
-  slot: number,
-  exists: string,
-  isDirect: boolean,
-): string {
-  const hasLevels = weight.dtype.blockElems > 1;
-  const sums = hasLevels
-    ? `let sumLow = dots(low, vec4u(0x01010101u));
-      let sumHigh = dots(high, vec4u(0x01010101u));
-      let scale = ${isDirect ? `scale_${slot}` : `scales[${lane.scaleAt}]`};`
-    : "";
-  return `if (${exists}) {
-      let c = at${slot};
-      let lowAt = ${lane.lowAt};
-      let low = ${isDirect ? `low_${slot}` : "staged[lowAt]"};
-      ${lane.highAt === lane.lowAt ? "" : `let high = ${isDirect ? `high_${slot}` : `staged[${lane.highAt}]`};`}
-      ${sums}
-      ${each(rows, (j) => {
-        const dot = lane.dot((name) => `${name}${j}_${slot}`, `r${j}`, "c");
-        return `sum${j} += ${hasLevels ? "scale * " : ""}${dot};`;
-      })}
-    }`;
+  return { ...shape, ahead: Math.max(1, Math.floor(HELD_WORDS / (shape.rows * words))) };
 }
 
 /** Adds the sums of the teams that share rows. */
@@ -399,8 +316,3 @@ const putText = (body: string, hasRest = false): string => `
 fn put(token: u32, row: u32, sum: f32${hasRest ? ", rest: f32" : ""}) {
   ${body}
 }`;
-
-/** The same text for 0, 1, 2, ...: arrays indexed by a variable are slow. */
-export function each(count: number, text: (j: number) => string): string {
-  return Array.from({ length: count }, (_, j) => text(j)).join("\n  ");
-}

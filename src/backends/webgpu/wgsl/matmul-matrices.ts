@@ -13,7 +13,8 @@ import { countOf } from "../../../graph/batch.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import { type BehindText, behindText, each, type FusedMatmul } from "./matmul-few.ts";
+import { each } from "./matmul-chunks.ts";
+import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
 import {
   type Matrices,

@@ -12,15 +12,8 @@ import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import {
-  behindText,
-  dotsText,
-  each,
-  type FusedMatmul,
-  type MatmulContext,
-  rowsText,
-  weightBindings,
-} from "./matmul-few.ts";
+import { addText, dotsText, each, rowsText } from "./matmul-chunks.ts";
+import { behindText, type FusedMatmul, type MatmulContext, weightBindings } from "./matmul-few.ts";
 import { MOST_GROUPS } from "./matvec.ts";
 import { preparedLayout } from "./prepare-activations.ts";
 import { TEAM } from "./teams.ts";
@@ -166,7 +159,7 @@ function loopText(
       let low = x[t / 4u + lowAt];
       ${lane.highAt === lane.lowAt ? "" : "let high = x[t / 4u + highAt];"}
       ${term.levels}
-      ${each(rows, (j) => `sum${t * rows + j} += ${term.of(j)};`)}
+      ${each(rows, (j) => term.add(j, `sum${t * rows + j}`))}
     }`,
     )}
   }`;
@@ -177,32 +170,34 @@ interface TermText {
   readonly before: (j: number) => string;
   /** Of a token. */
   readonly levels: string;
-  /** What a chunk of row `j` adds to its sum. */
-  readonly of: (j: number) => string;
+  /** Adds what a chunk of row `j` gives to its sum. */
+  readonly add: (j: number, sum: string) => string;
 }
 
-function termText({ several, dot, scaleAt }: LaneDot, weight: Weight): TermText {
+function termText({ several, dot, factor, scaleAt }: LaneDot, weight: Weight): TermText {
   const { sumsAt, scalesAt } = preparedLayout(weight);
   const scale = `let scale = bitcast<f32>(xWords[t + ${scalesAt}u + (${scaleAt})]);`;
   const loaded = (j: number) => (name: string) => `${name}${j}`;
   if (several) {
     return {
       before: (j) =>
-        `let low${j} = ${several.low(loaded(j))}; let high${j} = ${several.high(loaded(j))}; let factor${j} = ${several.factor(loaded(j), `r${j}`, "c")};`,
+        `let low${j} = ${several.low(loaded(j))}; let high${j} = ${several.high(loaded(j))}; let factor${j} = ${factor!(loaded(j), `r${j}`, "c")};`,
       levels: scale,
-      of: (j) => `scale * factor${j} * product(low${j}, low, high${j}, high)`,
+      add: (j, sum) => addText(sum, true, `factor${j}`, `product(low${j}, low, high${j}, high)`),
     };
   }
   const before = () => "";
   const plain = (j: number): string => dot(loaded(j), `r${j}`, "c");
-  if (weight.dtype.blockElems === 1) return { before, levels: "", of: plain };
+  if (weight.dtype.blockElems === 1) {
+    return { before, levels: "", add: (j, sum) => addText(sum, false, undefined, plain(j)) };
+  }
   const sumOf = (at: string): string => `bitcast<i32>(xWords[t + ${sumsAt}u + ${at}])`;
   return {
     before,
     levels: `let sumLow = ${sumOf("lowAt")};
       let sumHigh = ${sumOf("highAt")};
       ${scale}`,
-    of: (j) => `scale * ${plain(j)}`,
+    add: (j, sum) => addText(sum, true, factor?.(loaded(j), `r${j}`, "c"), plain(j)),
   };
 }
 

@@ -7,7 +7,7 @@
 import type { Rows, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
-import { dotsText } from "./matmul-few.ts";
+import { dotsText } from "./matmul-chunks.ts";
 import { matrixAt } from "./matrix-tiles.ts";
 import { blockQuantsOf } from "./round-activations.ts";
 import { type StageSource, stageText } from "./stage.ts";

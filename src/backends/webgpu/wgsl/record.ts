@@ -6,11 +6,11 @@
 // So a workgroup must compute whole blocks: those of 32 values, not of 256. Batches of several tokens have floats there, and
 // prepare-activations.ts.
 
-import type { Value } from "../../../graph/graph.ts";
+import type { Value, Weight } from "../../../graph/graph.ts";
 import type { Arrival } from "./arrival.ts";
 import { nearestHalfText } from "./halves.ts";
 import type { Binding } from "./kernel.ts";
-import { type BlockQuants, packText } from "./round-activations.ts";
+import { type BlockQuants, blockQuantsOf, packText } from "./round-activations.ts";
 import { type StageText, stagedText } from "./stage.ts";
 import type { Exchange } from "./teams.ts";
 
@@ -38,22 +38,18 @@ export function recordShape<Shape extends { rows: number; teams: number; split: 
 /** The word of the first scale. */
 const scalesAt = ({ value }: RecordRow): number => value.cols / 4;
 
-/** How a kernel stores the record of its results. */
-export interface RecordStore {
+/** How lanes store a record, of which each has four neighbouring values. */
+export interface RecordLanes {
   readonly binding: Binding;
   readonly functions: readonly string[];
   readonly declarations: string;
-  /** WGSL that keeps `value` of `row` until all of the workgroup are there. */
-  keep(row: string, value: string): string;
-  /** WGSL after that, for the whole workgroup, number `index`. */
-  readonly body: string;
+  /** WGSL that stores `values` as number `at` of the row's fours, if `isOwn`; the whole workgroup executes it. The lanes of a block are neighbours. */
+  put(at: string, values: string, isOwn: string): string;
 }
 
-/** `own`: values that a workgroup computes, whole blocks. */
-export function recordStore(row: RecordRow, own: number, exchange: Exchange): RecordStore {
+export function recordLanes(row: RecordRow, exchange: Exchange): RecordLanes {
   const { block, scale, round } = row.quants;
   const width = block / 4;
-  const four = [0, 1, 2, 3].map((j) => `finished[quad * 4u + ${j}u]`);
   return {
     binding: {
       name: "record",
@@ -63,21 +59,52 @@ export function recordStore(row: RecordRow, own: number, exchange: Exchange): Re
     },
     functions: [nearestHalfText, packText],
     declarations: `${exchange.reduce("largestOfRecord", width, "max")}
-var<workgroup> finished: array<f32, ${own}>;
 fn recordQuants(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+    put: (at, values, isOwn) => `{
+    let four = ${values};
+    let largest = largestOfRecord(largestOf(four), lane);
+    ${scale}
+    if (${isOwn}) {
+      let at = ${at};
+      record[at] = packed(recordQuants(four, inverse));
+      if (at % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(scale); }
+    }
+  }`,
+  };
+}
+
+/** How a kernel stores the record of its results. */
+export interface RecordStore extends Omit<RecordLanes, "put"> {
+  /** WGSL that keeps `value` of `row` until all of the workgroup are there. */
+  keep(row: string, value: string): string;
+  /** WGSL after that, for the whole workgroup, number `index`. */
+  readonly body: string;
+}
+
+/** `own`: values that a workgroup computes, whole blocks. */
+export function recordStore(row: RecordRow, own: number, exchange: Exchange): RecordStore {
+  const { put, declarations, ...rest } = recordLanes(row, exchange);
+  const four = [0, 1, 2, 3].map((j) => `finished[quad * 4u + ${j}u]`);
+  return {
+    ...rest,
+    declarations: `${declarations}
+var<workgroup> finished: array<f32, ${own}>;`,
     keep: (at, value) => `finished[${at} % ${own}u] = ${value};`,
     body: `
   workgroupBarrier();
   let quad = lane % ${own / 4}u;
-  let values = vec4f(${four.join(", ")});
-  let largest = largestOfRecord(largestOf(values), lane);
-  ${scale}
-  if (lane < ${own / 4}u) {
-    let at = index * ${own / 4}u + quad;
-    record[at] = packed(recordQuants(values, inverse));
-    if (quad % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(scale); }
-  }`,
+  ${put(`index * ${own / 4}u + quad`, `vec4f(${four.join(", ")})`, `lane < ${own / 4}u`)}`,
   };
+}
+
+/** The record of attention of one token, a head in each workgroup, for the matmul that alone reads it; undefined: heads are no whole blocks. */
+export function headsRecord(
+  value: Value,
+  headDim: number,
+  { dtype }: Weight,
+): RecordRow | undefined {
+  const quants = blockQuantsOf(dtype.activation);
+  return quants && headDim % quants.block === 0 ? { value, quants } : undefined;
 }
 
 /** Where a lane that multiplies a chunk loads its activations from; as LaneDot.lowAt and so on. */
