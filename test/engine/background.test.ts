@@ -369,7 +369,9 @@ describe.each([
       { tokens: prompt(1, 40), options: { ...options, priority: "background" } },
       control(),
       () => {
-        foreground ??= run(engine, prompt(2, 40), "foreground").then(() => ended.push("foreground"));
+        foreground ??= run(engine, prompt(2, 40), "foreground").then(() =>
+          ended.push("foreground"),
+        );
       },
     );
     ended.push("background");
