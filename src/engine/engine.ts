@@ -150,6 +150,8 @@ export class Engine {
   onWarning: ((warning: string) => void) | undefined;
   /** Whether a foreground request was sent that has not been received. */
   foregroundSent: () => boolean = () => false;
+  /** Does work that nobody asked for while something keeps the process alive. Default: at once. */
+  asAsked: (work: () => Promise<void>) => Promise<void> = (work) => work();
   /** Foreground work that was received and asks for no batches yet. */
   #arriving = 0;
   /** When the last of it was received. */
@@ -192,6 +194,7 @@ export class Engine {
       contextSize: info.contextSize,
       kinds: stateKinds(plan.graph, plan.limits),
       kv,
+      asAsked: (work) => this.asAsked(work),
     });
     this.costs = new BatchCosts(options.batchShape?.(plan.graph));
     this.#scheduler = new Scheduler({

@@ -76,6 +76,8 @@ class Host {
   #isLost = false;
   /** Resolves in the turn of the event loop of the next request. */
   #nextTurn: Promise<void> = Promise.resolve();
+  /** The engine's own work that has not begun. */
+  readonly #ownWork: (() => Promise<void>)[] = [];
   /** Events that are sent at the end of this piece of work, in one message. */
   #events: EngineEvent[] = [];
 
@@ -158,6 +160,7 @@ class Host {
       this.#engine.onWarning = (warning) => this.#post({ id: 0, kind: "warning", warning });
       this.#engine.foregroundSent = () =>
         this.#flags !== undefined && Atomics.load(this.#flags, ARRIVALS) !== this.#arrivals;
+      this.#engine.asAsked = (work) => this.#asAsked(work);
       void this.#engine.lost?.then((error) => this.#sayLost(error));
       this.#loadMs = control.now() - started;
       return this.#engine.info;
@@ -185,6 +188,10 @@ class Host {
     alive: () => undefined,
     settle: async () => {
       await this.#loaded().settled();
+      return undefined;
+    },
+    ownWork: async () => {
+      await this.#ownWork.shift()?.();
       return undefined;
     },
     fingerprint: () => this.#loaded().tokenizer.fingerprint,
@@ -270,6 +277,18 @@ class Host {
     const own = this.#nextTurn;
     this.#nextTurn = own.then(() => this.#environment.breathe());
     await own;
+  }
+
+  /** See Engine.asAsked. */
+  #asAsked(work: () => Promise<void>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#ownWork.push(async () => {
+      const done = work();
+      resolve(done);
+      await done.catch(() => undefined); // whoever began it sees the error
+    });
+    this.#post({ id: 0, kind: "hasWork" });
+    return promise;
   }
 
   #sayLost({ message }: DeviceLostError): void {

@@ -195,6 +195,8 @@ export interface Methods extends SharedTextMethods {
   alive: { params: Record<never, never>; result: undefined; event: never };
   /** Answers when all state that is to be copied out of the backend was. */
   settle: { params: Record<never, never>; result: undefined; event: never };
+  /** The engine's own work, for which it has asked: answers when it is done. */
+  ownWork: { params: Record<never, never>; result: undefined; event: never };
   /** Fingerprint of the vocabulary. */
   fingerprint: { params: Record<never, never>; result: number; event: never };
   logits: {
@@ -294,6 +296,8 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
 export type FromEngine =
   | { id: 0; kind: "pong" }
   | { id: 0; kind: "warning"; warning: string }
+  /** It has work that nobody asked for, and begins when it is asked for that ("ownWork"). */
+  | { id: 0; kind: "hasWork" }
   /** It was told to end, and is about to: what it computes may have to be waited for. */
   | { id: 0; kind: "ending" }
   /** The device that it computes on is gone: the thread is to be ended, and another started. */

@@ -88,6 +88,8 @@ export class Line<T extends MethodTable<T> & Disposable> {
       ? undefined
       : new Int32Array(new SharedArrayBuffer(4 * SHARED_WORDS));
   #nextId = 1;
+  /** Requests for work that the thread itself has asked for. */
+  #ownWork = 0;
   /** Why no more requests are taken. */
   #closed: Error | undefined;
   #disposal: Promise<void> | undefined;
@@ -145,9 +147,9 @@ export class Line<T extends MethodTable<T> & Disposable> {
     return this.#closed;
   }
 
-  /** Whether no request waits for an answer. */
+  /** Whether no request waits for an answer, but for the thread's own work. */
   get isIdle(): boolean {
-    return !this.#closed && this.#pending.size === 0;
+    return !this.#closed && this.#pending.size === this.#ownWork;
   }
 
   /** Terminates the thread. Resolves when it is gone, or does not seem to end. */
@@ -252,6 +254,10 @@ export class Line<T extends MethodTable<T> & Disposable> {
       this.#lose(message.why);
       return;
     }
+    if (message.kind === "hasWork") {
+      void this.#askForOwnWork();
+      return;
+    }
     if (message.kind === "ending") {
       this.#isEnding = true;
       return;
@@ -272,6 +278,18 @@ export class Line<T extends MethodTable<T> & Disposable> {
     this.#settle(message.id);
     if (message.kind === "result") pending.resolve(message.result);
     else pending.reject(factsToError(message.error));
+  }
+
+  /** As a request, which keeps the process alive: Dawn aborts where a thread ends that waits for its device. */
+  async #askForOwnWork(): Promise<void> {
+    this.#ownWork++;
+    try {
+      await this.call("ownWork" as keyof T & string, {} as never);
+    } catch {
+      // The thread has ended.
+    } finally {
+      this.#ownWork--;
+    }
   }
 
   /** Takes a request off the list, because it is about to be answered. */

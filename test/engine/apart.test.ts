@@ -175,6 +175,42 @@ test("a batch that was computed is seen between requests that come together", as
   expect(log.indexOf("computed")).toBeLessThan(arrivals.at(-1)!);
 });
 
+test("work that nobody asked for begins when the caller's thread has asked for it, and is answered at its end", async () => {
+  const engine = await asked(new Apart());
+  let receive: (message: unknown) => void = () => {};
+  const posted: FromEngine[] = [];
+  const port = {
+    post: (message: unknown) => void posted.push(message as FromEngine),
+    onMessage: (listener: (message: unknown) => void) => {
+      receive = listener;
+    },
+    close: () => {},
+  };
+  const states = {} as StatePlaces;
+  serveEngine(port, { load: async () => engine, breathe, now: () => 0, states });
+  receive({ id: 1, aborted: false, method: "open", params: {} });
+  await breathe();
+  const log: string[] = [];
+  const { promise, reject } = Promise.withResolvers<void>();
+  const done = engine.asAsked(() => {
+    log.push("began");
+    return promise;
+  });
+  const failing = expect(done).rejects.toThrow("no memory");
+  await breathe();
+  expect(posted.at(-1)).toEqual({ id: 0, kind: "hasWork" });
+  expect(log).toEqual([]);
+  receive({ id: 2, aborted: false, method: "ownWork", params: {} });
+  await breathe();
+  expect(log).toEqual(["began"]);
+  expect(posted.some(({ id }) => id === 2)).toBe(false);
+  reject(new Error("no memory"));
+  await failing;
+  await breathe();
+  expect(posted.at(-1)).toEqual({ id: 2, kind: "result", result: undefined });
+  engine.dispose();
+});
+
 test("an event that cannot be sent ends its own generation, not the others", async () => {
   const engine = await asked(new Apart());
   const control: RunControl = { aborted: false, breathe, now: () => 0 };

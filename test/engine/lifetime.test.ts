@@ -112,6 +112,37 @@ test("dispose() waits for a thread that has begun to end", async () => {
   expect(said).toEqual(["answered", "terminated"]);
 });
 
+test("a thread keeps the process alive while it does work of its own, and counts as idle", async () => {
+  // With a GPU: Dawn aborts where a process ends whose thread waits for its device.
+  const said: string[] = [];
+  let tell: (message: unknown) => void = () => {};
+  let asked = 0;
+  const working: EngineThread = {
+    post: (message) => {
+      const { id, method } = message as { id: number; method: string };
+      if (method !== "share") said.push(method);
+      if (method === "ownWork") asked = id;
+      else if (method === "dispose") tell({ id, kind: "result", result: undefined });
+    },
+    onMessage: (listener) => {
+      tell = listener;
+    },
+    onFailure: () => {},
+    ref: () => void said.push("ref"),
+    unref: () => void said.push("unref"),
+    terminate: async () => {},
+  };
+  const line = new Line<Methods>(working);
+  tell({ id: 0, kind: "hasWork" });
+  expect(said).toEqual(["unref", "ref", "ownWork"]);
+  expect(line.isIdle).toBe(true);
+  tell({ id: asked, kind: "result", result: undefined });
+  expect(said.at(-1)).toBe("unref");
+  await Promise.resolve();
+  tell({ id: 0, kind: "hasWork" });
+  await line.dispose(); // nobody hears of the work that is given up
+});
+
 test("dispose() does not wait for a thread that is in the middle of something long", async () => {
   let ended = false;
   const busy: EngineThread = {

@@ -32,6 +32,8 @@ export interface StateRoomParts {
   readonly kinds: readonly StateKind[];
   /** The planned sizes, and what the backend already holds. */
   readonly kv: KvCacheOptions;
+  /** See Engine.asAsked. Default: at once. */
+  asAsked?(work: () => Promise<void>): Promise<void>;
   /** For tests: waits so many ms. Default: a timer. */
   readonly wait?: ((ms: number) => Promise<void>) | undefined;
 }
@@ -72,7 +74,10 @@ export class StateRoom {
       begun: () => this.#begun,
       running: () => this.admission.running,
       isUrgent: () => this.#urgent > 0,
-      grow: (pause) => this.#inTurn(() => this.#growLater(pause)),
+      grow: (pause) => {
+        const grow = () => this.#inTurn(() => this.#growLater(pause));
+        return parts.asAsked?.(grow) ?? grow();
+      },
       wait: parts.wait,
     });
   }

@@ -42,7 +42,12 @@ interface Device {
 }
 
 /** Room for 4 contexts of 3 blocks, of which one is held; the device has memory for `most` blocks, and takes until `ready` to give it. */
-function roomOn(most: number, ready?: Promise<void>, onPiece?: () => void): Device {
+function roomOn(
+  most: number,
+  ready?: Promise<void>,
+  onPiece?: () => void,
+  asAsked: (work: () => Promise<void>) => Promise<void> = (work) => work(),
+): Device {
   const grown: number[] = [];
   const clock = new Clock();
   let pieces = 0;
@@ -66,7 +71,7 @@ function roomOn(most: number, ready?: Promise<void>, onPiece?: () => void): Devi
   const groups = [{ blocks: 12, held: 3 }];
   const kv = { tableLength: 12, groups, dtype: dtypeByName("f32")! };
   const { wait } = clock;
-  const room = new StateRoom({ backend, contextSize: 96, kinds, kv, wait });
+  const room = new StateRoom({ backend, contextSize: 96, kinds, kv, wait, asAsked });
   return { room, grown, pieces: () => pieces, clock };
 }
 
@@ -207,6 +212,20 @@ describe("memory for what is only kept", () => {
     room.dispose();
     await clock.pass(120 * REST);
     expect(pieces()).toBe(0);
+  });
+
+  test("grows once that is asked for; who needs it does not wait until then", async () => {
+    const asked: (() => Promise<void>)[] = [];
+    const asAsked = async (work: () => Promise<void>): Promise<void> => void asked.push(work);
+    const { room, grown, clock } = roomOn(12, undefined, undefined, asAsked);
+    await runOnce(room, 0);
+    await enterAndLeave(room);
+    await clock.pass(2 * REST);
+    expect(grown).toEqual([]);
+    for (let i = 0; i < 2; i++) expect(await room.enter([3], never)).toEqual([3]);
+    expect(grown).toEqual([9]);
+    for (const work of asked) await work();
+    expect(grown).toEqual([9]); // that is enough
   });
 
   test("stops growing when it is disposed of between two pieces", async () => {
