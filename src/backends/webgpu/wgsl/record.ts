@@ -12,7 +12,7 @@ import { nearestHalfText } from "./halves.ts";
 import type { Binding } from "./kernel.ts";
 import { type BlockQuants, blockQuantsOf, packText } from "./round-activations.ts";
 import { type StageText, stagedText } from "./stage.ts";
-import type { Exchange } from "./teams.ts";
+import { type Exchange, TEAM } from "./teams.ts";
 
 /** A row that is stored as a record. */
 export interface RecordRow {
@@ -97,14 +97,18 @@ var<workgroup> finished: array<f32, ${own}>;`,
   };
 }
 
-/** The record of attention of one token, a head in each workgroup, for the matmul that alone reads it; undefined: heads are no whole blocks. */
+/**
+ * The record of attention of one token, a head in each workgroup, for the matmul that alone reads it; undefined: heads are no whole blocks, or the lanes of
+ * a block, four values each, are more than a team.
+ */
 export function headsRecord(
   value: Value,
   headDim: number,
   { dtype }: Weight,
 ): RecordRow | undefined {
   const quants = blockQuantsOf(dtype.activation);
-  return quants && headDim % quants.block === 0 ? { value, quants } : undefined;
+  if (!quants || headDim % quants.block !== 0 || quants.block / 4 > TEAM) return undefined;
+  return { value, quants };
 }
 
 /** Where a lane that multiplies a chunk loads its activations from; as LaneDot.lowAt and so on. */
