@@ -255,6 +255,14 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     compared.backend.dispose();
   }, 900_000);
 
+  test("has them where a lane goes through several chunks of a row", async () => {
+    const compared = await Compared.open(llamaGraph("q8_0", 1, 4), short);
+    const apart = await compared.logits(undefined);
+    expect(await compared.logits({ groups: 1, polls: 2 ** 20 })).toEqual(apart);
+    expect(compared.layers()).not.toEqual([]);
+    compared.backend.dispose();
+  }, 900_000);
+
   // Between kernels of Q4_0 attention and gate are records.
   test.each(["f16", "q4_0"])(
     "merges the parts of a context: %s",

@@ -5,11 +5,13 @@ import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Rope, Weight } from "../../src/graph/graph.ts";
 
 const f32 = dtypeByName("f32")!;
-const [embed, hidden, heads, kvHeads, headDim] = [256, 512, 4, 2, 32];
+const [heads, kvHeads, headDim] = [4, 2, 32];
 
 export const llamaVocab = 40;
 
-export function llamaGraph(type: string, layers: number): Graph {
+/** `size`: rows and columns of most matrices are so many times as many. */
+export function llamaGraph(type: string, layers: number, size = 1): Graph {
+  const [embed, hidden] = [256 * size, 512 * size];
   const dtype = dtypeByName(type)!;
   const g = new GraphBuilder();
   const vector = (name: string, size: number): Weight => ({ name, shape: [size], dtype: f32 });

@@ -165,7 +165,7 @@ interface Rounds {
 
 /**
  * A workgroup of a layer kernel (layer.ts) does the work of several, in rounds: number `index`, which is a variable, then each `groups.x` further. The first
- * chunks of the next round are loaded while the last ones of this are multiplied, so that the memory is never idle.
+ * chunks of the next round are loaded while the last ones of this are multiplied, so that it does not begin by waiting for the memory.
  */
 export function roundsText(
   lane: LaneDot,

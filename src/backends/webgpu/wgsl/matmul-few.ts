@@ -131,7 +131,7 @@ function fusedMatmulSpec(
     ? recordStage(made, size, arrival)
     : stageText(matmul, weight, size, exchange, batch, arrival);
   // Where all of it is in memory, a lane loads what it multiplies from there, without a barrier.
-  const direct = made && !arrival.declare ? recordLoads(made) : undefined;
+  const direct = made && !arrival.inRounds ? recordLoads(made) : undefined;
   const stage = direct ? { ...direct, functions: [], declarations: "", body: "" } : staged;
   const store = record && recordStore(record.row, groupOutputs, exchange);
   const behind = behindText(matmul, part, store);
