@@ -62,7 +62,10 @@ export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | und
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
 const FEW_ROWS = 8192;
 
-/** Found on an NVIDIA H200. */
+/**
+ * Found on an NVIDIA H200. Workgroups have 256 lanes at most, which every device allows; an Intel Gen9 allows no more, and kernels of llama.cpp with 288 do
+ * not compile there (https://github.com/ngxson/wllama/issues/229).
+ */
 const largeTuning: Tuning = {
   shapeFor: (rows) =>
     rows < FEW_ROWS
