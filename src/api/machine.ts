@@ -34,6 +34,8 @@ export interface GpuInfo {
   f16: boolean;
   /** The smallest and the largest subgroup size. */
   subgroups?: { min: number; max: number } | undefined;
+  /** true: kernels use subgroups, whose shuffles were checked. A text: why they do not, although the device says that they could. */
+  subgroupShuffles?: true | string | undefined;
   subgroupMatrix: boolean;
   timestampQueries: boolean;
 }

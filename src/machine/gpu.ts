@@ -2,7 +2,13 @@
 // root like machine.ts, with the same rule: no generation fails or waits because of it.
 
 import type { GpuInfo, GpuMeasureOptions } from "../api/api.ts";
-import { findGpu, GpuDevice, type GpuFacts, gpuIdentity } from "../backends/webgpu/device.ts";
+import {
+  findCheckedGpu,
+  findGpu,
+  GpuDevice,
+  type GpuFacts,
+  gpuIdentity,
+} from "../backends/webgpu/device.ts";
 import { messageOf, UsageError } from "../base/errors.ts";
 import type { GpuMeasurement } from "../limits/gpu-device.ts";
 import { currentPlatform } from "../platform/current.ts";
@@ -15,7 +21,7 @@ const GPU_FILE = "gpu.json";
 /** The GPU, or a sentence that says why there is none. */
 export async function gpuInfo(): Promise<GpuInfo | string> {
   const platform = await currentPlatform();
-  return await findGpu(await platform.gpu());
+  return await findCheckedGpu(await platform.gpu());
 }
 
 /** The measurement of this machine's GPU: the stored one of this adapter, or a new one, which takes some seconds. */

@@ -1,7 +1,7 @@
 // Tunes this machine's GPU: chooses the matmuls and stores the results. A composition root, like compose-matmul.ts for
 // the processor; api.ts loads it when it is used.
 
-import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
+import { findCheckedGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts";
 import { UsageError } from "../base/errors.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
@@ -49,7 +49,7 @@ export async function checkGpuTune(options: TuneOptions): Promise<void> {
 /** The stored tune file of this machine's GPU, if it still applies; undefined: none. */
 export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
   const platform = await currentPlatform();
-  const facts = await findGpu(await platform.gpu());
+  const facts = await findCheckedGpu(await platform.gpu());
   if (typeof facts === "string") return undefined;
   const found = await rememberedGpuTuning(platform, facts);
   return typeof found === "object" ? found : undefined;
@@ -57,7 +57,7 @@ export async function rememberedGpuTune(): Promise<TuneFile | undefined> {
 
 async function tunable(platform: Platform): Promise<GpuFacts> {
   const access = await platform.gpu();
-  const facts = await findGpu(access);
+  const facts = await findCheckedGpu(access);
   if (typeof facts === "string" || typeof access === "string") {
     throw new UsageError(
       `tune: there is no GPU to tune: ${facts as string}. "lantern devices" shows what was found`,

@@ -1,5 +1,5 @@
 // How lanes exchange values (wgsl/teams.ts): through workgroup memory, and through subgroups, whose shuffles are emulated here, because
-// software drivers have subgroups of 4 lanes.
+// software drivers have subgroups of 4 or 8 lanes.
 
 import { expect, test } from "vitest";
 import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";

@@ -2,14 +2,23 @@
 // compiler says whether it takes a kernel's text.
 
 import { afterAll, expect } from "vitest";
+import type { GpuAccess } from "../../src/platform/platform.ts";
 
 const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
 
-/** Until the tests of the file end; a text: why there is none. */
-export async function nullGpu(): Promise<GPUDevice | string> {
+/** As a platform gives access to a GPU; a text: why there is none. */
+export async function nullAccess(): Promise<GpuAccess> {
   const dawn = await import("webgpu").catch(() => undefined);
   if (!dawn) return "the npm package webgpu is not installed";
   const gpu = dawn.create(["backend=null", "enable-dawn-features=allow_unsafe_apis"]);
+  return { gpu, softwareOnly: false };
+}
+
+/** Until the tests of the file end; a text: why there is none. */
+export async function nullGpu(): Promise<GPUDevice | string> {
+  const access = await nullAccess();
+  if (typeof access === "string") return access;
+  const { gpu } = access;
   const adapter = await gpu.requestAdapter();
   if (!adapter) return "this build of Dawn has no null device";
   const missing = features.filter((name) => !(adapter.features as ReadonlySet<string>).has(name));

@@ -3,8 +3,9 @@
 // The one who opens a GPU owns it: dispose() destroys the device and with it all buffers. After a device is lost (driver
 // reset, unplugged, destroyed), every use is an error that says so, and `lost` resolves: the model must be opened again.
 
-import { DeviceLostError, DisposedError, UsageError } from "../../base/errors.ts";
+import { DeviceLostError, DisposedError, messageOf, UsageError } from "../../base/errors.ts";
 import type { GpuAccess } from "../../platform/platform.ts";
+import { probeSubgroups } from "./subgroup-probe.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 /** What the adapter says of itself, for `lantern devices` and --explain. */
@@ -24,6 +25,8 @@ export interface GpuFacts {
   readonly storageBuffers: number;
   readonly f16: boolean;
   readonly subgroups: { readonly min: number; readonly max: number } | undefined;
+  /** Of an opened device whose kernels would use subgroups: true where their shuffles are right; a text: why it counts as one without. */
+  readonly subgroupShuffles?: true | string;
   readonly subgroupMatrix: boolean;
   readonly timestampQueries: boolean;
   /** WGSL has dot4I8Packed. */
@@ -45,15 +48,34 @@ export interface GpuDeviceOptions {
   };
 }
 
-/** The adapter's facts, or why there is none, without opening a device: for `lantern devices` and tests. */
+/** The adapter's facts, or why there is none, without opening a device: what it says of subgroups is not checked. */
 export async function findGpu(access: GpuAccess): Promise<GpuFacts | string> {
   const adapter = await requestAdapter(access);
   if (typeof adapter === "string" || typeof access === "string") return adapter as string;
   return factsOf(adapter, access.gpu, access.memoryBytes);
 }
 
+/** The facts that an opened device has. One is opened only where its subgroups are to be checked. */
+export async function findCheckedGpu(access: GpuAccess): Promise<GpuFacts | string> {
+  const found = await findGpu(access);
+  if (typeof found === "string" || !hasTeams(found)) return found;
+  try {
+    const gpu = await GpuDevice.open(access);
+    gpu.dispose();
+    await gpu.ended();
+    return gpu.facts;
+  } catch (error) {
+    return `the GPU "${found.name}" cannot be opened (${withoutBuildPaths(messageOf(error))})`;
+  }
+}
+
+/** Whether kernels would exchange values through subgroups. */
+function hasTeams({ subgroups }: GpuFacts): boolean {
+  return subgroups !== undefined && subgroups.min >= TEAM;
+}
+
 export class GpuDevice {
-  readonly facts: GpuFacts;
+  #facts: GpuFacts;
   /** By their text: backends that share a device compile each of them once. */
   readonly pipelines: Map<string, Promise<GPUComputePipeline>> = new Map();
   readonly #device: GPUDevice;
@@ -82,7 +104,7 @@ export class GpuDevice {
     this.ahead = ahead;
     this.layerGroups = layerGroups;
     this.#device = device;
-    this.facts = facts;
+    this.#facts = facts;
     this.#doze = doze;
     const { promise, resolve } = Promise.withResolvers<DeviceLostError>();
     this.lost = promise;
@@ -119,7 +141,31 @@ export class GpuDevice {
       },
     });
     const taken = { ...facts, maxBufferBytes, maxBindingBytes, storageBuffers };
-    return new GpuDevice(device, taken, access, facts.isSoftware ? access.doze : undefined);
+    const gpu = new GpuDevice(device, taken, access, facts.isSoftware ? access.doze : undefined);
+    if (hasTeams(facts)) await gpu.#checkSubgroups();
+    return gpu;
+  }
+
+  get facts(): GpuFacts {
+    return this.#facts;
+  }
+
+  async #checkSubgroups(): Promise<void> {
+    try {
+      const found = await probeSubgroups(this);
+      this.#facts =
+        found === true
+          ? { ...this.#facts, subgroupShuffles: true }
+          : {
+              ...this.#facts,
+              subgroups: undefined,
+              subgroupShuffles: withoutBuildPaths(found),
+              subgroupMatrix: false,
+            };
+    } catch (error) {
+      this.dispose();
+      throw error;
+    }
   }
 
   /** The device; throws where it cannot be used any more. */

@@ -1,10 +1,18 @@
 // --explain about the WebGPU backend: what is in flight, which experts have slots, and the kernels of each part of the graph.
 
 import type { Layout } from "./buffers.ts";
+import type { GpuFacts } from "./device.ts";
 import type { HostExperts } from "./experts/host-experts.ts";
 import type { Flight } from "./flight.ts";
 import type { Program } from "./program.ts";
 import type { WarmedUp } from "./warm-up.ts";
+
+/** Why kernels do not use subgroups that the device says it has. */
+export function subgroupNotes({ subgroupShuffles }: GpuFacts): string[] {
+  return typeof subgroupShuffles === "string"
+    ? [`subgroups are not used: ${subgroupShuffles}`]
+    : [];
+}
 
 /** How many batches may be submitted ahead. */
 export function flightNotes({ most }: Flight, { flies }: Program): string[] {

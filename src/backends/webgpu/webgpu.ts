@@ -51,7 +51,7 @@ import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
 import { Flight } from "./flight.ts";
-import { expertNotes, flightNotes, programNotes, warmUpNote } from "./notes.ts";
+import { expertNotes, flightNotes, programNotes, subgroupNotes, warmUpNote } from "./notes.ts";
 import { supportsNode } from "./ops/table.ts";
 import {
   encodePart,
@@ -524,6 +524,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       this.#exact
         ? "exact: the bits of the CPU"
         : "matmuls in floats, of activations that are rounded as on the CPU",
+      ...subgroupNotes(facts),
       ...this.#notes,
       ...(known ? flightNotes(known.flight, known.program) : []),
       ...(this.#warmedUp ? [warmUpNote(this.#warmedUp)] : []),

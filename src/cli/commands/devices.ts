@@ -95,10 +95,7 @@ function measuredText(measured: GpuMeasurement | undefined): string {
 }
 
 function deviceText(gpu: GpuInfo): string {
-  const { subgroups } = gpu;
   const yesNo = (has: boolean): string => (has ? "yes" : "no");
-  const sizes =
-    subgroups && (subgroups.min === subgroups.max ? `${subgroups.min}` : rangeText(subgroups));
   return tableText(
     [
       ["name", gpu.name],
@@ -110,7 +107,7 @@ function deviceText(gpu: GpuInfo): string {
       ["largest binding", bytesText(gpu.maxBindingBytes)],
       ["workgroup memory", bytesText(gpu.workgroupStorageBytes)],
       ["half floats", yesNo(gpu.f16)],
-      ["subgroups", sizes ? `of ${sizes} threads` : "no"],
+      ["subgroups", subgroupText(gpu)],
       ["subgroup matrices", yesNo(gpu.subgroupMatrix)],
       ["timestamp queries", yesNo(gpu.timestampQueries)],
     ],
@@ -124,8 +121,12 @@ function memoryText({ memoryBytes, isSoftware }: GpuInfo): string {
   return "unknown (WebGPU does not say); -ngl auto finds out how many layers fit";
 }
 
-function rangeText({ min, max }: { min: number; max: number }): string {
-  return `${min} to ${max}`;
+function subgroupText({ subgroups, subgroupShuffles }: GpuInfo): string {
+  if (typeof subgroupShuffles === "string") return `not used: ${subgroupShuffles}`;
+  if (!subgroups) return "no";
+  const { min, max } = subgroups;
+  const sizes = min === max ? `${min}` : `${min} to ${max}`;
+  return `of ${sizes} threads${subgroupShuffles ? ", checked" : ""}`;
 }
 
 function devicesJson(found: GpuInfo | string, measured: GpuMeasurement | undefined): object {
@@ -144,6 +145,7 @@ function devicesJson(found: GpuInfo | string, measured: GpuMeasurement | undefin
         workgroup_storage_bytes: found.workgroupStorageBytes,
         f16: found.f16,
         subgroups: found.subgroups ?? null,
+        subgroup_shuffles: found.subgroupShuffles ?? null,
         subgroup_matrix: found.subgroupMatrix,
         timestamp_queries: found.timestampQueries,
         measured: measured ? gpuMeasurementJson(measured) : null,

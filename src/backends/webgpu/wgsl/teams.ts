@@ -188,9 +188,10 @@ const SPREAD = 8;
 export const TEAM = 32;
 
 /**
- * Through subgroups only where none is smaller than a team, as the device says. What is known of others:
+ * Through subgroups only where none is smaller than a team, as the device says. A device that says so is tried when it is opened, and has
+ * no subgroups if its shuffles are wrong (../subgroup-probe.ts). What is known of others:
  * - Intel's sizes vary from shader to shader, from 8 to 32, so they go through workgroup memory. One driver says 32 and fills 8 lanes
- *   (https://github.com/ggml-org/llama.cpp/issues/17389): such a device would compute wrong values here, and nothing looks for that.
+ *   (https://github.com/ggml-org/llama.cpp/issues/17389). The probe finds that only if the driver treats its kernel as it treats the others.
  * - WebKit says 32 of every GPU with Metal 3, and those of some Intel and AMD Macs have 16 or 64 (https://github.com/WebKit/WebKit/pull/68713).
  * - AMD has 32 or 64, some phones 128 (https://github.com/ggml-org/llama.cpp/pull/23040): a team is then a part of a subgroup, and shuffles stay within it.
  */
