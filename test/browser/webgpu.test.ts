@@ -74,6 +74,24 @@ describeBrowser("WebGPU in Chromium", () => {
     expect(gpu).toMatchObject({ maxBindingBytes: expect.any(Number), isSoftware: true });
   });
 
+  test("an adapter that says 32 lanes and has fewer: no subgroups, and why", async (context) => {
+    if (!(gpu as GpuInfo).subgroups) context.skip("this adapter has no subgroups");
+    const claimed = await page.evaluate(async () => {
+      const names = ["subgroupMinSize", "subgroupMaxSize"] as const;
+      const own = Object.getOwnPropertyDescriptors(GPUAdapterInfo.prototype);
+      for (const name of names) {
+        Object.defineProperty(GPUAdapterInfo.prototype, name, { ...own[name], get: () => 32 });
+      }
+      const found = await window.lantern.gpuInfo();
+      for (const name of names) {
+        Object.defineProperty(GPUAdapterInfo.prototype, name, own[name]!);
+      }
+      return found;
+    });
+    expect(claimed).toMatchObject({ subgroupShuffles: expect.stringContaining("are wrong") });
+    expect(claimed).not.toMatchObject({ subgroups: expect.anything() });
+  });
+
   test("a tiny model: Node's text", async () => {
     const expected = await inNode(tiny.path, "the cat", 8);
     expect(await inPage("tiny.gguf", "the cat", 8)).toEqual({ text: expected, backend: "webgpu" });
