@@ -1,14 +1,14 @@
 // What a dispatch for each layer of a token gains (src/backends/webgpu/layers.ts), and that it computes the same bits: without and with
-// it, in turns, over the same weights.
+// it, in turns, over the same weights. 132x512: 132 workgroups of 512 lanes.
 //
-//   npm run bench:layers -- MODEL.gguf ... [--groups 132,264] [--tokens 2000] [--context 16] [--turns 3]
+//   npm run bench:layers -- MODEL.gguf ... [--groups 132,176,132x512] [--tokens 2000] [--context 16] [--turns 3]
 //
 // Batches of the backend, without an engine around them. With an engine: bench:flight with LANTERN_LAYER_GROUPS=132 and without.
 
 import { basename } from "node:path";
 import { parseArgs } from "node:util";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
-import { tuningFor, USUAL_POLLS } from "../src/backends/webgpu/tuning.ts";
+import { type LayerDispatch, tuningFor, USUAL_POLLS } from "../src/backends/webgpu/tuning.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import { loadGpuModel, median } from "./gpu-model.ts";
 
@@ -23,7 +23,12 @@ const { values: flags, positionals: paths } = parseArgs({
 });
 if (paths.length === 0) throw new Error("bench:layers: expected the paths of models");
 const [tokens, context, turns] = [flags.tokens, flags.context, flags.turns].map(Number);
-const ways = [0, ...flags.groups.split(",").map(Number)];
+const ways = [undefined, ...flags.groups.split(",").map(dispatchOf)];
+
+function dispatchOf(text: string): LayerDispatch {
+  const [groups, lanes] = text.split("x").map(Number);
+  return { groups: groups!, lanes, polls: USUAL_POLLS };
+}
 
 for (const path of paths) {
   const gpu = await GpuDevice.open(await nodePlatform.gpu());
@@ -35,8 +40,8 @@ for (const path of paths) {
   /** What the first run gave: a token and the bits of its logit, and so on. */
   let wanted: number[] | undefined;
   for (let turn = 0; turn < turns!; turn++) {
-    for (const groups of ways) {
-      const layerDispatch = groups > 0 ? { groups, polls: USUAL_POLLS } : undefined;
+    for (const layerDispatch of ways) {
+      const { groups = 0, lanes } = layerDispatch ?? {};
       await model.retune({ ...usual, layerDispatch });
       const gpuMs = await model.gpuTime(context!);
       const got: number[] = [];
@@ -49,7 +54,9 @@ for (const path of paths) {
       const perSecond = (1000 * times.length) / times.reduce((a, b) => a + b, 0);
       console.log(
         [
-          groups > 0 ? `${groups} workgroups, ${dispatches.length} layer kernels` : "apart",
+          groups > 0
+            ? `${groups} workgroups${lanes ? ` of ${lanes} lanes` : ""}, ${dispatches.length} layer kernels`
+            : "apart",
           `GPU ${gpuMs.toFixed(3)} ms`,
           `${perSecond.toFixed(0)} tokens/s (median ${(1000 / median(times)).toFixed(0)})`,
           wrong < 0 ? `${tokens} tokens, same bits` : `WRONG from token ${wrong >> 1} on`,

@@ -6,7 +6,12 @@ import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { mergeLayers } from "../../src/backends/webgpu/layers.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
-import { tuningFor, withLayers } from "../../src/backends/webgpu/tuning.ts";
+import {
+  type LayerDispatch,
+  tuningFor,
+  USUAL_POLLS,
+  withLayers,
+} from "../../src/backends/webgpu/tuning.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { buildModel } from "../../src/models/build.ts";
@@ -24,6 +29,8 @@ function merged(
   mostBytes?: number,
   type = "q4_0",
   size = 1,
+  lanes?: number,
+  larger?: LayerDispatch,
 ) {
   const own = { ...facts, ...changes };
   const graph = architecture
@@ -33,7 +40,7 @@ function merged(
   const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
   const { parts, exchangeWords } = mergeLayers(lowered, layout, own, {
-    ...{ groups: 7, polls: 100 },
+    ...{ groups: 7, lanes, polls: 100, larger },
     ...(mostBytes !== undefined && { mostBytes }),
   });
   const singles = (all: typeof parts) =>
@@ -77,14 +84,36 @@ test("layers with more weights than it pays for stay apart", () => {
   expect(merged({}, undefined, 1000).layers).toHaveLength(0);
 });
 
+test("larger layers have another dispatch, or none", () => {
+  const layers = (mostBytes: number) => {
+    const larger = { groups: 5, polls: 100, mostBytes };
+    return merged({}, undefined, 1000, "q4_0", 1, undefined, larger).layers;
+  };
+  expect(layers(2 ** 30).map(({ grid }) => grid(1)[0])).toEqual([5, 5]);
+  expect(layers(2000)).toHaveLength(0);
+});
+
+test("workgroups of more lanes than their kernels have", () => {
+  const wide = (workgroupLanes: number, lanes: number) =>
+    merged({ workgroupLanes }, undefined, undefined, "q4_0", 1, lanes).layers;
+  expect(wide(512, 512)).toHaveLength(2);
+  for (const { code } of wide(1024, 512)) expect(code).toContain("@workgroup_size(512)");
+  expect(wide(256, 512)).toHaveLength(0); // the device has fewer
+  expect(wide(1024, 1024)).toHaveLength(0); // and norms would have other bits
+  expect(wide(1024, 384)).toHaveLength(0); // heads are of 256 lanes
+});
+
 test("the default is for GPUs that were measured", () => {
   const tuning = tuningFor(facts);
   const dispatch = (name: string, groups?: number) =>
     withLayers(tuning, { ...facts, name }, groups).layerDispatch;
-  expect(dispatch("nvidia-h200")).toMatchObject({ groups: 176, mostBytes: 64 * 2 ** 20 });
+  expect(dispatch("nvidia-h200")).toMatchObject({
+    ...{ groups: 176, mostBytes: 64 * 2 ** 20 },
+    larger: { groups: 132, lanes: 512, mostBytes: 128 * 2 ** 20 },
+  });
   expect(dispatch("nvidia-h200", 0)).toBeUndefined();
   expect(dispatch("nvidia-h100")).toBeUndefined();
-  expect(dispatch("nvidia-h100", 7)).toMatchObject({ groups: 7, mostBytes: Infinity });
+  expect(dispatch("nvidia-h100", 7)).toEqual({ groups: 7, polls: USUAL_POLLS });
   const plain = { ...facts, name: "nvidia-h200", subgroups: { min: 16, max: 32 } };
   expect(withLayers(tuning, plain, undefined).layerDispatch).toBeUndefined();
 });
@@ -101,8 +130,12 @@ if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {}
 else {
   test.each(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"])("text for %s", async (type) => {
     // With a part of what a lane can load at once, and with several times as much.
-    const layers = [1, 8].flatMap((size) => merged({}, undefined, undefined, type, size).layers);
-    expect(layers.length).toBeGreaterThanOrEqual(4);
+    const layers = [1, 8].flatMap((size) =>
+      [undefined, 512].flatMap((lanes) => {
+        return merged({ workgroupLanes: 512 }, undefined, undefined, type, size, lanes).layers;
+      }),
+    );
+    expect(layers.length).toBeGreaterThanOrEqual(8);
     for (const { code } of layers) {
       const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
       expect(messages.map(({ message }) => message)).toEqual([]);

@@ -45,6 +45,8 @@ interface Context {
   readonly storageBuffers: number;
 }
 
+const usualShape = { rows: 4, teams: 2, split: 1, ahead: 1 };
+
 const short: Context = { blocks: 2, before: 1, attentionSize: 0, storageBuffers: 8 };
 /** Two parts, of which the second begins at position 256. */
 const long: Context = { blocks: 9, before: 262, attentionSize: 64, storageBuffers: 9 };
@@ -73,8 +75,10 @@ class Compared {
     const { blocks, attentionSize, storageBuffers } = context;
     const gpu = await openGpu({ limits: { storageBuffers } });
     const usual = tuningFor(gpu.facts);
-    const shape = { rows: 2, teams: 2, split: 1, ahead: 1 };
-    const tuning = { ...usual, attentionSize, promptAttentionSize: 0, shapeFor: () => shape };
+    const tuning = {
+      ...{ ...usual, attentionSize, promptAttentionSize: 0 },
+      shapeFor: () => usualShape,
+    };
     const backend = new WebGpuBackend(gpu, { tuning });
     await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
     for (const weight of graph.weights) {
@@ -89,8 +93,11 @@ class Compared {
   }
 
   /** The logits of tokens, one after the other, after those before. */
-  async logits(layerDispatch: LayerDispatch | undefined): Promise<Float32Array[]> {
-    await this.backend.retune({ ...this.#tuning, layerDispatch });
+  async logits(
+    layerDispatch: LayerDispatch | undefined,
+    shape = usualShape,
+  ): Promise<Float32Array[]> {
+    await this.backend.retune({ ...this.#tuning, layerDispatch, shapeFor: () => shape });
     const rows: Float32Array[] = [];
     for (let i = 0; i < TOKENS; i++) rows.push(await this.#run(this.#before + i, 1));
     return rows;
@@ -263,18 +270,30 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     compared.backend.dispose();
   }, 900_000);
 
-  // Between kernels of Q4_0 attention and gate are records.
-  test.each(["f16", "q4_0"])(
-    "merges the parts of a context: %s",
-    async (type) => {
+  test("a token has the same bits in workgroups of any size", async () => {
+    const compared = await Compared.open(llamaGraph("q4_0", 1, 8), short);
+    const usual = await compared.logits(undefined);
+    for (const teams of [4, 8]) {
+      expect(await compared.logits(undefined, { ...usualShape, teams })).toEqual(usual);
+    }
+    compared.backend.dispose();
+  }, 900_000);
+
+  // Between kernels of Q4_0 attention and gate are records. With 128 lanes a workgroup has twice as many as its kernels, and two heads.
+  test.each([
+    { type: "f16", lanes: undefined },
+    { type: "q4_0", lanes: 128 },
+  ])(
+    "merges the parts of a context: $type, $lanes lanes",
+    async ({ type, lanes }) => {
       const compared = await Compared.open(llamaGraph(type, 1), long);
       const apart = await compared.logits(undefined);
-      const alone = await compared.logits({ groups: 1, polls: 2 ** 20 });
+      const alone = await compared.logits({ groups: 1, lanes, polls: 2 ** 20 });
       const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));
       expect(names).toEqual([expect.stringMatching(/^layer of \d/)]);
       expect(alone).toEqual(apart);
       // As many as may run at the same time: whether they do or not.
-      expect(await compared.logits({ groups: 2, polls: 2 ** 20 })).toEqual(apart);
+      expect(await compared.logits({ groups: 2, lanes, polls: 2 ** 20 })).toEqual(apart);
       expect(await compared.logits(undefined)).toEqual(apart);
       compared.backend.dispose();
     },

@@ -12,6 +12,7 @@ export const plainGpu: GpuFacts = {
   maxBufferBytes: 2 ** 28,
   maxBindingBytes: 2 ** 27,
   memoryBytes: undefined,
+  workgroupLanes: 256,
   workgroupStorageBytes: 16_384,
   storageBuffers: 8,
   f16: false,

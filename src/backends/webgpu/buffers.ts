@@ -32,7 +32,7 @@ import {
   storedShape,
   type WeightLayout,
 } from "./weight-layout.ts";
-import { type AttentionSplit, splitOf, splitWords } from "./wgsl/attention-split.ts";
+import { type AttentionSplit, splitWords } from "./wgsl/attention-split.ts";
 import { BEST, BEST_WORDS, bestParts } from "./wgsl/best-logits.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
@@ -118,7 +118,7 @@ export function layOut(
   const roundedBytes = longestActivations(plan);
   const preparedBytes = exact ? 0 : longestPrepared(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
-  const split = splitOf(context);
+  const split = { positions: context };
   const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
   const { bestBytes, bestPartBytes } = bestSizes(plan);
   // A part of a graph that takes values from another has none in flight.

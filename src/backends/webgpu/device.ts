@@ -21,6 +21,8 @@ export interface GpuFacts {
   /** The memory that may be used; undefined: not known, since WebGPU does not say, so that allocating is the only test. */
   readonly memoryBytes: number | undefined;
   readonly workgroupStorageBytes: number;
+  /** Lanes of a workgroup, at most. */
+  readonly workgroupLanes: number;
   /** Storage buffers that a shader may bind. */
   readonly storageBuffers: number;
   readonly f16: boolean;
@@ -137,6 +139,8 @@ export class GpuDevice {
         maxBufferSize: maxBufferBytes,
         maxStorageBufferBindingSize: maxBindingBytes,
         maxComputeWorkgroupStorageSize: facts.workgroupStorageBytes,
+        maxComputeInvocationsPerWorkgroup: facts.workgroupLanes,
+        maxComputeWorkgroupSizeX: facts.workgroupLanes,
         maxStorageBuffersPerShaderStage: storageBuffers,
       },
     });
@@ -304,6 +308,10 @@ function factsOf(adapter: GPUAdapter, gpu: GPU, memoryBytes: number | undefined)
     maxBindingBytes: limits.maxStorageBufferBindingSize,
     memoryBytes,
     workgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
+    workgroupLanes: Math.min(
+      limits.maxComputeInvocationsPerWorkgroup,
+      limits.maxComputeWorkgroupSizeX,
+    ),
     storageBuffers: limits.maxStorageBuffersPerShaderStage,
     f16: has("shader-f16"),
     subgroups: has("subgroups")

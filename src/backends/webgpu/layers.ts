@@ -62,16 +62,17 @@ export function mergeLayers(
   lowered: readonly LoweredPart[],
   layout: Layout,
   facts: GpuFacts,
-  { groups, polls, mostBytes = Infinity }: LayerDispatch,
+  dispatch: LayerDispatch,
 ): Merged {
   const { graph } = layout.plan;
   const none = { parts: lowered, exchangeWords: 0 };
-  const bytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
-  if (!canRepeat(graph) || bytes > mostBytes * layerCount(graph)) return none;
+  const chosen = chosenFor(graph, dispatch);
+  if (!canRepeat(graph) || !chosen || (chosen.lanes ?? 0) > facts.workgroupLanes) return none;
+  const { groups, lanes, polls } = chosen;
   const singles = lowered.flatMap(({ kernels }, part) =>
     kernels
       .filter(({ minRows }) => minRows <= 1)
-      .map((kernel) => ({ kernel, part, spec: kernel.inLayer?.() })),
+      .map((kernel) => ({ kernel, part, spec: kernel.inLayer?.(lanes) })),
   );
   const starts = startsOf(lowered, graph);
   const found: { run: readonly Single[]; bound: Bound }[] = [];
@@ -96,6 +97,14 @@ export function mergeLayers(
     }),
   }));
   return { parts, exchangeWords: EXCHANGE_HEAD + 2 * regionWords };
+}
+
+/** By the bytes of a layer; undefined: they are too many. */
+function chosenFor(graph: Graph, dispatch: LayerDispatch): LayerDispatch | undefined {
+  const bytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  let found: LayerDispatch | undefined = dispatch;
+  while (found && bytes > (found.mostBytes ?? Infinity) * layerCount(graph)) found = found.larger;
+  return found;
 }
 
 /** Whether a batch can be computed a second time: it only writes state behind what was there. Adapters read values in between. */

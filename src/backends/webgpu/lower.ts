@@ -11,6 +11,7 @@ import {
   hasRoped,
   ropeWriteKernel,
 } from "./wgsl/attention-roped.ts";
+import { splitFor } from "./wgsl/attention-split.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import { headsRecord } from "./wgsl/record.ts";
 
@@ -49,7 +50,7 @@ function attentionNodes({ nodes }: Group): readonly GraphNode[] {
 /** Attention of few tokens as a fused op. */
 function lowerAttention(group: Group, context: LowerContext): Kernel[] {
   const { kv, batch, exchange, attentionSize: size } = context;
-  const split = context.split.most > 1 ? context.split : undefined;
+  const split = splitFor(context.split);
   const { most } = context.several;
   const attention = group.attention!;
   const { out, headDim } = attention.attention;

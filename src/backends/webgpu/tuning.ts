@@ -37,26 +37,35 @@ export interface LayerDispatch {
   readonly groups: number;
   /** How often a workgroup looks whether the others are done, before it gives up. */
   readonly polls: number;
-  /** Only in models whose layers have no more bytes of weights, on average: larger ones are not limited by the host. */
+  /** Lanes of a workgroup, more than each kernel would have: one workgroup with many shares a core better than several that wait; undefined: as they have. */
+  readonly lanes?: number | undefined;
+  /** Only in models whose layers have no more bytes of weights, on average. */
   readonly mostBytes?: number;
+  /** For models with larger layers. */
+  readonly larger?: LayerDispatch | undefined;
 }
 
 /** About a second of an H200, where a look takes 0.6 us. */
 export const USUAL_POLLS: number = 2 ** 21;
 
 /** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
-const measuredLayers: readonly { name: RegExp; groups: number; mostBytes: number }[] = [
-  { name: /\bh200\b/i, groups: 176, mostBytes: 64 * 2 ** 20 },
+const measuredLayers: readonly { name: RegExp; dispatch: LayerDispatch }[] = [
+  {
+    name: /\bh200\b/i,
+    dispatch: {
+      ...{ groups: 176, polls: USUAL_POLLS, mostBytes: 64 * 2 ** 20 },
+      larger: { groups: 132, lanes: 512, polls: USUAL_POLLS, mostBytes: 128 * 2 ** 20 },
+    },
+  },
 ];
 
 /** With dispatches of whole layers: `groups` workgroups; undefined: where they were measured to be faster; 0: none. */
 export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | undefined): Tuning {
   const isWide = facts.subgroups !== undefined && facts.subgroups.min >= TEAM;
-  const usual = measuredLayers.find(({ name }) => name.test(facts.name));
-  const chosen = groups === undefined ? usual : { groups, mostBytes: Infinity };
-  if (!chosen || chosen.groups === 0 || !(isWide || facts.isSoftware)) return tuning;
-  const { mostBytes } = chosen;
-  return { ...tuning, layerDispatch: { groups: chosen.groups, polls: USUAL_POLLS, mostBytes } };
+  if (groups === 0 || !(isWide || facts.isSoftware)) return tuning;
+  const usual = measuredLayers.find(({ name }) => name.test(facts.name))?.dispatch;
+  const layerDispatch = groups === undefined ? usual : { groups, polls: USUAL_POLLS };
+  return { ...tuning, layerDispatch };
 }
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
@@ -126,7 +135,7 @@ function shapeId({ rows, teams, split, ahead }: MatmulShape): string {
 }
 
 /** The revision of the kernels that tuning compares (wgsl/matmul-few.ts): raise it when their speed changes. */
-export const MATMUL_REVISION = 6;
+export const MATMUL_REVISION = 7;
 
 export function tuningFor({ subgroups, packedDots, subgroupMatrix }: GpuFacts): Tuning {
   if (!subgroups || subgroups.min < TEAM) return { ...plainTuning, packedDots };

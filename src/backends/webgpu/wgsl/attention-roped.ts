@@ -9,7 +9,7 @@ import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
 import { scoreText } from "./attention-options.ts";
-import type { AttentionSplit } from "./attention-split.ts";
+import { type AttentionSplit, type HeadLanes, memoryOfHead } from "./attention-split.ts";
 import {
   attentionSpec,
   composeAttention,
@@ -19,7 +19,7 @@ import {
 } from "./attention-teams.ts";
 import { nearestHalfText } from "./halves.ts";
 import { type Kernel, type KernelSpec, LANES, makeKernel, perItem } from "./kernel.ts";
-import { type KvFormat, type KvFormats, kvRowWords, valuesType } from "./kv-format.ts";
+import { type KvFormat, type KvFormats, type KvVectors, kvRowWords } from "./kv-format.ts";
 import { cacheRowText } from "./kv-write.ts";
 import { type RecordLanes, type RecordRow, recordLanes } from "./record.ts";
 import type { Exchange } from "./teams.ts";
@@ -48,9 +48,16 @@ export function attentionRopedKernel(
   record?: RecordRow,
 ): Kernel {
   const lanes = record && recordLanes(record, exchange);
-  const spec = (arrival: Arrival): KernelSpec =>
-    ropedSpec(attention, formats, batch, exchange, size, split, lanes, arrival);
-  return { ...makeKernel(spec(noArrival)), inLayer: () => spec(layerArrival) };
+  const spec = (together: number, arrival: Arrival): KernelSpec =>
+    ropedSpec(attention, formats, batch, exchange, { size, together }, split, lanes, arrival);
+  return {
+    ...makeKernel(spec(1, noArrival)),
+    inLayer: (inAll = size) => {
+      const together = inAll / size;
+      const isWhole = Number.isInteger(together) && attention.attention.heads % together === 0;
+      return isWhole ? spec(together, layerArrival) : undefined;
+    },
+  };
 }
 
 function ropedSpec(
@@ -58,35 +65,24 @@ function ropedSpec(
   { k: format }: KvFormats,
   batch: BatchLayout,
   exchange: Exchange,
-  size: number,
+  lanes: HeadLanes,
   split: AttentionSplit | undefined,
   record: RecordLanes | undefined,
-  { barrier, declare, loads }: Arrival,
+  arrival: Arrival,
 ): KernelSpec {
   const { heads, kvHeads, headDim } = attention;
   const vectors = format.vectors!;
-  const type = valuesType(vectors);
   const read = (name: string, value: Value) =>
     ({ name, type: "vec4f", source: { kind: "value", value } }) as const;
-  const rotated = (name: string, first: string): string =>
-    valuesText(vectors, (j) => `${name}4(token, ${first}, part * ${vectors.values}u + ${4 * j}u)`);
-  const rows: Readonly<Record<string, string>> = {
-    query: rotated("q", `head * ${headDim}u`),
-    ownKey: rotated("k", "kvFirst"),
-    ownValue: valuesText(vectors, (j) => `v[column / 4u + ${j}u]`),
-  };
-  const load = (
-    ...names: string[]
-  ): string => `${declare ? names.map((name) => declare(name, type)).join(" ") : ""}
-  ${loads(names.map((name) => `${declare ? "" : "let "}${name} = ${rows[name]};`).join("\n    "))}`;
   const shared = headsTogether(format, headDim);
+  const rows = rowsText(attention, vectors, shared, lanes, arrival);
   return attentionSpec({
     name: `attention-roped ${split ? "in parts " : ""}${record ? "to record " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
     format,
     batch,
     exchange,
-    size,
+    ...lanes,
     split,
     record,
     bindings: [read("q", q.x), read("k", k.x), read("v", write.v)],
@@ -94,15 +90,10 @@ function ropedSpec(
     maxRows: 1,
     sameBits: true,
     declarations: withRecord(
-      `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}`,
+      `${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}${rows.declarations}`,
       record,
     ),
-    query: `
-  let kvHead = head / ${heads / kvHeads}u;
-  let kvFirst = (kvHead - kvHead % ${shared}u + crew % ${shared}u) * ${headDim}u;
-  let column = kvFirst + part * ${vectors.values}u;
-  ${barrier}
-  ${load("query", "ownKey", "ownValue")}`,
+    query: rows.body,
     own: `
   let keptKey = keptOf(ownKey, lane);
   let keptValue = keptOf(ownValue, lane);
@@ -120,6 +111,55 @@ function ropedSpec(
     valuesStore(to, column, keptValue, onceValue);
   }`,
   });
+}
+
+/**
+ * Sets `query`, `ownKey` and `ownValue`: a lane's values of the head, of the token's own key and of its value, and `column`, which they are of all heads'. Lanes load and
+ * rotate each four of them once, and all crews get them from workgroup memory: from what other workgroups compute (layer.ts), every load is one from far away.
+ */
+function rowsText(
+  { heads, kvHeads, headDim }: NodeOf<"attention">,
+  vectors: KvVectors,
+  shared: number,
+  lanes: HeadLanes,
+  { barrier, declare, loads }: Arrival,
+): { readonly declarations: string; readonly body: string } {
+  const quads = headDim / 4;
+  // The query, then the keys and the values of the heads that are stored together.
+  const count = quads * (1 + 2 * shared);
+  const own = (row: string): string =>
+    valuesText(
+      vectors,
+      (j) => `headRows[firstRow + ${row} * ${quads}u + part * ${vectors.values / 4}u + ${j}u]`,
+    );
+  return {
+    declarations: `
+var<workgroup> headRows: array<vec4f, ${count * lanes.together}>; // [head of the workgroup][row][value / 4]
+fn rowFour(token: u32, head: u32, kvFirst: u32, i: u32) -> vec4f {
+  let row = i / ${quads}u;
+  let at = (i % ${quads}u) * 4u;
+  if (row == 0u) { return q4(token, head * ${headDim}u, at); }
+  let first = (kvFirst + (row - 1u) % ${shared}u) * ${headDim}u;
+  if (row <= ${shared}u) { return k4(token, first, at); }
+  return v[(first + at) / 4u];
+}`,
+    body: `
+  let kvHead = head / ${heads / kvHeads}u;
+  let kvFirst = kvHead - kvHead % ${shared}u;
+  let kvOwn = crew % ${shared}u;
+  let column = (kvFirst + kvOwn) * ${headDim}u + part * ${vectors.values}u;
+  ${memoryOfHead("firstRow", count, lanes)}
+  ${barrier}
+  for (var i = place; i < ${count}u; i += ${lanes.size}u) {
+    ${declare?.("four", "vec4f") ?? ""}
+    ${loads(`${declare ? "" : "let "}four = rowFour(token, head, kvFirst, i);`)}
+    headRows[firstRow + i] = four;
+  }
+  workgroupBarrier();
+  let query = ${own("0u")};
+  let ownKey = ${own("(1u + kvOwn)")};
+  let ownValue = ${own(`(${1 + shared}u + kvOwn)`)};`,
+  };
 }
 
 /** A format of the cache may have some of the functions of records. */

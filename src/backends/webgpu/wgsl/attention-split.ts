@@ -11,21 +11,50 @@ import type { BatchLayout } from "../batch-area.ts";
 import type { Binding } from "./kernel.ts";
 
 export interface AttentionSplit {
-  /** Positions of a part. */
-  readonly span: number;
-  /** Parts of the longest context. */
-  readonly most: number;
+  /** Of the longest context. */
+  readonly positions: number;
+}
+
+/** How heads are divided among workgroups. */
+export interface HeadLanes {
+  /** Lanes that compute a head. */
+  readonly size: number;
+  /** Heads of a workgroup, usually 1. Its lanes are those of one head, then those of the next. */
+  readonly together: number;
+}
+
+/** Sets `name` to where the memory of a lane's head begins, of which each head of a workgroup has `count`. */
+export function memoryOfHead(name: string, count: number, { size, together }: HeadLanes): string {
+  return together > 1 ? `let ${name} = (lane / ${size}u) * ${count}u;` : `const ${name} = 0u;`;
 }
 
 const MOST_PARTS = 16;
+/** Positions of a part, at least; a context of more is split. */
 const LEAST_SPAN = 256;
+/** Positions of a part are a multiple of this. */
+const SPAN_STEP = 64;
 
-export function splitOf(positions: number): AttentionSplit {
-  const span = Math.max(LEAST_SPAN, Math.ceil(positions / MOST_PARTS / LEAST_SPAN) * LEAST_SPAN);
-  return { span, most: Math.max(1, Math.ceil(positions / span)) };
+/**
+ * Workgroups of a token, at most: an H200 runs so many of 256 lanes at a time, and half as many of 512. With a few more, most of its cores would wait for those that
+ * have two: with 384 of them, a token of a 7B after 6,000 others took 2.56 ms in layer kernels instead of 2.26.
+ */
+const MOST_WORKGROUPS = 256;
+
+/** The context is split if it is long; undefined: it cannot be. */
+export function splitFor({ positions }: AttentionSplit): AttentionSplit | undefined {
+  return positions > LEAST_SPAN ? { positions } : undefined;
 }
 
-type Heads = Pick<NodeOf<"attention">, "heads" | "headDim">;
+type Heads = Pick<NodeOf<"attention">, "heads" | "headDim" | "window">;
+
+/** Parts of the longest context that a token attends to. */
+export function mostParts({ positions }: AttentionSplit, { heads, window }: Heads): number {
+  const wanted = Math.max(1, Math.min(MOST_PARTS, Math.floor(MOST_WORKGROUPS / heads)));
+  return Math.max(
+    1,
+    Math.min(wanted, Math.ceil(Math.min(positions, window ?? Infinity) / LEAST_SPAN)),
+  );
+}
 
 /** Words before a head's parts: how many of them are done. */
 const HEAD_WORDS = 4;
@@ -33,8 +62,12 @@ const HEAD_WORDS = 4;
 const TOP_WORDS = 4;
 
 /** Words of all parts of a token. */
-export function splitWords({ heads, headDim }: Heads, { most }: AttentionSplit): number {
-  return heads * (HEAD_WORDS + most * (headDim + TOP_WORDS));
+export function splitWords(node: Heads, split: AttentionSplit): number {
+  return node.heads * headWords(node, split);
+}
+
+function headWords(node: Heads, split: AttentionSplit): number {
+  return HEAD_WORDS + mostParts(split, node) * (node.headDim + TOP_WORDS);
 }
 
 /** [token][head][HEAD_WORDS, then for each part its sums and TOP_WORDS] */
@@ -48,10 +81,11 @@ export const splitBinding: Binding = {
 /** How often a word is looked for that was stored before its part was counted: it must be there very soon. */
 const POLLS = 65536;
 
-export function splitDeclarations({ most }: AttentionSplit): string {
+/** `most`: parts of a head; `together`: heads of a workgroup. */
+export function splitDeclarations(most: number, together: number): string {
   return `
 var<workgroup> arrivals: array<u32, 1>;
-var<workgroup> partTops: array<vec2f, ${most}>; // [part]: the largest score, the sum of the weights
+var<workgroup> partTops: array<vec2f, ${most * together}>; // [head of the workgroup][part]: the largest score, the sum of the weights
 fn partWord(at: u32) -> u32 { return atomicLoad(&partials[at]); }
 fn part4(at: u32) -> vec4u { return vec4u(partWord(at), partWord(at + 1u), partWord(at + 2u), partWord(at + 3u)); }
 fn isThere(words: vec4u) -> bool { return all(words != vec4u()); }
@@ -65,59 +99,65 @@ const AT_ONCE = 4;
 /** WGSL that stores four values of the result, which each of the first lanes has; the whole workgroup executes it. */
 export type PutText = (value: string) => string;
 
-/** Stores `sum`, `highest` and `all` of a part; or the result, where it is the only one or the last to be done. */
+/**
+ * Stores `sum`, `highest` and `all` of a part; or the result, where it is the only one or the last to be done. The heads of a workgroup, `size` lanes each, are done
+ * at the same time: they count once, where the first of them counts.
+ */
 export function splitStoreText(
   node: NodeOf<"attention">,
   split: AttentionSplit,
-  batch: BatchLayout,
-  size: number,
+  lanes: HeadLanes,
   put: PutText,
 ): string {
+  const { size, together } = lanes;
   const { heads, headDim } = node;
   const quads = headDim / 4;
+  const most = mostParts(split, node);
+  const words = headWords(node, split);
   const partWords = headDim + TOP_WORDS;
   const turns = size / quads;
-  const together = Math.min(AT_ONCE, Math.ceil(split.most / turns));
+  const atOnce = Math.min(AT_ONCE, Math.ceil(most / turns));
   const each = (text: (j: number) => string, between = "\n    "): string =>
-    Array.from({ length: together }, (_, j) => text(j)).join(between);
+    Array.from({ length: atOnce }, (_, j) => text(j)).join(between);
   const four = (text: (word: string) => string): string =>
     [0, 1, 2, 3].map((i) => text(`${i}u`)).join(" ");
   const has = (j: number): string => `i + ${j * turns}u < parts`;
   return `
-  let parts = ${partsText(split, node, batch)};
-  let quad = lane % ${quads}u;
+  let parts = max(1u, (before + span - 1u) / span);
+  let quad = place % ${quads}u;
   if (parts == 1u) {
     ${put("sum / all")}
     return;
   }
-  let counter = (token * ${heads}u + head) * ${splitWords({ heads: 1, headDim }, split)}u;
-  let firstPart = counter + ${HEAD_WORDS}u;
+  let counter = (token * ${heads}u + group.x * ${together}u) * ${words}u;
+  let firstPart = (token * ${heads}u + head) * ${words}u + ${HEAD_WORDS}u;
+  ${memoryOfHead("firstTop", most, lanes)}
   let ownPart = firstPart + group.z * ${partWords}u;
-  if (lane < ${quads}u) { ${four((i) => `setPart(ownPart + quad * 4u + ${i}, sum[${i}]);`)} }
-  if (lane == 0u) {
+  if (place < ${quads}u) { ${four((i) => `setPart(ownPart + quad * 4u + ${i}, sum[${i}]);`)} }
+  if (place == 0u) {
     setPart(ownPart + ${headDim}u, highest);
     setPart(ownPart + ${headDim + 1}u, all);
-    arrivals[0] = atomicAdd(&partials[counter], 1u);
   }
+  if (lane == 0u) { arrivals[0] = atomicAdd(&partials[counter], 1u); }
   if (workgroupUniformLoad(&arrivals[0]) + 1u < parts) { return; }
   if (lane == 0u) { clearPart(counter); }
-  for (var i = lane; i < parts; i += ${size}u) {
+  for (var i = place; i < parts; i += ${size}u) {
     let at = firstPart + i * ${partWords}u + ${headDim}u;
     var words = vec2u();
     for (var polls = 0u; polls < ${POLLS}u; polls++) {
       words = vec2u(partWord(at), partWord(at + 1u));
       if (isThere(words.xyxy)) { break; }
     }
-    partTops[i] = bitcast<vec2f>(~words);
+    partTops[firstTop + i] = bitcast<vec2f>(~words);
     clearPart(at);
     clearPart(at + 1u);
   }
   workgroupBarrier();
-  var largest = partTops[0].x;
-  for (var i = 1u; i < parts; i++) { largest = max(largest, partTops[i].x); }
+  var largest = partTops[firstTop].x;
+  for (var i = 1u; i < parts; i++) { largest = max(largest, partTops[firstTop + i].x); }
   // Lanes take parts in turns.
   var ownSum = vec4f();
-  for (var i = lane / ${quads}u; i < parts; i += ${together * turns}u) {
+  for (var i = place / ${quads}u; i < parts; i += ${atOnce * turns}u) {
     ${each((j) => `let at${j} = firstPart + min(i + ${j * turns}u, parts - 1u) * ${partWords}u + quad * 4u;`)}
     ${each((j) => `var words${j} = vec4u();`)}
     for (var polls = 0u; polls < ${POLLS}u; polls++) {
@@ -126,7 +166,7 @@ export function splitStoreText(
     }
     ${each(
       (j) => `if (${has(j)}) {
-      ownSum += bitcast<vec4f>(~words${j}) * exp(max(partTops[i + ${j * turns}u].x - largest, -100.0));
+      ownSum += bitcast<vec4f>(~words${j}) * exp(max(partTops[firstTop + i + ${j * turns}u].x - largest, -100.0));
       ${four((word) => `clearPart(at${j} + ${word});`)}
     }`,
     )}
@@ -135,28 +175,25 @@ export function splitStoreText(
   workgroupBarrier();
   var whole = vec4f();
   var weights = 1.0;
-  if (lane < ${quads}u) {
+  if (place < ${quads}u) {
     weights = 0.0;
-    for (var i = 0u; i < parts; i++) { weights += partTops[i].y * exp(max(partTops[i].x - largest, -100.0)); }
+    for (var i = 0u; i < parts; i++) { weights += partTops[firstTop + i].y * exp(max(partTops[firstTop + i].x - largest, -100.0)); }
     whole = turned[lane];
     for (var i = 1u; i < ${turns}u; i++) { whole += turned[i * ${quads}u + lane]; }
   }
   ${put("whole / weights")}`;
 }
 
-/** The number of parts of the token's context, without its own position. */
-function partsText(
-  { span }: AttentionSplit,
-  { window, chunked }: NodeOf<"attention">,
+/** Sets `before`, the positions of the token's context without its own, and `span`, those of a part: both depend on the token alone. */
+export function spanText(
+  node: NodeOf<"attention">,
+  split: AttentionSplit,
   batch: BatchLayout,
 ): string {
+  const { window, chunked } = node;
   const position = `batch[${batch.positions}u + token]`;
-  const within = chunked ? `(${position} % ${window}u)` : `min(${position}, ${window! - 1}u)`;
-  const before = window === undefined ? position : within;
-  return `max(1u, (${before} + ${span - 1}u) / ${span}u)`;
-}
-
-/** Parts of the longest context that a token attends to. */
-export function mostParts({ span, most }: AttentionSplit, { window }: NodeOf<"attention">): number {
-  return window === undefined ? most : Math.min(most, Math.max(1, Math.ceil(window / span)));
+  const within = chunked ? `${position} % ${window}u` : `min(${position}, ${window! - 1}u)`;
+  const most = mostParts(split, node);
+  return `let before = ${window === undefined ? position : within};
+  let span = max(${LEAST_SPAN}u, (before + ${most * SPAN_STEP - 1}u) / ${most * SPAN_STEP}u * ${SPAN_STEP}u);`;
 }

@@ -9,8 +9,11 @@ import type { BatchLayout } from "../batch-area.ts";
 import { beginText, endText, headBindings, scoreText, startOf } from "./attention-options.ts";
 import {
   type AttentionSplit,
+  type HeadLanes,
+  memoryOfHead,
   mostParts,
   type PutText,
+  spanText,
   splitBinding,
   splitDeclarations,
   splitStoreText,
@@ -30,14 +33,13 @@ import { type Exchange, TEAM } from "./teams.ts";
 /** Positions of a crew whose keys and values are loaded before any of them is used. Their scores are a vector. */
 const AHEAD = 4;
 
-export interface AttentionParts {
+export interface AttentionParts extends Partial<HeadLanes> {
   readonly name: string;
   readonly node: NodeOf<"attention">;
   /** Of keys and values alike. */
   readonly format: KvFormat;
   readonly batch: BatchLayout;
   readonly exchange: Exchange;
-  /** Lanes of a workgroup. */
   readonly size: number;
   /** Bindings besides keys, values, batch and result. */
   readonly bindings: readonly Binding[];
@@ -112,7 +114,7 @@ export function composeAttention(parts: AttentionParts): Kernel {
 }
 
 export function attentionSpec(parts: AttentionParts): KernelSpec {
-  const { node, format, batch, exchange, size } = parts;
+  const { node, format, batch, exchange, size, together = 1 } = parts;
   const { heads, kvHeads, headDim, out, state } = node;
   const vectors = format.vectors!;
   const type = valuesType(vectors);
@@ -122,7 +124,9 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
   const none = startOf({ ...node, sinks: undefined }, "");
   const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
   const positions = positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim));
-  const isOwn = `lane < ${headDim / 4}u`;
+  const isOwn = `place < ${headDim / 4}u`;
+  const lanes = size * together;
+  const { split } = parts;
   const put: PutText = (value) =>
     parts.record?.put("resultAt", value, isOwn) ?? `if (${isOwn}) { result[resultAt] = ${value}; }`;
   return {
@@ -137,39 +141,41 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
       parts.record?.binding ?? resultOf(out),
     ],
     enables: exchange.enables,
-    size,
+    size: lanes,
     declarations: `${cacheRowText(batch, state)}${vectors.declarations}${vectors.load("keys", kvHeads * headDim)}${vectors.load("values", kvHeads * headDim)}${parts.declarations ?? ""}
-${exchange.declarations(size)}${exchange.sumFour("sumsOfCrew", crew, size)}
-var<workgroup> crewTops: array<f32, ${crews}>;
-var<workgroup> crewTotals: array<f32, ${crews}>;
-var<workgroup> merged: array<vec4f, ${(mergedLanes(vectors, size) * vectors.values) / 4}>; // [crew][value / 4]
-var<workgroup> turned: array<vec4f, ${size}>;${parts.split ? splitDeclarations(parts.split) : ""}
+${exchange.declarations(lanes)}${exchange.sumFour("sumsOfCrew", crew, lanes)}
+var<workgroup> crewTops: array<f32, ${crews * together}>;
+var<workgroup> crewTotals: array<f32, ${crews * together}>;
+var<workgroup> merged: array<vec4f, ${mergedQuads(vectors, size) * together}>; // [head of the workgroup][crew][value / 4]
+var<workgroup> turned: array<vec4f, ${lanes}>;${crewsText(crews, exchange)}${split ? splitDeclarations(mostParts(split, node), together) : ""}
 ${productText(vectors)}`,
     rows: out.rows,
     minRows: parts.minRows ?? 1,
     maxRows: parts.maxRows ?? Infinity,
     sameBits: parts.sameBits ?? false,
-    grid: (tokens) => [heads, tokens, parts.split ? mostParts(parts.split, node) : 1],
+    grid: (tokens) => [heads / together, tokens, split ? mostParts(split, node) : 1],
     body: `
   let token = group.y;
-  let head = group.x;
-  let part = lane % ${crew}u;
-  let crew = lane / ${crew}u;
+  let place = ${together > 1 ? `lane % ${size}u` : "lane"}; // among the lanes of the head
+  let head = ${together > 1 ? `group.x * ${together}u + lane / ${size}u` : "group.x"};
+  let part = place % ${crew}u;
+  let crew = place / ${crew}u;
   let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * ${vectors.values}u;
   let length = ${endText(node, batch)};
   let cached = ${parts.own === undefined ? "length" : "length - 1u"};
   var top = ${start.top};
   var total = ${start.total};
   var sums = ${type}();
-  ${partText(node, parts.split, batch)}
-  let end = ${parts.split ? `min(cached, begin + ${parts.split.span}u)` : "cached"};
+  ${split ? spanText(node, split, batch) : ""}
+  ${partText(node, split, batch)}
+  let end = ${split ? "min(cached, begin + span)" : "cached"};
   ${positions.before}
   ${parts.query}
-  ${parts.own === undefined ? "" : parts.split ? `if (group.z == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
+  ${parts.own === undefined ? "" : split ? `if (group.z == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
   ${positions.loop}
-  ${mergeText(vectors, headDim / 4, crews, size)}
-  let resultAt = (token * ${heads}u + head) * ${headDim / 4}u + lane; // in the first lanes
-  ${parts.split ? splitStoreText(node, parts.split, batch, size, put) : put("sum / all")}`,
+  ${mergeText(vectors, headDim / 4, crews, { size, together })}
+  let resultAt = (token * ${heads}u + head) * ${headDim / 4}u + place; // in the first lanes
+  ${split ? splitStoreText(node, split, { size, together }, put) : put("sum / all")}`,
   };
 }
 
@@ -192,7 +198,7 @@ function partText(
   split: AttentionSplit | undefined,
   batch: BatchLayout,
 ): string {
-  const part = split && `group.z * ${split.span}u`;
+  const part = split && "group.z * span";
   const begin = beginText(node, batch);
   if (begin === undefined) {
     return `let begin = ${part ?? "0u"};
@@ -272,42 +278,75 @@ function valuesFours({ values }: KvVectors, text: (j: number) => string, between
 /** Lanes whose sums are in workgroup memory: half of them where each has many, so that several workgroups share a core. */
 const mergedLanes = ({ values }: KvVectors, size: number): number => (values > 8 ? size / 2 : size);
 
-/** Sets \`sum\` (of 4 values by lane, in the first lanes), \`all\` and \`highest\`, over all crews. */
-function mergeText(vectors: KvVectors, quads: number, crews: number, size: number): string {
+/** Vectors of them. */
+const mergedQuads = (vectors: KvVectors, size: number): number =>
+  (mergedLanes(vectors, size) * vectors.values) / 4;
+
+/** Sets `sum` (of 4 values by lane, in the first lanes of a head), `all` and `highest`, over all crews. */
+function mergeText(vectors: KvVectors, quads: number, crews: number, heads: HeadLanes): string {
+  const { size } = heads;
   const lanes = mergedLanes(vectors, size);
   const left = (crews * lanes) / size;
   const turns = Math.min(size / quads, left);
   const own = (text: (at: string, j: number) => string, from: string): string =>
-    valuesFours(vectors, (j) => text(`merged[${from} * ${vectors.values / 4}u + ${j}u]`, j), " ");
+    valuesFours(
+      vectors,
+      (j) => text(`merged[firstMerged + ${from} * ${vectors.values / 4}u + ${j}u]`, j),
+      " ",
+    );
   const weighed = (j: number): string => `sums[${j}] * ownWeight`;
   const first = own(
     (at, j) => `${at} = ${weighed(j)};`,
-    lanes < size ? `(lane - ${lanes}u)` : "lane",
+    lanes < size ? `(place - ${lanes}u)` : "place",
   );
-  const second = own((at, j) => `${at} += ${weighed(j)};`, "lane");
+  const second = own((at, j) => `${at} += ${weighed(j)};`, "place");
   return `
-  if (part == 0u) { crewTops[crew] = top; }
+  ${memoryOfHead("firstCrew", crews, heads)}
+  ${memoryOfHead("firstMerged", mergedQuads(vectors, size), heads)}
+  if (part == 0u) { crewTops[firstCrew + crew] = top; }
   workgroupBarrier();
-  var highest = crewTops[0];
-  for (var i = 1u; i < ${crews}u; i++) { highest = max(highest, crewTops[i]); }
+  let highest = ${overCrews("largest", "crewTops", crews)};
   let ownWeight = exp(max(top - highest, -100.0));
-  if (part == 0u) { crewTotals[crew] = total * ownWeight; }
+  if (part == 0u) { crewTotals[firstCrew + crew] = total * ownWeight; }
   ${
     lanes < size
-      ? `if (lane >= ${lanes}u) { ${first} }
+      ? `if (place >= ${lanes}u) { ${first} }
   workgroupBarrier();
-  if (lane < ${lanes}u) { ${second} }`
+  if (place < ${lanes}u) { ${second} }`
       : first
   }
   workgroupBarrier();
   // Lanes take crews in turns.
   var sum = vec4f();
-  for (var i = lane / ${quads}u; i < ${left}u; i += ${turns}u) { sum += merged[i * ${quads}u + lane % ${quads}u]; }
+  for (var i = place / ${quads}u; i < ${left}u; i += ${turns}u) { sum += merged[firstMerged + i * ${quads}u + place % ${quads}u]; }
   turned[lane] = sum;
   workgroupBarrier();
-  var all = 0.0;
-  if (lane < ${quads}u) {
+  let all = ${overCrews("sum", "crewTotals", crews)};
+  if (place < ${quads}u) {
     for (var i = 1u; i < ${turns}u; i++) { sum += turned[i * ${quads}u + lane]; }
-    for (var i = 0u; i < ${crews}u; i++) { all += crewTotals[i]; }
   }`;
+}
+
+/** `fn largestOfCrews`, `fn sumOfCrews`: over the crews of a head, each lane with the value of one of them; or over those in workgroup memory, of many crews. */
+function crewsText(crews: number, exchange: Exchange): string {
+  if (crews <= TEAM) {
+    return `${exchange.reduce("largestOfCrews", crews, "max")}${exchange.reduce("sumOfCrews", crews, "sum")}`;
+  }
+  return `
+fn largestOfCrews(first: u32) -> f32 {
+  var all = crewTops[first];
+  for (var i = 1u; i < ${crews}u; i++) { all = max(all, crewTops[first + i]); }
+  return all;
+}
+fn sumOfCrews(first: u32) -> f32 {
+  var all = crewTotals[first];
+  for (var i = 1u; i < ${crews}u; i++) { all += crewTotals[first + i]; }
+  return all;
+}`;
+}
+
+/** WGSL that calls one of them. */
+function overCrews(name: "largest" | "sum", values: string, crews: number): string {
+  const at = crews <= TEAM ? `${values}[firstCrew + place % ${crews}u], lane` : "firstCrew";
+  return `${name}OfCrews(${at})`;
 }

@@ -67,8 +67,11 @@ export interface Kernel {
   readonly inHalves?: boolean;
   /** It only prepares the activations of matmuls (init): the bytes of each value that it stores for them. */
   readonly preparedBytes?: 2 | 4;
-  /** The same computation as part of a kernel of a whole layer (layer.ts). */
-  readonly inLayer?: () => KernelSpec;
+  /**
+   * The same computation as part of a kernel of a whole layer (layer.ts), in workgroups of so many lanes; undefined: of as many as it has by itself.
+   * Gives undefined where it has no such workgroups.
+   */
+  readonly inLayer?: (lanes: number | undefined) => KernelSpec | undefined;
 }
 
 export interface KernelSpec {
@@ -91,6 +94,8 @@ export interface KernelSpec {
   readonly sameBits?: boolean;
   /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. */
   readonly rounds?: number;
+  /** Its declarations have `fn touch(group, groups, lane) -> vec4u` of touch.ts. */
+  readonly touches?: boolean;
 }
 
 /** The default number of threads of a workgroup. */

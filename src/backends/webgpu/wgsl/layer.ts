@@ -107,8 +107,11 @@ ${texts.join("\n")}`,
   }
   ${parts
     .slice(1)
-    .map((part, i) => `${callText(part, i + 1)}\n  ${arriveText(i + 1, parts)}`)
-    .join("\n  ")}`,
+    .map((part, i) => {
+      return `${touchingText(parts, i + 1, groups)}${callText(part, i + 1)}\n  ${arriveText(i + 1, parts)}`;
+    })
+    .join("\n  ")}
+  if (all(touched == vec4u(0x9e3779b9u))) { atomicMax(&exchange[2], 1u); } // which nobody reads`,
   });
 }
 
@@ -119,6 +122,7 @@ var<private> base: u32; // of the region of this turn
 var<private> before: u32; // where those arrive that waitForOthers() waits for; 0: nobody
 var<private> patience: u32;
 var<private> missing: bool;
+var<private> touched: vec4u; // touch.ts
 fn word(at: u32) -> u32 {
   let bits = atomicLoad(&exchange[base + at]);
   if (bits == 0u) { missing = true; }
@@ -169,6 +173,15 @@ function callText({ spec, after }: LayerPart, i: number): string {
   }`;
   return `before = ${before};
   ${text}`;
+}
+
+/** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, touch weights of the one after it. */
+function touchingText(parts: readonly LayerPart[], i: number, groups: number): string {
+  const [before, after] = [parts[i - 1]!.spec, parts[i + 1]?.spec];
+  if (before.rounds || !after?.touches || after.rounds! <= groups) return "";
+  const [x, y] = before.grid(1);
+  return `if (group.x >= ${x * y}u) { touched = touch_k${i + 1}(group, groups, lane); }
+  `;
 }
 
 function gridText([x, y]: Grid): string {

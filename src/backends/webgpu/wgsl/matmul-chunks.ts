@@ -163,6 +163,9 @@ interface Rounds {
   readonly again: string;
 }
 
+/** Chunks of a lane in a row up to which they are no loop, so that none is loaded in vain. */
+const MOST_UNROLLED = 8;
+
 /**
  * A workgroup of a layer kernel (layer.ts) does the work of several, in rounds: number `index`, which is a variable, then each `groups.x` further. The first
  * chunks of the next round are loaded while the last ones of this are multiplied, so that it does not begin by waiting for the memory.
@@ -177,8 +180,9 @@ export function roundsText(
   const stride = TEAM * split;
   const most = Math.ceil(chunks / stride);
   const slots = Math.min(ahead, most);
-  // All slots are used equally often; the last steps may have no chunk.
-  const steps = Math.ceil(most / slots) * slots;
+  const isUnrolled = most <= MOST_UNROLLED;
+  // In a loop all slots are used equally often; its last steps may have no chunk.
+  const steps = isUnrolled ? most : Math.ceil(most / slots) * slots;
   const isWhole = steps * stride === chunks;
   const at = (step: string): string => {
     const chunk = `c + (${step}) * ${stride}u`;
@@ -195,22 +199,33 @@ export function roundsText(
     );
   const multiply = (slot: number, step: string, isLast: boolean): string => {
     const exists = isLast && !isWhole ? `c + (${step}) * ${stride}u < ${chunks}u` : "true";
-    return `let at${slot} = ${at(step)};
-      ${chunkText(lane, weight, rows, slot, exists, false)}`;
+    return `{ let at${slot} = ${at(step)};
+      ${chunkText(lane, weight, rows, slot, exists, false)} }`;
   };
+  const loadNext = (slot: number): string => `if (hasNext) { ${load(slot, "n", `${slot}u`)} }`;
+  const whole = `let next = index + groups.x;
+    let hasNext = next < ${count}u;
+    ${nextRows}`;
+  const round = isUnrolled
+    ? `${whole}
+    ${each(most, (step) => {
+      const slot = step % slots;
+      const later = step + slots;
+      return `${multiply(slot, `${step}u`, step === most - 1)}
+    ${later < most ? load(slot, "r", `${later}u`) : loadNext(slot)}`;
+    })}`
+    : `for (var step = 0u; step < ${steps - slots}u; step += ${slots}u) {
+      ${each(slots, (slot) => `${multiply(slot, `step + ${slot}u`, false)}\n      ${load(slot, "r", `step + ${slots + slot}u`)}`)}
+    }
+    ${whole}
+    ${each(slots, (slot) => `${multiply(slot, `${steps - slots + slot}u`, true)}\n    ${loadNext(slot)}`)}`;
   return `
   let c = member + share * ${TEAM}u;
   ${each(slots, (slot) => load(slot, "r", `${slot}u`, "var "))}
   ${before}
   loop {
     ${each(rows, (j) => `var sum${j} = 0.0;`)}
-    for (var step = 0u; step < ${steps - slots}u; step += ${slots}u) {
-      ${each(slots, (slot) => `${multiply(slot, `step + ${slot}u`, false)}\n      ${load(slot, "r", `step + ${slots + slot}u`)}`)}
-    }
-    let next = index + groups.x;
-    let hasNext = next < ${count}u;
-    ${nextRows}
-    ${each(slots, (slot) => `${multiply(slot, `${steps - slots + slot}u`, true)}\n    if (hasNext) { ${load(slot, "n", `${slot}u`)} }`)}
+    ${round}
     ${finish}
     workgroupBarrier();
     if (!hasNext) { break; }

@@ -26,6 +26,7 @@ import {
 import { blockQuantsOf } from "./round-activations.ts";
 import { type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
+import { touchText } from "./touch.ts";
 
 /** How batches of several tokens are computed. */
 export interface SeveralShape {
@@ -103,9 +104,18 @@ export function fusedMatmulKernel(
   partNumber: number,
   context: MatmulContext,
 ): Kernel {
-  const spec = (arrival: Arrival): KernelSpec =>
-    fusedMatmulSpec(matmul, part, partNumber, context, arrival);
-  return { ...makeKernel(spec(noArrival)), inLayer: () => spec(layerArrival) };
+  const record = recordOf(matmul, context);
+  const { weight, x } = matmul.matmuls[0]!;
+  const usual = record?.shape ?? context.shapeFor(part.rows, x.cols, weight.dtype.name);
+  const spec = (shape: MatmulShape, arrival: Arrival): KernelSpec =>
+    fusedMatmulSpec(matmul, part, partNumber, context, shape, record?.row, arrival);
+  return {
+    ...makeKernel(spec(usual, noArrival)),
+    inLayer: (lanes) => {
+      const shape = withLanes(usual, lanes);
+      return shape && spec(withHeld(shape, unpackOf(weight.dtype).lane!), layerArrival);
+    },
+  };
 }
 
 function fusedMatmulSpec(
@@ -113,14 +123,13 @@ function fusedMatmulSpec(
   part: WeightPart,
   partNumber: number,
   context: MatmulContext,
+  { rows, teams, split, ahead }: MatmulShape,
+  record: RecordRow | undefined,
   arrival: Arrival,
 ): KernelSpec {
   const { matmuls, gate } = matmul;
   const { weight, x, out } = matmuls[0]!;
   const lane = unpackOf(weight.dtype).lane!;
-  const record = recordOf(matmul, context);
-  const usual = context.shapeFor(part.rows, x.cols, weight.dtype.name);
-  const { rows, teams, split, ahead } = withAhead(record?.shape ?? usual, lane, arrival);
   const size = teams * TEAM;
   const outputs = gate ? part.rows / 2 : part.rows;
   const ownOutputs = gate ? rows / 2 : rows;
@@ -132,11 +141,13 @@ function fusedMatmulSpec(
     : stageText(matmul, weight, size, exchange, batch, arrival);
   // Where all of it is in memory, a lane loads what it multiplies from there, without a barrier.
   const direct = made && !arrival.inRounds ? recordLoads(made) : undefined;
-  const stage = direct ? { ...direct, functions: [], declarations: "", body: "" } : staged;
-  const store = record && recordStore(record.row, groupOutputs, exchange);
+  const stage = direct
+    ? { ...direct, functions: [], declarations: "", early: "", body: "" }
+    : staged;
+  const store = record && recordStore(record, groupOutputs, exchange);
   const behind = behindText(matmul, part, store);
   // The first weights are loaded before activations that others may still be computing.
-  const staging = direct ? "" : `${arrival.barrier}${stage.body}`;
+  const staging = direct ? "" : `${stage.early}${arrival.barrier}${stage.body}`;
   const functions = [...new Set([...stage.functions, ...(store?.functions ?? [])])].join("");
   const groups = Math.ceil(outputs / groupOutputs);
   const shape = { rows, split, ahead };
@@ -175,6 +186,10 @@ function fusedMatmulSpec(
     finish,
     again: `first = firstOfNext;\n    ${behind.early(ownOutputs, outputs, { ...arrival, declare: () => "" })}`,
   })}`;
+  const touched = {
+    ...{ rounds: groups, rows: groupOutputs, isGated: gate !== undefined, outputs, size },
+    vectors: Math.floor(part.wide.bytes / part.rows / 16),
+  };
   const names = [
     matmul.norm && "norm",
     weight.dtype.name,
@@ -190,13 +205,13 @@ function fusedMatmulSpec(
     size,
     declarations: `${context.exchange.declarations(size)}${functions}${stage.declarations}${dotsText(context.packedDots)}${lane.functions ?? ""}
 ${context.exchange.reduce("sumOverTeam", TEAM, "sum")}
-${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}`,
+${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behind.declarations}${arrival.inRounds ? touchText(touched) : ""}`,
     rows: out.rows,
     maxRows: 1,
     sameBits: true,
     grid: groupGrid(groups),
     ...(arrival.inRounds
-      ? { body: `${lanes("0u")}${inRounds}`, rounds: groups }
+      ? { body: `${lanes("0u")}${inRounds}`, rounds: groups, touches: true }
       : { body: `${lanes("group.z")}${alone}` }),
   };
 }
@@ -207,10 +222,20 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
  */
 const HELD_WORDS = 40;
 
-function withAhead(shape: MatmulShape, { loads }: LaneDot, { inRounds }: Arrival): MatmulShape {
-  if (!inRounds) return shape;
+function withHeld(shape: MatmulShape, { loads }: LaneDot): MatmulShape {
   const words = Object.values(loads).reduce((sum, { type }) => sum + (type === "u32" ? 1 : 4), 0);
   return { ...shape, ahead: Math.max(1, Math.floor(HELD_WORDS / (shape.rows * words))) };
+}
+
+/** Of a workgroup: staging gives the same bits up to here (SQUARE_PARTS). */
+const MOST_LANES = 512;
+
+/** The same rows and bits in a workgroup of so many lanes: more teams with fewer rows each; undefined: there is no such shape. */
+function withLanes(shape: MatmulShape, lanes: number | undefined): MatmulShape | undefined {
+  const teams = lanes === undefined ? shape.teams : lanes / TEAM;
+  const rows = (shape.rows * shape.teams) / teams;
+  const isWhole = rows % 2 === 0 && teams % shape.split === 0;
+  return isWhole && teams * TEAM <= MOST_LANES ? { ...shape, rows, teams } : undefined;
 }
 
 /** Adds the sums of the teams that share rows. */

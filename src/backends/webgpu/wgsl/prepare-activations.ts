@@ -78,7 +78,7 @@ export function prepareKernel(
       body: `
   let token = group.x;
   let index = 0u;
-  ${stage.body}
+  ${stage.early}${stage.body}
   ${stored}`,
     }),
     preparedBytes: quants && !halves ? 4 : 2,

@@ -48,7 +48,7 @@ export interface RecordLanes {
 }
 
 export function recordLanes(row: RecordRow, exchange: Exchange): RecordLanes {
-  const { block, scale, round } = row.quants;
+  const { block, exact, scale } = row.quants;
   const width = block / 4;
   return {
     binding: {
@@ -58,16 +58,15 @@ export function recordLanes(row: RecordRow, exchange: Exchange): RecordLanes {
       writes: true,
     },
     functions: [nearestHalfText, packText],
-    declarations: `${exchange.reduce("largestOfRecord", width, "max")}
-fn recordQuants(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+    declarations: exchange.reduce("largestOfRecord", width, "max"),
     put: (at, values, isOwn) => `{
     let four = ${values};
     let largest = largestOfRecord(largestOf(four), lane);
-    ${scale}
+    ${exact}
     if (${isOwn}) {
       let at = ${at};
-      record[at] = packed(recordQuants(four, inverse));
-      if (at % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(scale); }
+      record[at] = quantWord(four, inverse);
+      if (at % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(${scale("exact")}); }
     }
   }`,
   };
@@ -151,6 +150,7 @@ export function recordStage(row: RecordRow, size: number, arrival: Arrival): Sta
     bindings,
     functions: [],
     declarations: stagedText(cols, row.quants),
+    early: "",
     body: `
   ${each((name) => `var ${name} = ${name.startsWith("staged") ? "vec4u()" : "0.0"};`)}
   ${arrival.loads(each((name, _at, exists, from) => `if (${exists}) { ${name} = ${from}; }`))}

@@ -22,22 +22,25 @@ interface Rounding {
 export interface BlockQuants {
   /** Values that share a scale. */
   readonly block: number;
-  /** WGSL that sets `scale`, and `inverse` by which values become quants, from `largest`, the largest magnitude. */
-  readonly scale: string;
-  /** WGSL of `fn quantsOf(values: vec4f, inverse: f32) -> vec4f`. */
-  readonly round: string;
+  /** WGSL that sets `exact`, the scale before it is rounded, and `inverse` by which values become quants, from `largest`, the largest magnitude. */
+  readonly exact: string;
+  /** WGSL of the scale that is stored, from an exact one. */
+  scale(exact: string): string;
 }
 
-/** With a half float as scale; ties round away from zero. */
+/** With a half float as scale. */
 const eightBits: BlockQuants = {
   block: 32,
-  scale: `let exact = largest / 127.0;
-    let inverse = select(0.0, 1.0 / exact, exact > 0.0);
-    let scale = nearestHalf(exact);`,
-  round: "let quants = values * inverse; return sign(quants) * floor(abs(quants) + 0.5);",
+  exact: `let exact = largest / 127.0;
+    let inverse = select(0.0, 1.0 / exact, exact > 0.0);`,
+  scale: (exact) => `nearestHalf(${exact})`,
 };
 
-/** `fn largestOf(values)`: the largest magnitude of four; `fn packed(quants)`: four as a word. */
+/**
+ * `fn largestOf(values)`: the largest magnitude of four; `fn packed(quants)`: four as a word; `fn quantWord(values, inverse)`: four values as one. The last bit
+ * of a float between 2^23 and 2^24 is worth 1, so that adding 1.5 * 2^23 rounds a value (ties to even numbers, as llama.cpp's kernels do), and the last
+ * byte is the quant: a conversion would take a multiple of that time, and every workgroup of a matmul rounds all activations.
+ */
 export const packText = `
 fn largestOf(values: vec4f) -> f32 {
   let sizes = abs(values);
@@ -45,6 +48,10 @@ fn largestOf(values: vec4f) -> f32 {
 }
 fn packed(quants: vec4f) -> u32 {
   let bytes = bitcast<vec4u>(vec4i(quants)) & vec4u(255u);
+  return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
+}
+fn quantWord(values: vec4f, inverse: f32) -> u32 {
+  let bytes = bitcast<vec4u>(fma(values, vec4f(inverse), vec4f(12582912.0))) & vec4u(255u);
   return bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
 }`;
 
@@ -54,9 +61,9 @@ const blockQuants: Readonly<Record<string, BlockQuants>> = {
   q8_1: eightBits,
   q8_k: {
     block: 256,
-    scale: `let inverse = select(0.0, 127.0 / largest, largest > 0.0);
-    let scale = select(0.0, 1.0 / inverse, largest > 0.0);`,
-    round: "return round(values * inverse);",
+    exact: `let inverse = select(0.0, 127.0 / largest, largest > 0.0);
+    let exact = select(0.0, 1.0 / inverse, largest > 0.0);`,
+    scale: (exact) => exact,
   },
 };
 
@@ -166,12 +173,11 @@ fn largestOf(values: vec4f) -> f32 {
 }
 
 /** The lanes of a block find its largest magnitude together. */
-function quantText({ block, scale, round }: BlockQuants): RoundText {
+function quantText({ block, exact, scale }: BlockQuants): RoundText {
   const lanes = block / 4;
   return {
     declarations: `
-var<workgroup> magnitudes: array<f32, ${LANES}>;
-fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
+var<workgroup> magnitudes: array<f32, ${LANES}>;`,
     body: `
   let sizes = abs(values);
   magnitudes[lane] = max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
@@ -179,7 +185,7 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${round} }`,
   var largest = 0.0;
   let first = lane - lane % ${lanes}u;
   for (var j = 0u; j < ${lanes}u; j++) { largest = max(largest, magnitudes[first + j]); }
-  ${scale}
-  values = quantsOf(values, inverse) * scale;`,
+  ${exact}
+  values = round(values * inverse) * ${scale("exact")};`,
   };
 }

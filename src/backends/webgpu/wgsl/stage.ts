@@ -24,7 +24,9 @@ export interface StageText {
   /** Functions that other parts of a kernel may have as well, each a text of its own. */
   readonly functions: readonly string[];
   readonly declarations: string;
-  /** Fills `staged` (vec4u) and `scales`; ends with a barrier. Reads `token` and `index`, the number of the workgroup. */
+  /** What can be loaded before x is there. */
+  readonly early: string;
+  /** After that: fills `staged` (vec4u) and `scales`; ends with a barrier. Reads `token` and `index`, the number of the workgroup. */
   readonly body: string;
 }
 
@@ -43,34 +45,33 @@ export function stageText(
   batch: BatchLayout,
   arrival: Arrival = noArrival,
 ): StageText {
-  const { x, select, norm, keep } = source;
+  const { x, select, norm } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
   const stored = quants ? quantText(quants, exchange) : halfText(exchange);
-  const runs = runsOf(heldQuads(quads, size, stored.own));
-  const load = (held: readonly HeldQuad[]): string => loadsText(source, held, arrival);
+  const held = heldQuads(quads, size, stored.own);
+  const runs = runsOf(held);
   const isOnce = runs.length === 1;
+  const load = (run: readonly HeldQuad[]): string => loadsText(source, run, arrival);
+  const inRuns: InRuns = (text) =>
+    runs
+      .map((run) => `{ ${isOnce ? "" : `${weightsText(source, run)}${load(run)}`} ${text(run)} }`)
+      .join("\n  ");
   return {
     bindings: stageBindings(source),
     functions: stored.functions,
     declarations: `${norm ? normDeclarations(size, exchange) : ""}${stored.declarations(quads)}`,
+    early: isOnce ? weightsText(source, held) : "",
     body: `
   let row = ${select ? `batch[${batch.outputRows}u + token]` : "token"} * ${quads}u;
-  ${isOnce ? load(runs[0]!) : ""}
-  ${norm ? factorText(norm, runs, isOnce ? () => "" : load, quads, size) : ""}
-  ${runs
-    .map(
-      (held) => `{
-    ${isOnce ? "" : load(held)}
-    ${norm ? held.map(({ name }) => `v${name} = v${name} * factor * norm${name};`).join(" ") : ""}
-    ${keep ? held.map(({ name, exists }) => `if (index == 0u && ${exists}) { keep[token * ${quads}u + quad${name}] = v${name}; }`).join("\n    ") : ""}
-    ${stored.body(held)}
-  }`,
-    )
-    .join("\n  ")}
+  ${isOnce ? load(held) : ""}
+  ${norm ? normalisedText(source, stored, size, exchange, inRuns, isOnce) : inRuns((run) => stored.body(run, false))}
   workgroupBarrier();`,
   };
 }
+
+/** WGSL of `text` for all of a row, as many vectors at a time as a lane holds. */
+type InRuns = (text: (run: readonly HeldQuad[]) => string) => string;
 
 /** Four neighbouring values that a lane holds in registers: v0, v1, ... are the values, quad0, quad1, ... where they are in the row. */
 interface HeldQuad {
@@ -104,26 +105,40 @@ function runsOf(held: readonly HeldQuad[]): (readonly HeldQuad[])[] {
   );
 }
 
+/** What a lane holds, with where it is: beyond the end of the row, its last vector. */
+function eachHeld(
+  { x }: StageSource,
+  held: readonly HeldQuad[],
+  text: (quad: HeldQuad, from: string) => string,
+): string {
+  const last = x.cols / 4 - 1;
+  return held
+    .map((quad) => {
+      const { name, exists } = quad;
+      return text(quad, exists === "true" ? `quad${name}` : `min(quad${name}, ${last}u)`);
+    })
+    .join(" ");
+}
+
+/** Sets quad0, quad1, ..., and norm0, norm1, ..., the weights of a norm. */
+function weightsText(source: StageSource, held: readonly HeldQuad[]): string {
+  return `${eachHeld(source, held, ({ name, at }) => `let quad${name} = ${at};`)}
+  ${source.norm ? eachHeld(source, held, ({ name }, from) => `let norm${name} = norm[${from}];`) : ""}`;
+}
+
 /** Sets v0, v1, ... */
 function loadsText(
-  { x, norm }: StageSource,
+  source: StageSource,
   held: readonly HeldQuad[],
   { declare, loads }: Arrival,
 ): string {
-  const last = x.cols / 4 - 1;
-  const each = (text: (quad: HeldQuad, from: string) => string): string =>
-    held
-      .map((quad) => {
-        const from =
-          quad.exists === "true" ? `quad${quad.name}` : `min(quad${quad.name}, ${last}u)`;
-        return text(quad, from);
-      })
-      .join(" ");
-  const places = each(({ name, at }) => `let quad${name} = ${at};`);
-  const values = each(({ name }, from) => `${declare ? "" : "var "}v${name} = x[row + ${from}];`);
-  return `${places}
-  ${declare ? each(({ name }) => declare(`v${name}`, "vec4f")) : ""}${loads(values)}
-  ${norm ? each(({ name }, from) => `let norm${name} = norm[${from}];`) : ""}`;
+  const values = eachHeld(
+    source,
+    held,
+    ({ name }, from) => `${declare ? "" : "var "}v${name} = x[row + ${from}];`,
+  );
+  return `
+  ${declare ? eachHeld(source, held, ({ name }) => declare(`v${name}`, "vec4f")) : ""}${loads(values)}`;
 }
 
 function stageBindings({ x, select, norm, keep }: StageSource): Binding[] {
@@ -140,36 +155,94 @@ function stageBindings({ x, select, norm, keep }: StageSource): Binding[] {
   return bindings;
 }
 
-const normDeclarations = (size: number, exchange: Exchange): string => `
-var<workgroup> squares: array<f32, ${size / TEAM}>;${exchange.reduce("sumOfTeam", TEAM, "sum")}`;
+/**
+ * Squares of a row are added up as a workgroup of 512 lanes would do it, so that their sum does not depend on how many lanes there are: those of each of
+ * its teams are a part.
+ */
+const SQUARE_PARTS = 16;
 
-/** Sets `factor`, by which a row is normalised; every workgroup computes it again. */
-function factorText(
-  { eps }: NodeOf<"rms_norm">,
-  runs: readonly (readonly HeldQuad[])[],
-  load: (held: readonly HeldQuad[]) => string,
-  quads: number,
+const normDeclarations = (size: number, exchange: Exchange): string => `
+var<workgroup> squares: array<f32, ${SQUARE_PARTS}>;${exchange.sumsDeclarations(size, squaresOfTeam(size))}
+fn squareOf(v: vec4f) -> f32 { return fma(v.x, v.x, fma(v.y, v.y, fma(v.z, v.z, v.w * v.w))); }`;
+
+/**
+ * Normalises a row and stores it. Quants are those of any multiple of the row, but for rounding: so they are stored before the factor is known, by which
+ * the row is normalised, and their scales are multiplied by it. Every workgroup computes it again. `isOnce`: a lane holds all of its vectors.
+ */
+function normalisedText(
+  { x, norm, keep }: StageSource,
+  { body, finish, own }: Stored,
   size: number,
+  exchange: Exchange,
+  inRuns: InRuns,
+  isOnce: boolean,
 ): string {
+  const quads = x.cols / 4;
+  const times = (run: readonly HeldQuad[], factor = ""): string =>
+    run.map(({ name }) => `v${name} = v${name} * ${factor}norm${name};`).join(" ");
+  const kept = (run: readonly HeldQuad[], factor = ""): string =>
+    (keep ? run : [])
+      .map(
+        ({ name, exists }) =>
+          `if (index == 0u && ${exists}) { keep[token * ${quads}u + quad${name}] = v${name}${factor}; }`,
+      )
+      .join("\n    ");
+  const squares = squaresText(own, size, exchange);
+  const factor = factorText(norm!, quads, own);
+  if (!finish) {
+    return `${squares.begin}
+  ${inRuns(squares.add)}
+  ${squares.end}
+  ${factor}
+  ${inRuns((run) => `${times(run, "factor * ")} ${kept(run)} ${body(run, false)}`)}`;
+  }
+  return `${squares.begin}
+  ${inRuns((run) => `${squares.add(run)} ${times(run)} ${body(run, true)}`)}
+  ${squares.end}
+  ${factor}
+  ${keep ? inRuns((run) => `${isOnce ? "" : times(run)} ${kept(run, " * factor")}`) : ""}
+  ${finish(quads, size)}`;
+}
+
+interface SquaresText {
+  readonly begin: string;
+  add(run: readonly HeldQuad[]): string;
+  /** Stores the sum of each part of the row. */
+  readonly end: string;
+}
+
+/** The parts of a team: several in a smaller workgroup than one of 512 lanes. */
+const squaresOfTeam = (size: number): number => (SQUARE_PARTS * TEAM) / size;
+
+function squaresText(own: number, size: number, exchange: Exchange): SquaresText {
   const teams = size / TEAM;
-  const square = ({ name, exists }: HeldQuad): string =>
-    exists === "true"
-      ? `dot(v${name}, v${name})`
-      : `select(0.0, dot(v${name}, v${name}), ${exists})`;
-  return `
-  var square = 0.0;
-  ${runs
-    .map(
-      (held) => `{
-    ${load(held)}
-    ${held.map((quad) => `square += ${square(quad)};`).join(" ")}
-  }`,
-    )
-    .join("\n  ")}
-  square = sumOfTeam(square, lane);
-  if (lane % ${TEAM}u == 0u) { squares[lane / ${TEAM}u] = square; }
-  workgroupBarrier();
-  square = ${Array.from({ length: teams }, (_, i) => `squares[${i}]`).join(" + ")};
+  const perTeam = squaresOfTeam(size);
+  const each = (text: (part: number) => string): string =>
+    Array.from({ length: perTeam }, (_, part) => text(part)).join(" ");
+  return {
+    begin: each((part) => `var square${part} = 0.0;`),
+    add: (run) =>
+      run
+        .map(({ name, exists }) => {
+          const square =
+            exists === "true" ? `squareOf(v${name})` : `select(0.0, squareOf(v${name}), ${exists})`;
+          return `square${Math.floor(name / own) % perTeam} += ${square};`;
+        })
+        .join(" "),
+    end: exchange.sums(
+      perTeam,
+      (part) => `square${part}`,
+      (part) => `squares[${part} * ${teams}u + lane / ${TEAM}u]`,
+      size,
+    ),
+  };
+}
+
+/** Sets `factor`, once the squares of all parts are there. */
+function factorText({ eps }: NodeOf<"rms_norm">, quads: number, own: number): string {
+  const parts = Math.min(SQUARE_PARTS, Math.ceil(quads / (TEAM * own)));
+  return `workgroupBarrier();
+  let square = ${Array.from({ length: parts }, (_, i) => `squares[${i}]`).join(" + ")};
   let factor = 1.0 / sqrt(square / ${float(quads * 4)} + ${float(eps)});`;
 }
 
@@ -182,7 +255,10 @@ interface Stored {
   readonly own: number;
   readonly functions: readonly string[];
   declarations(quads: number): string;
-  body(held: readonly HeldQuad[]): string;
+  /** `isExact`: scales are stored exactly, for finish(). */
+  body(held: readonly HeldQuad[], isExact: boolean): string;
+  /** After a barrier: multiplies exact scales by `factor`, and rounds them; undefined: values are multiplied before they are stored. */
+  readonly finish?: (quads: number, size: number) => string;
 }
 
 /** What a row is staged as: quants, 16 in a vector, and the scales of blocks. */
@@ -217,11 +293,11 @@ function quantText(quants: BlockQuants, exchange: Exchange): Stored {
   return {
     own,
     functions: [nearestHalfText, packText],
-    declarations: (
-      quads,
-    ) => `${exchange.reduce("largestOfBlock", width, "max")}${vector.declarations}${stagedText(quads * 4, quants)}
-fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
-    body: (held) =>
+    declarations: (quads) =>
+      `${exchange.reduce("largestOfBlock", width, "max")}${vector.declarations}${stagedText(quads * 4, quants)}`,
+    finish: (quads, size) => `
+  for (var i = lane; i < ${(quads * 4) / block}u; i += ${size}u) { scales[i] = ${quants.scale("(scales[i] * factor)")}; }`,
+    body: (held, isExact) =>
       Array.from({ length: held.length / own }, (_, step) => {
         const mine = held.slice(step * own, (step + 1) * own);
         const largest = mine
@@ -230,11 +306,11 @@ fn quantsOf(values: vec4f, inverse: f32) -> vec4f { ${quants.round} }`,
         const { name: first, exists } = mine[0]!;
         return `{
     let largest = largestOfBlock(${largest}, lane);
-    ${quants.scale}
-    let vector = ${vector.text(mine.map(({ name }) => `packed(quantsOf(v${name}, inverse))`))};
+    ${quants.exact}
+    let vector = ${vector.text(mine.map(({ name }) => `quantWord(v${name}, inverse)`))};
     if (${exists}) {
       if (${vector.isOwner}) { staged[quad${first} >> 2u] = vector; }
-      if (lane % ${width}u == 0u) { scales[quad${first} / ${block / 4}u] = scale; }
+      if (lane % ${width}u == 0u) { scales[quad${first} / ${block / 4}u] = ${isExact ? "exact" : quants.scale("exact")}; }
     }
   }`;
       }).join("\n  "),
