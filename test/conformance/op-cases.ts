@@ -231,14 +231,36 @@ const route = (
   routing: Partial<Routing>,
   hasBias = false,
   hasScales = false,
+  columns: readonly number[] = [8, 70],
 ): OpCase => ({
   name,
-  columns: [8, 70],
+  columns,
   build: ({ g, cols, name: named, weight, input }) => {
     const logits = g.scale(input("logits", cols), 0.2, named("logits scaled")); // inputs have a few large values
     const bias = hasBias ? weight("bias", [cols]) : undefined;
     const scales = hasScales ? weight("scales", [cols]) : undefined;
     g.route(logits, { ...softmax, ...routing }, named("out"), bias, scales);
+  },
+});
+
+/** Logits of which many are the same, or all: of equal experts the first is chosen. */
+const tiedRoute = (name: string, routing: Partial<Routing>, most: number): OpCase => ({
+  name: `${name} of equal scores`,
+  columns: [8, 70, 300],
+  build: ({ g, cols, name: named, input }) => {
+    const logits = g.clamp(input("logits", cols), most, named("logits clamped"));
+    g.route(logits, { ...softmax, ...routing }, named("out"));
+  },
+});
+
+/** Logits whose powers of e are infinite. */
+const largeRoute = (name: string, routing: Partial<Routing>): OpCase => ({
+  name: `${name} of large logits`,
+  columns: [8, 70],
+  build: ({ g, cols, name: named, input }) => {
+    const constant = g.constant(named("200"), new Float32Array(cols).fill(200));
+    const logits = g.addWeight(input("logits", cols), constant, named("logits moved"));
+    g.route(logits, { ...softmax, ...routing }, named("out"));
   },
 });
 
@@ -338,6 +360,39 @@ export const opCases: { readonly [K in OpKind]: readonly OpCase[] } = {
     route("neighbours that share a matrix", { normalise: true, sharing: 2 }),
     route("with factors of experts", { normalise: true }, false, true),
     route("one of two groups", { gating: "sigmoid", groups: { count: 2, used: 1 } }, true),
+    // Weights are as large as ids: a row's largest value is the measure of all.
+    route("softmax of many", { used: 8, scale: 1000 }, false, false, [128, 200, 1000]),
+    route("softmax with a bias", { used: 6, normalise: true, scale: 100 }, true, true, [160]),
+    route(
+      "softmax of the chosen of many",
+      { gating: "softmax_chosen", scale: 1000 },
+      false,
+      false,
+      [32, 1024],
+    ),
+    route("sigmoid of one", { gating: "sigmoid", used: 1 }, true, true, [1]),
+    route("softmax of one", { used: 1 }, false, false, [1]),
+    ...[70, 260].map((cols) =>
+      route(`all ${cols} by logits`, { gating: "none", used: cols }, false, false, [cols]),
+    ),
+    route(
+      "four of eight groups",
+      {
+        gating: "sigmoid",
+        used: 8,
+        normalise: true,
+        scale: 250,
+        groups: { count: 8, used: 4 },
+      },
+      true,
+      false,
+      [64, 256, 1000],
+    ),
+    largeRoute("softmax", {}),
+    largeRoute("softmax of the chosen", { gating: "softmax_chosen" }),
+    tiedRoute("softmax", { used: 8 }, 0.5),
+    tiedRoute("sigmoid", { gating: "sigmoid", used: 7 }, 1e-30),
+    tiedRoute("groups", { gating: "none", used: 4, groups: { count: 2, used: 1 } }, 0.5),
     damagedRoute("softmax", [Number.NaN], {}),
     damagedRoute("softmax and infinity", [0, Number.POSITIVE_INFINITY, Number.NaN], {}),
     damagedRoute("logits", [Number.NaN, 0, Number.NEGATIVE_INFINITY], { gating: "none", used: 8 }),

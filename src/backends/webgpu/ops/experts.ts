@@ -1,7 +1,8 @@
 // route and matmul_id on the GPU. A matmul over experts has one kernel for any number of tokens; it reads activations that were
 // rounded before, as the kernels of a dense matmul for many tokens do.
 
-import { MOST_EXPERTS, matmulIdKernel, routeKernel } from "../wgsl/experts.ts";
+import { matmulIdKernel } from "../wgsl/experts.ts";
+import { MOST_EXPERTS, routeKernel } from "../wgsl/route.ts";
 import { roundOnce } from "./matmul.ts";
 import type { GpuOp } from "./op.ts";
 import { readable } from "./readable.ts";
