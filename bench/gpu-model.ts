@@ -9,9 +9,10 @@ import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
 import type { KvType } from "../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { openModelFile } from "../src/formats/open-model-file.ts";
-import { Batch, type NextDraw } from "../src/graph/batch.ts";
-import type { Graph } from "../src/graph/graph.ts";
+import { Batch, type BatchSequence, type NextDraw, NO_SLOT } from "../src/graph/batch.ts";
+import { type Graph, kvGroups, recurrentStates } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
+import { weightReader } from "../src/graph/weight-source.ts";
 import type { Arithmetic } from "../src/kernels/arithmetic.ts";
 import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
@@ -54,28 +55,31 @@ export async function loadGpuModel(
   const { graph } = buildModel(file);
   const backend = new WebGpuBackend(gpu, { tuning, exact });
   const blocks = Math.ceil((contextTokens + MOST_TOKENS) / 32);
-  const room = evenRoom(blocks, dtypeByName(kvType)!);
+  const room = evenRoom(blocks, dtypeByName(kvType)!, kvGroups(graph).length);
   await backend.prepare(makePlan(graph, limits), {
     ...room,
+    slots: 2,
     groups: room.groups.map((group) => ({ ...group, held: held ?? blocks })),
   });
+  const readTensor = async (name: string, target: Uint8Array, at: number): Promise<void> => {
+    await file.readTensor(file.tensors.get(name)!, target, at);
+  };
   for (const weight of graph.weights) {
-    await backend.upload(weight, async (target, at) => {
-      await file.readTensor(file.tensors.get(weight.name)!, target, at);
-    });
+    await backend.upload(weight, weightReader(weight, readTensor));
   }
   await file.close();
   const loadMs = performance.now() - started;
-  const table = { blocks: Int32Array.from({ length: blocks }, (_, i) => i) };
+  const sequenceAt = sequences(blocks, recurrentStates(graph).length > 0);
   const batch = new Batch(limits);
   const logits = new Float32Array(graph.outputs.logits!.cols);
   const fill = (tokens: number, position: number, first: number): void => {
     batch.clear();
+    const sequence = sequenceAt(position);
     for (let i = 0; i < tokens; i++) {
       batch.add(
         (first + i * 37) % graph.outputs.logits!.cols,
         position + i,
-        table,
+        sequence,
         i === tokens - 1,
       );
     }
@@ -90,7 +94,11 @@ export async function loadGpuModel(
   const best = { ids: new Int32Array(1), logits: new Float32Array(1) };
   const runNext = async (position: number, token: number, follows: number): Promise<number> => {
     batch.clear();
-    batch.expect(batch.add(token, position, table, true, true, false), greedy, follows);
+    batch.expect(
+      batch.add(token, position, sequenceAt(position), true, true, false),
+      greedy,
+      follows,
+    );
     await backend.run(batch, { phase: "generation" });
     backend.readBest(0, best);
     return best.ids[0]!;
@@ -140,6 +148,23 @@ export async function loadGpuModel(
       await backend.timeKernels(batch);
       return await backend.timeKernels(batch);
     },
+  };
+}
+
+/**
+ * The sequence for the batch at a position. Recurrent state goes back and forth between two slots, from nothing at position 0;
+ * without any the sequence is always the same object, as batches in flight need it.
+ */
+function sequences(count: number, isRecurrent: boolean): (position: number) => BatchSequence {
+  const blocks = Int32Array.from({ length: count }, (_, i) => i);
+  if (!isRecurrent) {
+    const only = { blocks };
+    return () => only;
+  }
+  let to = 1;
+  return (position) => {
+    to = 1 - to;
+    return { blocks, slots: { from: position === 0 ? NO_SLOT : 1 - to, to } };
   };
 }
 

@@ -13,8 +13,8 @@ import { Command } from "commander";
 import { cpuArithmetic } from "../src/backends/cpu/arithmetic.ts";
 import { GpuDevice } from "../src/backends/webgpu/device.ts";
 import type { KernelTime } from "../src/backends/webgpu/time-kernels.ts";
-import { bytesFor } from "../src/dtypes/dtype.ts";
 import { isKvType, type KvType, kvTypesText } from "../src/dtypes/kv-types.ts";
+import { weightBytes as bytesOf } from "../src/graph/cost.ts";
 import type { Graph } from "../src/graph/graph.ts";
 import { readBandwidth } from "../src/machine/gpu-rates.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
@@ -123,13 +123,13 @@ async function measure(
   };
 }
 
-/** That a token needs: all matrices, of the embedding table one row. */
+/** That a token needs: all matrices, of experts those that it uses, of the embedding table one row. */
 function weightBytes({ nodes }: Graph): number {
   let bytes = 0;
   for (const node of nodes) {
-    if (node.op !== "matmul") continue;
-    const { dtype, shape } = node.weight;
-    bytes += bytesFor(dtype, shape[0]! * shape[1]!);
+    if (node.op === "matmul") bytes += bytesOf(node.weight);
+    if (node.op !== "matmul_id") continue;
+    bytes += (bytesOf(node.weight) * node.routes.cols) / 2 / node.weight.shape[0]!;
   }
   return bytes;
 }
