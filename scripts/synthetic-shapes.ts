@@ -54,6 +54,8 @@ const qwen = {
   ropeBase: 1e6,
 };
 
+const small = { layers: 2, embed: 128, feedForward: 256, vocab: 512, context: 512 };
+
 /** TinyLlama's shape, with ReLU. Its gates have a deviation of 0.9. */
 const reglu: Shape = {
   ...llama,
@@ -86,6 +88,91 @@ export const shapes: Readonly<Record<string, Shape>> = {
     kvHeads: 2,
     vocab: 512,
     context: 512,
+  },
+  // The smallest of each kind that a test or a software GPU can take: experts, several windows, and recurrent state.
+  "tiny-moe": {
+    architecture: "qwen3moe",
+    ...small,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    normEps: 1e-6,
+    ropeBase: 1e6,
+    keys: {
+      expert_count: u32(16),
+      expert_used_count: u32(4),
+      expert_feed_forward_length: u32(64),
+    },
+  },
+  "tiny-gpt-oss": {
+    architecture: "gpt-oss",
+    ...small,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    normEps: 1e-5,
+    ropeBase: 150000,
+    keys: {
+      expert_count: u32(8),
+      expert_used_count: u32(4),
+      expert_feed_forward_length: u32(64),
+      "attention.sliding_window": u32(32),
+      "rope.scaling.type": text("yarn"),
+      "rope.scaling.factor": f32(32),
+      "rope.scaling.original_context_length": u32(128),
+    },
+    types: { "_exps.weight": "mxfp4" },
+  },
+  "tiny-qwen35": {
+    architecture: "qwen35",
+    ...small,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 64,
+    normEps: 1e-6,
+    ropeBase: 1e7,
+    tied: true,
+    keys: {
+      "rope.dimension_count": u32(16),
+      "rope.dimension_sections": integers("i32", [3, 3, 2, 0]),
+      full_attention_interval: u32(2),
+      "ssm.conv_kernel": u32(4),
+      "ssm.state_size": u32(32),
+      "ssm.group_count": u32(2),
+      "ssm.time_step_rank": u32(4),
+      "ssm.inner_size": u32(128),
+    },
+  },
+  "tiny-lfm2": {
+    architecture: "lfm2",
+    ...small,
+    heads: 4,
+    normEps: 1e-5,
+    ropeBase: 1e6,
+    tied: true,
+    keys: {
+      "attention.head_count_kv": integers("u32", [0, 2]),
+      "shortconv.l_cache": u32(3),
+      vocab_size: u32(512),
+    },
+  },
+  "tiny-mamba2": {
+    architecture: "mamba2",
+    ...small,
+    heads: 0,
+    feedForward: 0,
+    normEps: 1e-5,
+    tied: true,
+    keys: {
+      vocab_size: u32(512),
+      "ssm.conv_kernel": u32(4),
+      "ssm.inner_size": u32(256),
+      "ssm.state_size": u32(32),
+      "ssm.time_step_rank": u32(4),
+      "ssm.group_count": u32(1),
+    },
+    optional: ["ssm_conv1d.bias"],
+    columns: ["ssm_a", "ssm_d"],
   },
   // A vocabulary with hardly a model: bench/host.ts.
   words: { ...llama, layers: 1, embed: 32, feedForward: 32, heads: 1, kvHeads: 1, context: 4096 },

@@ -51,6 +51,18 @@ test("opens, tokenizes and generates", async () => {
   }
 });
 
+test.each(Object.keys(shapes).filter((shape) => shape.startsWith("tiny-")))(
+  "%s generates",
+  async (shape) => {
+    const { path } = await make(shape, "q8_0");
+    await using model = await open(path);
+    const options = { maxTokens: 4, ignoreEos: true, temperature: 0 };
+    expect((await model.generate([1, 2, 3], options).result).tokenIds).toHaveLength(4);
+    const { positions } = await model.logits([1, 2, 3]);
+    for (const { norm } of positions) expect(norm).toBeGreaterThan(0);
+  },
+);
+
 test("the same shape and type: the same bytes", async () => {
   const [a, b] = [await make("tiny", "q4_k", "a.gguf"), await make("tiny", "q4_k", "b.gguf")];
   expect(readFileSync(a.path).equals(readFileSync(b.path))).toBe(true);
