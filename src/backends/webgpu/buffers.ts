@@ -34,6 +34,7 @@ import {
 } from "./weight-layout.ts";
 import { type AttentionSplit, splitWords } from "./wgsl/attention-split.ts";
 import { BEST, BEST_WORDS, bestParts } from "./wgsl/best-logits.ts";
+import { tileWords } from "./wgsl/group-pairs.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
@@ -73,6 +74,8 @@ export interface Layout {
   readonly roundedBytes: number;
   /** Bytes of the longest activations that are prepared for several tokens. */
   readonly preparedBytes: number;
+  /** Bytes of the longest list of pairs by expert. */
+  readonly tileBytes: number;
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
@@ -117,6 +120,7 @@ export function layOut(
   const readBytes = Math.max(...slotBytes, ...crossing) + bestSizes(plan).bestBytes + FAILED_BYTES;
   const roundedBytes = longestActivations(plan);
   const preparedBytes = exact ? 0 : longestPrepared(plan);
+  const tileBytes = exact ? 0 : longestTiles(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
   const split = { positions: context };
   const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
@@ -127,6 +131,7 @@ export function layOut(
   const flightBytes = isWhole ? bestBytes : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
+    tileBytes,
     partialBytes,
     bestBytes,
     bestPartBytes,
@@ -160,6 +165,7 @@ export function layOut(
     readBytes,
     roundedBytes,
     preparedBytes,
+    tileBytes,
     split,
     partialBytes,
     bestBytes,
@@ -234,6 +240,16 @@ function longestPrepared({ graph, limits }: Plan): number {
   return Math.max(0, ...sizes);
 }
 
+/** The bytes of the longest list of pairs by expert. */
+function longestTiles({ graph, limits }: Plan): number {
+  const sizes = graph.nodes.map((node) => {
+    if (node.op !== "matmul_id") return 0;
+    const pairs = mostRows(node.out.rows, limits) * (node.routes.cols / 2);
+    return tileWords(pairs, node.weight.shape[0]!) * 4;
+  });
+  return Math.max(0, ...sizes);
+}
+
 /** No fused ops. */
 function nodeByNode({ nodes }: Graph): Group[] {
   return nodes.map((node) => ({ nodes: [node], fused: [] }));
@@ -286,6 +302,7 @@ export interface Buffers extends CacheBuffers {
   /** Rounded activations of the next matmuls. */
   readonly rounded: GPUBuffer;
   readonly prepared: GPUBuffer;
+  readonly tiles: GPUBuffer;
   /** Partial results of attention over parts of the context. */
   readonly partials: GPUBuffer;
   readonly best: GPUBuffer;
@@ -315,6 +332,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     batch: make("batch", layout.batch.words * 4, held),
     rounded: make("rounded", layout.roundedBytes, held),
     prepared: make("prepared", layout.preparedBytes, held),
+    tiles: make("tiles", layout.tileBytes, held),
     partials: make("partials", layout.partialBytes, held),
     best: make("best", layout.bestBytes, held),
     bestParts: make("best of parts", layout.bestPartBytes, held),

@@ -282,6 +282,7 @@ export function lowerPlan(
     matrices: calls && hasShapes ? { shapes, wideShapes, calls, bytes } : undefined,
     wide,
     rounded: {},
+    tiles: {},
     sharesSlot: (one, other) => layout.slotOf[one.id] === layout.slotOf[other.id],
     slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
   };
@@ -376,6 +377,7 @@ function resourceOf(
     batch: () => ({ buffer: buffers.batch }),
     rounded: () => ({ buffer: buffers.rounded }),
     prepared: () => ({ buffer: buffers.prepared }),
+    tiles: () => ({ buffer: buffers.tiles }),
     partials: () => ({ buffer: buffers.partials }),
     best: () => ({ buffer: buffers.best }),
     bestParts: () => ({ buffer: buffers.bestParts }),

@@ -17,7 +17,7 @@ import {
   roundsToHalves,
 } from "../wgsl/round-activations.ts";
 import { TEAM } from "../wgsl/teams.ts";
-import type { GpuOp, LowerContext } from "./op.ts";
+import type { GpuOp, LowerContext, Rounded } from "./op.ts";
 import { readable } from "./readable.ts";
 
 export const matmul: GpuOp<"matmul"> = {
@@ -59,11 +59,19 @@ export function roundOnce(
 ): Kernel[] {
   const { activation } = weight.dtype;
   if (!roundsActivations(weight)) return [];
-  const isThere = rounded.value === x && rounded.activation === activation;
-  if (isThere && rounded.minRows! <= minRows && rounded.halves === halves) return [];
-  Object.assign(rounded, { value: x, activation, minRows, halves });
+  const form = halves ? "halves" : "floats";
+  if (isRounded(rounded, { value: x, activation, minRows, form })) return [];
   const kernel = roundKernel(x, weight, halves, wide && roundsToHalves(weight));
   return [{ ...kernel, minRows, preparedBytes: halves ? 2 : 4 }];
+}
+
+/** Whether `wanted` is in the buffer of rounded activations already; otherwise it will be, after the next kernel. */
+export function isRounded(rounded: Rounded, wanted: Required<Rounded>): boolean {
+  const { value, activation, form, minRows } = rounded;
+  const isSame = value === wanted.value && activation === wanted.activation && form === wanted.form;
+  if (isSame && minRows! <= wanted.minRows!) return true;
+  Object.assign(rounded, wanted);
+  return false;
 }
 
 /** The kernels of fused matmuls that read the same activations: for one token, and for several. */

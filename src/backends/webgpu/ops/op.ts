@@ -35,6 +35,8 @@ export interface LowerContext extends MatmulContext {
   readonly wide: boolean;
   /** What is in the buffer of rounded activations after the nodes so far. */
   readonly rounded: Rounded;
+  /** What is in the buffer of tiles after them. */
+  readonly tiles: Tiles;
   /** Whether two values lie in the same buffer. Default: none do. */
   readonly sharesSlot?: (one: Value, other: Value) => boolean;
   /** How many of the experts that a value names are in GPU memory. Default: all. */
@@ -46,8 +48,14 @@ export interface Rounded {
   activation?: string | undefined;
   /** It is there in batches of at least so many rows. */
   minRows?: number | undefined;
-  /** As half floats. */
-  halves?: boolean | undefined;
+  /** How it is stored: "floats", "halves" or "records of 768" columns. */
+  form?: string | undefined;
+}
+
+/** The pairs of these routes (wgsl/group-pairs.ts). */
+export interface Tiles {
+  routes?: Value | undefined;
+  experts?: number | undefined;
 }
 
 /** An op with one kernel that supports every node. */

@@ -25,6 +25,8 @@ export type Source =
   | { readonly kind: "rounded" }
   /** Activations of several tokens, prepared for the next matmuls (prepare-activations.ts). */
   | { readonly kind: "prepared" }
+  /** Pairs of tokens and slots, by expert (group-pairs.ts). */
+  | { readonly kind: "tiles" }
   /** Attention over parts of the context: sums of each part, and what merges them (attention-split.ts). */
   | { readonly kind: "partials" }
   /** The best logits of parts of rows, and of rows (best-logits.ts). */

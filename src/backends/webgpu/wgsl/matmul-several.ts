@@ -103,7 +103,7 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][token of the tile]
   let first = firstOfGroup + ownTeam * ${ownOutputs}u;
   ${rowsText(rows, gate !== undefined, outputs, x.cols / lane.unit)}
   ${tokensText(matmul, tile)}
-  ${loopText(lane, matmul, rows, tile, split)}
+  ${sumsText(sums)}${tileLoopText(lane, weight, rows, tile, split)}
   ${context.exchange.sums(
     sums,
     (i) => `sum${i}`,
@@ -132,21 +132,23 @@ function tokensText({ matmuls }: FusedMatmul, tile: number): string {
   return each(tile, (t) => `let t${t} = min(firstToken + ${t}u, tokenCount - 1u) * ${words}u;`);
 }
 
-/** Multiplies every chunk of this lane with all tokens of the tile: sum[t * rows + j]. */
-function loopText(
+/** sum0, sum1, ... */
+export const sumsText = (count: number): string =>
+  `\n  ${each(count, (i) => `var sum${i} = 0.0;`)}`;
+
+/** Multiplies every chunk of this lane with all tokens of the tile, which begin at t0, t1, ...: sum[t * rows + j]. */
+export function tileLoopText(
   lane: LaneDot,
-  { matmuls }: FusedMatmul,
+  weight: Weight,
   rows: number,
   tile: number,
   split: number,
 ): string {
-  const { weight } = matmuls[0]!;
   const chunks = weight.shape[1]! / lane.columns;
   const stride = TEAM * split;
   const names = Object.keys(lane.loads);
   const term = termText(lane, weight);
   return `
-  ${each(rows * tile, (i) => `var sum${i} = 0.0;`)}
   for (var c = member + share * ${TEAM}u; c < ${chunks}u; c += ${stride}u) {
     ${each(rows, (j) => names.map((name) => `let ${name}${j} = ${lane.loads[name]!.at(`r${j}`, "c")};`).join(" "))}
     let lowAt = ${lane.lowAt};
@@ -205,7 +207,7 @@ function termText({ several, dot, factor, scaleAt }: LaneDot, weight: Weight): T
  * The last bit of a float between 2^23 and 2^24 is worth 1: an integer becomes a float by the bits of that exponent and a
  * subtraction, which is exact and takes less than a conversion. 0x4b400000 is 1.5 * 2^23.
  */
-const productText = `
+export const productText = `
 fn product(a: vec4u, low: vec4u, b: vec4u, high: vec4u) -> f32 {
   return bitcast<f32>(0x4b400000 + dots(a, low) + dots(b, high)) - 12582912.0;
 }`;

@@ -41,6 +41,8 @@ export interface PrepareOptions {
   readonly maxRows: number;
   /** For matrix units. */
   readonly halves?: boolean;
+  /** Default: "rounded" for matrix units. Only that one has room for all tokens of a large batch. */
+  readonly into?: "prepared" | "rounded";
   readonly exchange: Exchange;
   readonly batch: BatchLayout;
   readonly packedDots: boolean;
@@ -51,7 +53,7 @@ export function prepareKernel(
   weight: Weight,
   { size, rows, minRows, maxRows, halves = false, ...context }: PrepareOptions,
 ): Kernel {
-  const { exchange, batch, packedDots } = context;
+  const { exchange, batch, packedDots, into = halves ? "rounded" : "prepared" } = context;
   const quants = blockQuantsOf(weight.dtype.activation);
   const stage = stageText(source, weight, size, exchange, batch);
   const stored = halves ? halvesText(weight, size) : recordText(weight, size);
@@ -60,12 +62,7 @@ export function prepareKernel(
       name: `prepare ${source.norm ? "norm " : ""}to ${weight.dtype.activation}${halves ? " in halves" : ""} [${weight.shape[1]}]`,
       bindings: [
         ...stage.bindings,
-        {
-          name: "prepared",
-          type: "u32",
-          source: { kind: halves ? "rounded" : "prepared" },
-          writes: true,
-        },
+        { name: "prepared", type: "u32", source: { kind: into }, writes: true },
       ],
       enables: exchange.enables,
       size,

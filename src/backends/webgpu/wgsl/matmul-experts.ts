@@ -1,0 +1,262 @@
+// matmul_id with weights of the types that have a LaneDot (unpack/lanes.ts): matmuls of (token, slot) pairs with the matrices of their
+// experts. Activations are prepared before (prepare-activations.ts), a record for each token, or for each pair where slots have
+// different ones.
+//
+// In small batches a workgroup computes rows of one pair, as matmul-few.ts of one token. In larger ones it computes them for a tile of
+// pairs that have the same expert (group-pairs.ts), and every weight that it reads serves all of them, as in matmul-several.ts. The sums
+// of a pair are added up in the same order either way, so a token's result has the same bits in batches of any size.
+
+import type { NodeOf, Weight } from "../../../graph/graph.ts";
+import type { LaneDot } from "../unpack/unpack.ts";
+import type { WeightPart } from "../weight-layout.ts";
+import { countAt, expertText, MOST_TILE, mostTiles, pairAt, tileAt } from "./group-pairs.ts";
+import { type Binding, type Grid, type Kernel, makeKernel } from "./kernel.ts";
+import { dotsText, each, loopText } from "./matmul-chunks.ts";
+import { laneDotOf, type MatmulContext, type MatmulShape, shareText } from "./matmul-few.ts";
+import { productText, sumsText, tileLoopText } from "./matmul-several.ts";
+import { groupGrid, MOST_GROUPS } from "./matvec.ts";
+import { preparedLayout } from "./prepare-activations.ts";
+import { TEAM } from "./teams.ts";
+
+/** A matmul_id that these kernels compute. */
+export interface ExpertMatmul {
+  readonly node: NodeOf<"matmul_id">;
+  /** The rows of all experts, one after the other, as one matrix: [experts * outputs, cols]. */
+  readonly matrix: Weight;
+  readonly lane: LaneDot;
+  /** So many experts are in GPU memory (experts/expert-slots.ts); undefined: all. */
+  readonly slotCount: number | undefined;
+}
+
+/** undefined: these kernels cannot compute it. */
+export function expertMatmulOf(
+  node: NodeOf<"matmul_id">,
+  workgroupBytes: number,
+  slotCount: number | undefined,
+): ExpertMatmul | undefined {
+  const [experts, outputs, cols] = node.weight.shape as [number, number, number];
+  const matrix = { ...node.weight, shape: [experts * outputs, cols] };
+  const lane = laneDotOf(matrix, workgroupBytes);
+  return lane && { node, matrix, lane, slotCount };
+}
+
+/** Pairs up to which each is computed by itself: with the usual 64 experts and more, few of them have the same one. */
+const FEW_PAIRS = 64;
+
+/** The most tokens whose pairs are computed one by one. */
+export function fewTokens({ routes }: NodeOf<"matmul_id">): number {
+  return Math.max(1, Math.floor(FEW_PAIRS / (routes.cols / 2)));
+}
+
+/** Numbers of pairs that there are loops for, in increasing order; the last one is a tile. */
+export function tilesOf({ several }: MatmulContext): readonly number[] {
+  return [...new Set(several.tiles.map((tile) => Math.min(tile, MOST_TILE)))];
+}
+
+/** The kernel for one pair at a time, with the experts' rows in one part of the weight. */
+export function matmulPairKernel(
+  matmul: ExpertMatmul,
+  parts: readonly WeightPart[],
+  part: number,
+  context: MatmulContext,
+): Kernel {
+  const { node, matrix, lane } = matmul;
+  const { rows, teams, split, ahead } = shapeOf(matmul, context);
+  const text = expertsText(matmul, parts, part, { rows, teams, split });
+  const { words, scalesAt } = preparedLayout(matrix);
+  const direct = {
+    bindings: [],
+    quants: (at: string) => `x[record / 4u + ${at}]`,
+    scale: (at: string) =>
+      hasScales(matrix) ? `bitcast<f32>(xWords[record + ${scalesAt}u + ${at}])` : "0.0",
+  };
+  const size = teams * TEAM;
+  const { exchange } = context;
+  const slots = node.routes.cols / 2;
+  const grid = groupGrid(text.groups);
+  return makeKernel({
+    name: `matmul-experts ${text.name}`,
+    bindings: [
+      ...text.bindings,
+      { name: "routes", type: "f32", source: { kind: "value", value: node.routes } },
+    ],
+    enables: exchange.enables,
+    size,
+    declarations: `${exchange.declarations(size)}${dotsText(context.packedDots)}${lane.functions ?? ""}
+${exchange.reduce("sumOverTeam", TEAM, "sum")}
+${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${text.declarations}`,
+    rows: node.out.rows,
+    maxRows: fewTokens(node),
+    sameBits: true,
+    grid: (tokens) => grid(tokens * slots),
+    body: `
+  let index = group.x + group.y * groups.x;
+  if (index >= ${text.groups}u) { return; }
+  let pair = group.z;
+  let expert = ${expertText(node, "pair")};
+  ${text.rows}
+  let record = ${text.rowOf("pair")} * ${words}u;
+  ${loopText(lane, matrix, { rows, split, ahead }, "", direct)}
+  ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
+  ${split > 1 ? shareText(rows, teams, split) : ""}
+  if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
+    ${each(rows, (j) => `put(pair, expert, first + ${j}u, index * ${text.groupRows}u + team * ${rows}u + ${j}u, sum${j});`)}
+  }`,
+  });
+}
+
+/** The kernel for tiles of pairs. */
+export function matmulTileKernel(
+  matmul: ExpertMatmul,
+  parts: readonly WeightPart[],
+  part: number,
+  context: MatmulContext,
+): Kernel {
+  const { node, matrix, lane } = matmul;
+  const { teams, split } = shapeOf(matmul, context);
+  const { rows } = context.several;
+  const tiles = tilesOf(context);
+  const tile = tiles.at(-1)!;
+  const text = expertsText(matmul, parts, part, { rows, teams, split });
+  const size = teams * TEAM;
+  const sums = rows * tile;
+  const { exchange } = context;
+  const { words } = preparedLayout(matrix);
+  const slots = node.routes.cols / 2;
+  const across = Math.min(text.groups, MOST_GROUPS);
+  const total = Array.from(
+    { length: split },
+    (_, share) =>
+      `totals[(ofTeam + ${(share * teams) / split}u) * ${sums}u + offset * ${rows}u + ofRow]`,
+  ).join(" + ");
+  const loops = tiles.map((count) => tileLoopText(lane, matrix, rows, count, split));
+  const chosen = tiles
+    .map((count, i) =>
+      i < tiles.length - 1
+        ? `if (count <= ${count}u) {${loops[i]}\n  } else `
+        : `{${loops[i]}\n  }`,
+    )
+    .join("");
+  return makeKernel({
+    name: `matmul-experts x${tile} ${text.name}`,
+    bindings: [...text.bindings, { name: "tiles", type: "u32", source: { kind: "tiles" } }],
+    enables: exchange.enables,
+    size,
+    declarations: `${dotsText(context.packedDots)}${lane.several ? lane.several.functions + productText : (lane.functions ?? "")}${exchange.sumsDeclarations(size, sums)}
+var<workgroup> totals: array<f32, ${teams * sums}>; // [team][pair of the tile][row of the team]${text.declarations}`,
+    rows: node.out.rows,
+    minRows: fewTokens(node) + 1,
+    sameBits: true,
+    // Workgroups of the same rows of an expert follow each other, so that they find the weights in the cache.
+    grid: (tokens): Grid => [
+      mostTiles(tokens * slots, node.weight.shape[0]!, tile),
+      across,
+      Math.ceil(text.groups / across),
+    ],
+    body: `
+  let index = group.y + group.z * groups.y;
+  if (group.x >= tiles[0] || index >= ${text.groups}u) { return; }
+  let at = ${tileAt("group.x", tile)};
+  let expert = tiles[at];
+  let count = tiles[${countAt("at")}];
+  ${text.rows}
+  ${each(tile, (t) => `let t${t} = ${text.rowOf(`tiles[${pairAt("at", `min(${t}u, count - 1u)`)}]`)} * ${words}u;`)}
+  ${sumsText(sums)}
+  ${chosen}
+  ${exchange.sums(
+    sums,
+    (i) => `sum${i}`,
+    (i) => `totals[(lane / ${TEAM}u) * ${sums}u + ${i}]`,
+    size,
+  )}
+  workgroupBarrier();
+  for (var item = lane; item < ${text.groupRows}u * count; item += ${size}u) {
+    let own = item % ${text.groupRows}u;
+    let ofTeam = own / ${rows}u;
+    let ofRow = own % ${rows}u;
+    let offset = item / ${text.groupRows}u;
+    put(tiles[${pairAt("at", "offset")}], expert, firstOfGroup + own, index * ${text.groupRows}u + own, ${total});
+  }`,
+  });
+}
+
+/** Where a row has no more chunks than a team has lanes, a second team would have none of them. */
+function shapeOf({ node, matrix, lane }: ExpertMatmul, { shapeFor }: MatmulContext): MatmulShape {
+  const [, outputs, cols] = node.weight.shape as [number, number, number];
+  const slots = node.routes.cols / 2;
+  const shape = shapeFor(outputs * slots, cols, matrix.dtype.name);
+  return cols / lane.columns <= TEAM ? { ...shape, split: 1 } : shape;
+}
+
+/** Whether activations are quants with scales. */
+const hasScales = ({ dtype }: Weight): boolean => dtype.blockElems > 1;
+
+/** What both kernels have in common. */
+interface ExpertsText {
+  readonly name: string;
+  /** Workgroups that compute the outputs of an expert, and the rows of each. */
+  readonly groups: number;
+  readonly groupRows: number;
+  readonly bindings: readonly Binding[];
+  /** `fn put(pair, expert, row, output, sum)`: stores an output, if `row` of the matrix is in the part and `output` of the expert. */
+  readonly declarations: string;
+  /** From `expert` and `index`: `member`, `team`, `share`, `firstOfGroup`, `first` and r0, r1, ...; ends a workgroup without rows of the part. */
+  readonly rows: string;
+  /** The record of a pair. */
+  rowOf(pair: string): string;
+}
+
+function expertsText(
+  { node, matrix, lane, slotCount }: ExpertMatmul,
+  parts: readonly WeightPart[],
+  part: number,
+  { rows, teams, split }: Pick<MatmulShape, "rows" | "teams" | "split">,
+): ExpertsText {
+  const { x, routes, weight, bias, out } = node;
+  const [experts, outputs, cols] = weight.shape as [number, number, number];
+  const { rowStart, rows: rowCount, narrow } = parts[part]!;
+  const groupTeams = teams / split;
+  const groupRows = groupTeams * rows;
+  const units = cols / lane.unit;
+  const source = { kind: "weight", weight, part } as const;
+  const bindings: Binding[] = [
+    { name: "wide", type: "vec4u", source },
+    { name: "x", type: "vec4u", source: { kind: "rounded" } },
+    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+  ];
+  if (narrow)
+    bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
+  if (hasScales(matrix))
+    bindings.push({ name: "xWords", type: "u32", source: { kind: "rounded" } });
+  if (bias) {
+    bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
+  }
+  const hasSlots = slotCount !== undefined;
+  if (hasSlots) bindings.push({ name: "slots", type: "u32", source: { kind: "slots", routes } });
+  const [isSplit, last] = [parts.length > 1, rowStart + rowCount - 1];
+  const row = (j: number): string =>
+    isSplit
+      ? `(clamp(first + ${j}u, ${rowStart}u, ${last}u) - ${rowStart}u)`
+      : `min(first + ${j}u, ${last}u)`;
+  return {
+    name: `${weight.dtype.name} [${experts}, ${outputs}, ${cols}]`,
+    groups: Math.ceil(outputs / groupRows),
+    groupRows,
+    bindings,
+    declarations: `
+fn put(pair: u32, expert: u32, row: u32, output: u32, sum: f32) {
+  if (output < ${outputs}u${isSplit ? ` && row >= ${rowStart}u && row <= ${last}u` : ""}) {
+    result[pair * ${outputs}u + output] = sum${bias ? ` + bias[expert * ${outputs}u + output]` : ""};
+  }
+}`,
+    rows: `${hasSlots ? `let place = slots[expert];\n  if (place >= ${slotCount}u) { return; }` : "let place = expert;"}
+  let firstOfGroup = place * ${outputs}u + index * ${groupRows}u;
+  ${isSplit ? `if (firstOfGroup + ${groupRows}u <= ${rowStart}u || firstOfGroup > ${last}u) { return; }` : ""}
+  let member = lane % ${TEAM}u;
+  let team = (lane / ${TEAM}u) % ${groupTeams}u;
+  let share = lane / ${groupTeams * TEAM}u;
+  let first = firstOfGroup + team * ${rows}u;
+  ${each(rows, (j) => `let r${j} = ${row(j)} * ${units}u;`)}`,
+    rowOf: (pair) => (x.cols === cols ? `(${pair} / ${routes.cols / 2}u)` : pair),
+  };
+}

@@ -1,0 +1,100 @@
+// The kernels of experts on the GPU: which there are for a mixture, what they share, and whether Dawn takes their texts for a GPU with
+// teams of 32 lanes, which no software adapter has. What they compute: webgpu-experts.test.ts.
+
+import { expect, test } from "vitest";
+import { evenRoom } from "../../src/backends/backend.ts";
+import { layOut } from "../../src/backends/webgpu/buffers.ts";
+import { lowerPlan } from "../../src/backends/webgpu/program.ts";
+import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
+import { mostTiles, tileWords } from "../../src/backends/webgpu/wgsl/group-pairs.ts";
+import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
+import { dtypeByName } from "../../src/dtypes/table.ts";
+import { makePlan } from "../../src/graph/plan.ts";
+import { type ExpertGraphOptions, expertGraph } from "../support/expert-graph.ts";
+import { teamGpu } from "../support/gpu-facts.ts";
+import { nullGpu } from "../support/null-gpu.ts";
+
+function kernelsOf(options: ExpertGraphOptions, slots?: number, wide = false): Kernel[] {
+  const plan = makePlan(expertGraph(options), { maxTokens: 512, maxOutputs: 8 });
+  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), teamGpu, false, slots);
+  const by = "groups" as const;
+  const parts = lowerPlan(teamGpu, layout, tuningFor(teamGpu), undefined, by, wide);
+  return parts.flatMap(({ kernels }) => kernels);
+}
+
+/** Of the matmuls, in a batch of so many tokens. */
+const namesIn = (kernels: readonly Kernel[], tokens: number): string[] =>
+  kernels
+    .filter(({ rows, minRows, maxRows }) => {
+      return rows === "tokens" && tokens >= minRows && tokens <= maxRows;
+    })
+    .map(({ name }) => name)
+    .filter((name) => /^(matmul|prepare|round|group)/.test(name));
+
+test("activations are prepared once, pairs are grouped once, and small batches group none", () => {
+  const kernels = kernelsOf({ type: "q4_0", inner: 512 });
+  const few = [
+    "prepare to q8_0 [256]",
+    "matmul-experts q4_0 [8, 512, 256]",
+    "matmul-experts q4_0 [8, 512, 256]",
+    "prepare to q8_0 [512]",
+    "matmul-experts q4_0 [8, 256, 512]",
+    // `down` took the place of what the others had in common.
+    "prepare to q8_0 [256]",
+    "matmul-experts q4_0 [8, 37, 256]",
+  ];
+  // 4 slots: 64 pairs.
+  for (const tokens of [1, 2, 16]) expect(namesIn(kernels, tokens)).toEqual(few);
+  const many = few.map((name) => name.replace("experts", "experts x8"));
+  many.splice(1, 0, "group pairs [4 of 8]");
+  for (const tokens of [17, 512]) expect(namesIn(kernels, tokens)).toEqual(many);
+  // Pairs have their own activations beside `down`, tokens beside the others.
+  const prepares = kernels.filter(({ name }) => name.startsWith("prepare"));
+  expect(prepares.map(({ grid }) => grid(3)[0])).toEqual([3, 12, 3]);
+  // Rows have the same bits in every batch.
+  const isOfMatmuls = ({ name }: Kernel) => /^(matmul|prepare|group)/.test(name);
+  expect(kernels.filter(isOfMatmuls).every(({ sameBits }) => sameBits)).toBe(true);
+});
+
+test("what lanes cannot multiply, or half floats not hold, stays in floats", () => {
+  const names = (...options: Parameters<typeof kernelsOf>) => {
+    return new Set(namesIn(kernelsOf(...options), 1).map((name) => name.split(" ")[0]));
+  };
+  expect(names({ type: "q5_0" })).toEqual(new Set(["round", "matmul_id"]));
+  expect(names({ type: "f16", embed: 52 })).toEqual(
+    new Set(["round", "matmul_id", "prepare", "matmul-experts"]),
+  );
+  expect(names({ type: "f16" })).toEqual(new Set(["prepare", "matmul-experts"]));
+  expect(names({ type: "f16" }, undefined, true)).toEqual(new Set(["round", "matmul_id"]));
+  expect(names({ type: "q4_0" }, undefined, true)).toEqual(new Set(["prepare", "matmul-experts"]));
+});
+
+test("there is room for all tiles, however pairs fall", () => {
+  const tilesOf = (counts: readonly number[], tile: number) =>
+    counts.reduce((sum, count) => sum + Math.ceil(count / tile), 0);
+  const falls = [[1], [9], [8, 8], [1, 1, 1, 1], [40, 0, 0, 1], [9, 9, 9, 9], [0, 0, 7]];
+  for (const tile of [1, 2, 4, 8]) {
+    for (const counts of falls) {
+      const pairs = counts.reduce((a, b) => a + b);
+      const tiles = tilesOf(counts, tile);
+      expect(tiles).toBeLessThanOrEqual(mostTiles(pairs, counts.length, tile));
+      const words = 1 + mostTiles(pairs, counts.length, tile) * (2 + tile);
+      expect(words).toBeLessThanOrEqual(tileWords(pairs, counts.length));
+    }
+  }
+});
+
+const device = await nullGpu();
+
+if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
+else {
+  test.each(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"])("text for %s", async (type) => {
+    const sizes = { experts: 600, used: 8, inner: 2048 };
+    const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
+    const texts = new Set(kernels.map(({ code }) => code));
+    for (const code of texts) {
+      const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+      expect(messages.map(({ message }) => message)).toEqual([]);
+    }
+  });
+}
