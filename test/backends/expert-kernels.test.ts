@@ -88,13 +88,16 @@ const device = await nullGpu();
 
 if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
 else {
-  test.each(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"])("text for %s", async (type) => {
-    const sizes = { experts: 600, used: 8, inner: 2048 };
-    const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
-    const texts = new Set(kernels.map(({ code }) => code));
-    for (const code of texts) {
-      const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
-      expect(messages.map(({ message }) => message)).toEqual([]);
-    }
-  });
+  test.each(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"])(
+    "text for %s",
+    async (type) => {
+      const sizes = { experts: 600, used: 8, inner: 2048 };
+      const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
+      const texts = new Set(kernels.map(({ code }) => code));
+      for (const code of texts) {
+        const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+        expect(messages.map(({ message }) => message)).toEqual([]);
+      }
+    },
+  );
 }

@@ -128,17 +128,20 @@ const device = await nullGpu();
 
 if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
 else {
-  test.each(["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"])("text for %s", async (type) => {
-    // With a part of what a lane can load at once, and with several times as much.
-    const layers = [1, 8].flatMap((size) =>
-      [undefined, 512].flatMap((lanes) => {
-        return merged({ workgroupLanes: 512 }, undefined, undefined, type, size, lanes).layers;
-      }),
-    );
-    expect(layers.length).toBeGreaterThanOrEqual(8);
-    for (const { code } of layers) {
-      const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
-      expect(messages.map(({ message }) => message)).toEqual([]);
-    }
-  });
+  test.each(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"])(
+    "text for %s",
+    async (type) => {
+      // With a part of what a lane can load at once, and with several times as much.
+      const layers = [1, 8].flatMap((size) =>
+        [undefined, 512].flatMap((lanes) => {
+          return merged({ workgroupLanes: 512 }, undefined, undefined, type, size, lanes).layers;
+        }),
+      );
+      expect(layers.length).toBeGreaterThanOrEqual(8);
+      for (const { code } of layers) {
+        const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+        expect(messages.map(({ message }) => message)).toEqual([]);
+      }
+    },
+  );
 }

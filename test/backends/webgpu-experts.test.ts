@@ -140,8 +140,8 @@ async function expectSame(options: ExpertGraphOptions, choice?: Choice): Promise
 }
 
 describeGpu("webgpu, experts", () => {
-  const types = ["q4_0", "q4_1", "q8_0", "q6_k", "f16"];
-  test.each(someOf("types", types, ["f16"]))("%s", async (type) => {
+  const types = ["q4_0", "q4_1", "q8_0", "mxfp4", "q6_k", "f16"];
+  test.each(someOf("types", types, ["mxfp4", "f16"]))("%s", async (type) => {
     await expectSame({ type });
   });
   test("another type for down, whose rows are shorter; no packed dot products", async () => {

@@ -197,7 +197,11 @@ async function expectSame(options: Options, { kvType = "f16", sizes = mixed, ...
 
 describeGpu("webgpu, nodes that are computed together", () => {
   // The others below are of q4_0 (a context of several parts), q8_0 and q4_k.
-  const types = someOf("types", ["q4_0", "q4_1", "q8_0", "q4_k", "q6_k", "f16"], ["q6_k", "f16"]);
+  const types = someOf(
+    "types",
+    ["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"],
+    ["mxfp4", "q6_k", "f16"],
+  );
   test.each(types)("%s", async (type) => {
     await expectSame({ type });
   });

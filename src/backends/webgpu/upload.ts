@@ -167,7 +167,7 @@ async function readVector(
   return values;
 }
 
-/** Splits blocks into planes, two bytes at a time: all sizes are even. */
+/** Splits blocks into planes: two bytes at a time where all sizes are even, one at a time otherwise. */
 export function cut(
   from: Uint8Array<ArrayBuffer>,
   blocks: number,
@@ -176,14 +176,16 @@ export function cut(
   wideTo: Uint8Array<ArrayBuffer>,
   narrowTo: Uint8Array<ArrayBuffer>,
 ): void {
-  const words = (bytes: Uint8Array<ArrayBuffer>): Uint16Array =>
-    new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length >> 1);
+  const isEven = blockBytes % 2 === 0 && narrow % 2 === 0 && wideFrom % 2 === 0;
+  const unit = isEven ? 2 : 1;
+  const words = (bytes: Uint8Array<ArrayBuffer>): Uint16Array | Uint8Array =>
+    isEven ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length >> 1) : bytes;
   const [source, wideWords, narrowWords] = [words(from), words(wideTo), words(narrowTo)];
-  const [wideCount, narrowCount] = [wide / 2, narrow / 2];
+  const [wideCount, narrowCount] = [wide / unit, narrow / unit];
   let [w, n] = [0, 0];
   for (let block = 0; block < blocks; block++) {
-    const first = (block * blockBytes) / 2;
-    for (let i = 0; i < wideCount; i++) wideWords[w++] = source[first + wideFrom / 2 + i]!;
-    for (let i = 0; i < narrowCount; i++) narrowWords[n++] = source[first + narrowFrom / 2 + i]!;
+    const first = (block * blockBytes) / unit;
+    for (let i = 0; i < wideCount; i++) wideWords[w++] = source[first + wideFrom / unit + i]!;
+    for (let i = 0; i < narrowCount; i++) narrowWords[n++] = source[first + narrowFrom / unit + i]!;
   }
 }

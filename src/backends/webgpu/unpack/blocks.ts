@@ -1,6 +1,7 @@
 // WGSL unpacks of the types with blocks of 32 values, of Q8_K, and of floats.
 
 import * as lanes from "./lanes.ts";
+import { halfPowerText } from "./powers.ts";
 import type { BlockUnpack, ElementUnpack } from "./unpack.ts";
 
 export const f32: ElementUnpack = {
@@ -106,15 +107,14 @@ export const iq4_xs: BlockUnpack = {
 
 export const mxfp4: BlockUnpack = {
   kind: "block",
-  tables: `
+  tables: `${halfPowerText}
 var<private> e2m1: array<f32, 16> = array<f32, 16>(
   0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0);`,
   body: `
-  ${nibbles("b + 1u")}
-  // Half the block's power of two, 2^(e - 128); below the normal floats for e = 0 and 1.
-  let e = byteAt(b);
-  let scale = bitcast<f32>(select((e - 1u) << 23u, 0x200000u << e, e < 2u));
-  return scale * vec4f(
+  ${nibbles("b")}
+  return halfPower(narrowByte(n)) * vec4f(
     e2m1[quants & 15u], e2m1[(quants >> 8u) & 15u],
     e2m1[(quants >> 16u) & 15u], e2m1[(quants >> 24u) & 15u]);`,
+  planes: { wide: 16, wideFrom: 1, narrow: 1, narrowFrom: 0 },
+  lane: lanes.mxfp4,
 };

@@ -5,6 +5,7 @@
 // A chunk is the columns of 16 bytes of quants: in the 4-bit types, the low nibbles are 16 columns and the high nibbles
 // another 16.
 
+import { halfPowerText } from "./powers.ts";
 import type { LaneDot } from "./unpack.ts";
 
 const LOW = "vec4u(0x0f0f0f0fu)";
@@ -116,6 +117,37 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
   },
   dot: (v) => `f32(dots(${v("w")}, low) + dots(${v("u")}, high))`,
   factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
+};
+
+/**
+ * `fn e2m1Bytes`: twice the 4-bit floats (E2M1) of nibbles, as signed bytes. Of the numbers m = 0 to 7 they are m, plus 0, 1, 2 and 5 from 4 on: m % 4, and 2
+ * more for 7. Bytes from 0 to 24 are 12 more than that, so that nothing is carried from one to the next.
+ */
+const e2m1Text = `
+fn e2m1Bytes(nibbles: vec4u) -> vec4u {
+  let m = nibbles & vec4u(0x07070707u);
+  let isLarge = (m >> vec4u(2u)) & vec4u(0x01010101u);
+  let size = m + (m & (isLarge * 3u)) + ((m & (m >> vec4u(1u)) & isLarge) << vec4u(1u));
+  let signs = ((nibbles >> vec4u(3u)) & vec4u(0x01010101u)) * 255u;
+  let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));
+  return ((above | vec4u(0x80808080u)) - vec4u(0x0c0c0c0cu)) ^ vec4u(0x80808080u);
+}`;
+
+const e2m1Nibbles = {
+  low: (v: (name: string) => string) => `e2m1Bytes(${v("w")} & ${LOW})`,
+  high: (v: (name: string) => string) => `e2m1Bytes((${v("w")} >> vec4u(4u)) & ${LOW})`,
+};
+
+export const mxfp4: LaneDot = {
+  ...small,
+  several: { functions: `${halfPowerText}${e2m1Text}`, ...e2m1Nibbles },
+  loads: {
+    w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
+    n: { type: "u32", at: (row, c) => `narrow[(${row} + ${c}) >> 2u]` },
+  },
+  functions: `${halfPowerText}${e2m1Text}`,
+  dot: (v) => `f32(dots(${e2m1Nibbles.low(v)}, low) + dots(${e2m1Nibbles.high(v)}, high))`,
+  factor: (v, row, c) => `halfPower((${v("n")} >> (((${row} + ${c}) & 3u) * 8u)) & 255u)`,
 };
 
 /** Scales and mins of sub-blocks 2 pair and 2 pair + 1: those of the first four are 6 bits of a byte, the others are split. */

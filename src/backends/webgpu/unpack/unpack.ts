@@ -38,7 +38,7 @@ export interface ElementUnpack {
 export interface Planes {
   readonly wide: number;
   readonly wideFrom: number;
-  /** 2 or 4. */
+  /** 1, 2 or 4. */
   readonly narrow: number;
   readonly narrowFrom: number;
 }

@@ -36,7 +36,8 @@ function blockText(unpack: BlockUnpack, { dtype, shape }: Weight): string {
   const blockBytes = unpack.planes?.wide ?? dtype.blockBytes;
   const scale = unpack.planes
     ? `
-fn narrowHalf(n: u32) -> f32 { return half((narrow[n >> 1u] >> ((n & 1u) * 16u)) & 65535u); }`
+fn narrowHalf(n: u32) -> f32 { return half((narrow[n >> 1u] >> ((n & 1u) * 16u)) & 65535u); }
+fn narrowByte(n: u32) -> u32 { return (narrow[n >> 2u] >> ((n & 3u) * 8u)) & 255u; }`
     : "";
   return `${unpackHelpers}${scale}${unpack.tables ?? ""}
 fn unpack(b: u32, n: u32, i: u32) -> vec4f {${unpack.body}
