@@ -12,7 +12,7 @@ import { dtypeByName } from "../../src/dtypes/table.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { type ExpertGraphOptions, expertGraph } from "../support/expert-graph.ts";
 import { teamGpu } from "../support/gpu-facts.ts";
-import { nullGpu } from "../support/null-gpu.ts";
+import { testTexts } from "../support/null-gpu.ts";
 
 function kernelsOf(options: ExpertGraphOptions, slots?: number, wide = false): Kernel[] {
   const plan = makePlan(expertGraph(options), { maxTokens: 512, maxOutputs: 8 });
@@ -84,20 +84,8 @@ test("there is room for all tiles, however pairs fall", () => {
   }
 });
 
-const device = await nullGpu();
-
-if (typeof device === "string") test.skip(`texts [skipped: ${device}]`, () => {});
-else {
-  test.each(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"])(
-    "text for %s",
-    async (type) => {
-      const sizes = { experts: 600, used: 8, inner: 2048 };
-      const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
-      const texts = new Set(kernels.map(({ code }) => code));
-      for (const code of texts) {
-        const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
-        expect(messages.map(({ message }) => message)).toEqual([]);
-      }
-    },
-  );
-}
+await testTexts(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"], (type) => {
+  const sizes = { experts: 600, used: 8, inner: 2048 };
+  const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
+  return new Set(kernels.map(({ code }) => code));
+});

@@ -3,19 +3,16 @@
 // reference, test/models/moe-golden.test.ts whole mixtures with llama.cpp.)
 
 import { describe, expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import type { Backend } from "../../src/backends/backend.ts";
 import { CpuBackend } from "../../src/backends/cpu/cpu.ts";
 import type { CpuOptions } from "../../src/backends/cpu/cpu-options.ts";
-import { bytesFor } from "../../src/dtypes/dtype.ts";
-import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Weight } from "../../src/graph/graph.ts";
-import { makePlan } from "../../src/graph/plan.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nativeHere } from "../support/native.ts";
-import { Random } from "../support/random.ts";
+import { loadSamples } from "../support/sample-weights.ts";
 
 const limits = { maxTokens: 24, maxOutputs: 24 };
 const f32 = dtypeByName("f32")!;
@@ -48,32 +45,7 @@ function mixture(type: string): Graph {
   return g.finish({ hidden: g.select(gated, "hidden") });
 }
 
-async function load(backend: Backend, graph: Graph): Promise<void> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
-  for (const each of graph.weights) {
-    const bytes = bytesOf(each);
-    await backend.upload(each, async (target, at) => {
-      target.set(bytes.subarray(at, at + target.length));
-    });
-  }
-}
-
-const samples = new Map<string, Uint8Array>();
-
-function bytesOf({ name, shape, dtype }: Weight): Uint8Array {
-  const count = shape.reduce((a, b) => a * b);
-  if (dtype.blockElems > 1) {
-    const key = `${dtype.name} ${count}`;
-    const blocks = samples.get(key) ?? sampleBlocks(dtype, count);
-    samples.set(key, blocks);
-    return blocks;
-  }
-  const random = new Random(name.length * 100 + count);
-  const values = Float32Array.from({ length: count }, () => random.normal());
-  const bytes = new Uint8Array(bytesFor(dtype, count));
-  dtype.quantize!(values, 0, bytes, 0, count);
-  return bytes;
-}
+const load = (backend: Backend, graph: Graph): Promise<void> => loadSamples(backend, graph, limits);
 
 const table = { blocks: Int32Array.of(0) };
 

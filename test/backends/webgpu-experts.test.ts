@@ -3,53 +3,23 @@
 // kernels there are: expert-kernels.test.ts.
 
 import { expect, test } from "vitest";
-import { type Backend, evenRoom } from "../../src/backends/backend.ts";
+import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
 import { type Tuning, tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
-import { bytesFor } from "../../src/dtypes/dtype.ts";
-import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
-import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
-import type { Graph, Weight } from "../../src/graph/graph.ts";
-import { makePlan } from "../../src/graph/plan.ts";
+import type { Graph } from "../../src/graph/graph.ts";
 import { someOf } from "../support/exhaustive.ts";
 import { type ExpertGraphOptions, expertGraph } from "../support/expert-graph.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
-import { Random } from "../support/random.ts";
+import { loadSamples } from "../support/sample-weights.ts";
 
 const limits = { maxTokens: 48, maxOutputs: 48 };
-const f32 = dtypeByName("f32")!;
 
 /** The first have the same routes, so that more pairs of an expert come together than fill a tile. */
 const tokens = [...Array<number>(11).fill(5), 31, 0, 16, 5, 20, 7, 1, 30, 12, 19, 2, 4, 9, 8, 21];
 
-const samples = new Map<string, Uint8Array>();
-
-function bytesOf({ name, shape, dtype }: Weight): Uint8Array {
-  const count = shape.reduce((a, b) => a * b);
-  if (dtype.blockElems > 1) {
-    const key = `${dtype.name} ${count}`;
-    const blocks = samples.get(key) ?? sampleBlocks(dtype, count);
-    samples.set(key, blocks);
-    return blocks;
-  }
-  const random = new Random(name.length * 100 + count);
-  const values = Float32Array.from({ length: count }, () => random.normal());
-  const bytes = new Uint8Array(bytesFor(dtype, count));
-  dtype.quantize!(values, 0, bytes, 0, count);
-  return bytes;
-}
-
-async function load(backend: Backend, graph: Graph): Promise<void> {
-  await backend.prepare(makePlan(graph, limits), evenRoom(1, f32));
-  for (const each of graph.weights) {
-    const bytes = bytesOf(each);
-    await backend.upload(each, async (target, at) => {
-      target.set(bytes.subarray(at, at + target.length));
-    });
-  }
-}
+const load = (backend: Backend, graph: Graph): Promise<void> => loadSamples(backend, graph, limits);
 
 function batchOf(some: readonly number[]): Batch {
   const batch = new Batch(limits);

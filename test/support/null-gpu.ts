@@ -1,7 +1,7 @@
 // Dawn's null device: it computes nothing and has every feature, also half floats and matrix units, which no software adapter has. Its
 // compiler says whether it takes a kernel's text.
 
-import { afterAll, expect } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import type { GpuAccess } from "../../src/platform/platform.ts";
 
 const features = ["shader-f16", "subgroups", "chromium-experimental-subgroup-matrix"];
@@ -30,4 +30,19 @@ export async function nullGpu(): Promise<GPUDevice | string> {
     expect(gpu).toBeDefined();
   });
   return device;
+}
+
+/** A test for each type: that its kernels' texts compile. Where there is no null device, one that says why it is skipped. */
+export async function testTexts(
+  types: readonly string[],
+  codesOf: (type: string) => Iterable<string>,
+): Promise<void> {
+  const device = await nullGpu();
+  if (typeof device === "string") return void test.skip(`texts [skipped: ${device}]`, () => {});
+  test.each(types)("text for %s", async (type) => {
+    for (const code of codesOf(type)) {
+      const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+      expect(messages.map(({ message }) => message)).toEqual([]);
+    }
+  });
 }

@@ -1,7 +1,6 @@
 // WGSL unpacks of the types with blocks of 32 values, of Q8_K, and of floats.
 
 import * as lanes from "./lanes.ts";
-import { halfPowerText } from "./powers.ts";
 import type { BlockUnpack, ElementUnpack } from "./unpack.ts";
 
 export const f32: ElementUnpack = {
@@ -107,7 +106,7 @@ export const iq4_xs: BlockUnpack = {
 
 export const mxfp4: BlockUnpack = {
   kind: "block",
-  tables: `${halfPowerText}
+  tables: `${lanes.halfPowerText}
 var<private> e2m1: array<f32, 16> = array<f32, 16>(
   0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0);`,
   body: `

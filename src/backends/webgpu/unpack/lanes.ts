@@ -5,7 +5,6 @@
 // A chunk is the columns of 16 bytes of quants: in the 4-bit types, the low nibbles are 16 columns and the high nibbles
 // another 16.
 
-import { halfPowerText } from "./powers.ts";
 import type { LaneDot } from "./unpack.ts";
 
 const LOW = "vec4u(0x0f0f0f0fu)";
@@ -132,6 +131,10 @@ fn e2m1Bytes(nibbles: vec4u) -> vec4u {
   let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));
   return ((above | vec4u(0x80808080u)) - vec4u(0x0c0c0c0cu)) ^ vec4u(0x80808080u);
 }`;
+
+/** `fn halfPower(e)`: half the power of two that a byte stands for (E8M0), 2^(e - 128); below the normal floats for e = 0 and 1. */
+export const halfPowerText = `
+fn halfPower(e: u32) -> f32 { return bitcast<f32>(select((e - 1u) << 23u, 0x200000u << e, e < 2u)); }`;
 
 const e2m1Nibbles = {
   low: (v: (name: string) => string) => `e2m1Bytes(${v("w")} & ${LOW})`,

@@ -94,10 +94,8 @@ export interface KernelSpec {
   readonly minRows?: number;
   readonly maxRows?: number;
   readonly sameBits?: boolean;
-  /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. */
+  /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. Its declarations have `fn touch` of touch.ts. */
   readonly rounds?: number;
-  /** Its declarations have `fn touch(group, groups, lane) -> vec4u` of touch.ts. */
-  readonly touches?: boolean;
 }
 
 /** The default number of threads of a workgroup. */

@@ -178,7 +178,7 @@ function callText({ spec, after }: LayerPart, i: number): string {
 /** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, touch weights of the one after it. */
 function touchingText(parts: readonly LayerPart[], i: number, groups: number): string {
   const [before, after] = [parts[i - 1]!.spec, parts[i + 1]?.spec];
-  if (before.rounds || !after?.touches || after.rounds! <= groups) return "";
+  if (before.rounds || !after?.rounds || after.rounds <= groups) return "";
   const [x, y] = before.grid(1);
   return `if (group.x >= ${x * y}u) { touched = touch_k${i + 1}(group, groups, lane); }
   `;

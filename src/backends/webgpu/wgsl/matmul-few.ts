@@ -24,7 +24,7 @@ import {
   recordStore,
 } from "./record.ts";
 import { blockQuantsOf } from "./round-activations.ts";
-import { type StageSource, stageBytes, stageText } from "./stage.ts";
+import { STAGE_LANES, type StageSource, stageBytes, stageText } from "./stage.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 import { touchText } from "./touch.ts";
 
@@ -211,7 +211,7 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${behi
     sameBits: true,
     grid: groupGrid(groups),
     ...(arrival.inRounds
-      ? { body: `${lanes("0u")}${inRounds}`, rounds: groups, touches: true }
+      ? { body: `${lanes("0u")}${inRounds}`, rounds: groups }
       : { body: `${lanes("group.z")}${alone}` }),
   };
 }
@@ -227,15 +227,12 @@ function withHeld(shape: MatmulShape, { loads }: LaneDot): MatmulShape {
   return { ...shape, ahead: Math.max(1, Math.floor(HELD_WORDS / (shape.rows * words))) };
 }
 
-/** Of a workgroup: staging gives the same bits up to here (SQUARE_PARTS). */
-const MOST_LANES = 512;
-
 /** The same rows and bits in a workgroup of so many lanes: more teams with fewer rows each; undefined: there is no such shape. */
 function withLanes(shape: MatmulShape, lanes: number | undefined): MatmulShape | undefined {
   const teams = lanes === undefined ? shape.teams : lanes / TEAM;
   const rows = (shape.rows * shape.teams) / teams;
   const isWhole = rows % 2 === 0 && teams % shape.split === 0;
-  return isWhole && teams * TEAM <= MOST_LANES ? { ...shape, rows, teams } : undefined;
+  return isWhole && STAGE_LANES % (teams * TEAM) === 0 ? { ...shape, rows, teams } : undefined;
 }
 
 /** Adds the sums of the teams that share rows. */

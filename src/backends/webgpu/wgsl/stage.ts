@@ -156,10 +156,11 @@ function stageBindings({ x, select, norm, keep }: StageSource): Binding[] {
 }
 
 /**
- * Squares of a row are added up as a workgroup of 512 lanes would do it, so that their sum does not depend on how many lanes there are: those of each of
- * its teams are a part.
+ * Squares of a row are added up as a workgroup of so many lanes would do it, so that their sum does not depend on how many there are: those of each of
+ * its teams are a part. A smaller workgroup has a whole number of parts in each team.
  */
-const SQUARE_PARTS = 16;
+export const STAGE_LANES = 512;
+const SQUARE_PARTS: number = STAGE_LANES / TEAM;
 
 const normDeclarations = (size: number, exchange: Exchange): string => `
 var<workgroup> squares: array<f32, ${SQUARE_PARTS}>;${exchange.sumsDeclarations(size, squaresOfTeam(size))}
@@ -212,7 +213,7 @@ interface SquaresText {
 }
 
 /** The parts of a team: several in a smaller workgroup than one of 512 lanes. */
-const squaresOfTeam = (size: number): number => (SQUARE_PARTS * TEAM) / size;
+const squaresOfTeam = (size: number): number => STAGE_LANES / size;
 
 function squaresText(own: number, size: number, exchange: Exchange): SquaresText {
   const teams = size / TEAM;
