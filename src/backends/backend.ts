@@ -115,9 +115,19 @@ export interface RunOptions {
 
 /** The best logits of a token, best first; of equal ones the lower id first. A NaN comes before all others. */
 export interface BestLogits {
+  /** -1: there are no more. */
   readonly ids: Int32Array;
   /** As long as `ids`. */
   readonly logits: Float32Array;
+  /** Where the batch has adjusted tokens (Batch.adjusted): these are not among the best, but here, and there is room for ADJUSTED_ROOM. */
+  readonly adjusted?: AdjustedLogits | undefined;
+}
+
+/** In any order, each token once. */
+export interface AdjustedLogits {
+  readonly ids: Int32Array;
+  readonly logits: Float32Array;
+  count: number;
 }
 
 /** Fills `target` with the weight's bytes from `byteOffset` on. */
@@ -365,6 +375,8 @@ export interface Backend {
    * all logits are finite, and read() gives all of them. Optional, with mostBest.
    */
   readBest?(row: number, target: BestLogits): boolean;
+  /** Whether it can leave adjusted tokens out of them and give theirs beside. Default: no, and whole rows are read then. */
+  readonly readsAdjusted?: boolean | undefined;
 
   /**
    * Whether the last batch was being computed before run() asked for it, because its tokens were foreseen (Batch.draws): it took the

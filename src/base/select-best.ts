@@ -69,6 +69,19 @@ export function bestOfAll(keys: Float32Array): number {
   return best;
 }
 
+/** The same of ids[0..count), in any order: of several NaN, the lowest id. There must be at least one. */
+export function bestOf(keys: Float32Array, ids: Int32Array, count: number): number {
+  let best = ids[0]!;
+  for (let i = 1; i < count; i++) {
+    const id = ids[i]!;
+    const key = keys[id]!;
+    const bestKey = keys[best]!;
+    const isSame = key === bestKey || (Number.isNaN(key) && Number.isNaN(bestKey));
+    if (isSame ? id < best : key > bestKey || Number.isNaN(key)) best = id;
+  }
+  return best;
+}
+
 /** The first id from `from` on whose key is above `limit` or NaN; keys.length if there is none. */
 function nextAbove(keys: Float32Array, from: number, limit: number): number {
   let id = from;

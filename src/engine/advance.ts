@@ -50,7 +50,7 @@ export function reuse(sequence: Sequence, tokens: readonly number[]): number {
 interface PromptRun {
   control: RunControl;
   /** Reads the logits of the last token. */
-  output: Pick<AdvanceOptions, "onOutput" | "best">;
+  output: Pick<AdvanceOptions, "onOutput" | "best" | "adjusted">;
   /** Called before the first batch and after each. */
   onBatch?: (() => void) | undefined;
   /** See AdvanceOptions. */

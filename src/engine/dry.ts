@@ -4,6 +4,7 @@
 // With the text "a b c x a b": after an earlier "a b" there was a "c", so "c" is penalised by multiplier * base^(2 -
 // allowed). Breakers (a line break, a quote) end a sequence: nothing before them counts.
 
+import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { SamplerSettings } from "./sampling.ts";
 
 export type DrySettings = Pick<
@@ -69,12 +70,7 @@ export class Dry {
 
   apply(logits: Float32Array): void {
     const { dryMultiplier, dryBase, dryAllowedLength } = this.#settings;
-    const count = this.#window();
-    if (count <= dryAllowedLength) return;
-    const limit = this.#limit(count);
-    if (limit < dryAllowedLength) return;
-    this.#countRepeats(count, limit);
-    this.#findLongest(count);
+    this.#find();
     for (let i = 0; i < this.#foundSize; i++) {
       const id = this.#found[i]!;
       let exponent = this.#longest[id]! - 1 - dryAllowedLength;
@@ -83,6 +79,30 @@ export class Dry {
       if (this.#maxExponent > 0) exponent = Math.min(exponent, this.#maxExponent);
       logits[id]! -= dryMultiplier * dryBase ** exponent;
     }
+  }
+
+  /** Lists the tokens whose logits apply() changes, but for those that are listed already; false: there is no room. */
+  list(target: AdjustedList): boolean {
+    this.#find();
+    let fits = true;
+    for (let i = 0; i < this.#foundSize; i++) {
+      const id = this.#found[i]!;
+      this.#longest[id] = 0;
+      fits &&= target.has(id) || target.add(id, 0, 0);
+    }
+    return fits;
+  }
+
+  /** Finds the tokens that would extend a repetition; whoever looks at them sets #longest of each to 0 again. */
+  #find(): void {
+    const { dryAllowedLength } = this.#settings;
+    this.#foundSize = 0;
+    const count = this.#window();
+    if (count <= dryAllowedLength) return;
+    const limit = this.#limit(count);
+    if (limit < dryAllowedLength) return;
+    this.#countRepeats(count, limit);
+    this.#findLongest(count);
   }
 
   /** Number of tokens that count. */
@@ -147,7 +167,6 @@ export class Dry {
   /** For every token that followed a repeated sequence: the length of the longest such sequence. */
   #findLongest(count: number): void {
     const { dryAllowedLength } = this.#settings;
-    this.#foundSize = 0;
     for (let k = 1; k < count; k++) {
       const repeat = this.#repeats[k]!;
       if (repeat < dryAllowedLength) continue;

@@ -126,6 +126,8 @@ export class Engine {
   readonly computesApart: boolean;
   /** See Backend.mostBest. */
   readonly mostBest: number;
+  /** See Backend.readsAdjusted. */
+  readonly readsAdjusted: boolean;
   readonly #backend: Backend;
   readonly #room: StateRoom;
   readonly #scheduler: Scheduler;
@@ -189,6 +191,7 @@ export class Engine {
     this.#backend = parts.backend;
     this.computesApart = parts.backend.computesApart ?? false;
     this.mostBest = parts.backend.mostBest ?? 0;
+    this.readsAdjusted = parts.backend.readsAdjusted ?? false;
     this.#room = new StateRoom({
       backend: parts.backend,
       contextSize: info.contextSize,

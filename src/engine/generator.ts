@@ -24,7 +24,7 @@ import { ReasoningBudget } from "./reasoning-budget.ts";
 import { again, canReadAnswer, checkedResume } from "./resume.ts";
 import type { RunControl } from "./run-control.ts";
 import { createSampler, resolveSampling } from "./sampler.ts";
-import type { SampledToken } from "./sampling.ts";
+import type { SampledToken, Sampler } from "./sampling.ts";
 import { Decoder } from "./speculate/decoder.ts";
 import type { DrafterKind } from "./speculate/drafter.ts";
 import { draftersOf } from "./speculate/drafters.ts";
@@ -120,7 +120,10 @@ export async function generate(
       )),
       stop: () => control.aborted,
       meanwhile: meanwhileOf(events, constraint),
-      best: mask || sampler.best > engine.mostBest ? 0 : sampler.best,
+      best: bestOf(engine, sampler, mask !== undefined),
+      adjusted: sampler.adjusts
+        ? (list, draft, drafted) => sampler.listAdjusted(list, draft, drafted)
+        : undefined,
       draw: sampler.draw,
       allowed: (draft, count) => {
         const open = options.ignoreEos ? count : beforeEnd(engine, draft, count);
@@ -377,6 +380,12 @@ function checkMaxTokens(maxTokens: number | undefined): number {
   if (maxTokens === undefined) return Number.POSITIVE_INFINITY;
   checkCount("maxTokens", maxTokens);
   return maxTokens;
+}
+
+/** How many of the best logits are read; 0: all are. A mask looks at all of them. */
+function bestOf(engine: Engine, { best, adjusts }: Sampler, hasMask: boolean): number {
+  if (hasMask || best > engine.mostBest) return 0;
+  return adjusts && !engine.readsAdjusted ? 0 : best;
 }
 
 /** The options that belong to the sampler. */

@@ -2,6 +2,7 @@
 
 import type { BatchPhase, BestLogits, Tap } from "../backends/backend.ts";
 import { messageOf } from "../base/errors.ts";
+import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { NextDraw } from "../graph/batch.ts";
 import type { OutputName } from "../graph/graph.ts";
 import type { BackgroundPlace } from "./background.ts";
@@ -21,6 +22,8 @@ export interface AdvanceOptions {
   onOutput(index: number, read: ReadOutput, readBest: ReadBest): unknown;
   /** So many of the best logits of a token are enough, where the backend finds them. Default: 0, none are. */
   best?: number;
+  /** With `best`: the tokens whose logits are adjusted, which are wanted too. Default: none are. */
+  adjusted?: AdjustedList | undefined;
   /** How the token after the last one will be chosen, and how many batches of one token may follow. Default: not known. */
   next?: { readonly draw: NextDraw; readonly follows: number } | undefined;
   /** false: logits are never read. Default: true. */

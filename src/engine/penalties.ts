@@ -6,6 +6,7 @@
 // Counts are updated token by token, with a list of tokens whose count is not zero, so that applying the penalties
 // touches only those.
 
+import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { SamplerSettings } from "./sampling.ts";
 
 type PenaltySettings = Pick<
@@ -66,6 +67,35 @@ export class Penalties {
       const repeated = logit > 0 ? logit / repeatPenalty : logit * repeatPenalty;
       logits[id] = repeated - this.#counts[id]! * frequencyPenalty - presencePenalty;
     }
+  }
+
+  /** Tokens that they look back; Infinity: all. */
+  get window(): number {
+    const { repeatLastN } = this.#settings;
+    return repeatLastN === -1 ? Infinity : repeatLastN;
+  }
+
+  /** How often a token is in the window, after so many further ones, which do not count. */
+  occurrences(id: number, after: number): number {
+    const lastN = this.#settings.repeatLastN;
+    let count = this.#counts[id]!;
+    if (lastN === -1 || count === 0) return count;
+    for (let i = 0; i < Math.min(after, lastN); i++) {
+      const leaves = this.#accepted + i; // the place of the oldest in a full window
+      if (leaves >= lastN && this.#window[leaves % lastN] === id) count--;
+    }
+    return count;
+  }
+
+  /** Lists the tokens of the window after so many further ones, but for those that are listed already; false: there is no room. */
+  list(target: AdjustedList, after: number, listed: ReadonlyMap<number, unknown>): boolean {
+    for (let i = 0; i < this.#seenSize; i++) {
+      const id = this.#seen[i]!;
+      if (listed.has(id)) continue;
+      const occurrences = this.occurrences(id, after);
+      if (occurrences > 0 && !target.add(id, occurrences, 0)) return false;
+    }
+    return true;
   }
 
   #add(id: number): void {

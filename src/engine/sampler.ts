@@ -14,9 +14,10 @@
 
 import type { BestLogits } from "../backends/backend.ts";
 import { UsageError } from "../base/errors.ts";
-import { bestOfAll, selectBestOfAll } from "../base/select-best.ts";
+import { bestOf, bestOfAll, selectBestOfAll } from "../base/select-best.ts";
 import { show } from "../base/show.ts";
-import type { NextDraw } from "../graph/batch.ts";
+import type { AdjustedList } from "../graph/adjusted-list.ts";
+import type { NextAdjustment, NextDraw } from "../graph/batch.ts";
 import { certainly, drawnProbabilities } from "./drawn-probabilities.ts";
 import { createDry, type Dry, type DryBreaker } from "./dry.ts";
 import { Mirostat } from "./mirostat.ts";
@@ -78,13 +79,14 @@ export function createSampler(
 }
 
 /** The steps that a device can take before the host does. */
-const foreseen: readonly SamplerName[] = ["top_k", "top_p", "min_p"];
+const foreseen: readonly SamplerName[] = ["penalties", "top_k", "top_p", "min_p"];
 
 type Batch = (candidates: Candidates, logits: Float32Array) => void;
 
 class ChainSampler implements Sampler {
   readonly seed: number;
   readonly best: number;
+  readonly adjusts: boolean;
   readonly draw: NextDraw | undefined;
   readonly #settings: SamplerSettings;
   readonly #vocabSize: number;
@@ -126,21 +128,66 @@ class ChainSampler implements Sampler {
     this.#biasIds = Int32Array.from(settings.logitBias.keys());
     this.#biases = Float64Array.from(settings.logitBias.values());
     this.#candidates = createCandidates(vocabSize);
+    this.adjusts = this.#biasIds.length > 0 || !!this.#penalties || !!this.#dry;
     this.best = logprobs === undefined && usesSteps ? this.#bestNeeded() : 0;
     this.draw = this.best > 0 ? this.#nextDraw() : undefined;
     if (drawn) this.#drawn = logprobs;
     else if (logprobs !== undefined) this.#logprobs = new RawLogprobs(vocabSize, logprobs);
   }
 
-  sampleBest({ ids, logits: values }: BestLogits, logits: Float32Array): SampledToken {
+  sampleBest(best: BestLogits, logits: Float32Array): SampledToken {
+    const id = this.adjusts ? this.#fromAdjusted(best, logits) : this.#fromBest(best, logits);
+    return { id, logprob: Number.NaN, top: [] };
+  }
+
+  #fromBest({ ids, logits: values }: BestLogits, logits: Float32Array): number {
     const count = this.best;
     for (let i = 0; i < count; i++) logits[ids[i]!] = values[i]!;
     const best = checkedBest(logits, ids[0]!);
-    if (this.#isGreedy) return { id: best, logprob: Number.NaN, top: [] };
+    if (this.#isGreedy) return best;
     // What is left after top-k, the first step.
     takeBest(this.#candidates, ids, count);
-    const id = this.#drawFrom(logits, 1, true);
-    return { id, logprob: Number.NaN, top: [] };
+    return this.#drawFrom(logits, 1, true);
+  }
+
+  /** From the best of the tokens that are not adjusted, and all others: no token beside them can be among the best afterwards. */
+  #fromAdjusted({ ids, logits: values, adjusted }: BestLogits, logits: Float32Array): number {
+    let count = 0;
+    for (; count < this.best && ids[count]! >= 0; count++) logits[ids[count]!] = values[count]!;
+    const candidates = this.#candidates;
+    takeBest(candidates, ids, count);
+    for (let i = 0; i < adjusted!.count; i++) {
+      const id = adjusted!.ids[i]!;
+      logits[id] = adjusted!.logits[i]!;
+      candidates.ids[candidates.count++] = id;
+    }
+    if (adjusted!.count > 0) forgetOrder(candidates);
+    this.#addBiases(logits);
+    const at = this.#adjust(logits);
+    const best = checkedBest(logits, bestOf(logits, candidates.ids, candidates.count));
+    return this.#isGreedy ? best : this.#drawFrom(logits, at, true);
+  }
+
+  listAdjusted(target: AdjustedList, draft: Int32Array, drafted: number): boolean {
+    target.count = 0;
+    if (!this.#listKnown(target, 0)) return false;
+    if (this.#dry && (drafted > 0 || !this.#dry.list(target))) return false;
+    if (!this.#penalties) return true;
+    for (let i = 0; i < drafted; i++) {
+      if (!target.has(draft[i]!) && !target.add(draft[i]!, 0, 0)) return false;
+    }
+    return true;
+  }
+
+  /** Tokens with a bias, and those that penalties change after so many further ones, which are not known; false: there is no room. */
+  #listKnown(target: AdjustedList, after: number): boolean {
+    const { logitBias } = this.#settings;
+    for (let i = 0; i < this.#biasIds.length; i++) {
+      const id = this.#biasIds[i]!;
+      const occurrences = this.#penalties?.occurrences(id, after) ?? 0;
+      if (!target.add(id, occurrences, this.#biases[i]!)) return false;
+    }
+    return this.#penalties?.list(target, after, logitBias) ?? true;
   }
 
   sample(logits: Float32Array, mask?: TokenMask): SampledToken {
@@ -151,7 +198,7 @@ class ChainSampler implements Sampler {
     }
     this.#logprobs?.keep(logits);
     mask?.forbid(logits);
-    for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
+    this.#addBiases(logits);
     const id = this.#isGreedy ? this.#best(logits) : this.#draw(logits);
     if (this.#drawn !== undefined) {
       if (this.#isGreedy) return certainly(id, this.#drawn);
@@ -177,14 +224,26 @@ class ChainSampler implements Sampler {
     return true;
   }
 
+  #addBiases(logits: Float32Array): void {
+    for (let i = 0; i < this.#biasIds.length; i++) logits[this.#biasIds[i]!]! += this.#biases[i]!;
+  }
+
   /** No filter drops the best candidate, so only steps that change logits matter. */
   #best(logits: Float32Array): number {
-    for (const step of this.#steps) {
-      if (step === "temperature") break;
+    this.#adjust(logits);
+    return checkedBest(logits, bestOfAll(logits));
+  }
+
+  /** Penalties and DRY before all steps that drop tokens (where the best is chosen, before the temperature). Returns the step after them. */
+  #adjust(logits: Float32Array): number {
+    let at = 0;
+    for (; at < this.#steps.length; at++) {
+      const step = this.#steps[at]!;
       if (step === "penalties") this.#penalties!.apply(logits);
       else if (step === "dry") this.#dry!.apply(logits);
+      else if (!this.#isGreedy || step === "temperature") break;
     }
-    return checkedBest(logits, bestOfAll(logits));
+    return at;
   }
 
   #draw(logits: Float32Array): number {
@@ -231,22 +290,38 @@ class ChainSampler implements Sampler {
       scaleLogits(candidates, logits, this.#temperature(candidates, logits)),
   };
 
-  /** See Sampler.best: nothing may change or compare logits before top-k has kept some. */
+  /** See Sampler.best: nothing may compare logits before top-k has kept some. */
   #bestNeeded(): number {
-    if (this.#biasIds.length > 0 || this.#penalties || this.#dry) return 0;
     if (this.#isGreedy) return 1;
     const { topK } = this.#settings;
-    return this.#steps[0] === "top_k" && topK < this.#vocabSize ? topK : 0;
+    const first = this.#steps.find((step) => step !== "penalties" && step !== "dry");
+    return first === "top_k" && topK < this.#vocabSize ? topK : 0;
   }
 
-  /** See Sampler.draw: XTC and typical-p have no part in it, nor has a temperature that changes. */
+  /** See Sampler.draw: DRY, XTC and typical-p have no part in it, nor has a temperature that changes. */
   #nextDraw(): NextDraw | undefined {
+    if (this.#dry) return undefined;
     const { temperature, topK, topP, minP } = this.#settings;
     const uniform = (after: number) => this.#rng.foresee(after);
-    if (this.#isGreedy) return { temperature: 0, topK: 1, topP: 1, minP: 0, uniform };
+    const adjustment = this.adjusts ? this.#nextAdjustment() : undefined;
+    if (this.#isGreedy) return { temperature: 0, topK: 1, topP: 1, minP: 0, uniform, adjustment };
     const isUsual = this.#steps.every((step) => foreseen.includes(step));
     if (!isUsual || this.#lastTemperature !== temperature) return undefined;
-    return { temperature, topK, topP, minP, uniform };
+    return { temperature, topK, topP, minP, uniform, adjustment };
+  }
+
+  #nextAdjustment(): NextAdjustment {
+    const { repeatPenalty, frequencyPenalty, presencePenalty } = this.#settings;
+    return {
+      repeat: repeatPenalty,
+      frequency: frequencyPenalty,
+      presence: presencePenalty,
+      window: this.#penalties?.window ?? 0,
+      list: (after, target) => {
+        target.count = 0;
+        this.#listKnown(target, after);
+      },
+    };
   }
 
   /** Whether a step has an effect with these settings. */

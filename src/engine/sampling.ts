@@ -2,6 +2,7 @@
 // sampled token. sampling-options.ts makes the settings from a user's options.
 
 import type { BestLogits } from "../backends/backend.ts";
+import type { AdjustedList } from "../graph/adjusted-list.ts";
 import type { NextDraw } from "../graph/batch.ts";
 import type { SamplerName } from "./sampler-names.ts";
 
@@ -57,11 +58,18 @@ export interface Sampler {
    */
   sample(logits: Float32Array, mask?: TokenMask): SampledToken;
   /**
-   * How many of the best logits are enough to choose a token; 0: all are needed, and sampleBest() must not be called. It depends on the
-   * options alone, so it is the same for every token.
+   * How many of the best logits are enough to choose a token, beside those of adjusted tokens; 0: all are needed, and sampleBest() must
+   * not be called. It depends on the options alone, so it is the same for every token.
    */
   readonly best: number;
-  /** The same token as sample() would choose, without a mask. `logits` ([vocab]) is overwritten where the best are. */
+  /** Whether it adjusts logits of some tokens (penalties, DRY, biases), which sampleBest() needs then. */
+  readonly adjusts: boolean;
+  /**
+   * Lists the tokens that it may adjust when it chooses the next one, or one after these drafted tokens. False: that cannot be said, or
+   * they are too many; all logits are needed then, this time.
+   */
+  listAdjusted(target: AdjustedList, draft: Int32Array, drafted: number): boolean;
+  /** The same token as sample() would choose, without a mask. `logits` ([vocab]) is overwritten where the best and adjusted ones are. */
   sampleBest(best: BestLogits, logits: Float32Array): SampledToken;
   /** How it will choose the next tokens, where that is easily said: see NextDraw. */
   readonly draw?: NextDraw | undefined;

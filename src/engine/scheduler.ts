@@ -341,7 +341,7 @@ export class Scheduler {
     for (let i = 0; i < count; i++) {
       const wants = options.wants(from + i);
       const row = batch.add(tokens[from + i]!, first + i, sequence, wants, isGenerated, isWhole);
-      if (row >= 0 && options.best) batch.wantBest(row, options.best);
+      if (row >= 0 && options.best) batch.wantBest(row, options.best, options.adjusted);
       if (row < 0 || count > 1 || !options.next) continue;
       const { draw, follows } = options.next;
       batch.expect(row, draw, Math.min(follows, sequence.aheadTokens));

@@ -4,6 +4,7 @@
 // The tokens of a sequence are next to each other, at consecutive positions, so that a scan can run over them; add() checks it.
 
 import { AdapterList } from "./adapter-list.ts";
+import type { AdjustedList } from "./adjusted-list.ts";
 import { adapterOf, type BatchRows, type Rows } from "./graph.ts";
 import type { PlanLimits } from "./plan.ts";
 
@@ -76,6 +77,22 @@ export interface NextDraw {
   readonly minP: number;
   /** The random number of the draw after so many others: [0, 1). */
   uniform(after: number): number;
+  /** How logits are adjusted before all else; undefined: they are not. */
+  readonly adjustment?: NextAdjustment | undefined;
+}
+
+/**
+ * Penalties and biases of the next tokens. A logit is first changed by its bias; that of a token that occurs in the window is then
+ * divided by `repeat` if it is positive, multiplied by it if not, and lowered by occurrences * frequency + presence.
+ */
+export interface NextAdjustment {
+  readonly repeat: number;
+  readonly frequency: number;
+  readonly presence: number;
+  /** Tokens that the penalties look back; Infinity: all. */
+  readonly window: number;
+  /** Lists the tokens that are adjusted after so many further ones, without these, which nobody knows yet. */
+  list(after: number, target: AdjustedList): void;
 }
 
 /** The block table of a group of KV states. */
@@ -105,6 +122,8 @@ export class Batch {
   wholeCount = 0;
   /** How many of the best are read then, at most 255; 0: as many as the backend finds: [outputs]. */
   readonly bestCounts: Uint8Array;
+  /** The tokens whose logits the sampler adjusts: these are read beside the best of all others. undefined: none: [outputs]. */
+  readonly adjusted: (AdjustedList | undefined)[];
   /** How the token after each output will be chosen; undefined: that is not known: [outputs]. */
   readonly draws: (NextDraw | undefined)[];
   /** How many batches may follow whose tokens of this sequence a device draws; its cache blocks have room for them: [outputs]. */
@@ -121,6 +140,7 @@ export class Batch {
     this.outputRows = new Int32Array(limits.maxOutputs);
     this.wholeRows = new Uint8Array(limits.maxOutputs);
     this.bestCounts = new Uint8Array(limits.maxOutputs);
+    this.adjusted = new Array<AdjustedList | undefined>(limits.maxOutputs);
     this.draws = new Array<NextDraw | undefined>(limits.maxOutputs);
     this.#follows = new Int32Array(limits.maxOutputs);
     this.adapters = Array.from({ length: limits.adapters ?? 0 }, () => ({
@@ -230,13 +250,15 @@ export class Batch {
     this.wholeRows[this.outputCount] = isWhole ? 1 : 0;
     if (isWhole) this.wholeCount++;
     this.bestCounts[this.outputCount] = 0;
+    this.adjusted[this.outputCount] = undefined;
     this.draws[this.outputCount] = undefined;
     return this.outputCount++;
   }
 
-  /** Of the logits of output `row`, no more than so many of the best will be read. */
-  wantBest(row: number, count: number): void {
+  /** Of the logits of output `row`, no more than so many of the best will be read, and those of `adjusted` tokens. */
+  wantBest(row: number, count: number, adjusted?: AdjustedList): void {
     this.bestCounts[row] = count < 256 ? count : 0;
+    this.adjusted[row] = adjusted;
   }
 
   /** The token after output `row` will be chosen so, and `follows` batches like this one may come after it. */

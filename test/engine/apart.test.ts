@@ -4,12 +4,13 @@
 import { expect, test } from "vitest";
 import type { Backend, BestLogits } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { selectBestOfAll } from "../../src/base/select-best.ts";
+import { selectBest, selectBestOfAll } from "../../src/base/select-best.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
 import { serveEngine } from "../../src/engine/host.ts";
 import type { FromEngine, ToEngine } from "../../src/engine/protocol.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
 import type { StatePlaces } from "../../src/engine/saved/state-places.ts";
+import type { Batch } from "../../src/graph/batch.ts";
 import type { GenerateOptions, TokenEvent } from "../../src/index.ts";
 import { Random } from "../support/random.ts";
 import { tinyEngine, tinyPrompt } from "../support/tiny-engine.ts";
@@ -22,14 +23,18 @@ class Apart extends ReferenceBackend {
   readonly computesApart = true;
   readonly mostBest = 16;
   readonly log: string[] = [];
-  /** Outputs of which all logits were read, and only the best. */
-  readonly reads = { whole: 0, best: 0 };
+  readonly readsAdjusted: boolean;
+  /** Outputs of which all logits were read, and only the best, and the best with those of adjusted tokens. */
+  readonly reads = { whole: 0, best: 0, adjusted: 0 };
+  #adjusted: Batch["adjusted"] = [];
 
-  constructor() {
+  constructor(readsAdjusted = false) {
     super();
+    this.readsAdjusted = readsAdjusted;
     const compute = super.run.bind(this);
     const run: Backend["run"] = async (batch, options) => {
       this.log.push("batch");
+      this.#adjusted = [...batch.adjusted];
       options?.meanwhile?.();
       await breathe();
       compute(batch, options);
@@ -43,12 +48,20 @@ class Apart extends ReferenceBackend {
     super.read(...args);
   }
 
-  readBest(row: number, { ids, logits }: BestLogits): boolean {
+  readBest(row: number, { ids, logits, adjusted }: BestLogits): boolean {
     this.reads.best++;
     const all = new Float32Array(vocab);
     super.read("logits", row, all);
-    selectBestOfAll(all, ids.length, ids);
-    for (let i = 0; i < ids.length; i++) logits[i] = all[ids[i]!]!;
+    const list = this.#adjusted[row];
+    const others = Int32Array.from(all.keys()).filter((id) => !list?.has(id));
+    ids.fill(-1);
+    selectBest(all, others, others.length, ids.length, ids);
+    for (let i = 0; i < ids.length; i++) logits[i] = all[ids[i]!] ?? Number.NaN;
+    if (!adjusted) return true;
+    this.reads.adjusted++;
+    adjusted.ids.set(list!.ids);
+    adjusted.count = list!.count;
+    for (let i = 0; i < list!.count; i++) adjusted.logits[i] = all[list!.ids[i]!]!;
     return true;
   }
 }
@@ -60,6 +73,11 @@ const settings: Readonly<Record<string, GenerateOptions>> = {
   "without top-k": { temperature: 0.9, seed: 4, topK: 0, topP: 0.8 },
   penalties: { temperature: 0, repeatPenalty: 1.8 },
   bias: { temperature: 0, logitBias: { 7: 1.5 } },
+  "penalties, drawn": { temperature: 0.9, seed: 5, topK: 12, repeatPenalty: 1.3, repeatLastN: 9 },
+  "penalties of all that was written": { temperature: 0, repeatPenalty: 1.2, repeatLastN: -1 },
+  "penalties and drafts": { temperature: 0, presencePenalty: -2, speculate: true },
+  dry: { temperature: 0.9, seed: 8, topK: 12, dryMultiplier: 2, dryAllowedLength: 1 },
+  "dry and drafts": { temperature: 0, dryMultiplier: 2, dryAllowedLength: 2, speculate: true },
   "log-probabilities": { temperature: 0.8, seed: 6, logprobs: 2 },
   "a stop string": { temperature: 0.9, seed: 3, stop: ["b"] },
   "no token at all": { maxTokens: 0 },
@@ -82,19 +100,25 @@ async function texts(backend: ReferenceBackend) {
   return results;
 }
 
-test("texts and events do not depend on where batches are computed, nor on how many logits are read", async () => {
-  const apart = new Apart();
-  const [results, expected] = [await texts(apart), await texts(new ReferenceBackend())];
-  for (const [i, name] of Object.keys(settings).entries()) {
-    expect(results[i]!.tokenIds, name).toEqual(expected[i]!.tokenIds);
-    expect(results[i]!.text, name).toBe(expected[i]!.text);
-    expect(results[i]!.stopReason, name).toBe(expected[i]!.stopReason);
-    expect(results[i]!.events, name).toEqual(expected[i]!.events);
-  }
-  expect(results[0]!.tokenIds).toHaveLength(20);
-  expect(apart.reads.best).toBe(2 * 20); // the first token of each as well
-  expect(apart.reads.whole).toBeGreaterThan(19);
-});
+test.each([false, true])(
+  "texts and events do not depend on where batches are computed, nor on how many logits are read; adjusted ones beside: %s",
+  async (readsAdjusted) => {
+    const apart = new Apart(readsAdjusted);
+    const [results, expected] = [await texts(apart), await texts(new ReferenceBackend())];
+    for (const [i, name] of Object.keys(settings).entries()) {
+      expect(results[i]!.tokenIds, name).toEqual(expected[i]!.tokenIds);
+      expect(results[i]!.text, name).toBe(expected[i]!.text);
+      expect(results[i]!.stopReason, name).toBe(expected[i]!.stopReason);
+      expect(results[i]!.events, name).toEqual(expected[i]!.events);
+    }
+    expect(results[0]!.tokenIds).toHaveLength(20);
+    // The first token of each as well. Without adjusted ones: greedy and sampled.
+    expect(apart.reads.best - apart.reads.adjusted).toBe(2 * 20);
+    if (readsAdjusted) expect(apart.reads.adjusted).toBeGreaterThanOrEqual(5 * 20);
+    else expect(apart.reads.adjusted).toBe(0);
+    expect(apart.reads.whole).toBeGreaterThan(19);
+  },
+);
 
 test("the next batch begins before the events of its tokens are sent", async () => {
   const backend = new Apart();
@@ -263,8 +287,11 @@ test("a sampler that says how many logits it needs chooses the same from those a
 test("all logits are needed where a step before top-k looks at them", () => {
   const needs = (options: GenerateOptions, logprobs?: number) =>
     createSampler(resolveSampling(options), 700, { logprobs }).best;
-  expect(needs({ temperature: 0, repeatPenalty: 1.1 })).toBe(0);
-  expect(needs({ temperature: 0, logitBias: { 3: 1 } })).toBe(0);
+  // These need the logits of some tokens beside: adjusted.test.ts.
+  expect(needs({ temperature: 0, repeatPenalty: 1.1 })).toBe(1);
+  expect(needs({ temperature: 0, logitBias: { 3: 1 } })).toBe(1);
+  expect(needs({ temperature: 1, topK: 0, topP: 0.9, repeatPenalty: 1.1 })).toBe(0);
+  expect(needs({ temperature: 1, topK: 40, topNSigma: 1, logitBias: { 3: 1 } })).toBe(0);
   expect(needs({ temperature: 0 }, 0)).toBe(0);
   expect(needs({ temperature: 1, topK: 0, topP: 0.9 })).toBe(0);
   expect(needs({ temperature: 1, topK: 700 })).toBe(0);

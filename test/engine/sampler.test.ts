@@ -139,14 +139,23 @@ describe("generator", () => {
     sampler.sample(Float32Array.from({ length: 100 }, (_, id) => id / 9));
     expect(draw!.uniform(0)).toBe(createSecond(7));
     expect(drawOf({ temperature: 0 }).draw).toMatchObject({ temperature: 0 });
+    const adjusted = { ...usual, repeatPenalty: 1.2, presencePenalty: -1, logitBias: { 3: 1 } };
+    expect(drawOf(adjusted).draw).toMatchObject({
+      ...usual,
+      adjustment: { repeat: 1.2, frequency: 0, presence: -1, window: 64 },
+    });
+    expect(drawOf({ temperature: 0, logitBias: { 3: 1 } }).draw).toMatchObject({
+      adjustment: { repeat: 1, frequency: 0, presence: 0, window: 0 },
+    });
+    expect(drawOf(usual).draw!.adjustment).toBe(undefined);
     const others: SamplingOptions[] = [
       { ...usual, topK: 0 },
       { ...usual, typicalP: 0.5 },
       { ...usual, xtcProbability: 0.5, xtcThreshold: 0.1 },
       { ...usual, dynatempRange: 0.3 },
-      { ...usual, repeatPenalty: 1.2 },
       { ...usual, mirostat: 2 },
-      { ...usual, logitBias: { 3: 1 } },
+      { ...usual, dryMultiplier: 1 },
+      { temperature: 0, dryMultiplier: 1 },
     ];
     for (const options of others)
       expect(drawOf(options).draw, JSON.stringify(options)).toBe(undefined);

@@ -25,6 +25,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/engine/rng.ts": ["MersenneTwister"],
   "src/engine/sampling-options.ts": ["samplingOptionNames"],
   "src/formats/gguf/writer.ts": ["modelTensors"],
+  "src/graph/adjusted-list.ts": ["MOST_ADJUSTED"],
   "src/graph/cost.ts": ["distinctExperts"],
   "src/kernels/asm/arm64.ts": ["ZR", "immediates", "operandPattern"],
   "src/kernels/asm/elf.ts": ["elfHash"],

@@ -203,6 +203,10 @@ export class SplitBackend implements Backend {
     return this.#only?.mostBest ?? 0;
   }
 
+  get readsAdjusted(): boolean {
+    return this.#only?.readsAdjusted ?? false;
+  }
+
   readBest(row: number, target: BestLogits): boolean {
     return this.#only?.readBest?.(row, target) ?? false;
   }

@@ -13,6 +13,7 @@
 
 import type { SpeculationReport } from "../../api/api.ts";
 import type { BestLogits } from "../../backends/backend.ts";
+import { ADJUSTED_ROOM, AdjustedList } from "../../graph/adjusted-list.ts";
 import type { NextDraw } from "../../graph/batch.ts";
 import type { AdvanceOptions, Engine, ReadBest, ReadOutput, RunningSequence } from "../engine.ts";
 import { bestDepth, type DepthFacts } from "./depth.ts";
@@ -36,6 +37,10 @@ export interface DecoderParts {
   readonly meanwhile: (() => void) | undefined;
   /** How many of the best logits are enough to sample from; 0: all are needed. */
   readonly best: number;
+  /** Lists the tokens that the sampler adjusts, as Sampler.listAdjusted(); undefined: it adjusts none. */
+  readonly adjusted:
+    | ((target: AdjustedList, draft: Int32Array, drafted: number) => boolean)
+    | undefined;
   /** How the next tokens will be chosen; undefined: that cannot be said. */
   readonly draw: NextDraw | undefined;
 }
@@ -77,6 +82,10 @@ export class Decoder {
   /** The best logits of each row, in place of all of them; undefined: all are in #rows. */
   readonly #bests: BestLogits[] = []; // [depth + 1]
   readonly #hasBest: boolean[] = []; // [depth + 1]
+  /** So many of them were asked for; 0: whole rows were. */
+  #asked = 0;
+  /** The tokens that the sampler adjusts next; undefined: none. */
+  readonly #adjusted: AdjustedList | undefined;
   /** Drafters that need hidden states. */
   readonly #readers: readonly Drafter[];
   /** Drafted tokens of the last batch, and how many of them stand. */
@@ -90,13 +99,12 @@ export class Decoder {
   /** Of #next with drafts: where logits begin. */
   #firstRow = 0;
   readonly #advance: AdvanceOptions & { drafted: number };
-  /** Reads the logits after a prompt, to sample the first token from. */
-  readonly afterPrompt: Pick<AdvanceOptions, "onOutput" | "best">;
+  readonly #afterPrompt: Pick<AdvanceOptions, "onOutput" | "best" | "adjusted">;
   /** See AdvanceOptions.next; undefined: hidden states are read, or the draw is not known. */
   readonly #following: { readonly draw: NextDraw; follows: number } | undefined;
   /** What the depth of the next draft depends on, for the drafter that is asked. */
   readonly #facts: { -readonly [name in keyof DepthFacts]-?: DepthFacts[name] };
-  #asked: Drafter | undefined;
+  #askedDrafter: Drafter | undefined;
 
   constructor(parts: DecoderParts, running: RunningSequence) {
     this.#parts = parts;
@@ -104,18 +112,19 @@ export class Decoder {
     this.#rows = [new Float32Array(parts.engine.vocabSize)];
     this.#draft = new Int32Array(parts.maxDepth);
     this.#readers = parts.drafters.filter(({ computed }) => computed !== undefined);
+    this.#adjusted = parts.adjusted && new AdjustedList();
     this.#advance = {
       wants: (index) => index >= this.#firstRow,
       onOutput: (index, read, best) => this.#read(index - this.#firstRow, read, best),
-      best: parts.best,
+      adjusted: this.#adjusted,
       stop: parts.stop,
       phase: "generation",
       drafted: 0,
       ...(parts.meanwhile && { meanwhile: parts.meanwhile }),
     };
-    this.afterPrompt = {
+    this.#afterPrompt = {
       onOutput: (_, read, best) => this.#readLogits(0, read, best),
-      best: parts.best,
+      adjusted: this.#adjusted,
     };
     if (parts.draw && parts.best > 0 && this.#readers.length === 0) {
       this.#following = { draw: parts.draw, follows: 0 };
@@ -124,8 +133,8 @@ export class Decoder {
     const { engine } = parts;
     this.#facts = {
       batchMs: (tokens) => engine.costs.msOf(this.#neighbours + this.#next.length - 1 + tokens),
-      draftMs: (tokens) => this.#asked!.draftMs(tokens),
-      acceptance: (index) => this.#chance(this.#asked!, index),
+      draftMs: (tokens) => this.#askedDrafter!.draftMs(tokens),
+      acceptance: (index) => this.#chance(this.#askedDrafter!, index),
       most: 0,
       least: parts.minDepth,
       others: 0,
@@ -133,8 +142,22 @@ export class Decoder {
     };
   }
 
+  /** Reads the logits after a prompt that the sampler knows, to sample the first token from. */
+  get afterPrompt(): Pick<AdvanceOptions, "onOutput" | "best" | "adjusted"> {
+    this.#ask(this.#afterPrompt, 0);
+    return this.#afterPrompt;
+  }
+
+  /** The best logits are asked for, unless the sampler adjusts too many tokens this time. */
+  #ask(options: Pick<AdvanceOptions, "best">, drafted: number): void {
+    const { best, adjusted } = this.#parts;
+    const isEnough = best > 0 && (adjusted?.(this.#adjusted!, this.#draft, drafted) ?? true);
+    this.#asked = isEnough ? best : 0;
+    options.best = this.#asked;
+  }
+
   #readLogits(row: number, read: ReadOutput, readBest: ReadBest): Promise<void> | void {
-    this.#hasBest[row] = this.#parts.best > 0 && readBest(this.#bestOf(row));
+    this.#hasBest[row] = this.#asked > 0 && readBest(this.#bestOf(row));
     return this.#hasBest[row] ? undefined : read("logits", this.#rowOf(row));
   }
 
@@ -154,7 +177,15 @@ export class Decoder {
 
   #bestOf(row: number): BestLogits {
     const { best } = this.#parts;
-    this.#bests[row] ??= { ids: new Int32Array(best), logits: new Float32Array(best) };
+    this.#bests[row] ??= {
+      ids: new Int32Array(best),
+      logits: new Float32Array(best),
+      adjusted: this.#adjusted && {
+        ids: new Int32Array(ADJUSTED_ROOM),
+        logits: new Float32Array(ADJUSTED_ROOM),
+        count: 0,
+      },
+    };
     return this.#bests[row];
   }
 
@@ -232,6 +263,7 @@ export class Decoder {
     for (let i = 0; i < drafted; i++) next.push(this.#draft[i]!);
     this.#firstRow = known - 1;
     this.#advance.drafted = drafted;
+    this.#ask(this.#advance, drafted);
     if (this.#following) this.#following.follows = drafted > 0 ? 0 : room;
     this.#drafted = 0;
     this.#accepted = 0;
@@ -295,7 +327,7 @@ export class Decoder {
         break;
       }
       if (!engine.costs.isKnown(this.#neighbours + this.#next.length)) return 0;
-      this.#asked = drafter;
+      this.#askedDrafter = drafter;
       const found = bestDepth(facts);
       if (found.gain <= best) continue;
       ({ depth, gain: best } = found);
@@ -325,7 +357,7 @@ export class Decoder {
     usable = allowed(this.#draft, usable);
     if (usable === count || usable === 0 || always) return usable;
     this.#facts.most = usable;
-    this.#asked = this.#drafter;
+    this.#askedDrafter = this.#drafter;
     const { depth, gain } = bestDepth(this.#facts);
     return gain > LEAST_GAIN ? depth : 0;
   }
