@@ -1,4 +1,5 @@
-// What tokens in flight gain through the engine, and that texts are the same: answers of one user and of several, greedy and drawn.
+// What tokens in flight gain through the engine, and that texts are the same: answers of one user and of several, greedy and drawn, with
+// and without penalties.
 //
 //   npm run bench:flight -- MODEL.gguf [--tokens 300] [--users 1,8]
 //
@@ -31,6 +32,8 @@ try {
   const settings = {
     greedy: { temperature: 0 },
     drawn: { temperature: 0.8, topK: 40, topP: 0.95, minP: 0.05, seed: 1 },
+    "greedy with penalties": { temperature: 0, repeatPenalty: 1.1 },
+    "drawn with penalties": { temperature: 0.8, topK: 40, seed: 1, repeatPenalty: 1.1 },
   };
   for (const [name, sampling] of Object.entries(settings)) {
     for (const users of counts) {

@@ -2,8 +2,14 @@
 // how many pieces.
 
 import { expect, test } from "vitest";
-import { BatchArea, DRAW_WORDS, layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
+import {
+  ADJUSTED_WORDS,
+  BatchArea,
+  DRAW_WORDS,
+  layOutBatch,
+} from "../../src/backends/webgpu/batch-area.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import { AdjustedList } from "../../src/graph/adjusted-list.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Rope } from "../../src/graph/graph.ts";
@@ -151,4 +157,69 @@ test("how many logits are read, and that no token is drawn after a batch that do
   area.fill(batch);
   expect(wordsOf(0)).toEqual([40, 0]);
   expect(wordsOf(1)).toEqual([0xffffffff, 0]); // all that are found
+});
+
+test("adjusted tokens: one output behind the other, and in flight as they will be, with room for those that are drawn", () => {
+  const layout = layoutOf();
+  const area = new BatchArea(layout, new Map());
+  const floats = new Float32Array(area.words.buffer);
+  const listOf = (...tokens: readonly (readonly [id: number, times: number, bias: number])[]) => {
+    const list = new AdjustedList();
+    for (const [id, times, bias] of tokens) list.add(id, times, bias);
+    return list;
+  };
+  const later = listOf([7, 1, 0], [9, 2, Number.NEGATIVE_INFINITY]);
+  const adjustment = {
+    ...{ repeat: 1.5, frequency: 0.25, presence: -2, window: 2 },
+    list: (after: number, target: AdjustedList) => {
+      target.count = 0;
+      for (let i = 0; i < later.count; i++) {
+        target.add(later.ids[i]! + after, later.occurrences[i]!, later.biases[i]!);
+      }
+    },
+  };
+  const batch = ofUsers([7, 9], 0.8);
+  batch.wantBest(0, 40, listOf([4, 3, 0.5]));
+  batch.wantBest(1, 40, listOf([5, 1, 0], [6, 2, 0]));
+  batch.expect(1, { ...draw(0.8), adjustment }, 9);
+  const rowOf = (row: number) => {
+    const at = layout.draws + row * DRAW_WORDS + 6;
+    return [...area.words.subarray(at, at + 3), ...floats.subarray(at + 3, at + 6)];
+  };
+  const tokenAt = (place: number) => {
+    const at = layout.adjusted + place * ADJUSTED_WORDS;
+    return [...area.words.subarray(at, at + 2), floats[at + 2]];
+  };
+  const isWritten = (ranges: readonly (readonly [number, number])[], places: number) =>
+    ranges.some(
+      ([from, to]) => from <= layout.adjusted && to === layout.adjusted + places * ADJUSTED_WORDS,
+    );
+  expect(isWritten(area.fill(batch, true), 3)).toBe(true);
+  expect(area.adjustedCount).toBe(3);
+  expect([rowOf(0), rowOf(1)]).toEqual([
+    [0, 1, 0, 1, 0, 0],
+    [1, 2, 0, 1.5, 0.25, -2],
+  ]);
+  expect([0, 1, 2].map(tokenAt)).toEqual([
+    [4, 3, 0.5],
+    [5, 1, 0],
+    [6, 2, 0],
+  ]);
+  for (const [ahead, unknown] of [
+    [1, 1],
+    [2, 2],
+    [3, 2], // the window has no more
+  ] as const) {
+    expect(isWritten(area.fillAhead(batch, ahead), 2 + unknown)).toBe(true);
+    expect(area.adjustedCount).toBe(2 + unknown);
+    expect([rowOf(0), rowOf(1)]).toEqual([
+      [0, 0, 0, 1, 0, 0],
+      [0, 2, unknown, 1.5, 0.25, -2],
+    ]);
+    expect(tokenAt(0)).toEqual([7 + ahead, 1, 0]);
+    expect(tokenAt(1)).toEqual([9 + ahead, 2, Math.fround(-3e38)]);
+  }
+  area.fill(ofUsers([7, 9], 0.8), true);
+  expect(area.adjustedCount).toBe(0);
+  expect(rowOf(1).slice(0, 3)).toEqual([0, 0, 0]);
 });

@@ -100,7 +100,7 @@ const layout = {
     segments: 0,
   },
   ...{ positions: 16, sequences: 128, groups: [256], tables: [256], tableLength: blocks },
-  ...{ draws: 0, words: 300 },
+  ...{ draws: 0, drawn: 0, adjusted: 0, words: 300 },
 };
 
 /** Attention of the tokens from `from` on. */

@@ -7,6 +7,7 @@ import { BEST } from "../../src/backends/webgpu/wgsl/best-logits.ts";
 import { selectBest } from "../../src/base/select-best.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { generate, type RunControl } from "../../src/engine/generator.ts";
+import { ADJUSTED_ROOM, AdjustedList, MOST_ADJUSTED } from "../../src/graph/adjusted-list.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -51,6 +52,22 @@ const rows: Readonly<Record<string, (id: number, vocab: number) => number>> = {
     isLaneInFirstGroup(id, 16) ? normal() - 1000 : normal(),
   "parts far below the others, with all lanes of a group": (id, vocab) =>
     isPartInFirstGroup(id, vocab) ? normal() - 1000 : normal(),
+};
+
+/** Tokens of each row that are adjusted, as a function of all ids from the best to the worst. */
+const lists: Readonly<Record<string, (order: readonly number[], vocab: number) => number[]>> = {
+  none: () => [],
+  "the best one": (order) => order.slice(0, 1),
+  "the first and the last id": (_, vocab) => [vocab - 1, 0],
+  "the best 100": (order) => order.slice(0, 100),
+  "every third of the best": (order) => order.filter((_, i) => i % 3 === 0).slice(0, 60),
+  "the worst": (order) => order.slice(-40),
+  "as many as there can be, over the whole vocabulary": (_, vocab) => {
+    const count = Math.min(MOST_ADJUSTED, vocab);
+    return Array.from({ length: count }, (_, i) => Math.floor((i * vocab) / count));
+  },
+  "neighbours, over the border of two parts": (_, vocab) =>
+    Array.from({ length: 40 }, (_, i) => 1004 + i).filter((id) => id < vocab),
 };
 
 /** A backend whose logits of token t are row t of a table. */
@@ -110,6 +127,75 @@ describeGpu("the best logits", () => {
       backend.dispose();
     }
   });
+
+  test.each([8492, 8491, 1, 50, 257, 32_000, 151_936])(
+    "of %i beside adjusted tokens, which are given as they are",
+    async (vocab) => {
+      const makers = [rows["normal ones"]!, rows["few values"]!, rows["all equal"]!];
+      const makersOf = (row: number) => makers[row % makers.length]!;
+      const titles = Object.keys(lists);
+      const count = titles.length * makers.length;
+      const table = Float32Array.from({ length: count * vocab }, (_, i) =>
+        makersOf(Math.floor(i / vocab))(i % vocab, vocab),
+      );
+      const { backend, batch } = await backendOf(table, count);
+      try {
+        for (const most of [BEST, 40, 1]) {
+          batch.clear();
+          const adjusted: AdjustedList[] = [];
+          for (let row = 0; row < count; row++) {
+            const own = table.subarray(row * vocab, (row + 1) * vocab);
+            const list = new AdjustedList();
+            const order = bestOf(own, vocab).ids;
+            const title = titles[Math.floor(row / makers.length)]!;
+            for (const id of lists[title]!(order, vocab)) list.add(id, 1, 0);
+            adjusted.push(list);
+            // A whole row in between: it has no adjusted tokens.
+            const isWhole = row === 4;
+            batch.add(row, 0, { blocks: new Int32Array(1) }, true, true, isWhole);
+            if (!isWhole) batch.wantBest(row, most, list.count > 0 ? list : undefined);
+          }
+          await backend.run(batch);
+          for (let row = 0; row < count; row++) {
+            if (row === 4) continue;
+            const own = table.subarray(row * vocab, (row + 1) * vocab);
+            const best = {
+              ids: new Int32Array(most),
+              logits: new Float32Array(most),
+              adjusted: {
+                ids: new Int32Array(ADJUSTED_ROOM),
+                logits: new Float32Array(ADJUSTED_ROOM),
+                count: -1,
+              },
+            };
+            const title = `${titles[Math.floor(row / makers.length)]}, row ${row}, ${most}`;
+            const list = adjusted[row]!;
+            expect(backend.readBest(row, best), title).toBe(true);
+            const listed = [...list.ids.subarray(0, list.count)];
+            expect([...best.adjusted.ids.subarray(0, best.adjusted.count)], title).toEqual(listed);
+            expect([...best.adjusted.logits.subarray(0, list.count)], title).toEqual(
+              listed.map((id) => own[id]!),
+            );
+            const ids = new Int32Array(most).fill(-1);
+            const others = Int32Array.from(own.keys()).filter((id) => !list.has(id));
+            selectBest(own, others, others.length, most, ids);
+            expect([...best.ids], title).toEqual([...ids]);
+            const found = Math.min(most, others.length);
+            const logits = Array.from(ids.subarray(0, found), (id) => own[id]! + 0);
+            expect(
+              Array.from(best.logits.subarray(0, found), (logit) => logit + 0),
+              title,
+            ).toEqual(logits);
+          }
+          const whole = new Float32Array(vocab);
+          await backend.read("logits", 4, whole);
+          expect(whole).toEqual(table.subarray(4 * vocab, 5 * vocab));
+        }
+      } finally {
+        backend.dispose();
+      }
+    },
+  );
 
   test("some rows are read whole beside them", async () => {
     const [vocab, tokens] = [8492, 4];
@@ -188,6 +274,9 @@ describeGpu("the best logits", () => {
           xtcThreshold: 0.1,
         },
         { temperature: 0.8, seed: 5, topK: 0, topP: 0.9 }, // needs all logits anyway
+        { temperature: 0, repeatPenalty: 1.4 },
+        { temperature: 0.9, seed: 6, topK: 40, presencePenalty: 1.5, logitBias: { 7: 6 } },
+        { temperature: 0.9, seed: 7, topK: 40, dryMultiplier: 3, dryAllowedLength: 1 },
       ];
       const run = (more: object) =>
         Promise.all(

@@ -48,7 +48,7 @@ const cases: Readonly<Record<string, readonly Asked[]>> = {
   ],
   "one who needs all logits beside one who does not": [
     { prompt: [5, 9, 11], options: { ...greedy, maxTokens: 20 } },
-    { prompt: [12], options: { ...sampled, repeatPenalty: 1.3, maxTokens: 14 } },
+    { prompt: [12], options: { ...sampled, logprobs: 1, maxTokens: 14 } },
   ],
   "with drafts": [
     { prompt: [4, 5, 6, 4, 5, 6, 4, 5], options: { ...greedy, maxTokens: 40, speculate: true } },

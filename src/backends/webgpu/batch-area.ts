@@ -2,6 +2,7 @@
 // the positions, and the cache blocks of each sequence. Also its mirror in host memory.
 
 import type { AdapterList } from "../../graph/adapter-list.ts";
+import { ADJUSTED_ROOM, AdjustedList } from "../../graph/adjusted-list.ts";
 import {
   type Batch,
   type BatchSequence,
@@ -53,6 +54,10 @@ export interface BatchLayout {
   readonly tableLength: number;
   /** [output][DRAW_WORDS]: how many of its best logits are read, and how the next token is drawn (wgsl/best-logits.ts). */
   readonly draws: number;
+  /** [output][DRAWN_WORDS]: tokens that the GPU drew in flight, by position modulo that. */
+  readonly drawn: number;
+  /** [adjusted token of any output][ADJUSTED_WORDS], one output after the other. */
+  readonly adjusted: number;
   readonly words: number;
 }
 
@@ -82,6 +87,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   }));
   const outputRows = take(maxOutputs);
   const lengths = isBidirectional(graph) ? take(maxTokens) : undefined;
+  const drawn = take(maxOutputs * DRAWN_WORDS);
   // From here on, what changes from a batch to one that follows it in flight; before it the tokens, which the GPU draws.
   const draws = take(maxOutputs * DRAW_WORDS);
   const positions = take(maxTokens);
@@ -95,16 +101,27 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
+  const adjusted = take(maxOutputs * ADJUSTED_ROOM * ADJUSTED_WORDS);
   const rows = { tokens, positions, sequences, short, outputRows, adapters, lengths };
-  const layout = { ...rows, angles, segments, groups, tables, draws };
+  const layout = { ...rows, angles, segments, groups, tables, draws, drawn, adjusted };
   return { ...layout, tableLength: kvBlocks, words: next };
 }
 
 /** Words of a sequence in BatchLayout.segments. */
 export const SEGMENT_WORDS = 4;
 
-/** Words of an output in BatchLayout.draws: how many logits, top-k (0: no token is drawn), temperature, top-p, ln(min-p), a random number. */
-export const DRAW_WORDS = 6;
+/**
+ * Words of an output in BatchLayout.draws: how many logits, top-k (0: no token is drawn), temperature, top-p, ln(min-p), a random number; of
+ * its adjusted tokens the place of the first, how many are listed, and how many more the GPU drew last; and the penalties repeat,
+ * frequency and presence (NextAdjustment).
+ */
+export const DRAW_WORDS = 12;
+
+/** Words of an adjusted token: id, occurrences, and its bias. */
+export const ADJUSTED_WORDS = 3;
+
+/** Tokens of a sequence that are kept on the GPU; more than can be in flight. */
+export const DRAWN_WORDS = 8;
 
 /** As many of the best logits as there can be. */
 const ALL_BEST = 0xffffffff;
@@ -120,6 +137,9 @@ export class BatchArea {
   readonly #factors: ReadonlyMap<string, Float32Array>;
   /** Cosines and sines that were computed before: of each area, by position. */
   readonly #known = new Map<AngleArea, Float32Array[]>();
+  /** Adjusted tokens of all outputs, with those that the GPU draws. */
+  #adjustedCount = 0;
+  readonly #list = new AdjustedList();
 
   constructor(layout: BatchLayout, factors: ReadonlyMap<string, Float32Array>) {
     this.#layout = layout;
@@ -162,10 +182,12 @@ export class BatchArea {
       filled = Math.max(filled, held);
     }
     const used = sequence * tableLength + held;
+    this.#adjustedCount = 0;
     for (let o = 0; o < batch.outputCount; o++) {
       words[outputRows + o] = batch.outputRows[o]!;
       words[this.#layout.draws + o * DRAW_WORDS] = batch.bestCounts[o]! || ALL_BEST;
       words[this.#layout.draws + o * DRAW_WORDS + 1] = 0;
+      this.#fillAdjusted(o, batch.adjusted[o], 0);
     }
     if (draws) this.#fillDraws(batch, 0);
     this.#layout.adapters.forEach((to, i) => {
@@ -181,6 +203,7 @@ export class BatchArea {
       ),
       ...(segments > 0 ? [[segments, segments + (sequence + 1) * SEGMENT_WORDS] as const] : []),
       ...groups.map((at) => [at, at + used] as const),
+      ...this.#adjustedRanges(),
     ]);
   }
 
@@ -207,13 +230,46 @@ export class BatchArea {
     }
     for (const area of angles) this.#fillAngles(area, batch, ahead);
     const isDrawn = hasDraws(batch);
-    if (isDrawn) this.#fillDraws(batch, ahead);
+    if (isDrawn) {
+      this.#adjustedCount = 0;
+      this.#fillDraws(batch, ahead);
+    }
     const used = (tokenCount - 1) * tableLength + held;
     return joined([
       [isDrawn ? draws : positions, positions + tokenCount],
       ...angles.map(({ at, rope }): WordRange => [at, at + tokenCount * rope.dims]),
       ...(isNew ? groups.map((at): WordRange => [at, at + used]) : []),
+      ...this.#adjustedRanges(),
     ]);
+  }
+
+  /** The adjusted tokens of all outputs of the batch that was filled in last, with those that the GPU draws. */
+  get adjustedCount(): number {
+    return this.#adjustedCount;
+  }
+
+  #adjustedRanges(): WordRange[] {
+    const { adjusted } = this.#layout;
+    return this.#adjustedCount === 0
+      ? []
+      : [[adjusted, adjusted + this.#adjustedCount * ADJUSTED_WORDS]];
+  }
+
+  /** The adjusted tokens of an output, behind those of the one before. `unknown`: room for so many that the GPU draws. */
+  #fillAdjusted(row: number, list: AdjustedList | undefined, unknown: number): void {
+    const words = this.#words;
+    const at = this.#layout.draws + row * DRAW_WORDS;
+    const count = list?.count ?? 0;
+    words[at + 6] = this.#adjustedCount;
+    words[at + 7] = count;
+    words[at + 8] = unknown;
+    let to = this.#layout.adjusted + this.#adjustedCount * ADJUSTED_WORDS;
+    for (let i = 0; i < count; i++, to += ADJUSTED_WORDS) {
+      words[to] = list!.ids[i]!;
+      words[to + 1] = list!.occurrences[i]!;
+      this.#floats[to + 2] = Math.max(list!.biases[i]!, -MOST_FLOAT);
+    }
+    this.#adjustedCount += count + unknown;
   }
 
   /** How the tokens after the batch that comes so many after this one are drawn. */
@@ -221,13 +277,19 @@ export class BatchArea {
     const { draws } = this.#layout;
     const floats = this.#floats;
     for (let row = 0; row < batch.outputCount; row++) {
-      const { temperature, topK, topP, minP, uniform } = batch.draws[row]!;
+      const { temperature, topK, topP, minP, uniform, adjustment } = batch.draws[row]!;
       const at = draws + row * DRAW_WORDS;
       this.#words[at + 1] = temperature > 0 ? topK : 1;
       floats[at + 2] = temperature;
       floats[at + 3] = topP;
       floats[at + 4] = minP > 0 ? Math.log(minP) : -MOST_FLOAT;
       floats[at + 5] = temperature > 0 ? uniform(ahead) : 0;
+      floats[at + 9] = adjustment?.repeat ?? 1;
+      floats[at + 10] = adjustment?.frequency ?? 0;
+      floats[at + 11] = adjustment?.presence ?? 0;
+      if (ahead === 0) continue; // the batch itself has its adjusted tokens
+      adjustment?.list(ahead, this.#list);
+      this.#fillAdjusted(row, adjustment && this.#list, Math.min(ahead, adjustment?.window ?? 0));
     }
   }
 
@@ -301,7 +363,10 @@ export class BatchArea {
 
 /** Whether there is more to choosing the next tokens than taking the best. */
 function hasDraws({ draws, outputCount }: Batch): boolean {
-  for (let row = 0; row < outputCount; row++) if (draws[row]!.temperature > 0) return true;
+  for (let row = 0; row < outputCount; row++) {
+    const { temperature, adjustment } = draws[row]!;
+    if (temperature > 0 || adjustment) return true;
+  }
   return false;
 }
 

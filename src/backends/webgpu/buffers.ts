@@ -33,7 +33,7 @@ import {
   type WeightLayout,
 } from "./weight-layout.ts";
 import { type AttentionSplit, splitWords } from "./wgsl/attention-split.ts";
-import { BEST, BEST_WORDS, bestParts } from "./wgsl/best-logits.ts";
+import { BEST, bestParts, bestWords, mostPairs } from "./wgsl/best-logits.ts";
 import { tileWords } from "./wgsl/group-pairs.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
@@ -79,7 +79,7 @@ export interface Layout {
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
-  /** Bytes of the best logits of a batch, with the tokens that were drawn, and of those of parts of rows. */
+  /** Bytes of the best logits of a batch, with the tokens that were drawn and adjusted ones, and of those of parts of rows. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
   /** Bytes of the results of a batch in flight: as many, or none. */
@@ -222,9 +222,8 @@ function kvBytesOf(
 /** The bytes of the longest activations that a matmul rounds. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
-    // Those of experts are prepared there, even where they are not rounded.
-    const isWanted = node.op === "matmul" && roundsActivations(node.weight);
-    if (!isWanted && node.op !== "matmul_id") return 0;
+    if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
+    if (!roundsActivations(node.weight)) return 0;
     const rows = Math.max(mostRows(node.x.rows, limits), UNIT / 2); // matrices of half floats are whole
     return Math.ceil((rows * node.x.cols) / 4) * 16;
   });
@@ -275,7 +274,10 @@ function bestSizes({ graph, limits }: Plan): { bestBytes: number; bestPartBytes:
   const { logits } = graph.outputs;
   if (!logits) return { bestBytes: 0, bestPartBytes: 0 };
   const rows = mostRows(logits.rows, limits);
-  return { bestBytes: rows * BEST_WORDS * 4, bestPartBytes: rows * bestParts(logits) * BEST * 8 };
+  return {
+    bestBytes: bestWords(rows, mostPairs(rows)) * 4,
+    bestPartBytes: rows * bestParts(logits) * BEST * 8,
+  };
 }
 
 function checkBindings(sizes: Readonly<Record<string, number>>, facts: GpuFacts): void {

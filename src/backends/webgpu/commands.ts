@@ -11,11 +11,17 @@ import type { BatchTimes } from "./batch-times.ts";
 import { type Buffers, FAILED_BYTES, type Layout } from "./buffers.ts";
 import { type Dispatch, encodePart, gridIn, type Program, runsIn, type Step } from "./program.ts";
 import { resultsOf } from "./results.ts";
-import { BEST_WORDS } from "./wgsl/best-logits.ts";
+import { bestWords } from "./wgsl/best-logits.ts";
 import type { Grid } from "./wgsl/kernel.ts";
 
 /** What a batch copies to the host: all logits, or the best with the tokens that were drawn, or these to a buffer of batches in flight. */
-export type Copies = "all" | "best" | GPUBuffer;
+export interface Copies {
+  readonly what: "all" | "best" | GPUBuffer;
+  /** Of the best: room for so many pairs of adjusted tokens. */
+  readonly pairs: number;
+}
+
+export const copiesAll: Copies = { what: "all", pairs: 0 };
 
 interface Encoded {
   readonly counts: RowCounts;
@@ -57,7 +63,9 @@ export class BatchCommands {
   ): Iterable<GPUCommandBuffer> {
     const next = this.#next.get(step);
     this.#next.delete(step);
-    const fits = next?.copies === copies && sameCounts(next.counts, counts);
+    const { what, pairs } = copies;
+    const isSame = next?.copies.what === what && next.copies.pairs === pairs;
+    const fits = isSame && sameCounts(next.counts, counts);
     return fits ? next.pieces : this.#encode(program, counts, step, copies);
   }
 
@@ -67,13 +75,18 @@ export class BatchCommands {
     this.#next.set(step, { counts, copies, pieces });
   }
 
-  /** Whole rows of logits of a batch whose best logits were copied, behind those. */
-  wholeRows(counts: RowCounts, wholeRows: Uint8Array, logits: Value): GPUCommandBuffer {
+  /** Whole rows of logits of a batch whose best logits were copied, behind those and so many pairs. */
+  wholeRows(
+    counts: RowCounts,
+    wholeRows: Uint8Array,
+    logits: Value,
+    pairs: number,
+  ): GPUCommandBuffer {
     const commands = this.#device.createCommandEncoder();
     const { slots, read } = this.#buffers;
     const slot = slots[this.#layout.slotOf[logits.id]!]!;
     const bytes = logits.cols * 4;
-    let at = counts.logits * BEST_WORDS * 4;
+    let at = bestWords(counts.logits, pairs) * 4;
     for (let row = 0; row < counts.logits; row++) {
       if (wholeRows[row] === 0) continue;
       commands.copyBufferToBuffer(slot, row * bytes, read, at, bytes);
@@ -116,12 +129,12 @@ export class BatchCommands {
     program: Program,
     counts: RowCounts,
     step: Step,
-    copies: Copies,
+    { what, pairs }: Copies,
   ): Generator<GPUCommandBuffer> {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
     let first = step.from;
-    const flies = typeof copies !== "string";
+    const flies = typeof what !== "string";
     // Where the host takes part in between, a step is a piece already; and what is in flight need not begin early.
     const cuts = last - first < parts.length || flies ? [] : this.#cuts;
     const ends = [...cuts.map((cut) => Math.round(cut * last)), last];
@@ -130,14 +143,14 @@ export class BatchCommands {
       const pass = commands.beginComputePass();
       const isLast = at === ends.length - 1;
       for (let i = first; i < end; i++) encodeSized(pass, parts[i]!);
-      if (isLast && copies !== "all") encodePart(pass, program.best, counts);
+      if (isLast && what !== "all") encodePart(pass, program.best, counts);
       pass.end();
       const { exchange } = program;
       const { best, read } = this.#buffers;
-      if (isLast && copies !== "all") {
+      if (isLast && what !== "all") {
         // With the tokens that were drawn, and whether layer kernels failed.
-        const bytes = counts.logits * BEST_WORDS * 4;
-        commands.copyBufferToBuffer(best, 0, flies ? copies : read, 0, bytes);
+        const bytes = bestWords(counts.logits, pairs) * 4;
+        commands.copyBufferToBuffer(best, 0, flies ? what : read, 0, bytes);
       } else if (isLast) {
         const behind = this.#copyResults(commands, counts, results);
         if (exchange) commands.copyBufferToBuffer(exchange, 0, read, behind, FAILED_BYTES);

@@ -11,7 +11,7 @@
 // tokens and cache blocks. So what the GPU draws never changes a text. What a dropped batch wrote lies behind the last token of a
 // sequence, in blocks that were its own when the batch was submitted; whatever is written there later is submitted later.
 
-import type { Batch, BatchSequence } from "../../graph/batch.ts";
+import type { Batch, BatchSequence, NextDraw } from "../../graph/batch.ts";
 import { MOST_FLYING } from "./buffers.ts";
 
 /** Batches submitted ahead by default: one is computed while the host makes the next. Each more delays whoever comes by a batch. */
@@ -32,12 +32,15 @@ export class Flight {
   /** The buffers of results take turns: that of the next batch, and of the last one that was asked for. */
   #next = 0;
   #current = 0;
-  /** Of the last batch that was asked for: its tokens' sequences and positions, the logits read of each, and the tokens drawn after it. */
+  /** Of the last batch that was asked for: its tokens' sequences and positions, the logits read of each, how tokens are drawn after it, and which. */
   #count = 0;
   readonly #sequences: (BatchSequence | undefined)[];
   readonly #positions: Int32Array;
   readonly #bestCounts: Uint8Array;
+  readonly #draws: (NextDraw | undefined)[];
   readonly #drawn: Int32Array;
+  /** By buffer: room for pairs of adjusted tokens. */
+  readonly #pairs: Int32Array = new Int32Array(MOST_FLYING);
 
   /** @param rows of the largest batch; `most`: batches submitted ahead, 0: none. */
   constructor(rows: number, most: number = USUAL_AHEAD) {
@@ -45,6 +48,7 @@ export class Flight {
     this.#sequences = new Array<BatchSequence | undefined>(rows);
     this.#positions = new Int32Array(rows);
     this.#bestCounts = new Uint8Array(rows);
+    this.#draws = new Array<NextDraw | undefined>(rows);
     this.#drawn = new Int32Array(rows);
   }
 
@@ -64,6 +68,15 @@ export class Flight {
 
   get next(): number {
     return this.#next;
+  }
+
+  /** Room for pairs of adjusted tokens in the current buffer, and in that of the batch that was submitted last. */
+  get pairs(): number {
+    return this.#pairs[this.#current]!;
+  }
+
+  get lastPairs(): number {
+    return this.#pairs[(this.#next + MOST_FLYING - 1) % MOST_FLYING]!;
   }
 
   /** Whether this batch is in flight already, as far as its tokens say; otherwise nothing is in flight any more. */
@@ -95,23 +108,24 @@ export class Flight {
     return Math.min(most, batch.mostAhead);
   }
 
-  /** This batch was asked for, and others may follow it. Returns the index of its buffer. */
-  begin(batch: Batch): number {
+  /** This batch was asked for, and others may follow it; `pairs` as above. Returns the index of its buffer. */
+  begin(batch: Batch, pairs: number = 0): number {
     this.#count = batch.tokenCount;
     for (let row = 0; row < this.#count; row++) {
       this.#sequences[row] = batch.sequences[row]!;
       this.#positions[row] = batch.positions[row]!;
       this.#bestCounts[row] = batch.bestCounts[row]!;
+      this.#draws[row] = batch.draws[row];
     }
-    this.#current = this.#takeBuffer();
+    this.#current = this.#takeBuffer(pairs);
     return this.#current;
   }
 
   /** Another batch is submitted ahead. Returns the index of its buffer. */
-  add(): number {
+  add(pairs: number = 0): number {
     this.#ahead++;
     this.submitted++;
-    return this.#takeBuffer();
+    return this.#takeBuffer(pairs);
   }
 
   /** The tokens that the GPU drew after the last batch that was asked for. */
@@ -119,8 +133,9 @@ export class Flight {
     for (let row = 0; row < this.#count; row++) this.#drawn[row] = tokenOf(row);
   }
 
-  #takeBuffer(): number {
+  #takeBuffer(pairs: number): number {
     const index = this.#next;
+    this.#pairs[index] = pairs;
     this.#next = (index + 1) % MOST_FLYING;
     return index;
   }
@@ -133,6 +148,8 @@ export class Flight {
       if (batch.positions[row] !== this.#positions[row]! + 1) return false;
       if (batch.tokens[row] !== this.#drawn[row]) return false;
       if (batch.bestCounts[row] !== this.#bestCounts[row]) return false;
+      // Of another sampler, which may adjust other tokens.
+      if (batch.draws[row] !== this.#draws[row]) return false;
     }
     return true;
   }

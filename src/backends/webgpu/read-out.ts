@@ -10,7 +10,7 @@ import type { GpuDevice } from "./device.ts";
 import type { Flight } from "./flight.ts";
 import { resultOf, resultsOf } from "./results.ts";
 import { MAP_READ } from "./usage.ts";
-import { BEST_WORDS } from "./wgsl/best-logits.ts";
+import { bestWords, FAILED_AT } from "./wgsl/best-logits.ts";
 
 export class ReadOut {
   /** The best logits of the last batch, where not all were read. */
@@ -60,13 +60,13 @@ export class ReadOut {
     });
   }
 
-  /** Waits for the batch, and gets the best logits of its outputs and the rows that are wanted whole. */
-  async bestAndWhole(batch: Batch, mayFail: boolean): Promise<void> {
+  /** Waits for the batch, and gets the best logits of its outputs, with so many pairs, and the rows that are wanted whole. */
+  async bestAndWhole(batch: Batch, pairs: number, mayFail: boolean): Promise<void> {
     const { outputCount, wholeCount, wholeRows } = batch;
     const { cols } = this.#layout.plan.graph.outputs.logits!;
-    const floats = outputCount * BEST_WORDS;
+    const floats = bestWords(outputCount, pairs);
     await this.floats(floats + wholeCount * cols, (copied) => {
-      if (mayFail) this.failed = hasFailed(copied, BEST_WORDS - 1);
+      if (mayFail) this.failed = hasFailed(copied, FAILED_AT);
       this.best.take(copied.subarray(0, floats), batch);
       let at = floats;
       for (let row = 0; row < outputCount; row++) {
@@ -80,9 +80,9 @@ export class ReadOut {
   /** Waits for a batch in flight, and gets the best logits of its outputs and the tokens that the GPU drew from them. */
   async flown(batch: Batch, flight: Flight, mayFail: boolean): Promise<void> {
     await this.floats(
-      batch.outputCount * BEST_WORDS,
+      bestWords(batch.outputCount, flight.pairs),
       (copied) => {
-        if (mayFail) this.failed = hasFailed(copied, BEST_WORDS - 1);
+        if (mayFail) this.failed = hasFailed(copied, FAILED_AT);
         this.best.take(copied, batch);
         flight.drew((row) => this.best.drawn(row));
       },

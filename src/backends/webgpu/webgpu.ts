@@ -45,7 +45,7 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { BatchCommands, type Copies } from "./commands.ts";
+import { BatchCommands, copiesAll } from "./commands.ts";
 import { type GpuDevice, gpuIdentity } from "./device.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
@@ -76,7 +76,7 @@ import {
 } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { WARM_UP_MS, type WarmedUp, warmUp } from "./warm-up.ts";
-import { BEST } from "./wgsl/best-logits.ts";
+import { BEST, pairRoom } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatrixCalls } from "./wgsl/matrix-calls.ts";
 import { roundsToHalves } from "./wgsl/round-activations.ts";
@@ -325,13 +325,22 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
       else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
       if (isBest && batch.wholeCount > 0) {
-        queue.submit([commands.wholeRows(counts, batch.wholeRows, graph.outputs.logits!)]);
+        const { logits } = graph.outputs;
+        queue.submit([
+          commands.wholeRows(
+            counts,
+            batch.wholeRows,
+            logits!,
+            pairRoom(prepared.area.adjustedCount, counts.logits),
+          ),
+        ]);
       }
       options.meanwhile?.();
     }
     // A tap's program, one without logits, and what a profile records have no layer kernels.
     const mayFail = !tap && isWhole && !isRecorded && program.exchange !== undefined;
-    if (isBest) await out.bestAndWhole(batch, mayFail);
+    if (isBest)
+      await out.bestAndWhole(batch, pairRoom(prepared.area.adjustedCount, counts.logits), mayFail);
     else await out.section(section, counts, output, mayFail);
     await times?.end(section);
     if (stop?.()) throw new AbortedError("the batch");
@@ -344,7 +353,9 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { queue } = this.#gpu.device;
     const { logits } = layout.plan.graph.outputs;
     const isBest = out.best.areThere && logits !== undefined && step.results.includes(logits);
-    const copies = isBest ? "best" : "all";
+    const copies = isBest
+      ? ({ what: "best", pairs: pairRoom(prepared.area.adjustedCount, counts.logits) } as const)
+      : copiesAll;
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
       await out.floats(counts[rows]! * cols, (copied) => routes.set(copied));
@@ -372,20 +383,21 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { queue } = this.#gpu.device;
     const step = program.steps[0]![0]!;
     const submit = (index: number): void => {
-      const copies: Copies = buffers.flight[index]!;
+      const copies = { what: buffers.flight[index]!, pairs: flight.lastPairs };
       for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
     };
     if (!this.wasAhead) {
       this.#writeRanges(area.fill(batch, true), prepared);
-      submit(flight.begin(batch));
+      submit(flight.begin(batch, pairRoom(area.adjustedCount, counts.logits)));
     }
     while (flight.ahead < room) {
       const ahead = flight.ahead + 1;
       this.#writeRanges(area.fillAhead(batch, ahead), prepared);
-      submit(flight.add());
+      submit(flight.add(pairRoom(area.adjustedCount, counts.logits)));
     }
     // Encoded while the GPU computes.
-    commands.prepare(program, counts, step, buffers.flight[flight.next]!);
+    const copies = { what: buffers.flight[flight.next]!, pairs: flight.lastPairs };
+    commands.prepare(program, counts, step, copies);
     return true;
   }
 
@@ -407,6 +419,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const commands = this.#gpu.device.createCommandEncoder();
     return out.value(commands, value, row * cols, cols, target);
   }
+
+  readonly readsAdjusted = true;
 
   readBest(row: number, target: BestLogits): boolean {
     return this.#ready().out.best.read(row, target);

@@ -1,6 +1,8 @@
 // The best logits of every row, in order: of equal ones the lower id first, as the sampler counts them (base/select-best.ts). Only
 // these go to the host where a sampler needs no others, and not the whole vocabulary. Each row says how many it needs (batch-area.ts).
 //
+// A row may have adjusted tokens (adjust.ts): the best are looked for among all others, and theirs are given beside.
+//
 // Nothing is computed with floats: a logit is an integer that grows with it, so the selection is exact, and what it gives has the
 // bits of the logits. A NaN counts as the best, so that it is seen.
 //
@@ -24,16 +26,42 @@
 // These are counts, not measurements. Nothing depends on subgroups, nor on zeros in workgroup memory or on loads beyond a buffer, which
 // Dawn leaves unchecked (platform/node-gpu.ts).
 
+import { ADJUSTED_ROOM } from "../../../graph/adjusted-list.ts";
+import { countOf } from "../../../graph/batch.ts";
 import type { Value } from "../../../graph/graph.ts";
 import { type BatchLayout, DRAW_WORDS } from "../batch-area.ts";
+import {
+  adjustedText,
+  leaveOut,
+  leaveOutDeclarations,
+  mergeAdjusted,
+  mergeDeclarations,
+} from "./adjust.ts";
 import { drawDeclarations, drawText } from "./draw.ts";
 import { type Binding, type Kernel, makeKernel } from "./kernel.ts";
 
 /** The most logits that are found in each row. */
 export const BEST = 64;
 
-/** Words of a row of results: BEST pairs of a logit and an id, then the token that was drawn, and whether layer kernels failed. */
-export const BEST_WORDS: number = 2 * BEST + 2;
+/**
+ * Words of a row of results: BEST pairs of a logit and an id, then the token that was drawn and whether layer kernels failed, then the
+ * place of the first adjusted token and their number (those that the GPU drew: times 65,536). Behind all rows, pairs of adjusted tokens.
+ */
+export const BEST_WORDS: number = 2 * BEST + 4;
+
+/** The word that says whether layer kernels failed. */
+export const FAILED_AT: number = 2 * BEST + 1;
+
+/** Words of the results of so many rows, with room for so many pairs of adjusted tokens. */
+export const bestWords = (rows: number, pairs: number): number => rows * BEST_WORDS + 2 * pairs;
+
+/** Room for the pairs of so many adjusted tokens of a batch: few different numbers, because commands that copy as much are used again. */
+export function pairRoom(adjusted: number, rows: number): number {
+  if (adjusted === 0) return 0;
+  return Math.min(2 ** Math.ceil(Math.log2(Math.max(adjusted, 64))), mostPairs(rows));
+}
+
+export const mostPairs = (rows: number): number => rows * ADJUSTED_ROOM;
 
 /** Lanes of a workgroup, in groups for their champions. */
 const SIZE = 256;
@@ -78,9 +106,12 @@ export function bestLogitsKernels(
   return [partsKernel(logits, parts, batch), mergeKernel(logits, parts, batch, exchanges)];
 }
 
+/** Where the pairs of adjusted tokens begin. */
+const behind: string = `batch[${countOf("logits")}u] * ${BEST_WORDS / 2}u`;
+
 const found: Binding = { name: "found", type: "vec2u", source: { kind: "bestParts" } }; // [row][part][BEST]
 
-function partsKernel(logits: Value, parts: number, { draws }: BatchLayout): Kernel {
+function partsKernel(logits: Value, parts: number, batch: BatchLayout): Kernel {
   const { cols, rows } = logits;
   const items = itemsOf(logits)!;
   const isWhole = cols % 4 === 0;
@@ -91,7 +122,10 @@ function partsKernel(logits: Value, parts: number, { draws }: BatchLayout): Kern
       : `let quad${q} = vec4u(${four((i) => `logits[group.y * ${cols}u + min(id + ${4 * q + i}u, ${cols - 1}u)]`)});`,
   );
   const item = (i: number): string =>
-    `select(NONE, vec2u(keyOf(quad${i >> 2}[${i % 4}]), id + ${i}u), id + ${i}u < ${cols}u)`;
+    `select(NONE, vec2u(keyOf(quad${i >> 2}[${i % 4}]), id + ${i}u), id + ${i}u < ${cols}u && (leftOut & ${1 << i}u) == 0u)`;
+  const logit = (at: string): string =>
+    isWhole ? `logits[${at} / 4u][${at} % 4u]` : `logits[${at}]`;
+  const shape = { cols, span: SIZE * items, items, logit };
   return makeKernel({
     name: `best of parts [${cols}]`,
     bindings: [
@@ -102,16 +136,20 @@ function partsKernel(logits: Value, parts: number, { draws }: BatchLayout): Kern
       },
       { name: "batch", type: "u32", source: { kind: "batch" } },
       { ...found, writes: true },
+      { name: "best", type: "vec2u", source: { kind: "best" }, writes: true },
     ],
     size: SIZE,
-    declarations: declarations(`
+    declarations: declarations(`${leaveOutDeclarations(shape)}
 fn put(row: u32, part: u32, place: u32, one: vec2u) { found[(row * ${parts}u + part) * ${BEST}u + place] = one; }`),
     rows,
     grid: (count) => [parts, count, 1],
     body: `
-  let wanted = clamp(batch[${draws}u + group.y * ${DRAW_WORDS}u], 1u, ${BEST}u);
+  let draw = ${batch.draws}u + group.y * ${DRAW_WORDS}u;
+  let wanted = clamp(batch[draw], 1u, ${BEST}u);
   let id = (group.x * ${SIZE}u + lane) * ${items}u;
   ${loads.join("\n  ")}
+  ${adjustedText(behind)}
+  ${leaveOut(batch, shape)}
   ${lets(items, item)}
   ${selection(items, "return;")}`,
   });
@@ -140,13 +178,16 @@ function mergeKernel(
         : []),
     ],
     size: SIZE,
-    declarations: declarations(`${drawDeclarations(BEST)}
+    declarations: declarations(`${drawDeclarations(BEST)}${mergeDeclarations}
 fn put(row: u32, part: u32, place: u32, one: vec2u) {
   let bits = select(~one.x, one.x & 0x7fffffffu, (one.x & 0x80000000u) != 0u);
   best[row * ${BEST_WORDS / 2}u + place] = vec2u(bits, one.y);
   ordered[place] = vec2u(bits, one.y);
 }
-fn end(row: u32, token: u32, failed: u32) { best[row * ${BEST_WORDS / 2}u + ${BEST}u] = vec2u(token, failed); }`),
+fn end(row: u32, token: u32, failed: u32, adjusted: vec2u) {
+  best[row * ${BEST_WORDS / 2}u + ${BEST}u] = vec2u(token, failed);
+  best[row * ${BEST_WORDS / 2}u + ${BEST + 1}u] = adjusted;
+}`),
     rows,
     grid: (count) => [1, count, 1],
     body: `
@@ -155,7 +196,8 @@ fn end(row: u32, token: u32, failed: u32) { best[row * ${BEST_WORDS / 2}u + ${BE
   let topK = min(batch[draw + 1u], min(wanted, ${cols}u)); // 0: no token is drawn
   let settings = vec4u(${four((i) => `batch[draw + ${i + 2}u]`)});
   let failed = ${exchanges ? "exchange[0]" : "0u"};
-  if (lane == 0u) { drawnOf = topK; atomicStore(&chosen, 0u); }
+  ${adjustedText(behind)}
+  if (lane == 0u) { drawnOf = topK; adjustedOf = known + unknown; atomicStore(&chosen, 0u); }
   let part = lane / ${lanes}u;
   let first = (group.y * ${parts}u + min(part, ${parts - 1}u)) * ${BEST}u + lane % ${lanes}u;
   ${Array.from({ length: items }, (_, i) => `let loaded${i} = ${load(i)};`).join("\n  ")}
@@ -166,11 +208,13 @@ fn end(row: u32, token: u32, failed: u32) { best[row * ${BEST_WORDS / 2}u + ${BE
     if (lane == 0u) {
       let token = min(highest.y, ${cols - 1}u);
       if (topK > 0u) { batch[${batch.tokens}u + group.y] = token; }
-      end(group.y, token, failed);
+      end(group.y, token, failed, vec2u());
     }
     return;`,
+    // Adjusted tokens may be better than the best of the others.
+    "select(wanted, 0u, known + unknown > 0u)",
   )}
-  ${drawText(batch, cols, BEST)}`,
+  ${drawText(batch, cols, BEST, mergeAdjusted(batch, BEST))}`,
   });
 }
 
@@ -201,8 +245,8 @@ fn list(to: u32, one: vec2u) { if (to < ${MOST_LISTED}u) { listKeys[to] = one.x;
 
 const four = (text: (i: number) => string): string => [0, 1, 2, 3].map(text).join(", ");
 
-/** WGSL that puts the best of all lanes' items; `endsWithOne`: what follows where only the `highest` one was wanted. */
-function selection(items: number, endsWithOne: string): string {
+/** WGSL that puts the best of all lanes' items; `endsWithOne`: what follows where only the `highest` one was wanted, and `asked` is 1. */
+function selection(items: number, endsWithOne: string, asked: string = "wanted"): string {
   const each = (text: (item: string) => string): string =>
     Array.from({ length: items }, (_, i) => text(`item${i}`)).join("\n  ");
   const listing = `
@@ -221,7 +265,7 @@ function selection(items: number, endsWithOne: string): string {
   let keys = groupOf(lane) * ${GROUP_WORDS}u;
   champions[keys + mine] = own.x;
   if (lane < ${GROUPS}u) { bounds[lane] = NONE; }
-  if (lane == 0u) { atomicStore(&listed, 0u); overflows = 0u; wantedByAll = wanted; }
+  if (lane == 0u) { atomicStore(&listed, 0u); overflows = 0u; wantedByAll = ${asked}; }
   workgroupBarrier();
   var before = vec4u();
   for (var i = 0u; i < ${GROUP}u; i += 4u) {
