@@ -15,7 +15,9 @@ import { WebGpuBackend } from "../src/backends/webgpu/webgpu.ts";
 import { dtypeByName } from "../src/dtypes/table.ts";
 import { openModelFile } from "../src/formats/open-model-file.ts";
 import { Batch } from "../src/graph/batch.ts";
+import { kvGroups } from "../src/graph/graph.ts";
 import { makePlan } from "../src/graph/plan.ts";
+import { weightReader } from "../src/graph/weight-source.ts";
 import { buildModel } from "../src/models/build.ts";
 import { nodePlatform } from "../src/platform/node.ts";
 import { median } from "./gpu-model.ts";
@@ -65,13 +67,14 @@ async function main(path: string, flags: Flags): Promise<void> {
   const backend = new WebGpuBackend(gpu, { tuning: usual });
   const each = Math.ceil(Math.max(flags.context + flags.steps + 1, 200, ...flags.prompt) / 32);
   await backend.prepare(makePlan(graph, limits), {
-    ...evenRoom(each * most, dtypeByName(flags.cacheType)!),
+    ...evenRoom(each * most, dtypeByName(flags.cacheType)!, kvGroups(graph).length),
     tableLength: each,
   });
+  const readTensor = async (name: string, target: Uint8Array, at: number): Promise<void> => {
+    await file.readTensor(file.tensors.get(name)!, target, at);
+  };
   for (const weight of graph.weights) {
-    await backend.upload(weight, async (target, at) => {
-      await file.readTensor(file.tensors.get(weight.name)!, target, at);
-    });
+    await backend.upload(weight, weightReader(weight, readTensor));
   }
   await file.close();
   const vocab = graph.outputs.logits!.cols;

@@ -23,11 +23,13 @@ test("which types lanes multiply 16 bytes at a time, and when", () => {
       .filter((dtype) => laneDotOf(weight("matrix", [outputs, cols], dtype), bytes))
       .map(({ name }) => name)
       .sort();
-  expect(tuned(512, 16384)).toEqual(["f16", "mxfp4", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);
-  expect(tuned(96, 16384)).toEqual(["f16", "mxfp4", "q4_0", "q4_1", "q8_0"]);
+  const blocks = ["mxfp4", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"];
+  expect(tuned(512, 16384)).toEqual(["f16", "f32", ...blocks]);
+  expect(tuned(96, 16384)).toEqual(["f16", "f32", "mxfp4", "q4_0", "q4_1", "q8_0"]);
+  expect(tuned(4096, 16384)).toEqual(["f16", ...blocks]);
   expect(tuned(45, 16384)).toEqual([]);
   // Activations are staged in workgroup memory, where they must fit.
-  expect(tuned(11264, 16384)).toEqual(["mxfp4", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"]);
+  expect(tuned(11264, 16384)).toEqual(blocks);
   expect(tuned(65536, 16384)).toEqual([]);
 });
 

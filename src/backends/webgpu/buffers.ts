@@ -222,8 +222,9 @@ function kvBytesOf(
 /** The bytes of the longest activations that a matmul rounds. */
 function longestActivations({ graph, limits }: Plan): number {
   const sizes = graph.nodes.map((node) => {
-    if (node.op !== "matmul" && node.op !== "matmul_id") return 0;
-    if (!roundsActivations(node.weight)) return 0;
+    // Those of experts are prepared there, even where they are not rounded.
+    const isWanted = node.op === "matmul" && roundsActivations(node.weight);
+    if (!isWanted && node.op !== "matmul_id") return 0;
     const rows = Math.max(mostRows(node.x.rows, limits), UNIT / 2); // matrices of half floats are whole
     return Math.ceil((rows * node.x.cols) / 4) * 16;
   });

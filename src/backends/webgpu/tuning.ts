@@ -70,6 +70,8 @@ export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | und
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
 const FEW_ROWS = 8192;
+/** With so few, as routers have, four teams share rows. */
+const FEWEST_ROWS = 512;
 
 /**
  * Found on an NVIDIA H200. Workgroups have 256 lanes at most, which every device allows; an Intel Gen9 allows no more, and kernels of llama.cpp with 288 do
@@ -77,9 +79,11 @@ const FEW_ROWS = 8192;
  */
 const largeTuning: Tuning = {
   shapeFor: (rows) =>
-    rows < FEW_ROWS
-      ? { rows: 4, teams: 8, split: 2, ahead: 2 }
-      : { rows: 4, teams: 8, split: 1, ahead: 1 },
+    rows <= FEWEST_ROWS
+      ? { rows: 4, teams: 8, split: 4, ahead: 2 }
+      : rows < FEW_ROWS
+        ? { rows: 4, teams: 8, split: 2, ahead: 2 }
+        : { rows: 4, teams: 8, split: 1, ahead: 1 },
   several: { most: 64, rows: 4, tiles: [2, 4, 8] },
   packedDots: true,
   attentionSize: 256,

@@ -6,6 +6,7 @@ import type { BlockUnpack, ElementUnpack } from "./unpack.ts";
 export const f32: ElementUnpack = {
   kind: "element",
   body: "return bitcast<f32>(weights[i]);",
+  lane: lanes.f32,
 };
 
 export const f16: ElementUnpack = {

@@ -1,6 +1,6 @@
 // The types that lanes multiply 16 bytes at a time: which vectors of a chunk of a row a lane loads, the staged activations
-// beside them, and their dot product. Activations are 8-bit quants (or half floats beside F16); dot products of quants are
-// exact.
+// beside them, and their dot product. Activations are 8-bit quants (half floats beside F16, floats beside F32); dot products of
+// quants are exact.
 //
 // A chunk is the columns of 16 bytes of quants: in the 4-bit types, the low nibbles are 16 columns and the high nibbles
 // another 16.
@@ -246,4 +246,21 @@ fn halves(a: u32, b: u32) -> f32 { return dot(unpack2x16float(a), unpack2x16floa
     const each = ["x", "y", "z", "w"].map((part) => `halves(${v("w")}.${part}, low.${part})`);
     return `((${each[0]} + ${each[1]}) + (${each[2]} + ${each[3]}))`;
   },
+};
+
+/** 4 values a vector; activations stay floats. Without fma() a driver would be free to round a product by itself or not, in each kernel as it likes. */
+export const f32: LaneDot = {
+  columns: 4,
+  unit: 4,
+  lowAt: "c",
+  highAt: "c",
+  scaleAt: "0u",
+  loads: { w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` } },
+  functions: `
+fn floats(w: vec4u, x: vec4u) -> f32 {
+  let a = bitcast<vec4f>(w);
+  let b = bitcast<vec4f>(x);
+  return fma(a.x, b.x, fma(a.y, b.y, fma(a.z, b.z, a.w * b.w)));
+}`,
+  dot: (v) => `floats(${v("w")}, low)`,
 };

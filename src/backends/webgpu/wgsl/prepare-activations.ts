@@ -1,7 +1,7 @@
 // Prepares the activations of matmuls of several tokens (matmul-several.ts): a workgroup normalises and rounds a token as
 // stage.ts does for a single one, with the same text and so to the same bits, and stores it.
 //
-// A token's record, in words: quants (or half floats); where they are quants, the sum of each 16 of them, and the scales. For
+// A token's record, in words: quants (or half floats, or floats); where they are quants, the sum of each 16 of them, and the scales. For
 // matrix units (matmul-matrices.ts) it is half floats in the order of matrix-tiles.ts instead, as round-activations.ts stores them.
 
 import type { Rows, Weight } from "../../../graph/graph.ts";
@@ -10,7 +10,7 @@ import { type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText } from "./matmul-chunks.ts";
 import { matrixAt } from "./matrix-tiles.ts";
 import { blockQuantsOf } from "./round-activations.ts";
-import { type StageSource, stageText } from "./stage.ts";
+import { bytesOfValue, type StageSource, stageText } from "./stage.ts";
 import type { Exchange } from "./teams.ts";
 
 /** In words of a token's record. */
@@ -27,7 +27,9 @@ const GROUP = 16;
 export function preparedLayout({ dtype, shape }: Weight): PreparedLayout {
   const cols = shape[1]!;
   const quants = blockQuantsOf(dtype.activation);
-  if (!quants) return { sumsAt: 0, scalesAt: 0, words: Math.ceil(cols / 8) * 4 };
+  if (!quants) {
+    return { sumsAt: 0, scalesAt: 0, words: Math.ceil((cols * bytesOfValue(dtype)) / 16) * 4 };
+  }
   const sumsAt = Math.ceil(cols / 16) * 4;
   const scalesAt = sumsAt + cols / GROUP;
   return { sumsAt, scalesAt, words: Math.ceil((scalesAt + cols / quants.block) / 4) * 4 };
@@ -78,7 +80,7 @@ export function prepareKernel(
   ${stage.early}${stage.body}
   ${stored}`,
     }),
-    preparedBytes: quants && !halves ? 4 : 2,
+    preparedBytes: halves ? 2 : quants ? 4 : bytesOfValue(weight.dtype),
   };
 }
 
@@ -96,8 +98,9 @@ function recordText(weight: Weight, size: number): string {
   for (var i = lane; i < ${cols / quants.block}u; i += ${size}u) {
     prepared[at + ${scalesAt}u + i] = bitcast<u32>(scales[i]);
   }`;
+  const valueWords = (cols * (quants ? 1 : bytesOfValue(weight.dtype))) / 4;
   return `let at = token * ${words}u;
-  for (var i = lane; i < ${quants ? cols / 4 : cols / 2}u; i += ${size}u) { prepared[at + i] = staged[i >> 2u][i & 3u]; }${levels ?? ""}`;
+  for (var i = lane; i < ${valueWords}u; i += ${size}u) { prepared[at + i] = staged[i >> 2u][i & 3u]; }${levels ?? ""}`;
 }
 
 /** Stores half floats, each four in the order 0, 2, 1, 3. */

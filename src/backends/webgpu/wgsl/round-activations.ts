@@ -94,7 +94,7 @@ export function fitsHalves({ dtype }: Weight): boolean {
 }
 
 /** Whether activations become half floats beside this weight, which may not hold them. */
-export function roundsToHalves({ dtype }: Weight): boolean {
+export function roundsToHalves({ dtype }: Pick<Weight, "dtype">): boolean {
   return roundings[dtype.activation]?.isHalf ?? false;
 }
 

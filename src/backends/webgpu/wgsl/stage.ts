@@ -1,12 +1,13 @@
 // Stages the activations of a matmul (matmul-few.ts) in workgroup memory: normalised, where a norm is fused with it, and
-// rounded to DType.activation: 8-bit quants with a scale for each block, or half floats.
+// rounded to DType.activation: 8-bit quants with a scale for each block, half floats, or floats as they are.
 
+import type { DType } from "../../../dtypes/dtype.ts";
 import type { NodeOf, Value, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, noArrival } from "./arrival.ts";
 import { activationHalfText, nearestHalfText } from "./halves.ts";
 import { type Binding, float } from "./kernel.ts";
-import { type BlockQuants, blockQuantsOf, packText } from "./round-activations.ts";
+import { type BlockQuants, blockQuantsOf, packText, roundsToHalves } from "./round-activations.ts";
 import { type Exchange, TEAM } from "./teams.ts";
 
 /** The input of a matmul, with the nodes before it that are fused with it. */
@@ -34,7 +35,12 @@ export interface StageText {
 export function stageBytes({ dtype, shape }: Weight): number {
   const cols = shape[1]!;
   const quants = blockQuantsOf(dtype.activation);
-  return (quants ? cols + (cols / quants.block) * 4 : cols * 2) + 1024;
+  return (quants ? cols + (cols / quants.block) * 4 : cols * bytesOfValue(dtype)) + 1024;
+}
+
+/** Of an activation that is no quant. */
+export function bytesOfValue(dtype: DType): 2 | 4 {
+  return roundsToHalves({ dtype }) ? 2 : 4;
 }
 
 export function stageText(
@@ -48,7 +54,11 @@ export function stageText(
   const { x, select, norm } = source;
   const quads = x.cols / 4;
   const quants = blockQuantsOf(weight.dtype.activation);
-  const stored = quants ? quantText(quants, exchange) : halfText(exchange);
+  const stored = quants
+    ? quantText(quants, exchange)
+    : bytesOfValue(weight.dtype) === 2
+      ? halfText(exchange)
+      : floats;
   const held = heldQuads(quads, size, stored.own);
   const runs = runsOf(held);
   const isOnce = runs.length === 1;
@@ -341,3 +351,17 @@ var<workgroup> staged: array<vec4u, ${quads / 2}>;`,
       }).join("\n  "),
   };
 }
+
+/** The bits of four floats are a vector. */
+const floats: Stored = {
+  own: 1,
+  functions: [],
+  declarations: (quads) => `
+var<workgroup> staged: array<vec4u, ${quads}>;`,
+  body: (held) =>
+    held
+      .map(
+        ({ name, exists }) => `if (${exists}) { staged[quad${name}] = bitcast<vec4u>(v${name}); }`,
+      )
+      .join("\n  "),
+};
