@@ -56,6 +56,10 @@ export class Constraint {
     return this.#triggers === undefined || this.#triggers.isFound;
   }
 
+  get isIdle(): boolean {
+    return !this.#isActive;
+  }
+
   /** Whether the next token is known, so that nobody needs its logits. */
   get isNextKnown(): boolean {
     return this.#forced.length > 0;

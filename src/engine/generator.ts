@@ -120,7 +120,8 @@ export async function generate(
       )),
       stop: () => control.aborted,
       meanwhile: meanwhileOf(events, constraint),
-      best: bestOf(engine, sampler, mask !== undefined),
+      best: bestOf(engine, sampler),
+      isMasked: (drafted) => mask !== undefined && (drafted > 0 || !mask.isIdle),
       adjusted: sampler.adjusts
         ? (list, draft, drafted) => sampler.listAdjusted(list, draft, drafted)
         : undefined,
@@ -382,9 +383,9 @@ function checkMaxTokens(maxTokens: number | undefined): number {
   return maxTokens;
 }
 
-/** How many of the best logits are read; 0: all are. A mask looks at all of them. */
-function bestOf(engine: Engine, { best, adjusts }: Sampler, hasMask: boolean): number {
-  if (hasMask || best > engine.mostBest) return 0;
+/** How many of the best logits are read; 0: all are. */
+function bestOf(engine: Engine, { best, adjusts }: Sampler): number {
+  if (best > engine.mostBest) return 0;
   return adjusts && !engine.readsAdjusted ? 0 : best;
 }
 

@@ -83,7 +83,11 @@ export class ReasoningBudget {
 
   /** Forbids all other tokens while the end of reasoning is forced; else what `other` forbids. */
   over(other: (TokenMask & { readonly isNextKnown: boolean }) | undefined): TokenMask {
+    const nextOf = () => this.next;
     return {
+      get isIdle() {
+        return nextOf() === undefined && (other?.isIdle ?? true);
+      },
       forbid: (logits) => {
         const { next } = this;
         // What a grammar has forced already was computed without us, and comes first.

@@ -48,6 +48,8 @@ export interface SampledToken {
 
 /** Which tokens may come next (constraint.ts). */
 export interface TokenMask {
+  /** Whether it forbids no token, as long as no other is accepted. */
+  readonly isIdle: boolean;
   /** Writes -Infinity to the logits of all others. */
   forbid(logits: Float32Array): void;
 }

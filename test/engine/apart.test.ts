@@ -120,6 +120,36 @@ test.each([false, true])(
   },
 );
 
+test("all logits are read where a mask forbids tokens, and not before", async () => {
+  const run = async (backend: ReferenceBackend, options: GenerateOptions) => {
+    const engine = await asked(backend);
+    const control: RunControl = { aborted: false, breathe, now: () => 0 };
+    const request = { tokens: tinyPrompt(1, 8), options: { temperature: 0, ...options } };
+    const { text } = await generate(engine, request, control, () => {});
+    engine.dispose();
+    return text;
+  };
+  const plain = await run(new ReferenceBackend(), { maxTokens: 12 });
+  const letter = plain[5]!;
+  const found = plain.indexOf(letter) + 1; // tokens up to the trigger
+  const masks: [GenerateOptions, free: number, forced: number][] = [
+    [{ regex: "[a-e]{4}", grammarTriggers: [{ text: letter, after: true }] }, found, 4],
+    [{ regex: "[a-e]{4}" }, 0, 4],
+    [{ maxTokens: 9, reasoningBudget: { tokens: 5, end: "xy", isOpen: true } }, 7, 2],
+  ];
+  for (const [options, free, forced] of masks) {
+    const apart = new Apart();
+    const text = await run(apart, options);
+    expect(text).toBe(await run(new ReferenceBackend(), options));
+    expect(text.slice(0, Math.min(free, 5))).toBe(plain.slice(0, Math.min(free, 5)));
+    expect(apart.reads, JSON.stringify(options)).toEqual({
+      best: free,
+      whole: forced,
+      adjusted: 0,
+    });
+  }
+});
+
 test("the next batch begins before the events of its tokens are sent", async () => {
   const backend = new Apart();
   const engine = await asked(backend);

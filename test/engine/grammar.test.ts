@@ -78,7 +78,7 @@ describe("what the grammar forbids never comes out", () => {
     const mask = new Uint32Array(2); // of 64 tokens: the last 6 are padding
     mask[1] = 1 << 9;
     const forbid = (all: Float32Array) => forbidTokens(all, mask);
-    expect(sampler.sample(logits, { forbid }).id).toBe(41);
+    expect(sampler.sample(logits, { forbid, isIdle: false }).id).toBe(41);
     expect(logits.filter((logit) => logit !== Number.NEGATIVE_INFINITY)).toHaveLength(1);
   });
 

@@ -37,6 +37,8 @@ export interface DecoderParts {
   readonly meanwhile: (() => void) | undefined;
   /** How many of the best logits are enough to sample from; 0: all are needed. */
   readonly best: number;
+  /** Whether a mask looks at all logits, of the next token or of one after so many drafted ones. */
+  readonly isMasked: (drafted: number) => boolean;
   /** Lists the tokens that the sampler adjusts, as Sampler.listAdjusted(); undefined: it adjusts none. */
   readonly adjusted:
     | ((target: AdjustedList, draft: Int32Array, drafted: number) => boolean)
@@ -148,11 +150,12 @@ export class Decoder {
     return this.#afterPrompt;
   }
 
-  /** The best logits are asked for, unless the sampler adjusts too many tokens this time. */
+  /** The best logits are asked for, unless a mask applies or the sampler adjusts too many tokens this time. */
   #ask(options: Pick<AdvanceOptions, "best">, drafted: number): void {
-    const { best, adjusted } = this.#parts;
-    const isEnough = best > 0 && (adjusted?.(this.#adjusted!, this.#draft, drafted) ?? true);
-    this.#asked = isEnough ? best : 0;
+    const { best, adjusted, isMasked } = this.#parts;
+    const isEnough = best > 0 && !isMasked(drafted);
+    const isListed = isEnough && (adjusted?.(this.#adjusted!, this.#draft, drafted) ?? true);
+    this.#asked = isListed ? best : 0;
     options.best = this.#asked;
   }
 
