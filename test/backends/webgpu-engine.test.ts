@@ -188,15 +188,15 @@ describeGpu("webgpu, in the engine", () => {
 
 describeGpu("webgpu, limits", () => {
   test("weights larger than a binding are computed in parts", async () => {
-    // The table, which is the output matrix too, has 38,400 bytes.
-    const vocab = 300;
+    // The table, which is the output matrix too, has 192,000 bytes.
+    const vocab = 1500;
     const reference = await loaded(new ReferenceBackend(), vocab);
-    const backend = await loaded(await gpuBackend({ limits: { maxBindingBytes: 20_000 } }), vocab);
+    const backend = await loaded(await gpuBackend({ limits: { maxBindingBytes: 100_000 } }), vocab);
     expect(backend.explain().join("\n")).toMatch(/token_embd.weight: in 2 parts/);
     // One by one, and in tiles; tokens of both parts.
     for (const tokens of [
-      [7, 299],
-      [298, 0, 155, 156, 157, 5, 6],
+      [7, 1499],
+      [1498, 0, 780, 781, 782, 5, 6],
     ]) {
       await reference.run(batchOf(tokens));
       await backend.run(batchOf(tokens));
