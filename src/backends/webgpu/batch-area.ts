@@ -20,6 +20,7 @@ import {
   type Weight,
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
+import { isWholeModel } from "./results.ts";
 
 /** WGSL has no infinities. */
 const MOST_FLOAT = 3e38;
@@ -101,7 +102,7 @@ export function layOutBatch(graph: Graph, limits: PlanLimits, kvBlocks: number):
   const segments = recurrentStates(graph).length > 0 ? take(maxTokens * SEGMENT_WORDS) : 0;
   const groups = kvGroups(graph).map(() => take(maxTokens * kvBlocks));
   const tables = graph.states.map((state) => (state.kind === "kv" ? groups[state.group]! : 0));
-  const adjusted = take(maxOutputs * ADJUSTED_ROOM * ADJUSTED_WORDS);
+  const adjusted = take(isWholeModel(graph) ? maxOutputs * ADJUSTED_ROOM * ADJUSTED_WORDS : 0);
   const rows = { tokens, positions, sequences, short, outputRows, adapters, lengths };
   const layout = { ...rows, angles, segments, groups, tables, draws, drawn, adjusted };
   return { ...layout, tableLength: kvBlocks, words: next };

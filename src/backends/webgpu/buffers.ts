@@ -23,7 +23,7 @@ import { exactShape } from "./exact/weights.ts";
 import { type ExpertRange, expertRanges } from "./experts/expert-ranges.ts";
 import { hostExpertBytes } from "./experts/host-experts.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
-import { resultsOf } from "./results.ts";
+import { isWholeModel, resultsOf } from "./results.ts";
 import { assignSlots } from "./slots.ts";
 import { usage } from "./usage.ts";
 import {
@@ -125,10 +125,7 @@ export function layOut(
   const split = { positions: context };
   const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
   const { bestBytes, bestPartBytes } = bestSizes(plan);
-  // A part of a graph that takes values from another has none in flight.
-  const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
-  const isWhole = takes.length === 0 && later.length === 0;
-  const flightBytes = isWhole ? bestBytes : 0;
+  const flightBytes = isWholeModel(graph) ? bestBytes : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
     tileBytes,
@@ -276,7 +273,7 @@ function bestSizes({ graph, limits }: Plan): { bestBytes: number; bestPartBytes:
   if (!logits) return { bestBytes: 0, bestPartBytes: 0 };
   const rows = mostRows(logits.rows, limits);
   return {
-    bestBytes: bestWords(rows, mostPairs(rows)) * 4,
+    bestBytes: bestWords(rows, isWholeModel(graph) ? mostPairs(rows) : 0) * 4,
     bestPartBytes: rows * bestParts(logits) * BEST * 8,
   };
 }

@@ -14,3 +14,9 @@ export function resultsOf(graph: Graph, section: number): readonly Value[] {
 export function resultOf({ outputs }: Graph): Value | undefined {
   return outputs.logits ?? outputs.hidden;
 }
+
+/** Whether it is all of a model. In a part of one nothing is in flight, and whole rows are read where tokens are adjusted. */
+export function isWholeModel(graph: Graph): boolean {
+  const [{ takes } = { takes: [] }, ...later] = sectionsOf(graph);
+  return takes.length === 0 && later.length === 0;
+}
