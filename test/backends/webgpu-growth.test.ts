@@ -117,6 +117,36 @@ describeGpu("a KV cache that grows on the GPU", () => {
     backend.dispose();
   });
 
+  test("waits for the one before to be copied", async () => {
+    const { backend, gpu } = await loaded();
+    await advance(backend, 0);
+    const { device } = gpu;
+    // The GPU is done when the test says so.
+    let finish = () => {};
+    const { queue } = device;
+    const done = queue.onSubmittedWorkDone.bind(queue);
+    queue.onSubmittedWorkDone = async () => {
+      await new Promise<void>((resolve) => {
+        finish = resolve;
+      });
+      await done();
+    };
+    await backend.growKv([3]);
+    const createBuffer = device.createBuffer.bind(device);
+    let made = 0;
+    device.createBuffer = (descriptor) => {
+      made++;
+      return createBuffer(descriptor);
+    };
+    const again = backend.growKv([4]);
+    for (let i = 0; i < 20; i++) await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(made).toBe(0);
+    finish();
+    await again;
+    expect(made).toBe(2 * layers);
+    backend.dispose();
+  });
+
   test("is bound by the batches that read it, not before", async () => {
     const { backend, gpu } = await loaded();
     await advance(backend, 0);

@@ -103,6 +103,11 @@ interface Prepared {
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
+  /**
+   * When the GPU has copied the cache that grew last. Until then the old one is in use: growths that come faster than that would hold any number of
+   * caches, until there is no memory left, or no more mappings (65,530 in a process on Linux).
+   */
+  moved?: Promise<void>;
 }
 
 export interface WebGpuOptions {
@@ -445,12 +450,16 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async growKv(blocks: readonly number[], pause?: () => Promise<void>): Promise<void> {
     const prepared = this.#ready();
     const { layout } = prepared;
+    await prepared.moved;
+    this.#alive();
     const cache = await allocateCache(this.#gpu, layout, blocks, pause);
     const buffers = { ...prepared.buffers, ...cache };
     this.#alive();
     const program = withCache(this.#gpu, prepared.program, layout, buffers);
     // No await from here on: a batch that was submitted in between wrote to the old cache, and is copied with it.
     moveCache(this.#gpu, prepared.buffers, cache);
+    const moved = this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone());
+    prepared.moved = moved.catch(() => {}); // whoever computes says that a GPU is lost
     prepared.buffers = buffers;
     prepared.program = program;
     prepared.commands = this.#batchCommands(layout, buffers);
