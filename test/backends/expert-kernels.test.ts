@@ -4,21 +4,31 @@
 import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
+import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { mostTiles, tileWords } from "../../src/backends/webgpu/wgsl/group-pairs.ts";
 import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
+import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { type ExpertGraphOptions, expertGraph } from "../support/expert-graph.ts";
 import { teamGpu } from "../support/gpu-facts.ts";
 import { testTexts } from "../support/null-gpu.ts";
+import { type RoutedGraphOptions, routedGraph } from "../support/routed-graph.ts";
+
+/** With as many bindings as Dawn has. */
+const largeGpu = { ...teamGpu, storageBuffers: 16 };
 
 function kernelsOf(options: ExpertGraphOptions, slots?: number, wide = false): Kernel[] {
-  const plan = makePlan(expertGraph(options), { maxTokens: 512, maxOutputs: 8 });
-  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), teamGpu, false, slots);
+  return loweredOf(expertGraph(options), teamGpu, slots, wide);
+}
+
+function loweredOf(graph: Graph, facts: GpuFacts, slots?: number, wide = false): Kernel[] {
+  const plan = makePlan(graph, { maxTokens: 512, maxOutputs: 8 });
+  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), facts, false, slots);
   const by = "groups" as const;
-  const parts = lowerPlan(teamGpu, layout, tuningFor(teamGpu), undefined, by, wide);
+  const parts = lowerPlan(facts, layout, tuningFor(facts), undefined, by, wide);
   return parts.flatMap(({ kernels }) => kernels);
 }
 
@@ -56,6 +66,36 @@ test("activations are prepared once, pairs are grouped once, and small batches g
   expect(kernels.filter(isOfMatmuls).every(({ sameBits }) => sameBits)).toBe(true);
 });
 
+test("a layer's mixture: three dispatches of a token, with the norm, the routes and the residual", () => {
+  const namesOf = (options: Partial<RoutedGraphOptions>, facts = largeGpu, slots?: number) => {
+    const kernels = loweredOf(routedGraph({ type: "q4_0", ...options }), facts, slots);
+    const own = kernels.filter(({ rows, minRows }) => rows === "tokens" && minRows <= 1);
+    return own.map(({ name }) => name).slice(1, own.length / 2 + 1);
+  };
+  const router = "matmul norm f32 [8, 256]";
+  expect(namesOf({ inner: 512 })).toEqual([
+    router,
+    "matmul-experts norm route q4_0 gate to record [8, 1024, 256]",
+    "matmul-experts q4_0 of record combine add [8, 256, 512]",
+  ]);
+  // Blocks of 256 values are more than a workgroup computes.
+  expect(namesOf({ inner: 512, downType: "q4_k" })).toEqual([
+    router,
+    "matmul-experts norm route q4_0 gate [8, 1024, 256]",
+    "prepare to q8_k [512]",
+    "matmul-experts q4_k combine add [8, 256, 512]",
+  ]);
+  const apart = ["rms_norm [256]", "matmul f32 [8, 256]"];
+  // The host has a part in it; a type that lanes do not multiply; few bindings.
+  expect(namesOf({}, largeGpu, 3).slice(0, 2)).toEqual(apart);
+  expect(namesOf({ type: "q5_0" }).slice(0, 2)).toEqual(apart);
+  expect(namesOf({ bias: true }, teamGpu).slice(0, 2)).toEqual(apart);
+  expect(namesOf({ bias: true })).toHaveLength(3);
+  // In the second layer another node reads the norm.
+  const kept = loweredOf(routedGraph({ type: "q4_0", keepsNorm: true }), largeGpu);
+  expect(kept.filter(({ name }) => name.startsWith("rms_norm"))).toHaveLength(1);
+});
+
 test("what lanes cannot multiply, or half floats not hold, stays in floats", () => {
   const names = (...options: Parameters<typeof kernelsOf>) => {
     return new Set(namesIn(kernelsOf(...options), 1).map((name) => name.split(" ")[0]));
@@ -86,6 +126,10 @@ test("there is room for all tiles, however pairs fall", () => {
 
 await testTexts(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"], (type) => {
   const sizes = { experts: 600, used: 8, inner: 2048 };
-  const kernels = [...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)];
+  const kernels = [
+    ...[...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)],
+    ...loweredOf(routedGraph({ type, bias: true, experts: 128, used: 6 }), largeGpu),
+    ...loweredOf(routedGraph({ type, downType: "q8_0", inner: 512 }), largeGpu),
+  ];
   return new Set(kernels.map(({ code }) => code));
 });

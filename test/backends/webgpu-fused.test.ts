@@ -12,7 +12,7 @@ import { sampleBlocks } from "../../src/dtypes/sample-blocks.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
-import type { Graph, Rope, RopeLayout, Weight } from "../../src/graph/graph.ts";
+import type { Graph, Rope, RopeLayout, Value, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
 import { someOf } from "../support/exhaustive.ts";
 import { describeGpu, openGpu } from "../support/gpu.ts";
@@ -33,7 +33,9 @@ interface Options {
   dims?: number;
   window?: number;
   softcap?: number;
-  sinks?: boolean;
+  sinks?: boolean | undefined;
+  /** Of the heads of q and k. */
+  norms?: boolean | undefined;
 }
 
 /** One layer and the output, as models have them. */
@@ -46,6 +48,7 @@ function layer({
   window,
   softcap,
   sinks = false,
+  norms = false,
 }: Options) {
   const dtype = dtypeByName(type)!;
   const g = new GraphBuilder();
@@ -65,9 +68,12 @@ function layer({
     const by = bias ? vector(`${name}_bias`, rows) : undefined;
     return g.matmul(normed, matrix(name, rows, embed, of), name, by);
   };
-  const q = project("q", heads * headDim);
-  const k = project("k", kvCols);
+  const projected = [project("q", heads * headDim), project("k", kvCols)];
   const v = project("v", kvCols, dtypeByName(vType)!);
+  const [q, k] = projected.map((x, i) => {
+    const name = `norm_${"qk"[i]}`;
+    return norms ? g.rmsNorm(x, vector(name, headDim), 1e-5, name) : x;
+  }) as [Value, Value];
   const qRoped = g.rope(q, headDim, rope, "q_rope");
   const state = g.state({
     kind: "kv",
@@ -222,8 +228,14 @@ describeGpu("webgpu, nodes that are computed together", () => {
     await expectSame({ type: "q4_0", window: 70 }, { sizes, attentionSize: 64 });
     await expectSame({ type: "q4_0", window: 300, softcap: 1 }, { sizes, attentionSize: 64 });
   });
-  test("sinks, which are computed apart", async () => {
+  test("sinks", async () => {
     await expectSame({ type: "q4_0", sinks: true }, { attentionSize: 64 });
+    await expectSame({ type: "q8_0", sinks: true, window: 5 }, { attentionSize: 64 });
+  });
+  test("norms of heads", async () => {
+    await expectSame({ type: "q4_0", norms: true }, { attentionSize: 64, kvType: "q8_0" });
+    const options = { type: "q8_0", norms: true, layout: "interleaved", dims: 16 } as const;
+    await expectSame(options, { attentionSize: 64 });
   });
   test("a WGSL without packed fused", async () => {
     await expectSame({ type: "q8_0" }, { packedDots: false });
@@ -241,10 +253,15 @@ describeGpu("webgpu, nodes that are computed together", () => {
   ];
   // With eight teams a workgroup computes whole blocks: a single token's gate is rounded by the kernel that computes it.
   const rounded = { kvType: "f16", first: 3, teams: 8 };
-  test.each([...someOf("caches", bits, bits.slice(1, 3)), rounded])(
-    "a token has the same bits alone and beside others, in a cache of $kvType, after $first tokens, $teams teams",
-    async ({ kvType, first, teams }) => {
-      const graph = layer({ type: "q4_0" });
+  const options = [
+    { kvType: "q8_0", first: 3, teams: 2, norms: true },
+    { kvType: "f16", first: 262, teams: 2, norms: true, sinks: true },
+  ];
+  type Bits = (typeof bits)[number] & Pick<Options, "norms" | "sinks">;
+  test.each<Bits>([...someOf("caches", bits, bits.slice(1, 3)), rounded, ...options])(
+    "a token has the same bits alone and beside others, in a cache of $kvType, after $first tokens, $teams teams, norms: $norms, sinks: $sinks",
+    async ({ kvType, first, teams, norms, sinks }) => {
+      const graph = layer({ type: "q4_0", norms, sinks });
       const gpu = await openGpu();
       const backend = new WebGpuBackend(gpu, {
         tuning: {

@@ -47,7 +47,11 @@ async function expectSame(options: RoutedGraphOptions, tuned: Partial<Tuning> = 
   const tuning = { ...tuningFor(gpu.facts), ...tuned };
   const backend = new WebGpuBackend(gpu, { tuning });
   await loadSamples(backend, graph, limits);
-  expect(backend.sameBitsTokens).toBe(tuning.several.most);
+  expect(backend.sameBitsTokens).toBeGreaterThanOrEqual(tuning.several.most);
+  const one = new Batch(limits);
+  one.add(0, 0, { blocks: Int32Array.of(0) }, true);
+  const names = backend.kernelsOf(one, () => true).map(({ name }) => name);
+  expect(names.filter((name) => / combine add /.test(name))).toHaveLength(2);
   const want = await run(reference, tokens, embed);
   const together = await run(backend, tokens, embed);
   const off = together.map((row, i) => distance(row, want[i]!)).toSorted((a, b) => a - b);
@@ -56,14 +60,14 @@ async function expectSame(options: RoutedGraphOptions, tuned: Partial<Tuning> = 
   expect(off[off.length >> 1], `${off}`).toBeLessThan(1e-3);
   // Alone, and in batches whose pairs are computed one by one, or in tiles.
   const alone: Float32Array[] = [];
-  for (const token of tokens) alone.push((await run(backend, [token], embed))[0]!);
+  for (const token of tokens.slice(10)) alone.push((await run(backend, [token], embed))[0]!);
   for (const count of [2, 3, 5, 8, 16]) {
     const rows = await run(backend, tokens.slice(10, 10 + count), embed);
     rows.forEach((row, i) => {
-      expect(row, `token ${i} of ${count}`).toEqual(alone[10 + i]);
+      expect(row, `token ${i} of ${count}`).toEqual(alone[i]);
     });
   }
-  const first = alone.map((row, i) => distance(row, want[i]!)).toSorted((a, b) => a - b);
+  const first = alone.map((row, i) => distance(row, want[10 + i]!)).toSorted((a, b) => a - b);
   expect(first.at(-1), `${first}`).toBeLessThan(3e-2);
   expect(first[first.length >> 1], `${first}`).toBeLessThan(1e-3);
   backend.dispose();
@@ -78,5 +82,10 @@ describeGpu("webgpu, a layer's mixture of experts", () => {
     const routing = { gating: "softmax_chosen", normalise: false } as const;
     const options = { type: "mxfp4", bias: true, activation: "swiglu_oai", embed: 96 } as const;
     await expectSame({ ...options, inner: 160, routing });
+  });
+  test("slots that are no power of two, another type for down, teams with many lanes", async () => {
+    const shapeFor = () => ({ rows: 4, teams: 8, split: 1, ahead: 2 });
+    const options = { type: "q4_0", downType: "q8_0", used: 3, embed: 320, inner: 96 };
+    await expectSame(options, { shapeFor });
   });
 });

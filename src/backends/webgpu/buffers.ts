@@ -104,7 +104,7 @@ export function layOut(
   const kvTypes = kvPair(kv.dtype);
   const kvFormats = { k: gpuFormatOf(kvTypes.k), v: gpuFormatOf(kvTypes.v) };
   if (exact) checkHeads(graph, kvTypes);
-  const groups = exact ? nodeByNode(graph) : fuse(graph, facts);
+  const groups = exact ? nodeByNode(graph) : fuse(graph, facts, slots === undefined);
   const experts = expertRanges(graph, slots);
   const shapeOf = exact ? exactShape : shapesWith(experts);
   const weights = layOutWeights(graph.weights, facts, stacksOf(groups), shapeOf);

@@ -15,8 +15,11 @@ import {
 } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import { stackable } from "./weight-layout.ts";
-import type { RopedAttention } from "./wgsl/attention-roped.ts";
+import type { HeadNorms, RopedAttention } from "./wgsl/attention-roped.ts";
+import { boundBuffers, type FusedExperts } from "./wgsl/experts-fused.ts";
+import { asMatrix } from "./wgsl/matmul-experts.ts";
 import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-few.ts";
+import { roundsActivations } from "./wgsl/round-activations.ts";
 
 export interface Group {
   readonly nodes: readonly GraphNode[];
@@ -24,6 +27,8 @@ export interface Group {
   readonly fused: readonly FusedMatmul[];
   /** Fused attention; a matmul of the group then reads its result. */
   readonly attention?: RopedAttention;
+  /** A fused mixture of experts, whose router is the group's fused matmul. */
+  readonly experts?: FusedExperts;
 }
 
 /** A section of the graph as patterns see it. */
@@ -37,15 +42,20 @@ interface View {
   readonly known: ReadonlySet<Value>;
   /** Values that are read after the section. */
   readonly outputs: ReadonlySet<Value>;
+  /** All experts are in GPU memory. */
+  readonly hasExperts: boolean;
 }
 
 type Pattern = (node: GraphNode, view: View) => Group | undefined;
 
 /** In order of preference. */
-const patterns: readonly Pattern[] = [normedMatmuls, matmulAndAdd, ropedAttention];
+const patterns: readonly Pattern[] = [normedMatmuls, routedExperts, matmulAndAdd, ropedAttention];
 
-/** Nodes of different sections are not fused: between them another part of a split graph computes. */
-export function fuse(graph: Graph, facts: GpuFacts): Group[] {
+/**
+ * Nodes of different sections are not fused: between them another part of a split graph computes. Nor are those of experts, unless `hasExperts`: the host
+ * takes part in between.
+ */
+export function fuse(graph: Graph, facts: GpuFacts, hasExperts = true): Group[] {
   const known = new Set<Value>();
   const uses = usesOf(graph);
   const outputs = outputsOfSections(graph);
@@ -53,7 +63,8 @@ export function fuse(graph: Graph, facts: GpuFacts): Group[] {
   for (const { from, to, takes } of sectionsOf(graph)) {
     for (const value of takes) known.add(value);
     const nodes = graph.nodes.slice(from, to);
-    fuseSection({ nodes, facts, readers: readersOf(nodes), uses, known, outputs }, known, groups);
+    const view = { nodes, facts, readers: readersOf(nodes), uses, known, outputs, hasExperts };
+    fuseSection(view, known, groups);
   }
   return groups;
 }
@@ -107,11 +118,12 @@ function linked(groups: readonly Group[], view: View): Group[] {
 
 /** Weights that one kernel reads as one matrix. */
 export function stacksOf(groups: readonly Group[]): Weight[][] {
-  return groups.flatMap(({ fused }) =>
-    fused
+  return groups.flatMap(({ fused, experts }) => [
+    ...fused
       .filter(({ matmuls }) => matmuls.length > 1)
       .map(({ matmuls }) => matmuls.map(({ weight }) => weight)),
-  );
+    ...(experts ? [[experts.gate.weight, experts.up.weight]] : []),
+  ]);
 }
 
 /** [select,] norm, and all matmuls of its result; gate and up together with the activation. */
@@ -172,35 +184,106 @@ function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): 
   return bindings <= facts.storageBuffers && stackable(weights, facts);
 }
 
+/** Norm, router, and experts with gate, up and down, which alone read the norm; with the residual behind them. */
+function routedExperts(norm: GraphNode, view: View): Group | undefined {
+  if (norm.op !== "rms_norm" || norm.weight.shape[0] !== norm.x.cols) return undefined;
+  if (!view.hasExperts || view.outputs.has(norm.out)) return undefined;
+  const readers = view.readers.get(norm.out) ?? [];
+  const [router, ...others] = readers.filter(({ op }) => op === "matmul") as NodeOf<"matmul">[];
+  const [gate, up, ...more] = readers.filter(
+    ({ op }) => op === "matmul_id",
+  ) as NodeOf<"matmul_id">[];
+  if (!router || !gate || !up || others.length + more.length > 0 || readers.length !== 3)
+    return undefined;
+  const route = only(view, router.out);
+  const activation = only(view, gate.out);
+  if (route?.op !== "route" || activation?.op !== "gate" || only(view, up.out) !== activation)
+    return undefined;
+  if (activation.gate !== gate.out || activation.up !== up.out) return undefined;
+  const down = only(view, activation.out);
+  const combine = down?.op === "matmul_id" ? only(view, down.out) : undefined;
+  if (down?.op !== "matmul_id" || combine?.op !== "combine") return undefined;
+  const routed = [gate, up, down, combine];
+  if (routed.some(({ routes }) => routes !== route.out)) return undefined;
+  if (view.outputs.has(route.out) || view.readers.get(route.out)!.length !== routed.length)
+    return undefined;
+  const add = addOf(combine.out, view);
+  const fused = { x: norm.x, norm, matmuls: [router] };
+  const experts = { router: fused, norm, route, gate, up, activation, down, combine, add };
+  if (!fitsExperts(experts, view)) return undefined;
+  const nodes = [
+    norm,
+    router,
+    route,
+    gate,
+    up,
+    activation,
+    down,
+    combine,
+    ...(add ? [add.node] : []),
+  ];
+  return { nodes, fused: [fused], experts };
+}
+
+function fitsExperts(experts: FusedExperts, view: View): boolean {
+  const { router, route, gate, up, down } = experts;
+  const weights = [gate.weight, up.weight, down.weight];
+  const { facts, uses } = view;
+  return (
+    route.routing.gating !== "all" &&
+    gate.weight.shape.every((size, i) => size === up.weight.shape[i]) &&
+    weights.every((weight) => uses.get(weight) === 1 && isTuned(asMatrix(weight), view)) &&
+    isTuned(router.matmuls[0]!.weight, view) &&
+    !roundsActivations(router.matmuls[0]!.weight) &&
+    stackable([gate.weight, up.weight], facts) &&
+    stackable([down.weight], facts) &&
+    boundBuffers(experts) <= facts.storageBuffers
+  );
+}
+
+/** The add that alone reads a value, where its other operand is known. */
+function addOf(value: Value, view: View): FusedExperts["add"] {
+  const node = only(view, value);
+  if (node?.op !== "add" || node.a === node.b) return undefined;
+  const residual = node.a === value ? node.b : node.a;
+  return view.known.has(residual) ? { node, residual } : undefined;
+}
+
 /** A matmul, and the add that reads it. */
 function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
   if (node.op !== "matmul" || !isTuned(node.weight, view)) return undefined;
-  const alone = { nodes: [node], fused: [{ x: node.x, matmuls: [node] }] };
-  const add = only(view, node.out);
-  if (add?.op !== "add" || add.a === add.b) return alone;
-  const residual = add.a === node.out ? add.b : add.a;
-  if (!view.known.has(residual)) return alone;
-  return {
-    nodes: [node, add],
-    fused: [{ x: node.x, matmuls: [node], add: { node: add, residual } }],
-  };
+  const add = addOf(node.out, view);
+  if (!add) return { nodes: [node], fused: [{ x: node.x, matmuls: [node] }] };
+  return { nodes: [node, add.node], fused: [{ x: node.x, matmuls: [node], add }] };
 }
 
-/** Both ropes, kv_write and attention, consecutive in the graph; and the matmul that reads attention. */
+/** [Norms of heads,] both ropes, kv_write and attention, consecutive in the graph; and the matmul that reads attention. */
 function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const { nodes } = view;
-  const [q, k, write, attention] = nodes.slice(nodes.indexOf(node));
+  const norms = headNorms(node, view);
+  const first = nodes.indexOf(node) + (norms ? 2 : 0);
+  const [q, k, write, attention] = nodes.slice(first, first + 4);
   if (q?.op !== "rope" || k?.op !== "rope") return undefined;
   if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
   if (attention.bias) return undefined;
   if (only(view, q.out) !== attention || only(view, k.out) !== write) return undefined;
   if (write.state !== attention.state) return undefined;
-  const own = [q, k, write, attention];
-  const roped = { q, k, write, attention };
+  if (norms && norms.q.weight.shape[0] !== attention.headDim) return undefined;
+  const own = [...(norms ? [norms.q, norms.k] : []), q, k, write, attention];
+  const roped = { norms, q, k, write, attention };
   const reader = only(view, attention.out);
   const output = reader && matmulAndAdd(reader, view);
   if (!output) return { nodes: own, fused: [], attention: roped };
   return { nodes: [...own, ...output.nodes], fused: output.fused, attention: roped };
+}
+
+/** The norms of each head of q and k, which ropes alone read. */
+function headNorms(node: GraphNode, view: View): HeadNorms | undefined {
+  const { nodes } = view;
+  const [q, k, ...ropes] = nodes.slice(nodes.indexOf(node)).slice(0, 4);
+  if (q?.op !== "rms_norm" || k?.op !== "rms_norm") return undefined;
+  const isRotated = [q, k].every(({ out }, i) => only(view, out) === ropes[i]);
+  return isRotated && q.weight.shape[0] === k.weight.shape[0] ? { q, k } : undefined;
 }
 
 function isTuned(weight: Weight, { facts }: View): boolean {

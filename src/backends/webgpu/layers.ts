@@ -99,9 +99,18 @@ export function mergeLayers(
   return { parts, exchangeWords: EXCHANGE_HEAD + 2 * regionWords };
 }
 
-/** By the bytes of a layer; undefined: they are too many. */
+/** By the bytes of a layer that a token reads; undefined: they are too many. */
 function chosenFor(graph: Graph, dispatch: LayerDispatch): LayerDispatch | undefined {
-  const bytes = graph.weights.reduce((sum, weight) => sum + weightBytes(weight), 0);
+  const shares = new Map(
+    graph.nodes.map((node) =>
+      node.op === "matmul_id"
+        ? [node.weight, node.routes.cols / 2 / node.weight.shape[0]!]
+        : [undefined, 1],
+    ),
+  );
+  const bytes = graph.weights.reduce((sum, weight) => {
+    return sum + weightBytes(weight) * Math.min(1, shares.get(weight) ?? 1);
+  }, 0);
   let found: LayerDispatch | undefined = dispatch;
   while (found && bytes > (found.mostBytes ?? Infinity) * layerCount(graph)) found = found.larger;
   return found;

@@ -2,6 +2,7 @@
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
+import { fusedExpertKernels, normedExpertKernels, roundedFor } from "./ops/experts.ts";
 import { fusedMatmulKernels, fusedMatricesKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
 import { lowerNode } from "./ops/table.ts";
@@ -12,19 +13,23 @@ import {
   ropeWriteKernel,
 } from "./wgsl/attention-roped.ts";
 import { splitFor } from "./wgsl/attention-split.ts";
+import { combineKernel } from "./wgsl/experts.ts";
+import type { FusedExperts } from "./wgsl/experts-fused.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import { headsRecord } from "./wgsl/record.ts";
 
 /** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
-  const { attention, nodes, fused } = group;
-  if (attention && context.attentionSize > 0 && hasRoped(attention, context.kv)) {
+  const { attention, nodes, fused, experts } = group;
+  if (experts) return lowerExperts(experts, nodes, context);
+  const isRoped = attention && hasRoped(attention, context.kv, context.storageBuffers);
+  if (isRoped && context.attentionSize > 0) {
     return lowerAttention(group, context);
   }
   const fusedKernels = fusedMatmulKernels(fused, context);
   // The fused matmul of a group with attention is of its last nodes; the nodes of attention are lowered separately.
   const before = attention ? lowerApart(attentionNodes(group), 0, context) : [];
-  const after = attention ? nodes.slice(ATTENTION_NODES) : nodes;
+  const after = attention ? nodes.slice(attentionNodes(group).length) : nodes;
   return [...before, ...fusedKernels, ...lowerMany(after, group, context)];
 }
 
@@ -40,11 +45,9 @@ function lowerMany(
   return onMatrices;
 }
 
-/** The number of nodes of RopedAttention, which come first in their group. */
-const ATTENTION_NODES = 4;
-
-function attentionNodes({ nodes }: Group): readonly GraphNode[] {
-  return nodes.slice(0, ATTENTION_NODES);
+/** The nodes of RopedAttention, which come first in their group. */
+function attentionNodes({ nodes, attention }: Group): readonly GraphNode[] {
+  return nodes.slice(0, nodes.indexOf(attention!.attention) + 1);
 }
 
 /** Attention of few tokens as a fused op. */
@@ -63,18 +66,59 @@ function lowerAttention(group: Group, context: LowerContext): Kernel[] {
     attentionSeveralKernel(attention, kv, batch, exchange, size, most, split),
     ...fusedMatmulKernels(fused, context),
     ...lowerApart([attention.attention], most, context),
-    ...lowerMany(group.nodes.slice(ATTENTION_NODES), group, context),
+    ...lowerMany(group.nodes.slice(attentionNodes(group).length), group, context),
   ];
+}
+
+/** A mixture of experts: fused for one token, node by node for several, but with one kernel for its norm and its activations. */
+function lowerExperts(
+  experts: FusedExperts,
+  nodes: readonly GraphNode[],
+  context: LowerContext,
+): Kernel[] {
+  const single = fusedExpertKernels(experts, context);
+  if (!single) return lowerApart(nodes, 0, context);
+  const { router, route, gate, down, combine, add } = experts;
+  const { most } = context.several;
+  const kernels = [
+    ...fusedMatmulKernels([router], context),
+    ...normedExpertKernels(experts, context),
+    ...fromRows(most + 1, lowerNode(router.matmuls[0]!, context)),
+    ...likeSingle(lowerNode(route, context)),
+    single.gate,
+  ];
+  // It is there for several; one token does not read it.
+  Object.assign(context.rounded, roundedFor(gate), { minRows: 1 });
+  for (const node of nodes.slice(nodes.indexOf(route) + 1, nodes.indexOf(combine))) {
+    const own = lowerNode(node, context);
+    const isWanted = node === down && !single.hasRecord;
+    const prepares = isWanted ? own.filter(({ preparedBytes }) => preparedBytes) : [];
+    kernels.push(...prepares, ...likeSingle(own.slice(prepares.length)));
+  }
+  forget(context.rounded);
+  return [...kernels, ...likeSingle([combineKernel(combine, add)]), single.down];
+}
+
+/** For several tokens, each of which has the bits that a fused kernel gives a single one. */
+function likeSingle(kernels: readonly Kernel[]): Kernel[] {
+  return fromRows(2, kernels).map((kernel) => ({ ...kernel, sameBits: true }));
+}
+
+/** Those of these kernels that run in batches of at least so many rows, in no others. */
+function fromRows(least: number, kernels: readonly Kernel[]): Kernel[] {
+  return kernels
+    .filter(({ maxRows }) => maxRows >= least)
+    .map((kernel) => ({ ...kernel, minRows: Math.max(kernel.minRows, least) }));
 }
 
 /** Node by node, for batches of more rows than `most`. */
 function lowerApart(nodes: readonly GraphNode[], most: number, context: LowerContext): Kernel[] {
   // The buffer of rounded activations is only filled by these kernels in large batches.
   if (most > 0) forget(context.rounded);
-  const kernels = nodes
-    .flatMap((node) => lowerNode(node, context))
-    .filter(({ maxRows }) => maxRows > most)
-    .map((kernel) => ({ ...kernel, minRows: Math.max(kernel.minRows, most + 1) }));
+  const kernels = fromRows(
+    most + 1,
+    nodes.flatMap((node) => lowerNode(node, context)),
+  );
   if (most > 0) forget(context.rounded);
   return kernels;
 }

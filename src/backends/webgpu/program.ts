@@ -272,6 +272,7 @@ export function lowerPlan(
     split: layout.split,
     kv: layout.kvFormats,
     workgroupBytes: facts.workgroupStorageBytes,
+    storageBuffers: facts.storageBuffers,
     exchange: exchangeFor(facts.subgroups),
     shapeFor: tuning.shapeFor,
     several: tuning.several,

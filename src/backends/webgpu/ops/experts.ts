@@ -2,25 +2,33 @@
 // its weights (wgsl/matmul-experts.ts), and otherwise one for any number of tokens. All of them read activations that were prepared or
 // rounded before, once for all matmuls that read them.
 
-import type { NodeOf } from "../../../graph/graph.ts";
+import type { NodeOf, Weight } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { matmulIdKernel } from "../wgsl/experts.ts";
+import {
+  expertDownKernel,
+  expertGateKernel,
+  type FusedExperts,
+  slotRecord,
+} from "../wgsl/experts-fused.ts";
 import { groupPairsKernel } from "../wgsl/group-pairs.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import {
+  asMatrix,
   type ExpertMatmul,
   expertMatmulOf,
   fewTokens,
   matmulPairKernel,
   matmulTileKernel,
+  shapeOf,
   tilesOf,
 } from "../wgsl/matmul-experts.ts";
 import { prepareKernel } from "../wgsl/prepare-activations.ts";
 import { roundsToHalves } from "../wgsl/round-activations.ts";
-import { MOST_EXPERTS, routeKernel } from "../wgsl/route.ts";
+import { MOST_EXPERTS, routeKernel, routesWith } from "../wgsl/route.ts";
 import { TEAM } from "../wgsl/teams.ts";
 import { isRounded, roundOnce } from "./matmul.ts";
-import type { GpuOp, LowerContext } from "./op.ts";
+import type { GpuOp, LowerContext, Rounded } from "./op.ts";
 import { readable } from "./readable.ts";
 
 export const route: GpuOp<"route"> = {
@@ -57,22 +65,85 @@ function tunedKernels(
   ];
 }
 
+/** The kernels of a mixture in batches of one token. */
+interface SingleExperts {
+  readonly gate: Kernel;
+  readonly down: Kernel;
+  /** Otherwise activations are prepared between them. */
+  readonly hasRecord: boolean;
+}
+
+/** undefined: its nodes are computed one by one. */
+export function fusedExpertKernels(
+  experts: FusedExperts,
+  context: LowerContext,
+): SingleExperts | undefined {
+  const { gate, down, route } = experts;
+  const [gateUp, ofDown] = [gate, down].map((node) => {
+    return expertMatmulOf(node, context.workgroupBytes, undefined)!;
+  }) as [ExpertMatmul, ExpertMatmul];
+  const { teams, width } = shapeOf(gateUp, context);
+  if (!routesWith(route, teams * width)) return undefined;
+  const { stacks, parts } = context.weights;
+  const hasNarrow = (part: WeightPart | undefined): boolean => part!.narrow !== undefined;
+  const record = slotRecord(experts, gateUp, context)?.row;
+  return {
+    gate: expertGateKernel(experts, gateUp, hasNarrow(stacks.get(gate.weight.name)), context),
+    down: expertDownKernel(
+      experts,
+      ofDown,
+      hasNarrow(parts.get(down.weight.name)![0]),
+      record,
+      context,
+    ),
+    hasRecord: record !== undefined,
+  };
+}
+
+/** Normalises the tokens of a mixture and prepares them for its experts; in large batches the router reads the norm itself. */
+export function normedExpertKernels(
+  { norm, gate }: FusedExperts,
+  context: LowerContext,
+): readonly Kernel[] {
+  const { most } = context.several;
+  const matrix = asMatrix(gate.weight);
+  const options = { ...prepareOptions(matrix, context), rows: gate.out.rows };
+  const source = { x: norm.x, norm };
+  return [
+    prepareKernel(source, matrix, { ...options, minRows: 2, maxRows: most }),
+    prepareKernel({ ...source, keep: norm.out }, matrix, {
+      ...options,
+      ...{ minRows: most + 1, maxRows: Infinity },
+    }),
+  ];
+}
+
+/** What is in the buffer of rounded activations when those of this matmul are. */
+export function roundedFor({ x, weight }: NodeOf<"matmul_id">): Omit<Required<Rounded>, "minRows"> {
+  return {
+    value: x,
+    activation: weight.dtype.activation,
+    form: `records of ${weight.shape[2]}`,
+  };
+}
+
+function prepareOptions(matrix: Weight, context: LowerContext) {
+  const { exchange, batch, packedDots } = context;
+  const [rows, cols] = matrix.shape as [number, number];
+  const { teams } = context.shapeFor(rows, cols, matrix.dtype.name);
+  return { exchange, batch, packedDots, size: teams * TEAM, into: "rounded" as const };
+}
+
 /** Prepares activations, unless a matmul before (as gate before up) has prepared the same ones. */
 function prepareOnce({ node, matrix }: ExpertMatmul, context: LowerContext): Kernel[] {
   const { x, out } = node;
   const cols = matrix.shape[1]!;
-  const { activation } = matrix.dtype;
-  const form = `records of ${cols}`;
-  if (isRounded(context.rounded, { value: x, activation, minRows: 1, form })) return [];
-  const { exchange, batch, packedDots } = context;
-  const { teams } = context.shapeFor(matrix.shape[0]!, cols, matrix.dtype.name);
+  if (isRounded(context.rounded, { ...roundedFor(node), minRows: 1 })) return [];
   const kernel = prepareKernel({ x: { ...x, cols } }, matrix, {
-    ...{ exchange, batch, packedDots },
-    size: teams * TEAM,
+    ...prepareOptions(matrix, context),
     rows: out.rows,
     minRows: 1,
     maxRows: Infinity,
-    into: "rounded",
   });
   // A row has the activations of all slots, or those that they share.
   return [{ ...kernel, grid: (tokens) => [(tokens * x.cols) / cols, 1, 1] }];

@@ -6,7 +6,7 @@ import type { Kernel } from "../wgsl/kernel.ts";
 import { matmulKernel } from "../wgsl/matmul.ts";
 import { type FusedMatmul, fusedMatmulKernel, laneDotOf } from "../wgsl/matmul-few.ts";
 import { matmulMatricesKernels } from "../wgsl/matmul-matrices.ts";
-import { severalKernels } from "../wgsl/matmul-several.ts";
+import { isSmall, severalKernels, smallKernel } from "../wgsl/matmul-several.ts";
 import { hasMatrices } from "../wgsl/matrix-shapes.ts";
 import { MATVEC_TOKENS, matvecKernel } from "../wgsl/matvec.ts";
 import { prepareKernel } from "../wgsl/prepare-activations.ts";
@@ -36,6 +36,12 @@ export const matmul: GpuOp<"matmul"> = {
       : own.map((_, part) => matvecKernel(node, own, part));
     // Kernels for few tokens prepare activations themselves, where they are tuned.
     const least = (isTuned ? context.several.most : MATVEC_TOKENS) + 1;
+    if (isTuned && isSmall(weight)) {
+      return [
+        ...few,
+        ...own.map((part, number) => smallKernel(node, part, number, context, least)),
+      ];
+    }
     if (!onMatrices) {
       const many = own.map((_, part) => ({ ...matmulKernel(node, own, part), minRows: least }));
       return [...roundOnce(node, isTuned ? least : 1, false, context), ...few, ...many];

@@ -24,6 +24,8 @@ export interface LowerContext extends MatmulContext {
   readonly split: AttentionSplit;
   /** Workgroup memory. */
   readonly workgroupBytes: number;
+  /** Storage buffers that a shader may bind. */
+  readonly storageBuffers: number;
   /** Lanes of a workgroup that computes attention; 0: position by position. */
   readonly attentionSize: number;
   readonly promptAttentionSize: number;

@@ -38,7 +38,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   matmul,
   route,
   matmul_id: matmulId,
-  combine: always(combineKernel),
+  combine: always((node) => combineKernel(node)),
   rope,
   kv_write: kvWrite,
   attention,

@@ -122,7 +122,8 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
   const crews = size / crew;
   const writes = parts.writesCache ?? false;
   const none = startOf({ ...node, sinks: undefined }, "");
-  const start = node.sinks ? onlyFirst(startOf(node, "head"), none) : none;
+  const isFirst = parts.split ? "crew == 0u && group.z == 0u" : "crew == 0u";
+  const start = node.sinks ? onlyFirst(startOf(node, "head"), none, isFirst) : none;
   const positions = positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim));
   const isOwn = `place < ${headDim / 4}u`;
   const lanes = size * together;
@@ -208,12 +209,13 @@ function partText(
   ${split ? "if (group.z > 0u && begin + 1u >= length) { return; }" : ""}`;
 }
 
-/** A start for the first crew only: crews are merged at the end, and a sink must count once. */
+/** A start for the first crew only: crews and parts are merged at the end, and a sink must count once. */
 function onlyFirst(
   first: ReturnType<typeof startOf>,
   others: ReturnType<typeof startOf>,
+  isFirst: string,
 ): ReturnType<typeof startOf> {
-  const pick = (one: string, other: string): string => `select(${other}, ${one}, crew == 0u)`;
+  const pick = (one: string, other: string): string => `select(${other}, ${one}, ${isFirst})`;
   return { top: pick(first.top, others.top), total: pick(first.total, others.total) };
 }
 

@@ -1,7 +1,7 @@
 // matmul_id and combine: matmuls with the matrices of a token's experts (route.ts), and the weighted sum of the results. One
 // kernel each for any number of tokens, so that a token's result does not depend on the size of the batch.
 
-import type { NodeOf } from "../../../graph/graph.ts";
+import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { activationText } from "./activations.ts";
 import { type Binding, type Kernel, LANES, makeKernel, perItem, sumText } from "./kernel.ts";
@@ -88,15 +88,22 @@ function matmulIdBindings({ x, routes, weight, bias, out }: NodeOf<"matmul_id">)
   return bindings;
 }
 
-export function combineKernel({ x, routes, out }: NodeOf<"combine">): Kernel {
+/** `add`: the node that alone reads it, and its other operand. */
+export function combineKernel(
+  { x, routes, out }: NodeOf<"combine">,
+  add?: { readonly node: NodeOf<"add">; readonly residual: Value },
+): Kernel {
   const { cols } = out;
   const slots = routes.cols / 2;
+  const read = (name: string, value: Value) =>
+    ({ name, type: "f32", source: { kind: "value", value } }) as const;
   return makeKernel({
-    name: `combine [${slots}, ${cols}]`,
+    name: `combine ${add ? "add " : ""}[${slots}, ${cols}]`,
     bindings: [
-      { name: "x", type: "f32", source: { kind: "value", value: x } },
-      { name: "routes", type: "f32", source: { kind: "value", value: routes } },
-      { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
+      read("x", x),
+      read("routes", routes),
+      ...(add ? [read("residual", add.residual)] : []),
+      { ...read("result", add ? add.node.out : out), writes: true },
     ],
     rows: out.rows,
     grid: perItem(cols),
@@ -106,8 +113,8 @@ export function combineKernel({ x, routes, out }: NodeOf<"combine">): Kernel {
   var sum = 0.0;
   for (var slot = 0u; slot < ${slots}u; slot++) {
     let weight = routes[(2u * group.y + 1u) * ${slots}u + slot];
-    sum += x[(group.y * ${slots}u + slot) * ${cols}u + i] * weight;
+    sum = fma(x[(group.y * ${slots}u + slot) * ${cols}u + i], weight, sum);
   }
-  result[group.y * ${cols}u + i] = sum;`,
+  result[group.y * ${cols}u + i] = sum${add ? ` + residual[group.y * ${cols}u + i]` : ""};`,
   });
 }

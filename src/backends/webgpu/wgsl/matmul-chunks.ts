@@ -14,6 +14,8 @@ interface ChunkShape {
   readonly rows: number;
   readonly split: number;
   readonly ahead: number;
+  /** Lanes of a team. Default: TEAM. */
+  readonly width?: number;
 }
 
 /** `fn dots`: the dot product of sixteen 8-bit numbers and sixteen others. */
@@ -56,12 +58,12 @@ export function rowsText(
 export function loopText(
   lane: LaneDot,
   weight: Weight,
-  { rows, split, ahead }: ChunkShape,
+  { rows, split, ahead, width = TEAM }: ChunkShape,
   staging: string,
-  direct: RecordLoads | undefined,
+  direct: Pick<RecordLoads, "quants" | "scale"> | undefined,
 ): string {
   const chunks = weight.shape[1]! / lane.columns;
-  const stride = TEAM * split;
+  const stride = width * split;
   const slots = Math.min(ahead, Math.ceil(chunks / stride));
   const names = Object.keys(lane.loads);
   const perLoad = (text: (j: number, name: string) => string): string =>
@@ -74,7 +76,7 @@ export function loopText(
   const loadDirect = (slot: number): string => (direct ? directText(lane, slot, direct) : "");
   const sums = each(rows, (j) => `var sum${j} = 0.0;`);
   const first = `
-  var c = member + share * ${TEAM}u;
+  var c = member${split > 1 ? ` + share * ${width}u` : ""};
   ${each(slots, (slot) => `var at${slot} = min(c + ${slot * stride}u, ${last});`)}
   ${each(slots, (slot) => perLoad((j, name) => `var ${name}${j}_${slot} = ${load(slot, j, name)};`))}
   ${direct ? each(slots, (slot) => `var low_${slot} = vec4u(); var high_${slot} = vec4u(); var scale_${slot} = 0.0; ${loadDirect(slot)}`) : ""}
@@ -98,7 +100,7 @@ export function loopText(
 function directText(
   { lowAt, highAt, scaleAt }: LaneDot,
   slot: number,
-  { quants, scale }: RecordLoads,
+  { quants, scale }: Pick<RecordLoads, "quants" | "scale">,
 ): string {
   return `{
       let c = at${slot};

@@ -4,7 +4,8 @@
 //
 // In small batches a workgroup computes rows of one pair, as matmul-few.ts of one token. In larger ones it computes them for a tile of
 // pairs that have the same expert (group-pairs.ts), and every weight that it reads serves all of them, as in matmul-several.ts. The sums
-// of a pair are added up in the same order either way, so a token's result has the same bits in batches of any size.
+// of a pair are added up in the same order either way, so a token's result has the same bits in batches of any size. A batch of one token
+// has fused kernels (experts-fused.ts), of the same bits as well.
 
 import type { NodeOf, Weight } from "../../../graph/graph.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
@@ -12,20 +13,27 @@ import type { WeightPart } from "../weight-layout.ts";
 import { countAt, expertText, MOST_TILE, mostTiles, pairAt, tileAt } from "./group-pairs.ts";
 import { type Binding, type Grid, type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText, each, loopText } from "./matmul-chunks.ts";
-import { laneDotOf, type MatmulContext, type MatmulShape, shareText } from "./matmul-few.ts";
+import { laneDotOf, type MatmulContext, type MatmulShape } from "./matmul-few.ts";
 import { productText, sumsText, tileLoopText } from "./matmul-several.ts";
 import { groupGrid, MOST_GROUPS } from "./matvec.ts";
 import { preparedLayout } from "./prepare-activations.ts";
+import type { RecordLoads } from "./record.ts";
 import { TEAM } from "./teams.ts";
 
 /** A matmul_id that these kernels compute. */
 export interface ExpertMatmul {
   readonly node: NodeOf<"matmul_id">;
-  /** The rows of all experts, one after the other, as one matrix: [experts * outputs, cols]. */
+  /** [experts * outputs, cols] */
   readonly matrix: Weight;
   readonly lane: LaneDot;
   /** So many experts are in GPU memory (experts/expert-slots.ts); undefined: all. */
   readonly slotCount: number | undefined;
+}
+
+/** The rows of all experts, one after the other. */
+export function asMatrix(weight: Weight): Weight {
+  const [experts, outputs, cols] = weight.shape as [number, number, number];
+  return { ...weight, shape: [experts * outputs, cols] };
 }
 
 /** undefined: these kernels cannot compute it. */
@@ -34,8 +42,7 @@ export function expertMatmulOf(
   workgroupBytes: number,
   slotCount: number | undefined,
 ): ExpertMatmul | undefined {
-  const [experts, outputs, cols] = node.weight.shape as [number, number, number];
-  const matrix = { ...node.weight, shape: [experts * outputs, cols] };
+  const matrix = asMatrix(node.weight);
   const lane = laneDotOf(matrix, workgroupBytes);
   return lane && { node, matrix, lane, slotCount };
 }
@@ -61,16 +68,10 @@ export function matmulPairKernel(
   context: MatmulContext,
 ): Kernel {
   const { node, matrix, lane } = matmul;
-  const { rows, teams, split, ahead } = shapeOf(matmul, context);
-  const text = expertsText(matmul, parts, part, { rows, teams, split });
-  const { words, scalesAt } = preparedLayout(matrix);
-  const direct = {
-    bindings: [],
-    quants: (at: string) => `x[record / 4u + ${at}]`,
-    scale: (at: string) =>
-      hasScales(matrix) ? `bitcast<f32>(xWords[record + ${scalesAt}u + ${at}])` : "0.0",
-  };
-  const size = teams * TEAM;
+  const { rows, teams, width, ahead } = shapeOf(matmul, context);
+  const text = expertsText(matmul, parts, part, { rows, teams, width });
+  const { words } = preparedLayout(matrix);
+  const size = teams * width;
   const { exchange } = context;
   const slots = node.routes.cols / 2;
   const grid = groupGrid(text.groups);
@@ -83,8 +84,7 @@ export function matmulPairKernel(
     enables: exchange.enables,
     size,
     declarations: `${exchange.declarations(size)}${dotsText(context.packedDots)}${lane.functions ?? ""}
-${exchange.reduce("sumOverTeam", TEAM, "sum")}
-${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${text.declarations}`,
+${exchange.reduce("sumOverTeam", width, "sum")}${text.declarations}`,
     rows: node.out.rows,
     maxRows: fewTokens(node),
     sameBits: true,
@@ -96,10 +96,9 @@ ${split > 1 ? `var<workgroup> partial: array<f32, ${teams * rows}>;` : ""}${text
   let expert = ${expertText(node, "pair")};
   ${text.rows}
   let record = ${text.rowOf("pair")} * ${words}u;
-  ${loopText(lane, matrix, { rows, split, ahead }, "", direct)}
+  ${loopText(lane, matrix, { rows, split: 1, ahead, width }, "", preparedLoads(matrix))}
   ${each(rows, (j) => `sum${j} = sumOverTeam(sum${j}, lane);`)}
-  ${split > 1 ? shareText(rows, teams, split) : ""}
-  if (member == 0u${split > 1 ? " && share == 0u" : ""}) {
+  if (member == 0u) {
     ${each(rows, (j) => `put(pair, expert, first + ${j}u, index * ${text.groupRows}u + team * ${rows}u + ${j}u, sum${j});`)}
   }`,
   });
@@ -113,23 +112,18 @@ export function matmulTileKernel(
   context: MatmulContext,
 ): Kernel {
   const { node, matrix, lane } = matmul;
-  const { teams, split } = shapeOf(matmul, context);
+  const { teams, width } = shapeOf(matmul, context);
   const { rows } = context.several;
   const tiles = tilesOf(context);
   const tile = tiles.at(-1)!;
-  const text = expertsText(matmul, parts, part, { rows, teams, split });
-  const size = teams * TEAM;
+  const text = expertsText(matmul, parts, part, { rows, teams, width });
+  const size = teams * width;
   const sums = rows * tile;
   const { exchange } = context;
   const { words } = preparedLayout(matrix);
   const slots = node.routes.cols / 2;
   const across = Math.min(text.groups, MOST_GROUPS);
-  const total = Array.from(
-    { length: split },
-    (_, share) =>
-      `totals[(ofTeam + ${(share * teams) / split}u) * ${sums}u + offset * ${rows}u + ofRow]`,
-  ).join(" + ");
-  const loops = tiles.map((count) => tileLoopText(lane, matrix, rows, count, split));
+  const loops = tiles.map((count) => tileLoopText(lane, matrix, rows, count, 1, width));
   const chosen = tiles
     .map((count, i) =>
       i < tiles.length - 1
@@ -166,8 +160,9 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][pair of the tile][
   ${exchange.sums(
     sums,
     (i) => `sum${i}`,
-    (i) => `totals[(lane / ${TEAM}u) * ${sums}u + ${i}]`,
+    (i) => `totals[(lane / ${width}u) * ${sums}u + ${i}]`,
     size,
+    width,
   )}
   workgroupBarrier();
   for (var item = lane; item < ${text.groupRows}u * count; item += ${size}u) {
@@ -175,21 +170,52 @@ var<workgroup> totals: array<f32, ${teams * sums}>; // [team][pair of the tile][
     let ofTeam = own / ${rows}u;
     let ofRow = own % ${rows}u;
     let offset = item / ${text.groupRows}u;
-    put(tiles[${pairAt("at", "offset")}], expert, firstOfGroup + own, index * ${text.groupRows}u + own, ${total});
+    put(tiles[${pairAt("at", "offset")}], expert, firstOfGroup + own, index * ${text.groupRows}u + own, totals[ofTeam * ${sums}u + offset * ${rows}u + ofRow]);
   }`,
   });
 }
 
-/** Where a row has no more chunks than a team has lanes, a second team would have none of them. */
-function shapeOf({ node, matrix, lane }: ExpertMatmul, { shapeFor }: MatmulContext): MatmulShape {
+/** How the rows of an expert are divided. */
+export interface ExpertShape extends Pick<MatmulShape, "rows" | "teams" | "ahead"> {
+  /** Lanes of a team: where a row has fewer chunks than 32, as many lanes are enough. */
+  readonly width: number;
+}
+
+const LEAST_WIDTH = 8;
+
+export function shapeOf(
+  { node, matrix, lane }: Pick<ExpertMatmul, "node" | "matrix" | "lane">,
+  { shapeFor }: MatmulContext,
+): ExpertShape {
   const [, outputs, cols] = node.weight.shape as [number, number, number];
-  const slots = node.routes.cols / 2;
-  const shape = shapeFor(outputs * slots, cols, matrix.dtype.name);
-  return cols / lane.columns <= TEAM ? { ...shape, split: 1 } : shape;
+  const { rows, teams, ahead } = shapeFor(
+    outputs * (node.routes.cols / 2),
+    cols,
+    matrix.dtype.name,
+  );
+  const chunks = 2 ** Math.ceil(Math.log2(cols / lane.columns));
+  const width = Math.max(LEAST_WIDTH, Math.min(TEAM, chunks));
+  return { rows, teams: (teams * TEAM) / width, ahead, width };
 }
 
 /** Whether activations are quants with scales. */
 const hasScales = ({ dtype }: Weight): boolean => dtype.blockElems > 1;
+
+/** Bindings of prepared activations. */
+export function preparedBindings(matrix: Weight): Binding[] {
+  const x = { name: "x", type: "vec4u", source: { kind: "rounded" } } as const;
+  return hasScales(matrix) ? [x, { ...x, name: "xWords", type: "u32" }] : [x];
+}
+
+/** What a lane multiplies, of the prepared activations that begin at word `record`. */
+export function preparedLoads(matrix: Weight): Pick<RecordLoads, "quants" | "scale"> {
+  const { scalesAt } = preparedLayout(matrix);
+  return {
+    quants: (at) => `x[record / 4u + ${at}]`,
+    scale: (at) =>
+      hasScales(matrix) ? `bitcast<f32>(xWords[record + ${scalesAt}u + ${at}])` : "0.0",
+  };
+}
 
 /** What both kernels have in common. */
 interface ExpertsText {
@@ -200,7 +226,7 @@ interface ExpertsText {
   readonly bindings: readonly Binding[];
   /** `fn put(pair, expert, row, output, sum)`: stores an output, if `row` of the matrix is in the part and `output` of the expert. */
   readonly declarations: string;
-  /** From `expert` and `index`: `member`, `team`, `share`, `firstOfGroup`, `first` and r0, r1, ...; ends a workgroup without rows of the part. */
+  /** From `expert` and `index`: `member`, `team`, `firstOfGroup`, `first` and r0, r1, ...; ends a workgroup without rows of the part. */
   readonly rows: string;
   /** The record of a pair. */
   rowOf(pair: string): string;
@@ -210,24 +236,21 @@ function expertsText(
   { node, matrix, lane, slotCount }: ExpertMatmul,
   parts: readonly WeightPart[],
   part: number,
-  { rows, teams, split }: Pick<MatmulShape, "rows" | "teams" | "split">,
+  { rows, teams, width }: Omit<ExpertShape, "ahead">,
 ): ExpertsText {
   const { x, routes, weight, bias, out } = node;
   const [experts, outputs, cols] = weight.shape as [number, number, number];
   const { rowStart, rows: rowCount, narrow } = parts[part]!;
-  const groupTeams = teams / split;
-  const groupRows = groupTeams * rows;
+  const groupRows = teams * rows;
   const units = cols / lane.unit;
   const source = { kind: "weight", weight, part } as const;
   const bindings: Binding[] = [
     { name: "wide", type: "vec4u", source },
-    { name: "x", type: "vec4u", source: { kind: "rounded" } },
+    ...preparedBindings(matrix),
     { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
   ];
   if (narrow)
     bindings.push({ name: "narrow", type: "u32", source: { ...source, plane: "narrow" } });
-  if (hasScales(matrix))
-    bindings.push({ name: "xWords", type: "u32", source: { kind: "rounded" } });
   if (bias) {
     bindings.push({ name: "bias", type: "f32", source: { kind: "weight", weight: bias, part: 0 } });
   }
@@ -252,9 +275,8 @@ fn put(pair: u32, expert: u32, row: u32, output: u32, sum: f32) {
     rows: `${hasSlots ? `let place = slots[expert];\n  if (place >= ${slotCount}u) { return; }` : "let place = expert;"}
   let firstOfGroup = place * ${outputs}u + index * ${groupRows}u;
   ${isSplit ? `if (firstOfGroup + ${groupRows}u <= ${rowStart}u || firstOfGroup > ${last}u) { return; }` : ""}
-  let member = lane % ${TEAM}u;
-  let team = (lane / ${TEAM}u) % ${groupTeams}u;
-  let share = lane / ${groupTeams * TEAM}u;
+  let member = lane % ${width}u;
+  let team = lane / ${width}u;
   let first = firstOfGroup + team * ${rows}u;
   ${each(rows, (j) => `let r${j} = ${row(j)} * ${units}u;`)}`,
     rowOf: (pair) => (x.cols === cols ? `(${pair} / ${routes.cols / 2}u)` : pair),

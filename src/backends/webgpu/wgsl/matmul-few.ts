@@ -236,7 +236,7 @@ function withLanes(shape: MatmulShape, lanes: number | undefined): MatmulShape |
 }
 
 /** Adds the sums of the teams that share rows. */
-export function shareText(rows: number, teams: number, split: number): string {
+function shareText(rows: number, teams: number, split: number): string {
   const perShare = teams / split;
   return `
   if (member == 0u) { ${each(rows, (j) => `partial[(share * ${perShare}u + team) * ${rows}u + ${j}u] = sum${j};`)} }

@@ -6,16 +6,17 @@
 // added up in the order of matmul-few.ts, whatever the tile, so a token's result has the same bits in batches of any size.
 
 import { countOf } from "../../../graph/batch.ts";
-import type { Weight } from "../../../graph/graph.ts";
+import type { NodeOf, Weight } from "../../../graph/graph.ts";
 import { unpackOf } from "../unpack/table.ts";
 import type { LaneDot } from "../unpack/unpack.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
-import { type Kernel, makeKernel } from "./kernel.ts";
+import { type Kernel, makeKernel, type Source } from "./kernel.ts";
 import { addText, dotsText, each, rowsText } from "./matmul-chunks.ts";
 import { behindText, type FusedMatmul, type MatmulContext, weightBindings } from "./matmul-few.ts";
 import { MOST_GROUPS } from "./matvec.ts";
 import { preparedLayout } from "./prepare-activations.ts";
+import { roundsActivations } from "./round-activations.ts";
 import { TEAM } from "./teams.ts";
 
 /** The most tokens of such batches that there are buffers for. */
@@ -40,6 +41,27 @@ export function severalKernels(
     });
 }
 
+/** Whether a matmul of floats with so few rows, as a router's, is computed so in batches of any size: its weights stay in the cache. */
+export function isSmall(weight: Weight): boolean {
+  return !roundsActivations(weight) && weight.shape[0]! <= MOST_SMALL;
+}
+
+const MOST_SMALL = 512;
+
+/** The kernel for batches of at least `minRows` tokens, whose activations are floats and stay as they are. */
+export function smallKernel(
+  node: NodeOf<"matmul">,
+  part: WeightPart,
+  partNumber: number,
+  context: MatmulContext,
+  minRows: number,
+): Kernel {
+  const tile = context.several.tiles.at(-1)!;
+  const matmul = { x: node.x, matmuls: [node] };
+  const source = { kind: "value", value: node.x } as const;
+  return severalKernel(matmul, part, partNumber, context, tile, [minRows, Infinity], source);
+}
+
 function severalKernel(
   matmul: FusedMatmul,
   part: WeightPart,
@@ -47,6 +69,7 @@ function severalKernel(
   context: MatmulContext,
   tile: number,
   [minRows, maxRows]: readonly [number, number],
+  source: Source = { kind: "prepared" },
 ): Kernel {
   const { matmuls, gate } = matmul;
   const { weight, x, out } = matmuls[0]!;
@@ -74,10 +97,8 @@ function severalKernel(
     name: `matmul-several x${tile} ${names.filter(Boolean).join(" ")} [${part.rows}, ${x.cols}]`,
     bindings: [
       ...weightBindings(matmul, part, partNumber),
-      { name: "x", type: "vec4u", source: { kind: "prepared" } },
-      ...(hasLevels
-        ? [{ name: "xWords", type: "u32", source: { kind: "prepared" } } as const]
-        : []),
+      { name: "x", type: "vec4u", source },
+      ...(hasLevels ? [{ name: "xWords", type: "u32", source } as const] : []),
       { name: "batch", type: "u32", source: { kind: "batch" } },
       ...behind.bindings,
     ],
@@ -143,13 +164,14 @@ export function tileLoopText(
   rows: number,
   tile: number,
   split: number,
+  width: number = TEAM,
 ): string {
   const chunks = weight.shape[1]! / lane.columns;
-  const stride = TEAM * split;
+  const stride = width * split;
   const names = Object.keys(lane.loads);
   const term = termText(lane, weight);
   return `
-  for (var c = member + share * ${TEAM}u; c < ${chunks}u; c += ${stride}u) {
+  for (var c = member${split > 1 ? ` + share * ${width}u` : ""}; c < ${chunks}u; c += ${stride}u) {
     ${each(rows, (j) => names.map((name) => `let ${name}${j} = ${lane.loads[name]!.at(`r${j}`, "c")};`).join(" "))}
     let lowAt = ${lane.lowAt};
     let highAt = ${lane.highAt};

@@ -36,7 +36,7 @@ export function recordShape<Shape extends { rows: number; teams: number; split: 
 }
 
 /** The word of the first scale. */
-const scalesAt = ({ value }: RecordRow): number => value.cols / 4;
+export const scalesAt = ({ value }: RecordRow): number => value.cols / 4;
 
 /** How lanes store a record, of which each has four neighbouring values. */
 export interface RecordLanes {
@@ -47,7 +47,9 @@ export interface RecordLanes {
   put(at: string, values: string, isOwn: string): string;
 }
 
-export function recordLanes(row: RecordRow, exchange: Exchange): RecordLanes {
+/** `base`: WGSL of the word where the record begins. */
+export function recordLanes(row: RecordRow, exchange: Exchange, base = "0u"): RecordLanes {
+  const from = base === "0u" ? "" : `${base} + `;
   const { block, exact, scale } = row.quants;
   const width = block / 4;
   return {
@@ -65,8 +67,8 @@ export function recordLanes(row: RecordRow, exchange: Exchange): RecordLanes {
     ${exact}
     if (${isOwn}) {
       let at = ${at};
-      record[at] = quantWord(four, inverse);
-      if (at % ${width}u == 0u) { record[${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(${scale("exact")}); }
+      record[${from}at] = quantWord(four, inverse);
+      if (at % ${width}u == 0u) { record[${from}${scalesAt(row)}u + at / ${width}u] = bitcast<u32>(${scale("exact")}); }
     }
   }`,
   };
@@ -81,8 +83,13 @@ export interface RecordStore extends Omit<RecordLanes, "put"> {
 }
 
 /** `own`: values that a workgroup computes, whole blocks. */
-export function recordStore(row: RecordRow, own: number, exchange: Exchange): RecordStore {
-  const { put, declarations, ...rest } = recordLanes(row, exchange);
+export function recordStore(
+  row: RecordRow,
+  own: number,
+  exchange: Exchange,
+  base?: string,
+): RecordStore {
+  const { put, declarations, ...rest } = recordLanes(row, exchange, base);
   const four = [0, 1, 2, 3].map((j) => `finished[quad * 4u + ${j}u]`);
   return {
     ...rest,

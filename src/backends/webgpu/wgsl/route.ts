@@ -2,6 +2,7 @@
 // of the batch. Every lane takes some experts: an expert's slot is the number of better ones, so that no slot waits for another.
 
 import type { ExpertGroups, NodeOf, Routing } from "../../../graph/graph.ts";
+import { type Arrival, noArrival } from "./arrival.ts";
 import {
   type Binding,
   float,
@@ -26,25 +27,61 @@ const LOWEST = "-3.0e38";
 const SMALLEST_SUM = 6.103515625e-5;
 
 export function routeKernel(node: NodeOf<"route">): Kernel {
-  const { logits, bias, scales, routing, out } = node;
+  const { out, logits, routing } = node;
   if (routing.gating === "all") return routeAllKernel(node);
+  const lanes = lanesFor(logits.cols);
+  const text = routeText(node, lanes);
+  return makeKernel({
+    name: `route ${routing.gating} [${routing.used} of ${logits.cols}]`,
+    bindings: [...text.bindings, text.result],
+    size: lanes,
+    declarations: text.declarations,
+    rows: out.rows,
+    grid: (rows) => [1, rows, 1],
+    body: `
+  let token = group.y;
+  ${text.load}${text.choose}
+  ${text.store}`,
+  });
+}
+
+/** Routing of a token by a workgroup. */
+export interface RouteText {
+  readonly bindings: readonly Binding[];
+  readonly declarations: string;
+  /** Loads the logits of `token`. */
+  readonly load: string;
+  /** After that: sets `chosen` (by slot) in workgroup memory, and what store() needs; ends with a barrier. The whole workgroup executes it. */
+  readonly choose: string;
+  /** Stores the routes of `token` in this binding. */
+  readonly store: string;
+  readonly result: Binding;
+}
+
+/** With so many lanes, a power of two. Gating is not "all". */
+export function routeText(
+  { logits, bias, scales, routing, out }: NodeOf<"route">,
+  lanes: number,
+  { declare, loads }: Arrival = noArrival,
+): RouteText {
   const experts = logits.cols;
   const { used, groups, sharing = 1 } = routing;
-  const lanes = lanesFor(experts);
   /** Instead of the expert, where some share one. */
   const matrix = sharing === 1 ? "e" : `e / ${sharing}u`;
   const bindings: Binding[] = [
     { name: "logits", type: "f32", source: { kind: "value", value: logits } },
-    { name: "result", type: "f32", source: { kind: "value", value: out }, writes: true },
   ];
-  for (const [name, weight] of Object.entries({ bias, scales })) {
+  for (const [name, weight] of Object.entries({ choiceBias: bias, choiceScales: scales })) {
     if (weight) bindings.push({ name, type: "f32", source: { kind: "weight", weight, part: 0 } });
   }
   const each = (text: string) => eachText("e", experts, lanes, text);
-  return makeKernel({
-    name: `route ${routing.gating} [${used} of ${experts}]`,
+  const logit = (name: string, at: string): string =>
+    declare
+      ? `${declare(name, "f32")} ${loads(`${name} = logits[${at}];`)}`
+      : `var ${name} = logits[${at}];`;
+  return {
     bindings,
-    size: lanes,
+    result: { name: "routes", type: "f32", source: { kind: "value", value: out }, writes: true },
     declarations: `
 var<workgroup> scores: array<f32, ${experts}>; // for weighing
 var<workgroup> ranks: array<f32, ${experts}>; // for choosing
@@ -63,29 +100,34 @@ fn betterThan(own: u32, first: u32, count: u32) -> u32 {
   }
   return better;
 }${groups ? groupsDeclarations(groups) : ""}${routing.gating === "softmax" ? `\nvar<workgroup> partial: array<f32, ${lanes}>;` : ""}`,
-    rows: out.rows,
-    grid: (rows) => [1, rows, 1],
-    body: `
-  let first = group.y * ${experts}u;
-  ${each(`scores[e] = logits[first + e];${bias ? " ranks[e] = bias[e];" : ""}`)}${scoresText(routing, experts, lanes)}
+    load: `
+  let firstLogit = token * ${experts}u;
+  ${each(`${logit("logit", "firstLogit + e")} scores[e] = logit;${bias ? " ranks[e] = choiceBias[e];" : ""}`)}${routing.gating === "softmax" ? `\n  ${logit("largest", `firstLogit + min(lane, ${experts - 1}u)`)}` : ""}`,
+    choose: `${scoresText(routing, experts, lanes)}
   ${each(`ranks[e] = rankOf(scores[e]${bias ? " + ranks[e]" : ""});`)}
   workgroupBarrier();${groups ? groupsText(groups, experts, lanes) : ""}
   ${each(`
     let slot = betterThan(e, 0u, ${experts}u);
     if (slot < ${used}u) { chosen[slot] = ${matrix}; }
   `)}
-  workgroupBarrier();${weightsText(routing)}
-  let at = group.y * ${2 * used}u;
+  workgroupBarrier();`,
+    store: `${weightsText(routing)}
+  let routeAt = token * ${2 * used}u;
   ${eachText(
     "s",
     used,
     lanes,
     `
-    result[at + s] = f32(chosen[s]);
-    result[at + ${used}u + s] = ${weightText(routing)} * factor${scales ? " * scales[chosen[s]]" : ""};
+    routes[routeAt + s] = f32(chosen[s]);
+    routes[routeAt + ${used}u + s] = ${weightText(routing)} * factor${scales ? " * choiceScales[chosen[s]]" : ""};
   `,
   )}`,
-  });
+  };
+}
+
+/** Whether sums of scores have the same bits with so many lanes as in routeKernel(). */
+export function routesWith({ logits }: NodeOf<"route">, lanes: number): boolean {
+  return lanes >= lanesFor(logits.cols);
 }
 
 /** A lane for each expert, or several experts for a lane. reduceText() halves the lanes. */
@@ -159,7 +201,6 @@ function scoresText({ gating }: Routing, experts: number, lanes: number): string
   ${each("if (!isNan(scores[e])) { scores[e] = 1.0 / (1.0 + exp(min(-scores[e], 80.0))); }")}`;
   }
   return `
-  var largest = logits[first + min(lane, ${experts - 1}u)];
   ${each("largest = max(largest, scores[e]);")}
   partial[lane] = largest;${reduceText(lanes, (a, b) => `max(${a}, ${b})`)}
   let top = partial[0];
@@ -177,10 +218,10 @@ function weightsText({ gating, used, normalise, scale }: Routing): string {
   const ofChosen =
     gating === "softmax_chosen"
       ? `
-  var largest = scores[chosen[0]];
-  ${each("largest = max(largest, scores[chosen[s]]);")}
+  var highest = scores[chosen[0]];
+  ${each("highest = max(highest, scores[chosen[s]]);")}
   var all = 0.0;
-  ${each("all += power(scores[chosen[s]] - largest);")}`
+  ${each("all += power(scores[chosen[s]] - highest);")}`
       : "";
   const factor = normalise
     ? `
@@ -196,6 +237,6 @@ function weightsText({ gating, used, normalise, scale }: Routing): string {
 /** The weight of slot \`s\`, without the factor that all have. */
 function weightText({ gating }: Pick<Routing, "gating">): string {
   return gating === "softmax_chosen"
-    ? "power(scores[chosen[s]] - largest) / all"
+    ? "power(scores[chosen[s]] - highest) / all"
     : "scores[chosen[s]]";
 }

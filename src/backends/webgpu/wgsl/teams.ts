@@ -22,14 +22,16 @@ export interface Exchange {
   /** Workgroup memory that sums() needs, besides. */
   sumsDeclarations(size: number, count: number): string;
   /**
-   * WGSL that adds up `count` values (a power of two) of each lane over its team of 32, in the order of reduce(), and stores the
-   * totals: value(i) is the name of a variable, to(index) where total `index` (WGSL) of the team goes.
+   * WGSL that adds up `count` values (a power of two) of each lane over its team, in the order of reduce(), and stores the
+   * totals: value(i) is the name of a variable, to(index) where total `index` (WGSL) of the team goes. `width`: lanes of a team, 8 to
+   * 32; default: 32.
    */
   sums(
     count: number,
     value: (i: number) => string,
     to: (index: string) => string,
     size: number,
+    width?: number,
   ): string;
 }
 
@@ -98,12 +100,12 @@ fn ${name}(lane: u32, ${own.map((word) => `${word}: u32`).join(", ")}) -> vec4u 
   },
   sumsDeclarations: () => "",
   // Each step halves the values of a lane: it keeps one half, and its neighbour the other.
-  sums: (count, value, to) => {
+  sums: (count, value, to, _size, width = TEAM) => {
     const steps: string[] = [];
     let left = count;
     let index = "0u";
     let isOwn = "true";
-    for (let mask = 1; mask < TEAM; mask *= 2) {
+    for (let mask = 1; mask < width; mask *= 2) {
       if (left === 1) {
         steps.push(`${value(0)} += subgroupShuffleXor(${value(0)}, ${mask}u);`);
         isOwn += ` && (lane & ${mask}u) == 0u`;
@@ -164,18 +166,18 @@ fn ${name}(value: f32, lane: u32) -> vec4f {
 }`,
   sumsDeclarations: (size, count) => `
 var<workgroup> spread: array<f32, ${size * Math.min(count, SPREAD)}>; // [value][lane]`,
-  sums: (count, value, to, size) =>
+  sums: (count, value, to, size, width = TEAM) =>
     Array.from({ length: Math.ceil(count / SPREAD) }, (_, piece) => {
       const from = piece * SPREAD;
       const many = Math.min(SPREAD, count - from);
       return `
   ${Array.from({ length: many }, (_, i) => `spread[${i * size}u + lane] = ${value(from + i)};`).join("\n  ")}
   workgroupBarrier();
-  if (lane % ${TEAM}u < ${many}u) {
-    let own = (lane % ${TEAM}u) * ${size}u + lane - lane % ${TEAM}u;
+  if (lane % ${width}u < ${many}u) {
+    let own = (lane % ${width}u) * ${size}u + lane - lane % ${width}u;
     var all = spread[own];
-    for (var other = 1u; other < ${TEAM}u; other++) { all += spread[own + other]; }
-    ${to(`(lane % ${TEAM}u + ${from}u)`)} = all;
+    for (var other = 1u; other < ${width}u; other++) { all += spread[own + other]; }
+    ${to(`(lane % ${width}u + ${from}u)`)} = all;
   }
   workgroupBarrier();`;
     }).join("\n"),
