@@ -6,6 +6,8 @@ import { layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
 import { supportsNode } from "../../src/backends/webgpu/ops/table.ts";
 import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
 import { deltaNetKernel, ssmScanKernel, wkvKernel } from "../../src/backends/webgpu/wgsl/scan.ts";
+import type { ScanContext } from "../../src/backends/webgpu/wgsl/scan-shape.ts";
+import { exchangeFor } from "../../src/backends/webgpu/wgsl/teams.ts";
 import type { GraphNode } from "../../src/graph/graph.ts";
 import { opCases } from "../conformance/op-cases.ts";
 import { opModel } from "../conformance/table.ts";
@@ -17,11 +19,12 @@ test.each(Object.keys(kernels) as (keyof typeof kernels)[])(
   (op) => {
     const { graph } = opModel(op, opCases[op]);
     const batch = layOutBatch(graph, { maxTokens: 4, maxOutputs: 4 }, 4);
-    const make = kernels[op] as (node: GraphNode, layout: typeof batch) => Kernel;
+    const context = { batch, exchange: exchangeFor(undefined), workgroupBytes: 16_384 };
+    const make = kernels[op] as (node: GraphNode, context: ScanContext) => Kernel;
     const nodes = graph.nodes.filter((node) => node.op === op);
     expect(nodes.length).toBeGreaterThan(1);
     for (const node of nodes) {
-      const { length: needed } = make(node, batch).sources;
+      const { length: needed } = make(node, context).sources;
       expect(supportsNode(node, needed)).toBe(true);
       expect(supportsNode(node, needed - 1)).toBe(
         `the GPU's shaders bind at most ${needed - 1} storage buffers, and "${op}" needs ${needed}`,

@@ -14,9 +14,11 @@ import {
   weightsOf,
 } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
+import { inlinedIn, isHeadNorm } from "./fuse-inlined.ts";
 import { stackable } from "./weight-layout.ts";
 import type { HeadNorms, RopedAttention } from "./wgsl/attention-roped.ts";
 import { boundBuffers, type FusedExperts } from "./wgsl/experts-fused.ts";
+import { type Inlined, nothingInlined } from "./wgsl/inlined.ts";
 import { asMatrix } from "./wgsl/matmul-experts.ts";
 import { type FusedMatmul, laneDotOf } from "./wgsl/matmul-few.ts";
 import { roundsActivations } from "./wgsl/round-activations.ts";
@@ -29,6 +31,13 @@ export interface Group {
   readonly attention?: RopedAttention;
   /** A fused mixture of experts, whose router is the group's fused matmul. */
   readonly experts?: FusedExperts;
+  /** Nodes whose kernel computes others as it reads and stores: one, or two norms of heads. */
+  readonly inlining?: readonly InliningNode[];
+}
+
+export interface InliningNode {
+  readonly node: GraphNode;
+  readonly inlined: Inlined;
 }
 
 /** A section of the graph as patterns see it. */
@@ -44,12 +53,20 @@ interface View {
   readonly outputs: ReadonlySet<Value>;
   /** All experts are in GPU memory. */
   readonly hasExperts: boolean;
+  /** By the node that takes them. */
+  readonly inlined: ReadonlyMap<GraphNode, Inlined>;
 }
 
 type Pattern = (node: GraphNode, view: View) => Group | undefined;
 
 /** In order of preference. */
-const patterns: readonly Pattern[] = [normedMatmuls, routedExperts, matmulAndAdd, ropedAttention];
+const patterns: readonly Pattern[] = [
+  normedMatmuls,
+  routedExperts,
+  matmulAndAdd,
+  ropedAttention,
+  inlining,
+];
 
 /**
  * Nodes of different sections are not fused: between them another part of a split graph computes. Nor are those of experts, unless `hasExperts`: the host
@@ -63,7 +80,10 @@ export function fuse(graph: Graph, facts: GpuFacts, hasExperts = true): Group[] 
   for (const { from, to, takes } of sectionsOf(graph)) {
     for (const value of takes) known.add(value);
     const nodes = graph.nodes.slice(from, to);
-    const view = { nodes, facts, readers: readersOf(nodes), uses, known, outputs, hasExperts };
+    const readers = readersOf(nodes);
+    const only = (value: Value) => onlyReader(readers, outputs, value);
+    const inlined = inlinedIn({ nodes, only, storageBuffers: facts.storageBuffers });
+    const view = { nodes, facts, readers, uses, known, outputs, hasExperts, inlined };
     fuseSection(view, known, groups);
   }
   return groups;
@@ -86,8 +106,12 @@ function outputsOfSections(graph: Graph): ReadonlySet<Value> {
 function fuseSection(view: View, known: Set<Value>, groups: Group[]): void {
   const done = new Set<GraphNode>();
   const found: Group[] = [];
+  // Nodes that a later one takes wait for it.
+  const waiting = new Set(
+    [...view.inlined.values()].flatMap(({ before, after }) => [...before, ...after]),
+  );
   for (const node of view.nodes) {
-    if (done.has(node)) continue;
+    if (done.has(node) || waiting.has(node)) continue;
     let group: Group | undefined;
     for (const pattern of patterns) group ??= pattern(node, view);
     group ??= { nodes: [node], fused: [] };
@@ -126,6 +150,31 @@ export function stacksOf(groups: readonly Group[]): Weight[][] {
   ]);
 }
 
+/** A node that computes others as it reads and stores; a norm of heads with another one, as of queries and keys. */
+function inlining(node: GraphNode, view: View): Group | undefined {
+  const own = view.inlined.get(node);
+  const other = node.op === "rms_norm" && isHeadNorm(node) && otherNorm(node, view);
+  if (!own && !other) return undefined;
+  const all = [{ node, inlined: own ?? nothingInlined }];
+  if (other) all.push({ node: other, inlined: view.inlined.get(other) ?? nothingInlined });
+  const nodes = all.flatMap((one) => [...one.inlined.before, one.node, ...one.inlined.after]);
+  return { nodes, fused: [], inlining: all };
+}
+
+/** The next norm of heads of the same size whose operands are there. */
+function otherNorm(norm: NodeOf<"rms_norm">, view: View): NodeOf<"rms_norm"> | undefined {
+  const { nodes, known, inlined } = view;
+  const next = nodes
+    .slice(nodes.indexOf(norm) + 1)
+    .find((node): node is NodeOf<"rms_norm"> => node.op === "rms_norm" && isHeadNorm(node));
+  if (!next || known.has(next.out) || next.out.rows !== norm.out.rows) return undefined;
+  if (next.weight.shape[0] !== norm.weight.shape[0]) return undefined;
+  const { before, after } = inlined.get(next) ?? nothingInlined;
+  const own = new Set([...before, next, ...after].map(({ out }) => out));
+  const read = [...before, next, ...after].flatMap(inputsOf).filter((value) => !own.has(value));
+  return read.every((value) => known.has(value)) ? next : undefined;
+}
+
 /** [select,] norm, and all matmuls of its result; gate and up together with the activation. */
 function normedMatmuls(node: GraphNode, view: View): Group | undefined {
   const select = node.op === "select" ? node : undefined;
@@ -148,6 +197,11 @@ function normedMatmuls(node: GraphNode, view: View): Group | undefined {
   const before = select ? [select, norm] : [norm];
   if (gate) {
     return { nodes: [...before, ...matmuls, gate], fused: [{ ...source, matmuls, gate }] };
+  }
+  const [single] = matmuls;
+  const added = matmuls.length === 1 ? matmulAndAdd(single!, view) : undefined;
+  if (added) {
+    return { nodes: [...before, ...added.nodes], fused: [{ ...added.fused[0]!, ...source }] };
   }
   const fused = stacked(matmuls, view).map((stack) => ({ ...source, matmuls: stack }));
   return { nodes: [...before, ...matmuls], fused };
@@ -257,14 +311,19 @@ function matmulAndAdd(node: GraphNode, view: View): Group | undefined {
   return { nodes: [node, add.node], fused: [{ x: node.x, matmuls: [node], add }] };
 }
 
-/** [Norms of heads,] both ropes, kv_write and attention, consecutive in the graph; and the matmul that reads attention. */
+/** [Norms of heads,] both ropes, kv_write and attention, in some order, with nothing in between; and the matmul that reads attention. */
 function ropedAttention(node: GraphNode, view: View): Group | undefined {
   const { nodes } = view;
   const norms = headNorms(node, view);
   const first = nodes.indexOf(node) + (norms ? 2 : 0);
-  const [q, k, write, attention] = nodes.slice(first, first + 4);
-  if (q?.op !== "rope" || k?.op !== "rope") return undefined;
-  if (write?.op !== "kv_write" || attention?.op !== "attention") return undefined;
+  const four = nodes.slice(first, first + 4);
+  const attention = four.find((each) => each.op === "attention");
+  const write = four.find((each) => each.op === "kv_write");
+  const ropes = four.filter((each) => each.op === "rope");
+  const q = ropes.find(({ out }) => out === attention?.q);
+  const k = ropes.find(({ out }) => out === write?.k);
+  if (!q || !k || !write || !attention) return undefined;
+  if (norms && norms.q.out !== q.x) return undefined;
   if (attention.bias) return undefined;
   if (only(view, q.out) !== attention || only(view, k.out) !== write) return undefined;
   if (write.state !== attention.state) return undefined;
@@ -282,6 +341,7 @@ function headNorms(node: GraphNode, view: View): HeadNorms | undefined {
   const { nodes } = view;
   const [q, k, ...ropes] = nodes.slice(nodes.indexOf(node)).slice(0, 4);
   if (q?.op !== "rms_norm" || k?.op !== "rms_norm") return undefined;
+  if (view.inlined.has(q) || view.inlined.has(k)) return undefined;
   const isRotated = [q, k].every(({ out }, i) => only(view, out) === ropes[i]);
   return isRotated && q.weight.shape[0] === k.weight.shape[0] ? { q, k } : undefined;
 }
@@ -292,6 +352,14 @@ function isTuned(weight: Weight, { facts }: View): boolean {
 
 /** The node that alone reads a value, which is no output. */
 function only({ readers, outputs }: View, value: Value): GraphNode | undefined {
+  return onlyReader(readers, outputs, value);
+}
+
+function onlyReader(
+  readers: View["readers"],
+  outputs: View["outputs"],
+  value: Value,
+): GraphNode | undefined {
   const found = readers.get(value) ?? [];
   return found.length === 1 && !outputs.has(value) ? found[0] : undefined;
 }

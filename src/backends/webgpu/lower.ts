@@ -5,7 +5,7 @@ import type { Group } from "./fuse.ts";
 import { fusedExpertKernels, normedExpertKernels, roundedFor } from "./ops/experts.ts";
 import { fusedMatmulKernels, fusedMatricesKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
-import { lowerNode } from "./ops/table.ts";
+import { lowerInlining, lowerNode } from "./ops/table.ts";
 import {
   attentionRopedKernel,
   attentionSeveralKernel,
@@ -20,7 +20,8 @@ import { headsRecord } from "./wgsl/record.ts";
 
 /** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
-  const { attention, nodes, fused, experts } = group;
+  const { attention, nodes, fused, experts, inlining } = group;
+  if (inlining) return lowerInlining(inlining, context);
   if (experts) return lowerExperts(experts, nodes, context);
   const isRoped = attention && hasRoped(attention, context.kv, context.storageBuffers);
   if (isRoped && context.attentionSize > 0) {

@@ -4,6 +4,7 @@
 import type { NodeOf, OpKind, Value } from "../../../graph/graph.ts";
 import type { WeightLayout } from "../weight-layout.ts";
 import type { AttentionSplit } from "../wgsl/attention-split.ts";
+import type { Inlined } from "../wgsl/inlined.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import type { KvFormats } from "../wgsl/kv-format.ts";
 import type { MatmulContext } from "../wgsl/matmul-few.ts";
@@ -13,6 +14,8 @@ export interface GpuOp<K extends OpKind> {
   /** true, or the reason why not. */
   readonly supports: (node: NodeOf<K>) => true | string;
   readonly lower: (node: NodeOf<K>, context: LowerContext) => Kernel[];
+  /** Its kernel with others in it, for ops that ../fuse-inlined.ts lists. */
+  readonly inline?: (node: NodeOf<K>, inlined: Inlined, context: LowerContext) => Kernel;
   /** Storage buffers that its kernel binds. Optional: no more than the 8 that every device allows. */
   readonly buffers?: (node: NodeOf<K>) => number;
 }

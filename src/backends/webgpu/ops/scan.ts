@@ -6,19 +6,22 @@ import type { GpuOp } from "./op.ts";
 
 export const ssmScan: GpuOp<"ssm_scan"> = {
   supports: ({ a, states }) => fits(states) ?? isFloat(a) ?? true,
-  lower: (node, { batch }) => [ssmScanKernel(node, batch)],
+  lower: (node, context) => [ssmScanKernel(node, context)],
+  inline: (node, inlined, context) => ssmScanKernel(node, context, inlined),
   buffers: () => SCAN_BUFFERS + 6,
 };
 
 export const deltaNet: GpuOp<"delta_net"> = {
   supports: ({ k, keyHeads }) => fits(k.cols / keyHeads) ?? true,
-  lower: (node, { batch }) => [deltaNetKernel(node, batch)],
+  lower: (node, context) => [deltaNetKernel(node, context)],
+  inline: (node, inlined, context) => deltaNetKernel(node, context, inlined),
   buffers: () => SCAN_BUFFERS + 6,
 };
 
 export const wkv: GpuOp<"wkv"> = {
   supports: ({ v, heads }) => fits(v.cols / heads) ?? true,
-  lower: (node, { batch }) => [wkvKernel(node, batch)],
+  lower: (node, context) => [wkvKernel(node, context)],
+  inline: (node, inlined, context) => wkvKernel(node, context, inlined),
   buffers: ({ bonus }) => SCAN_BUFFERS + (bonus ? 5 : 6),
 };
 

@@ -8,4 +8,5 @@ export const shortConv: GpuOp<"short_conv"> = {
     weight.dtype.asFloat32 !== undefined ||
     `the GPU does not read convolutions of ${weight.dtype.name}`,
   lower: (node, { batch }) => [shortConvKernel(node, batch)],
+  inline: (node, inlined, { batch }) => shortConvKernel(node, batch, inlined),
 };

@@ -2,6 +2,7 @@
 // where it has conditions or several kernels.
 
 import type { GraphNode, NodeOf, OpKind } from "../../../graph/graph.ts";
+import type { InliningNode } from "../fuse.ts";
 import { adaptInPlace, adaptKernel, gatherKernel } from "../wgsl/adapt.ts";
 import {
   activateKernel,
@@ -20,6 +21,8 @@ import {
   xieluKernel,
 } from "../wgsl/elementwise.ts";
 import { combineKernel } from "../wgsl/experts.ts";
+import { headNormsKernel, type InlinedNorm } from "../wgsl/head-norms.ts";
+import { inlinedGateKernel } from "../wgsl/inlined-gate.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import { layerNormKernel, rmsNormKernel, softmaxKernel } from "../wgsl/norms.ts";
 import { attention, kvWrite, rope } from "./attention.ts";
@@ -33,7 +36,10 @@ import { indexScores, sparseAttention, topK } from "./sparse.ts";
 
 const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   embed,
-  rms_norm: always(rmsNormKernel),
+  rms_norm: {
+    ...always(rmsNormKernel),
+    inline: (node, inlined) => headNormsKernel([{ node, inlined }]),
+  },
   layer_norm: always(layerNormKernel),
   matmul,
   route,
@@ -51,7 +57,7 @@ const ops: { readonly [K in OpKind]: GpuOp<K> } = {
   wkv,
   slice: always(sliceKernel),
   concat: always(concatKernel),
-  gate: always(gateKernel),
+  gate: { ...always(gateKernel), inline: inlinedGateKernel },
   activate: always(activateKernel),
   add: always(addKernel),
   mul: always(mulKernel),
@@ -84,4 +90,11 @@ export function supportsNode(node: GraphNode, storageBuffers: number): true | st
 /** The kernels that compute a node, in order; nodes must come in the graph's order. */
 export function lowerNode(node: GraphNode, context: LowerContext): Kernel[] {
   return (ops[node.op] as GpuOp<OpKind>).lower(node as NodeOf<OpKind>, context);
+}
+
+/** The kernel of a node with others in it, or of two norms. */
+export function lowerInlining(inlining: readonly InliningNode[], context: LowerContext): Kernel[] {
+  const [{ node, inlined }] = inlining as [InliningNode];
+  if (inlining.length > 1) return [headNormsKernel(inlining as readonly InlinedNorm[])];
+  return [(ops[node.op] as GpuOp<OpKind>).inline!(node as NodeOf<OpKind>, inlined, context)];
 }

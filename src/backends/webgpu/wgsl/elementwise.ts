@@ -18,6 +18,11 @@ const activations: { readonly [A in Activation]: (x: string) => string } = {
   step: (x) => `select(0.0, 1.0, ${x} > 0.0)`,
 };
 
+/** WGSL of an activation, of a name. */
+export function activationOf(activation: Activation, x: string): string {
+  return activations[activation](x);
+}
+
 /** WGSL of the op gate, of names. */
 export function gateText(activation: GateActivation, gate: string, up: string): string {
   if (activation === "swiglu_oai") return swigluOai(gate, up);
