@@ -152,19 +152,17 @@ export async function loadGpuModel(
 }
 
 /**
- * The sequence for the batch at a position. Recurrent state goes back and forth between two slots, from nothing at position 0;
- * without any the sequence is always the same object, as batches in flight need it.
+ * The sequence for the batch at a position, always the same object, as batches in flight need it. Recurrent state goes back and forth between two
+ * slots, from nothing at position 0.
  */
 function sequences(count: number, isRecurrent: boolean): (position: number) => BatchSequence {
   const blocks = Int32Array.from({ length: count }, (_, i) => i);
-  if (!isRecurrent) {
-    const only = { blocks };
-    return () => only;
-  }
-  let to = 1;
+  const slots = { from: NO_SLOT, to: 1 };
+  const only = isRecurrent ? { blocks, slots } : { blocks };
   return (position) => {
-    to = 1 - to;
-    return { blocks, slots: { from: position === 0 ? NO_SLOT : 1 - to, to } };
+    slots.to = 1 - slots.to;
+    slots.from = position === 0 ? NO_SLOT : 1 - slots.to;
+    return only;
   };
 }
 

@@ -21,6 +21,7 @@ import {
 } from "../../graph/graph.ts";
 import type { PlanLimits } from "../../graph/plan.ts";
 import { isWholeModel } from "./results.ts";
+import { SlotPlaces } from "./slot-places.ts";
 
 /** WGSL has no infinities. */
 const MOST_FLOAT = 3e38;
@@ -46,7 +47,7 @@ export interface BatchLayout {
   /** Tokens of each token's sequence after the batch; undefined: no kernel reads them. */
   readonly lengths: number | undefined;
   readonly angles: readonly AngleArea[];
-  /** [sequence][4]: its first row, and the slots of its recurrent state to read and to write; 0: there is none. */
+  /** [sequence][4]: its first row, and the places of its recurrent state to read and to write; 0: there is none. */
   readonly segments: number;
   /** By group of KV states: [sequence][tableLength]; last, because most batches have few sequences. */
   readonly groups: readonly number[];
@@ -142,8 +143,15 @@ export class BatchArea {
   #adjustedCount = 0;
   readonly #list = new AdjustedList();
 
-  constructor(layout: BatchLayout, factors: ReadonlyMap<string, Float32Array>) {
+  readonly #places: SlotPlaces;
+
+  constructor(
+    layout: BatchLayout,
+    factors: ReadonlyMap<string, Float32Array>,
+    places: SlotPlaces = new SlotPlaces(0),
+  ) {
     this.#layout = layout;
+    this.#places = places;
     this.#words = new Uint32Array(layout.words);
     this.#floats = new Float32Array(this.#words.buffer);
     this.#factors = factors;
@@ -213,7 +221,7 @@ export class BatchArea {
    * itself. What does not change from one to the next is there already.
    */
   fillAhead(batch: Batch, ahead: number): readonly WordRange[] {
-    const { draws, positions, groups, tableLength, angles } = this.#layout;
+    const { draws, positions, groups, tableLength, angles, segments } = this.#layout;
     const words = this.#words;
     const { tokenCount } = batch;
     let held = 0;
@@ -221,6 +229,7 @@ export class BatchArea {
     for (let t = 0; t < tokenCount; t++) {
       const position = batch.positions[t]! + ahead;
       words[positions + t] = position;
+      if (segments > 0) this.#fillSegmentAhead(t, batch.sequences[t]!);
       held = Math.floor(position / KV_BLOCK_TOKENS) + 1;
       if (position % KV_BLOCK_TOKENS !== 0) continue;
       isNew = true;
@@ -239,6 +248,9 @@ export class BatchArea {
     return joined([
       [isDrawn ? draws : positions, positions + tokenCount],
       ...angles.map(({ at, rope }): WordRange => [at, at + tokenCount * rope.dims]),
+      ...(segments > 0
+        ? [[segments, segments + tokenCount * SEGMENT_WORDS] satisfies WordRange]
+        : []),
       ...(isNew ? groups.map((at): WordRange => [at, at + used]) : []),
       ...this.#adjustedRanges(),
     ]);
@@ -319,8 +331,16 @@ export class BatchArea {
   #fillSegment(sequence: number, firstRow: number, { slots }: BatchSequence): void {
     const at = this.#layout.segments + sequence * SEGMENT_WORDS;
     this.#words[at] = firstRow;
-    this.#words[at + 1] = slots?.from ?? NO_SLOT;
-    this.#words[at + 2] = slots?.to ?? NO_SLOT;
+    this.#words[at + 1] = this.#places.placeOf(slots?.from ?? NO_SLOT);
+    this.#words[at + 2] = this.#places.placeOf(slots?.to ?? NO_SLOT);
+  }
+
+  /** The same for a batch in flight, which has a token of each sequence. */
+  #fillSegmentAhead(sequence: number, { slots }: BatchSequence): void {
+    const at = this.#layout.segments + sequence * SEGMENT_WORDS;
+    const { from, to } = this.#places.fly(sequence, slots!.to);
+    this.#words[at + 1] = from;
+    this.#words[at + 2] = to;
   }
 
   /** The mirror. */

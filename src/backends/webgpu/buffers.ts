@@ -24,6 +24,7 @@ import { type ExpertRange, expertRanges } from "./experts/expert-ranges.ts";
 import { hostExpertBytes } from "./experts/host-experts.ts";
 import { fuse, type Group, stacksOf } from "./fuse.ts";
 import { isWholeModel, resultsOf } from "./results.ts";
+import { SPARE_PLACES } from "./slot-places.ts";
 import { assignSlots } from "./slots.ts";
 import { usage } from "./usage.ts";
 import {
@@ -66,7 +67,7 @@ export interface Layout {
   readonly kvBlocks: readonly KvBlockBytes[];
   /** Bytes of the largest of them. */
   readonly kvBlockBytes: number;
-  /** Bytes of all slots, for each RecurrentState of the graph. */
+  /** Bytes of all slots and spare places, for each RecurrentState of the graph. */
   readonly recurrentBytes: readonly number[];
   /** Bytes of the largest value of the plan, which is read back at once. */
   readonly readBytes: number;
@@ -136,7 +137,8 @@ export function layOut(
   );
   const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
   const kvSizes = cached.flatMap(({ keys, values }) => [keys, values]);
-  const recurrentBytes = recurrentStates(graph).map(({ floats }) => (kv.slots ?? 0) * floats * 4);
+  const places = kv.slots ? kv.slots + SPARE_PLACES : 0;
+  const recurrentBytes = recurrentStates(graph).map(({ floats }) => places * floats * 4);
   checkBindings(
     {
       "a layer of the KV cache": Math.max(0, ...kvSizes),
@@ -297,7 +299,7 @@ export interface CacheBuffers {
 export interface Buffers extends CacheBuffers {
   readonly weights: readonly GPUBuffer[];
   readonly slots: readonly GPUBuffer[];
-  /** By RecurrentState: [slot][floats]. */
+  /** By RecurrentState: [place][floats] (slot-places.ts). */
   readonly recurrent: readonly GPUBuffer[];
   readonly batch: GPUBuffer;
   /** Rounded activations of the next matmuls. */

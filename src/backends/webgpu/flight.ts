@@ -9,10 +9,12 @@
 //
 // A batch counts only if the host asks for exactly it: the same sequences in the same order, at the same positions, with the same
 // tokens and cache blocks. So what the GPU draws never changes a text. What a dropped batch wrote lies behind the last token of a
-// sequence, in blocks that were its own when the batch was submitted; whatever is written there later is submitted later.
+// sequence, in blocks that were its own when the batch was submitted; whatever is written there later is submitted later. Recurrent state it has written
+// to places that no slot has (slot-places.ts).
 
-import type { Batch, BatchSequence, NextDraw } from "../../graph/batch.ts";
+import { type Batch, type BatchSequence, type NextDraw, NO_SLOT } from "../../graph/batch.ts";
 import { MOST_FLYING } from "./buffers.ts";
+import { SlotPlaces } from "./slot-places.ts";
 
 /** Batches submitted ahead by default: one is computed while the host makes the next. Each more delays whoever comes by a batch. */
 const USUAL_AHEAD = 2;
@@ -41,10 +43,15 @@ export class Flight {
   readonly #drawn: Int32Array;
   /** By buffer: room for pairs of adjusted tokens. */
   readonly #pairs: Int32Array = new Int32Array(MOST_FLYING);
+  /** The slots of recurrent state that it wrote. */
+  readonly #slots: Int32Array;
+  readonly #places: SlotPlaces;
 
   /** @param rows of the largest batch; `most`: batches submitted ahead, 0: none. */
-  constructor(rows: number, most: number = USUAL_AHEAD) {
+  constructor(rows: number, most: number = USUAL_AHEAD, places: SlotPlaces = new SlotPlaces(0)) {
     this.#most = Math.min(most, MOST_AHEAD);
+    this.#places = places;
+    this.#slots = new Int32Array(rows);
     this.#sequences = new Array<BatchSequence | undefined>(rows);
     this.#positions = new Int32Array(rows);
     this.#bestCounts = new Uint8Array(rows);
@@ -88,7 +95,11 @@ export class Flight {
     }
     this.#current = (this.#next - this.#ahead + MOST_FLYING) % MOST_FLYING;
     this.#ahead--;
-    for (let row = 0; row < this.#count; row++) this.#positions[row]!++;
+    for (let row = 0; row < this.#count; row++) {
+      this.#positions[row]!++;
+      this.#slots[row] = slotAfter(batch.sequences[row]!);
+      this.#places.land(row, this.#slots[row]!);
+    }
     return true;
   }
 
@@ -97,6 +108,7 @@ export class Flight {
     if (this.#ahead === 0) return;
     this.dropped += this.#ahead;
     this.#ahead = 0;
+    this.#places.drop();
     this.#depth = -1; // the next batch has none behind it: tokens that are drafted often come in turns with others
   }
 
@@ -105,7 +117,7 @@ export class Flight {
     this.#depth = Math.min(this.#depth + 1, this.#most);
     // Those of many users take longer than the host, and a user who comes or leaves drops them.
     const most = batch.tokenCount > 1 ? Math.min(1, this.#depth) : this.#depth;
-    return Math.min(most, batch.mostAhead);
+    return Math.min(most, batch.mostAhead, this.#places.roomBehind(batch));
   }
 
   /** This batch was asked for, and others may follow it; `pairs` as above. Returns the index of its buffer. */
@@ -116,6 +128,7 @@ export class Flight {
       this.#positions[row] = batch.positions[row]!;
       this.#bestCounts[row] = batch.bestCounts[row]!;
       this.#draws[row] = batch.draws[row];
+      this.#slots[row] = slotAfter(batch.sequences[row]!);
     }
     this.#current = this.#takeBuffer(pairs);
     return this.#current;
@@ -150,7 +163,14 @@ export class Flight {
       if (batch.bestCounts[row] !== this.#bestCounts[row]) return false;
       // Of another sampler, which may adjust other tokens.
       if (batch.draws[row] !== this.#draws[row]) return false;
+      const { from = NO_SLOT, to = NO_SLOT } = batch.sequences[row]!.slots ?? {};
+      if (from !== this.#slots[row] || (from !== NO_SLOT && to === NO_SLOT)) return false;
     }
     return true;
   }
+}
+
+/** The slot that has a sequence's recurrent state after the batch. */
+function slotAfter({ slots }: BatchSequence): number {
+  return slots?.to ?? NO_SLOT;
 }

@@ -161,10 +161,10 @@ function exchangeBuffer(device: GPUDevice, words: number): GPUBuffer {
   return device.createBuffer({ label: "exchange", size, usage: usage.storage | usage.copySource });
 }
 
-/** Whether batches can follow one another without the host: it has no part in them, and state is written behind what was there. */
+/** Whether batches can follow one another without the host: it has no part in them, and they write behind what was there, or elsewhere. */
 function canFly({ plan: { graph }, experts }: Layout): boolean {
   if (sectionsOf(graph).length > 1 || experts.length > 0) return false;
-  return recurrentStates(graph).length === 0 && !isBidirectional(graph);
+  return !isBidirectional(graph);
 }
 
 /** Where sections end, and where the host takes part in between. */

@@ -8,6 +8,7 @@ import { kvStates, recurrentStates } from "../../graph/graph.ts";
 import type { StateTransfer } from "../backend.ts";
 import type { Buffers, Layout } from "./buffers.ts";
 import type { GpuDevice } from "./device.ts";
+import type { SlotPlaces } from "./slot-places.ts";
 import { MAP_READ, usage } from "./usage.ts";
 import type { KvRows } from "./wgsl/kv-format.ts";
 
@@ -23,7 +24,12 @@ interface Piece {
 }
 
 /** For as long as `buffers` are those of the backend: growKv() makes others. */
-export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): StateTransfer {
+export function gpuTransfer(
+  gpu: GpuDevice,
+  layout: Layout,
+  buffers: Buffers,
+  places: SlotPlaces,
+): StateTransfer {
   const { graph } = layout.plan;
   const { queue } = gpu.device;
   const { k, v } = kvPair(layout.kv.dtype);
@@ -77,18 +83,20 @@ export function gpuTransfer(gpu: GpuDevice, layout: Layout, buffers: Buffers): S
       }
     },
     async readSlot(slot, target) {
+      const place = places.placeOf(slot);
       const sources = recurrentStates(graph).map(({ floats }, i) => {
-        return { buffer: buffers.recurrent[i]!, at: slot * floats * 4, bytes: floats * 4 };
+        return { buffer: buffers.recurrent[i]!, at: place * floats * 4, bytes: floats * 4 };
       });
       await bring(gpu, sources, ({ buffer, byteOffset, byteLength }) => {
         target.set(new Float32Array(buffer, byteOffset, byteLength / 4));
       });
     },
     writeSlot(slot, source) {
+      const place = places.placeOf(slot);
       let at = 0;
       for (const [i, { floats }] of recurrentStates(graph).entries()) {
         const part = source.slice(at, at + floats);
-        queue.writeBuffer(buffers.recurrent[i]!, slot * floats * 4, part);
+        queue.writeBuffer(buffers.recurrent[i]!, place * floats * 4, part);
         at += floats;
       }
     },

@@ -12,6 +12,7 @@ import {
   kvStates,
   type OutputName,
   outputNamed,
+  recurrentStates,
   sectionsOf,
   type Value,
   type Weight,
@@ -65,6 +66,7 @@ import {
 import { ReadOut } from "./read-out.ts";
 import { recordCalls } from "./record-calls.ts";
 import { resultsOf } from "./results.ts";
+import { SlotPlaces } from "./slot-places.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
 import {
@@ -100,6 +102,8 @@ interface Prepared {
   times: BatchTimes | undefined;
   readonly out: ReadOut;
   flight: Flight;
+  /** Of recurrent state. */
+  readonly places: SlotPlaces;
   readonly experts: HostExperts;
   /** Routes of a batch: [maxTokens, cols]. */
   readonly routes: Float32Array;
@@ -232,6 +236,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       const program = await this.#makeProgram(layout, buffers, "groups");
       const { experts } = layout;
       const tables = buffers.expertTables;
+      const places = new SlotPlaces(recurrentStates(plan.graph).length > 0 ? (kv.slots ?? 0) : 0);
       this.#prepared = {
         layout,
         experts: new HostExperts(
@@ -247,11 +252,12 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
         buffers,
         program,
         uploader,
-        area: new BatchArea(layout.batch, uploader.vectors),
+        area: new BatchArea(layout.batch, uploader.vectors, places),
         commands: this.#batchCommands(layout, buffers),
         times: this.#batchTimes(program),
         out: new ReadOut(this.#gpu, layout, buffers),
-        flight: this.#newFlight(plan),
+        flight: this.#newFlight(plan, places),
+        places,
       };
     } catch (error) {
       throw await this.#gpu.explain(error);
@@ -277,7 +283,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const run = (batch: Batch, options: RunOptions) => this.run(batch, options);
     this.#warmedUp = await warmUp({ layout, program, contextSize, mostMs, run, now });
     await this.#gpu.wait(this.#gpu.device.queue.onSubmittedWorkDone()); // what is in flight
-    prepared.flight = this.#newFlight(layout.plan);
+    prepared.flight.drop();
+    prepared.flight = this.#newFlight(layout.plan, prepared.places);
     clearState(this.#gpu, prepared.buffers);
   }
 
@@ -467,8 +474,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   get transfer(): StateTransfer {
-    const { layout, buffers } = this.#ready();
-    return gpuTransfer(this.#gpu, layout, buffers);
+    const { layout, buffers, places } = this.#ready();
+    return gpuTransfer(this.#gpu, layout, buffers, places);
   }
 
   /** For measuring: the next batches are computed by other kernels, over the same memory. */
@@ -676,8 +683,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     return makeProgram(this.#gpu, layout, buffers, tuning, by, this.#pipelines, options);
   }
 
-  #newFlight({ limits }: Plan): Flight {
-    return new Flight(mostRows("logits", limits), this.#mostAhead);
+  #newFlight({ limits }: Plan, places: SlotPlaces): Flight {
+    return new Flight(mostRows("logits", limits), this.#mostAhead, places);
   }
 
   #batchCommands(layout: Layout, buffers: Buffers): BatchCommands {

@@ -34,6 +34,8 @@ export class RecurrentSlots implements SequenceState {
   readonly #distance: CheckpointDistance;
   /** NO_SLOT as `from`: start from zeros; as `to`: nothing is written. */
   readonly slots: { from: number; to: number } & SlotPair = { from: NO_SLOT, to: NO_SLOT };
+  /** Batches that are computed before they are asked for do not write to slots: the backend has places of its own for them. */
+  readonly aheadTokens: number = Infinity;
   /** Tokens that `from` has seen. */
   #length = 0;
   /** Tokens of the running batch. */
