@@ -31,6 +31,10 @@ export interface Group {
   readonly attention?: RopedAttention;
   /** A fused mixture of experts, whose router is the group's fused matmul. */
   readonly experts?: FusedExperts;
+  /** The same where the host fills slots of experts behind the router: only the norm and the router are of the group. */
+  readonly hosted?: FusedExperts;
+  /** The slots of experts, added up and to a residual. */
+  readonly combined?: Required<Pick<FusedExperts, "combine" | "add">>;
   /** Nodes whose kernel computes others as it reads and stores: one, or two norms of heads. */
   readonly inlining?: readonly InliningNode[];
 }
@@ -63,13 +67,14 @@ type Pattern = (node: GraphNode, view: View) => Group | undefined;
 const patterns: readonly Pattern[] = [
   normedMatmuls,
   routedExperts,
+  combineAndAdd,
   matmulAndAdd,
   ropedAttention,
   inlining,
 ];
 
 /**
- * Nodes of different sections are not fused: between them another part of a split graph computes. Nor are those of experts, unless `hasExperts`: the host
+ * Nodes of different sections are not fused: between them another part of a split graph computes. Nor are experts with their router, unless `hasExperts`: the host
  * takes part in between.
  */
 export function fuse(graph: Graph, facts: GpuFacts, hasExperts = true): Group[] {
@@ -241,7 +246,7 @@ function canStack(matmuls: readonly NodeOf<"matmul">[], { facts, uses }: View): 
 /** Norm, router, and experts with gate, up and down, which alone read the norm; with the residual behind them. */
 function routedExperts(norm: GraphNode, view: View): Group | undefined {
   if (norm.op !== "rms_norm" || norm.weight.shape[0] !== norm.x.cols) return undefined;
-  if (!view.hasExperts || view.outputs.has(norm.out)) return undefined;
+  if (view.outputs.has(norm.out)) return undefined;
   const readers = view.readers.get(norm.out) ?? [];
   const [router, ...others] = readers.filter(({ op }) => op === "matmul") as NodeOf<"matmul">[];
   const [gate, up, ...more] = readers.filter(
@@ -265,6 +270,7 @@ function routedExperts(norm: GraphNode, view: View): Group | undefined {
   const fused = { x: norm.x, norm, matmuls: [router] };
   const experts = { router: fused, norm, route, gate, up, activation, down, combine, add };
   if (!fitsExperts(experts, view)) return undefined;
+  if (!view.hasExperts) return { nodes: [norm, router], fused: [fused], hosted: experts };
   const nodes = [
     norm,
     router,
@@ -301,6 +307,13 @@ function addOf(value: Value, view: View): FusedExperts["add"] {
   if (node?.op !== "add" || node.a === node.b) return undefined;
   const residual = node.a === value ? node.b : node.a;
   return view.known.has(residual) ? { node, residual } : undefined;
+}
+
+/** The slots of experts that are not all fused, and the add that reads them: as where they are. */
+function combineAndAdd(node: GraphNode, view: View): Group | undefined {
+  const add = node.op === "combine" ? addOf(node.out, view) : undefined;
+  if (node.op !== "combine" || !add) return undefined;
+  return { nodes: [node, add.node], fused: [], combined: { combine: node, add } };
 }
 
 /** A matmul, and the add that reads it. */

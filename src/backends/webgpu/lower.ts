@@ -2,7 +2,12 @@
 
 import type { GraphNode } from "../../graph/graph.ts";
 import type { Group } from "./fuse.ts";
-import { fusedExpertKernels, normedExpertKernels, roundedFor } from "./ops/experts.ts";
+import {
+  fusedExpertKernels,
+  fusesExperts,
+  normedExpertKernels,
+  roundedFor,
+} from "./ops/experts.ts";
 import { fusedMatmulKernels, fusedMatricesKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
 import { lowerInlining, lowerNode } from "./ops/table.ts";
@@ -20,8 +25,10 @@ import { headsRecord } from "./wgsl/record.ts";
 
 /** The kernels of a group, in order: fused ones for small batches, those of its nodes for others. */
 export function lowerGroup(group: Group, context: LowerContext): Kernel[] {
-  const { attention, nodes, fused, experts, inlining } = group;
+  const { attention, nodes, fused, experts, hosted, combined, inlining } = group;
   if (inlining) return lowerInlining(inlining, context);
+  if (hosted) return lowerHosted(hosted, nodes, context);
+  if (combined) return [combineKernel(combined.combine, combined.add)];
   if (experts) return lowerExperts(experts, nodes, context);
   const isRoped = attention && hasRoped(attention, context.kv, context.storageBuffers);
   if (isRoped && context.attentionSize > 0) {
@@ -77,8 +84,8 @@ function lowerExperts(
   nodes: readonly GraphNode[],
   context: LowerContext,
 ): Kernel[] {
+  if (!fusesExperts(experts, context)) return lowerApart(nodes, 0, context);
   const single = fusedExpertKernels(experts, context);
-  if (!single) return lowerApart(nodes, 0, context);
   const { router, route, gate, down, combine, add } = experts;
   const { most } = context.several;
   const kernels = [
@@ -98,6 +105,23 @@ function lowerExperts(
   }
   forget(context.rounded);
   return [...kernels, ...likeSingle([combineKernel(combine, add)]), single.down];
+}
+
+/** The norm and the router of a mixture whose other nodes are computed one by one: with the bits that they have where all are fused. */
+function lowerHosted(
+  experts: FusedExperts,
+  nodes: readonly GraphNode[],
+  context: LowerContext,
+): Kernel[] {
+  if (!fusesExperts(experts, context)) return lowerApart(nodes, 0, context);
+  const { router, norm } = experts;
+  const { most } = context.several;
+  context.normed.set(norm.out, norm);
+  return [
+    ...fusedMatmulKernels([router], context),
+    ...fromRows(most + 1, normedExpertKernels(experts, context)),
+    ...fromRows(most + 1, lowerNode(router.matmuls[0]!, context)),
+  ];
 }
 
 /** For several tokens, each of which has the bits that a fused kernel gives a single one. */

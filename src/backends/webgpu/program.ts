@@ -284,6 +284,7 @@ export function lowerPlan(
     wide,
     rounded: {},
     tiles: {},
+    normed: new Map(),
     sharesSlot: (one, other) => layout.slotOf[one.id] === layout.slotOf[other.id],
     slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
   };

@@ -73,17 +73,18 @@ interface SingleExperts {
   readonly hasRecord: boolean;
 }
 
-/** undefined: its nodes are computed one by one. */
-export function fusedExpertKernels(
-  experts: FusedExperts,
-  context: LowerContext,
-): SingleExperts | undefined {
-  const { gate, down, route } = experts;
+/** Whether there are kernels for a mixture; otherwise, its nodes are computed one by one. */
+export function fusesExperts({ gate, route }: FusedExperts, context: LowerContext): boolean {
+  const gateUp = expertMatmulOf(gate, context.workgroupBytes, undefined)!;
+  const { teams, width } = shapeOf(gateUp, context);
+  return routesWith(route, teams * width);
+}
+
+export function fusedExpertKernels(experts: FusedExperts, context: LowerContext): SingleExperts {
+  const { gate, down } = experts;
   const [gateUp, ofDown] = [gate, down].map((node) => {
     return expertMatmulOf(node, context.workgroupBytes, undefined)!;
   }) as [ExpertMatmul, ExpertMatmul];
-  const { teams, width } = shapeOf(gateUp, context);
-  if (!routesWith(route, teams * width)) return undefined;
   const { stacks, parts } = context.weights;
   const hasNarrow = (part: WeightPart | undefined): boolean => part!.narrow !== undefined;
   const record = slotRecord(experts, gateUp, context)?.row;
@@ -139,12 +140,13 @@ function prepareOnce({ node, matrix }: ExpertMatmul, context: LowerContext): Ker
   const { x, out } = node;
   const cols = matrix.shape[1]!;
   if (isRounded(context.rounded, { ...roundedFor(node), minRows: 1 })) return [];
-  const kernel = prepareKernel({ x: { ...x, cols } }, matrix, {
+  const options = {
     ...prepareOptions(matrix, context),
-    rows: out.rows,
-    minRows: 1,
-    maxRows: Infinity,
-  });
+    ...{ rows: out.rows, minRows: 1, maxRows: Infinity },
+  };
+  const norm = context.normed.get(x);
+  if (norm) return [prepareKernel({ x: norm.x, norm }, matrix, options)];
+  const kernel = prepareKernel({ x: { ...x, cols } }, matrix, options);
   // A row has the activations of all slots, or those that they share.
   return [{ ...kernel, grid: (tokens) => [(tokens * x.cols) / cols, 1, 1] }];
 }

@@ -42,6 +42,8 @@ export interface LowerContext extends MatmulContext {
   readonly rounded: Rounded;
   /** What is in the buffer of tiles after them. */
   readonly tiles: Tiles;
+  /** Norms that experts compute as they prepare their activations, by what they give. */
+  readonly normed: Map<Value, NodeOf<"rms_norm">>;
   /** Whether two values lie in the same buffer. Default: none do. */
   readonly sharesSlot?: (one: Value, other: Value) => boolean;
   /** How many of the experts that a value names are in GPU memory. Default: all. */
