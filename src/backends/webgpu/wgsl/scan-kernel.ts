@@ -43,7 +43,7 @@ export function scanKernel(
   const size = parts * shape.columns;
   const pieces = Math.ceil(columns / shape.columns);
   const staged = stagedText(scan, shape, size);
-  const held = heldText(scan, parts);
+  const held = heldText(scan, shape);
   const outputs = Array.from({ length: Math.ceil((tokens * shape.columns) / size) }, (_, i) => i);
   const isWhole = columns % shape.columns === 0;
   const each = (text: (i: number) => string): string => outputs.map(text).join("");
@@ -145,8 +145,7 @@ var<workgroup> partial: array<f32, ${tokens * parts * stride}>; // [token][part]
 
 /** The tokens of a chunk, in a lane's keys; `behind`: after each of them, if a lane has its column for itself. */
 function tokensText(scan: Scan, shape: ScanShape, held: HeldText, behind: string): string {
-  const { parts, tokens, columns, stride } = shape;
-  const vectors = Math.ceil(scan.keys / 4);
+  const { parts, vectors, tokens, columns, stride } = shape;
   const total = "(total.x + total.y) + (total.z + total.w)";
   const found = "(found.x + found.y) + (found.z + found.w)";
   const all = parts > 1 ? `sumOfColumn(${found}, lane)` : found;
@@ -208,12 +207,12 @@ interface HeldText {
 }
 
 /** A lane's vectors of the state, and of what does not change: part p of P has those with the numbers p, p + P, p + 2 P ... */
-function heldText(scan: Scan, parts: number): HeldText {
+function heldText(scan: Scan, { parts, vectors }: ScanShape): HeldText {
   const { keys } = scan;
-  const count = Math.ceil(keys / 4) / parts;
+  const count = vectors / parts;
   const names = Object.keys(scan.constant);
   const keyed = Object.keys(scan.keyed);
-  const isWhole = keys % 4 === 0;
+  const isWhole = keys === vectors * 4;
   const vector = (i: string, element: (key: string) => string): string => {
     const first = `(${i} * ${parts}u + part) * 4u`;
     const values = [0, 1, 2, 3].map((c) => {
@@ -291,9 +290,8 @@ interface StagedText {
 
 /** What lanes read of the tokens of a chunk: `NAMEOf`, in workgroup memory. A lane stores whole vectors: parts of one would race (stage.ts). */
 function stagedText(scan: Scan, shape: ScanShape, size: number): StagedText {
-  const { tokens, columns } = shape;
-  const vectors = Math.ceil(scan.keys / 4);
-  const isWhole = scan.keys % 4 === 0;
+  const { vectors, tokens, columns } = shape;
+  const isWhole = scan.keys === vectors * 4;
   /** Items of each lane. */
   const turnsOf = (count: number): number => Math.ceil(count / size);
   /** `text` for each item of the lane: `item` is its number, and `turn` (WGSL) that among the lane's. */

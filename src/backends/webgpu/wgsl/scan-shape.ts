@@ -51,6 +51,8 @@ export interface ScanShape {
   /** Lanes of a column, and columns of a workgroup: both powers of two. */
   readonly parts: number;
   readonly columns: number;
+  /** Vectors of 4 keys, as many for each lane of a column: keys behind the last are 0. */
+  readonly vectors: number;
   /** Tokens of a chunk. */
   readonly tokens: number;
   /** The parts of a column are neighbouring lanes; otherwise, its columns are. */
@@ -74,11 +76,11 @@ const MOST_TOKENS = 16;
 const powerAbove = (count: number): number => 2 ** Math.ceil(Math.log2(count));
 
 export function shapeOf(scan: Scan, { workgroupBytes }: ScanContext): ScanShape {
-  const vectors = Math.ceil(scan.keys / 4);
+  const needed = Math.ceil(scan.keys / 4);
   const exchanges = scan.first !== undefined;
   const most = exchanges ? MOST_EXCHANGING : MOST_PARTS;
-  let parts = 1;
-  while (parts < most && vectors % (parts * 2) === 0) parts *= 2;
+  const parts = Math.min(most, 2 ** Math.floor(Math.log2(needed)));
+  const vectors = Math.ceil(needed / parts) * parts;
   const wide = parts >= 8 ? 16 : parts > 1 ? 32 : 64;
   const columns = Math.min(wide, powerAbove(scan.columns));
   const areNeighbours = exchanges && parts > 1;
@@ -92,5 +94,5 @@ export function shapeOf(scan: Scan, { workgroupBytes }: ScanContext): ScanShape 
   const bytes = Math.min(usual, workgroupBytes) - (exchanges ? parts * columns * 4 : 0);
   let tokens = parts > 1 ? MOST_TOKENS : 4;
   while (tokens > 1 && tokens * perToken > bytes) tokens /= 2;
-  return { parts, columns, tokens, areNeighbours, stride };
+  return { parts, columns, vectors, tokens, areNeighbours, stride };
 }
