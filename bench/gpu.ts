@@ -1,11 +1,11 @@
 // How fast models run on this machine's GPU, beside what its memory would allow:
 //
-//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--cache-type f16] [--kernels] [--exact] [--json]
+//   npm run bench:gpu -- MODEL.gguf ... [--prompt 512] [--generate 128] [--context 16] [--cache-type f16] [--kernels] [--exact] [--tuned] [--json]
 //
 // Prompt and generation are batches of the backend, from the tokens to the logits on the host (of a generated token: the best one),
 // without the engine around them; LANTERN_FLIGHT=0 computes those one after the other, LANTERN_LAYER_GROUPS=132 in a dispatch
-// for each layer (bench/layers.ts compares that in turns). "lantern bench --backend webgpu" measures
-// all of it. The limit of generation is the memory bandwidth that this program measures, over the bytes of weights that a token
+// for each layer (bench/layers.ts compares that in turns), --tuned with what "lantern tune --backend webgpu" stored.
+// "lantern bench --backend webgpu" measures all of it. The limit of generation is the memory bandwidth that this program measures, over the bytes of weights that a token
 // needs. Synthetic models: scripts/make-model.ts.
 
 import { basename } from "node:path";
@@ -19,6 +19,7 @@ import type { Graph } from "../src/graph/graph.ts";
 import { readBandwidth } from "../src/machine/gpu-rates.ts";
 import { chooseOptLevel } from "../src/machine/native.ts";
 import { nodePlatform } from "../src/platform/node.ts";
+import { measuredGpuTuning } from "../src/tune/measured-choices.ts";
 import { type GpuModel, loadGpuModel, MOST_TOKENS, median } from "./gpu-model.ts";
 
 interface Flags {
@@ -29,6 +30,7 @@ interface Flags {
   cacheType: KvType;
   kernels?: boolean;
   exact?: boolean;
+  tuned?: boolean;
   json?: boolean;
 }
 
@@ -65,6 +67,7 @@ await new Command("bench:gpu")
   .option("--cache-type <type>", "of the KV cache", cacheType, "f16" as KvType)
   .option("--kernels", "the time of every kernel, by timestamp queries")
   .option("--exact", "kernels that compute the bits of the processor")
+  .option("--tuned", "kernels that were tuned on this machine")
   .option("--json", "for programs")
   .action(main)
   .parseAsync();
@@ -84,15 +87,18 @@ async function main(models: string[], flags: Flags): Promise<void> {
       ? cpuArithmetic((await chooseOptLevel({ level: undefined }, nodePlatform)).native)
       : undefined;
     const { cacheType } = flags;
+    const tuned = flags.tuned ? await measuredGpuTuning(nodePlatform, device.facts) : undefined;
     const model = await loadGpuModel(
       path,
       device,
       contextTokens,
-      undefined,
+      tuned?.tuning,
       exact,
       undefined,
       cacheType,
     );
+    const layers = model.backend.explain().find((line) => line.startsWith("a layer of a token"));
+    if (layers && !flags.json) console.log(`${basename(path)}: ${layers}`);
     rows.push(await measure(basename(path), model, flags, gigabytes));
     if (flags.kernels && !flags.json) await printKernels(model, flags);
     model.backend.dispose();

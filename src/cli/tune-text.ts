@@ -37,7 +37,30 @@ export function analysisText(file: TuneFile, analysis: TuneAnalysis): string {
   const { median, most } = analysis.gain;
   const about = `${file.cpu}, ${plural(file.cores, "core")}, ${file.features}, measured ${file.date.slice(0, 16).replace("T", " ")} UTC`;
   const gain = `The tuned kernels are ${median.toFixed(2)} times as fast as the defaults (median), at most ${most.toFixed(2)} times.`;
-  return `${[about, ...sections, threadsText(analysis), notifyText(analysis), gain].filter((text) => text !== "").join("\n\n")}\n`;
+  const layers = layersText(analysis).trim();
+  return `${[about, ...sections, threadsText(analysis), notifyText(analysis), layers, gain].filter((text) => text !== "").join("\n\n")}\n`;
+}
+
+/** Tokens with layers in one dispatch, beside a dispatch for each op; empty if they were not measured. */
+export function layersText({ layers }: Pick<TuneAnalysis, "layers">): string {
+  const sections = layers.map(({ shape, bytes, contexts, noise, use, gain, dispatches }) => {
+    const noisy = noise === undefined ? "" : `, noise ${percent(noise)}`;
+    const title = `Layers of ${(bytes / 2 ** 20).toFixed(1)} MiB (${shape}) in one dispatch of so many workgroups x lanes: time of a token${noisy}`;
+    const rows = dispatches.map(({ name, result }) =>
+      typeof result === "string"
+        ? [name, "-", "-", result]
+        : [name, ...result.map(timeText), name === use ? gainText(gain) : ""],
+    );
+    const header = ["dispatch", ...contexts.map((tokens) => `after ${tokens}`), ""];
+    const used =
+      use === undefined
+        ? "not used: these were other kernels"
+        : use === "apart"
+          ? "used: apart, a dispatch for each op"
+          : `used: ${use}`;
+    return `${title}\n${tableText([header, ...rows], [1, 2])}  ${used}\n`;
+  });
+  return sections.length === 0 ? "" : `\n${sections.join("\n")}`;
 }
 
 /** What it takes to wake a thread, how much it varies, and what that means for every variant. */

@@ -2,6 +2,7 @@
 // the gain over the default, and the effect of more threads.
 
 import { defaultVariant } from "../kernels/matmul-variants.ts";
+import { analyzeLayers, type LayersAnalysis } from "./layer-choose.ts";
 import { type SleepCost, sleepCosts } from "./sleep-cost.ts";
 import {
   DEFAULT_VARIANT,
@@ -54,6 +55,8 @@ export interface TuneAnalysis {
   readonly gain: { readonly median: number; readonly most: number };
   /** What it takes to wake a thread; absent: not measured. */
   readonly notify?: TuneFile["notify"];
+  /** Layers in one dispatch, on a GPU. */
+  readonly layers: readonly LayersAnalysis[];
   /** What a matmul takes longer with sleeping threads, by number of threads. */
   readonly sleeping: readonly SleepCost[];
 }
@@ -73,6 +76,7 @@ export function analyzeTuneFile(file: TuneFile): TuneAnalysis {
     threads: threadsEffects(groups),
     gain: { median: gains[gains.length >> 1] ?? 1, most: gains.at(-1) ?? 1 },
     ...(file.notify && { notify: file.notify }),
+    layers: analyzeLayers(file),
     sleeping: sleepCosts(file),
   };
 }

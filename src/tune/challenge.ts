@@ -28,7 +28,7 @@ export interface Challenged<T> {
 }
 
 /** How many candidates may challenge the default. */
-const CHALLENGERS = 2;
+export const CHALLENGERS = 2;
 /** Sleeping is not worth measuring where a wake-up takes more than this fraction of a matmul: it cannot win. */
 const LARGEST_NOTIFY = 0.3;
 

@@ -55,7 +55,7 @@ export async function measureTune(options: TuneOptions): Promise<TuneResult> {
       profiles,
     },
     options,
-    (onGroup) =>
+    ({ onGroup }) =>
       runTune(
         {
           problems,

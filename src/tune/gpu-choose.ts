@@ -1,11 +1,12 @@
 // From times measured on a GPU to its backend's choice of matmul kernels: for every shape and type the fastest of the
 // table for one token, which is what decode computes. Without times, or without a clear difference, the backend's own
-// choice stays.
+// choice stays. Layers in one dispatch are chosen in layer-choose.ts.
 
 import type { GpuFacts } from "../backends/webgpu/device.ts";
 import { matmulShapes, type Tuning, tuningFor } from "../backends/webgpu/tuning.ts";
 import { clearlyFaster } from "./choose.ts";
 import { basisFor, estimate } from "./estimate.ts";
+import { layerLines, tunedLayers } from "./layer-choose.ts";
 import { DEFAULT_VARIANT, type TuneFile } from "./tune-file.ts";
 
 export interface GpuTunedUse {
@@ -37,8 +38,8 @@ export function useGpuTuning(file: TuneFile | string | undefined, facts: GpuFact
     return `  ${dtype} ${n} x ${k}: ${fastestVariant(file, n, k, dtype)} (1 token: ${times}${noisy})`;
   });
   return {
-    tuning: { ...usual, shapeFor },
-    notes: [`GPU kernels: tuned ${file.date.slice(0, 10)}`, ...lines],
+    tuning: { ...usual, shapeFor, layerDispatch: tunedLayers(file, facts) },
+    notes: [`GPU kernels: tuned ${file.date.slice(0, 10)}`, ...lines, ...layerLines(file)],
   };
 }
 

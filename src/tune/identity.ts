@@ -2,6 +2,7 @@
 // code makes them invalid; the text of some kernels stands for the code of all.
 
 import type { NativeKernels } from "../backends/cpu/native/native.ts";
+import { fnv } from "../base/fnv.ts";
 import { print } from "../kernels/ir/print.ts";
 import { scheduled } from "../kernels/lower/schedule.ts";
 import { blockMatmulKernel } from "../kernels/ops/matmul/dot4.ts";
@@ -61,13 +62,4 @@ function kernelRevision(native: NativeKernels | undefined): string {
 
 function codeText(code: ReturnType<NativeKernels["lower"]>): string {
   return typeof code === "string" ? code : code.bytes.join(" ");
-}
-
-/** 32-bit FNV-1a, in hexadecimal. */
-function fnv(text: string): string {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) {
-    hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  }
-  return (hash >>> 0).toString(16).padStart(8, "0");
 }

@@ -1,4 +1,4 @@
-// Merges two measurements of the same machine into one file: a group that was measured again replaces the old one.
+// Merges two measurements of the same machine into one file: a group, or a shape of layers, that was measured again replaces the old one.
 // Profiles are matched by content, not by number.
 
 import {
@@ -16,9 +16,13 @@ export function mergeTuneFiles(older: TuneFile, newer: TuneFile): TuneFile {
   const profiles = [...newer.profiles, ...added];
   const kept = older.groups.filter((group) => !newer.groups.some((other) => isSame(group, other)));
   const notify = newer.notify ?? older.notify;
+  const isNew = (shape: string) => newer.layers?.some((other) => other.shape === shape);
+  const oldLayers = (older.layers ?? []).filter(({ shape }) => !isNew(shape));
+  const layers = [...oldLayers, ...(newer.layers ?? [])];
   return {
     ...newer,
     ...(notify && { notify }),
+    ...(layers.length > 0 && { layers }),
     profiles,
     groups: [
       ...kept.map((group) => renumber(group, older.profiles, profiles)),

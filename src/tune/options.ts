@@ -95,6 +95,8 @@ export interface TuneResult {
   readonly file: TuneFile;
   /** Where it is stored; undefined if it is not. */
   readonly place: string | undefined;
+  /** What was not measured, and why. */
+  readonly notes?: readonly string[];
 }
 
 export interface TuneTestOptions {

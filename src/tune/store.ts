@@ -7,6 +7,7 @@ import { messageOf } from "../base/errors.ts";
 import type { Platform } from "../platform/platform.ts";
 import { gpuTuneIdentity } from "./gpu-profiles.ts";
 import { identityOf } from "./identity.ts";
+import type { TunedLayers } from "./layer-lines.ts";
 import { mergeTuneFiles } from "./merge.ts";
 import type { TuneOptions, TuneResult } from "./options.ts";
 import { printTuneFile, type TuneFile, type TuneGroup, type TuneIdentity } from "./tune-file.ts";
@@ -49,24 +50,42 @@ async function readTuning(
 }
 
 /** What a tune file says before its groups are measured. */
-type TuneFileHead = Omit<TuneFile, "date" | "groups">;
+type TuneFileHead = Omit<TuneFile, "date" | "groups" | "layers">;
 
-/** Measures groups into a new file and stores it with `store`, also what was finished before an error or an abort. */
+/** Takes what was measured. */
+export interface TuneSink {
+  onGroup(group: TuneGroup): void;
+  onLayers(layers: TunedLayers): void;
+  /** What was measured so far. */
+  file(): TuneFile;
+}
+
+/** Measures into a new file and stores it with `store`, also what was finished before an error or an abort. */
 export async function measureInto(
   head: TuneFileHead,
   { remember = true }: Pick<TuneOptions, "remember">,
-  measure: (onGroup: (group: TuneGroup) => void) => Promise<unknown>,
+  measure: (sink: TuneSink) => Promise<unknown>,
   store: (file: TuneFile) => Promise<string>,
 ): Promise<TuneResult> {
   const groups: TuneGroup[] = [];
-  const file = (): TuneFile => ({ ...head, date: new Date().toISOString(), groups });
+  const layers: TunedLayers[] = [];
+  const file = (): TuneFile => ({
+    ...head,
+    date: new Date().toISOString(),
+    groups,
+    ...(layers.length > 0 && { layers }),
+  });
   const keep = async (): Promise<string | undefined> => {
     // A function is asked when the times are there.
     const isKept = typeof remember === "function" ? remember() : remember;
-    return isKept && groups.length > 0 ? await store(file()) : undefined;
+    return isKept && groups.length + layers.length > 0 ? await store(file()) : undefined;
   };
   try {
-    await measure((group) => groups.push(group));
+    await measure({
+      onGroup: (group) => void groups.push(group),
+      onLayers: (found) => void layers.push(found),
+      file,
+    });
   } catch (error) {
     await keep();
     throw error;

@@ -17,10 +17,19 @@
 // microseconds of init (preparing activations) and compute, or "- -" if the profile cannot compute it, was given up, or
 // seemed faster than the default and could not be confirmed. On a GPU, "transfer" lines follow: a number of tokens, then
 // what it takes to send their activations as floats, to send them prepared ("-": kernels prepare them as they read), and
-// to wait for the results and bring them back.
+// to wait for the results and bring them back. A GPU's file may end with what layers in one dispatch take (layer-lines.ts).
 
 import { FormatError } from "../base/errors.ts";
 import type { NotifyCost } from "../machine/notify.ts";
+import {
+  dispatchForm,
+  dispatchName,
+  layersText,
+  parseDispatch,
+  parseLayers,
+  type TunedDispatch,
+  type TunedLayers,
+} from "./layer-lines.ts";
 
 const TUNE_VERSION = 1;
 
@@ -108,6 +117,8 @@ export interface TuneFile extends TuneIdentity {
   readonly notify?: NotifyCost;
   readonly profiles: readonly TuneProfile[];
   readonly groups: readonly TuneGroup[];
+  /** Layers in one dispatch, on a GPU; absent: not measured. */
+  readonly layers?: readonly TunedLayers[];
 }
 
 export function profileText({ backend, level, variant, idle }: TuneProfile): string {
@@ -133,6 +144,7 @@ export function printTuneFile(file: TuneFile): string {
       ...group.lines.map((line) => lineText(line, file.profiles.length)),
       ...(group.transfers ?? []).map(transferText),
     ]),
+    ...(file.layers ?? []).flatMap(layersText),
   ];
   return `${lines.join("\n")}\n`;
 }
@@ -171,6 +183,10 @@ interface OpenGroup extends Omit<TuneGroup, "lines"> {
   transfers?: TransferLine[];
 }
 
+interface OpenLayers extends Omit<TunedLayers, "dispatches"> {
+  dispatches: TunedDispatch[];
+}
+
 const GROUP =
   /^group (\S+) (\d+) (\d+) threads=(\d+)(?: experts=(\d+)\/(\d+))?(?: noise=(\d+(?:\.\d+)?))?$/;
 
@@ -179,6 +195,7 @@ class TuneParser {
   readonly #name: string;
   readonly #profiles: TuneProfile[] = [];
   readonly #groups: OpenGroup[] = [];
+  readonly #layers: OpenLayers[] = [];
   #notify: NotifyCost | undefined;
   #at = 0;
 
@@ -204,6 +221,8 @@ class TuneParser {
       else if (line.startsWith("group ")) this.#group(line);
       else if (line.startsWith("notify ")) this.#notify = this.#cost(line);
       else if (line.startsWith("transfer ")) this.#transfer(line);
+      else if (line.startsWith("layers ")) this.#layer(line);
+      else if (line.startsWith("dispatch ")) this.#dispatch(line);
       else this.#times(line);
     }
     return {
@@ -211,6 +230,7 @@ class TuneParser {
       ...(this.#notify && { notify: this.#notify }),
       profiles: this.#profiles,
       groups: this.#groups,
+      ...(this.#layers.length > 0 && { layers: this.#layers }),
     };
   }
 
@@ -282,6 +302,32 @@ class TuneParser {
     if (tokens <= (group.transfers.at(-1)?.m ?? 0))
       throw this.#wrong(`M = ${m}`, "ascending numbers");
     group.transfers.push({ m: tokens, there: there!, prepared, back: back! });
+  }
+
+  #layer(line: string): void {
+    const layers = parseLayers(line);
+    if (!layers) {
+      throw this.#wrong(
+        `"${shorten(line)}"`,
+        '"layers SHAPE use=DISPATCH bytes=B contexts=C,C revision=R", then noise=X if it is known',
+      );
+    }
+    if (this.#layers.some(({ shape }) => shape === layers.shape)) {
+      throw this.#wrong(`layers ${layers.shape} twice`, "each shape once");
+    }
+    this.#layers.push({ ...layers, dispatches: [] });
+  }
+
+  #dispatch(line: string): void {
+    const layers = this.#layers.at(-1);
+    if (!layers) throw this.#wrong(`"${shorten(line)}"`, "layers before their dispatches");
+    const dispatch = parseDispatch(line);
+    if (!dispatch) throw this.#wrong(`"${shorten(line)}"`, dispatchForm);
+    const name = dispatchName(dispatch);
+    if (layers.dispatches.some((one) => dispatchName(one) === name)) {
+      throw this.#wrong(`dispatch ${name} twice`, "each dispatch once");
+    }
+    layers.dispatches.push(dispatch);
   }
 
   #times(line: string): void {

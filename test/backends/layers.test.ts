@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { evenRoom } from "../../src/backends/backend.ts";
 import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
+import { dispatchFor } from "../../src/backends/webgpu/layer-shape.ts";
 import { mergeLayers } from "../../src/backends/webgpu/layers.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import {
@@ -30,7 +31,7 @@ function merged(
   type = "q4_0",
   size = 1,
   lanes?: number,
-  larger?: LayerDispatch,
+  otherwise?: LayerDispatch,
   groups = 7,
 ) {
   const own = { ...facts, ...changes };
@@ -40,10 +41,13 @@ function merged(
   const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
   const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
-  const { parts, exchangeWords } = mergeLayers(lowered, layout, own, {
-    ...{ groups, lanes, polls: 100, larger },
+  const dispatch = dispatchFor(graph, {
+    ...{ groups, lanes, polls: 100, otherwise },
     ...(mostBytes !== undefined && { mostBytes }),
   });
+  const { parts, exchangeWords } = dispatch
+    ? mergeLayers(lowered, layout, own, dispatch)
+    : { parts: lowered, exchangeWords: 0 };
   const singles = (all: typeof parts) =>
     all.flatMap(({ kernels }) => kernels).filter(({ minRows }) => minRows <= 1);
   const layers = singles(parts).filter(({ name }) => name.startsWith("layer of"));
@@ -87,8 +91,8 @@ test("layers with more weights than it pays for stay apart", () => {
 
 test("larger layers have another dispatch, or none", () => {
   const layers = (mostBytes: number) => {
-    const larger = { groups: 5, polls: 100, mostBytes };
-    return merged({}, undefined, 1000, "q4_0", 1, undefined, larger).layers;
+    const otherwise = { groups: 5, polls: 100, mostBytes };
+    return merged({}, undefined, 1000, "q4_0", 1, undefined, otherwise).layers;
   };
   expect(layers(2 ** 30).map(({ grid }) => grid(1)[0])).toEqual([5, 5]);
   expect(layers(2000)).toHaveLength(0);
@@ -110,11 +114,11 @@ test("the default is for GPUs that were measured", () => {
     withLayers(tuning, { ...facts, name }, groups).layerDispatch;
   expect(dispatch("nvidia-h200")).toMatchObject({
     ...{ groups: 176, mostBytes: 64 * 2 ** 20 },
-    larger: { groups: 132, lanes: 512, mostBytes: 128 * 2 ** 20 },
+    otherwise: { groups: 132, lanes: 512, mostBytes: 128 * 2 ** 20 },
   });
   expect(dispatch("nvidia-h200", 0)).toBeUndefined();
   expect(dispatch("nvidia-h100")).toBeUndefined();
-  expect(dispatch("nvidia-h100", 7)).toEqual({ groups: 7, polls: USUAL_POLLS });
+  expect(dispatch("nvidia-h100", 7)).toMatchObject({ groups: 7, polls: USUAL_POLLS });
   const plain = { ...facts, name: "nvidia-h200", subgroups: { min: 16, max: 32 } };
   expect(withLayers(tuning, plain, undefined).layerDispatch).toBeUndefined();
 });

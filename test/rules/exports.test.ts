@@ -56,6 +56,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/tools/perplexity/picture.ts": ["placeLabels"],
   "src/tools/perplexity/statistics.ts": ["percentile"],
   "src/tune/gpu-choose.ts": ["fastestVariant"],
+  "src/tune/layer-tune.ts": ["layerCandidates"],
 };
 
 /** What architectures are put together from: a part may be there before the first architecture that takes it. */

@@ -195,11 +195,11 @@ export const rules: readonly Rule[] = [
         "load",
         "platform",
       ),
-      ...all("formats/half-weights.ts"),
+      ...all("formats/half-weights.ts", "models/build.ts"),
       ...types("api/api.ts", "engine/engine.ts", "formats/model-file.ts"),
     ],
     npm: [],
-    why: "tuning measures kernels on a backend; it needs no model's weights and no engine",
+    why: "tuning measures kernels on a backend, and tokens of a model on a GPU; it needs no engine",
   },
   {
     of: "open.ts",

@@ -17,7 +17,7 @@ export const gpu: readonly string[] = [
   "test/conformance/{attention-webgpu,webgpu,webgpu-derived,webgpu-guarded}.test.ts",
   "test/engine/{adapters,saved/saved-state,state/mixed-state}-webgpu.test.ts",
   "test/models/webgpu-{archs,golden,tiny-golden}.test.ts",
-  "test/tune/gpu-tune.test.ts",
+  "test/tune/{gpu-tune,layer-tune}.test.ts",
 ];
 
 /**

@@ -4,11 +4,9 @@
 // A layer kernel has the bindings of all of its kernels, and a device allows only so many: values that only pass between its kernels need
 // none, and where the rest are still too many, a layer becomes several dispatches.
 
-import { weightBytes } from "../../graph/cost.ts";
 import {
   type Graph,
   type GraphNode,
-  layerCount,
   outputsOf,
   recurrentStates,
   sectionsOf,
@@ -66,9 +64,8 @@ export function mergeLayers(
 ): Merged {
   const { graph } = layout.plan;
   const none = { parts: lowered, exchangeWords: 0 };
-  const chosen = chosenFor(graph, dispatch);
-  if (!canRepeat(graph) || !chosen || (chosen.lanes ?? 0) > facts.workgroupLanes) return none;
-  const { groups, lanes, polls } = chosen;
+  const { groups, lanes, polls } = dispatch;
+  if (groups === 0 || !canRepeat(graph) || (lanes ?? 0) > facts.workgroupLanes) return none;
   const singles = lowered.flatMap(({ kernels }, part) =>
     kernels
       .filter(({ minRows }) => minRows <= 1)
@@ -99,25 +96,8 @@ export function mergeLayers(
   return { parts, exchangeWords: EXCHANGE_HEAD + 2 * regionWords };
 }
 
-/** By the bytes of a layer that a token reads; undefined: they are too many. */
-function chosenFor(graph: Graph, dispatch: LayerDispatch): LayerDispatch | undefined {
-  const shares = new Map(
-    graph.nodes.map((node) =>
-      node.op === "matmul_id"
-        ? [node.weight, node.routes.cols / 2 / node.weight.shape[0]!]
-        : [undefined, 1],
-    ),
-  );
-  const bytes = graph.weights.reduce((sum, weight) => {
-    return sum + weightBytes(weight) * Math.min(1, shares.get(weight) ?? 1);
-  }, 0);
-  let found: LayerDispatch | undefined = dispatch;
-  while (found && bytes > (found.mostBytes ?? Infinity) * layerCount(graph)) found = found.larger;
-  return found;
-}
-
 /** Whether a batch can be computed a second time: it only writes state behind what was there. Adapters read values in between. */
-function canRepeat(graph: Graph): boolean {
+export function canRepeat(graph: Graph): boolean {
   if (recurrentStates(graph).length > 0) return false;
   return !graph.nodes.some(({ op }) => op === "adapt" || op === "gather");
 }

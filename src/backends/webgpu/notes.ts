@@ -5,6 +5,7 @@ import type { GpuFacts } from "./device.ts";
 import type { HostExperts } from "./experts/host-experts.ts";
 import type { Flight } from "./flight.ts";
 import type { Program } from "./program.ts";
+import type { LayerDispatch } from "./tuning.ts";
 import type { WarmedUp } from "./warm-up.ts";
 
 /** Why kernels do not use subgroups that the device says it has. */
@@ -19,6 +20,16 @@ export function flightNotes({ most }: Flight, { flies }: Program): string[] {
   if (most === 0) return ["tokens are computed one after the other: none in flight"];
   if (!flies) return ["no tokens in flight: the host has a part in each"];
   return [`up to ${most} batches are submitted before the host has drawn their tokens`];
+}
+
+/** Whether the layers of a token are one dispatch each, and why. `isMerged`: they can be. */
+export function layerNotes({ groups, lanes, why }: LayerDispatch, isMerged: boolean): string[] {
+  if (groups > 0 && !isMerged) return [];
+  const how =
+    groups === 0
+      ? "has a dispatch for each op"
+      : `is one dispatch of ${groups} workgroups${lanes ? ` of ${lanes} lanes` : ""}`;
+  return [`a layer of a token ${how}${why ? `: ${why}` : ""}`];
 }
 
 /** What was computed when the model was loaded. */

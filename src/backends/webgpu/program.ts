@@ -20,6 +20,7 @@ import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
 import { lanesIn } from "./exact/op.ts";
 import { lowerExactly } from "./exact/table.ts";
 import type { ExpertRange } from "./experts/expert-ranges.ts";
+import { dispatchFor } from "./layer-shape.ts";
 import { mergeLayers } from "./layers.ts";
 import { lowerGroup } from "./lower.ts";
 import type { LowerContext } from "./ops/op.ts";
@@ -149,10 +150,11 @@ async function lowerFor(
     return { parts: lowerPlanExactly(facts, layout, exact, wide), exchangeWords: 0 };
   }
   const calls = matrixCalls ?? (facts.subgroupMatrix ? await matrixCallsOf(device) : undefined);
-  const parts = lowerPlan(facts, layout, tuning, calls, by, wide);
-  const { layerDispatch } = tuning;
-  if (!layerDispatch || by === "nodes") return { parts, exchangeWords: 0 };
-  return mergeLayers(parts, layout, facts, layerDispatch);
+  const dispatch = dispatchFor(layout.plan.graph, tuning.layerDispatch);
+  const shapeFor = dispatch?.shapeFor ?? tuning.shapeFor;
+  const parts = lowerPlan(facts, layout, { ...tuning, shapeFor }, calls, by, wide);
+  if (!dispatch || by === "nodes") return { parts, exchangeWords: 0 };
+  return mergeLayers(parts, layout, facts, dispatch);
 }
 
 /** All words are 0. */

@@ -106,8 +106,11 @@ export function dispatchesOf(program: Program, counts: RowCounts, wants: KernelF
 
 /** Batches of the two submissions that are compared, and how often. */
 const repeats = { few: 2, many: 10, differences: 5 } as const;
-/** Of an adapter that computes on the CPU a batch takes long, and a submission no time to speak of. */
-const softwareRepeats = { few: 1, many: 4, differences: 3 } as const;
+/** Of batches that take long: a submission takes no time to speak of then. */
+const slowRepeats = { few: 1, many: 4, differences: 3 } as const;
+
+/** Milliseconds of such a batch, at least; on an adapter that computes on the CPU all are. */
+const SLOW_MS = 20;
 
 /**
  * Milliseconds of a batch: the difference between few and many batches in one submission. By the GPU's clock where there is one: by
@@ -128,8 +131,9 @@ export async function timeBatch(
         encodePart(pass, dispatches, counts);
       }
     });
-  const { few, many, differences: count } = facts.isSoftware ? softwareRepeats : repeats;
-  await run(few);
+  const isSlow = facts.isSoftware || (await run(repeats.few)) > SLOW_MS * repeats.few;
+  const { few, many, differences: count } = isSlow ? slowRepeats : repeats;
+  if (facts.isSoftware) await run(few);
   const differences: number[] = [];
   let whole = Number.POSITIVE_INFINITY;
   for (let i = 0; i < count; i++) {

@@ -33,7 +33,7 @@ export interface Tuning {
 }
 
 export interface LayerDispatch {
-  /** Workgroups, all of which must run at the same time. */
+  /** Workgroups, all of which must run at the same time; 0: each kernel has its own dispatch. */
   readonly groups: number;
   /** How often a workgroup looks whether the others are done, before it gives up. */
   readonly polls: number;
@@ -41,12 +41,21 @@ export interface LayerDispatch {
   readonly lanes?: number | undefined;
   /** Only in models whose layers have no more bytes of weights, on average. */
   readonly mostBytes?: number;
-  /** For models with larger layers. */
-  readonly larger?: LayerDispatch | undefined;
+  /** Only in models whose layers have this shape (layer-shape.ts). */
+  readonly shape?: string;
+  /** The shapes of matmuls that it was measured with, in place of Tuning.shapeFor. */
+  readonly shapeFor?: Tuning["shapeFor"];
+  /** Why it was chosen, for --explain. */
+  readonly why?: string;
+  /** For other models. */
+  readonly otherwise?: LayerDispatch | undefined;
 }
 
 /** About a second of an H200, where a look takes 0.6 us. */
 export const USUAL_POLLS: number = 2 ** 21;
+
+/** The revision of layer kernels (layers.ts): raise it when their speed changes, so that what was tuned before is not used. */
+export const LAYER_REVISION = 1;
 
 /** GPUs on which layer kernels were measured (docs/gpu.md), by their names. */
 const measuredLayers: readonly { name: RegExp; dispatch: LayerDispatch }[] = [
@@ -54,18 +63,34 @@ const measuredLayers: readonly { name: RegExp; dispatch: LayerDispatch }[] = [
     name: /\bh200\b/i,
     dispatch: {
       ...{ groups: 176, polls: USUAL_POLLS, mostBytes: 64 * 2 ** 20 },
-      larger: { groups: 132, lanes: 512, polls: USUAL_POLLS, mostBytes: 128 * 2 ** 20 },
+      why: "the default of an H200",
+      otherwise: {
+        ...{ groups: 132, lanes: 512, polls: USUAL_POLLS, mostBytes: 128 * 2 ** 20 },
+        why: "the default of an H200",
+      },
     },
   },
 ];
 
-/** With dispatches of whole layers: `groups` workgroups; undefined: where they were measured to be faster; 0: none. */
+/** Whether workgroups of this device can wait for each other in layer kernels. */
+export function canWait({ subgroups, isSoftware }: GpuFacts): boolean {
+  return isSoftware || (subgroups !== undefined && subgroups.min >= TEAM);
+}
+
+/** The layer kernels of GPUs on which they were measured; undefined: of others. */
+export function usualLayers(facts: GpuFacts): LayerDispatch | undefined {
+  return measuredLayers.find(({ name }) => name.test(facts.name))?.dispatch;
+}
+
+/** With dispatches of whole layers: `groups` workgroups; undefined: as the tuning says, or where they were measured to be faster; 0: none. */
 export function withLayers(tuning: Tuning, facts: GpuFacts, groups: number | undefined): Tuning {
-  const isWide = facts.subgroups !== undefined && facts.subgroups.min >= TEAM;
-  if (groups === 0 || !(isWide || facts.isSoftware)) return tuning;
-  const usual = measuredLayers.find(({ name }) => name.test(facts.name))?.dispatch;
-  const layerDispatch = groups === undefined ? usual : { groups, polls: USUAL_POLLS };
-  return { ...tuning, layerDispatch };
+  if (groups === 0 || !canWait(facts)) return { ...tuning, layerDispatch: undefined };
+  const asked = { polls: USUAL_POLLS, why: "LANTERN_LAYER_GROUPS" };
+  return {
+    ...tuning,
+    layerDispatch:
+      groups === undefined ? (tuning.layerDispatch ?? usualLayers(facts)) : { groups, ...asked },
+  };
 }
 
 /** With fewer rows there are too few teams to keep a large GPU's memory busy, unless several teams share rows. */
@@ -112,6 +137,8 @@ export interface GpuTuningControls {
   timeBatch(batch: Batch, wants?: KernelFilter): Promise<number>;
   /** The kernels of a batch of this size that are wanted. */
   kernelsOf(batch: Batch, wants: KernelFilter): Kernel[];
+  /** run() without a second try: false where workgroups of a layer kernel could not wait for each other. Only another retune() helps then. */
+  tryBatch(batch: Batch): Promise<boolean>;
 }
 
 /** Chooses kernels by what they are and by the nodes that they compute. */

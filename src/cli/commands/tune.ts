@@ -29,7 +29,7 @@ import { modelOption, weightsOption } from "../flags.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ShareBar } from "../progress.ts";
-import { analysisText, crossingsText, testText } from "../tune-text.ts";
+import { analysisText, crossingsText, layersText, testText } from "../tune-text.ts";
 
 interface TuneFlags {
   backend: string;
@@ -140,8 +140,8 @@ function defineAnalyze(command: Command, context: CliContext): void {
       const backends = gpu ? compareTunes(file, gpu) : [];
       terminal.out(
         flags.json
-          ? `${JSON.stringify({ ...analysis, backends })}\n`
-          : `${analysisText(file, analysis)}${crossingsText(backends)}`,
+          ? `${JSON.stringify({ ...analysis, backends, ...(gpu && { layers: analyzeTune(gpu).layers }) })}\n`
+          : `${analysisText(file, analysis)}${crossingsText(backends)}${gpu ? layersText(analyzeTune(gpu)) : ""}`,
       );
       if (flags.svg !== undefined) terminal.err(`Chart written to ${flags.svg}\n`);
     });
@@ -222,12 +222,15 @@ async function measureOne(
     others = othersCores(before, terminal.load());
     return flags.force === true || !isDisturbed(others, terminal.machine().cores);
   };
-  const { file, place } = await watched(context, "tuning", (watch) =>
-    tune({ ...options, remember, ...watch }),
-  );
+  const {
+    file,
+    place,
+    notes = [],
+  } = await watched(context, "tuning", (watch) => tune({ ...options, remember, ...watch }));
   if (flags.file !== undefined) await terminal.writeText(flags.file, tuneText(file));
   const analysis = analyzeTune(file);
   terminal.out(flags.json ? `${JSON.stringify(analysis)}\n` : analysisText(file, analysis));
+  for (const note of notes) terminal.err(`${note}\n`);
   for (const where of [place, flags.file]) if (where) terminal.err(`Times written to ${where}\n`);
   if (place === undefined) {
     const text = `The times are not used: other programs used ${others.toFixed(1)} cores during the measurement, and a wrong choice of kernels would stay in use for weeks. Run the command again when the machine is idle, or with --force.`;
