@@ -71,7 +71,7 @@ class Compared {
     this.#before = before;
   }
 
-  static async open(graph: Graph, context: Context): Promise<Compared> {
+  static async open(graph: Graph, context: Context, cache = "f16"): Promise<Compared> {
     const { blocks, attentionSize, storageBuffers } = context;
     const gpu = await openGpu({ limits: { storageBuffers } });
     const usual = tuningFor(gpu.facts);
@@ -80,7 +80,7 @@ class Compared {
       shapeFor: () => usualShape,
     };
     const backend = new WebGpuBackend(gpu, { tuning });
-    await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName("f16")!));
+    await backend.prepare(makePlan(graph, limits), evenRoom(blocks, dtypeByName(cache)!));
     for (const weight of graph.weights) {
       const bytes = bytesOf(weight);
       await backend.upload(weight, async (target, at) => {
@@ -279,14 +279,20 @@ describeGpu("webgpu, a layer in one dispatch", () => {
     compared.backend.dispose();
   }, 900_000);
 
-  // Between kernels of Q4_0 attention and gate are records. With 128 lanes a workgroup has twice as many as its kernels, and two heads.
+  // Between kernels of Q4_0 attention and gate are records. With 128 lanes a workgroup has twice as many as its kernels, and two heads; these are
+  // apart while the context is one part. Its last token is the first with two.
   test.each([
-    { type: "f16", lanes: undefined },
-    { type: "q4_0", lanes: 128 },
+    { type: "f16", lanes: undefined, before: 262, cache: "f16" },
+    { type: "q4_0", lanes: 128, before: 262, cache: "f16" },
+    { type: "q4_0", lanes: 128, before: 254, cache: "f16" },
+    { type: "q4_0", lanes: 128, before: 3, cache: "f16" },
+    { type: "q4_0", lanes: 128, before: 20, cache: "q8_0" },
   ])(
-    "merges the parts of a context: $type, $lanes lanes",
-    async ({ type, lanes }) => {
-      const compared = await Compared.open(llamaGraph(type, 1), long);
+    "merges the parts of a context: $type, $lanes lanes, after $before tokens in $cache",
+    async ({ type, lanes, before, cache }) => {
+      // Rows of a cache in Q8_0 are 128 values at least.
+      const graph = llamaGraph(type, 1, 1, cache === "q8_0" ? 4 : 2);
+      const compared = await Compared.open(graph, { ...long, before }, cache);
       const apart = await compared.logits(undefined);
       const alone = await compared.logits({ groups: 1, lanes, polls: 2 ** 20 });
       const names = compared.kernels().filter((name) => name.includes("attention-roped in parts"));

@@ -5,12 +5,12 @@ import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Rope, Weight } from "../../src/graph/graph.ts";
 
 const f32 = dtypeByName("f32")!;
-const [heads, kvHeads, headDim] = [4, 2, 32];
+const [heads, headDim] = [4, 32];
 
 export const llamaVocab = 40;
 
 /** `size`: rows and columns of most matrices are so many times as many. */
-export function llamaGraph(type: string, layers: number, size = 1): Graph {
+export function llamaGraph(type: string, layers: number, size = 1, kvHeads = 2): Graph {
   const [embed, hidden] = [256 * size, 512 * size];
   const dtype = dtypeByName(type)!;
   const g = new GraphBuilder();

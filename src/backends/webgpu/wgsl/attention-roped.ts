@@ -8,12 +8,19 @@
 import type { NodeOf, Value } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
 import { type Arrival, layerArrival, noArrival } from "./arrival.ts";
-import { scoreText } from "./attention-options.ts";
-import { type AttentionSplit, type HeadLanes, memoryOfHead } from "./attention-split.ts";
+import { beginText, endText, scoreText } from "./attention-options.ts";
+import {
+  type AttentionSplit,
+  type HeadLanes,
+  isSpread,
+  LEAST_SPAN,
+  memoryOfHead,
+} from "./attention-split.ts";
 import {
   attentionSpec,
   composeAttention,
   hasTeams,
+  loadedAhead,
   queryText,
   valuesText,
 } from "./attention-teams.ts";
@@ -31,6 +38,7 @@ import { type KvFormat, type KvFormats, type KvVectors, kvRowWords } from "./kv-
 import { cacheRowText } from "./kv-write.ts";
 import { type RecordLanes, type RecordRow, recordLanes } from "./record.ts";
 import type { Exchange } from "./teams.ts";
+import { touchCacheText } from "./touch.ts";
 
 export interface RopedAttention {
   /** Norms of heads before the ropes. */
@@ -121,7 +129,17 @@ function ropedSpec(
   const shared = headsTogether(format, headDim);
   const rows = rowsText(roped, vectors, shared, lanes, arrival);
   const given = rowsOf(roped);
-  return attentionSpec({
+  const spread = isSpread(attention, split, lanes);
+  const touched = arrival.inRounds
+    ? touchCacheText({
+        ...{ format, cols: kvHeads * headDim, size: lanes.size * lanes.together },
+        ...{ loaded: loadedAhead(lanes.size, headDim, vectors), most: LEAST_SPAN },
+        context: `const token = 0u;
+  let length = ${endText(attention, batch)};
+  let begin = ${beginText(attention, batch) ?? "0u"};`,
+      })
+    : "";
+  const spec = attentionSpec({
     name: `attention-roped ${split ? "in parts " : ""}${record ? "to record " : ""}${heads}/${kvHeads} heads of ${headDim}`,
     node: attention,
     format,
@@ -138,7 +156,7 @@ function ropedSpec(
     maxRows: 1,
     sameBits: true,
     declarations: withRecord(
-      `${norms ? normText(headDim / vectors.values, exchange) : ""}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}${rows.declarations}`,
+      `${norms ? normText(headDim / vectors.values, exchange) : ""}${rotateText("q", q, batch)}${rotateText("k", k, batch)}${storeText(format, exchange, kvHeads * headDim)}${rows.declarations}${touched}`,
       record,
     ),
     query: rows.body,
@@ -150,12 +168,14 @@ function ropedSpec(
   let score = ${scoreText(attention, "sumsOfCrew(vec4f(product(query, keptKey)), lane).x", "head")};
   if (crew == kvHead % ${shared}u) {${ownText(attention, "keptValue")}
   }
-  if (crew < ${shared}u && head % ${(shared * heads) / kvHeads}u == 0u) {
+  if (${spread ? "!isIdle && " : ""}crew < ${shared}u && head % ${(shared * heads) / kvHeads}u == 0u) {
     let to = cacheRow(token, cached) * ${kvRowWords(format, kvHeads * headDim)}u;
     keysStore(to, column, keptKey, onceKey);
     valuesStore(to, column, keptValue, onceValue);
   }`,
   });
+  const busy = (heads / lanes.together) * (spread ? lanes.together : 1);
+  return arrival.inRounds ? { ...spec, busy } : spec;
 }
 
 /**

@@ -23,6 +23,31 @@ export interface HeadLanes {
   readonly together: number;
 }
 
+/**
+ * Whether heads that share a workgroup are apart where the context is one part: each then has a workgroup, one of those whose part is beyond the context, and the other lanes of
+ * that are idle. What takes long there is not the memory but the instructions of a few cores.
+ */
+export function isSpread(
+  node: Heads,
+  split: AttentionSplit | undefined,
+  { together }: Pick<HeadLanes, "together">,
+): boolean {
+  return together > 1 && split !== undefined && mostParts(split, node) >= together;
+}
+
+/** Sets `head`; where heads are spread, also `partIndex` and `isIdle` of a lane, and returns where nothing is left for the workgroup. After spanText(). */
+export function headText(node: Heads, split: AttentionSplit | undefined, lanes: HeadLanes): string {
+  const { size, together } = lanes;
+  if (!isSpread(node, split, lanes)) {
+    return `let head = ${together > 1 ? `group.x * ${together}u + lane / ${size}u` : "group.x"};`;
+  }
+  return `let isOnly = before <= span;
+  if (isOnly && group.z >= ${together}u) { return; }
+  let isIdle = isOnly && lane >= ${size}u;
+  let head = group.x * ${together}u + select(lane / ${size}u, group.z, isOnly);
+  let partIndex = select(group.z, 0u, isOnly);`;
+}
+
 /** Sets `name` to where the memory of a lane's head begins, of which each head of a workgroup has `count`. */
 export function memoryOfHead(name: string, count: number, { size, together }: HeadLanes): string {
   return together > 1 ? `let ${name} = (lane / ${size}u) * ${count}u;` : `const ${name} = 0u;`;
@@ -30,7 +55,7 @@ export function memoryOfHead(name: string, count: number, { size, together }: He
 
 const MOST_PARTS = 16;
 /** Positions of a part, at least; a context of more is split. */
-const LEAST_SPAN = 256;
+export const LEAST_SPAN = 256;
 /** Positions of a part are a multiple of this. */
 const SPAN_STEP = 64;
 
@@ -132,7 +157,7 @@ export function splitStoreText(
   let counter = (token * ${heads}u + group.x * ${together}u) * ${words}u;
   let firstPart = (token * ${heads}u + head) * ${words}u + ${HEAD_WORDS}u;
   ${memoryOfHead("firstTop", most, lanes)}
-  let ownPart = firstPart + group.z * ${partWords}u;
+  let ownPart = firstPart + group.z * ${partWords}u; // there are several: heads are not spread
   if (place < ${quads}u) { ${four((i) => `setPart(ownPart + quad * 4u + ${i}, sum[${i}]);`)} }
   if (place == 0u) {
     setPart(ownPart + ${headDim}u, highest);

@@ -10,6 +10,8 @@ import { beginText, endText, headBindings, scoreText, startOf } from "./attentio
 import {
   type AttentionSplit,
   type HeadLanes,
+  headText,
+  isSpread,
   memoryOfHead,
   mostParts,
   type PutText,
@@ -122,12 +124,15 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
   const crews = size / crew;
   const writes = parts.writesCache ?? false;
   const none = startOf({ ...node, sinks: undefined }, "");
-  const isFirst = parts.split ? "crew == 0u && group.z == 0u" : "crew == 0u";
+  const { split } = parts;
+  const spread = isSpread(node, split, { together });
+  const partIndex = spread ? "partIndex" : "group.z";
+  const isFirst = split ? `crew == 0u && ${partIndex} == 0u` : "crew == 0u";
   const start = node.sinks ? onlyFirst(startOf(node, "head"), none, isFirst) : none;
   const positions = positionsText(node, batch, crews, kvRowWords(format, kvHeads * headDim));
-  const isOwn = `place < ${headDim / 4}u`;
+  const isOwn = `place < ${headDim / 4}u${spread ? " && !isIdle" : ""}`;
   const lanes = size * together;
-  const { split } = parts;
+  const end = split ? "min(cached, begin + span)" : "cached";
   const put: PutText = (value) =>
     parts.record?.put("resultAt", value, isOwn) ?? `if (${isOwn}) { result[resultAt] = ${value}; }`;
   return {
@@ -142,6 +147,7 @@ export function attentionSpec(parts: AttentionParts): KernelSpec {
       parts.record?.binding ?? resultOf(out),
     ],
     enables: exchange.enables,
+    quiet: spread && exchange.byTeam ? ["subgroup_uniformity"] : [], // a head is whole teams
     size: lanes,
     declarations: `${cacheRowText(batch, state)}${vectors.declarations}${vectors.load("keys", kvHeads * headDim)}${vectors.load("values", kvHeads * headDim)}${parts.declarations ?? ""}
 ${exchange.declarations(lanes)}${exchange.sumFour("sumsOfCrew", crew, lanes)}
@@ -158,7 +164,8 @@ ${productText(vectors)}`,
     body: `
   let token = group.y;
   let place = ${together > 1 ? `lane % ${size}u` : "lane"}; // among the lanes of the head
-  let head = ${together > 1 ? `group.x * ${together}u + lane / ${size}u` : "group.x"};
+  ${split ? spanText(node, split, batch) : ""}
+  ${headText(node, split, { size, together })}
   let part = place % ${crew}u;
   let crew = place / ${crew}u;
   let kvColumn = (head / ${heads / kvHeads}u) * ${headDim}u + part * ${vectors.values}u;
@@ -167,12 +174,11 @@ ${productText(vectors)}`,
   var top = ${start.top};
   var total = ${start.total};
   var sums = ${type}();
-  ${split ? spanText(node, split, batch) : ""}
-  ${partText(node, split, batch)}
-  let end = ${split ? "min(cached, begin + span)" : "cached"};
+  ${partText(node, split, batch, partIndex)}
+  let end = ${spread && exchange.byTeam ? `select(${end}, begin, isIdle)` : end};
   ${positions.before}
   ${parts.query}
-  ${parts.own === undefined ? "" : split ? `if (group.z == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
+  ${parts.own === undefined ? "" : split ? `if (${partIndex} == 0u) {${parts.own}\n  }` : `{${parts.own}\n  }`}
   ${positions.loop}
   ${mergeText(vectors, headDim / 4, crews, { size, together })}
   let resultAt = (token * ${heads}u + head) * ${headDim / 4}u + place; // in the first lanes
@@ -193,20 +199,25 @@ fn product(a: ${type}, kept: Kept) -> f32 {
 fn weighted(kept: Kept, weight: f32) -> ${type} { return valuesOf(kept) * ${scale ? `(weight * ${scale("kept")})` : "weight"}; }`;
 }
 
+/** Positions that all crews of a head load ahead. */
+export const loadedAhead = (size: number, headDim: number, { values }: KvVectors): number =>
+  (size / (headDim / values)) * AHEAD;
+
 /** Sets `begin`; returns where the part is beyond the token's context. */
 function partText(
   node: NodeOf<"attention">,
   split: AttentionSplit | undefined,
   batch: BatchLayout,
+  partIndex: string,
 ): string {
-  const part = split && "group.z * span";
+  const part = split && `${partIndex} * span`;
   const begin = beginText(node, batch);
   if (begin === undefined) {
     return `let begin = ${part ?? "0u"};
   ${split ? "if (begin > 0u && begin + 1u >= length) { return; }" : ""}`;
   }
   return `let begin = ${begin}${part ? ` + ${part}` : ""};
-  ${split ? "if (group.z > 0u && begin + 1u >= length) { return; }" : ""}`;
+  ${split ? `if (${partIndex} > 0u && begin + 1u >= length) { return; }` : ""}`;
 }
 
 /** A start for the first crew only: crews and parts are merged at the end, and a sink must count once. */

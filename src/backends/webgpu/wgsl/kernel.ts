@@ -31,6 +31,8 @@ export type Source =
   | { readonly kind: "partials" }
   /** The best logits of parts of rows, and of rows (best-logits.ts). */
   | { readonly kind: "bestParts" | "best" }
+  /** What the parts of rows have of the only one (best-one.ts). */
+  | { readonly kind: "bestOne" }
   /** What workgroups of the same dispatch exchange (layer.ts). */
   | { readonly kind: "exchange" }
   /** The slots of the experts that `routes` names, where not all are in GPU memory (experts/). */
@@ -96,6 +98,8 @@ export interface KernelSpec {
   readonly sameBits?: boolean;
   /** As part of a layer kernel: it goes through so many workgroups by itself, from number `group.x` on, each `groups.x` further. Its declarations have `fn touch` of touch.ts. */
   readonly rounds?: number;
+  /** As part of a layer kernel, of attention: its first workgroups, which have all to do where the context is short. Its declarations have `fn touchCache` of touch.ts. */
+  readonly busy?: number;
 }
 
 /** The default number of threads of a workgroup. */

@@ -175,12 +175,13 @@ function callText({ spec, after }: LayerPart, i: number): string {
   ${text}`;
 }
 
-/** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, touch weights of the one after it. */
+/** Before kernel `i`: workgroups that had nothing to do in the one before it, which is attention, touch keys and values, and weights of the one after it. */
 function touchingText(parts: readonly LayerPart[], i: number, groups: number): string {
-  const [before, after] = [parts[i - 1]!.spec, parts[i + 1]?.spec];
-  if (before.rounds || !after?.rounds || after.rounds <= groups) return "";
-  const [x, y] = before.grid(1);
-  return `if (group.x >= ${x * y}u) { touched = touch_k${i + 1}(group, groups, lane); }
+  const [{ busy }, after] = [parts[i - 1]!.spec, parts[i + 1]?.spec];
+  if (busy === undefined || !after?.rounds || after.rounds <= groups) return "";
+  return `if (group.x >= ${busy}u) {
+    touched = touchCache_k${i - 1}(${busy}u, group, lane) + touch_k${i + 1}(group, groups, lane);
+  }
   `;
 }
 

@@ -6,6 +6,8 @@
 export interface Exchange {
   /** Extensions that a kernel must enable for it. */
   readonly enables: readonly string[];
+  /** Other teams of the workgroup need not take part: there is no barrier. */
+  readonly byTeam: boolean;
   /** Workgroup memory, for `size` lanes. */
   declarations(size: number): string;
   /** `fn NAME(value: f32, lane: u32) -> f32` for teams of `width` lanes (a power of two, at most 32). */
@@ -44,6 +46,7 @@ const combined: Readonly<Record<Combine, (a: string, b: string) => string>> = {
 
 const bySubgroups: Exchange = {
   enables: ["subgroups"],
+  byTeam: true,
   declarations: () => "",
   reduce: (name, width, combine) => {
     const steps: string[] = [];
@@ -133,6 +136,7 @@ fn ${name}(lane: u32, ${own.map((word) => `${word}: u32`).join(", ")}) -> vec4u 
 /** Every lane of a team adds in the same order, so that all of them get the same number. */
 const byMemory: Exchange = {
   enables: [],
+  byTeam: false,
   declarations: (size) => `
 var<workgroup> exchanged: array<f32, ${size}>;`,
   reduce: (name, width, combine) => `

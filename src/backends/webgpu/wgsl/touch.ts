@@ -1,6 +1,9 @@
-// Brings weights into the GPU's cache long before they are used. While a few workgroups of a layer kernel (layer.ts) compute attention, most have nothing to do, and
+// Brings weights, keys and values into the GPU's cache before they are used. While a few workgroups of a layer kernel (layer.ts) compute attention, most have nothing to do, and
 // neither has the memory: they load a word of each 64 bytes of what they will need in the second round of the matmul behind the next one.
-// Weights of its first round are loaded into registers before it begins (matmul-chunks.ts), and those of the next matmul are.
+// Weights of its first round are loaded into registers before it begins (matmul-chunks.ts), and those of the next matmul are. Before that, they load keys and values of the
+// context for those that compute attention: the positions behind the first ones, which these load themselves.
+
+import { type KvFormat, kvRowWords } from "./kv-format.ts";
 
 /** A matmul of a layer kernel. */
 interface TouchedRows {
@@ -19,6 +22,43 @@ interface TouchedRows {
 
 /** Vectors of 16 bytes that come into the cache together. */
 const LINE = 4;
+
+/** Keys and values of attention. */
+interface TouchedCache {
+  readonly format: KvFormat;
+  /** Values of a token's row, of all heads. */
+  readonly cols: number;
+  /** Lanes of a workgroup. */
+  readonly size: number;
+  /** Positions from the first on that attention loads by itself. */
+  readonly loaded: number;
+  /** Positions of a context that is one part. With more, most workgroups compute attention themselves. */
+  readonly most: number;
+  /** WGSL that sets `begin` and `length`: where the positions of the token begin and end. */
+  readonly context: string;
+}
+
+/** `fn touchCache`: two words that a lane loads, of as many positions as the workgroups from `first` on have lanes for. */
+export function touchCacheText({
+  format,
+  cols,
+  size,
+  loaded,
+  most,
+  context,
+}: TouchedCache): string {
+  const words = kvRowWords(format, cols);
+  const lines = Math.ceil(words / (4 * LINE));
+  return `
+fn touchCache(first: u32, group: vec3u, lane: u32) -> vec4u {
+  let index = (group.x - first) * ${size}u + lane;
+  ${context}
+  let position = begin + index / ${lines}u + ${loaded}u;
+  if (position + 1u >= length || length > begin + ${most + 1}u) { return vec4u(); }
+  let at = cacheRow(0u, position) * ${words / 4}u + (index % ${lines}u) * ${LINE}u;
+  return keys[at] + values[at];
+}`;
+}
 
 /** `fn touch`: four words that a lane loads. What they are does not matter, but somebody must use them, or they are not loaded. */
 export function touchText({ rounds, rows, isGated, outputs, vectors, size }: TouchedRows): string {
