@@ -94,11 +94,9 @@ export async function loadGpuModel(
   const best = { ids: new Int32Array(1), logits: new Float32Array(1) };
   const runNext = async (position: number, token: number, follows: number): Promise<number> => {
     batch.clear();
-    batch.expect(
-      batch.add(token, position, sequenceAt(position), true, true, false),
-      greedy,
-      follows,
-    );
+    const row = batch.add(token, position, sequenceAt(position), true, true, false);
+    batch.wantBest(row, 1);
+    batch.expect(row, greedy, follows);
     await backend.run(batch, { phase: "generation" });
     backend.readBest(0, best);
     return best.ids[0]!;

@@ -4,6 +4,7 @@
 import { expect, test } from "vitest";
 import { layOutBatch } from "../../src/backends/webgpu/batch-area.ts";
 import { bestLogitsKernels, bestParts } from "../../src/backends/webgpu/wgsl/best-logits.ts";
+import { bestOneKernels } from "../../src/backends/webgpu/wgsl/best-one.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import { nullGpu } from "../support/null-gpu.ts";
@@ -15,7 +16,11 @@ function kernelsOf(vocab: number, exchanges: boolean) {
   const table = { name: "table", shape: [4, vocab], dtype: dtypeByName("f32")! };
   const logits = g.select(g.embed(table, "embed"), "logits");
   const batch = layOutBatch(g.finish({ logits }), limits, 1);
-  return { kernels: bestLogitsKernels(logits, batch, exchanges), parts: bestParts(logits) };
+  return {
+    kernels: bestLogitsKernels(logits, batch, exchanges),
+    one: bestOneKernels(logits, batch, exchanges),
+    parts: bestParts(logits),
+  };
 }
 
 test.each([
@@ -34,10 +39,11 @@ test.each([
     [parts, 3, 1],
     [1, 3, 1],
   ]);
+  expect(made.one.map(({ grid }) => grid(3))).toEqual([[parts, 3, 1]]);
 });
 
 test("a row of more than 262,144 has none", () => {
-  expect(kernelsOf(262_145, false)).toEqual({ kernels: [], parts: 0 });
+  expect(kernelsOf(262_145, false)).toEqual({ kernels: [], one: [], parts: 0 });
 });
 
 const device = await nullGpu();
@@ -48,7 +54,8 @@ else {
     "texts of %i",
     async (vocab) => {
       for (const exchanges of [false, true]) {
-        for (const { name, code } of kernelsOf(vocab, exchanges).kernels) {
+        const { kernels, one } = kernelsOf(vocab, exchanges);
+        for (const { name, code } of [...kernels, ...one]) {
           device.pushErrorScope("validation");
           // Every WebGPU device has 16 KiB of workgroup memory.
           expect(device.limits.maxComputeWorkgroupStorageSize).toBe(16_384);

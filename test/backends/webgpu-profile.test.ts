@@ -81,6 +81,7 @@ test("a GPU without timestamp queries: whole batches, and a sentence", async () 
     pipelines: 0,
     sameBitsTokens: 1,
     best: [],
+    bestOne: [],
     flies: false,
     keys: [],
   });

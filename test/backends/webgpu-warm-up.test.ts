@@ -140,7 +140,7 @@ describeGpu("a warm-up", () => {
 /** A program with kernels from so many tokens on, and a layout with room for two sequences; `run` computes nothing. */
 function parts(least: readonly number[], run: (batch: Batch) => void): WarmUpParts {
   const dispatches = least.map((minRows) => ({ kernel: { minRows } }));
-  const program = { parts: [{ dispatches }], best: [] } as unknown as Program;
+  const program = { parts: [{ dispatches }], best: [], bestOne: [] } as unknown as Program;
   const limits = { maxTokens: 64, maxOutputs: 4 };
   const graph = { nodes: [], states: [], outputs: { logits: {} } };
   const kv = { groups: [{ blocks: 8, held: 2 }], tableLength: 2, slots: 3 };

@@ -141,6 +141,7 @@ export class BatchArea {
   readonly #known = new Map<AngleArea, Float32Array[]>();
   /** Adjusted tokens of all outputs, with those that the GPU draws. */
   #adjustedCount = 0;
+  #areOnes = false;
   readonly #list = new AdjustedList();
 
   readonly #places: SlotPlaces;
@@ -192,7 +193,9 @@ export class BatchArea {
     }
     const used = sequence * tableLength + held;
     this.#adjustedCount = 0;
+    this.#areOnes = true;
     for (let o = 0; o < batch.outputCount; o++) {
+      if (batch.bestCounts[o] !== 1) this.#areOnes = false;
       words[outputRows + o] = batch.outputRows[o]!;
       words[this.#layout.draws + o * DRAW_WORDS] = batch.bestCounts[o]! || ALL_BEST;
       words[this.#layout.draws + o * DRAW_WORDS + 1] = 0;
@@ -254,6 +257,11 @@ export class BatchArea {
       ...(isNew ? groups.map((at): WordRange => [at, at + used]) : []),
       ...this.#adjustedRanges(),
     ]);
+  }
+
+  /** Of each output of the batch that was filled in last only the best logit is read, and none has adjusted tokens. */
+  get isOne(): boolean {
+    return this.#areOnes && this.#adjustedCount === 0;
   }
 
   /** The adjusted tokens of all outputs of the batch that was filled in last, with those that the GPU draws. */

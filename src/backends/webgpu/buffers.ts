@@ -35,6 +35,7 @@ import {
 } from "./weight-layout.ts";
 import { type AttentionSplit, splitWords } from "./wgsl/attention-split.ts";
 import { BEST, bestParts, bestWords, mostPairs } from "./wgsl/best-logits.ts";
+import { oneWords } from "./wgsl/best-one.ts";
 import { tileWords } from "./wgsl/group-pairs.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
@@ -80,9 +81,10 @@ export interface Layout {
   /** How long contexts are split. */
   readonly split: AttentionSplit;
   readonly partialBytes: number;
-  /** Bytes of the best logits of a batch, with the tokens that were drawn and adjusted ones, and of those of parts of rows. */
+  /** Bytes of the best logits of a batch, with the tokens that were drawn and adjusted ones, of those of parts of rows, and of the only one of parts. */
   readonly bestBytes: number;
   readonly bestPartBytes: number;
+  readonly bestOneBytes: number;
   /** Bytes of the results of a batch in flight: as many, or none. */
   readonly flightBytes: number;
   /** Experts that have fewer slots in GPU memory than there are experts. */
@@ -125,7 +127,7 @@ export function layOut(
   const context = kv.tableLength * KV_BLOCK_TOKENS;
   const split = { positions: context };
   const partialBytes = exact ? longestScores(plan, context) : longestParts(plan, split);
-  const { bestBytes, bestPartBytes } = bestSizes(plan);
+  const { bestBytes, bestPartBytes, bestOneBytes } = bestSizes(plan);
   const flightBytes = isWholeModel(graph) ? bestBytes : 0;
   const work = [...slotBytes, batch.words * 4, roundedBytes, readBytes, kvBlockBytes].concat(
     preparedBytes,
@@ -133,6 +135,7 @@ export function layOut(
     partialBytes,
     bestBytes,
     bestPartBytes,
+    bestOneBytes,
     MOST_FLYING * flightBytes,
   );
   const cached = kvBytesOf(graph, kvBlocks, (group) => groupRoom(kv, group).blocks);
@@ -169,6 +172,7 @@ export function layOut(
     partialBytes,
     bestBytes,
     bestPartBytes,
+    bestOneBytes,
     flightBytes,
     experts,
     hostBytes: hostExpertBytes(experts),
@@ -270,13 +274,17 @@ function longestParts({ graph, limits }: Plan, split: AttentionSplit): number {
 }
 
 /** Of the largest batch; none where there are no logits. */
-function bestSizes({ graph, limits }: Plan): { bestBytes: number; bestPartBytes: number } {
+function bestSizes({
+  graph,
+  limits,
+}: Plan): Pick<Layout, "bestBytes" | "bestPartBytes" | "bestOneBytes"> {
   const { logits } = graph.outputs;
-  if (!logits) return { bestBytes: 0, bestPartBytes: 0 };
+  if (!logits) return { bestBytes: 0, bestPartBytes: 0, bestOneBytes: 0 };
   const rows = mostRows(logits.rows, limits);
   return {
     bestBytes: bestWords(rows, isWholeModel(graph) ? mostPairs(rows) : 0) * 4,
     bestPartBytes: rows * bestParts(logits) * BEST * 8,
+    bestOneBytes: rows * oneWords(logits) * 4,
   };
 }
 
@@ -310,6 +318,7 @@ export interface Buffers extends CacheBuffers {
   readonly partials: GPUBuffer;
   readonly best: GPUBuffer;
   readonly bestParts: GPUBuffer;
+  readonly bestOne: GPUBuffer;
   /** Results on their way to the host. */
   readonly read: GPUBuffer;
   /** The same of batches in flight, one for each. */
@@ -339,6 +348,7 @@ export async function allocate(gpu: GpuDevice, layout: Layout): Promise<Buffers>
     partials: make("partials", layout.partialBytes, held),
     best: make("best", layout.bestBytes, held),
     bestParts: make("best of parts", layout.bestPartBytes, held),
+    bestOne: make("best one", layout.bestOneBytes, held),
     read: make("read", layout.readBytes, usage.mapRead | usage.copyTarget),
     flight: Array.from({ length: MOST_FLYING }, (_, i) =>
       make(`flight ${i}`, layout.flightBytes, usage.mapRead | usage.copyTarget),

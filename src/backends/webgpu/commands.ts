@@ -19,9 +19,11 @@ export interface Copies {
   readonly what: "all" | "best" | GPUBuffer;
   /** Of the best: room for so many pairs of adjusted tokens. */
   readonly pairs: number;
+  /** Of the best: there is one of each row, and no pair. */
+  readonly isOne: boolean;
 }
 
-export const copiesAll: Copies = { what: "all", pairs: 0 };
+export const copiesAll: Copies = { what: "all", pairs: 0, isOne: false };
 
 interface Encoded {
   readonly counts: RowCounts;
@@ -63,10 +65,11 @@ export class BatchCommands {
   ): Iterable<GPUCommandBuffer> {
     const next = this.#next.get(step);
     this.#next.delete(step);
-    const { what, pairs } = copies;
-    const isSame = next?.copies.what === what && next.copies.pairs === pairs;
-    const fits = isSame && sameCounts(next.counts, counts);
-    return fits ? next.pieces : this.#encode(program, counts, step, copies);
+    const { what, pairs, isOne } = copies;
+    const last = next?.copies;
+    const isSame = last?.what === what && last.pairs === pairs && last.isOne === isOne;
+    const fits = isSame && sameCounts(next!.counts, counts);
+    return fits ? next!.pieces : this.#encode(program, counts, step, copies);
   }
 
   /** Encodes those of a batch that will probably come next. */
@@ -129,7 +132,7 @@ export class BatchCommands {
     program: Program,
     counts: RowCounts,
     step: Step,
-    { what, pairs }: Copies,
+    { what, pairs, isOne }: Copies,
   ): Generator<GPUCommandBuffer> {
     const parts = this.#partsOf(program, counts);
     const { to: last, results } = step;
@@ -143,7 +146,8 @@ export class BatchCommands {
       const pass = commands.beginComputePass();
       const isLast = at === ends.length - 1;
       for (let i = first; i < end; i++) encodeSized(pass, parts[i]!);
-      if (isLast && what !== "all") encodePart(pass, program.best, counts);
+      if (isLast && what !== "all")
+        encodePart(pass, isOne ? program.bestOne : program.best, counts);
       pass.end();
       const { exchange } = program;
       const { best, read } = this.#buffers;

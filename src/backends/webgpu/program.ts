@@ -30,6 +30,7 @@ import type { Tuning } from "./tuning.ts";
 import { usage } from "./usage.ts";
 import type { WeightPart } from "./weight-layout.ts";
 import { bestLogitsKernels } from "./wgsl/best-logits.ts";
+import { bestOneKernels } from "./wgsl/best-one.ts";
 import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
 import { fittingMatrices } from "./wgsl/matrix-shapes.ts";
@@ -61,6 +62,8 @@ export interface Program {
   readonly sameBitsTokens: number;
   /** What finds the best logits of every row, after all parts; none where there are no logits. */
   readonly best: readonly Dispatch[];
+  /** The same where only one of each row is wanted. */
+  readonly bestOne: readonly Dispatch[];
   /** What workgroups of layer kernels exchange; its first word is not 0 where they could not. undefined: there are none. */
   readonly exchange?: GPUBuffer | undefined;
   /** Whether they can draw the tokens of the next batch, which then follows without the host. */
@@ -129,13 +132,17 @@ export async function makeProgram(
   );
   const same = exact ? Infinity : sameBitsTokens(lowered.flatMap(({ kernels }) => kernels));
   const { logits } = layout.plan.graph.outputs;
-  const finds =
-    logits && by === "groups" ? bestLogitsKernels(logits, layout.batch, exchangeWords > 0) : [];
-  const best = await gpu.wait(Promise.all(finds.map(ready)));
+  const found = async (kernels: typeof bestLogitsKernels): Promise<Dispatch[]> => {
+    const finds = logits && by === "groups" ? kernels(logits, layout.batch, exchangeWords > 0) : [];
+    return await Promise.all(finds.map(ready));
+  };
+  const [best, bestOne] = await gpu.wait(
+    Promise.all([found(bestLogitsKernels), found(bestOneKernels)]),
+  );
   const steps = stepsOf(layout, parts);
   const flies = best.length > 0 && canFly(layout);
   const counts = { pipelines: pipelines.size, sameBitsTokens: same };
-  return { parts, ...steps, ...counts, best, flies, exchange, keys: buffers.keys };
+  return { parts, ...steps, ...counts, best, bestOne, flies, exchange, keys: buffers.keys };
 }
 
 /** The kernels of a program. */
@@ -385,6 +392,7 @@ function resourceOf(
     partials: () => ({ buffer: buffers.partials }),
     best: () => ({ buffer: buffers.best }),
     bestParts: () => ({ buffer: buffers.bestParts }),
+    bestOne: () => ({ buffer: buffers.bestOne }),
     slots: ({ routes }) => {
       const index = experts.findIndex((range) => range.routes === routes);
       return { buffer: buffers.expertTables[index]! };

@@ -2,7 +2,13 @@
 // for what happens once (a driver that finishes compiling, buffers that are cleared before their first use, JavaScript that is not
 // optimized yet). What they wrote is cleared; the backend's caller sees nothing of it.
 
-import { Batch, type BatchSequence, KV_BLOCK_TOKENS, NO_SLOT } from "../../graph/batch.ts";
+import {
+  Batch,
+  type BatchSequence,
+  KV_BLOCK_TOKENS,
+  type NextDraw,
+  NO_SLOT,
+} from "../../graph/batch.ts";
 import { sectionsOf } from "../../graph/graph.ts";
 import type { RunOptions } from "../backend.ts";
 import type { Layout } from "./buffers.ts";
@@ -14,8 +20,9 @@ export const WARM_UP_MS = 500;
 /** The second time a size is computed, what remains is mostly JavaScript. */
 const TIMES = 2;
 
-/** The best logit, as greedy sampling has it. */
-const greedy = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+/** The best logit, as greedy sampling has it, and what is drawn from several: other kernels find them. */
+const greedy: NextDraw = { temperature: 0, topK: 1, topP: 1, minP: 0, uniform: () => 0 };
+const drawn: NextDraw = { ...greedy, temperature: 1, topK: 40 };
 
 export interface WarmUpParts {
   readonly layout: Layout;
@@ -43,7 +50,7 @@ export async function warmUp(parts: WarmUpParts): Promise<WarmedUp> {
   const sizes: number[] = [];
   for (const size of sizesOf(program, limits.maxTokens)) {
     for (let time = 0; time < TIMES && now() - since < mostMs; time++) {
-      fill(batch, size, parts);
+      fill(batch, size, parts, time === 0 ? drawn : greedy);
       const phase = batch.outputCount === size ? "generation" : "prompt";
       for (let section = 0; section < sectionsOf(graph).length; section++) {
         await run(batch, { section, phase });
@@ -55,14 +62,19 @@ export async function warmUp(parts: WarmUpParts): Promise<WarmedUp> {
 }
 
 /** The least tokens that each kernel is for. */
-function sizesOf({ parts, best }: Program, most: number): number[] {
-  const kernels = [...parts.flatMap(({ dispatches }) => dispatches), ...best];
+function sizesOf({ parts, best, bestOne }: Program, most: number): number[] {
+  const kernels = [...parts.flatMap(({ dispatches }) => dispatches), ...best, ...bestOne];
   const least = kernels.map(({ kernel }) => Math.max(1, kernel.minRows));
   return [...new Set([1, ...least])].filter((size) => size <= most).sort((a, b) => a - b);
 }
 
 /** A token of each of so many generations, or a prompt of so many tokens where no batch has as many outputs. */
-function fill(batch: Batch, size: number, { layout, contextSize }: WarmUpParts): void {
+function fill(
+  batch: Batch,
+  size: number,
+  { layout, contextSize }: WarmUpParts,
+  draw: NextDraw,
+): void {
   const { graph, limits } = layout.plan;
   batch.clear();
   // A model that only makes embeddings is always asked for hidden states; a part of a split one has no say in it.
@@ -71,7 +83,9 @@ function fill(batch: Batch, size: number, { layout, contextSize }: WarmUpParts):
   if (size <= limits.maxOutputs) {
     for (let i = 0; i < size; i++) {
       const row = batch.add(0, 0, madeUp(layout, i, 2), true, true, isPart);
-      if (!isPart) batch.expect(row, greedy, contextSize > 1 ? 1 : 0);
+      if (isPart) continue;
+      batch.wantBest(row, draw.topK);
+      batch.expect(row, draw, contextSize > 1 ? 1 : 0);
     }
     return;
   }

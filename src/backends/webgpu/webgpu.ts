@@ -385,7 +385,11 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { logits } = layout.plan.graph.outputs;
     const isBest = out.best.areThere && logits !== undefined && step.results.includes(logits);
     const copies = isBest
-      ? ({ what: "best", pairs: pairRoom(prepared.area.adjustedCount, counts.logits) } as const)
+      ? ({
+          what: "best",
+          pairs: pairRoom(prepared.area.adjustedCount, counts.logits),
+          isOne: prepared.area.isOne,
+        } as const)
       : copiesAll;
     if (step.experts) {
       const { rows, cols } = step.experts.routes;
@@ -414,7 +418,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const { queue } = this.#gpu.device;
     const step = program.steps[0]![0]!;
     const submit = (index: number): void => {
-      const copies = { what: buffers.flight[index]!, pairs: flight.lastPairs };
+      const { isOne } = area;
+      const copies = { what: buffers.flight[index]!, pairs: flight.lastPairs, isOne };
       for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
     };
     if (!this.wasAhead) {
@@ -427,7 +432,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
       submit(flight.add(pairRoom(area.adjustedCount, counts.logits)));
     }
     // Encoded while the GPU computes.
-    const copies = { what: buffers.flight[flight.next]!, pairs: flight.lastPairs };
+    const { isOne } = area;
+    const copies = { what: buffers.flight[flight.next]!, pairs: flight.lastPairs, isOne };
     commands.prepare(program, counts, step, copies);
     return true;
   }

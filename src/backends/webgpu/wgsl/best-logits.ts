@@ -64,7 +64,7 @@ export function pairRoom(adjusted: number, rows: number): number {
 export const mostPairs = (rows: number): number => rows * ADJUSTED_ROOM;
 
 /** Lanes of a workgroup, in groups for their champions. */
-const SIZE = 256;
+export const SIZE = 256;
 const GROUPS = 8;
 const GROUP: number = SIZE / GROUPS;
 /** Words of a group's keys: one more than it has, so that lanes load the keys of all groups at once. */
@@ -79,7 +79,7 @@ const MOST_LISTED: number = BEST * MOST_ITEMS;
 const MOST_PARTS: number = (SIZE * MOST_ITEMS) / BEST;
 
 /** Items of a lane of the first kernel; undefined: rows are too long. */
-function itemsOf({ cols }: Value): number | undefined {
+export function itemsOf({ cols }: Value): number | undefined {
   for (let items = LEAST_ITEMS; items <= MOST_ITEMS; items *= 2) {
     if (cols <= MOST_PARTS * SIZE * items) return items;
   }
@@ -180,7 +180,7 @@ function mergeKernel(
     size: SIZE,
     declarations: declarations(`${drawDeclarations(BEST)}${mergeDeclarations}
 fn put(row: u32, part: u32, place: u32, one: vec2u) {
-  let bits = select(~one.x, one.x & 0x7fffffffu, (one.x & 0x80000000u) != 0u);
+  let bits = bitsOf(one.x);
   best[row * ${BEST_WORDS / 2}u + place] = vec2u(bits, one.y);
   ordered[place] = vec2u(bits, one.y);
 }
@@ -221,9 +221,18 @@ fn end(row: u32, token: u32, failed: u32, adjusted: vec2u) {
 const lets = (items: number, item: (i: number) => string): string =>
   Array.from({ length: items }, (_, i) => `let item${i} = ${item(i)};`).join("\n  ");
 
-/** An item is a key and an id; no item: key 0, which no logit has. */
-const declarations = (more: string): string => `
+/** An item is a key and an id; no item: key 0, which no logit has. A key of a logit's bits, and the reverse. */
+export const keyText: string = `
 const NONE = vec2u(0u, 0xffffffffu);
+fn keyOf(bits: u32) -> u32 {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0xffffffffu; } // NaN
+  if (bits == 0x80000000u) { return 0x80000000u; } // -0 is 0
+  return select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
+}
+fn bitsOf(key: u32) -> u32 { return select(~key, key & 0x7fffffffu, (key & 0x80000000u) != 0u); }
+fn isBetter(a: vec2u, b: vec2u) -> bool { return a.x > b.x || (a.x == b.x && a.y < b.y); }`;
+
+const declarations = (more: string): string => `${keyText}
 var<workgroup> champions: array<u32, ${GROUPS * GROUP_WORDS}>; // [group][place of the lane]: keys
 var<workgroup> bounds: array<vec2u, ${GROUPS}>;
 var<workgroup> listed: atomic<u32>;
@@ -231,12 +240,6 @@ var<workgroup> overflows: u32;
 var<workgroup> wantedByAll: u32;
 var<workgroup> listKeys: array<u32, ${MOST_LISTED + 3}>;
 var<workgroup> listIds: array<u32, ${MOST_LISTED}>;
-fn keyOf(bits: u32) -> u32 {
-  if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0xffffffffu; } // NaN
-  if (bits == 0x80000000u) { return 0x80000000u; } // -0 is 0
-  return select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
-}
-fn isBetter(a: vec2u, b: vec2u) -> bool { return a.x > b.x || (a.x == b.x && a.y < b.y); }
 fn isListed(one: vec2u, bound: vec2u) -> bool { return one.x != 0u && !isBetter(bound, one); }
 fn groupOf(lane: u32) -> u32 { return (lane + lane / ${GROUPS}u) % ${GROUPS}u; }
 fn ones(are: vec4<bool>) -> vec4u { return select(vec4u(), vec4u(1u), are); }
