@@ -97,6 +97,12 @@ function refusalText(code: string | undefined): string {
   return `HTTP/1.1 ${facts.status} Refused\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
 }
 
+/**
+ * How long a connection is kept for a client's next request. A request that is sent while its connection is closed is lost, and the client has an error: so it is longer than clients keep
+ * theirs (most for some seconds, nginx as a proxy for 60).
+ */
+const KEPT_MS = 75_000;
+
 export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {
   const { host, port } = options;
   const server = createAdaptorServer({
@@ -113,7 +119,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       headersTimeout: options.headersTimeoutMs,
       requestTimeout: options.requestTimeoutMs,
       connectionsCheckingInterval: Math.min(1000, options.headersTimeoutMs / 2),
-      keepAliveTimeout: 5000,
+      keepAliveTimeout: KEPT_MS,
       maxHeaderSize: 16384,
     },
   });

@@ -216,6 +216,12 @@ describe("sockets", () => {
     expect(text).toMatch(/lantern_aborted_total [1-9]/);
   });
 
+  test("a connection is kept for longer than clients keep it, and says for how long", async () => {
+    const answer = await fetch(`${url}/health`);
+    await answer.text();
+    expect(answer.headers.get("keep-alive")).toMatch(/timeout=75\b/);
+  });
+
   test("paths out of the tree", async () => {
     for (const path of [
       "/../../etc/passwd",
