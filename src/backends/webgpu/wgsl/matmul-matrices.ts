@@ -10,9 +10,10 @@
 // Quantized weights and activations lose their last bits as half floats: docs/gpu.md says how much.
 
 import { countOf } from "../../../graph/batch.ts";
+import type { Rows, Weight } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
 import { gateText } from "./elementwise.ts";
-import { type Kernel, makeKernel } from "./kernel.ts";
+import { type Binding, type Grid, type Kernel, makeKernel } from "./kernel.ts";
 import { each } from "./matmul-chunks.ts";
 import { type BehindText, behindText, type FusedMatmul } from "./matmul-few.ts";
 import { type MatrixCalls, UNIT } from "./matrix-calls.ts";
@@ -29,7 +30,7 @@ import {
   sumsPitch,
   tokensOf,
 } from "./matrix-shapes.ts";
-import { weightTile } from "./matrix-tiles.ts";
+import { type TileRows, weightTile } from "./matrix-tiles.ts";
 import { TEAM } from "./teams.ts";
 
 /** The kernels of a matmul for batches of `least` tokens on: of each shape, for the batch sizes that it is the fastest for. */
@@ -58,70 +59,126 @@ function matmulMatricesKernel(
 ): Kernel {
   const { x, matmuls, gate } = matmul;
   const { weight, out } = matmuls[0]!;
-  const { depth, split, ahead } = shape;
-  const tileRows = rowsOf(shape);
-  /** Of the tile; half of its rows are of gate, the other half of up. */
-  const outputs = gate ? tileRows / 2 : tileRows;
   const tokens = tokensOf(shape);
-  const lanes = shape.outputTeams * shape.tokenTeams * TEAM;
   const source =
     matmuls.length > 1
       ? ({ kind: "stack", weight } as const)
       : ({ kind: "weight", weight, part: partNumber } as const);
-  const own = rowOf(shape, part.rows, gate !== undefined);
-  const tile = { tileRows, depth, pitch: pitchOf(depth), lanes, cols: x.cols };
-  const weights = weightTile(weight, { source, row: own }, tile);
   const behind = behindText(matmul, part);
   const total = gate ? part.rows / 2 : part.rows;
   const names = [weight.dtype.name, gate && "gate", matmul.add && "add"].filter(Boolean).join(" ");
+  return matrixKernel(
+    {
+      name: `matmul-matrices ${rowsOf(shape)}x${tokens} ${names} [${part.rows}, ${x.cols}]`,
+      weight,
+      source,
+      isGated: gate !== undefined,
+      row: rowOf(shape, part.rows, gate !== undefined),
+      outputs: total,
+      bindings: [{ name: "batch", type: "u32", source: { kind: "batch" } }, ...behind.bindings],
+      declarations: behind.declarations,
+      rows: out.rows,
+      minRows,
+      maxRows,
+      // Tiles of the same weights are neighbours, so that these are read once.
+      grid: (count, outputs) => [Math.ceil(count / tokens), Math.ceil(total / outputs), 1],
+      tile: (outputs) => `
+  let tokenCount = batch[${countOf(out.rows)}u];
+  let firstToken = group.x * ${tokens}u;
+  let firstOutput = group.y * ${outputs}u;`,
+      value: (first, second) => (gate ? gateText(gate.activation, first, second) : first),
+      rest: behind.rest,
+      restAt: behind.restAt,
+    },
+    shape,
+    calls,
+  );
+}
+
+/** A matmul on matrix units: which rows are multiplied by which tokens, and what becomes of the sums. */
+export interface MatrixWork {
+  readonly name: string;
+  /** [..., columns] */
+  readonly weight: Weight;
+  readonly source: TileRows["source"];
+  /** Half of the rows of a tile are of gate, the other half of up. */
+  readonly isGated: boolean;
+  /** WGSL: the row of the matrix that row `r` of a tile is. */
+  readonly row: TileRows["row"];
+  /** Of the result. */
+  readonly outputs: number;
+  /** But those of the weights and of the tokens, `x`: matrices of 16 x 16 (matrix-tiles.ts). */
+  readonly bindings: readonly Binding[];
+  /** `fn put(token, output, ...value [, rest])` stores a result. */
+  readonly declarations: string;
+  readonly rows: Rows;
+  readonly minRows: number;
+  readonly maxRows: number;
+  /** `outputs`: of a tile. */
+  grid(rows: number, outputs: number): Grid;
+  /** WGSL that sets `firstOutput`, `firstToken`, a multiple of 16, and `tokenCount`, the end of the tokens that there are. */
+  tile(outputs: number): string;
+  /** Tiles are often not full: teams that have no token of one multiply nothing. */
+  readonly skips?: boolean;
+  /** WGSL of the arguments of put() that are made of a sum, or of those of gate and up. */
+  value(first: string, second: string): string;
+  readonly rest: BehindText["rest"];
+  readonly restAt: BehindText["restAt"];
+}
+
+export function matrixKernel(work: MatrixWork, shape: SplitShape, calls: MatrixCalls): Kernel {
+  const { weight, source, isGated } = work;
+  const cols = weight.shape.at(-1)!;
+  const { depth, split, ahead } = shape;
+  const tileRows = rowsOf(shape);
+  const outputs = isGated ? tileRows / 2 : tileRows;
+  const lanes = shape.outputTeams * shape.tokenTeams * TEAM;
+  const tile = { tileRows, depth, pitch: pitchOf(depth), lanes, cols };
+  const weights = weightTile(weight, { source, row: work.row }, tile);
   const memory = memoryOf(shape);
+  const multiply = multiplyText(shape, cols, calls);
   return makeKernel({
-    name: `matmul-matrices ${tileRows}x${tokens} ${names} [${part.rows}, ${x.cols}]`,
+    name: work.name,
     bindings: [
       ...weights.bindings,
       { name: "x", type: "vec4u", source: { kind: "rounded" } },
-      { name: "batch", type: "u32", source: { kind: "batch" } },
-      ...behind.bindings,
+      ...work.bindings,
     ],
     quiet: ["chromium.subgroup_matrix_uniformity"], // the numbers of a team are uniform in its lanes
     enables: [calls.enables],
     size: lanes * split,
     declarations: `${weights.declarations}
 var<workgroup> tile: array<vec4u, ${memory.all}>; // weights: [part of the columns][output][column]; then sums
-${calls.types}${behind.declarations}`,
-    rows: out.rows,
-    minRows,
-    maxRows,
-    // Tiles of the same weights are neighbours, so that these are read once.
-    grid: (count) => [Math.ceil(count / tokens), Math.ceil(total / outputs), 1],
-    body: `
-  let tokenCount = batch[${countOf(out.rows)}u];
-  let firstToken = group.x * ${tokens}u;
-  let firstOutput = group.y * ${outputs}u;
+${calls.types}${work.declarations}`,
+    rows: work.rows,
+    minRows: work.minRows,
+    maxRows: work.maxRows,
+    grid: (count) => work.grid(count, outputs),
+    body: `${work.tile(outputs)}
   let share = ${split === 1 ? "0u" : `lane / ${lanes}u`}; // the part of the columns
   let worker = ${split === 1 ? "lane" : `lane % ${lanes}u`};
   let team = worker / ${TEAM}u;
   let ownOutput = (team % ${shape.outputTeams}u) * ${shape.ownOutputs * UNIT}u;
   let ownToken = (team / ${shape.outputTeams}u) * ${shape.ownTokens * UNIT}u;
   let base = share * ${memory.weights / split}u;
-  let firstColumn = share * ${x.cols / split}u;
+  let firstColumn = share * ${cols / split}u;
   // A driver that knew the number of turns would unroll the whole loop, which takes it seconds.
-  let end = select(0u, ${x.cols / split}u, tokenCount > 0u);
+  let end = select(0u, ${cols / split}u, tokenCount > 0u);
   ${units(shape, (o, t) => `var sums${o}_${t} = Sums();`)}
-  ${each(shape.ownTokens, (t) => `let tokens${t} = min((firstToken + ownToken) / ${UNIT}u + ${t}u, (tokenCount - 1u) / ${UNIT}u) * ${x.cols / UNIT}u;`)}
-  ${each(ahead, (slot) => each(shape.ownTokens, (t) => `var left${t}_${slot} = ${leftText(t, `firstColumn + ${slot * UNIT}u`, x.cols, calls)};`))}
+  ${each(shape.ownTokens, (t) => `let tokens${t} = min((firstToken + ownToken) / ${UNIT}u + ${t}u, (tokenCount - 1u) / ${UNIT}u) * ${cols / UNIT}u;`)}
+  ${each(ahead, (slot) => each(shape.ownTokens, (t) => `var left${t}_${slot} = ${leftText(t, `firstColumn + ${slot * UNIT}u`, cols, calls)};`))}
   ${weights.load("var ", "firstColumn")}
   ${loopText(
     shape,
-    x.cols / split,
+    cols / split,
     `let column = firstColumn + start;
     ${weights.store("tile", "base", "column")}
     workgroupBarrier();
-    ${weights.load("", `min(column + ${depth}u, ${x.cols - depth}u)`)}
-    ${multiplyText(shape, x.cols, calls)}
+    ${weights.load("", `min(column + ${depth}u, ${cols - depth}u)`)}
+    ${work.skips ? `if (firstToken + ownToken < tokenCount) {${multiply}}` : multiply}
     workgroupBarrier();`,
   )}
-  ${storesText(shape, memory.across, gate, total, behind, calls)}`,
+  ${storesText(shape, memory.across, work, calls)}`,
   });
 }
 
@@ -175,13 +232,21 @@ function multiplyText(shape: MatrixShape, cols: number, calls: MatrixCalls): str
   });
 }
 
-/** The row of the matrix that row `r` of a tile is: where there are gate and up, each team has rows of both. */
-function rowOf(shape: MatrixShape, rows: number, gated: boolean): (r: string) => string {
+/**
+ * The row of the matrix that row `r` of a tile is, of so many: where there are gate and up, each team has rows of both, and those of up
+ * are `apart` behind those of gate.
+ */
+export function rowOf(
+  shape: MatrixShape,
+  rows: number,
+  gated: boolean,
+  apart: number = rows / 2,
+): (r: string) => string {
   if (!gated) return (r) => `min(firstOutput + ${r}, ${rows - 1}u)`;
   const own = shape.ownOutputs * UNIT;
   const half = own / 2;
   return (r) =>
-    `(min(firstOutput + (${r}) / ${own}u * ${half}u + (${r}) % ${half}u, ${rows / 2 - 1}u) + select(0u, ${rows / 2}u, (${r}) % ${own}u >= ${half}u))`;
+    `(min(firstOutput + (${r}) / ${own}u * ${half}u + (${r}) % ${half}u, ${rows / 2 - 1}u) + select(0u, ${apart}u, (${r}) % ${own}u >= ${half}u))`;
 }
 
 /** Outputs of a lane whose residuals are loaded before the first is added, at most. */
@@ -196,18 +261,16 @@ const RESTS = 4;
 function storesText(
   shape: SplitShape,
   across: number,
-  gate: FusedMatmul["gate"],
-  outputs: number,
-  behind: BehindText,
+  { isGated, outputs, value, rest: restOf, restAt }: MatrixWork,
   calls: MatrixCalls,
 ): string {
   const { ownOutputs, ownTokens, outputTeams, split } = shape;
   const teams = outputTeams * shape.tokenTeams;
   const pitch = sumsPitch(across);
   /** Of a team and a token that are stored at a time: matrices, and outputs. */
-  const matrices = gate ? across / 2 : across;
+  const matrices = isGated ? across / 2 : across;
   const width = matrices * UNIT;
-  const ownMatrices = gate ? ownOutputs / 2 : ownOutputs;
+  const ownMatrices = isGated ? ownOutputs / 2 : ownOutputs;
   const groups = ownMatrices / matrices;
   const store = (o: number, t: number, place: number): string =>
     `${calls.store("&tile", `(lane / ${TEAM}u) * ${(UNIT * pitch) / 4}u + ${(place * UNIT) / 4}u`, `sums${o}_${t}`, pitch / 4, "vec4u")};`;
@@ -224,10 +287,7 @@ function storesText(
   const rests = Math.min(RESTS, items / lanes);
   /** Which output item `i` of a lane is, and its residual. */
   const where = (i: number): string => {
-    const rest = behind.restAt(
-      `min(token${i}, tokenCount - 1u)`,
-      `min(output${i}, ${outputs - 1}u)`,
-    );
+    const rest = restAt(`min(token${i}, tokenCount - 1u)`, `min(output${i}, ${outputs - 1}u)`);
     return `let item${i} = item + ${i * lanes}u;
     let row${i} = item${i} / ${width}u; // of all teams
     let column${i} = item${i} % ${width}u;
@@ -240,13 +300,12 @@ function storesText(
       sum(`row${i}`, `column${i}`),
       sum(`row${i}`, `column${i} + ${width}u`),
     ];
-    const value = gate ? gateText(gate.activation, first, second) : first;
-    return `if (output${i} < ${outputs}u && token${i} < tokenCount) { put(token${i}, output${i}, ${value}${behind.rest(i)}); }`;
+    return `if (output${i} < ${outputs}u && token${i} < tokenCount) { put(token${i}, output${i}, ${value(first, second)}${restOf(i)}); }`;
   };
   const rounds = ownTokens * groups;
   const cases = Array.from({ length: rounds }, (_, round) => {
     const [t, o] = [Math.floor(round / groups), (round % groups) * matrices];
-    const halves = gate ? [0, ownMatrices] : [0];
+    const halves = isGated ? [0, ownMatrices] : [0];
     const stores = halves.flatMap((from, half) =>
       Array.from({ length: matrices }, (_, i) => store(from + o + i, t, half * matrices + i)),
     );
