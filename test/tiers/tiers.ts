@@ -10,7 +10,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 export const gpu: readonly string[] = [
   "test/backends/{expert-slots-gpu,split-gpu,split-models,split-tensors-gpu}.test.ts",
   "test/backends/{exact-ops,switch-gpu}.test.ts",
-  "test/backends/webgpu-{adjusted,attention-matrices,best,engine,exchange,experts,flight,flight-recurrent,fused,growth,layers,lost}.test.ts",
+  "test/backends/webgpu-{adjusted,attention-matrices,best,engine,exchange,experts,experts-matrices,flight,flight-recurrent,fused,growth,layers,lost}.test.ts",
   "test/backends/webgpu-{matrices,profile,routed,scans,subgroups,warm-up,widened}.test.ts",
   "test/browser/webgpu.test.ts",
   "test/cli/{devices,gpu-limits,gpu-verify}.test.ts",

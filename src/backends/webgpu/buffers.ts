@@ -9,11 +9,12 @@ import {
   type Graph,
   type KvState,
   kvStates,
+  type NodeOf,
   recurrentStates,
   sectionsOf,
   type Weight,
 } from "../../graph/graph.ts";
-import { mostRows, type Plan } from "../../graph/plan.ts";
+import { mostRows, type Plan, type PlanLimits } from "../../graph/plan.ts";
 import { groupRoom, type KvCacheOptions, type MemoryUse } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
 import { type BatchLayout, layOutBatch } from "./batch-area.ts";
@@ -36,7 +37,7 @@ import {
 import { type AttentionSplit, splitWords } from "./wgsl/attention-split.ts";
 import { BEST, bestParts, bestWords, mostPairs } from "./wgsl/best-logits.ts";
 import { oneWords } from "./wgsl/best-one.ts";
-import { tileWords } from "./wgsl/group-pairs.ts";
+import { mostMatrixRows, tileWords } from "./wgsl/group-pairs.ts";
 import { type KvFormat, type KvFormats, kvRowWords } from "./wgsl/kv-format.ts";
 import { kvFormatOf } from "./wgsl/kv-formats.ts";
 import { MOST_SEVERAL } from "./wgsl/matmul-several.ts";
@@ -121,7 +122,7 @@ export function layOut(
   ].map((values) => crossFloats(values, limits) * 4);
   // The best logits come before whole rows of others.
   const readBytes = Math.max(...slotBytes, ...crossing) + bestSizes(plan).bestBytes + FAILED_BYTES;
-  const roundedBytes = longestActivations(plan);
+  const roundedBytes = Math.max(longestActivations(plan), exact ? 0 : longestGathered(plan, facts));
   const preparedBytes = exact ? 0 : longestPrepared(plan);
   const tileBytes = exact ? 0 : longestTiles(plan);
   const context = kv.tableLength * KV_BLOCK_TOKENS;
@@ -232,6 +233,25 @@ function longestActivations({ graph, limits }: Plan): number {
     return Math.ceil((rows * node.x.cols) / 4) * 16;
   });
   return Math.max(0, ...sizes);
+}
+
+/** The bytes of the longest rows of pairs of experts for matrix units that a shader can bind. */
+function longestGathered({ graph, limits }: Plan, facts: GpuFacts): number {
+  if (!facts.subgroupMatrix) return 0;
+  const sizes = graph.nodes.map((node) =>
+    node.op === "matmul_id" ? gatheredBytes(node, limits) : 0,
+  );
+  return Math.max(0, ...sizes.filter((bytes) => bytes <= facts.maxBindingBytes));
+}
+
+/** Of the largest batch: a row of half floats for each pair of a token and a slot. */
+export function gatheredBytes(
+  { routes, weight, out }: NodeOf<"matmul_id">,
+  limits: PlanLimits,
+): number {
+  const [experts, , cols] = weight.shape as [number, number, number];
+  const pairs = mostRows(out.rows, limits) * (routes.cols / 2);
+  return mostMatrixRows(pairs, experts) * cols * 2;
 }
 
 /** The bytes of the longest activations that are prepared for matmuls of several tokens. */

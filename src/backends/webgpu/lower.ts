@@ -5,8 +5,10 @@ import type { Group } from "./fuse.ts";
 import {
   fusedExpertKernels,
   fusesExperts,
+  matrixExpertKernels,
   normedExpertKernels,
   roundedFor,
+  upTo,
 } from "./ops/experts.ts";
 import { fusedMatmulKernels, fusedMatricesKernels } from "./ops/matmul.ts";
 import type { LowerContext, Rounded } from "./ops/op.ts";
@@ -96,15 +98,20 @@ function lowerExperts(
     single.gate,
   ];
   // It is there for several; one token does not read it.
-  Object.assign(context.rounded, roundedFor(gate), { minRows: 1 });
+  Object.assign(context.rounded, roundedFor(gate, context), { minRows: 1, gathered: undefined });
+  const fused = matrixExpertKernels(experts, context);
   for (const node of nodes.slice(nodes.indexOf(route) + 1, nodes.indexOf(combine))) {
     const own = lowerNode(node, context);
+    const [few, many] = [own.filter(isFor(most)), own.filter((kernel) => !isFor(most)(kernel))];
     const isWanted = node === down && !single.hasRecord;
-    const prepares = isWanted ? own.filter(({ preparedBytes }) => preparedBytes) : [];
-    kernels.push(...prepares, ...likeSingle(own.slice(prepares.length)));
+    const prepares = isWanted ? few.filter(({ preparedBytes }) => preparedBytes) : [];
+    const others = likeSingle(few.slice(prepares.length));
+    kernels.push(
+      ...(fused ? upTo(most, [...prepares, ...others]) : [...prepares, ...others, ...many]),
+    );
   }
   forget(context.rounded);
-  return [...kernels, ...likeSingle([combineKernel(combine, add)]), single.down];
+  return [...kernels, ...(fused ?? []), ...likeSingle([combineKernel(combine, add)]), single.down];
 }
 
 /** The norm and the router of a mixture whose other nodes are computed one by one: with the bits that they have where all are fused. */
@@ -129,6 +136,11 @@ function likeSingle(kernels: readonly Kernel[]): Kernel[] {
   return fromRows(2, kernels).map((kernel) => ({ ...kernel, sameBits: true }));
 }
 
+const isFor =
+  (most: number) =>
+  ({ minRows }: Kernel): boolean =>
+    minRows <= most;
+
 /** Those of these kernels that run in batches of at least so many rows, in no others. */
 function fromRows(least: number, kernels: readonly Kernel[]): Kernel[] {
   return kernels
@@ -149,5 +161,6 @@ function lowerApart(nodes: readonly GraphNode[], most: number, context: LowerCon
 }
 
 function forget(rounded: Rounded): void {
-  Object.assign(rounded, { value: undefined, activation: undefined, minRows: undefined });
+  const nothing = { value: undefined, activation: undefined, minRows: undefined };
+  Object.assign(rounded, nothing, { gathered: undefined });
 }

@@ -15,7 +15,7 @@ import {
   type Value,
 } from "../../graph/graph.ts";
 import type { Arithmetic } from "../../kernels/arithmetic.ts";
-import type { Buffers, Layout } from "./buffers.ts";
+import { type Buffers, gatheredBytes, type Layout } from "./buffers.ts";
 import { type GpuDevice, type GpuFacts, withoutBuildPaths } from "./device.ts";
 import { lanesIn } from "./exact/op.ts";
 import { lowerExactly } from "./exact/table.ts";
@@ -33,7 +33,7 @@ import { bestLogitsKernels } from "./wgsl/best-logits.ts";
 import { bestOneKernels } from "./wgsl/best-one.ts";
 import type { Grid, Kernel, Source } from "./wgsl/kernel.ts";
 import { type MatrixCalls, matrixCallsOf } from "./wgsl/matrix-calls.ts";
-import { fittingMatrices } from "./wgsl/matrix-shapes.ts";
+import { fittingExperts, fittingMatrices } from "./wgsl/matrix-shapes.ts";
 import { exchangeFor } from "./wgsl/teams.ts";
 
 /** One kernel, ready to run. */
@@ -275,6 +275,7 @@ export function lowerPlan(
     shapes.map((shape) => fittingMatrices(shape, bytes)).filter((shape) => shape !== undefined);
   const [shapes, wideShapes] = [fitting(tuning.matrices), fitting(tuning.wideMatrices)];
   const hasShapes = shapes.length > 0 && wideShapes.length > 0;
+  const experts = tuning.expertMatrices && fittingExperts(tuning.expertMatrices, bytes);
   const context: LowerContext = {
     weights: layout.weights,
     batch: layout.batch,
@@ -289,19 +290,21 @@ export function lowerPlan(
     attentionSize: tuning.attentionSize,
     promptAttentionSize: tuning.promptAttentionSize,
     matrixAttention: tuning.matrixAttention,
-    matrices: calls && hasShapes ? { shapes, wideShapes, calls, bytes } : undefined,
+    matrices: calls && hasShapes ? { shapes, wideShapes, experts, calls, bytes } : undefined,
     wide,
     rounded: {},
     tiles: {},
     normed: new Map(),
     sharesSlot: (one, other) => layout.slotOf[one.id] === layout.slotOf[other.id],
+    hasRowsFor: (node) => gatheredBytes(node, layout.plan.limits) <= layout.roundedBytes,
     slotsOf: (routes) => layout.experts.find((range) => range.routes === routes)?.slots,
   };
   const { nodes } = layout.plan.graph;
   const repeated = new Set(layout.experts.map(({ from }) => nodes[from]!));
   // A second pass over experts finds the activations of their last matmul in the buffer.
   const begin = (node: GraphNode) => {
-    if (repeated.has(node)) context.rounded.value = undefined;
+    if (repeated.has(node))
+      Object.assign(context.rounded, { value: undefined, gathered: undefined });
   };
   return by === "groups" && !wide
     ? layout.groups.map((group) => {

@@ -6,7 +6,13 @@ import type { GraphNode } from "../../graph/graph.ts";
 import type { GpuFacts } from "./device.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatmulShape, SeveralShape } from "./wgsl/matmul-few.ts";
-import { type MatrixShape, matrixShapes, wideMatrixShapes } from "./wgsl/matrix-shapes.ts";
+import {
+  type ExpertShapes,
+  expertMatrixShapes,
+  type MatrixShape,
+  matrixShapes,
+  wideMatrixShapes,
+} from "./wgsl/matrix-shapes.ts";
 import { TEAM } from "./wgsl/teams.ts";
 
 export interface Tuning {
@@ -26,6 +32,8 @@ export interface Tuning {
   readonly matrices: readonly MatrixShape[];
   /** The same for types of 8 bits and more. */
   readonly wideMatrices: readonly MatrixShape[];
+  /** The same for experts; undefined: they are not on matrix units. */
+  readonly expertMatrices?: ExpertShapes | undefined;
   /** Attention of many tokens is on matrix units, too. */
   readonly matrixAttention: boolean;
   /** The kernels of a token are merged into one dispatch for each layer (layers.ts); undefined: each has its own. */
@@ -116,6 +124,7 @@ const largeTuning: Tuning = {
   cuts: [1 / 16, 1 / 4],
   matrices: matrixShapes,
   wideMatrices: wideMatrixShapes,
+  expertMatrices: expertMatrixShapes,
   matrixAttention: true,
 };
 

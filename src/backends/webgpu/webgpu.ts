@@ -47,7 +47,7 @@ import {
   moveCache,
 } from "./buffers.ts";
 import { BatchCommands, copiesAll } from "./commands.ts";
-import { type GpuDevice, gpuIdentity } from "./device.ts";
+import { type GpuDevice, type GpuFacts, gpuIdentity } from "./device.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
 import { HostExperts } from "./experts/host-experts.ts";
@@ -225,7 +225,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     // Tries the whole cache, so that there is memory to grow into.
     return await hasRoom(
       this.#gpu,
-      layOut(plan, wholeRoom(kv), this.#gpu.facts, this.#exact !== undefined, this.#expertSlots),
+      layOut(plan, wholeRoom(kv), this.#facts, this.#exact !== undefined, this.#expertSlots),
     );
   }
 
@@ -696,11 +696,17 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#gpu.device.queue.writeBuffer(slot, 0, rows as Float32Array<ArrayBuffer>);
   }
 
+  /** Matrix units of a test count. */
+  get #facts(): GpuFacts {
+    const { facts } = this.#gpu;
+    return this.#matrixCalls ? { ...facts, subgroupMatrix: true } : facts;
+  }
+
   #layOut(plan: Plan, kv: KvCacheOptions): Layout {
     const known = this.#layout;
     if (known?.plan === plan && isSameRoom(known.kv, kv)) return known;
     const isExact = this.#exact !== undefined;
-    this.#layout = layOut(plan, kv, this.#gpu.facts, isExact, this.#expertSlots);
+    this.#layout = layOut(plan, kv, this.#facts, isExact, this.#expertSlots);
     return this.#layout;
   }
 

@@ -1,6 +1,7 @@
 // route and matmul_id on the GPU. A matmul over experts has kernels for few tokens and for many, where lanes can multiply the type of
-// its weights (wgsl/matmul-experts.ts), and otherwise one for any number of tokens. All of them read activations that were prepared or
-// rounded before, once for all matmuls that read them.
+// its weights (wgsl/matmul-experts.ts), and otherwise one for any number of tokens; of large batches, one on matrix units
+// (wgsl/experts-matrices.ts), where there are any. All of them read activations that were prepared or rounded before, once for all
+// matmuls that read them.
 
 import type { NodeOf, Weight } from "../../../graph/graph.ts";
 import type { WeightPart } from "../weight-layout.ts";
@@ -11,7 +12,8 @@ import {
   type FusedExperts,
   slotRecord,
 } from "../wgsl/experts-fused.ts";
-import { groupPairsKernel } from "../wgsl/group-pairs.ts";
+import { type ExpertMatrices, expertMatricesKernel } from "../wgsl/experts-matrices.ts";
+import { groupPairsKernel, groupRowsKernel } from "../wgsl/group-pairs.ts";
 import type { Kernel } from "../wgsl/kernel.ts";
 import {
   asMatrix,
@@ -23,9 +25,11 @@ import {
   shapeOf,
   tilesOf,
 } from "../wgsl/matmul-experts.ts";
+import { expertShapeFor, tokensOf } from "../wgsl/matrix-shapes.ts";
 import { prepareKernel } from "../wgsl/prepare-activations.ts";
-import { roundsToHalves } from "../wgsl/round-activations.ts";
+import { fitsHalves, roundsToHalves } from "../wgsl/round-activations.ts";
 import { MOST_EXPERTS, routeKernel, routesWith } from "../wgsl/route.ts";
+import { stageBytes } from "../wgsl/stage.ts";
 import { TEAM } from "../wgsl/teams.ts";
 import { isRounded, roundOnce } from "./matmul.ts";
 import type { GpuOp, LowerContext, Rounded } from "./op.ts";
@@ -46,11 +50,27 @@ export const matmulId: GpuOp<"matmul_id"> = {
     // Half floats of activations that they cannot hold: only the kernel that reads floats has room for them.
     const isWide = context.wide && roundsToHalves(node.weight);
     const tuned = isWide ? undefined : expertMatmulOf(node, context.workgroupBytes, slots);
-    if (tuned) return tunedKernels(tuned, own, context);
-    const kernels = own.map((_, part) => matmulIdKernel(node, own, part, slots));
-    return [...roundOnce(node, 1, false, context), ...kernels];
+    const matrices = expertMatricesOf(node, context);
+    const { most } = context.several;
+    const grouped = groupOnce(node, context, tuned !== undefined);
+    const few = tuned
+      ? [...prepareOnce(tuned, context), ...grouped.few, ...tunedKernels(tuned, own, context)]
+      : [
+          ...roundOnce(node, 1, false, context, `floats${endOf(matrices, context)}`),
+          ...own.map((_, part) => matmulIdKernel(node, own, part, slots)),
+        ];
+    if (!matrices) return few;
+    const onMatrices = { ...matricesKernel(matrices, context), inHalves: true };
+    return [...upTo(most, few), ...grouped.many, ...gatherOnce(node, context), onMatrices];
   },
 };
+
+/** Those of these kernels that run in batches of at most so many rows, in no others. */
+export function upTo(most: number, kernels: readonly Kernel[]): Kernel[] {
+  return kernels
+    .filter(({ minRows }) => minRows <= most)
+    .map((kernel) => ({ ...kernel, maxRows: Math.min(kernel.maxRows, most) }));
+}
 
 function tunedKernels(
   matmul: ExpertMatmul,
@@ -58,12 +78,29 @@ function tunedKernels(
   context: LowerContext,
 ): Kernel[] {
   return [
-    ...prepareOnce(matmul, context),
-    ...groupOnce(matmul.node, context),
     ...parts.map((_, part) => matmulPairKernel(matmul, parts, part, context)),
     ...parts.map((_, part) => matmulTileKernel(matmul, parts, part, context)),
   ];
 }
+
+/** How batches of more than `several.most` tokens are computed on matrix units; undefined: as smaller ones. */
+function expertMatricesOf(
+  node: NodeOf<"matmul_id">,
+  context: LowerContext,
+): ExpertMatrices | undefined {
+  const matrix = asMatrix(node.weight);
+  const { matrices, wide, workgroupBytes, weights } = context;
+  const isWide = wide && roundsToHalves(matrix);
+  if (!matrices || isWide || !fitsHalves(matrix)) return undefined;
+  // Prepared activations lie in workgroup memory; parts of a weight would end within an expert.
+  if (stageBytes(matrix) > workgroupBytes || !context.hasRowsFor(node)) return undefined;
+  if (weights.parts.get(node.weight.name)!.length > 1) return undefined;
+  const shape = expertShapeFor(matrix, matrices);
+  return shape && { node, shape, slotCount: context.slotsOf?.(node.routes) };
+}
+
+const matricesKernel = (matmul: ExpertMatrices, { several, matrices }: LowerContext): Kernel =>
+  expertMatricesKernel(matmul, several.most + 1, matrices!.calls);
 
 /** The kernels of a mixture in batches of one token. */
 interface SingleExperts {
@@ -101,6 +138,22 @@ export function fusedExpertKernels(experts: FusedExperts, context: LowerContext)
   };
 }
 
+/** The kernels of a mixture behind its routes in batches for matrix units; undefined: nodes are computed one by one. */
+export function matrixExpertKernels(
+  { gate, up, activation, down }: FusedExperts,
+  context: LowerContext,
+): Kernel[] | undefined {
+  const [gateUp, ofDown] = [gate, down].map((node) => expertMatricesOf(node, context));
+  if (!gateUp || !ofDown) return undefined;
+  return [
+    groupRows(gate, gateUp, context),
+    gatherKernel(gate, context),
+    matricesKernel({ ...gateUp, gated: { up, activation } }, context),
+    gatherKernel(down, context),
+    matricesKernel(ofDown, context),
+  ];
+}
+
 /** Normalises the tokens of a mixture and prepares them for its experts; in large batches the router reads the norm itself. */
 export function normedExpertKernels(
   { norm, gate }: FusedExperts,
@@ -120,12 +173,22 @@ export function normedExpertKernels(
 }
 
 /** What is in the buffer of rounded activations when those of this matmul are. */
-export function roundedFor({ x, weight }: NodeOf<"matmul_id">): Omit<Required<Rounded>, "minRows"> {
+export function roundedFor(
+  node: NodeOf<"matmul_id">,
+  context: LowerContext,
+): Omit<Required<Rounded>, "minRows" | "gathered"> {
+  const { x, weight } = node;
+  const end = endOf(expertMatricesOf(node, context), context);
   return {
     value: x,
     activation: weight.dtype.activation,
-    form: `records of ${weight.shape[2]}`,
+    form: `records of ${weight.shape[2]}${end}`,
   };
+}
+
+/** Larger batches have something else in the buffer, where they are on matrix units. */
+function endOf(matrices: ExpertMatrices | undefined, { several }: LowerContext): string {
+  return matrices ? ` up to ${several.most} tokens` : "";
 }
 
 function prepareOptions(matrix: Weight, context: LowerContext) {
@@ -139,7 +202,7 @@ function prepareOptions(matrix: Weight, context: LowerContext) {
 function prepareOnce({ node, matrix }: ExpertMatmul, context: LowerContext): Kernel[] {
   const { x, out } = node;
   const cols = matrix.shape[1]!;
-  if (isRounded(context.rounded, { ...roundedFor(node), minRows: 1 })) return [];
+  if (isRounded(context.rounded, { ...roundedFor(node, context), minRows: 1 })) return [];
   const options = {
     ...prepareOptions(matrix, context),
     ...{ rows: out.rows, minRows: 1, maxRows: Infinity },
@@ -151,12 +214,63 @@ function prepareOnce({ node, matrix }: ExpertMatmul, context: LowerContext): Ker
   return [{ ...kernel, grid: (tokens) => [(tokens * x.cols) / cols, 1, 1] }];
 }
 
-/** Groups the pairs of a batch by expert, unless a matmul before has the same routes. */
-function groupOnce(node: NodeOf<"matmul_id">, context: LowerContext): Kernel[] {
+/** Groups the pairs of a batch by expert, unless a matmul before has the same routes: for matrix units, and, where it `isTuned`, for others. */
+function groupOnce(
+  node: NodeOf<"matmul_id">,
+  context: LowerContext,
+  isTuned: boolean,
+): { few: Kernel[]; many: Kernel[] } {
   const { routes, weight } = node;
   const experts = weight.shape[0]!;
-  const { tiles } = context;
-  if (tiles.routes === routes && tiles.experts === experts) return [];
-  Object.assign(tiles, { routes, experts });
-  return [groupPairsKernel(node, tilesOf(context).at(-1)!, fewTokens(node) + 1)];
+  const { tiles, rounded } = context;
+  const matrices = expertMatricesOf(node, context);
+  const wanted = { routes, experts, isTuned, hasRows: matrices !== undefined };
+  const isThere =
+    tiles.routes === routes &&
+    tiles.experts === experts &&
+    tiles.isTuned === isTuned &&
+    tiles.hasRows === wanted.hasRows;
+  if (isThere || !(isTuned || matrices)) return { few: [], many: [] };
+  Object.assign(tiles, wanted);
+  rounded.gathered = undefined;
+  const minRows = fewTokens(node) + 1;
+  const few = groupPairsKernel(node, tilesOf(context).at(-1)!, { minRows, maxRows: Infinity });
+  return {
+    few: isTuned ? [few] : [],
+    many: matrices ? [groupRows(node, matrices, context)] : [],
+  };
+}
+
+function groupRows(
+  node: NodeOf<"matmul_id">,
+  { shape }: ExpertMatrices,
+  { several }: LowerContext,
+): Kernel {
+  const minRows = several.most + 1;
+  return groupRowsKernel(node, tokensOf(shape), { minRows, maxRows: Infinity });
+}
+
+/** Prepares the rows of all pairs for matrix units, unless a matmul before has prepared the same ones. */
+function gatherOnce(node: NodeOf<"matmul_id">, context: LowerContext): Kernel[] {
+  const { x, routes, weight } = node;
+  const { activation } = weight.dtype;
+  const { gathered } = context.rounded;
+  const isSame = gathered?.x === x && gathered.routes === routes;
+  if (isSame && gathered.activation === activation) return [];
+  context.rounded.gathered = { x, routes, activation };
+  return [gatherKernel(node, context)];
+}
+
+/** Slots that share activations have a row each; others have activations of their own. */
+function gatherKernel(node: NodeOf<"matmul_id">, context: LowerContext): Kernel {
+  const { x, routes, weight, out } = node;
+  const cols = weight.shape[2]!;
+  const matrix = asMatrix(weight);
+  const apart = x.cols / cols;
+  const kernel = prepareKernel({ x: { ...x, cols } }, matrix, {
+    ...prepareOptions(matrix, context),
+    ...{ rows: out.rows, minRows: context.several.most + 1, maxRows: Infinity },
+    ...{ halves: true, pairs: routes.cols / 2 / apart },
+  });
+  return { ...kernel, grid: (tokens) => [tokens * apart, 1, 1] };
 }

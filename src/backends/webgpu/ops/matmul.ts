@@ -62,21 +62,21 @@ export function roundOnce(
   minRows: number,
   halves: boolean,
   { rounded, wide }: Pick<LowerContext, "rounded" | "wide">,
+  form: string = halves ? "halves" : "floats",
 ): Kernel[] {
   const { activation } = weight.dtype;
   if (!roundsActivations(weight)) return [];
-  const form = halves ? "halves" : "floats";
   if (isRounded(rounded, { value: x, activation, minRows, form })) return [];
   const kernel = roundKernel(x, weight, halves, wide && roundsToHalves(weight));
   return [{ ...kernel, minRows, preparedBytes: halves ? 2 : 4 }];
 }
 
 /** Whether `wanted` is in the buffer of rounded activations already; otherwise it will be, after the next kernel. */
-export function isRounded(rounded: Rounded, wanted: Required<Rounded>): boolean {
+export function isRounded(rounded: Rounded, wanted: Required<Omit<Rounded, "gathered">>): boolean {
   const { value, activation, form, minRows } = rounded;
   const isSame = value === wanted.value && activation === wanted.activation && form === wanted.form;
   if (isSame && minRows! <= wanted.minRows!) return true;
-  Object.assign(rounded, wanted);
+  Object.assign(rounded, wanted, { gathered: undefined });
   return false;
 }
 

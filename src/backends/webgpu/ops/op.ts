@@ -46,6 +46,8 @@ export interface LowerContext extends MatmulContext {
   readonly normed: Map<Value, NodeOf<"rms_norm">>;
   /** Whether two values lie in the same buffer. Default: none do. */
   readonly sharesSlot?: (one: Value, other: Value) => boolean;
+  /** Whether the buffer of rounded activations has room for the rows of all pairs of experts, in half floats. */
+  readonly hasRowsFor: (node: NodeOf<"matmul_id">) => boolean;
   /** How many of the experts that a value names are in GPU memory. Default: all. */
   readonly slotsOf?: (routes: Value) => number | undefined;
 }
@@ -57,12 +59,24 @@ export interface Rounded {
   minRows?: number | undefined;
   /** How it is stored: "floats", "halves" or "records of 768" columns. */
   form?: string | undefined;
+  /** In batches for which experts are on matrix units, rows of their pairs are there instead. */
+  gathered?: Gathered | undefined;
+}
+
+/** Rows of the pairs of these routes, of a token's activations or of a pair's. */
+export interface Gathered {
+  readonly x: Value;
+  readonly routes: Value;
+  readonly activation: string;
 }
 
 /** The pairs of these routes (wgsl/group-pairs.ts). */
 export interface Tiles {
   routes?: Value | undefined;
   experts?: number | undefined;
+  /** There are tiles of pairs; and rows for matrix units, in batches for these. */
+  isTuned?: boolean | undefined;
+  hasRows?: boolean | undefined;
 }
 
 /** An op with one kernel that supports every node. */

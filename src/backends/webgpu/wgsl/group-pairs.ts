@@ -1,13 +1,20 @@
-// Sorts the (token, slot) pairs of a batch by expert, into tiles of pairs that share the weights they read (matmul-experts.ts). One
-// workgroup, once for all matmuls that have the same routes.
+// Sorts the (token, slot) pairs of a batch by expert, into tiles of pairs that share the weights they read. One workgroup, once for all
+// matmuls that have the same routes. For matmul-experts.ts:
 //
 //   [number of tiles] then, of each tile: [expert][number of its pairs][its pairs; room for a whole tile]
+//
+// For matrix units (experts-matrices.ts) each pair has a row, in which its activations are stored. The rows of an expert follow each other,
+// and begin at a multiple of 16. There are no more tiles than units of 16 rows, so all lists are of such units, and their places do not
+// depend on the size of the batch:
+//
+//   [number of tiles] then, of each unit: [tile: expert, first row, end of its rows][pairs of 16 rows][rows of 16 pairs]
 //
 // Which pairs of an expert share a tile depends on the order of atomics, and no result depends on it: every pair has its own sums.
 
 import { countOf } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
+import { UNIT } from "./matrix-calls.ts";
 
 /** The most pairs of a tile that there is room for. */
 export const MOST_TILE = 8;
@@ -23,9 +30,15 @@ export function mostTiles(pairs: number, experts: number, tile: number): number 
   return Math.min(pairs, Math.floor(pairs / tile) + experts);
 }
 
-/** Words of the tiles of so many pairs, whatever their size. */
+/** Words of the tiles of so many pairs, whatever their size and form. */
 export function tileWords(pairs: number, experts: number): number {
-  return 1 + pairs * (HEAD + 1) + experts * (HEAD + MOST_TILE);
+  const ofPairs = pairs * (HEAD + 1) + experts * (HEAD + MOST_TILE);
+  return 1 + Math.max(ofPairs, mostTiles(pairs, experts, UNIT) * UNIT_WORDS);
+}
+
+/** Rows of so many pairs for matrix units. */
+export function mostMatrixRows(pairs: number, experts: number): number {
+  return mostTiles(pairs, experts, UNIT) * UNIT;
 }
 
 /** The first word of a tile, its expert; WGSL. */
@@ -35,6 +48,19 @@ export const tileAt = (index: string, tile: number): string => `1u + (${index}) 
 export const countAt = (at: string): string => `${at} + 1u`;
 export const pairAt = (at: string, i: string): string => `${at} + ${HEAD}u + ${i}`;
 
+/** Words of a unit of 16 rows. */
+const TILE_WORDS = 3;
+const UNIT_WORDS = TILE_WORDS + 2 * UNIT;
+
+/** WGSL: where a tile of rows is, which begins with its expert, the first of its rows and the end of them. */
+export const rowTileAt = (index: string): string => `1u + (${index}) * ${UNIT_WORDS}u`;
+
+/** WGSL: where the pair of a row is, and the row of a pair. */
+export const pairOfRowAt = (row: string): string =>
+  `${rowTileAt(`(${row}) / ${UNIT}u`)} + ${TILE_WORDS}u + (${row}) % ${UNIT}u`;
+export const rowOfPairAt = (pair: string): string =>
+  `${rowTileAt(`(${pair}) / ${UNIT}u`)} + ${TILE_WORDS + UNIT}u + (${pair}) % ${UNIT}u`;
+
 /** WGSL of the matrix of a pair. */
 export function expertText({ routes, weight }: NodeOf<"matmul_id">, pair: string): string {
   const slots = routes.cols / 2;
@@ -42,14 +68,67 @@ export function expertText({ routes, weight }: NodeOf<"matmul_id">, pair: string
   return `min(u32(routes[${at}]), ${weight.shape[0]! - 1}u)`;
 }
 
-/** For batches of at least `minRows` tokens. */
-export function groupPairsKernel(node: NodeOf<"matmul_id">, tile: number, minRows: number): Kernel {
+/** The batches that pairs are grouped for. */
+type Batches = Pick<Kernel, "minRows" | "maxRows">;
+
+/** Tiles of up to `tile` pairs. */
+export function groupPairsKernel(
+  node: NodeOf<"matmul_id">,
+  tile: number,
+  batches: Batches,
+): Kernel {
+  return groupKernel(node, batches, {
+    name: "group pairs",
+    sizes: (count) => `vec2u((${count} + ${tile - 1}u) / ${tile}u, 0u)`,
+    tile,
+    store: `let at = ${tileAt("next.x", tile)};
+      tiles[at] = e;
+      tiles[${countAt("at")}] = min(pairs - done, ${tile}u);`,
+    place: `let at = ${tileAt(`firsts[e].x + place / ${tile}u`, tile)};
+    tiles[${pairAt("at", `place % ${tile}u`)}] = pair;`,
+  });
+}
+
+/** Rows, and tiles of up to `tile` of them, a multiple of 16. */
+export function groupRowsKernel(node: NodeOf<"matmul_id">, tile: number, batches: Batches): Kernel {
+  return groupKernel(node, batches, {
+    name: `group rows x${tile}`,
+    sizes: (count) =>
+      `vec2u((${count} + ${tile - 1}u) / ${tile}u, (${count} + ${UNIT - 1}u) / ${UNIT}u * ${UNIT}u)`,
+    tile,
+    store: `let at = ${rowTileAt("next.x")};
+      tiles[at] = e;
+      tiles[at + 1u] = next.y + done;
+      tiles[at + 2u] = next.y + min(pairs, done + ${tile}u);`,
+    place: `let row = firsts[e].y + place;
+    tiles[${pairOfRowAt("row")}] = pair;
+    tiles[${rowOfPairAt("pair")}] = row;`,
+  });
+}
+
+interface GroupText {
+  readonly name: string;
+  /** WGSL: how many tiles and rows an expert with so many pairs has, a vec2u. */
+  sizes(count: string): string;
+  /** Pairs of a tile. */
+  readonly tile: number;
+  /** Stores tile `next.x` of expert `e`, which has `pairs`, of which `done` are in tiles before; its rows begin at `next.y`. */
+  readonly store: string;
+  /** Stores `pair`, number `place` of expert `e`, whose first tile and row are `firsts[e]`. */
+  readonly place: string;
+}
+
+function groupKernel(
+  node: NodeOf<"matmul_id">,
+  batches: Batches,
+  { name, sizes, tile, store, place }: GroupText,
+): Kernel {
   const { routes, weight, out } = node;
   const experts = weight.shape[0]!;
   const slots = routes.cols / 2;
   const own = Math.ceil(experts / SIZE);
   return makeKernel({
-    name: `group pairs [${slots} of ${experts}]`,
+    name: `${name} [${slots} of ${experts}]`,
     bindings: [
       { name: "routes", type: "f32", source: { kind: "value", value: routes } },
       { name: "batch", type: "u32", source: { kind: "batch" } },
@@ -58,11 +137,11 @@ export function groupPairsKernel(node: NodeOf<"matmul_id">, tile: number, minRow
     size: SIZE,
     declarations: `
 var<workgroup> counts: array<atomic<u32>, ${experts}>; // pairs of each expert
-var<workgroup> firsts: array<u32, ${experts}>; // its first tile
-var<workgroup> ends: array<u32, ${SIZE}>; // behind the last tile of the experts of a lane
+var<workgroup> firsts: array<vec2u, ${experts}>; // its first tile and row
+var<workgroup> ends: array<vec2u, ${SIZE}>; // behind the last tile and row of the experts of a lane
 fn expertOf(pair: u32) -> u32 { return ${expertText(node, "pair")}; }`,
     rows: out.rows,
-    minRows,
+    ...batches,
     sameBits: true,
     grid: () => [1, 1, 1],
     body: `
@@ -74,36 +153,34 @@ fn expertOf(pair: u32) -> u32 { return ${expertText(node, "pair")}; }`,
   // A lane has neighbouring experts.
   let start = min(lane * ${own}u, ${experts}u);
   let end = min(start + ${own}u, ${experts}u);
-  var count = 0u;
-  for (var e = start; e < end; e++) { count += (atomicLoad(&counts[e]) + ${tile - 1}u) / ${tile}u; }
-  ends[lane] = count;
+  var size = vec2u();
+  for (var e = start; e < end; e++) { size += ${sizes("atomicLoad(&counts[e])")}; }
+  ends[lane] = size;
   workgroupBarrier();
   for (var stride = 1u; stride < ${SIZE}u; stride *= 2u) {
-    var before = 0u;
+    var before = vec2u();
     if (lane >= stride) { before = ends[lane - stride]; }
     workgroupBarrier();
     ends[lane] += before;
     workgroupBarrier();
   }
-  if (lane == ${SIZE - 1}u) { tiles[0] = ends[lane]; }
-  var next = ends[lane] - count;
+  if (lane == ${SIZE - 1}u) { tiles[0] = ends[lane].x; }
+  var next = ends[lane] - size;
   for (var e = start; e < end; e++) {
     let pairs = atomicLoad(&counts[e]);
     atomicStore(&counts[e], 0u); // now those that have their place
     firsts[e] = next;
     for (var done = 0u; done < pairs; done += ${tile}u) {
-      let at = ${tileAt("next", tile)};
-      tiles[at] = e;
-      tiles[${countAt("at")}] = min(pairs - done, ${tile}u);
-      next++;
+      ${store}
+      next.x++;
     }
+    next.y = firsts[e].y + ${sizes("pairs")}.y;
   }
   workgroupBarrier();
   for (var pair = lane; pair < pairCount; pair += ${SIZE}u) {
     let e = expertOf(pair);
     let place = atomicAdd(&counts[e], 1u);
-    let at = ${tileAt(`firsts[e] + place / ${tile}u`, tile)};
-    tiles[${pairAt("at", `place % ${tile}u`)}] = pair;
+    ${place}
   }`,
   });
 }

@@ -44,6 +44,36 @@ export const wideMatrixShapes: readonly MatrixShape[] = [
   { ownOutputs: 8, ownTokens: 2, outputTeams: 1, tokenTeams: 4, depth: 64, ahead: 2, cost: 20 },
 ];
 
+/** Of matmuls of experts: all have tiles of as many tokens, which are grouped once. */
+export interface ExpertShapes {
+  readonly usual: SplitShape;
+  /** Of types of 8 bits and more. */
+  readonly wide: SplitShape;
+}
+
+export const expertMatrixShapes: ExpertShapes = {
+  usual: {
+    ownOutputs: 4,
+    ownTokens: 2,
+    outputTeams: 2,
+    tokenTeams: 2,
+    depth: 64,
+    ahead: 2,
+    split: 1,
+    cost: 1,
+  },
+  wide: {
+    ownOutputs: 4,
+    ownTokens: 2,
+    outputTeams: 2,
+    tokenTeams: 2,
+    depth: 64,
+    ahead: 2,
+    split: 1,
+    cost: 1,
+  },
+};
+
 /** Tokens of a tile. */
 export function tokensOf({ ownTokens, tokenTeams }: MatrixShape): number {
   return ownTokens * tokenTeams * UNIT;
@@ -98,6 +128,8 @@ function tilesOf(shape: MatrixShape, rows: number, tokens: number): number {
 export interface Matrices {
   readonly shapes: readonly MatrixShape[];
   readonly wideShapes: readonly MatrixShape[];
+  /** undefined: experts are not on matrix units. */
+  readonly experts?: ExpertShapes | undefined;
   readonly calls: MatrixCalls;
   /** Workgroup memory. */
   readonly bytes: number;
@@ -135,6 +167,17 @@ export function splitOf(rows: number, cols: number, shapes: readonly MatrixShape
 const MANY_ROUNDS = 4;
 const MUCH_LOST = 1.1;
 
+/** The shape for experts, of whose matrices `weight` is one; undefined: they are not on matrix units. */
+export function expertShapeFor(weight: Weight, matrices: Matrices): SplitShape | undefined {
+  if (!matrices.experts) return undefined;
+  const { usual, wide } = matrices.experts;
+  const [shape] = shapesFor(weight, { ...matrices, shapes: [usual], wideShapes: [wide] });
+  const cols = weight.shape[1]!;
+  const { split } = usual;
+  if (cols % shape!.depth !== 0) return undefined;
+  return { ...shape!, split: cols % (split * shape!.depth) === 0 ? split : 1 };
+}
+
 /** Whether the columns are a multiple of the depth of every shape. */
 export function hasMatrices(weight: Weight, matrices: Matrices): boolean {
   return shapesFor(weight, matrices).every(({ depth }) => weight.shape[1]! % depth === 0);
@@ -146,6 +189,19 @@ export function fittingMatrices(shape: MatrixShape, bytes: number): MatrixShape 
   const { depth, ahead } = shape;
   if (depth === 2 * UNIT) return undefined;
   return fittingMatrices({ ...shape, depth: depth / 2, ahead: Math.min(ahead, 2) }, bytes);
+}
+
+/** undefined: one of them does not fit. */
+export function fittingExperts(
+  { usual, wide }: ExpertShapes,
+  bytes: number,
+): ExpertShapes | undefined {
+  const fitting = (shape: SplitShape): SplitShape | undefined => {
+    const found = fittingMatrices(shape, bytes);
+    return found && { ...found, split: shape.split };
+  };
+  const [first, second] = [fitting(usual), fitting(wide)];
+  return first && second && { usual: first, wide: second };
 }
 
 export type SplitShape = MatrixShape & { readonly split: 1 | 2 };

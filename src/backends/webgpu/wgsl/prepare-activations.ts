@@ -6,6 +6,7 @@
 
 import type { Rows, Weight } from "../../../graph/graph.ts";
 import type { BatchLayout } from "../batch-area.ts";
+import { rowOfPairAt } from "./group-pairs.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 import { dotsText } from "./matmul-chunks.ts";
 import { matrixAt } from "./matrix-tiles.ts";
@@ -43,6 +44,8 @@ export interface PrepareOptions {
   readonly maxRows: number;
   /** For matrix units. */
   readonly halves?: boolean;
+  /** There, for experts: each token goes to the rows of so many pairs (group-pairs.ts), all of its own. */
+  readonly pairs?: number | undefined;
   /** Default: "rounded" for matrix units. Only that one has room for all tokens of a large batch. */
   readonly into?: "prepared" | "rounded";
   readonly exchange: Exchange;
@@ -53,17 +56,19 @@ export interface PrepareOptions {
 export function prepareKernel(
   source: StageSource,
   weight: Weight,
-  { size, rows, minRows, maxRows, halves = false, ...context }: PrepareOptions,
+  { size, rows, minRows, maxRows, halves = false, pairs, ...context }: PrepareOptions,
 ): Kernel {
   const { exchange, batch, packedDots, into = halves ? "rounded" : "prepared" } = context;
   const quants = blockQuantsOf(weight.dtype.activation);
   const stage = stageText(source, weight, size, exchange, batch);
-  const stored = halves ? halvesText(weight, size) : recordText(weight, size);
+  const stored = halves ? halvesText(weight, size, pairs) : recordText(weight, size);
+  const tiles = { name: "tiles", type: "u32", source: { kind: "tiles" } } as const;
   return {
     ...makeKernel({
-      name: `prepare ${source.norm ? "norm " : ""}to ${weight.dtype.activation}${halves ? " in halves" : ""} [${weight.shape[1]}]`,
+      name: `prepare ${source.norm ? "norm " : ""}to ${weight.dtype.activation}${halves ? " in halves" : ""}${pairs ? " by expert" : ""} [${weight.shape[1]}]`,
       bindings: [
         ...stage.bindings,
+        ...(pairs ? [tiles] : []),
         { name: "prepared", type: "u32", source: { kind: into }, writes: true },
       ],
       enables: exchange.enables,
@@ -103,9 +108,17 @@ function recordText(weight: Weight, size: number): string {
   for (var i = lane; i < ${valueWords}u; i += ${size}u) { prepared[at + i] = staged[i >> 2u][i & 3u]; }${levels ?? ""}`;
 }
 
-/** Stores half floats, each four in the order 0, 2, 1, 3. */
-function halvesText({ dtype, shape }: Weight, size: number): string {
+/** Stores half floats, each four in the order 0, 2, 1, 3: in the row of the token, or in those of so many pairs. */
+function halvesText({ dtype, shape }: Weight, size: number, pairs: number | undefined): string {
   const cols = shape[1]!;
+  const copies = Array.from({ length: pairs ?? 0 }, (_, i) => i);
+  const rows = copies.map(
+    (i) => `let row${i} = tiles[${rowOfPairAt(`token * ${pairs}u + ${i}u`)}];`,
+  );
+  const store = (row: string): string => `
+    let at = ${matrixAt(row, "quad * 4u", cols)} / 2u;
+    prepared[at] = first;
+    prepared[at + 1u] = second;`;
   const quants = blockQuantsOf(dtype.activation);
   const words = quants
     ? `let four = staged[quad >> 2u][quad & 3u];
@@ -116,10 +129,7 @@ function halvesText({ dtype, shape }: Weight, size: number): string {
     let high = staged[quad >> 1u][(quad & 1u) * 2u + 1u];
     let first = (low & 0xffffu) | (high << 16u);
     let second = (low >> 16u) | (high & 0xffff0000u);`;
-  return `for (var quad = lane; quad < ${cols / 4}u; quad += ${size}u) {
-    ${words}
-    let at = ${matrixAt("token", "quad * 4u", cols)} / 2u;
-    prepared[at] = first;
-    prepared[at + 1u] = second;
+  return `${rows.map((row) => `${row}\n  `).join("")}for (var quad = lane; quad < ${cols / 4}u; quad += ${size}u) {
+    ${words}${pairs ? copies.map((i) => `{${store(`row${i}`)} }`).join("\n    ") : store("token")}
   }`;
 }
