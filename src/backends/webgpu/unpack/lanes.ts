@@ -118,17 +118,20 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
   factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
 };
 
+/** Sets `above`: 12 more than twice each 4-bit float (E2M1), in bytes. */
+const aboveText = `let m = nibbles & vec4u(0x07070707u);
+  let isLarge = (m >> vec4u(2u)) & vec4u(0x01010101u);
+  let size = m + (m & (isLarge * 3u)) + ((m & (m >> vec4u(1u)) & isLarge) << vec4u(1u));
+  let signs = ((nibbles >> vec4u(3u)) & vec4u(0x01010101u)) * 255u;
+  let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));`;
+
 /**
  * `fn e2m1Bytes`: twice the 4-bit floats (E2M1) of nibbles, as signed bytes. Of the numbers m = 0 to 7 they are m, plus 0, 1, 2 and 5 from 4 on: m % 4, and 2
  * more for 7. Bytes from 0 to 24 are 12 more than that, so that nothing is carried from one to the next.
  */
 const e2m1Text = `
 fn e2m1Bytes(nibbles: vec4u) -> vec4u {
-  let m = nibbles & vec4u(0x07070707u);
-  let isLarge = (m >> vec4u(2u)) & vec4u(0x01010101u);
-  let size = m + (m & (isLarge * 3u)) + ((m & (m >> vec4u(1u)) & isLarge) << vec4u(1u));
-  let signs = ((nibbles >> vec4u(3u)) & vec4u(0x01010101u)) * 255u;
-  let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));
+  ${aboveText}
   return ((above | vec4u(0x80808080u)) - vec4u(0x0c0c0c0cu)) ^ vec4u(0x80808080u);
 }`;
 
@@ -143,6 +146,21 @@ const e2m1Nibbles = {
 
 export const mxfp4: LaneDot = {
   ...small,
+  halves: {
+    span: 32,
+    functions: `${halfText}${halfPowerText}
+fn e2m1Above(nibbles: vec4u) -> vec4u {
+  ${aboveText}
+  return above;
+}
+fn mxfp4Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
+  let low = e2m1Above(w & ${LOW});
+  let high = e2m1Above((w >> vec4u(4u)) & ${LOW});
+  return array<vec4h, 8>(${["low", "high"].flatMap((half) => ["x", "y", "z", "w"].map((part) => `(bytes4(${half}.${part}) - 1036.0h) * d`)).join(", ")});
+}`,
+    values: (v, row, c) =>
+      `mxfp4Halves(${v("w")}, f16(halfPower((${v("n")} >> (((${row} + ${c}) & 3u) * 8u)) & 255u)))`,
+  },
   several: { functions: `${halfPowerText}${e2m1Text}`, ...e2m1Nibbles },
   loads: {
     w: { type: "vec4u", at: (row, c) => `wide[${row} + ${c}]` },
