@@ -7,8 +7,13 @@ import { layOut } from "../../src/backends/webgpu/buffers.ts";
 import type { GpuFacts } from "../../src/backends/webgpu/device.ts";
 import { lowerPlan } from "../../src/backends/webgpu/program.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
-import { mostTiles, tileWords } from "../../src/backends/webgpu/wgsl/group-pairs.ts";
+import {
+  mostMatrixRows,
+  mostTiles,
+  tileWords,
+} from "../../src/backends/webgpu/wgsl/group-pairs.ts";
 import type { Kernel } from "../../src/backends/webgpu/wgsl/kernel.ts";
+import { namedCalls } from "../../src/backends/webgpu/wgsl/matrix-calls.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
@@ -19,6 +24,7 @@ import { type RoutedGraphOptions, routedGraph } from "../support/routed-graph.ts
 
 /** With as many bindings as Dawn has. */
 const largeGpu = { ...teamGpu, storageBuffers: 16 };
+const matrixGpu = { ...largeGpu, subgroupMatrix: true };
 
 function kernelsOf(options: ExpertGraphOptions, slots?: number, wide = false): Kernel[] {
   return loweredOf(expertGraph(options), teamGpu, slots, wide);
@@ -28,7 +34,8 @@ function loweredOf(graph: Graph, facts: GpuFacts, slots?: number, wide = false):
   const plan = makePlan(graph, { maxTokens: 512, maxOutputs: 8 });
   const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), facts, false, slots);
   const by = "groups" as const;
-  const parts = lowerPlan(facts, layout, tuningFor(facts), undefined, by, wide);
+  const calls = facts.subgroupMatrix ? namedCalls : undefined;
+  const parts = lowerPlan(facts, layout, tuningFor(facts), calls, by, wide);
   return parts.flatMap(({ kernels }) => kernels);
 }
 
@@ -101,6 +108,76 @@ test("a layer's mixture: three dispatches of a token, with the norm, the routes 
   expect(kept.filter(({ name }) => name.startsWith("rms_norm"))).toHaveLength(1);
 });
 
+test("batches of more than 32 tokens on matrix units: rows are grouped and gathered once for gate and up", () => {
+  const kernels = loweredOf(routedGraph({ type: "q4_0", inner: 512 }), matrixGpu);
+  const names = (tokens: number) => namesIn(kernels, tokens);
+  const many = [
+    "prepare norm to q8_0 [256]",
+    "matmul-several x8 f32 [8, 256]",
+    "group rows x64 [4 of 8]",
+    "prepare to q8_0 in halves by expert [256]",
+    "matmul-experts matrices 64x64 q4_0 gate [8, 1024, 256]",
+    "prepare to q8_0 in halves by expert [512]",
+    "matmul-experts matrices 64x64 q4_0 [8, 256, 512]",
+  ];
+  for (const tokens of [33, 64, 512]) expect(names(tokens)).toEqual([...many, ...many]);
+  const isMatrices = (name: string) => /matrices|rows|by expert/.test(name);
+  for (const tokens of [1, 2, 8, 32]) expect(names(tokens).some(isMatrices)).toBe(false);
+  // Their bits are others, and a slot is no other kernel's.
+  const differing = kernels.filter(({ sameBits }) => !sameBits).map(({ minRows }) => minRows);
+  expect(Math.min(...differing.filter((rows) => rows > 1))).toBe(33);
+  const inSlots = namesIn(loweredOf(routedGraph({ type: "q4_0" }), matrixGpu, 3), 33);
+  expect(inSlots.filter((name) => name.startsWith("group"))).toHaveLength(2);
+  expect(inSlots.filter((name) => name.includes("by expert"))).toHaveLength(4);
+  expect(inSlots.filter((name) => name.includes("experts matrices"))).toHaveLength(6);
+});
+
+test("node by node: what is prepared for matrix units is not taken for something else", () => {
+  // gate, up and down on matrix units; then `odd` reads what gate and up have read, and `down` was prepared since.
+  const names = namesIn(loweredOf(expertGraph({ type: "q5_k" }), matrixGpu), 33);
+  expect(names).toEqual([
+    "group rows x64 [4 of 8]",
+    "prepare to q8_k in halves by expert [256]",
+    "matmul-experts matrices 64x64 q5_k [8, 256, 256]",
+    "matmul-experts matrices 64x64 q5_k [8, 256, 256]",
+    "prepare to q8_k in halves by expert [256]",
+    "matmul-experts matrices 64x64 q5_k [8, 256, 256]",
+    "prepare to q8_k in halves by expert [256]",
+    "matmul-experts matrices 64x64 q5_k [8, 37, 256]",
+  ]);
+  // Only `down` is: its rows have a type that half floats are good for.
+  const mixed = namesIn(loweredOf(expertGraph({ type: "f32", downType: "q8_0" }), matrixGpu), 33);
+  expect(mixed.filter((name) => /group|by expert|matrices/.test(name))).toEqual([
+    "group pairs [4 of 8]",
+    "group rows x64 [4 of 8]",
+    "prepare to q8_0 in halves by expert [256]",
+    "matmul-experts matrices 64x64 q8_0 [8, 256, 256]",
+    "group pairs [4 of 8]",
+  ]);
+});
+
+test("without room, in parts, or with rows that are no whole tiles, experts are not on matrix units", () => {
+  const onMatrices = (graph: Graph, facts: GpuFacts = matrixGpu, wide = false) =>
+    namesIn(loweredOf(graph, facts, undefined, wide), 512).filter((name) =>
+      name.includes("experts matrices"),
+    ).length;
+  const graph = (options: Partial<ExpertGraphOptions>) => expertGraph({ type: "q8_0", ...options });
+  expect(onMatrices(graph({}))).toBe(4);
+  expect(onMatrices(graph({ type: "f32" }))).toBe(0);
+  expect(onMatrices(graph({ type: "f16" }), matrixGpu, true)).toBe(0);
+  expect(onMatrices(graph({ type: "q8_0" }), matrixGpu, true)).toBe(4);
+  // Rows of 96: gate, up and odd have 256.
+  expect(onMatrices(graph({ inner: 96 }))).toBe(3);
+  // 64 * 256 * 272 bytes of gate, up and down are in parts; odd has fewer.
+  const parts = graph({ experts: 64, used: 1 });
+  expect(onMatrices(parts)).toBe(4);
+  expect(onMatrices(parts, { ...matrixGpu, maxBindingBytes: 2_000_000 })).toBe(1);
+  // 512 experts with a pair each, and so with 16 rows of 512 bytes. Rows of down have 32 columns.
+  const many = graph({ type: "q4_0", experts: 600, used: 1, inner: 32 });
+  expect(onMatrices(many)).toBe(3);
+  expect(onMatrices(many, { ...matrixGpu, maxBindingBytes: 4_000_000 })).toBe(0);
+});
+
 test("what lanes cannot multiply, or half floats not hold, stays in floats", () => {
   const names = (...options: Parameters<typeof kernelsOf>) => {
     return new Set(namesIn(kernelsOf(...options), 1).map((name) => name.split(" ")[0]));
@@ -127,6 +204,13 @@ test("there is room for all tiles, however pairs fall", () => {
       expect(words).toBeLessThanOrEqual(tileWords(pairs, counts.length));
     }
   }
+  for (const counts of falls) {
+    const pairs = counts.reduce((a, b) => a + b);
+    const rows = 16 * tilesOf(counts, 16);
+    expect(rows).toBeLessThanOrEqual(mostMatrixRows(pairs, counts.length));
+    // A tile of 3 words, 16 pairs and 16 rows for each 16 rows.
+    expect(1 + (rows / 16) * 35).toBeLessThanOrEqual(tileWords(pairs, counts.length));
+  }
 });
 
 await testTexts(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"], (type) => {
@@ -135,6 +219,8 @@ await testTexts(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"], (type)
     ...[...kernelsOf({ type, ...sizes }), ...kernelsOf({ type, ...sizes }, 3)],
     ...loweredOf(routedGraph({ type, bias: true, experts: 128, used: 6 }), largeGpu),
     ...loweredOf(routedGraph({ type, downType: "q8_0", inner: 512 }), largeGpu),
+    ...loweredOf(routedGraph({ type, bias: true, activation: "swiglu_oai" }), matrixGpu),
+    ...loweredOf(routedGraph({ type, downType: "q5_0" }), matrixGpu, 3),
   ];
   return new Set(kernels.map(({ code }) => code));
 });

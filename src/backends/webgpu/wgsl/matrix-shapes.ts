@@ -46,32 +46,15 @@ export const wideMatrixShapes: readonly MatrixShape[] = [
 
 /** Of matmuls of experts: all have tiles of as many tokens, which are grouped once. */
 export interface ExpertShapes {
-  readonly usual: SplitShape;
+  readonly usual: MatrixShape;
   /** Of types of 8 bits and more. */
-  readonly wide: SplitShape;
+  readonly wide: MatrixShape;
 }
 
+/** The fastest of twelve on an NVIDIA H200 (docs/gpu.md). */
 export const expertMatrixShapes: ExpertShapes = {
-  usual: {
-    ownOutputs: 4,
-    ownTokens: 2,
-    outputTeams: 2,
-    tokenTeams: 2,
-    depth: 64,
-    ahead: 2,
-    split: 1,
-    cost: 1,
-  },
-  wide: {
-    ownOutputs: 4,
-    ownTokens: 2,
-    outputTeams: 2,
-    tokenTeams: 2,
-    depth: 64,
-    ahead: 2,
-    split: 1,
-    cost: 1,
-  },
+  usual: matrixShapes[0]!,
+  wide: wideMatrixShapes[0]!,
 };
 
 /** Tokens of a tile. */
@@ -167,15 +150,15 @@ export function splitOf(rows: number, cols: number, shapes: readonly MatrixShape
 const MANY_ROUNDS = 4;
 const MUCH_LOST = 1.1;
 
-/** The shape for experts, of whose matrices `weight` is one; undefined: they are not on matrix units. */
+/**
+ * The shape for experts, of whose matrices `weight` is one; undefined: they are not on matrix units. There are enough tiles without
+ * splitting columns.
+ */
 export function expertShapeFor(weight: Weight, matrices: Matrices): SplitShape | undefined {
   if (!matrices.experts) return undefined;
   const { usual, wide } = matrices.experts;
   const [shape] = shapesFor(weight, { ...matrices, shapes: [usual], wideShapes: [wide] });
-  const cols = weight.shape[1]!;
-  const { split } = usual;
-  if (cols % shape!.depth !== 0) return undefined;
-  return { ...shape!, split: cols % (split * shape!.depth) === 0 ? split : 1 };
+  return weight.shape[1]! % shape!.depth === 0 ? { ...shape!, split: 1 } : undefined;
 }
 
 /** Whether the columns are a multiple of the depth of every shape. */
@@ -196,11 +179,7 @@ export function fittingExperts(
   { usual, wide }: ExpertShapes,
   bytes: number,
 ): ExpertShapes | undefined {
-  const fitting = (shape: SplitShape): SplitShape | undefined => {
-    const found = fittingMatrices(shape, bytes);
-    return found && { ...found, split: shape.split };
-  };
-  const [first, second] = [fitting(usual), fitting(wide)];
+  const [first, second] = [fittingMatrices(usual, bytes), fittingMatrices(wide, bytes)];
   return first && second && { usual: first, wide: second };
 }
 
