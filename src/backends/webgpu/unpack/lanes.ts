@@ -118,20 +118,17 @@ fn q8_0Halves(w: vec4u, u: vec4u, d: f16) -> array<vec4h, 8> {
   factor: (v, row, c) => half(v("n"), `${row} + ${c}`),
 };
 
-/** Sets `above`: 12 more than twice each 4-bit float (E2M1), in bytes. */
-const aboveText = `let m = nibbles & vec4u(0x07070707u);
-  let isLarge = (m >> vec4u(2u)) & vec4u(0x01010101u);
-  let size = m + (m & (isLarge * 3u)) + ((m & (m >> vec4u(1u)) & isLarge) << vec4u(1u));
-  let signs = ((nibbles >> vec4u(3u)) & vec4u(0x01010101u)) * 255u;
-  let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));`;
-
 /**
  * `fn e2m1Bytes`: twice the 4-bit floats (E2M1) of nibbles, as signed bytes. Of the numbers m = 0 to 7 they are m, plus 0, 1, 2 and 5 from 4 on: m % 4, and 2
  * more for 7. Bytes from 0 to 24 are 12 more than that, so that nothing is carried from one to the next.
  */
 const e2m1Text = `
 fn e2m1Bytes(nibbles: vec4u) -> vec4u {
-  ${aboveText}
+  let m = nibbles & vec4u(0x07070707u);
+  let isLarge = (m >> vec4u(2u)) & vec4u(0x01010101u);
+  let size = m + (m & (isLarge * 3u)) + ((m & (m >> vec4u(1u)) & isLarge) << vec4u(1u));
+  let signs = ((nibbles >> vec4u(3u)) & vec4u(0x01010101u)) * 255u;
+  let above = vec4u(0x0c0c0c0cu) + size - ((size & signs) << vec4u(1u));
   return ((above | vec4u(0x80808080u)) - vec4u(0x0c0c0c0cu)) ^ vec4u(0x80808080u);
 }`;
 
@@ -144,22 +141,35 @@ const e2m1Nibbles = {
   high: (v: (name: string) => string) => `e2m1Bytes((${v("w")} >> vec4u(4u)) & ${LOW})`,
 };
 
+/**
+ * `fn quarters`: a quarter of two 4-bit floats (E2M1), one in each half of a word, whose three bits of size lie at the end of the exponent and the beginning of
+ * the mantissa of a half float. With 12 as the rest of the exponent these are 1/8, 3/16, 1/4, 3/8, 1/2 ...: what they should be from the third on. The first two
+ * should be 0 and 1/8, as twice the number less 1/4. No half float is below the normal ones, which a device may take for 0.
+ */
+const quartersText = `
+fn quarters(sizes: u32, signs: u32) -> vec2h {
+  let h = bitcast<vec2h>((sizes & 0x0e000e00u) | 0x30003000u);
+  let size = min(fma(h, vec2h(2.0h), vec2h(-0.25h)), h);
+  return bitcast<vec2h>(bitcast<u32>(size) ^ (signs & 0x80008000u));
+}`;
+
+/** WGSL: those that begin at `bit` of each half of a word. */
+const quarters = (word: string, bit: number): string => {
+  const shifted = (by: number): string =>
+    by === 0 ? word : `${word} ${by > 0 ? "<<" : ">>"} ${Math.abs(by)}u`;
+  return `quarters(${shifted(9 - bit)}, ${shifted(12 - bit)})`;
+};
+
 export const mxfp4: LaneDot = {
   ...small,
   halves: {
     span: 32,
-    functions: `${halfText}${halfPowerText}
-fn e2m1Above(nibbles: vec4u) -> vec4u {
-  ${aboveText}
-  return above;
-}
+    functions: `${halfPowerText}${quartersText}
 fn mxfp4Halves(w: vec4u, d: f16) -> array<vec4h, 8> {
-  let low = e2m1Above(w & ${LOW});
-  let high = e2m1Above((w >> vec4u(4u)) & ${LOW});
-  return array<vec4h, 8>(${["low", "high"].flatMap((half) => ["x", "y", "z", "w"].map((part) => `(bytes4(${half}.${part}) - 1036.0h) * d`)).join(", ")});
+  return array<vec4h, 8>(${[0, 4].flatMap((bit) => ["x", "y", "z", "w"].map((part) => `vec4h(${quarters(`w.${part}`, bit)}, ${quarters(`w.${part}`, bit + 8)}) * d`)).join(", ")});
 }`,
     values: (v, row, c) =>
-      `mxfp4Halves(${v("w")}, f16(halfPower((${v("n")} >> (((${row} + ${c}) & 3u) * 8u)) & 255u)))`,
+      `mxfp4Halves(${v("w")}, f16(8.0 * halfPower((${v("n")} >> (((${row} + ${c}) & 3u) * 8u)) & 255u)))`,
   },
   several: { functions: `${halfPowerText}${e2m1Text}`, ...e2m1Nibbles },
   loads: {
