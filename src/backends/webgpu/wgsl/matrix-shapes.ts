@@ -51,7 +51,7 @@ export interface ExpertShapes {
   readonly wide: MatrixShape;
 }
 
-/** The fastest of twelve on an NVIDIA H200 (docs/gpu.md). */
+/** Measured on an NVIDIA H200 (docs/gpu.md): tiles of 128 tokens are faster with many of each expert, and slower with few. */
 export const expertMatrixShapes: ExpertShapes = {
   usual: matrixShapes[0]!,
   wide: wideMatrixShapes[0]!,
