@@ -52,7 +52,7 @@ export const pairAt = (at: string, i: string): string => `${at} + ${HEAD}u + ${i
 const TILE_WORDS = 3;
 const UNIT_WORDS = TILE_WORDS + 2 * UNIT;
 
-/** WGSL: where a tile of rows is, which begins with its expert, the first of its rows and the end of them. */
+/** WGSL: where a tile for matrix units is: its expert, the first of its rows, and the end of them. */
 export const rowTileAt = (index: string): string => `1u + (${index}) * ${UNIT_WORDS}u`;
 
 /** WGSL: where the pair of a row is, and the row of a pair. */
