@@ -51,7 +51,7 @@ export interface ExpertShapes {
   readonly wide: MatrixShape;
 }
 
-/** Measured on an NVIDIA H200 (docs/gpu.md): tiles of 128 tokens are faster with many of each expert, and slower with few. */
+/** Measured on an NVIDIA H200 with two models (docs/gpu.md): for each of them another shape is a few percent faster. */
 export const expertMatrixShapes: ExpertShapes = {
   usual: matrixShapes[0]!,
   wide: wideMatrixShapes[0]!,
