@@ -32,7 +32,8 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
     options,
     async (sink) => {
       // The layers of a model take about as long as one of its matmuls.
-      const parts = problems.length + (options.model === undefined ? 0 : 1);
+      const hasLayers = options.model !== undefined && !facts.isSoftware;
+      const parts = problems.length + (hasLayers ? 1 : 0);
       await runGpuTune(
         {
           problems,
@@ -49,6 +50,10 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
         },
       );
       if (options.model === undefined) return;
+      if (!hasLayers) {
+        notes.push(softwareNote);
+        return;
+      }
       const found = await tuneModelLayers(
         {
           model: options.model,
@@ -61,13 +66,19 @@ export async function measureGpuTune(options: TuneOptions): Promise<TuneResult> 
         facts,
         openGpu,
       );
-      if (typeof found === "string") notes.push(`Layers in one dispatch were not tuned: ${found}.`);
+      if (typeof found === "string") notes.push(untuned(found));
       else sink.onLayers(found);
     },
     (file) => rememberGpuTuning(platform, file, facts),
   );
   return { ...result, notes };
 }
+
+const untuned = (why: string): string => `Layers in one dispatch were not tuned: ${why}.`;
+
+const softwareNote: string = untuned(
+  "this adapter computes on the CPU, where compiling them takes minutes",
+);
 
 async function report(
   { signal, onProgress }: TuneOptions,
