@@ -1,20 +1,18 @@
 // The WebGPU backend: weights as in the file, values and KV cache on the GPU; every op is a WGSL kernel, generated for this
 // model when it is loaded. In Node through the npm package `webgpu` (Dawn), in a browser through navigator.gpu.
 //
-// A batch writes the batch area, runs all kernels and copies the logits out. Activations are rounded to DType.activation, as in
+// A batch writes the batch area, runs all kernels and copies the logits out (batch-runner.ts). Activations are rounded to DType.activation, as in
 // the reference; products and sums are float32 where docs/gpu.md says nothing else.
 
 import { CallTable } from "../../base/call-table.ts";
-import { AbortedError, type DeviceLostError, DisposedError } from "../../base/errors.ts";
-import type { Batch, RowCounts } from "../../graph/batch.ts";
+import { type DeviceLostError, DisposedError } from "../../base/errors.ts";
+import type { Batch } from "../../graph/batch.ts";
 import {
   type GraphNode,
   kvStates,
   type OutputName,
   outputNamed,
   recurrentStates,
-  sectionsOf,
-  type Value,
   type Weight,
 } from "../../graph/graph.ts";
 import { mostRows, type Plan } from "../../graph/plan.ts";
@@ -29,12 +27,12 @@ import {
   type MemoryUse,
   type RunOptions,
   type StateTransfer,
-  type Tap,
   type WeightReader,
   wholeRoom,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
-import { BatchArea, type WordRange } from "./batch-area.ts";
+import { BatchArea } from "./batch-area.ts";
+import { BatchRunner } from "./batch-runner.ts";
 import { BatchTimes } from "./batch-times.ts";
 import {
   allocate,
@@ -46,7 +44,7 @@ import {
   layOut,
   moveCache,
 } from "./buffers.ts";
-import { BatchCommands, copiesAll } from "./commands.ts";
+import { BatchCommands } from "./commands.ts";
 import { type GpuDevice, type GpuFacts, gpuIdentity } from "./device.ts";
 import { checkExactness } from "./exact/check.ts";
 import { supportsExactly } from "./exact/table.ts";
@@ -62,18 +60,10 @@ import {
   warmUpNote,
 } from "./notes.ts";
 import { supportsNode } from "./ops/table.ts";
-import {
-  encodePart,
-  makeProgram,
-  type Pipelines,
-  type Program,
-  runsIn,
-  type Step,
-  withCache,
-} from "./program.ts";
+import type { Prepared } from "./prepared.ts";
+import { makeProgram, type Pipelines, type Program, withCache } from "./program.ts";
 import { ReadOut } from "./read-out.ts";
 import { recordCalls } from "./record-calls.ts";
-import { resultsOf } from "./results.ts";
 import { SlotPlaces } from "./slot-places.ts";
 import { dispatchesOf, type KernelTime, timeBatch, timeKernels } from "./time-kernels.ts";
 import { gpuTransfer } from "./transfer.ts";
@@ -86,41 +76,15 @@ import {
 } from "./tuning.ts";
 import { Uploader } from "./upload.ts";
 import { WARM_UP_MS, type WarmedUp, warmUp } from "./warm-up.ts";
-import { BEST, pairRoom } from "./wgsl/best-logits.ts";
+import { BEST } from "./wgsl/best-logits.ts";
 import type { Kernel } from "./wgsl/kernel.ts";
 import type { MatrixCalls } from "./wgsl/matrix-calls.ts";
 import { roundsToHalves } from "./wgsl/round-activations.ts";
 
 /** The most tokens of a batch. */
 const HARDWARE_BATCH = 512;
-/** Batches with more tokens are prompts, most likely. */
-const MOST_USERS = 64;
-
 /** Of software adapters, and of exact kernels, which have a row of scores for each token. */
 const SMALL_BATCH = 32;
-
-interface Prepared {
-  readonly layout: Layout;
-  buffers: Buffers;
-  program: Program;
-  readonly uploader: Uploader;
-  readonly area: BatchArea;
-  commands: BatchCommands;
-  /** Recorded times; undefined: no profile is wanted. */
-  times: BatchTimes | undefined;
-  readonly out: ReadOut;
-  flight: Flight;
-  /** Of recurrent state. */
-  readonly places: SlotPlaces;
-  readonly experts: HostExperts;
-  /** Routes of a batch: [maxTokens, cols]. */
-  readonly routes: Float32Array;
-  /**
-   * When the GPU has copied the cache that grew last. Until then the old one is in use: growths that come faster than that would hold any number of
-   * caches, until there is no memory left, or no more mappings (65,530 in a process on Linux).
-   */
-  moved?: Promise<void>;
-}
 
 export interface WebGpuOptions {
   /** Default: that for GPUs like this one. */
@@ -157,8 +121,8 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   readonly #expertSlots: number | undefined;
   readonly #matrixCalls: MatrixCalls | undefined;
   readonly #mostAhead: number | undefined;
-  wasAhead = false;
   readonly #notes: readonly string[];
+  readonly #runner: BatchRunner;
   readonly #pipelines: Pipelines;
   #layout: Layout | undefined;
   #prepared: Prepared | undefined;
@@ -185,9 +149,17 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     this.#tuning = withLayers(tuning ?? tuningFor(gpu.facts), gpu.facts, gpu.layerGroups);
     this.#notes = notes;
     this.#calls = profile ? new CallTable() : undefined;
+    this.#runner = new BatchRunner(gpu, () => this.#ready(), {
+      nodeByNode: () => this.#nodeByNode(this.#ready()),
+      overCache: (program) => this.#overCache(program),
+    });
     this.#warmUpMs = options.warmUpMs ?? (gpu.facts.isSoftware ? 0 : WARM_UP_MS);
     if (this.#calls) recordCalls(gpu.device, this.#calls);
     this.batchTokens = gpu.facts.isSoftware || exact ? SMALL_BATCH : HARDWARE_BATCH;
+  }
+
+  get wasAhead(): boolean {
+    return this.#runner.wasAhead;
   }
 
   get lost(): Promise<DeviceLostError> {
@@ -297,7 +269,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   }
 
   async run(batch: Batch, options: RunOptions = {}): Promise<void> {
-    await this.#runOnce(batch, options);
+    await this.#runner.run(batch, options);
     const { out } = this.#ready();
     if (!out.failed) return;
     // Its workgroups could not wait for each other: what was computed is wrong, and no layer is one dispatch any more.
@@ -307,142 +279,16 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     const dispatch = dispatchFor(this.#ready().layout.plan.graph, this.#tuning.layerDispatch);
     await this.retune({ ...this.#tuning, layerDispatch: dispatch && { ...dispatch, groups: 0 } });
     out.failed = false;
-    await this.#runOnce(batch, { ...options, meanwhile: () => {} });
+    await this.#runner.run(batch, { ...options, meanwhile: () => {} });
   }
 
   /** For measuring: run(), but where workgroups could not wait for each other it is false, and nothing else happens. */
   async tryBatch(batch: Batch): Promise<boolean> {
-    await this.#runOnce(batch, {});
+    await this.#runner.run(batch, {});
     const { out } = this.#ready();
     const isRight = !out.failed;
     out.failed = false;
     return isRight;
-  }
-
-  async #runOnce(batch: Batch, options: RunOptions): Promise<void> {
-    const { tap, stop, section = 0, input, output, phase = "prompt" } = options;
-    const prepared = this.#ready();
-    if (stop?.()) throw new AbortedError("the batch");
-    const { layout, commands, out, flight } = prepared;
-    const { graph } = layout.plan;
-    // Without logits the last norm, which is fused with the output matrix, must be computed alone. Such a batch is not timed.
-    const isWhole = batch.wantsLogits;
-    const program = isWhole ? prepared.program : await this.#nodeByNode(prepared);
-    const times = isWhole && !tap ? prepared.times : undefined;
-    const isTimed = times?.begin(batch, phase, section);
-    // What the host does between a layer's router and its experts is no part of a pass.
-    const isRecorded = isTimed && layout.experts.length === 0;
-    const counts = batch.counts();
-    // A profile and a tap show values: they read all logits.
-    const isLast = section === sectionsOf(graph).length - 1;
-    const isFree = isLast && isWhole && !tap && !isRecorded && program.best.length > 0;
-    out.best.begin(isFree && batch.wholeCount < batch.outputCount);
-    const isBest = out.best.areThere;
-    this.wasAhead = flight.take(batch, () => isBest && prepared.area.hasBlocks(batch));
-    const canFly = isBest && !times && program.flies;
-    if (canFly && this.#fly(batch, prepared, counts)) {
-      options.meanwhile?.();
-      await out.flown(batch, flight, program.exchange !== undefined);
-      if (stop?.()) throw new AbortedError("the batch");
-      return;
-    }
-    if (section === 0) this.#writeRanges(prepared.area.fill(batch), prepared);
-    if (input) this.#writeTaken(sectionsOf(graph)[section]!.takes, counts, input);
-    const { queue } = this.#gpu.device;
-    if (tap) {
-      await this.#runTapped(batch, prepared, tap, options);
-      queue.submit([commands.results(counts, resultsOf(graph, section))]);
-    } else {
-      if (isRecorded) queue.submit([commands.recorded(times!, counts, section)]);
-      else for (const step of program.steps[section]!) await this.#runStep(program, step, counts);
-      if (isBest && batch.wholeCount > 0) {
-        const { logits } = graph.outputs;
-        queue.submit([
-          commands.wholeRows(
-            counts,
-            batch.wholeRows,
-            logits!,
-            pairRoom(prepared.area.adjustedCount, counts.logits),
-          ),
-        ]);
-      }
-      options.meanwhile?.();
-    }
-    // A tap's program, one without logits, and what a profile records have no layer kernels.
-    const mayFail = !tap && isWhole && !isRecorded && program.exchange !== undefined;
-    if (isBest)
-      await out.bestAndWhole(batch, pairRoom(prepared.area.adjustedCount, counts.logits), mayFail);
-    else await out.section(section, counts, output, mayFail);
-    await times?.end(section);
-    if (stop?.()) throw new AbortedError("the batch");
-  }
-
-  /** Submits a step; before one of experts, it waits for their routes. */
-  async #runStep(program: Program, step: Step, counts: RowCounts): Promise<void> {
-    const prepared = this.#ready();
-    const { experts, routes, out, layout } = prepared;
-    const { queue } = this.#gpu.device;
-    const { logits } = layout.plan.graph.outputs;
-    const isBest = out.best.areThere && logits !== undefined && step.results.includes(logits);
-    const copies = isBest
-      ? ({
-          what: "best",
-          pairs: pairRoom(prepared.area.adjustedCount, counts.logits),
-          isOne: prepared.area.isOne,
-        } as const)
-      : copiesAll;
-    if (step.experts) {
-      const { rows, cols } = step.experts.routes;
-      await out.floats(counts[rows]! * cols, (copied) => routes.set(copied));
-    }
-    // The cache may have grown since the batch began: these are asked for after all waiting.
-    const { commands } = prepared;
-    const current = this.#overCache(program);
-    const submit = () => {
-      for (const piece of commands.take(current, counts, step, copies)) queue.submit([piece]);
-    };
-    if (step.experts) {
-      experts.compute(step.experts, routes, counts[step.experts.routes.rows]!, submit);
-    } else submit();
-    // A batch of as many users will probably follow: its commands are encoded while this one is computed.
-    if (counts.tokens <= MOST_USERS) {
-      commands.prepare(current, counts, step, copies);
-    }
-  }
-
-  /** Submits a batch, unless it is in flight, and those behind it that may be. False: none may, and nothing was done. */
-  #fly(batch: Batch, prepared: Prepared, counts: RowCounts): boolean {
-    const { flight, area, program, commands, buffers } = prepared;
-    const room = flight.roomFor(batch);
-    if (!this.wasAhead && room === 0) return false;
-    const { queue } = this.#gpu.device;
-    const step = program.steps[0]![0]!;
-    const submit = (index: number): void => {
-      const { isOne } = area;
-      const copies = { what: buffers.flight[index]!, pairs: flight.lastPairs, isOne };
-      for (const piece of commands.take(program, counts, step, copies)) queue.submit([piece]);
-    };
-    if (!this.wasAhead) {
-      this.#writeRanges(area.fill(batch, true), prepared);
-      submit(flight.begin(batch, pairRoom(area.adjustedCount, counts.logits)));
-    }
-    while (flight.ahead < room) {
-      const ahead = flight.ahead + 1;
-      this.#writeRanges(area.fillAhead(batch, ahead), prepared);
-      submit(flight.add(pairRoom(area.adjustedCount, counts.logits)));
-    }
-    // Encoded while the GPU computes.
-    const { isOne } = area;
-    const copies = { what: buffers.flight[flight.next]!, pairs: flight.lastPairs, isOne };
-    commands.prepare(program, counts, step, copies);
-    return true;
-  }
-
-  #writeRanges(ranges: readonly WordRange[], { area, buffers }: Prepared): void {
-    const { queue } = this.#gpu.device;
-    for (const [from, to] of ranges) {
-      queue.writeBuffer(buffers.batch, from * 4, area.words, from, to - from);
-    }
   }
 
   read(output: OutputName, row: number, target: Float32Array): Promise<void> | void {
@@ -537,7 +383,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeKernels(batch: Batch): Promise<KernelTime[]> {
     const prepared = this.#ready();
     prepared.flight.drop();
-    this.#writeRanges(prepared.area.fill(batch), prepared);
+    this.#runner.write(batch);
     const counts = batch.counts();
     return await timeKernels(this.#gpu, prepared.program, counts);
   }
@@ -546,7 +392,7 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   async timeBatch(batch: Batch, wants?: KernelFilter): Promise<number> {
     const prepared = this.#ready();
     prepared.flight.drop();
-    this.#writeRanges(prepared.area.fill(batch), prepared);
+    this.#runner.write(batch);
     const counts = batch.counts();
     return await timeBatch(this.#gpu, prepared.program, counts, wants);
   }
@@ -609,59 +455,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
     await this.#gpu.ended();
   }
 
-  /** Writes the values that another part of the graph has computed. */
-  #writeTaken(values: readonly Value[], counts: RowCounts, input: Float32Array): void {
-    let at = 0;
-    for (const value of values) {
-      const length = counts[value.rows]! * value.cols;
-      this.#write(value, input.subarray(at, at + length));
-      at += length;
-    }
-  }
-
-  /** Runs one node after the other, and reads each value back right after it. */
-  async #runTapped(
-    batch: Batch,
-    prepared: Prepared,
-    tap: Tap,
-    { replace, section = 0 }: RunOptions,
-  ): Promise<void> {
-    const counts = batch.counts();
-    const program = await this.#nodeByNode(prepared);
-    const { ends, steps } = program;
-    for (let i = ends[section - 1] ?? 0; i < ends[section]!; i++) {
-      const step = steps[section]!.find(({ from, experts }) => experts && from === i);
-      if (step) await this.#runExperts(program, step, counts);
-      const { nodes, dispatches } = this.#overCache(program).parts[i]!;
-      const isDone = steps[section]!.some((s) => s.experts && s.from <= i && i < s.to);
-      const node = nodes[0]!;
-      const commands = this.#gpu.device.createCommandEncoder();
-      const pass = commands.beginComputePass();
-      if (!isDone) encodePart(pass, dispatches, counts);
-      pass.end();
-      if (!node.out) {
-        this.#gpu.device.queue.submit([commands.finish()]);
-        continue;
-      }
-      const data = new Float32Array(counts[node.out.rows]! * node.out.cols);
-      await prepared.out.value(commands, node.out, 0, data.length, data);
-      tap(
-        node.out,
-        data,
-        dispatches.some(({ kernel }) => kernel.inHalves && runsIn(kernel, counts)),
-      );
-      const instead = replace?.(node.out);
-      if (instead) this.#write(node.out, instead);
-    }
-  }
-
-  /** All passes over the experts of a range; what they read and wrote stays until their end. */
-  async #runExperts(program: Program, step: Step, counts: RowCounts): Promise<void> {
-    const { commands } = this.#ready();
-    this.#gpu.device.queue.submit([commands.results(counts, [step.experts!.routes])]);
-    await this.#runStep(program, step, counts);
-  }
-
   async #nodeByNode({ layout, buffers }: Prepared): Promise<Program> {
     this.#byNodes ??= this.#makeProgram(layout, buffers, "nodes");
     const known = this.#byNodes;
@@ -687,13 +480,6 @@ export class WebGpuBackend implements Backend, GpuTuningControls {
   #overCache(program: Program): Program {
     const { layout, buffers } = this.#ready();
     return withCache(this.#gpu, program, layout, buffers);
-  }
-
-  /** Writes whole rows of a value from the host. */
-  #write(value: Value, rows: Float32Array): void {
-    const { layout, buffers } = this.#ready();
-    const slot = buffers.slots[layout.slotOf[value.id]!]!;
-    this.#gpu.device.queue.writeBuffer(slot, 0, rows as Float32Array<ArrayBuffer>);
   }
 
   /** Matrix units of a test count. */
