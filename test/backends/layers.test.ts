@@ -23,23 +23,32 @@ import { tinyModel } from "../support/tiny-engine.ts";
 
 const facts: GpuFacts = { ...teamGpu, storageBuffers: 16 };
 
-/** The kernels of a token, before and after, of a Llama of two layers or of a small model of this architecture. */
-function merged(
-  changes: Partial<GpuFacts> = {},
-  architecture?: string,
-  mostBytes?: number,
-  type = "q4_0",
-  size = 1,
-  lanes?: number,
-  otherwise?: LayerDispatch,
-  groups = 7,
-) {
+interface Merged {
+  /** A small model of this architecture; undefined: a Llama of two layers. */
+  readonly architecture?: string;
+  readonly mostBytes?: number;
+  readonly type?: string;
+  /** As of llamaGraph(). */
+  readonly size?: number;
+  readonly kvHeads?: number;
+  readonly lanes?: number | undefined;
+  readonly otherwise?: LayerDispatch;
+  readonly groups?: number;
+  /** Of the KV cache, which is of `cache`. */
+  readonly blocks?: number;
+  readonly cache?: string;
+}
+
+/** The kernels of a token, before and after. */
+function merged(changes: Partial<GpuFacts> = {}, options: Merged = {}) {
+  const { architecture, mostBytes, type = "q4_0", size = 1, kvHeads = 2, lanes } = options;
+  const { otherwise, groups = 7, blocks = 4, cache = "f16" } = options;
   const own = { ...facts, ...changes };
   const graph = architecture
     ? buildModel(tinyModel({ architecture })).graph
-    : llamaGraph(type, 2, size);
+    : llamaGraph(type, 2, size, kvHeads);
   const plan = makePlan(graph, { maxTokens: 8, maxOutputs: 8 });
-  const layout = layOut(plan, evenRoom(4, dtypeByName("f16")!), own);
+  const layout = layOut(plan, evenRoom(blocks, dtypeByName(cache)!), own);
   const lowered = lowerPlan(own, layout, tuningFor(own), undefined, "groups");
   const dispatch = dispatchFor(graph, {
     ...{ groups, lanes, polls: 100, otherwise },
@@ -85,14 +94,14 @@ test("a layer that needs more workgroup memory than there is", () => {
 });
 
 test("layers with more weights than it pays for stay apart", () => {
-  expect(merged({}, undefined, 2 ** 30).layers).toHaveLength(2);
-  expect(merged({}, undefined, 1000).layers).toHaveLength(0);
+  expect(merged({}, { mostBytes: 2 ** 30 }).layers).toHaveLength(2);
+  expect(merged({}, { mostBytes: 1000 }).layers).toHaveLength(0);
 });
 
 test("larger layers have another dispatch, or none", () => {
   const layers = (mostBytes: number) => {
     const otherwise = { groups: 5, polls: 100, mostBytes };
-    return merged({}, undefined, 1000, "q4_0", 1, undefined, otherwise).layers;
+    return merged({}, { mostBytes: 1000, otherwise }).layers;
   };
   expect(layers(2 ** 30).map(({ grid }) => grid(1)[0])).toEqual([5, 5]);
   expect(layers(2000)).toHaveLength(0);
@@ -100,7 +109,7 @@ test("larger layers have another dispatch, or none", () => {
 
 test("workgroups of more lanes than their kernels have", () => {
   const wide = (workgroupLanes: number, lanes: number) =>
-    merged({ workgroupLanes }, undefined, undefined, "q4_0", 1, lanes).layers;
+    merged({ workgroupLanes }, { lanes }).layers;
   expect(wide(512, 512)).toHaveLength(2);
   for (const { code } of wide(1024, 512)) expect(code).toContain("@workgroup_size(512)");
   expect(wide(256, 512)).toHaveLength(0); // the device has fewer
@@ -124,29 +133,37 @@ test("the default is for GPUs that were measured", () => {
 });
 
 test("recurrent state cannot be computed twice", () => {
-  const { exchangeWords, parts, lowered } = merged({}, "mamba");
+  const { exchangeWords, parts, lowered } = merged({}, { architecture: "mamba" });
   expect(exchangeWords).toBe(0);
   expect(parts).toBe(lowered);
 });
 
-test("workgroups without a head touch weights of the matmul after the next, if it has a second round", () => {
-  const touching = (size: number) =>
-    merged({}, undefined, undefined, "q4_0", size).layers.map(({ code }) => {
-      return /if \(group\.x >= 4u\) \{ touched = touch_k3\(/.test(code);
+test("workgroups without a head touch keys, values and weights of the matmul after the next, if it has a second round", () => {
+  /** From which workgroup on. */
+  const touching = (changes: Partial<GpuFacts>, options: Merged) =>
+    merged(changes, options).layers.map(({ code }) => {
+      const found = /if \(group\.x >= (\d+)u\) \{\s+touched = touchCache_k1\(\1u, .* \+ touch_k3\(/;
+      return found.exec(code)?.[1];
     });
-  expect(touching(8)).toEqual([true, true]);
-  expect(
-    merged({}, undefined, undefined, "q4_0", 1, undefined, undefined, 1000).layers[0]!.code,
-  ).not.toContain("touched = touch");
+  expect(touching({}, { size: 8 })).toEqual(["4", "4"]);
+  expect(touching({}, { groups: 1000 })).toEqual([undefined, undefined]);
+  // Two heads in a workgroup: they are apart where a context may have several parts, and this one has one.
+  const wide = { size: 8, lanes: 512, groups: 3 };
+  expect(touching({ workgroupLanes: 512 }, wide)).toEqual(["2", "2"]);
+  expect(touching({ workgroupLanes: 512 }, { ...wide, blocks: 16 })).toEqual(["4", "4"]);
 });
 
 await testTexts(["q4_0", "q4_1", "q8_0", "mxfp4", "q4_k", "q6_k", "f16"], (type) => {
-  // With a part of what a lane can load at once, and with several times as much.
+  // With a part of what a lane can load at once, and with several times as much; and over other caches.
   const layers = [1, 8].flatMap((size) =>
     [undefined, 512].flatMap((lanes) => {
-      return merged({ workgroupLanes: 512 }, undefined, undefined, type, size, lanes).layers;
+      return merged({ workgroupLanes: 512 }, { type, size, lanes }).layers;
     }),
   );
-  expect(layers.length).toBeGreaterThanOrEqual(8);
+  const cached = { type, size: 8, lanes: 512, kvHeads: 4, blocks: 16 };
+  for (const cache of ["f16", "q8_0"]) {
+    layers.push(...merged({ workgroupLanes: 512 }, { ...cached, cache }).layers);
+  }
+  expect(layers.length).toBeGreaterThanOrEqual(12);
   return layers.map(({ code }) => code);
 });
