@@ -117,7 +117,7 @@ function poisoned(backend: Backend, graph: Graph, after: () => void): Backend {
       });
     }
   };
-  return Object.assign(Object.create(backend), {
+  return Object.assign(Object.create(backend, { wasAhead: { get: () => backend.wasAhead } }), {
     run,
     read: backend.read.bind(backend),
   }) as Backend;
