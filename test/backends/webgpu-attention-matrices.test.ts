@@ -2,7 +2,7 @@
 // must be raised again and again, and bit by bit between batches and numbers of teams.
 
 import { expect, test } from "vitest";
-import { findGpu, type GpuDevice } from "../../src/backends/webgpu/device.ts";
+import type { GpuDevice } from "../../src/backends/webgpu/device.ts";
 import { MAP_READ, usage } from "../../src/backends/webgpu/usage.ts";
 import {
   attentionMatricesKernel,
@@ -14,9 +14,8 @@ import { kvQuantizer } from "../../src/dtypes/kv-types.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { NodeOf } from "../../src/graph/graph.ts";
-import { nodePlatform } from "../../src/platform/node.ts";
 import { emulatedMatrices } from "../support/emulated-matrices.ts";
-import { describeGpu, openGpu } from "../support/gpu.ts";
+import { describeHalves, openGpu } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 
 const [headDim, tokens, context] = [32, 70, 100];
@@ -189,10 +188,6 @@ function want(
   return { growth: (top - Math.max(...scores.subarray(0, 32))) * Math.LOG2E, values: found };
 }
 
-const found = await findGpu(await nodePlatform.gpu());
-const hasHalves = typeof found !== "string" && found.f16;
-const why = hasHalves ? "" : " [skipped: this adapter has no half floats]";
-
 /** Emulated units take minutes to compile. */
 const timeout = 900_000;
 
@@ -201,9 +196,7 @@ test("workgroups have twice as many teams where two of them would not share a co
   expect(teamsFor(128, 32 * 1024)).toBe(4);
 });
 
-describeGpu(`attention on matrix units${why}`, () => {
-  if (!hasHalves) return void test.skip("emulated in half floats", () => {});
-
+describeHalves("attention on matrix units", () => {
   const cases = [
     { kvType: "f16", heads: 2, kvHeads: 1 },
     { kvType: "q8_0", heads: 4, kvHeads: 4 },

@@ -5,17 +5,15 @@
 import { expect, test } from "vitest";
 import type { Backend } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { findGpu } from "../../src/backends/webgpu/device.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { MatrixShape } from "../../src/backends/webgpu/wgsl/matrix-shapes.ts";
 import { Batch } from "../../src/graph/batch.ts";
 import type { Graph } from "../../src/graph/graph.ts";
-import { nodePlatform } from "../../src/platform/node.ts";
 import { emulatedMatrices } from "../support/emulated-matrices.ts";
 import { someOf } from "../support/exhaustive.ts";
 import { expertGraph } from "../support/expert-graph.ts";
-import { describeGpu, openGpu } from "../support/gpu.ts";
+import { describeHalves, openGpu } from "../support/gpu.ts";
 import { type RoutedGraphOptions, routedGraph } from "../support/routed-graph.ts";
 import { loadSamples } from "../support/sample-weights.ts";
 
@@ -118,16 +116,10 @@ async function expectSame(options: RoutedGraphOptions, shape?: MatrixShape): Pro
   backend.dispose();
 }
 
-/** SwiftShader has none. */
-const found = await findGpu(await nodePlatform.gpu());
-const hasHalves = typeof found !== "string" && found.f16;
-const why = hasHalves ? "" : " [skipped: this adapter has no half floats]";
-
 /** Emulated units take minutes to compile. */
 const timeout = 900_000;
 
-describeGpu(`webgpu, experts on matrix units${why}`, () => {
-  if (!hasHalves) return void test.skip("emulated in half floats", () => {});
+describeHalves("webgpu, experts on matrix units", () => {
   const types = ["q4_0", "q4_1", "q8_0", "q4_k", "f16"];
   test.each(someOf("types", types, ["q4_0", "f16"]))("%s", { timeout }, async (type) => {
     await expectSame({ type });

@@ -4,7 +4,6 @@
 import { expect, test } from "vitest";
 import { type Backend, evenRoom } from "../../src/backends/backend.ts";
 import { ReferenceBackend } from "../../src/backends/reference/reference.ts";
-import { findGpu } from "../../src/backends/webgpu/device.ts";
 import { tuningFor } from "../../src/backends/webgpu/tuning.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { MatrixShape } from "../../src/backends/webgpu/wgsl/matrix-shapes.ts";
@@ -14,9 +13,8 @@ import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph, Rope, Weight } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { nodePlatform } from "../../src/platform/node.ts";
 import { emulatedMatrices } from "../support/emulated-matrices.ts";
-import { describeGpu, openGpu } from "../support/gpu.ts";
+import { describeHalves, openGpu } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 
 /** Small ones, which a software driver compiles in a second. */
@@ -156,16 +154,10 @@ function distance(got: Float32Array, want: Float32Array): number {
   return got.reduce((most, value, i) => Math.max(most, Math.abs(value - want[i]!)), 0) / size;
 }
 
-/** SwiftShader has none. */
-const found = await findGpu(await nodePlatform.gpu());
-const hasHalves = typeof found !== "string" && found.f16;
-const why = hasHalves ? "" : " [skipped: this adapter has no half floats]";
-
 /** Emulated units take minutes to compile. */
 const timeout = 900_000;
 
-describeGpu(`webgpu, matrix units${why}`, () => {
-  if (!hasHalves) return void test.skip("emulated in half floats", () => {});
+describeHalves("webgpu, matrix units", () => {
   test.each([
     ["q4_0", "q4_0", true], // the kernels of the test below
     ["q8_0", "q5_0", false], // the second has no fast way to unpack

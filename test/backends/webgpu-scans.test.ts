@@ -30,6 +30,21 @@ interface Parts {
   state(floats: number): number;
 }
 
+type WkvOperands = Parameters<GraphBuilder["wkv"]>[0];
+
+/** `own`: the operands in which versions of RWKV differ. */
+function wkvOf(
+  { g, input, state }: Parts,
+  own: (small: (name: string) => Value, cols: number) => Pick<WkvOperands, "a" | "b" | "bonus">,
+): Value {
+  const [heads, size] = [2, 64];
+  const cols = heads * size;
+  const small = (name: string) => g.scale(input(name, cols), 0.05, `${name}_scaled`);
+  const w = g.activate(input("w", cols), "sigmoid", "w_sigmoid");
+  const given = { r: small("r"), w, k: small("k"), v: input("v", cols), ...own(small, cols) };
+  return g.wkv({ ...given, heads, state: state(cols * size) }, "wkv");
+}
+
 /** A layer as models have it; returns the residual's next value. */
 const layers: Readonly<Record<string, (parts: Parts) => Value>> = {
   // Mamba 2: a convolution, slices of its result, steps, and a gate.
@@ -88,39 +103,9 @@ const layers: Readonly<Record<string, (parts: Parts) => Value>> = {
     return g.gate(z, normed, "silu", "gated");
   },
   // RWKV 7 and 6.
-  wkv: ({ g, input, state }) => {
-    const [heads, size] = [2, 64];
-    const cols = heads * size;
-    const small = (name: string) => g.scale(input(name, cols), 0.05, `${name}_scaled`);
-    const w = g.activate(input("w", cols), "sigmoid", "w_sigmoid");
-    const operands = {
-      r: small("r"),
-      w,
-      k: small("k"),
-      v: input("v", cols),
-      a: small("a"),
-      b: small("b"),
-    };
-    return g.wkv({ ...operands, bonus: undefined, heads, state: state(cols * size) }, "wkv");
-  },
-  bonus: ({ g, input, vector, state }) => {
-    const [heads, size] = [2, 64];
-    const cols = heads * size;
-    const small = (name: string) => g.scale(input(name, cols), 0.05, `${name}_scaled`);
-    const w = g.activate(input("w", cols), "sigmoid", "w_sigmoid");
-    const operands = {
-      r: small("r"),
-      w,
-      k: small("k"),
-      v: input("v", cols),
-      a: undefined,
-      b: undefined,
-    };
-    return g.wkv(
-      { ...operands, bonus: vector("bonus", cols), heads, state: state(cols * size) },
-      "wkv",
-    );
-  },
+  wkv: (parts) => wkvOf(parts, (small) => ({ a: small("a"), b: small("b"), bonus: undefined })),
+  bonus: (parts) =>
+    wkvOf(parts, (_, cols) => ({ a: undefined, b: undefined, bonus: parts.vector("bonus", cols) })),
   // LFM2: a convolution between two products.
   short_conv: ({ g, input, matrix, state }) => {
     const cols = 70;

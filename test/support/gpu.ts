@@ -26,6 +26,12 @@ export function describeGpu(title: string, body: () => void): void {
   else test.skip(`${title} [skipped: ${found}]`, () => {});
 }
 
+/** The same where there are half floats, which emulated matrix units are computed in: SwiftShader has none. */
+export function describeHalves(title: string, body: () => void): void {
+  if (typeof found === "string" || found.f16) describeGpu(title, body);
+  else test.skip(`${title} [skipped: this adapter has no half floats]`, () => {});
+}
+
 export async function openGpu(options?: GpuDeviceOptions): Promise<GpuDevice> {
   return await GpuDevice.open(await nodePlatform.gpu(), options);
 }

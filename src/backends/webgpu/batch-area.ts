@@ -141,6 +141,7 @@ export class BatchArea {
   readonly #known = new Map<AngleArea, Float32Array[]>();
   /** Adjusted tokens of all outputs, with those that the GPU draws. */
   #adjustedCount = 0;
+  /** Of each output only the best logit is read. */
   #areOnes = false;
   readonly #list = new AdjustedList();
 

@@ -104,7 +104,7 @@ export const splitBinding: Binding = {
 };
 
 /** How often a word is looked for that was stored before its part was counted: it must be there very soon. */
-const POLLS = 65536;
+export const POLLS = 65536;
 
 /** `most`: parts of a head; `together`: heads of a workgroup. */
 export function splitDeclarations(most: number, together: number): string {

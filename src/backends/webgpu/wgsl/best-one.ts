@@ -6,14 +6,12 @@
 
 import type { Value } from "../../../graph/graph.ts";
 import { type BatchLayout, DRAW_WORDS } from "../batch-area.ts";
+import { POLLS } from "./attention-split.ts";
 import { BEST, BEST_WORDS, bestParts, itemsOf, keyText, SIZE } from "./best-logits.ts";
 import { type Kernel, makeKernel } from "./kernel.ts";
 
 /** Words of a row: how many parts are done, then a key and an id (one more than it) for each of them. */
 export const oneWords = (logits: Value): number => 1 + 2 * bestParts(logits);
-
-/** How often a word is looked for that was stored before its part was counted: it must be there very soon. */
-const POLLS = 65536;
 
 /** None where rows are too long; `logits`, `exchanges` as in bestLogitsKernels(). */
 export function bestOneKernels(
