@@ -1,6 +1,6 @@
 // Which tests `npm test` leaves to `npm run test:all`: those that take a browser, a GPU that the processor plays, real models,
-// installed packages, or many seconds. Everything is in one of five tiers: quick, rest, long, slow and GPU. .ci/run runs one after
-// the other, and leaves the last three out where the others took so long that all of it would not end in a quarter of an hour.
+// installed packages, or many seconds. Everything is in one of five tiers: quick, rest, long, slow and GPU. .ci/run runs them all, one
+// after the other.
 
 import { fileURLToPath } from "node:url";
 import type { ViteUserConfig } from "vitest/config";
