@@ -158,7 +158,7 @@ async function promptsOf(path: string): Promise<{ name: string; prompt: string }
 
 async function promptOf(model: Model, { asked, prompt }: Case): Promise<string> {
   if (!model.info.hasChatTemplate) return prompt;
-  return await model.applyTemplate([{ role: "user", content: asked }]);
+  return (await model.applyTemplate([{ role: "user", content: asked }])).text;
 }
 
 function lineText(line: Line): string {

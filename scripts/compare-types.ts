@@ -106,10 +106,10 @@ async function chatText(
     if (chats.length === chunks) break;
     const question = { role: "user" as const, content };
     const start = await model.applyTemplate([question], { addGenerationPrompt: true });
-    const prompt = await model.tokenize(start, { parseSpecial: true });
+    const prompt = await model.tokenize(start);
     if (prompt.length > window / 2) continue;
     const options = { maxTokens: window - prompt.length, temperature: 0.7, seed };
-    const chat = start + (await model.generate(prompt, options).result).text;
+    const chat = start.text + (await model.generate(prompt, options).result).text;
     const tokens = await model.tokenize(chat, { parseSpecial: true });
     if (tokens.length === window) chats.push(chat);
   }

@@ -17,6 +17,13 @@ export {
   UsageError,
   WorkerError,
 } from "./base/errors.ts";
+export {
+  asRendered,
+  joined,
+  type RenderedPrompt,
+  trusted,
+  words,
+} from "./base/rendered-prompt.ts";
 export { cosineSimilarity } from "./base/vectors.ts";
 export {
   AnswerReader,

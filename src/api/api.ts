@@ -4,6 +4,7 @@
 // for each use of a model. Everybody else imports all of these types from here.
 
 import type { MetadataPreview } from "../base/metadata.ts";
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
@@ -490,7 +491,7 @@ export interface TokenizeOptions {
   signal?: AbortSignal | undefined;
   /** Add BOS (and EOS) as the model's metadata says (default true). */
   addBos?: boolean;
-  /** Recognise special tokens in the text (default true; use false for untrusted text). */
+  /** Recognise special tokens in a string (default true; use false for untrusted text). Those of a rendered prompt are its template's. */
   parseSpecial?: boolean;
   /**
    * A text with more tokens is refused with a ContextError, without tokenizing it where its length already shows
@@ -528,16 +529,23 @@ export interface Model {
    * gives no sign of life within `timeoutMs` (default 2000) counts as not answering.
    */
   health(options?: { timeoutMs?: number }): Promise<ModelHealth>;
-  generate(prompt: string | readonly number[], options?: GenerateOptions): Generation;
+  /** Special tokens in a string count: it is a raw prompt. Text of people, tools and documents belongs in a chat, or in applyTemplate(). */
+  generate(
+    prompt: string | RenderedPrompt | readonly number[],
+    options?: GenerateOptions,
+  ): Generation;
   chat(options?: ChatOptions): Chat;
   /** Large texts are tokenized on a separate thread, so that no generation waits for them. */
-  tokenize(text: string, options?: TokenizeOptions): Promise<number[]>;
+  tokenize(text: string | RenderedPrompt, options?: TokenizeOptions): Promise<number[]>;
   /** The number of tokens of a text, without the tokens themselves. */
-  countTokens(text: string, options?: TokenizeOptions): Promise<number>;
+  countTokens(text: string | RenderedPrompt, options?: TokenizeOptions): Promise<number>;
   detokenize(ids: readonly number[], options?: { special?: boolean }): Promise<string>;
   /** The bytes that each of these tokens adds to a text. One character may be spread over several tokens. */
   tokenPieces(ids: readonly number[]): Promise<Uint8Array[]>;
-  logits(prompt: string | readonly number[], options?: LogitsOptions): Promise<LogitsResult>;
+  logits(
+    prompt: string | RenderedPrompt | readonly number[],
+    options?: LogitsOptions,
+  ): Promise<LogitsResult>;
   /** How well the model predicts these tokens, each from those before it. See perplexity() for whole texts. */
   score(tokens: readonly number[], options?: ScoreOptions): Promise<ScoreResult>;
   /**
@@ -548,7 +556,7 @@ export interface Model {
     tokens: readonly number[],
     options?: { firstIsBos?: boolean; signal?: AbortSignal },
   ): Promise<InputSums[]>;
-  /** One vector for each text: the model's last hidden states, pooled. Texts share batches. */
+  /** One vector for each text: the model's last hidden states, pooled. Texts share batches. Special tokens in a text are words. */
   embed(
     texts: readonly (string | readonly number[])[],
     options?: EmbedOptions,
@@ -588,8 +596,14 @@ export interface Model {
    * no template.
    */
   answerFormat(): Promise<AnswerFormat | undefined>;
-  /** The prompt that the model's chat template makes of these messages. */
-  applyTemplate(messages: readonly ChatMessage[], options?: TemplateOptions): Promise<string>;
+  /**
+   * The prompt that the model's chat template makes of these messages, for generate() and tokenize(): what the template says may
+   * become special tokens and gets one BOS, what the messages say never does.
+   */
+  applyTemplate(
+    messages: readonly ChatMessage[],
+    options?: TemplateOptions,
+  ): Promise<RenderedPrompt>;
   /**
    * Frees the model's memory, once all that is to be kept on disk was written (cacheDiskBytes); what was in the KV cache and in
    * cacheRamBytes only is lost. The next request loads it again, and waits for that; `info` stays, and status() says that nothing
@@ -655,7 +669,10 @@ export interface MemoryEstimate {
 export interface TextTokenizer {
   readonly kind: string;
   readonly vocabSize: number;
-  encode(text: string, options?: { addSpecial?: boolean; parseSpecial?: boolean }): number[];
+  encode(
+    text: string | RenderedPrompt,
+    options?: { addSpecial?: boolean; parseSpecial?: boolean },
+  ): number[];
   decode(ids: readonly number[], options?: { special?: boolean }): string;
   tokenText(id: number): string;
 }

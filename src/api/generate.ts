@@ -114,6 +114,8 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   progress?: boolean;
   /** Add BOS before the prompt as the model's metadata says (default true). */
   addBos?: boolean;
+  /** Recognise special tokens in a prompt that is a string (default true). Those of a rendered prompt are its template's. */
+  parseSpecial?: boolean;
   /** The grammar applies only from the first of these on; until then the text is free. Default: from the start. */
   grammarTriggers?: readonly GrammarTrigger[];
   /** false: also tokens to which the grammar leaves no alternative are computed one by one; the text is the same (default true). */

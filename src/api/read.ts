@@ -75,6 +75,8 @@ export interface LogitsOptions {
   /** How many tokens to continue with, greedily (default 0). */
   greedy?: number;
   addBos?: boolean;
+  /** As for generate(). */
+  parseSpecial?: boolean;
   signal?: AbortSignal;
 }
 

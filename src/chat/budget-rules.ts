@@ -180,7 +180,11 @@ const ruleMakers: Readonly<Record<string, RuleMaker>> = {
   },
   FilterExpression: (node) => filterRule(node.filter as Node, node.operand),
   FilterStatement: (node) => filterRule(node.filter as Node, undefined),
-  MemberExpression: ({ object }) => ({ parts: [object], limit: undefined }),
+  MemberExpression: ({ object, property, computed }) => {
+    const { type, start, stop, step } = property as Node;
+    const within = type === "SliceExpression" ? [start, stop, step] : computed ? [property] : [];
+    return { parts: [object, ...within], limit: undefined };
+  },
   BinaryExpression: ({ operator, left, right }) => {
     const sign = (operator as { value: string }).value;
     const parts = [left, right];

@@ -10,6 +10,7 @@
 import * as jinja from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
 import { ModelError } from "../base/errors.ts";
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import {
   findRules,
   type InputSize,
@@ -23,6 +24,16 @@ import {
 } from "./budget-rules.ts";
 import { gapFunctions } from "./jinja-functions.ts";
 import type { JinjaFunction, JinjaValue } from "./jinja-values.ts";
+import {
+  concat,
+  giveJoined,
+  giveToTemplate,
+  type Marked,
+  markChange,
+  markedOf,
+  markNode,
+  rendered,
+} from "./marks.ts";
 
 /**
  * Real templates take some hundred steps per message and read each text about ten times. Templates that compare every
@@ -55,6 +66,7 @@ interface Scope {
 }
 interface Evaluator {
   evaluate(node: Node | undefined, scope: Scope): Value;
+  evaluateBlock(statements: readonly Node[], scope: Scope): Value;
   run(program: unknown): Value;
 }
 const Environment = jinja.Environment as unknown as new () => Scope;
@@ -122,24 +134,33 @@ export class BudgetedProgram {
     this.#rules = findRules(program);
   }
 
-  /** Renders the template; throws a ModelError if it costs more than this conversation allows. */
+  /**
+   * Renders the template; throws a ModelError if it costs more than this conversation allows. `own`: texts that are the template's,
+   * as if they stood in it; the texts in `variables` are people's words, but for the roles of messages.
+   */
   render(
     variables: Readonly<Record<string, unknown>>,
+    own: Readonly<Record<string, string>>,
     functions: Readonly<Record<string, (...args: never[]) => unknown>>,
     check: Check = () => {},
-  ): string {
-    const budget = new Budget(inputSize(variables), check);
+  ): RenderedPrompt {
+    const given = { ...own, ...variables };
+    const budget = new Budget(inputSize(given), check);
     const environment = new Environment();
     const range = (...args: number[]) => budgetedRange(budget, args);
-    const all = { ...constants, range, ...variables, ...functions };
-    for (const [name, value] of Object.entries(all)) environment.set(name, value);
+    const all = { ...constants, range, ...given, ...functions };
+    for (const [name, value] of Object.entries(all)) {
+      const made = environment.set(name, value);
+      if (Object.hasOwn(own, name) && !Object.hasOwn(variables, name)) giveToTemplate(made);
+      if (name === "messages") markRoles(made);
+    }
     const wrap = (value: unknown): JinjaValue => new Environment().set("value", value);
     for (const [name, call] of Object.entries(gapFunctions(budget, wrap))) {
       const made = environment.set(name, () => null) as unknown as { value: JinjaFunction };
       made.value = call; // without the library's conversion, which unwraps one level only
     }
     const interpreter = new BudgetedInterpreter(environment, budget, this.#rules);
-    return interpreter.run(this.#program).value as string;
+    return rendered(interpreter.run(this.#program));
   }
 }
 
@@ -154,6 +175,20 @@ function budgetedRange(budget: Budget, [first = 0, second, step = 1]: readonly n
   return Array.from({ length: count }, (_, i) => start + i * step);
 }
 
+/** Templates make special tokens of these: '<|' + role + '|>'. */
+const ROLES: ReadonlySet<unknown> = new Set(
+  "system developer user assistant model tool function ipython environment observation".split(" "),
+);
+
+function markRoles(messages: Value): void {
+  for (const message of Array.isArray(messages.value) ? (messages.value as Value[]) : []) {
+    const role = message.value instanceof Map ? (message.value.get("role") as Value) : undefined;
+    if (role && ROLES.has(role.value)) giveToTemplate(role);
+  }
+}
+
+const StringValue = new Environment().set("text", "").constructor as new (text: string) => Value;
+
 /** A node that is being evaluated, and the values of its operands so far, in the order of rule.parts. */
 interface Frame {
   readonly rule: NodeRule;
@@ -164,6 +199,8 @@ class BudgetedInterpreter extends Interpreter {
   readonly #budget: Budget;
   readonly #rules: ReadonlyMap<unknown, NodeRule>;
   readonly #frames: Frame[] = [];
+  /** For each node that is being evaluated, the texts of its own blocks so far, if they are to be joined. */
+  readonly #blocks: (Value[] | undefined)[] = [];
   /** String methods that already have a limit. */
   readonly #limited = new WeakSet<object>();
   #depth = 0;
@@ -184,17 +221,34 @@ class BudgetedInterpreter extends Interpreter {
         `it is nested more than ${DEPTH} levels deep, perhaps because a macro calls itself`,
       );
     }
+    const blocks: Value[] | undefined = node?.type === "For" ? [] : undefined;
+    this.#blocks.push(blocks);
     let value: Value;
     try {
       value = super.evaluate(node, environment);
     } finally {
       this.#depth--; // "break" is thrown, too
+      this.#blocks.pop();
       if (frame) this.#frames.pop();
     }
+    if (blocks) giveJoined(value, concat(blocks.map(markedOf)));
+    else if (node) markNode(node, frame?.values ?? [], value);
     this.#budget.take(unitsOf(node, value));
     if (rule?.isWritten) this.#budget.take(textUnits(value, this.#budget.unitsLeft));
-    if (frame?.values[0]) this.#limitMethod(value, frame.values[0]);
+    if (frame?.values[0]) this.#limitMethod(value, frame.values[0], node);
     this.#tellParent(node, value);
+    return value;
+  }
+
+  /** As the library's, with marks. Called by the library for whatever has statements in it. */
+  override evaluateBlock(statements: readonly Node[], environment: Scope): Value {
+    const parts: Marked[] = [];
+    for (const statement of statements) {
+      parts.push(markedOf(this.evaluate(statement, environment)));
+    }
+    const all = concat(parts);
+    const value = giveJoined(new StringValue(all.text), all);
+    this.#blocks.at(-1)?.push(value);
     return value;
   }
 
@@ -207,8 +261,8 @@ class BudgetedInterpreter extends Interpreter {
     frame.rule.limit?.(frame.values, this.#budget);
   }
 
-  /** Limits text.replace and its like, however the template got hold of the method. */
-  #limitMethod(method: Value, text: Value): void {
+  /** Limits text.replace and its like, however the template got hold of the method, and marks their results. */
+  #limitMethod(method: Value, text: Value, node: Node | undefined): void {
     if (method.type !== "FunctionValue" || text.type !== "StringValue") return;
     if (this.#limited.has(method)) return;
     this.#limited.add(method);
@@ -216,7 +270,9 @@ class BudgetedInterpreter extends Interpreter {
     const call = made.value;
     made.value = (args, scope) => {
       this.#budget.allow(replacedUnits(text, args[0], args[1]));
-      return call(args, scope);
+      const result = call(args, scope);
+      markChange((node?.property as Node | undefined)?.value, text, args, result);
+      return result;
     };
   }
 }

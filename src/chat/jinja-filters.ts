@@ -7,9 +7,17 @@ import {
   type JinjaFunction,
   type JinjaValue,
   listOf,
-  pythonText,
   type Wrap,
 } from "./jinja-values.ts";
+import {
+  changed,
+  giveMarks,
+  type Marked,
+  markedOf,
+  pythonMarked,
+  slice,
+  stretches,
+} from "./marks.ts";
 
 type Keywords = ReadonlyMap<string, JinjaValue>;
 
@@ -37,12 +45,14 @@ const capitalized = (text: string): string =>
   text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase();
 
 /** Python's strip(characters). */
-function stripped(text: string, characters: string | undefined): string {
-  if (characters === undefined) return text.trim();
+function stripped(whole: Marked, characters: string | undefined): Marked {
+  const { text } = whole;
+  const isOuter = (char: string): boolean =>
+    characters === undefined ? char.trim() === "" : characters.includes(char);
   let [from, to] = [0, text.length];
-  while (from < to && characters.includes(text[from]!)) from++;
-  while (to > from && characters.includes(text[to - 1]!)) to--;
-  return text.slice(from, to);
+  while (from < to && isOuter(text[from]!)) from++;
+  while (to > from && isOuter(text[to - 1]!)) to--;
+  return slice(whole, from, to);
 }
 
 /** Python's int(text, base); undefined where it would raise an error. */
@@ -83,11 +93,17 @@ export function filterFunctions(
     if (inner instanceof Map) return [...inner.keys()].map((key) => wrap(key));
     return listOf(value);
   };
-  const textFrom = (value: JinjaValue | undefined): string => pythonText(value, budget, true);
-  const out = (text: string): JinjaValue => {
-    budget.take(text.length);
-    return wrap(text);
+  const textFrom = (value: JinjaValue | undefined): Marked => pythonMarked(value, budget);
+  const out = (marked: Marked): JinjaValue => {
+    budget.take(marked.text.length);
+    return giveMarks(wrap(marked.text), marked);
   };
+  const inPlace =
+    (change: (text: string) => string) =>
+    (value: JinjaValue | undefined): JinjaValue => {
+      const marked = textFrom(value);
+      return out(changed(marked, change(marked.text)));
+    };
   /** Filters of one value, which `map` applies to each. */
   const single: Readonly<
     Record<
@@ -95,9 +111,9 @@ export function filterFunctions(
       (value: JinjaValue | undefined, args: readonly JinjaValue[], named: Keywords) => JinjaValue
     >
   > = {
-    capitalize: (value) => out(capitalized(textFrom(value))),
-    upper: (value) => out(textFrom(value).toUpperCase()),
-    lower: (value) => out(textFrom(value).toLowerCase()),
+    capitalize: inPlace(capitalized),
+    upper: inPlace((text) => text.toUpperCase()),
+    lower: inPlace((text) => text.toLowerCase()),
     string: (value) => out(textFrom(value)),
     trim: (value, [characters], named) =>
       out(
@@ -147,7 +163,7 @@ export function filterFunctions(
       );
       return wrap(numbers.reduce((sum, one) => sum + one, Number(start?.value ?? 0)));
     },
-    wordcount: ([operand]) => wrap(textFrom(operand).match(/\w+/g)?.length ?? 0),
+    wordcount: ([operand]) => wrap(textFrom(operand).text.match(/\w+/g)?.length ?? 0),
     select: selected(true, false),
     reject: selected(false, false),
     selectattr: selected(true, true),
@@ -175,7 +191,9 @@ export function filterFunctions(
       if (typeof text === "string" && typeof count === "number") {
         const times = Math.max(0, Math.trunc(count));
         budget.take(text.length * times);
-        return wrap(text.repeat(times));
+        const { marks } = markedOf(typeof a === "string" ? left : right);
+        const all = { text: text.repeat(times), marks: marks?.repeat(times) };
+        return giveMarks(wrap(all.text), all);
       }
       const isNumeric = [a, b].every((one) => typeof one === "number" || typeof one === "boolean");
       if (!isNumeric) throw new Error(`cannot multiply ${left?.type} and ${right?.type}`);
@@ -186,14 +204,12 @@ export function filterFunctions(
       float.value = product.value;
       return float;
     },
-    rsplit: ([text, separator, most]) =>
-      listFrom(
-        splitFromRight(
-          String(text?.value),
-          separator?.value as string | undefined,
-          Number(most?.value ?? -1),
-        ).map((piece) => wrap(piece)),
-      ),
+    rsplit: ([text, separator, most]) => {
+      const by = separator?.value as string | undefined;
+      const pieces = splitFromRight(String(text?.value), by, Number(most?.value ?? -1));
+      const marked = stretches(markedOf(text), pieces, by?.length ?? 0);
+      return listFrom(pieces.map((piece, i) => giveMarks(wrap(piece), marked[i])));
+    },
     pop: ([from, key, otherwise]) => {
       if (from?.value instanceof Map) {
         const name = String(key?.value);

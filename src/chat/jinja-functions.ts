@@ -18,6 +18,7 @@ import {
 import { isTrue, testNames, truth } from "./jinja-tests.ts";
 import type { Costs, JinjaFunction, JinjaValue, Wrap } from "./jinja-values.ts";
 import { listOf, pythonText } from "./jinja-values.ts";
+import { concat, giveMarks, type Marked, markedOf, pythonMarked, slice, wordsOf } from "./marks.ts";
 
 export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string, JinjaFunction>> {
   const best = (isBetter: (a: number | string, b: number | string) => boolean): JinjaFunction => {
@@ -62,13 +63,15 @@ export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string,
     },
     [FORMAT]: (all) => {
       const [[text, ...values], named] = splitArgs(all);
-      const written = values.map((value) => pythonText(value, budget, true));
-      const names = new Map(
-        [...named].map(([key, value]) => [key, pythonText(value, budget, true)]),
+      const written = values.map((value) => pythonMarked(value, budget));
+      const names = new Map([...named].map(([key, value]) => [key, pythonMarked(value, budget)]));
+      const longest = [...written, ...names.values()].reduce(
+        (most, one) => Math.max(most, one.text.length),
+        0,
       );
-      const longest = Math.max(0, ...[...written, ...names.values()].map(({ length }) => length));
       budget.take((String(text?.value).length / 2) * longest);
-      return wrap(formatted(String(text?.value), written, names));
+      const result = formatted(markedOf(text), written, names);
+      return giveMarks(wrap(result.text), result);
     },
     [APPEND]: ([list, item]) => {
       budget.take(1);
@@ -76,9 +79,9 @@ export function gapFunctions(budget: Costs, wrap: Wrap): Readonly<Record<string,
       return wrap(null);
     },
     [TEXT]: ([value]) => {
-      const text = pythonText(value, budget, true);
-      budget.take(text.length);
-      return wrap(text);
+      const text = pythonMarked(value, budget);
+      budget.take(text.text.length);
+      return giveMarks(wrap(text.text), text);
     },
     [SORTED_PAIRS]: ([object]) => {
       if (!(object?.value instanceof Map)) throw new Error("expected an object to sort");
@@ -109,14 +112,19 @@ const isNothing = (value: JinjaValue | undefined): boolean =>
 
 /** Python's str.format: {}, {0} and {name}. */
 function formatted(
-  text: string,
-  values: readonly string[],
-  names: ReadonlyMap<string, string>,
-): string {
-  let next = 0;
-  return text.replace(/\{\{|\}\}|\{(\w*)\}/g, (field, name: string | undefined) => {
-    if (name === undefined) return field[0]!;
-    if (/^\d*$/.test(name)) return values[name === "" ? next++ : Number(name)] ?? "";
-    return names.get(name) ?? field;
-  });
+  form: Marked,
+  values: readonly Marked[],
+  names: ReadonlyMap<string, Marked>,
+): Marked {
+  const parts: Marked[] = [];
+  let [at, next] = [0, 0];
+  for (const { index, 0: field, 1: name } of form.text.matchAll(/\{\{|\}\}|\{(\w*)\}/g)) {
+    parts.push(slice(form, at, index));
+    at = index + field.length;
+    if (name === undefined) parts.push(slice(form, index, index + 1));
+    else if (/^\d*$/.test(name)) {
+      parts.push(values[name === "" ? next++ : Number(name)] ?? wordsOf(""));
+    } else parts.push(names.get(name) ?? slice(form, index, at));
+  }
+  return concat([...parts, slice(form, at, form.text.length)]);
 }

@@ -9,6 +9,7 @@
 import { parse, tokenize } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
 import { LanternError, ModelError, messageOf, UsageError } from "../base/errors.ts";
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import { BudgetedProgram } from "./budget.ts";
 import { closeGaps, closeTestGaps, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
@@ -65,7 +66,8 @@ export class ChatTemplate {
     }
   }
 
-  render(messages: readonly TemplateMessage[], options: RenderOptions = {}): string {
+  /** The prompt; what is the template's in it, and what are words of the messages and options. */
+  render(messages: readonly TemplateMessage[], options: RenderOptions = {}): RenderedPrompt {
     const folds = messages[0]?.role === "system" && this.#leavesSystemOut();
     try {
       return this.#run((folds ? foldSystem(messages) : undefined) ?? messages, options);
@@ -89,7 +91,7 @@ export class ChatTemplate {
         { role: "user", content: "zqQuestion" },
       ];
       try {
-        const text = this.#run(said, { addGenerationPrompt: true });
+        const { text } = this.#run(said, { addGenerationPrompt: true });
         this.#hidesSystem = text.includes("zqQuestion") && !text.includes(word);
       } catch {
         this.#hidesSystem = false; // it refuses: render() sees to that
@@ -98,18 +100,20 @@ export class ChatTemplate {
     return this.#hidesSystem;
   }
 
-  #run(messages: readonly TemplateMessage[], options: RenderOptions): string {
+  #run(messages: readonly TemplateMessage[], options: RenderOptions): RenderedPrompt {
     const { addGenerationPrompt = false, tools, extra, now = new Date(), check } = options;
     const variables: Record<string, unknown> = {
       messages,
       tools: tools && tools.length > 0 ? tools : undefined, // some templates treat [] unlike none
       add_generation_prompt: addGenerationPrompt,
-      bos_token: this.#tokens.bos,
-      eos_token: this.#tokens.eos,
       enable_thinking: true, // an undefined variable counts as "no" in templates that test it
-      date_string: strftime(now, "%d %b %Y"),
       ...this.#firefunction(tools, now),
       ...extra,
+    };
+    const own = {
+      bos_token: this.#tokens.bos,
+      eos_token: this.#tokens.eos,
+      date_string: strftime(now, "%d %b %Y"),
     };
     const raise = (message: unknown) => {
       throw new Refusal(String(message));
@@ -121,7 +125,7 @@ export class ChatTemplate {
       [RAISE]: raise,
       [STRFTIME]: strftimeNow,
     };
-    return this.#program.render(variables, functions, check);
+    return this.#program.render(variables, own, functions, check);
   }
 
   /** Firefunction's template needs two variables that no other template uses. */

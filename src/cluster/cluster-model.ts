@@ -11,6 +11,7 @@ import {
   UsageError,
   WorkerError,
 } from "../base/errors.ts";
+import { asRendered, type RenderedPrompt } from "../base/rendered-prompt.ts";
 import { startGeneration } from "../engine/generation.ts";
 import type {
   AdapterInfo,
@@ -110,17 +111,20 @@ export class ClusterModel implements Model {
     this.#info = { ...info, ...(warnings.length > 0 && { warnings }) };
   }
 
-  generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+  generate(
+    prompt: string | RenderedPrompt | readonly number[],
+    options: GenerateOptions = {},
+  ): Generation {
     const { signal, ...given } = options;
     const seed = given.seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
     return startGeneration(async (emit, either) => {
-      const { addBos = true, priority } = given;
+      const { addBos = true, parseSpecial = true, priority } = given;
       const { fingerprint } = this; // of its tokens and of all who compute it
-      const how = { addBos, ...(priority && { priority }), signal: either };
+      const how = { addBos, parseSpecial, ...(priority && { priority }), signal: either };
       const tokens =
-        typeof prompt === "string"
+        typeof prompt === "string" || asRendered(prompt)
           ? await this.#call<number[]>("tokenize", [prompt], how, fingerprint)
-          : prompt;
+          : (prompt as readonly number[]);
       return await this.#answer(tokens, { ...given, seed }, emit, { signal: either, fingerprint });
     }, signal);
   }
@@ -225,11 +229,11 @@ export class ClusterModel implements Model {
       .filter(({ model, fingerprint }) => model === this.id && fingerprint === of);
   }
 
-  async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
+  async tokenize(text: string | RenderedPrompt, options: TokenizeOptions = {}): Promise<number[]> {
     return await this.#call("tokenize", [text], options);
   }
 
-  async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
+  async countTokens(text: string | RenderedPrompt, options: TokenizeOptions = {}): Promise<number> {
     return await this.#call("countTokens", [text], options);
   }
 

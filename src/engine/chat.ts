@@ -259,8 +259,8 @@ export class EngineChat implements Chat {
           throw error;
         }
       },
-      generate: (text, how) =>
-        this.#model.run({ kind: "text", text, addBos: true, isRendered: true }, how),
+      generate: (prompt, how) =>
+        this.#model.run({ kind: "text", prompt, addBos: true, isRendered: true }, how),
     };
   }
 

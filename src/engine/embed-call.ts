@@ -35,21 +35,20 @@ export interface EmbedLine {
 /** Texts in one message to the engine. */
 const GROUP = 256;
 
-/** Texts as vectors. `toPrompt`: the prompt of a text or of token ids. */
+/** Texts as vectors. `toPrompt`: the prompt of a text after a prefix, or of token ids. */
 export async function embedTexts(
   line: EmbedLine,
   texts: readonly (string | readonly number[])[],
   options: EmbedOptions,
-  toPrompt: (text: string | readonly number[]) => Prompt,
+  toPrompt: (text: string | readonly number[], prefix: string) => Prompt,
 ): Promise<Embedding[]> {
   const { as, dimensions, onProgress, signal } = options;
   const norm = normOf(options.normalize);
   const pooling = options.pooling ?? line.info.embedding?.pooling;
   checkDimensions(line.info, pooling, dimensions);
   const prefix = as === undefined ? undefined : prefixOf(line.info, as);
-  const prompts = texts.map((text) =>
-    toPrompt(prefix === undefined ? text : prefixed(text, prefix)),
-  );
+  if (prefix !== undefined) texts.forEach(checkTakesPrefix);
+  const prompts = texts.map((text) => toPrompt(text, prefix ?? ""));
   const found = await inGroups(line, prompts, options.pooling, onProgress, signal);
   if (pooling === "rank") return found; // scores are no vectors
   const { size } = line.info.embedding!;
@@ -160,7 +159,7 @@ function prefixOf(info: ModelInfo, as: unknown): string {
   throw wrongArgument("as", as, '"query" or "passage"');
 }
 
-function prefixed(text: string | readonly number[], prefix: string): string {
-  if (typeof text === "string") return prefix + text;
+function checkTakesPrefix(text: string | readonly number[]): void {
+  if (typeof text === "string") return;
   throw wrongArgument("embed(): texts", text, 'a text: with "as", something is put before it');
 }

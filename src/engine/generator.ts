@@ -392,7 +392,14 @@ function bestOf(engine: Engine, { best, adjusts }: Sampler): number {
 /** The options that belong to the sampler. */
 function samplingPart(options: Omit<GenerateOptions, "signal">) {
   const { maxTokens: _m, stop: _s, logprobs: _l, ignoreEos: _i, ...rest } = options;
-  const { addBos: _a, progress: _p, logprobsOf: _o, special: _t, ...cached } = rest;
+  const {
+    addBos: _a,
+    parseSpecial: _w,
+    progress: _p,
+    logprobsOf: _o,
+    special: _t,
+    ...cached
+  } = rest;
   const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;

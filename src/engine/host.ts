@@ -179,10 +179,6 @@ class Host {
     compileGrammar: async ({ source }) => (await this.#loaded().grammars.compile(source)).notes,
     promptTokens: ({ prompt, limit }, control) =>
       tokenList(promptTokens(this.#text(), prompt, checkOf(control)), limit),
-    tokenize: ({ text, addBos, parseSpecial, limit }, control) => {
-      const options = { addSpecial: addBos, parseSpecial, check: checkOf(control) };
-      return tokenList(this.#loaded().tokenizer.encode(text, options), limit);
-    },
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(this.#text(), ids),
     alive: () => undefined,

@@ -34,6 +34,13 @@ import type {
   TokenizeOptions,
 } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import {
+  asRendered,
+  joined,
+  type RenderedPrompt,
+  trusted,
+  words,
+} from "../base/rendered-prompt.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
@@ -91,37 +98,43 @@ export class EngineModel implements Model {
     return this.#line.health(timeoutMs);
   }
 
-  generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
+  generate(prompt: PromptInput, options: GenerateOptions = {}): Generation {
     checkOptions("generate()", options);
-    return this.run(toPrompt(prompt, options.addBos), options);
+    return this.run(toPrompt(prompt, options), options);
   }
 
   chat(options: ChatOptions = {}): Chat {
     return new EngineChat(this, options);
   }
 
-  async tokenize(text: string, options: TokenizeOptions = {}): Promise<number[]> {
-    checkText(text);
+  async tokenize(text: string | RenderedPrompt, options: TokenizeOptions = {}): Promise<number[]> {
     checkOptions("tokenize()", options, optionNames.tokenize);
+    const prompt = textPrompt(text, options);
     const { maxTokens = Number.POSITIVE_INFINITY } = options;
     checkCount("maxTokens", maxTokens);
-    const least = Math.ceil(text.length / (this.info.longestToken ?? Number.POSITIVE_INFINITY));
+    const longest = this.info.longestToken ?? Number.POSITIVE_INFINITY;
+    const least = Math.ceil(promptUnits(prompt) / longest);
     if (least > maxTokens) throw tooManyTokens(least, maxTokens, "at least ");
-    const { ids, count } = await this.#tokens(text, options, maxTokens);
+    const { ids, count } = await this.#tokens(prompt, options, maxTokens);
     if (!ids) throw tooManyTokens(count, maxTokens, "");
     return Array.from(ids);
   }
 
-  async countTokens(text: string, options: TokenizeOptions = {}): Promise<number> {
-    checkText(text);
+  async countTokens(text: string | RenderedPrompt, options: TokenizeOptions = {}): Promise<number> {
     checkOptions("countTokens()", options, optionNames.tokenize);
-    return (await this.#tokens(text, options, -1)).count;
+    return (await this.#tokens(textPrompt(text, options), options, -1)).count;
   }
 
-  #tokens(text: string, options: TokenizeOptions, limit: number): Promise<TokenList> {
-    const { addBos = true, parseSpecial = true, signal, priority } = options;
-    const params = { text, addBos, parseSpecial, limit };
-    return this.#text.call("tokenize", params, text.length, signal, isBackground(priority));
+  #tokens(prompt: TextPrompt, options: TokenizeOptions, limit: number): Promise<TokenList> {
+    const { signal, priority } = options;
+    const units = promptUnits(prompt);
+    return this.#text.call(
+      "promptTokens",
+      { prompt, limit },
+      units,
+      signal,
+      isBackground(priority),
+    );
   }
 
   async detokenize(ids: readonly number[], options: { special?: boolean } = {}): Promise<string> {
@@ -137,13 +150,10 @@ export class EngineModel implements Model {
     return Array.from(ends, (end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1]!, end));
   }
 
-  async logits(
-    prompt: string | readonly number[],
-    options: LogitsOptions = {},
-  ): Promise<LogitsResult> {
+  async logits(prompt: PromptInput, options: LogitsOptions = {}): Promise<LogitsResult> {
     checkOptions("logits()", options, optionNames.logits);
-    const { top = 10, greedy = 0, addBos, signal } = options;
-    const ready = await this.#ready(toPrompt(prompt, addBos), signal);
+    const { top = 10, greedy = 0, signal } = options;
+    const ready = await this.#ready(toPrompt(prompt, options), signal);
     const params = { prompt: ready, top, greedy };
     return await this.#line.call("logits", params, signal ? { signal } : {});
   }
@@ -174,8 +184,10 @@ export class EngineModel implements Model {
       throw wrongArgument("embed(): texts", texts, "a list of texts or of lists of token ids");
     }
     const inBackground = isBackground(options.priority);
-    return await embedTexts(this.#embedLine(inBackground), [...texts], options, (text) =>
-      toPrompt(text, options.addBos),
+    return await embedTexts(this.#embedLine(inBackground), [...texts], options, (text, prefix) =>
+      typeof text === "string"
+        ? toPrompt(joined(trusted(prefix), words(text)), options)
+        : toPrompt(text, options),
     );
   }
 
@@ -218,7 +230,7 @@ export class EngineModel implements Model {
   async applyTemplate(
     messages: readonly ChatMessage[],
     options: TemplateOptions = {},
-  ): Promise<string> {
+  ): Promise<RenderedPrompt> {
     checkOptions("applyTemplate()", options, optionNames.applyTemplate);
     const { signal, priority, ...rest } = options;
     const all = { addGenerationPrompt: true, ...rest };
@@ -412,10 +424,34 @@ function placeOf(from: unknown): SavedStatePlace {
   return { kind: "path", path: from };
 }
 
-function toPrompt(prompt: string | readonly number[], addBos: boolean | undefined): Prompt {
-  if (typeof prompt === "string") return { kind: "text", text: prompt, addBos: addBos ?? true };
+type PromptInput = string | RenderedPrompt | readonly number[];
+type TextPrompt = Extract<Prompt, { kind: "text" }>;
+type TextOptions = Pick<TokenizeOptions, "addBos" | "parseSpecial">;
+
+/** A text is raw: its special tokens count, unless the caller says otherwise. */
+function textPrompt(
+  text: string | RenderedPrompt,
+  { addBos = true, parseSpecial = true }: TextOptions,
+): TextPrompt {
+  const prompt = asRendered(text);
+  if (prompt === undefined) checkText(text);
+  const given = prompt ?? trusted(text as string);
+  return {
+    kind: "text",
+    prompt: parseSpecial ? given : words(given.text),
+    addBos,
+    isRendered: prompt !== undefined,
+  };
+}
+
+function toPrompt(prompt: PromptInput, options: TextOptions): Prompt {
+  if (typeof prompt === "string" || asRendered(prompt)) {
+    return textPrompt(prompt as string | RenderedPrompt, options);
+  }
   if (!isIterable(prompt)) {
-    throw new UsageError(`prompt: got ${typeof prompt}, expected text or a list of token ids`);
+    throw new UsageError(
+      `prompt: got ${typeof prompt}, expected text, a rendered prompt or a list of token ids`,
+    );
   }
   return { kind: "tokens", tokens: checkedIds(prompt, "prompt") };
 }
@@ -444,7 +480,7 @@ function sizeOf(data: unknown): number {
 
 function promptUnits(prompt: Exclude<Prompt, { kind: "tokens" }>): number {
   if (prompt.kind === "pair") return prompt.query.length + prompt.document.length;
-  return prompt.kind === "text" ? prompt.text.length : unitsOf(prompt.messages);
+  return prompt.kind === "text" ? prompt.prompt.text.length : unitsOf(prompt.messages);
 }
 
 function tooManyTokens(count: number, maxTokens: number, qualifier: string): ContextError {

@@ -33,7 +33,7 @@ interface ModelOptionNames {
 export const optionNames: ModelOptionNames = {
   tokenize: { addBos: true, parseSpecial: true, maxTokens: true, priority: true, signal: true },
   detokenize: { special: true },
-  logits: { top: true, greedy: true, addBos: true, signal: true },
+  logits: { top: true, greedy: true, addBos: true, parseSpecial: true, signal: true },
   score: { from: true, firstIsBos: true, rows: true, base: true, signal: true },
   inputSums: { firstIsBos: true, signal: true },
   embed: {

@@ -41,6 +41,7 @@ import {
   UsageError,
   WorkerError,
 } from "../base/errors.ts";
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
@@ -54,7 +55,7 @@ import type { ScoreRequest } from "./score.ts";
 /** A prompt as the caller gave it: text, token ids, a conversation for the template, or two texts for a model that ranks. */
 export type Prompt =
   /** `isRendered`: a template made the text, and may have written BOS itself. */
-  | { kind: "text"; text: string; addBos: boolean; isRendered?: boolean }
+  | { kind: "text"; prompt: RenderedPrompt; addBos: boolean; isRendered: boolean }
   | { kind: "tokens"; tokens: number[] }
   | { kind: "messages"; messages: ChatMessage[]; variables?: Readonly<Record<string, unknown>> }
   | { kind: "pair"; query: string; document: string };
@@ -155,18 +156,13 @@ export type TextRequest = Pick<OpenRequest, "spec" | "chatTemplate">;
 interface SharedTextMethods {
   /** The tokens of a prompt; more than `limit` are only counted. */
   promptTokens: { params: { prompt: Prompt; limit: number }; result: TokenList; event: never };
-  tokenize: {
-    params: { text: string; addBos: boolean; parseSpecial: boolean; limit: number };
-    result: TokenList;
-    event: never;
-  };
   detokenize: { params: { ids: Int32Array; special: boolean }; result: string; event: never };
   pieces: { params: { ids: Int32Array }; result: TokenPieces; event: never };
   /** How the model writes reasoning and tool calls; undefined if it has no chat template. */
   answerFormat: { params: undefined; result: AnswerFormat | undefined; event: never };
   applyTemplate: {
     params: { messages: ChatMessage[]; options: TemplateOptions };
-    result: string;
+    result: RenderedPrompt;
     event: never;
   };
 }
@@ -285,7 +281,6 @@ export const urgentMethods: ReadonlySet<string> = new Set<MethodName>([
   "logits",
   "score",
   "promptTokens",
-  "tokenize",
   "detokenize",
   "pieces",
   "answerFormat",

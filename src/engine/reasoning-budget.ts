@@ -7,6 +7,7 @@
 
 import type { ReasoningBudgetOptions } from "../api/api.ts";
 import { UsageError } from "../base/errors.ts";
+import { joined, trusted, words } from "../base/rendered-prompt.ts";
 import { show } from "../base/show.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import type { TokenMask } from "./sampling.ts";
@@ -70,7 +71,8 @@ export class ReasoningBudget {
     this.#start = utf8.encode(start.trim());
     this.#end = utf8.encode(end.trim());
     this.#budget = tokens;
-    this.#forced = tokenizer.encode(message + end, { addSpecial: false, parseSpecial: true });
+    // The message is somebody's words; the mark at the end is the format's.
+    this.#forced = tokenizer.encode(joined(words(message), trusted(end)), { addSpecial: false });
     this.#tail = new Tail(Math.max(this.#start.length, this.#end.length) + LONGEST_TOKEN);
     this.#stage = isOpen ? "counting" : "idle";
     this.#check();

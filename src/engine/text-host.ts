@@ -45,10 +45,6 @@ export function serveText(
     },
     promptTokens: ({ prompt, limit }, check) =>
       tokenList(promptTokens(side(), prompt, check), limit),
-    tokenize: ({ text, addBos, parseSpecial, limit }, check) => {
-      const options = { addSpecial: addBos, parseSpecial, check };
-      return tokenList(side().tokenizer.encode(text, options), limit);
-    },
     detokenize: ({ ids, special }) => side().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(side(), ids),
     answerFormat: () => answerFormatOf(side()),

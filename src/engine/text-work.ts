@@ -6,6 +6,7 @@
 import type { ChatMessage, TemplateOptions } from "../api/api.ts";
 import type { Check } from "../base/check.ts";
 import { UsageError } from "../base/errors.ts";
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import { deriveAnswerFormat } from "../chat/answer/derive.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { ChatTemplate } from "../chat/template.ts";
@@ -25,13 +26,14 @@ export function promptTokens(side: TextSide, prompt: Prompt, check: Check): numb
   if (prompt.kind === "tokens") return prompt.tokens;
   const { tokenizer } = side;
   if (prompt.kind === "text") {
-    const tokens = tokenizer.encode(prompt.text, { addSpecial: prompt.addBos, check });
-    return prompt.isRendered ? withOneBos(side, tokens) : tokens;
+    const { addBos, isRendered } = prompt;
+    const tokens = tokenizer.encode(prompt.prompt, { addSpecial: addBos, check });
+    return addBos && isRendered ? withOneBos(side, tokens) : tokens;
   }
   if (prompt.kind === "pair") {
     const frame = tokenizer.pair ?? unpaired(side);
-    return pairTokens(frame, prompt.query, prompt.document, (text, parseSpecial) =>
-      tokenizer.encode(text, { addSpecial: false, parseSpecial, check }),
+    return pairTokens(frame, prompt.query, prompt.document, (text) =>
+      tokenizer.encode(text, { addSpecial: false, check }),
     );
   }
   const { messages, variables = {} } = prompt;
@@ -56,7 +58,7 @@ export function renderMessages(
   messages: readonly ChatMessage[],
   { addGenerationPrompt = false, tools = [], variables = {} }: TemplateOptions,
   check: Check,
-): string {
+): RenderedPrompt {
   if (!template) {
     throw new UsageError(
       `${name} has no chat template, so it can only continue a text. Use generate(), or choose a template by name with the chatTemplate option`,

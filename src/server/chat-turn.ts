@@ -48,8 +48,8 @@ export async function chatTurn(served: ServedModel, request: TurnRequest): Promi
   const { use, template, param, refuse, begun = "", reasoning = {} } = request;
   const shown = await shownTurn(served, request.messages, use);
   const text = await chatText(served, shown.messages, { ...template, tools: shown.tools });
-  const tokens = await textTokens(served, text, param, refuse);
-  const prompt = text.slice(0, text.length - begun.length);
+  const tokens = await textTokens(served, text, { param, refuse });
+  const prompt = text.text.slice(0, text.text.length - begun.length);
   const tools = answerTools(use);
   const plan = answerPlan(shown.format, prompt, tools, reasoning.format);
   // The grammar of calls and the budget begin with the answer, so one that goes on has none.

@@ -5,12 +5,15 @@ import {
   ContextError,
   type Embedding,
   embeddingPrefix,
+  joined,
   type Pooling,
   type RerankResult,
+  trusted,
+  words,
 } from "../index.ts";
 import type { ServedModel } from "./context.ts";
 import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
-import type { PromptOne } from "./inputs.ts";
+import { type PromptOne, promptText } from "./inputs.ts";
 import { textTokens } from "./prompt.ts";
 import { promptTokens } from "./prompts.ts";
 import type { Call } from "./route.ts";
@@ -53,7 +56,13 @@ export async function embedInputs(
   const prefix = fields.as === undefined ? "" : embeddingPrefix(model.info, fields.as);
   const prompts: (readonly number[])[] = [];
   for (const input of inputs) {
-    const tokens = await promptTokens(served, withPrefix(input, prefix), "input");
+    // What is embedded are words, but for the model's own prefix.
+    const tokens =
+      prefix === ""
+        ? await promptTokens(served, input, { param: "input", parseSpecial: false })
+        : await textTokens(served, joined(trusted(prefix), words(inputText(input))), {
+            param: "input",
+          });
     if (tokens.length > contextSize) throw contextExceeded(tokens.length, contextSize, "input");
     prompts.push(tokens);
   }
@@ -83,7 +92,7 @@ export async function rankDocuments(
     );
   }
   checkCount("documents", documents.length);
-  await textTokens(served, query, "query"); // with every document the query would be tokenized before it is refused
+  await textTokens(served, words(query), { param: "query" }); // with every document the query would be tokenized before it is refused
   return await inTurn(call, served, documents.length, async () => {
     const result = await model.rerank(query, documents, { signal: call.signal });
     return { result, tokens: result.tokens };
@@ -95,10 +104,9 @@ function checkCount(param: string, count: number): void {
   throw invalidRequest(`"${param}": got ${count} texts, expected at most ${maxInputs}`, param);
 }
 
-function withPrefix(input: EmbedInput, prefix: string): EmbedInput {
-  if (prefix === "") return input;
-  if (typeof input === "string") return prefix + input;
-  if (!Array.isArray(input)) return prefix + input.prompt_string;
+function inputText(input: EmbedInput): string {
+  const text = promptText(input);
+  if (text !== undefined) return typeof text === "string" ? text : text.text;
   throw invalidRequest(
     '"input": got token ids with "input_type", expected texts: the model\'s prefix is put before them',
     "input",

@@ -2,6 +2,7 @@
 // would try every member of a union on every item, and take seconds before it refuses.
 
 import * as z from "zod";
+import { asRendered, type RenderedPrompt } from "../index.ts";
 import type { Content } from "./prompt.ts";
 
 /** Prompts, or texts to embed, in one request. */
@@ -19,7 +20,12 @@ const maxBiasText = 1000;
 /** A token id or a text. */
 export type Piece = number | string;
 /** One prompt: a text, ids and texts in one list, or llama.cpp's object. */
-export type PromptOne = string | Piece[] | { prompt_string: string };
+export type PromptOne = string | Piece[] | PromptObject;
+/** With `template` as /apply-template gives it, special tokens count only there (RenderedPrompt). */
+export interface PromptObject {
+  prompt_string: string;
+  template?: number[];
+}
 export type PromptInput = PromptOne | PromptOne[];
 
 const isId = (value: unknown): value is number =>
@@ -50,10 +56,10 @@ export const pieceInput: z.ZodType<string | Piece[]> = z.custom<string | Piece[]
 
 function isPromptObject(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return false;
-  return "prompt_string" in value && typeof value.prompt_string === "string" && isAlone(value);
+  const { prompt_string, template = [], ...others } = value as Record<string, unknown>;
+  const isOne = isIds(template) && asRendered({ text: prompt_string, template }) !== undefined;
+  return isOne && Object.keys(others).length === 0;
 }
-
-const isAlone = (value: object): boolean => Object.keys(value).length === 1;
 
 /** A text, token ids, both mixed, or a list of these. */
 export const promptInput: z.ZodType<PromptInput> = z.custom<PromptInput>((value) => {
@@ -72,6 +78,14 @@ export function isPromptList(input: PromptInput): input is PromptOne[] {
 /** One or several, as a list. */
 export function inputList(input: PromptInput): PromptOne[] {
   return isPromptList(input) ? input : [input];
+}
+
+/** The text of a prompt, if it is one. */
+export function promptText(prompt: PromptOne): string | RenderedPrompt | undefined {
+  if (typeof prompt === "string") return prompt;
+  if (Array.isArray(prompt)) return undefined;
+  const { prompt_string: text, template } = prompt;
+  return template === undefined ? text : { text, template };
 }
 
 /** A text, or a list of texts. */

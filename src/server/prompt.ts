@@ -2,7 +2,15 @@
 // text, and gets the messages' texts one after the other.
 
 import { byName } from "../base/by-name.ts";
-import { type ChatMessage, ContextError, type TemplateOptions } from "../index.ts";
+import {
+  type ChatMessage,
+  ContextError,
+  joined,
+  type RenderedPrompt,
+  type TemplateOptions,
+  type TokenizeOptions,
+  words,
+} from "../index.ts";
 import type { ServedModel } from "./context.ts";
 import { contextExceeded, invalidRequest, unsupportedField } from "./errors.ts";
 
@@ -83,13 +91,7 @@ export async function chatTokenCount(
   messages: readonly ChatMessage[],
   options: ChatPromptOptions = {},
 ): Promise<number> {
-  const { model } = served;
-  const text = await chatText(served, messages, options);
-  const [count, tokens] = await Promise.all([
-    model.countTokens(text),
-    model.tokenize(text.slice(0, 100)),
-  ]);
-  return hasTwoBos(tokens, await model.tokenize("")) ? count - 1 : count;
+  return await served.model.countTokens(await chatText(served, messages, options));
 }
 
 /**
@@ -100,17 +102,20 @@ export async function chatText(
   { model }: ServedModel,
   messages: readonly ChatMessage[],
   options: ChatPromptOptions = {},
-): Promise<string> {
+): Promise<RenderedPrompt> {
   const { addGenerationPrompt = true, tools, variables } = options;
   const goesOn = continues(messages, options);
-  if (!model.info.hasChatTemplate) return messages.map(({ content }) => content).join("\n\n");
+  if (!model.info.hasChatTemplate) {
+    return words(messages.map(({ content }) => content).join("\n\n"));
+  }
   const template: TemplateOptions = {
     addGenerationPrompt: goesOn || addGenerationPrompt,
     ...(tools && { tools }),
     ...(variables && { variables }),
   };
   if (!goesOn) return await model.applyTemplate(messages, template);
-  return (await model.applyTemplate(messages.slice(0, -1), template)) + messages.at(-1)!.content;
+  const before = await model.applyTemplate(messages.slice(0, -1), template);
+  return joined(before, words(messages.at(-1)!.content));
 }
 
 /** Whether the last message is the start of the answer. */
@@ -142,22 +147,28 @@ function continues(
   return true;
 }
 
+/** How a text becomes tokens. */
+export interface TextOptions extends Pick<TokenizeOptions, "parseSpecial"> {
+  /** The field that it comes from. */
+  readonly param?: string | undefined;
+  readonly refuse?: Refuse | undefined;
+}
+
 /**
- * The tokens of a text. If a template writes BOS itself, no second one is added. A text that is certainly too long is
- * refused by its length, without tokenizing it; `param` is the field that it comes from.
+ * The tokens of a text. If it begins with BOS itself, no second one is added. A text that is certainly too long is refused by its
+ * length, without tokenizing it.
  */
 export async function textTokens(
   served: ServedModel,
-  text: string,
-  param: string = "prompt",
-  refuse: Refuse = contextExceeded,
+  text: string | RenderedPrompt,
+  { param = "prompt", refuse = contextExceeded, parseSpecial = true }: TextOptions = {},
 ): Promise<number[]> {
   const { model } = served;
   const { contextSize } = model.info;
-  checkLength(served, text.length, param, refuse);
+  checkLength(served, (typeof text === "string" ? text : text.text).length, param, refuse);
   try {
     const [tokens, empty] = await Promise.all([
-      model.tokenize(text, { maxTokens: contextSize }),
+      model.tokenize(text, { maxTokens: contextSize, parseSpecial }),
       model.tokenize(""),
     ]);
     return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
@@ -165,12 +176,6 @@ export async function textTokens(
     if (!(error instanceof ContextError) || error.tokens === undefined) throw error;
     throw refuse(error.tokens, contextSize, param);
   }
-}
-
-/** The tokens of a text of any length. */
-export async function wholeTextTokens({ model }: ServedModel, text: string): Promise<number[]> {
-  const [tokens, empty] = await Promise.all([model.tokenize(text), model.tokenize("")]);
-  return hasTwoBos(tokens, empty) ? tokens.slice(1) : tokens;
 }
 
 function hasTwoBos(tokens: readonly number[], [bos]: readonly number[]): boolean {

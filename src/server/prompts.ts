@@ -1,10 +1,17 @@
 // The prompts of a request in llama.cpp's forms, for /completion, /v1/completions and embeddings: a text, token ids,
-// both mixed in one list, an object with a `prompt_string`, or a list of these for several answers. inputs.ts checks
+// both mixed in one list, an object with a `prompt_string` (and, of a rendered prompt, its `template`), or a list of these for several answers. inputs.ts checks
 // them.
 
 import type { ServedModel } from "./context.ts";
-import { inputList, isPromptList, type Piece, type PromptInput, type PromptOne } from "./inputs.ts";
-import { textTokens } from "./prompt.ts";
+import {
+  inputList,
+  isPromptList,
+  type Piece,
+  type PromptInput,
+  type PromptOne,
+  promptText,
+} from "./inputs.ts";
+import { type TextOptions, textTokens } from "./prompt.ts";
 
 /** A prompt's tokens, and its text if it was given as text. */
 export interface TextPrompt {
@@ -12,35 +19,37 @@ export interface TextPrompt {
   tokens: readonly number[];
 }
 
-/** Each prompt of the field; `isList` if it asks for a list of answers. */
+/** Each prompt of the field; `isList` if it asks for a list of answers. `parseSpecial`: whether special tokens in texts count. */
 export async function readPrompts(
   served: ServedModel,
   input: PromptInput,
+  parseSpecial: boolean,
 ): Promise<{ prompts: TextPrompt[]; isList: boolean }> {
-  const prompts = await Promise.all(inputList(input).map((one) => readPrompt(served, one)));
-  return { prompts, isList: isPromptList(input) };
+  const read = async (one: PromptOne): Promise<TextPrompt> => {
+    const given = promptText(one);
+    const text = typeof given === "object" ? given.text : given;
+    return { text, tokens: await promptTokens(served, one, { parseSpecial }) };
+  };
+  return { prompts: await Promise.all(inputList(input).map(read)), isList: isPromptList(input) };
 }
 
-async function readPrompt(served: ServedModel, prompt: PromptOne): Promise<TextPrompt> {
-  if (typeof prompt === "string") return { text: prompt, tokens: await textTokens(served, prompt) };
-  if (!Array.isArray(prompt)) return await readPrompt(served, prompt.prompt_string);
-  return { text: undefined, tokens: await promptTokens(served, prompt) };
-}
-
-/** The tokens of a list of ids and texts; only a text at the start gets BOS. `param`: the field that it comes from. */
+/** The tokens of a text, or of a list of ids and texts, of which only a text at the start gets BOS. */
 export async function promptTokens(
   served: ServedModel,
   prompt: PromptOne,
-  param: string = "prompt",
+  options: TextOptions,
 ): Promise<number[]> {
-  if (typeof prompt === "string") return await textTokens(served, prompt, param);
-  if (!Array.isArray(prompt)) return await textTokens(served, prompt.prompt_string, param);
-  if (prompt.every((one) => typeof one === "number")) return prompt;
+  const text = promptText(prompt);
+  if (text !== undefined) return await textTokens(served, text, options);
+  const pieces = prompt as readonly Piece[];
+  if (pieces.every((one) => typeof one === "number")) return pieces as number[];
   const { contextSize } = served.model.info;
+  const { parseSpecial = true } = options;
+  const how = { addBos: false, parseSpecial, maxTokens: contextSize };
   const read = async (one: Piece, at: number): Promise<number[]> => {
     if (typeof one === "number") return [one];
-    if (at === 0) return await textTokens(served, one, param);
-    return await served.model.tokenize(one, { addBos: false, maxTokens: contextSize });
+    if (at === 0) return await textTokens(served, one, options);
+    return await served.model.tokenize(one, how);
   };
-  return (await Promise.all(prompt.map(read))).flat();
+  return (await Promise.all(pieces.map(read))).flat();
 }

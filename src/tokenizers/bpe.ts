@@ -43,7 +43,7 @@ export class BpeWords {
   constructor(vocabulary: Vocabulary, options: BpeOptions) {
     this.#vocabulary = vocabulary;
     this.#options = options;
-    this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.id(text));
+    this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.wordId(text));
     this.#merger = new Merger(new PairTable((left, right) => this.#resolve(left, right)));
     this.#byteSymbols = Int32Array.from(byteToChar, (char) => this.#names.symbol(char));
     this.#byteTokens = vocabulary.byteTokens();
@@ -60,7 +60,7 @@ export class BpeWords {
   #encodeNew(word: string, ids: number[], check: (() => void) | undefined): void {
     const bytes = this.#options.units === "bytes" ? utf8.encode(word) : undefined;
     if (this.#options.ignoreMerges) {
-      const whole = this.#vocabulary.id(bytes ? encodeByteLevel(bytes) : word);
+      const whole = this.#vocabulary.wordId(bytes ? encodeByteLevel(bytes) : word);
       if (whole !== undefined) {
         ids.push(whole);
         return;
@@ -100,7 +100,7 @@ export class BpeWords {
     const chars = [...text];
     if (chars.length < 2) return;
     for (const char of chars) {
-      const token = this.#vocabulary.id(char);
+      const token = this.#vocabulary.wordId(char);
       if (token !== undefined) ids.push(token);
     }
   }
@@ -109,7 +109,7 @@ export class BpeWords {
     const leftText = this.#names.text(left);
     const rightText = this.#names.text(right);
     const rank = this.#options.merges.get(mergeKey(leftText, rightText));
-    if (rank === undefined) return undefined;
+    if (rank === undefined || this.#vocabulary.isMark(leftText + rightText)) return undefined;
     return { rank, symbol: this.#names.symbol(leftText + rightText) };
   }
 }

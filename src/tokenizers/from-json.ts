@@ -6,6 +6,13 @@
 // special tokens, and its add_bos_token and add_eos_token override the post-processor.
 
 import type { Metadata } from "../base/metadata.ts";
+import {
+  type RenderedPrompt,
+  sliced,
+  type Trusted,
+  trusted,
+  words,
+} from "../base/rendered-prompt.ts";
 import { makeDecoder } from "./json/decoder.ts";
 import {
   asArray,
@@ -40,7 +47,7 @@ const mostGaps = 100_000;
 
 /** An added token in tokenizer.json's form. */
 interface JsonToken extends AddedToken {
-  /** Hidden in decoded text, and recognised only in trusted text. */
+  /** Hidden in decoded text. */
   special: boolean;
   /** Matched in the normalised text. */
   normalized: boolean;
@@ -59,9 +66,9 @@ export function tokenizerFromJson(
   const json = asRecord(tokenizerJson, "tokenizer.json");
   const config = tokenizerConfig ? asRecord(tokenizerConfig, "tokenizer_config.json") : {};
   const modelJson = asRecord(json.model, "model");
-  const added = readAddedTokens(json.added_tokens);
+  const listed = readAddedTokens(json.added_tokens);
   const decoder = makeDecoder(json.decoder);
-  const vocabulary = readVocabulary(modelJson, added, decoder.byteFallback, rows);
+  const vocabulary = readVocabulary(modelJson, listed, decoder.byteFallback, rows);
   const special = readSpecial(config, vocabulary, metadata);
   const frame = applyConfig(makePostProcessor(json.post_processor), special, config);
   const framing = [...frame.prefix, ...frame.suffix].map((id, i) => [`post_processor ${i}`, id]);
@@ -71,6 +78,7 @@ export function tokenizerFromJson(
   checkSpecialIds(vocabulary, special);
   const named = [special.eos, special.eot, ...(metadata?.numbers("lantern.eos_token_ids") ?? [])];
   const endOfGeneration = findEndOfGeneration(vocabulary, named);
+  const added = listed.map((token) => ({ ...token, isWords: vocabulary.isWords(token.id) }));
   const preTokenizer = makePreTokenizer(json.pre_tokenizer);
   const model = makeModel(modelJson, vocabulary, preTokenizer.bytesLast);
   const normalizer = json.normalizer ? makeNormalizer(json.normalizer) : undefined;
@@ -97,8 +105,10 @@ export function tokenizerFromJson(
 
 /** The pipeline of the header comment. */
 class JsonTextModel implements TextModel {
-  readonly #raw: { all: SpecialSplitter; textOnly: SpecialSplitter };
-  readonly #normalized: { all: SpecialSplitter; textOnly: SpecialSplitter };
+  readonly #raw: SpecialSplitter;
+  readonly #normalized: SpecialSplitter;
+  /** Whether normalised text may have marks in it, so that it must be known what of it is trusted. */
+  readonly #marksAreLate: boolean;
   readonly #normalizer: Normalizer;
   readonly #preTokenizer: PreTokenizer;
   readonly #model: WordModel;
@@ -117,20 +127,25 @@ class JsonTextModel implements TextModel {
       ...token,
       text: this.#normalizer(token.text),
     });
-    this.#raw = splitters(added.filter((token) => !late(token)));
-    this.#normalized = splitters(added.filter(late).map(normalize));
+    this.#raw = new SpecialSplitter(added.filter((token) => !late(token)));
+    this.#normalized = new SpecialSplitter(added.filter(late).map(normalize));
+    this.#marksAreLate = added.some((token) => late(token) && !token.isWords);
     this.#preTokenizer = preTokenizer;
     this.#model = model;
   }
 
-  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void {
-    const which = parseSpecial ? "all" : "textOnly";
+  encode(text: string, trusted: Trusted, ids: number[], check: () => void): void {
+    const starts: number[] = [];
     let atStart = true;
-    for (const fragment of this.#raw[which].split(text, check)) {
+    let texts = 0;
+    const split = this.#raw.split(text, trusted, check, (at) => starts.push(at));
+    for (const fragment of split) {
       if (typeof fragment === "number") ids.push(fragment);
       else {
-        const normal = this.#normalizer(fragment, check);
-        for (const part of this.#normalized[which].split(normal, check)) {
+        const from = starts[texts++]!;
+        const said = sliced({ text, template: trusted }, from, from + fragment.length);
+        const { text: normal, template } = this.#normalize(said, check);
+        for (const part of this.#normalized.split(normal, template, check)) {
           if (typeof part === "number") ids.push(part);
           else this.#encodePlain(part, atStart, ids, check);
           atStart = false;
@@ -140,6 +155,30 @@ class JsonTextModel implements TextModel {
     }
   }
 
+  /**
+   * The normalised text and what of it is trusted. Each stretch by itself must become what it becomes among the others, but for a
+   * prefix; from one on that does not, nothing is trusted.
+   */
+  #normalize(said: RenderedPrompt, check: () => void): RenderedPrompt {
+    const { text, template } = said;
+    const normal = this.#normalizer(text, check);
+    if (!this.#marksAreLate || template.length === 0) return words(normal);
+    if (template[0] === 0 && template[1] === text.length) return trusted(normal);
+    const one = this.#normalizer("a");
+    const prefix = one.endsWith("a") ? one.slice(0, -1) : "";
+    const kept: number[] = [];
+    let at = 0;
+    for (const [i, from] of [0, ...template].entries()) {
+      const stretch = this.#normalizer(text.slice(from, template[i] ?? text.length), check);
+      const isNext = normal.startsWith(stretch, at);
+      const own = isNext || !stretch.startsWith(prefix) ? stretch : stretch.slice(prefix.length);
+      if (!isNext && !normal.startsWith(own, at)) break;
+      if (i % 2 === 1 && own !== "") kept.push(at, at + own.length);
+      at += own.length;
+    }
+    return { text: normal, template: kept };
+  }
+
   #encodePlain(text: string, atStart: boolean, ids: number[], check: () => void): void {
     const encode = (word: string): void => {
       check();
@@ -147,13 +186,6 @@ class JsonTextModel implements TextModel {
     };
     runStages(this.#preTokenizer.stages, text, atStart, encode, check);
   }
-}
-
-function splitters(tokens: JsonToken[]): { all: SpecialSplitter; textOnly: SpecialSplitter } {
-  return {
-    all: new SpecialSplitter(tokens),
-    textOnly: new SpecialSplitter(tokens.filter((token) => !token.special)),
-  };
 }
 
 function readAddedTokens(value: unknown): JsonToken[] {
@@ -169,6 +201,7 @@ function readAddedTokens(value: unknown): JsonToken[] {
       stripLeft: flag("lstrip", false),
       stripRight: flag("rstrip", false),
       singleWord: flag("single_word", false),
+      isWords: !special, // its text decides as well, where the vocabulary is known
       special,
       normalized: flag("normalized", !special),
     };

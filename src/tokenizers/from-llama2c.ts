@@ -47,6 +47,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
       stripLeft: false,
       stripRight: false,
       singleWord: false,
+      isWords: false,
     }),
   );
   const plain = new SpmModel(vocabulary, { addSpacePrefix: true, unknown: 0 });
@@ -56,7 +57,7 @@ export function tokenizerFromLlama2c(bytes: Uint8Array, vocabSize: number): Toke
     special,
     fill: undefined,
     endOfGeneration: new Set([1, 2]), // BOS separates the stories that these models were trained on
-    model: new SpecialTextModel(controls, () => false, plain),
+    model: new SpecialTextModel(controls, plain),
     prefix: [1],
     suffix: [],
     bytesOf: (text) => utf8.encode(text.replaceAll(SPACE_MARK, " ")),

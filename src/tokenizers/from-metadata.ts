@@ -165,7 +165,6 @@ export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokeni
   const { plain, ...parts } = kind.parts(metadata, vocabulary, special);
   const last = special.sep !== undefined && kind === wordpiece ? special.sep : special.eos;
   const added = specialTokens(metadata, vocabulary);
-  const isText = (token: AddedToken): boolean => !vocabulary.isHidden(token.id);
   // A token that strips neighbouring spaces may stand for any number of them.
   const strips = added.some(({ stripLeft, stripRight }) => stripLeft || stripRight);
   return new TextTokenizer({
@@ -176,7 +175,7 @@ export function tokenizerFromMetadata(metadata: Metadata, rows?: number): Tokeni
     fill: findFill(vocabulary, (key) => metadata.number(`${KEY}${key}_token_id`)),
     pair: pairFrame(metadata, special, kind === wordpiece),
     endOfGeneration,
-    model: new SpecialTextModel(added, isText, plain),
+    model: new SpecialTextModel(added, plain),
     prefix: special.addBos ? [special.bos!] : [],
     suffix: special.addEos ? [last!] : [],
   });
@@ -297,7 +296,13 @@ function specialTokens(metadata: Metadata, vocabulary: Vocabulary): AddedToken[]
   vocabulary.types.forEach((type, id) => {
     if (type !== control && type !== userDefined && type !== unknown) return;
     const text = vocabulary.texts[id]!;
-    tokens.push({ id, text, singleWord: false, ...strips(text) });
+    tokens.push({
+      id,
+      text,
+      singleWord: false,
+      isWords: vocabulary.isWords(id),
+      ...strips(text),
+    });
   });
   return tokens;
 }

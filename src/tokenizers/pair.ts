@@ -2,6 +2,7 @@
 // separators between their tokens.
 
 import type { Metadata } from "../base/metadata.ts";
+import { joined, type RenderedPrompt, trusted, words } from "../base/rendered-prompt.ts";
 import type { PairFrame, SpecialTokens } from "./tokenizer.ts";
 
 const KEY = "tokenizer.ggml.";
@@ -31,20 +32,22 @@ function only(id: number | undefined, isAdded: boolean): number[] {
   return isAdded && id !== undefined ? [id] : [];
 }
 
-/** The tokens of a pair. Special tokens in the two texts are plain text, except where a template joins them. */
+/** The tokens of a pair. Special tokens in the two texts are plain text. */
 export function pairTokens(
   frame: PairFrame,
   query: string,
   document: string,
-  encode: (text: string, parseSpecial: boolean) => readonly number[],
+  encode: (text: RenderedPrompt) => readonly number[],
 ): number[] {
   const { template, before, between, after } = frame;
   if (template !== undefined) {
     // In one pass: a query may contain "{document}".
-    const text = template.replace(/\{query\}|\{document\}/g, (hole) =>
-      hole === "{query}" ? query : document,
-    );
-    return [...encode(text, true)];
+    const parts = template
+      .split(/(\{query\}|\{document\})/)
+      .map((part, i) =>
+        i % 2 === 0 ? trusted(part) : words(part === "{query}" ? query : document),
+      );
+    return [...encode(joined(...parts))];
   }
-  return [before, encode(query, false), between, encode(document, false), after].flat();
+  return [before, encode(words(query)), between, encode(words(document)), after].flat();
 }

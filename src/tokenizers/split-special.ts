@@ -1,10 +1,14 @@
 // Finds special and added tokens in a text (<|im_start|>, </s>, a run of spaces that is one token) and splits the text
 // there. The model's own algorithm encodes the text in between.
 //
+// Tokens that stand for their own text (isWords) are found everywhere. All others are marks, and found only where the text is
+// trusted from their first character to their last: never in words that people, tools and documents say, nor half in them.
+//
 // The leftmost token wins, and at each position the longest. A trie over UTF-16 units keeps this linear, however many
 // tokens there are (Llama 3 has 256).
 
 import { ModelError } from "../base/errors.ts";
+import type { Trusted } from "../base/rendered-prompt.ts";
 import type { TextModel } from "./text-tokenizer.ts";
 
 export interface AddedToken {
@@ -15,6 +19,8 @@ export interface AddedToken {
   stripRight: boolean;
   /** Matched only if no letter, digit or underscore is next to it. */
   singleWord: boolean;
+  /** It stands for its own text, so people may say it (Vocabulary.isWords). */
+  isWords: boolean;
 }
 
 /** A piece of plain text, or a token by its id. */
@@ -50,15 +56,24 @@ export class SpecialSplitter {
     }
   }
 
-  /** Splits `text` into fragments; none is an empty string. */
-  split(text: string, check: () => void = () => {}): Fragment[] {
+  /** Splits `text` into fragments; none is an empty string. `onText`: where each text begins. */
+  split(
+    text: string,
+    trusted: Trusted,
+    check: () => void = () => {},
+    onText: (at: number) => void = () => {},
+  ): Fragment[] {
     if (text === "") return [];
     const fragments: Fragment[] = [];
+    let stretch = 0; // the first stretch of `trusted` that ends after `at`
     let start = 0; // start of the plain text that was not returned yet
     let at = 0;
     while (this.#root.children.size > 0 && at < text.length) {
       if (at % CHECK_UNITS === 0) check();
-      const token = this.#match(text, at);
+      while (stretch < trusted.length && trusted[stretch + 1]! <= at) stretch += 2;
+      const trustedEnd =
+        stretch < trusted.length && trusted[stretch]! <= at ? trusted[stretch + 1]! : at;
+      const token = this.#match(text, at, trustedEnd);
       if (token === undefined) {
         at++;
         continue;
@@ -67,13 +82,19 @@ export class SpecialSplitter {
       if (token.stripLeft) {
         while (plainEnd > start && isSpace(text, plainEnd - 1)) plainEnd--;
       }
-      if (plainEnd > start) fragments.push(text.slice(start, plainEnd));
+      if (plainEnd > start) {
+        onText(start);
+        fragments.push(text.slice(start, plainEnd));
+      }
       fragments.push(token.id);
       at += token.text.length;
       if (token.stripRight) while (at < text.length && isSpace(text, at)) at++;
       start = at;
     }
-    if (start < text.length) fragments.push(start === 0 ? text : text.slice(start));
+    if (start < text.length) {
+      onText(start);
+      fragments.push(start === 0 ? text : text.slice(start));
+    }
     return fragments;
   }
 
@@ -91,11 +112,14 @@ export class SpecialSplitter {
     node.token = token;
   }
 
-  #match(text: string, at: number): AddedToken | undefined {
+  /** `trustedEnd`: up to there the text is trusted from `at` on. */
+  #match(text: string, at: number, trustedEnd: number): AddedToken | undefined {
     let found: AddedToken | undefined;
     let node = this.#root.children.get(text.charCodeAt(at));
     for (let i = at + 1; node !== undefined; i++) {
-      if (node.token !== undefined && this.#fits(text, at, node.token)) found = node.token;
+      const { token } = node;
+      const isAllowed = token !== undefined && (token.isWords || i <= trustedEnd);
+      if (isAllowed && this.#fits(text, at, token)) found = token;
       if (i >= text.length) break;
       node = node.children.get(text.charCodeAt(i));
     }
@@ -119,24 +143,16 @@ export interface PlainTextModel {
 
 /** Splits at special tokens and leaves the rest to a plain model: this is all of encoding for GGUF and llama2.c. */
 export class SpecialTextModel implements TextModel {
-  readonly #all: SpecialSplitter;
-  readonly #textOnly: SpecialSplitter;
+  readonly #splitter: SpecialSplitter;
   readonly #plain: PlainTextModel;
 
-  /** `isText`: also recognised in untrusted text, because it stands for its own text. */
-  constructor(
-    tokens: readonly AddedToken[],
-    isText: (token: AddedToken) => boolean,
-    plain: PlainTextModel,
-  ) {
-    this.#all = new SpecialSplitter(tokens);
-    this.#textOnly = new SpecialSplitter(tokens.filter(isText));
+  constructor(tokens: readonly AddedToken[], plain: PlainTextModel) {
+    this.#splitter = new SpecialSplitter(tokens);
     this.#plain = plain;
   }
 
-  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void {
-    const splitter = parseSpecial ? this.#all : this.#textOnly;
-    for (const fragment of splitter.split(text, check)) {
+  encode(text: string, trusted: Trusted, ids: number[], check: () => void): void {
+    for (const fragment of this.#splitter.split(text, trusted, check)) {
       if (typeof fragment === "number") ids.push(fragment);
       else this.#plain.encode(fragment, ids, check);
     }

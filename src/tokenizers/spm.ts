@@ -36,7 +36,7 @@ export class SpmModel implements PlainTextModel {
   constructor(vocabulary: Vocabulary, options: SpmOptions) {
     this.#vocabulary = vocabulary;
     this.#options = options;
-    this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.id(text));
+    this.#names = new SymbolNames(vocabulary.texts, (text) => vocabulary.wordId(text));
     const ranks = rankByScore(vocabulary.scores);
     this.#merger = new Merger(new PairTable((left, right) => this.#resolve(left, right, ranks)));
     this.#byteTokens = vocabulary.byteTokens();
@@ -84,7 +84,7 @@ export class SpmModel implements PlainTextModel {
   }
 
   #resolve(left: number, right: number, ranks: Int32Array): Merge | undefined {
-    const symbol = this.#vocabulary.id(this.#names.text(left) + this.#names.text(right));
+    const symbol = this.#vocabulary.wordId(this.#names.text(left) + this.#names.text(right));
     return symbol === undefined ? undefined : { rank: ranks[symbol]!, symbol };
   }
 }
@@ -116,6 +116,6 @@ const MOST_COST = 100_000_000;
 function canBeMerged(text: string, vocabulary: Vocabulary): boolean {
   const chars = [...text];
   const isSymbol = (part: string[]): boolean =>
-    part.length === 1 || vocabulary.id(part.join("")) !== undefined;
+    part.length === 1 || vocabulary.wordId(part.join("")) !== undefined;
   return chars.some((_, at) => at > 0 && isSymbol(chars.slice(0, at)) && isSymbol(chars.slice(at)));
 }

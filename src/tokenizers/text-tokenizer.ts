@@ -6,6 +6,7 @@
 
 import { UsageError } from "../base/errors.ts";
 import { checkOptionNames, type OptionNames } from "../base/options.ts";
+import { asRendered, type RenderedPrompt, type Trusted, trusted } from "../base/rendered-prompt.ts";
 import { show } from "../base/show.ts";
 import type {
   DecodeOptions,
@@ -21,10 +22,10 @@ import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
 /** Turns a text into ids, without the tokens of addSpecial. */
 export interface TextModel {
   /**
-   * Appends the ids of `text`; without `parseSpecial`, the text of a control token is ordinary text. `check` is
+   * Appends the ids of `text`; where it is not `trusted`, the text of a control token is ordinary text. `check` is
    * called often, and throws when the work should stop.
    */
-  encode(text: string, parseSpecial: boolean, ids: number[], check: () => void): void;
+  encode(text: string, trusted: Trusted, ids: number[], check: () => void): void;
 }
 
 export interface TokenizerParts {
@@ -81,14 +82,17 @@ export class TextTokenizer implements Tokenizer {
     return this.#parts.vocabulary.fingerprint();
   }
 
-  encode(text: string, options: EncodeOptions = {}): number[] {
-    if (typeof text !== "string") throw wrong("text", text, "a string");
+  encode(prompt: string | RenderedPrompt, options: EncodeOptions = {}): number[] {
+    const given = typeof prompt === "string" ? trusted(prompt) : asRendered(prompt);
+    if (given === undefined) throw wrong("text", prompt, "a string or a rendered prompt");
     checkOptionNames("tokenizer: encode()", options, encodeOptions);
     const { addSpecial = true, parseSpecial = true, check = () => {} } = options;
     const { model, prefix, suffix } = this.#parts;
     const ids: number[] = addSpecial ? [...prefix] : [];
+    const { text, template } = given;
     try {
-      model.encode(text.toWellFormed(), parseSpecial, ids, check); // a lone surrogate becomes U+FFFD
+      // A lone surrogate becomes U+FFFD, which is one unit as well.
+      model.encode(text.toWellFormed(), parseSpecial ? template : [], ids, check);
     } catch (cause) {
       // The regular-expression engine ran out of stack: this happens with some millions of letters in a row.
       if (!(cause instanceof RangeError)) throw cause;

@@ -1,6 +1,8 @@
 // The tokenizer interface. text-tokenizer.ts implements it; from-metadata.ts, from-json.ts and from-llama2c.ts make a
 // tokenizer, each from another description of a vocabulary.
 
+import type { RenderedPrompt } from "../base/rendered-prompt.ts";
+
 export interface SpecialTokens {
   bos: number | undefined;
   eos: number | undefined;
@@ -35,7 +37,10 @@ export interface PairFrame {
 export interface EncodeOptions {
   /** Add BOS/EOS as the model's rules say (default true). */
   addSpecial?: boolean;
-  /** Recognise special tokens in the text, such as <|im_start|> (default true; use false for untrusted text). */
+  /**
+   * Recognise special tokens, such as <|im_start|>: in all of a string, and in what the template says of a rendered prompt (default
+   * true; use false for untrusted text).
+   */
   parseSpecial?: boolean;
   /** Called from time to time. Throws when the work should stop because nobody waits for it any more. */
   check?: (() => void) | undefined;
@@ -67,7 +72,7 @@ export interface Tokenizer {
   readonly longestToken: number | undefined;
   /** The same number for the same vocabulary, to check that two tokenizers were made from the same file. */
   readonly fingerprint: number;
-  encode(text: string, options?: EncodeOptions): number[];
+  encode(text: string | RenderedPrompt, options?: EncodeOptions): number[];
   decode(ids: readonly number[], options?: DecodeOptions): string;
   /** The vocabulary entry as stored ("▁the", "Ġthe", "<0x0A>"): for listings. */
   tokenText(id: number): string;

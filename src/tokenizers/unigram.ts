@@ -47,6 +47,7 @@ export class UnigramModel implements PlainTextModel {
     const matched = texts
       .map((_, id) => id)
       .filter((id) => [normal, userDefined, unused].some((type) => type === types[id]))
+      .filter((id) => vocabulary.isWords(id))
       .sort((a, b) => (texts[a]! < texts[b]! ? -1 : texts[a]! > texts[b]! ? 1 : b - a)); // of two with one text, the later counts
     this.#ids = Int32Array.from(matched);
     this.#texts = matched.map((id) => texts[id]!);

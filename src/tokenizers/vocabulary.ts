@@ -70,6 +70,29 @@ export class Vocabulary {
     return type === TOKEN_TYPE.control || type === TOKEN_TYPE.unknown;
   }
 
+  /**
+   * Whether people may say it: it stands for its own text. Not control, unknown and byte tokens; and of user-defined ones, which
+   * stand for their own text as well, not those that are marks: something in brackets, such as <tool_call> and [/THINK], but for
+   * elements of HTML.
+   */
+  isWords(id: number): boolean {
+    const type = this.types[id];
+    if (type === TOKEN_TYPE.userDefined) return !isMarkup(this.texts[id]!);
+    return !this.isHidden(id) && type !== TOKEN_TYPE.byte;
+  }
+
+  /** Whether it is the text of a token that people may not say. */
+  isMark(text: string): boolean {
+    const id = this.#ids.get(text);
+    return id !== undefined && !this.isWords(id);
+  }
+
+  /** The id of a token that words may become. */
+  wordId(text: string): number | undefined {
+    const id = this.#ids.get(text);
+    return id === undefined || !this.isWords(id) ? undefined : id;
+  }
+
   /** Length of the longest text in UTF-16 units; at least 2, for a character outside the vocabulary. */
   longestText(): number {
     return this.texts.reduce((longest, { length }) => Math.max(longest, length), 2);
@@ -93,6 +116,17 @@ export class Vocabulary {
     for (let byte = 0; byte < 256; byte++) ids[byte] = this.#ids.get(byteTokenText(byte)) ?? -1;
     return ids;
   }
+}
+
+const BRACKET = "[<>[\\](){}|｜«»【】〈〉⟨⟩◁▷]";
+const IN_BRACKETS = new RegExp(`^[\\s▁]*${BRACKET}.*[\\p{L}\\p{N}].*${BRACKET}[\\s▁]*$`, "su");
+/** Elements that vocabularies abbreviate (Gemma's), and no template uses; <s> is BOS elsewhere. */
+const HTML =
+  /^<\/?(?:a|b|blockquote|br|caption|code|div|em|h[1-6]|hr|i|li|ol|p|pre|span|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|u|ul)>$/;
+
+/** Whether a user-defined token is a mark rather than words: letters or digits between brackets. */
+function isMarkup(text: string): boolean {
+  return IN_BRACKETS.test(text) && !HTML.test(text);
 }
 
 /** "<0x0A>" for 10. */

@@ -99,8 +99,9 @@ export class WordPieces {
     for (let at = 0; at < word.length; ) {
       const mark = at === 0 ? firstMark : innerMark;
       let end = Math.min(word.length, at + this.#longest);
-      let id = this.#vocabulary.id(mark + word.slice(at, end));
-      while (id === undefined && --end > at) id = this.#vocabulary.id(mark + word.slice(at, end));
+      let id = this.#vocabulary.wordId(mark + word.slice(at, end));
+      while (id === undefined && --end > at)
+        id = this.#vocabulary.wordId(mark + word.slice(at, end));
       if (id === undefined) return false;
       ids.push(id);
       at = end;

@@ -8,7 +8,7 @@ const tokens = { bos: "<s>", eos: "</s>" };
 const conversation = [{ role: "user", content: "Hello, how are you?" }];
 
 function render(source: string, messages = conversation): string {
-  return new ChatTemplate(source, tokens).render(messages);
+  return new ChatTemplate(source, tokens).render(messages).text;
 }
 
 function failure(source: string): Error {

@@ -30,7 +30,7 @@ const others: Readonly<Record<string, string>> = {
 
 function render(template: string, vars: object = {}): string {
   try {
-    return new ChatTemplate(template, { bos: "", eos: "" }).render([], { extra: { ...vars } });
+    return new ChatTemplate(template, { bos: "", eos: "" }).render([], { extra: { ...vars } }).text;
   } catch (error) {
     return `error: ${messageOf(error)}`;
   }

@@ -4,6 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import type { RenderedPrompt } from "../../src/base/rendered-prompt.ts";
 import { AnswerReader } from "../../src/chat/answer/answer-reader.ts";
 import { deriveAnswerFormat } from "../../src/chat/answer/derive.ts";
 import type { AnswerFormat, AnswerTool } from "../../src/chat/answer/format.ts";
@@ -126,7 +127,7 @@ describeShared("test-chat-auto-parser.cpp: templates", "chat-templates", () => {
 
   it("have the marks of roles where llama.cpp finds them", () => {
     const different = vectors.roles.flatMap(([name, user, assistant]) => {
-      const text = templateOf(name).template.render(
+      const { text } = templateOf(name).template.render(
         [
           { role: "user", content: "zqFirst" },
           { role: "assistant", content: "zqSecond" },
@@ -161,7 +162,7 @@ interface BudgetCase {
 const word = (id: number): string => `<${id}>`;
 const tokenizer = {
   tokenBytes: (id: number) => new TextEncoder().encode(word(id)),
-  encode: (text: string) => [...text.matchAll(/<(\d+)>/g)].map(([, id]) => Number(id)),
+  encode: ({ text }: RenderedPrompt) => [...text.matchAll(/<(\d+)>/g)].map(([, id]) => Number(id)),
 } as unknown as Tokenizer;
 
 describe("test-reasoning-budget.cpp", () => {

@@ -16,7 +16,7 @@ const conversation = [
 const withPrompt = { addGenerationPrompt: true };
 
 function render(source: string, options: object = withPrompt, messages = conversation): string {
-  return new ChatTemplate(source, tokens).render(messages, options);
+  return new ChatTemplate(source, tokens).render(messages, options).text;
 }
 
 describe("built-in templates", () => {

@@ -74,5 +74,5 @@ export function startOf(one: Vector): AnswerStart {
     ...(tools && { tools }),
     extra: { enable_thinking: thinking, thinking },
   });
-  return promptEnd(prompt, format);
+  return promptEnd(prompt.text, format);
 }

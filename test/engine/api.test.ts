@@ -253,9 +253,9 @@ describe("chat", () => {
 
   test("the template can be seen and replaced", async () => {
     const messages = [{ role: "user" as const, content: "hi" }];
-    expect(await model.applyTemplate(messages)).toBe("<user>hi\n<assistant>");
+    expect((await model.applyTemplate(messages)).text).toBe("<user>hi\n<assistant>");
     const chatml = await open(file.path, { chatTemplate: "chatml" });
-    expect(await chatml.applyTemplate(messages)).toContain("<|im_start|>user\nhi<|im_end|>");
+    expect((await chatml.applyTemplate(messages)).text).toContain("<|im_start|>user\nhi<|im_end|>");
     await chatml.dispose();
     await expect(open(file.path, { chatTemplate: "nonsense" })).rejects.toThrow("chatml");
   });

@@ -1,6 +1,7 @@
 // Reasoning that ends after so many tokens: with made-up tokens, and with a real model.
 
 import { describe, expect, test } from "vitest";
+import type { RenderedPrompt } from "../../src/base/rendered-prompt.ts";
 import { ReasoningBudget } from "../../src/engine/reasoning-budget.ts";
 import { open } from "../../src/index.ts";
 import type { Tokenizer } from "../../src/tokenizers/tokenizer.ts";
@@ -14,7 +15,7 @@ const tokenizer = {
       : id === 201
         ? Uint8Array.of(0xa9)
         : new TextEncoder().encode(texts[id] ?? String.fromCharCode(97 + (id % 26))),
-  encode: (text: string) => (text.startsWith("Enough") ? [102, 101] : [101]),
+  encode: ({ text }: RenderedPrompt) => (text.startsWith("Enough") ? [102, 101] : [101]),
 } as unknown as Tokenizer;
 
 const marks = { start: "<think>", end: "</think>" };

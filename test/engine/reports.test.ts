@@ -70,9 +70,9 @@ test("info has the tokens that begin and end a text, and the template", () => {
 
 test("applyTemplate passes tools and variables on", async () => {
   const messages = [{ role: "user" as const, content: "Hi" }];
-  expect(await model.applyTemplate(messages)).toBe("Hi||go");
+  expect((await model.applyTemplate(messages)).text).toBe("Hi||go");
   const options = { addGenerationPrompt: false, tools: [{ name: "sum" }], variables: { mood: 7 } };
-  expect(await model.applyTemplate(messages, options)).toBe("Hi|sum|7");
+  expect((await model.applyTemplate(messages, options)).text).toBe("Hi|sum|7");
 });
 
 test("log-probabilities of the draw: what the sampler's steps left, and nothing else", async () => {

@@ -42,7 +42,7 @@ describe("a model", () => {
 
   test("renders long conversations there, too", async () => {
     const messages = [{ role: "user" as const, content: long }];
-    expect(await model.applyTemplate(messages)).toBe(`<user>${long}\n<assistant>`);
+    expect((await model.applyTemplate(messages)).text).toBe(`<user>${long}\n<assistant>`);
   });
 
   test("gives the bytes of tokens, in one call", async () => {

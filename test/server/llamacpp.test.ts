@@ -36,7 +36,7 @@ describe("llama.cpp's", () => {
 
   test("/apply-template", async () => {
     const body = await ask("/apply-template", { messages: [{ role: "user", content: prompt }] });
-    expect(body).toEqual({ prompt });
+    expect(body).toEqual({ prompt, template: [] });
   });
 
   test("/completion, whole and streamed", async () => {

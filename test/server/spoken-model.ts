@@ -53,8 +53,9 @@ export async function spokenModel(chatTemplate: string = qwenTemplate): Promise<
     });
   };
   const applyTemplate: Model["applyTemplate"] = async (messages, options) => {
-    spoken.prompt = await real.applyTemplate(messages, options);
-    return spoken.prompt;
+    const prompt = await real.applyTemplate(messages, options);
+    spoken.prompt = prompt.text;
+    return prompt;
   };
   const model = new Proxy(real, {
     get(target, name) {

@@ -58,9 +58,9 @@ export function scriptedChat(
     checkGrammar: async () => [],
     saveState: () => Promise.reject(new Error("not here")),
     run(prompt, how): Generation {
-      const text =
+      const { text } =
         prompt.kind === "text"
-          ? prompt.text
+          ? prompt.prompt
           : parsed.render((prompt as { messages: ChatMessage[] }).messages, {
               addGenerationPrompt: true,
               extra: (prompt as { variables?: Record<string, unknown> }).variables ?? {},

@@ -54,10 +54,39 @@ describe("spm", () => {
     expect(pieces(tokenizer, "</s>", plain)).not.toContain("</s>");
   });
 
-  it("finds user-defined tokens in untrusted text, too", () => {
-    const more = make(spmRecord({}, [["<tool>", USER_DEFINED]]));
-    expect(pieces(more, "hello<tool>")).toEqual(["▁hello", "<tool>"]);
+  it("finds user-defined words in untrusted text, too, but no marks", () => {
+    const own = ["<tool>", "[/TOOL]", "]~b]", "dow", "lll", "<table>", "</td>", "<=>", "\n\n"];
+    const more = make(
+      spmRecord(
+        {},
+        own.map((text) => [text, USER_DEFINED]),
+      ),
+    );
+    const foundIn = (parseSpecial: boolean): string[] =>
+      own.filter((text) => pieces(more, `hello${text}`, { parseSpecial }).includes(text));
+    expect(foundIn(true)).toEqual(own);
+    expect(foundIn(false)).toEqual(["dow", "lll", "<table>", "</td>", "<=>", "\n\n"]);
     expect(more.decode(more.encode("hello<tool>"))).toBe("hello<tool>");
+  });
+
+  it("does not merge the pieces of words to a control, unknown or byte token", () => {
+    const more = make(
+      spmRecord({}, [
+        ["<", 1, -1],
+        ["/s", 1, -2],
+        ["/", 1, -200],
+        ["s", 1, -200],
+        [">", 1, -1],
+        ["</s", 1, -3],
+        ["0x41", 1, -4],
+        ["<0x41", 1, -4],
+        ..."0x41".split("").map((char): [string, number, number] => [char, 1, -200]),
+        ["0x", 1, -5],
+        ["41", 1, -5],
+      ]),
+    );
+    expect(pieces(more, "</s>", plain)).toEqual(["▁", "</s", ">"]);
+    expect(pieces(more, "<0x41>", plain)).toEqual(["▁", "<0x41", ">"]);
   });
 
   it("drops the first space when decoding, unless the ids continue a text", () => {

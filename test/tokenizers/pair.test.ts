@@ -1,6 +1,7 @@
 // A query and a document as the tokens of one text: llama.cpp's rules for what is put around them, from the keys of a file.
 
 import { expect, test } from "vitest";
+import { joined, type RenderedPrompt, trusted, words } from "../../src/base/rendered-prompt.ts";
 import { pairFrame, pairTokens } from "../../src/tokenizers/pair.ts";
 import type { SpecialTokens } from "../../src/tokenizers/tokenizer.ts";
 import { plainMetadata } from "../support/tiny-engine.ts";
@@ -16,8 +17,17 @@ const special: SpecialTokens = {
   addEos: true,
 };
 /** Its letters' codes; "<x>" is one token where special tokens are recognised. */
-const encode = (text: string, parseSpecial: boolean): number[] =>
-  [...(parseSpecial ? text.replaceAll("<x>", "\0") : text)].map((char) => char.charCodeAt(0));
+const encode = ({ text, template }: RenderedPrompt): number[] => {
+  const ids: number[] = [];
+  for (let at = 0; at < text.length; at++) {
+    const isMark =
+      text.startsWith("<x>", at) &&
+      template.some((from, i) => i % 2 === 0 && from <= at && at + 3 <= template[i + 1]!);
+    ids.push(isMark ? 0 : text.charCodeAt(at));
+    if (isMark) at += 2;
+  }
+  return ids;
+};
 const [q, d] = ["q".charCodeAt(0), "d".charCodeAt(0)];
 
 test.each([
@@ -53,12 +63,13 @@ test.each([
 
 test("special tokens in the texts are plain text", () => {
   const frame = pairFrame(plainMetadata({}), special, false);
-  expect(pairTokens(frame, "<x>", "", encode)).toEqual([1, ...encode("<x>", false), 2, 2]);
+  expect(pairTokens(frame, "<x>", "", encode)).toEqual([1, ...encode(words("<x>")), 2, 2]);
 });
 
-test("a template takes the place of it all, and what a query contains is no hole", () => {
+test("a template takes the place of it all, and what a query contains is no hole and no special token", () => {
   const template = "<x>{query}|{document}|{query}";
   const metadata = plainMetadata({ "tokenizer.chat_template.rerank": template });
-  const found = pairTokens(pairFrame(metadata, special, false), "a{document}", "$&", encode);
-  expect(found).toEqual(encode("\0a{document}|$&|a{document}", true));
+  const found = pairTokens(pairFrame(metadata, special, false), "a{document}", "<x>", encode);
+  const said = [trusted("<x>"), words("a{document}|<x>|a{document}")];
+  expect(found).toEqual(encode(joined(...said)));
 });

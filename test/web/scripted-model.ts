@@ -12,7 +12,7 @@ import type {
   ModelInfo,
   TokenEvent,
 } from "../../src/index.ts";
-import { UsageError } from "../../src/index.ts";
+import { UsageError, words } from "../../src/index.ts";
 
 export interface Script {
   /** The answer to a prompt, which is the conversation's text; called once per answer. */
@@ -107,12 +107,12 @@ export function scriptedModel(script: Script): Model {
     health: async () => ({ status: "ok" as const, restarts: 0 }),
     status: async () => idle,
     generate: (prompt, options = {}) => {
-      const ids = typeof prompt === "string" ? lettersOf(prompt) : prompt;
+      const ids = Array.isArray(prompt) ? (prompt as number[]) : lettersOf(prompt as string);
       const text = String.fromCodePoint(...ids);
       return generation(ids.length, answer(text, options), { ...script, msPerPiece }, options);
     },
-    tokenize: async (text) => lettersOf(text),
-    applyTemplate: async (messages) => messages.map(turn).join(""),
+    tokenize: async (prompt) => lettersOf(typeof prompt === "string" ? prompt : prompt.text),
+    applyTemplate: async (messages) => words(messages.map(turn).join("")),
     answerFormat: async () => script.format,
     checkGrammar: async () => [],
     profile: async () => {

@@ -65,7 +65,7 @@ export function probe(template: ChatTemplate): Probes {
     const messages = [user, ...(answer === undefined ? [] : [answer])] as TemplateMessage[];
     let text: string;
     try {
-      text = template.render(messages, { tools, now: new Date(0), ...more });
+      text = template.render(messages, { tools, now: new Date(0), ...more }).text;
     } catch {
       return undefined;
     }

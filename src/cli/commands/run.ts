@@ -37,6 +37,7 @@ import { timingsJson, timingsText } from "../timings.ts";
 interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags, TuneFlag {
   json?: boolean;
   displayPrompt: boolean;
+  parseSpecial: boolean;
 }
 
 const defaultPrompt = "Once upon a time";
@@ -54,6 +55,10 @@ export const runCommand: CliCommand = {
     addPromptFlags(addStateCacheFlags(addModelFlags(command, defaultModel), false), defaultPrompt);
     addTuneFlag(addSamplingFlags(command))
       .option("--no-display-prompt", "show only the generated text, without the prompt")
+      .option(
+        "--no-parse-special",
+        "treat special tokens in the prompt, such as <|im_start|>, as plain text",
+      )
       .option("--json", "print one JSON object")
       .addOption(limitOption())
       .addOption(profileOption())
@@ -70,7 +75,11 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   await using model = await openModel(modelOf(flags), flags, context, interrupt.signal);
   checkGenerates("run", modelOf(flags), model);
   await warnOfGrammar(model, grammar, context.log);
-  const generation = model.generate(prompt, { ...options, signal: interrupt.signal });
+  const generation = model.generate(prompt, {
+    ...options,
+    parseSpecial: flags.parseSpecial,
+    signal: interrupt.signal,
+  });
   if (flags.json) {
     const result = await generation.result;
     const { limits: _, ...bare } = result.timings;

@@ -33,7 +33,7 @@ export async function answerWithSchema(
   const format = await model.answerFormat();
   const shown = format ? shownConversation(format, asked, [], false).messages : asked;
   const prompt = await model.render(shown, [], signal);
-  const start = format && promptEnd(prompt, format);
+  const start = format && promptEnd(prompt.text, format);
   // Answers of several messages have their own headers, which JSON alone does without.
   const reader =
     format && !format.frames && start

@@ -16,6 +16,7 @@ import type {
   ToolOutcome,
 } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
+import type { RenderedPrompt } from "../../base/rendered-prompt.ts";
 import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
 import type { AnswerFormat } from "../../chat/answer/format.ts";
 import { shownConversation } from "../../chat/answer/generic.ts";
@@ -33,8 +34,8 @@ export interface AnsweringModel {
     messages: readonly ChatMessage[],
     offered: readonly object[],
     signal: AbortSignal,
-  ): Promise<string>;
-  generate(prompt: string, options: GenerateOptions): Generation;
+  ): Promise<RenderedPrompt>;
+  generate(prompt: RenderedPrompt, options: GenerateOptions): Generation;
   readonly grammarProblem: GrammarProblem;
 }
 
@@ -81,7 +82,7 @@ export async function answerWithTools(
     const forced = step === 1 ? request.forced : undefined;
     const shown = shownConversation(own, messages, offered, forced !== undefined);
     const prompt = await model.render(shown.messages, shown.tools as object[], signal);
-    const start = promptEnd(prompt, format);
+    const start = promptEnd(prompt.text, format);
     const held = await grammar.at(start, forced);
     const generate = { ...request.generate, ...(held && { grammar: held }) };
     const said = await readStep(model, { prompt, format, start, step }, { ...request, generate });
@@ -131,7 +132,7 @@ interface Said {
 
 /** What a step begins with. */
 interface Step {
-  readonly prompt: string;
+  readonly prompt: RenderedPrompt;
   readonly format: AnswerFormat;
   readonly start: AnswerStart;
   readonly step: number;

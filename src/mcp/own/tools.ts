@@ -58,6 +58,10 @@ const generate = tool({
       .optional()
       .describe("A conversation that ends with a user's message; give these or a prompt"),
     prompt: z.string().optional().describe("A text that the model continues as it is"),
+    parse_special: z
+      .boolean()
+      .default(false)
+      .describe("Read names of special tokens in the prompt as those"),
     max_tokens: z.int().min(1).max(65_536).default(512).describe("The most tokens to generate"),
     temperature: z.number().min(0).max(10).optional().describe("0: always the likeliest token"),
     top_p: z.number().min(0).max(1).optional(),
@@ -92,7 +96,7 @@ const generate = tool({
     };
     const generation =
       messages === undefined
-        ? model.generate(prompt!, options)
+        ? model.generate(prompt!, { ...options, parseSpecial: args.parse_special })
         : answerTo(model, messages, options);
     let tokens = 0;
     for await (const event of generation.tokens()) {

@@ -3,7 +3,7 @@
 
 import * as z from "zod";
 import { unknownName } from "../../base/options.ts";
-import { AnswerReader, type ChatMessage, type GenerateOptions } from "../../index.ts";
+import { AnswerReader, type ChatMessage, type GenerateOptions, words } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
 import { Presets } from "../../sessions/presets.ts";
 import {
@@ -31,7 +31,6 @@ import {
   openaiErrors,
   unsupportedField,
 } from "../errors.ts";
-import { wholeTextTokens } from "../prompt.ts";
 import type { Call, Route, RouteFamily } from "../route.ts";
 import { samplingOf } from "../sampling-fields.ts";
 
@@ -271,7 +270,7 @@ export function runModel(call: Call, served: ServedModel): RunModel {
     name: served.id,
     contextSize: served.model.info.contextSize,
     chatPrompt: (messages, options) => chatPrompt(server, served, messages, options),
-    textTokens: (text) => wholeTextTokens(served, text),
+    textTokens: (text) => served.model.tokenize(words(text)),
     checkRoom: (count) => server.queue.checkRoom(count),
     generate: (tokens, { signal, ...wanted }) => {
       const options: GenerateOptions = { ...samplingOf(server, served), ...wanted };

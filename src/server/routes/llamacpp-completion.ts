@@ -38,7 +38,11 @@ const completionShape = {
   response_fields: z.array(z.string()).max(100).optional(),
 };
 
-const completionFields = z.object({ ...completionShape, prompt: promptInput });
+const completionFields = z.object({
+  ...completionShape,
+  prompt: promptInput,
+  parse_special: z.boolean().optional(),
+});
 
 type CompletionFields = z.infer<typeof completionFields>;
 
@@ -59,7 +63,12 @@ export async function completion(call: Call): Promise<Response> {
   const served = await server.models.obtain(given.model);
   const fields = await withTokenBiases(served, given);
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
-  return await answerPrompts(call, fields, served, await readPrompts(served, fields.prompt));
+  return await answerPrompts(
+    call,
+    fields,
+    served,
+    await readPrompts(served, fields.prompt, fields.parse_special ?? true),
+  );
 }
 
 /** llama.cpp's response to each of these prompts. */

@@ -103,14 +103,18 @@ const templateFields = z.object({
   tools: z.array(z.unknown()).optional(),
 });
 
-/** The prompt of a chat. Tools are only passed to the template: nothing is called. */
+/**
+ * The prompt of a chat, and what of it the template says: together they are a prompt for /completion. Tools are only passed to the
+ * template: nothing is called.
+ */
 async function applyTemplate(call: Call): Promise<Response> {
   const { settings, models } = call.server;
   const fields = await readFields(call, templateFields, chatRules);
   const served = await models.obtain(fields.model);
   const messages = toMessages(fields.messages, settings);
   const options = { ...promptOptions(fields, settings), tools: fields.tools };
-  return json({ prompt: await chatText(served, withSystem(served, messages), options) });
+  const { text, template } = await chatText(served, withSystem(served, messages), options);
+  return json({ prompt: text, template });
 }
 
 /** As llama.cpp's router describes itself, whatever its models are. */

@@ -31,6 +31,7 @@ const completionFields = z.object({
   ...llamacppShape,
   model: z.string().optional(),
   prompt: promptInput,
+  parse_special: z.boolean().optional(),
   stream: z.boolean().optional(),
   stream_options: z
     .strictObject({
@@ -80,7 +81,7 @@ async function completions(call: Call): Promise<Response> {
   server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
   const { prompts: read } = fields.suffix
     ? { prompts: [await beforeGap(served, fields, fields.suffix)] }
-    : await readPrompts(served, fields.prompt);
+    : await readPrompts(served, fields.prompt, fields.parse_special ?? true);
   const prompts = fields.echo ? await Promise.all(read.map((one) => withText(served, one))) : read;
   const asked = fields.max_tokens ?? fields.n_predict;
   const sampling = samplingOf(server, served);
