@@ -156,6 +156,16 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
     expect(fromInput.out).toBe(fromFile.out);
   });
 
+  test("special tokens in a prompt count, and with --no-parse-special they are words", async () => {
+    const args = ["run", "-p", "a</s>", "-n", "1", "--temp", "0", "--json"];
+    const countOf = async (more: string[]): Promise<number> => {
+      const { out } = await lantern([...args, ...more]);
+      return (JSON.parse(out) as { timings: { prompt_n: number } }).timings.prompt_n;
+    };
+    expect(await countOf([])).toBe(3);
+    expect(await countOf(["--no-parse-special"])).toBeGreaterThan(3);
+  });
+
   test("without arguments: a story, and a line about what to try next", async () => {
     const terminal = new FakeTerminal();
     terminal.onOut = () => {

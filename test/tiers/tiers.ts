@@ -29,6 +29,7 @@ export const gpu: readonly string[] = [
 export const slow: readonly string[] = [
   "test/backends/{matmul-variants,native-matmuls,split,weights}.test.ts",
   "test/browser/{document,machine,profile}.test.ts",
+  "test/chat/words-shared.test.ts",
   "test/conformance/{guarded,interpreted,wasm-variants}.test.ts",
   "test/cli/{bench,first-tune,machine,make-model,profile}.test.ts",
   "test/docs/additions.test.ts",

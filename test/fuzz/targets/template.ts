@@ -1,5 +1,6 @@
 // Chat templates: Jinja programs from a grammar, and real ones with pieces of them, on awkward conversations.
 
+import { asRendered } from "../../../src/base/rendered-prompt.ts";
 import { builtInTemplates, ChatTemplate } from "../../../src/chat/template.ts";
 import { type Random, seededRandom } from "../../formats/mutate.ts";
 import { awkwardJson, awkwardStrings } from "../awkward.ts";
@@ -112,6 +113,17 @@ function messagesOf(random: Random): Json[] {
   );
 }
 
+/** A character of every message; it must stay words, whatever the template does with it. */
+const CANARY = "\ue000";
+
+function withCanary(message: unknown): unknown {
+  if (typeof message !== "object" || message === null) return message;
+  const { content } = message as { content?: unknown };
+  return typeof content === "string"
+    ? { ...message, content: `${CANARY}${content} ${CANARY}` }
+    : message;
+}
+
 export const target: FuzzTarget = {
   name: "template",
   describe: "chat templates made from a grammar, on awkward conversations",
@@ -132,12 +144,19 @@ export const target: FuzzTarget = {
     if (typeof source !== "string" || !Array.isArray(messages)) return undefined;
     try {
       const template = new ChatTemplate(source, { bos: "<s>", eos: "</s>" });
-      const text = template.render(messages as unknown as { role: string; content: string }[], {
+      const said = messages.map((message) => withCanary(message));
+      const prompt = template.render(said as unknown as { role: string; content: string }[], {
         addGenerationPrompt: true,
         now: new Date(0),
-        ...(tools && { tools }),
+        ...(tools && { tools: [...tools, { description: CANARY }] }),
       });
-      if (typeof text !== "string") throw new Error(`render() gave ${typeof text}`);
+      const { text } = prompt;
+      if (asRendered(prompt) === undefined) throw new Error("render() gave no rendered prompt");
+      const own = source.includes(CANARY) ? [] : prompt.template;
+      for (let i = 0; i < own.length; i += 2) {
+        if (!text.slice(own[i], own[i + 1]).includes(CANARY)) continue;
+        throw new Error("words of a message became the template's");
+      }
       return `rendered ${Math.ceil(Math.log2(text.length + 1))} bits`;
     } catch (error) {
       return refusal(error);
