@@ -3,8 +3,10 @@
 
 import { type ComponentType, type JSX, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { sentence } from "./api.ts";
 import { AccessPage } from "./components/access-page.tsx";
 import { Layout } from "./components/layout.tsx";
+import { Trouble } from "./components/trouble.tsx";
 import { ChatPage } from "./pages/chat.tsx";
 import { StoryPage } from "./pages/story.tsx";
 import { client, connection, watchServer, whenOnline } from "./state/connection.ts";
@@ -14,7 +16,7 @@ import { attempt } from "./state/notices.ts";
 import { watchPlaces } from "./state/places.ts";
 import { applyTheme } from "./state/preferences.ts";
 import { go, type PageName, type Route, route, watchRoute } from "./state/route.ts";
-import { refreshSessions, sessions } from "./state/sessions.ts";
+import { readSessions, refreshSessions, sessions } from "./state/sessions.ts";
 import { useStore } from "./state/store.ts";
 import { warmUp, whenIdle } from "./state/warm-up.ts";
 
@@ -43,24 +45,38 @@ function App(): JSX.Element | null {
 
 function PageOf({ route: { page, id, message } }: { route: Route }): JSX.Element | null {
   const [, render] = useState(0);
+  const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
+    setProblem(null);
     const load = async (): Promise<void> => {
       const found = await later[page]?.();
       if (!found) return;
       known[page] = found;
       render((count) => count + 1);
     };
-    if (!known[page]) void attempt(load);
+    if (!known[page]) load().catch((error: unknown) => setProblem(sentence(error)));
   }, [page]);
   const Shown = known[page];
-  return Shown ? <Shown id={id} message={message} /> : null;
+  if (Shown) return <Shown id={id} message={message} />;
+  if (problem === null) return null;
+  // A newer server has other files; the browser does not load a module again that it could not load once.
+  return (
+    <Trouble action="Reload" onAgain={() => location.reload()}>
+      This page could not be loaded: {problem}
+    </Trouble>
+  );
 }
 
 /** Reloads the list, and with it changes by another tab or program to the open conversation. */
 async function look(): Promise<void> {
-  if (connection.value.access !== null) return;
-  if (sessions.value.unavailable !== null) return await client.health();
-  await refreshSessions();
+  const { access, needsKey } = connection.value;
+  if (needsKey) return;
+  if (access !== null) {
+    await client.sessions(); // another tab may have opened the link
+    return location.reload();
+  }
+  if (sessions.value.isOff) return await client.health();
+  await readSessions();
   const { sessions: all, next } = sessions.value;
   for (const conversation of Object.values(conversations)) {
     const open = conversation.store.value.session?.id;

@@ -3,7 +3,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { client, connection, setKey } from "../state/connection.ts";
+import { askNow, client, connection, setKey } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
 import { attempt } from "../state/notices.ts";
 import { lastOpen, scrolled } from "../state/places.ts";
@@ -16,6 +16,7 @@ import { Icon, type IconName, Mark } from "./icon.tsx";
 import { Notices } from "./notices.tsx";
 import { SessionList } from "./session-list.tsx";
 import { ShortcutList, useShortcuts } from "./shortcuts.tsx";
+import { Trouble } from "./trouble.tsx";
 
 const labels: Readonly<Record<PageName, string>> = {
   chat: "Chat",
@@ -36,6 +37,7 @@ export function Layout({
 }): JSX.Element {
   const [drawer, setDrawer] = useState(false);
   const [keys, setKeys] = useState(false);
+  const [asksKey, setAsksKey] = useState(true);
   const showKeys = useCallback(() => setKeys(true), []);
   useShortcuts(showKeys);
   useTitle(route);
@@ -103,8 +105,16 @@ export function Layout({
         {!online && (
           <p class="banner" role="status">
             The server does not respond. Nothing is lost: this page continues when the server is
-            back.
+            back.{" "}
+            <button type="button" class="link" onClick={askNow}>
+              Try now
+            </button>
           </p>
+        )}
+        {needsKey && !asksKey && (
+          <Trouble action="Enter it" onAgain={() => setAsksKey(true)}>
+            This server needs an API key.
+          </Trouble>
         )}
         <Notices />
         <main id="content" tabIndex={-1}>
@@ -113,7 +123,7 @@ export function Layout({
       </div>
       <Navigation page={route.page} bottom />
       {keys && <ShortcutList onClose={() => setKeys(false)} />}
-      {needsKey && <KeyDialog />}
+      {needsKey && asksKey && <KeyDialog onClose={() => setAsksKey(false)} />}
     </div>
   );
 }
@@ -237,13 +247,10 @@ function ThemeButton(): JSX.Element {
   );
 }
 
-function KeyDialog(): JSX.Element {
+function KeyDialog({ onClose }: { onClose(): void }): JSX.Element {
   const [key, set] = useState("");
   return (
-    <Dialog
-      title="This server needs an API key"
-      onClose={() => connection.patch({ needsKey: false })}
-    >
+    <Dialog title="This server needs an API key" onClose={onClose}>
       <form
         class="stack"
         onSubmit={(event) => {

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { UsageSample } from "../api-types.ts";
-import { client } from "../state/connection.ts";
+import { client, follow } from "../state/connection.ts";
 import { bytesText, digits } from "../state/format.ts";
 import { Chart, type Line } from "./chart.tsx";
 
@@ -13,14 +13,9 @@ export function UsageView(): JSX.Element | null {
   const [samples, setSamples] = useState<readonly UsageSample[]>([]);
   useEffect(() => {
     // A sample that is missing is no reason for a message: the next one comes in a few seconds.
-    const look = (): void =>
-      void client.usage().then(
-        (view) => setSamples(view.samples),
-        () => {},
-      );
-    look();
-    const timer = setInterval(look, pollMs);
-    return () => clearInterval(timer);
+    const polling = follow(async () => setSamples((await client.usage()).samples), pollMs);
+    polling.now();
+    return () => polling.stop();
   }, []);
   const last = samples.at(-1);
   if (!last) return null;

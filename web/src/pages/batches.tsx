@@ -6,16 +6,20 @@ import { useEffect, useState } from "preact/hooks";
 import { RequestError } from "../api.ts";
 import type { BatchList } from "../api-types.ts";
 import { BatchCard } from "../components/batch-card.tsx";
+import { Trouble } from "../components/trouble.tsx";
 import { endpointOf, endpoints, isOver } from "../state/batches.ts";
 import { client } from "../state/connection.ts";
 import { refreshModels } from "../state/models.ts";
 import { attempt, notify } from "../state/notices.ts";
 import { saveFile } from "../state/save-file.ts";
+import { useFollowed } from "../state/use-followed.ts";
 
 const pollMs = 1000;
 
 export function BatchesPage(): JSX.Element {
-  const { list, look, unavailable } = useBatches();
+  const followed = useFollowed(readBatches, { everyMs: pollMs, isMoving });
+  const { value, problem, look } = followed;
+  const list = value === "off" ? null : value;
   useEffect(() => void attempt(refreshModels), []);
   const now = Date.now();
   const cancel = (id: string): void =>
@@ -34,12 +38,13 @@ export function BatchesPage(): JSX.Element {
           slowed down by them, and what was answered survives a restart.
         </p>
       </header>
-      {unavailable === null ? (
-        <NewBatch onStart={() => void attempt(look)} />
-      ) : (
+      {problem !== null && <Trouble onAgain={followed.again}>{problem}</Trouble>}
+      {value === "off" ? (
         <p class="card ending" role="alert">
-          {unavailable}
+          This server keeps no batches. Start it without --no-batches and --no-sessions.
         </p>
+      ) : (
+        (problem === null || value !== null) && <NewBatch onStart={() => void attempt(look)} />
       )}
       {list?.data.map((batch) => (
         <BatchCard
@@ -110,41 +115,15 @@ function NewBatch({ onStart }: { onStart(): void }): JSX.Element {
   );
 }
 
-interface Batches {
-  list: BatchList | null;
-  look(): Promise<void>;
-  /** Why there are none; null: there are. */
-  unavailable: string | null;
-}
-
-/** The newest batches; polled while one is not over. */
-function useBatches(): Batches {
-  const [list, setList] = useState<BatchList | null>(null);
-  const [unavailable, setUnavailable] = useState<string | null>(null);
-  const look = async (): Promise<void> => {
-    try {
-      setList(await client.batches());
-    } catch (error) {
-      const why = error instanceof RequestError ? whyNone(error) : null;
-      if (why === null) throw error;
-      setUnavailable(why);
-    }
-  };
-  useEffect(() => void attempt(look), []);
-  useEffect(() => {
-    if (!list || list.data.every(isOver)) return;
-    // While the server is away the last list stays, and is polled again.
-    const again = async (): Promise<void> =>
-      setList(await client.batches().catch(() => ({ ...list })));
-    const timer = setTimeout(() => void again(), pollMs);
-    return () => clearTimeout(timer);
-  }, [list]);
-  return { list, look, unavailable };
-}
-
-function whyNone({ status, message }: RequestError): string | null {
-  if (status === 404) {
-    return "This server keeps no batches. Start it without --no-batches and --no-sessions.";
+async function readBatches(): Promise<BatchList | "off"> {
+  try {
+    return await client.batches();
+  } catch (error) {
+    if (error instanceof RequestError && error.status === 404) return "off";
+    throw error;
   }
-  return status === 503 ? message : null;
+}
+
+function isMoving(list: BatchList | "off"): boolean {
+  return list !== "off" && !list.data.every(isOver);
 }

@@ -12,6 +12,7 @@ import { Dialog } from "../components/dialog.tsx";
 import { useFound } from "../components/found.ts";
 import { Mark } from "../components/icon.tsx";
 import { type MessageActions, MessageView, Question } from "../components/message.tsx";
+import { Missing, Unread } from "../components/missing.tsx";
 import { chatProblem, NoChat } from "../components/no-chat.tsx";
 import { PageHead } from "../components/page-head.tsx";
 import { useEscape, useStickToEnd } from "../components/scroll.ts";
@@ -65,7 +66,15 @@ interface PageProps {
 
 export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   useEffect(() => void attempt(() => conversation.open(id)), [id]);
-  const { session, tree, run, live, missing, loading } = useStore(conversation.store);
+  const {
+    session,
+    tree,
+    run,
+    live,
+    missing,
+    problem: unread,
+    loading,
+  } = useStore(conversation.store);
   const preferred = useStore(preferences, (now) => now.models.chat);
   const list = useStore(models);
   const [settingsOpen, setSettingsOpen] = useState(false);
@@ -77,6 +86,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   const problem = list.loaded ? chatProblem(served) : null;
   // The server loads the model of a conversation again when it continues.
   const canAsk = problem === null || (served === undefined && session !== null);
+  const isShown = !missing && (unread === null || session !== null);
   const path = pathTo(tree, session?.leaf ?? null);
   const found = useFound(conversation, "chat", id, wanted);
   const { box, toEnd } = useStickToEnd(session?.id ?? null, found);
@@ -114,10 +124,8 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
       />
       <div class="scroller" ref={box}>
         <div class="column">
-          {missing && (
-            <p class="empty">There is no such conversation here. It may have been deleted.</p>
-          )}
-          {path.length === 0 && !missing && !loading && pending === null && problem === null && (
+          {missing && <Missing mode="chat" />}
+          {path.length === 0 && isShown && !loading && pending === null && problem === null && (
             <Welcome onPick={send} />
           )}
           {path.map((message, at) => (
@@ -143,13 +151,14 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           {session && run === null && pending === null && (
             <Onward leaf={path.at(-1)} count={countBelow(tree, session.leaf)} />
           )}
-          {problem !== null && !loading && (
+          {problem !== null && !loading && isShown && (
             <NoChat served={served} wanted={model} reloads={canAsk} />
           )}
         </div>
       </div>
       {run?.warning && <p class="banner">{run.warning}</p>}
-      {!missing && canAsk && (
+      <Unread conversation={conversation} problem={unread} />
+      {isShown && canAsk && (
         <div class="foot">
           <Composer
             draft={draftKey("chat", session?.id ?? null)}

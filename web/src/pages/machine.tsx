@@ -9,29 +9,21 @@ import { Icon } from "../components/icon.tsx";
 import { MemoryMap } from "../components/memory-map.tsx";
 import { ProfileView } from "../components/profile-view.tsx";
 import { Progress } from "../components/progress.tsx";
+import { Trouble } from "../components/trouble.tsx";
 import { UsageView } from "../components/usage-view.tsx";
 import { client } from "../state/connection.ts";
 import { bytesText, digits, rateText, resourceText } from "../state/format.ts";
 import { forgetLimits } from "../state/model-limits.ts";
 import { attempt } from "../state/notices.ts";
 import { hrefOf } from "../state/route.ts";
+import { useFollowed } from "../state/use-followed.ts";
 
 const pollMs = 400;
 
 export function MachinePage(): JSX.Element {
-  const [view, setView] = useState<MachineView | null>(null);
-  const measuring = view?.measuring && view.measuring.error === null;
-  const look = async (): Promise<void> => {
-    const next = await client.machine();
-    if (next.machine) forgetLimits();
-    setView(next);
-  };
-  useEffect(() => void attempt(look), []);
-  useEffect(() => {
-    if (!measuring) return;
-    const timer = setInterval(() => void attempt(look), pollMs);
-    return () => clearInterval(timer);
-  }, [measuring]);
+  const followed = useFollowed(readMachine, { everyMs: pollMs, isMoving: isMeasuring });
+  const { value: view, problem, look } = followed;
+  const measuring = view !== null && isMeasuring(view);
   const measure = (): void =>
     void attempt(async () => {
       await client.measure();
@@ -41,11 +33,12 @@ export function MachinePage(): JSX.Element {
     <header class="facts-head">
       <h1>This machine</h1>
       <p>How fast its hardware is, and where the models spend their time.</p>
+      {problem !== null && <Trouble onAgain={followed.again}>{problem}</Trouble>}
     </header>
   );
   if (!view) {
     return (
-      <div class="facts" aria-busy="true">
+      <div class="facts" aria-busy={problem === null}>
         {head}
       </div>
     );
@@ -59,7 +52,7 @@ export function MachinePage(): JSX.Element {
           <button
             type="button"
             class={view.machine ? "" : "primary"}
-            disabled={Boolean(measuring)}
+            disabled={measuring}
             onClick={measure}
           >
             <Icon name="bolt" />{" "}
@@ -121,6 +114,16 @@ export function MachinePage(): JSX.Element {
       </section>
     </div>
   );
+}
+
+async function readMachine(): Promise<MachineView> {
+  const view = await client.machine();
+  if (view.machine) forgetLimits();
+  return view;
+}
+
+function isMeasuring({ measuring }: MachineView): boolean {
+  return measuring !== null && measuring.error === null;
 }
 
 function MachineTable({ machine }: { machine: MachineMeasurement }): JSX.Element {

@@ -9,13 +9,14 @@ import { HubSearch } from "../components/hub-search.tsx";
 import { SpeedNote } from "../components/model-fit.tsx";
 import { ListedRow, ServedRow } from "../components/model-rows.tsx";
 import { OpenFile } from "../components/open-file.tsx";
+import { Trouble } from "../components/trouble.tsx";
 import { bytesText } from "../state/format.ts";
-import { isBusy, models, refreshModels } from "../state/models.ts";
+import { isBusy, models, refreshModels, refreshNow } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
 
 export function ModelsPage(): JSX.Element {
-  const { models: all, served, loaded, place, isLocal } = useStore(models);
+  const { models: all, served, loaded, place, isLocal, problem } = useStore(models);
   useEffect(() => void attempt(refreshModels), []);
   const isHere = ({ state }: ListedModel): boolean => state !== "partial" && state !== "absent";
   const here = all.filter((model) => !model.served && isHere(model));
@@ -29,6 +30,7 @@ export function ModelsPage(): JSX.Element {
           they fit in memory.
         </p>
         {loaded && <Places place={place} />}
+        {problem !== null && <Trouble onAgain={refreshNow}>{problem}</Trouble>}
       </header>
       <section class="card">
         <h2>Loaded</h2>

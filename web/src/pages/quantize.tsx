@@ -7,16 +7,22 @@ import { useEffect, useState } from "preact/hooks";
 import type { QuantizeJob, QuantizeView } from "../api-types.ts";
 import { Progress } from "../components/progress.tsx";
 import { QuantizeResults } from "../components/quantize-results.tsx";
+import { Trouble } from "../components/trouble.tsx";
 import { client } from "../state/connection.ts";
 import { models, refreshModels } from "../state/models.ts";
 import { attempt } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
+import { useFollowed } from "../state/use-followed.ts";
 
 const pollMs = 400;
 const usualType = "Q4_K_M";
 
 export function QuantizePage(): JSX.Element {
-  const { view, take } = useReport();
+  const followed = useFollowed<QuantizeView>(client.quantize, {
+    everyMs: pollMs,
+    isMoving: ({ job }) => job !== null && isRunning(job),
+  });
+  const { value: view, problem, take } = followed;
   const { models: all, served } = useStore(models);
   useEffect(() => void attempt(refreshModels), []);
   const here = all.filter(({ state }) => state === "installed" || state === "cached");
@@ -82,6 +88,7 @@ export function QuantizePage(): JSX.Element {
           )}
         </div>
       </section>
+      {problem !== null && <Trouble onAgain={followed.again}>{problem}</Trouble>}
       {job && <Outcome job={job} />}
     </div>
   );
@@ -138,19 +145,4 @@ function Choice({
 
 function isRunning({ error, report }: QuantizeJob): boolean {
   return error === null && report === null;
-}
-
-/** The server's report; polled while it works. */
-function useReport(): { view: QuantizeView | null; take(view: QuantizeView): void } {
-  const [view, take] = useState<QuantizeView | null>(null);
-  useEffect(() => void attempt(async () => take(await client.quantize())), []);
-  useEffect(() => {
-    if (!view?.job || !isRunning(view.job)) return;
-    const look = async (): Promise<void> =>
-      // While the server is away the last view stays, and is polled again.
-      take(await client.quantize().catch(() => ({ ...view })));
-    const timer = setTimeout(() => void look(), pollMs);
-    return () => clearTimeout(timer);
-  }, [view]);
-  return { view, take };
 }

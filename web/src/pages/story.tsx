@@ -8,6 +8,7 @@ import { Alternatives } from "../components/alternatives.tsx";
 import { Dialog } from "../components/dialog.tsx";
 import { EditBox } from "../components/edit-box.tsx";
 import { useFound } from "../components/found.ts";
+import { Missing, Unread } from "../components/missing.tsx";
 import { NotLoadedText } from "../components/no-chat.tsx";
 import { OtherVersion, otherVersion } from "../components/other-version.tsx";
 import { PageHead } from "../components/page-head.tsx";
@@ -44,7 +45,7 @@ interface PageProps {
 export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   useEffect(() => void attempt(() => conversation.open(id)), [id]);
   const state = useStore(conversation.store);
-  const { session, tree, run, live, missing, loading, silent } = state;
+  const { session, tree, run, live, missing, problem, loading, silent } = state;
   const list = useStore(models);
   const preferred = useStore(preferences, (now) => now.models.story);
   const key = draftKey("story", session?.id ?? null);
@@ -62,6 +63,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const path = pathTo(tree, session?.leaf ?? null).filter(
     ({ content, state: how }) => content !== "" || how === "streaming",
   );
+  const isShown = !missing && (problem === null || session !== null);
   // Alternatives that wait for a choice are not part of the text yet.
   const text = path.filter((piece) => !choosing.includes(piece.id));
   const options = choosing.flatMap((one) => tree.get(one) ?? []);
@@ -180,9 +182,8 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
       />
       <div class="scroller" ref={box}>
         <div class="column wide">
-          {missing ? (
-            <p class="empty">There is no such story here. It may have been deleted.</p>
-          ) : (
+          {missing && <Missing mode="story" />}
+          {isShown && (
             <div class="sheet">
               {path.length === 0 && !loading && (
                 <StoryWelcome onPick={(begin) => startWith(begin)} />
@@ -253,6 +254,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
         </div>
       </div>
       {run?.warning && <p class="banner">{run.warning}</p>}
+      <Unread conversation={conversation} problem={problem} />
       {!served && list.loaded && session?.model && (
         <p class="banner" role="status">
           <NotLoadedText name={session.model} />
@@ -271,10 +273,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
           settings={settings}
           busy={run !== null || starting}
           canGoOn={
-            !loading &&
-            !missing &&
-            choosing.length === 0 &&
-            (text.length > 0 || draft.trim() !== "")
+            !loading && isShown && choosing.length === 0 && (text.length > 0 || draft.trim() !== "")
           }
           canUndo={run === null && text.length > 0}
           canRedo={run === null && redo.length > 0}

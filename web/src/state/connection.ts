@@ -1,8 +1,9 @@
-// Whether the server responds. If it is lost, it is polled every second or so until it is back; then waiting requests
-// continue. Also our identity: the API key, if the server needs one, stored for this tab only; and whether the server
+// Whether the server responds. If it is lost, it is asked less and less often until it is back; then waiting requests
+// continue. What other pages poll goes through follow(). Also our identity: the API key, if the server needs one, stored for this tab only; and whether the server
 // lets us in at all.
 
-import { httpClient, type LanternClient, RequestError } from "../api.ts";
+import { type Poll, poll } from "../../../src/base/backoff.ts";
+import { httpClient, type LanternClient, RequestError, sentence } from "../api.ts";
 import { Store } from "./store.ts";
 
 export interface Connection {
@@ -23,7 +24,6 @@ export const connection: Store<Connection> = new Store<Connection>({
 });
 
 const keyName = "lantern-api-key";
-const retryMs = 1000;
 
 export const client: LanternClient = httpClient("", {
   key: () => sessionStorage.getItem(keyName) ?? undefined,
@@ -33,50 +33,70 @@ export const client: LanternClient = httpClient("", {
   },
 });
 
-let retrying = false;
+let watching: Poll | undefined;
 
-/** Marks the server as gone, and polls until it is back. */
+/** Marks the server as gone; it is asked whether it is back at once, and then less and less often. */
 export function lost(): void {
   connection.patch({ online: false });
-  if (retrying) return;
-  retrying = true;
-  const retry = async (): Promise<void> => {
-    try {
-      await client.health();
-      retrying = false;
-    } catch {
-      setTimeout(() => void retry(), retryMs);
-    }
-  };
-  setTimeout(() => void retry(), retryMs);
+  askNow();
+}
+
+/** Asks now whether the server is back: somebody waits for it. */
+export function askNow(): void {
+  watching?.now();
 }
 
 const heartbeatMs = 2000;
+/** While the server is away, or answers with errors. */
+const slowHeartbeatMs = 10_000;
 
 /**
- * A page without requests also polls from time to time, so that the banner appears before the next click and changes
- * by other tabs are seen.
+ * A page without requests also asks from time to time, so that the banner appears before the next click and changes by
+ * other tabs are seen.
  */
 export function watchServer(ask: () => Promise<void>): void {
-  const look = (): void => {
-    if (document.visibilityState === "visible" && connection.value.online) {
-      void ask().catch(() => {});
+  const look = async (): Promise<void> => {
+    if (!connection.value.online) await client.health();
+    else if (document.visibilityState === "visible") await ask();
+  };
+  watching = poll(look, { everyMs: heartbeatMs, mostMs: slowHeartbeatMs });
+  document.addEventListener("visibilitychange", askNow);
+  addEventListener("online", askNow);
+}
+
+const slowFollowMs = 30_000;
+
+/**
+ * Calls `look` every so often while somebody sees this page and the server answers and lets us in; after failures less
+ * and less often. `onTrouble`: why it cannot be read, null: it can.
+ */
+export function follow(
+  look: () => Promise<void>,
+  everyMs: number,
+  onTrouble: (problem: string | null) => void = () => {},
+): Poll {
+  const carefully = async (): Promise<void> => {
+    if (document.visibilityState === "hidden") return;
+    await whenLetIn();
+    try {
+      await look();
+      onTrouble(null);
+    } catch (error) {
+      if (!noteFailure(error)) onTrouble(sentence(error));
+      throw error;
     }
   };
-  setInterval(look, heartbeatMs);
-  document.addEventListener("visibilitychange", look);
+  return poll(carefully, { everyMs, mostMs: slowFollowMs });
 }
 
 /** Resolves when the server responds, which may be immediately. */
 export async function whenOnline(): Promise<void> {
-  if (connection.value.online) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const stop = connection.watch(() => {
-    if (!connection.value.online) return;
-    stop();
-    resolve();
-  });
-  await promise;
+  await connection.until(({ online }) => online);
+}
+
+/** Resolves when the server responds and asks for no token and no key. */
+export async function whenLetIn(): Promise<void> {
+  await connection.until(({ online, needsKey, access }) => online && !needsKey && access === null);
 }
 
 export function setKey(key: string): void {

@@ -4,7 +4,8 @@
 // An answer is followed through its run's events. If the connection breaks, it resumes after the last event; if the
 // server was restarted meanwhile, the run is gone and its text is in the tree.
 
-import { RequestError } from "../api.ts";
+import { Backoff, retry, type Waits } from "../../../src/base/backoff.ts";
+import { RequestError, sentence } from "../api.ts";
 import type {
   CallEnd,
   Message,
@@ -14,7 +15,7 @@ import type {
   RunView,
   Started,
 } from "../api-types.ts";
-import { client, lost, whenOnline } from "./connection.ts";
+import { client, lost, noteFailure, whenLetIn } from "./connection.ts";
 import { draftKey, moveDraft } from "./drafts.ts";
 import { LiveAnswer, nothingSaid, saidIn } from "./live.ts";
 import { whileLoading } from "./models.ts";
@@ -34,6 +35,8 @@ export interface ConversationState {
   loading: boolean;
   /** The session in the URL does not exist. */
   missing: boolean;
+  /** Why it cannot be read, or its answer not followed, after several tries; null: it can. tryAgain() asks once more. */
+  problem: string | null;
   /** The last answer of a story was empty and was removed. */
   silent: boolean;
 }
@@ -45,12 +48,18 @@ const empty: ConversationState = {
   live: new Map(),
   loading: false,
   missing: false,
+  problem: null,
   silent: false,
 };
 
+/** What the server answers with an error may work in a moment; then a person decides. */
+const waits: Waits = { firstMs: 500, mostMs: 10_000, tries: 6 };
+
 export class Conversation {
   readonly store: Store<ConversationState> = new Store(empty);
-  #following: AbortController | undefined;
+  /** The session that is shown, or will be; null: none. */
+  #wanted: string | null = null;
+  #following = new AbortController();
   /** Number of pending requests; the list may be older meanwhile. */
   #asking = 0;
   /** Number of requests that have ended. */
@@ -58,27 +67,65 @@ export class Conversation {
 
   /** Opens a session, or none. The previous one continues on the server. */
   async open(id: string | null): Promise<void> {
-    if (id === (this.store.value.session?.id ?? null)) return;
-    this.#following?.abort();
+    if (id === this.#wanted && !this.store.value.missing) return;
+    this.#wanted = id;
     this.store.set({ ...empty, loading: id !== null });
-    if (id !== null) await this.#load(id);
+    const { signal } = this.#newFollowing();
+    if (id !== null) await this.#load(id, signal);
   }
 
-  async #load(id: string): Promise<void> {
+  /** After a problem. */
+  async tryAgain(): Promise<void> {
+    const id = this.#wanted;
+    if (id === null) return;
+    this.store.patch({ problem: null, loading: this.store.value.session === null });
+    await this.#load(id, this.#newFollowing().signal);
+  }
+
+  #newFollowing(): AbortController {
+    this.#following.abort();
+    this.#following = new AbortController();
+    return this.#following;
+  }
+
+  async #load(id: string, signal: AbortSignal): Promise<void> {
+    const found = await this.#patiently(id, signal, () => client.tree(id));
+    if (!found) return;
+    const { session, messages } = found;
+    const { live } = this.store.value;
+    this.store.set({ ...empty, session, tree: treeOf(messages), live });
+    if (session.run) void this.#follow(session.run);
+  }
+
+  /** Reads something of a session, several times if need be; undefined: it is not there, or there is a problem, or another one is shown. */
+  async #patiently<T>(
+    id: string,
+    signal: AbortSignal,
+    read: () => Promise<T>,
+  ): Promise<T | undefined> {
     try {
-      await whenOnline();
-      const { session, messages } = await client.tree(id);
-      const { live } = this.store.value;
-      this.store.set({ ...empty, session, tree: treeOf(messages), live });
-      if (session.run) void this.#follow(session.run);
+      const found = await retry(
+        async () => {
+          await whenLetIn();
+          return await read();
+        },
+        waits,
+        { signal, onFailure: passing },
+      );
+      return signal.aborted ? undefined : found;
     } catch (error) {
-      if (error instanceof RequestError && error.offline) {
-        await whenOnline();
-        return await this.#load(id);
-      }
-      this.store.patch({ loading: false, missing: true });
+      if (!signal.aborted) this.#fail(id, error);
+      return undefined;
+    }
+  }
+
+  #fail(id: string, error: unknown): void {
+    this.#following.abort();
+    if (isGone(error)) {
+      this.store.set({ ...empty, missing: true });
       forgetPlace(id);
-      if (!(error instanceof RequestError && error.status === 404)) throw error;
+    } else {
+      this.store.patch({ loading: false, run: null, problem: sentence(error) });
     }
   }
 
@@ -99,21 +146,19 @@ export class Conversation {
   /** Applies changes to the open session from the list: another tab or program may have made them. */
   async sync(listed: OpenSession | undefined, isAll: boolean): Promise<void> {
     const { session, run } = this.store.value;
-    // An answer that is being followed is read again at its end.
-    if (!session || run || this.#asking > 0) return;
-    const isGone = !listed && isAll && session.messageCount > 0;
+    if (!session || this.#asking > 0) return;
+    const isDeleted = !listed && isAll && session.messageCount > 0;
     const isSame =
-      listed?.leaf === session.leaf &&
-      listed.changedAt === session.changedAt &&
-      listed.messageCount === session.messageCount &&
-      listed.run === null;
-    if (isSame || !(listed || isGone)) return;
+      run !== null || // an answer that is being followed is read again at its end
+      (listed?.leaf === session.leaf &&
+        listed.changedAt === session.changedAt &&
+        listed.messageCount === session.messageCount &&
+        listed.run === null);
+    if (!isDeleted && (isSame || !listed)) return;
     try {
       await this.reload();
     } catch (error) {
-      if (!(error instanceof RequestError && error.status === 404)) return;
-      this.store.set({ ...empty, missing: true });
-      forgetPlace(session.id);
+      if (isGone(error) && this.#isOpen(session.id)) this.#fail(session.id, error);
     }
   }
 
@@ -124,13 +169,17 @@ export class Conversation {
   async begin(wanted: NewSession, ask: (session: string) => Promise<Started>): Promise<Started> {
     if (this.store.value.session) return await this.start(ask);
     const made = await client.createSession(wanted);
+    this.#wanted = made.id;
     this.store.set({ ...empty, session: made });
     try {
       const started = await this.start(ask);
       moveDraft(draftKey(wanted.mode, null), draftKey(wanted.mode, made.id));
       return started;
     } catch (error) {
-      if (this.#isOpen(made.id)) this.store.set(empty);
+      if (this.#isOpen(made.id)) {
+        this.#wanted = null;
+        this.store.set(empty);
+      }
       if (error instanceof RequestError && !error.offline) {
         await client.deleteSession(made.id).catch(() => {}); // without messages it is not listed
       }
@@ -208,43 +257,35 @@ export class Conversation {
   }
 
   async #follow(run: RunView): Promise<void> {
-    this.#following?.abort();
-    const following = new AbortController();
-    this.#following = following;
-    const { signal } = following;
+    const { signal } = this.#newFollowing();
     this.store.patch({ run });
     void refreshSessions();
     let lastId: string | undefined;
+    const backoff = new Backoff(waits);
     while (!signal.aborted) {
       try {
         for await (const event of client.runEvents(run.id, lastId, signal)) {
           if (signal.aborted) return;
           lastId = event.id ?? lastId;
           this.#take(event);
+          backoff.succeeded();
           if (event.name === "done") return await this.#ended(run, signal);
         }
-        if (!signal.aborted) lost(); // it ended without a last event: the server has gone
+        throw new Error("The connection ended in the middle of the answer.");
       } catch (error) {
         if (signal.aborted) return;
-        if (error instanceof RequestError && error.status === 404) {
-          return await this.#ended(run, signal); // the server was restarted
-        }
-        lost();
+        // The server was restarted, or the session deleted.
+        if (isGone(error)) return await this.#ended(run, signal);
+        if (!(error instanceof RequestError)) lost();
+        noteFailure(error);
+        if (!(await backoff.failed(signal))) return this.#fail(run.session, error);
       }
-      await whenOnline();
+      await whenLetIn();
     }
   }
 
   async #ended(run: RunView, signal: AbortSignal): Promise<void> {
-    for (;;) {
-      try {
-        await this.reload();
-        break;
-      } catch {
-        await whenOnline();
-        if (signal.aborted) return;
-      }
-    }
+    await this.#patiently(run.session, signal, () => this.reload());
     if (this.store.value.run?.id === run.id) this.store.patch({ run: null });
     void refreshSessions();
   }
@@ -294,6 +335,16 @@ export class Conversation {
     this.store.patch({ live: new Map([...this.store.value.live, [id, made]]) });
     return made;
   }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof RequestError && error.status === 404;
+}
+
+/** Throws what another try cannot mend. */
+function passing(error: unknown): void {
+  if (isGone(error)) throw error;
+  noteFailure(error);
 }
 
 /** One for each mode: switching between Chat and Story loses nothing. */

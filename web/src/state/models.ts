@@ -1,12 +1,15 @@
 // The models: served ones and available ones. Polled while a download or a load is running.
 
+import type { Poll } from "../../../src/base/backoff.ts";
 import type { ListedModel, LoadOptions, ModelList, ServedModel } from "../api-types.ts";
-import { client } from "./connection.ts";
+import { client, follow } from "./connection.ts";
 import { preferModel } from "./preferences.ts";
 import { Store } from "./store.ts";
 
 export interface ModelsState extends ModelList {
   loaded: boolean;
+  /** Why the progress of a download or a load cannot be read; null: it can. */
+  problem: string | null;
 }
 
 export const models: Store<ModelsState> = new Store<ModelsState>({
@@ -17,10 +20,11 @@ export const models: Store<ModelsState> = new Store<ModelsState>({
   place: { folder: null, usedBytes: 0, freeBytes: undefined, memoryBytes: 0, freeMemoryBytes: 0 },
   isLocal: false,
   loaded: false,
+  problem: null,
 });
 
 const pollMs = 400;
-let polling = false;
+let polling: Poll | undefined;
 
 /** Models that were requested here and are not loaded yet. */
 const awaited = new Set<string>();
@@ -39,15 +43,22 @@ function useLoaded(list: ModelList): void {
 
 function take(list: ModelList): void {
   useLoaded(list);
-  models.set({ ...list, loaded: true });
-  const isLoading = list.memory.some(({ value }) => value === "loading");
-  if (polling || !(isLoading || list.models.some(isBusy))) return;
-  polling = true;
-  const poll = async (): Promise<void> => {
-    polling = false;
-    await refreshModels().catch(() => {});
-  };
-  setTimeout(() => void poll(), pollMs);
+  models.set({ ...list, loaded: true, problem: null });
+  if (isMoving(list)) {
+    polling ??= follow(refreshModels, pollMs, (problem) => models.patch({ problem }));
+  } else {
+    polling?.stop();
+    polling = undefined;
+  }
+}
+
+function isMoving({ memory, models: all }: ModelList): boolean {
+  return memory.some(({ value }) => value === "loading") || all.some(isBusy);
+}
+
+/** After a problem: does not wait for the next time. */
+export function refreshNow(): void {
+  polling?.now();
 }
 
 export function isBusy({ task }: ListedModel): boolean {
@@ -116,12 +127,11 @@ export function pageModel(
 export async function whileLoading<T>(name: string | null, work: () => Promise<T>): Promise<T> {
   const { loaded, served } = models.value;
   if (name === null || !loaded || served.some(({ id }) => id === name)) return await work();
-  const refresh = (): void => void refreshModels().catch(() => {});
-  const timer = setInterval(refresh, pollMs);
+  const showing = follow(refreshModels, pollMs);
   try {
     return await work();
   } finally {
-    clearInterval(timer);
-    refresh();
+    showing.stop();
+    void refreshModels().catch(() => {});
   }
 }

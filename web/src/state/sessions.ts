@@ -1,7 +1,7 @@
 // The list of conversations of both modes, newest first, and search results. It follows the server: after every change
 // it is read again from the start.
 
-import { RequestError } from "../api.ts";
+import { RequestError, sentence } from "../api.ts";
 import type { OpenSession, SearchHit } from "../api-types.ts";
 import { client, noteFailure } from "./connection.ts";
 import { draftKey, dropDraft } from "./drafts.ts";
@@ -14,6 +14,8 @@ export interface SessionsState {
   loaded: boolean;
   /** Why conversations cannot be stored here: --no-sessions, a damaged file. */
   unavailable: string | null;
+  /** It was started so; otherwise the list is asked for again. */
+  isOff: boolean;
   /** Damaged entries that the server set aside. */
   setAside: number;
   query: string;
@@ -26,12 +28,18 @@ export const sessions: Store<SessionsState> = new Store<SessionsState>({
   next: null,
   loaded: false,
   unavailable: null,
+  isOff: false,
   setAside: 0,
   query: "",
   hits: null,
 });
 
 export async function refreshSessions(): Promise<void> {
+  await readSessions().catch(() => {}); // it is said in the list
+}
+
+/** Throws what the server answers with: whoever reads the list again and again must know. */
+export async function readSessions(): Promise<void> {
   try {
     const page = await client.sessions();
     const before = sessions.value;
@@ -50,10 +58,13 @@ export async function refreshSessions(): Promise<void> {
       setAside: page.setAside,
     });
   } catch (error) {
-    if (!(error instanceof RequestError) || noteFailure(error)) return;
-    const unavailable =
-      error.status === 404 ? "This server does not save conversations." : error.message;
-    sessions.patch({ loaded: true, unavailable });
+    const isKnown = !(error instanceof RequestError) || noteFailure(error);
+    if (!isKnown) {
+      const isOff = error.status === 404;
+      const unavailable = isOff ? "This server does not save conversations." : sentence(error);
+      sessions.patch({ loaded: true, unavailable, isOff });
+    }
+    throw error;
   }
 }
 

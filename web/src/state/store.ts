@@ -30,6 +30,17 @@ export class Store<T> {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
+
+  /** Resolves when the value is so, which it may be already. */
+  async until(isSo: (value: T) => boolean): Promise<void> {
+    if (isSo(this.#value)) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const stop = this.watch(() => {
+      if (isSo(this.#value)) resolve();
+    });
+    await promise;
+    stop();
+  }
 }
 
 export function useStore<T>(store: Store<T>): T;

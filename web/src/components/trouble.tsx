@@ -1,0 +1,20 @@
+// What could not be read, and a button that tries again: for everything that a page stops asking for by itself, or asks for seldom.
+
+import type { ComponentChildren, JSX } from "preact";
+
+interface Props {
+  children: ComponentChildren;
+  action?: string;
+  onAgain(): void;
+}
+
+export function Trouble({ children, action = "Try again", onAgain }: Props): JSX.Element {
+  return (
+    <p class="banner" role="alert">
+      {children}{" "}
+      <button type="button" class="link" onClick={onAgain}>
+        {action}
+      </button>
+    </p>
+  );
+}
