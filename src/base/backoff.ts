@@ -59,7 +59,7 @@ export interface RetryOptions {
   readonly onFailure?: (error: unknown) => void;
 }
 
-/** What the work resolves with; its last error when it was tried often enough, or the signal is aborted. */
+/** What the work resolves with; throws its last error when it was tried often enough, and the signal's reason when that is aborted. */
 export async function retry<T>(
   work: () => Promise<T>,
   waits: Waits,
@@ -70,9 +70,10 @@ export async function retry<T>(
     try {
       return await work();
     } catch (error) {
-      if (signal?.aborted) throw error;
+      signal?.throwIfAborted();
       onFailure?.(error);
-      if (!(await backoff.failed(signal)) || signal?.aborted) throw error;
+      if (!(await backoff.failed(signal))) throw error;
+      signal?.throwIfAborted();
     }
   }
 }
@@ -85,16 +86,16 @@ export interface Poll {
 
 /**
  * Calls `look` again and again, never twice at a time, until it is stopped: `everyMs` after it has ended, and after failures later and
- * later, up to `mostMs`. It begins after `everyMs`.
+ * later, up to `mostMs`. It begins after `everyMs`; `firstMs`, after the first failure, is the same where it is not given.
  */
 export function poll(
   look: () => Promise<void>,
-  { everyMs, mostMs }: { readonly everyMs: number; readonly mostMs: number },
+  { everyMs, mostMs, firstMs = everyMs }: { everyMs: number; mostMs: number; firstMs?: number },
 ): Poll {
   const stop = new AbortController();
   let wake: (() => void) | undefined;
   const run = async (): Promise<void> => {
-    const backoff = new Backoff({ firstMs: everyMs, mostMs, tries: Infinity });
+    const backoff = new Backoff({ firstMs, mostMs, tries: Infinity });
     let waitMs = everyMs;
     while (!stop.signal.aborted) {
       const woken = new AbortController();

@@ -4,6 +4,7 @@
 // Everything that matters is in the store: a runner that is killed loses only the answers that were not complete, and the
 // next one goes on. A line that was begun three times and never ended is an error: it may be what killed them.
 
+import { Backoff, retry, type Waits } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
 import { StorageError } from "../platform/database.ts";
 import {
@@ -69,7 +70,9 @@ export class BatchRunner {
   readonly #answerer: Answerer;
   readonly #now: () => number;
   readonly #log: (line: string) => void;
-  readonly #pauseMs: number;
+  /** While there is no room, or nothing can be saved. */
+  readonly #waits: Waits;
+  readonly #failures = new Backoff({ firstMs: tickMs, mostMs: 60_000, tries: Infinity });
   readonly #active = new Map<string, Active>();
   readonly #stop = new AbortController();
   /** Lines in the works, in the order in which they began, and how to give each back. */
@@ -92,7 +95,8 @@ export class BatchRunner {
     this.#answerer = answerer;
     this.#now = options.now ?? Date.now;
     this.#log = options.log ?? (() => {});
-    this.#pauseMs = options.pauseMs ?? 1000;
+    const { pauseMs = 1000 } = options;
+    this.#waits = { firstMs: pauseMs, mostMs: 10 * pauseMs, tries: Infinity };
   }
 
   /** Lines in the works. */
@@ -248,6 +252,7 @@ export class BatchRunner {
         return await this.#save(active, line, refusal, signal);
       }
       const body = await this.#bodyOf(inputFile, line);
+      const backoff = new Backoff(this.#waits);
       for (let tries = line.tries; ; tries++) {
         signal.throwIfAborted();
         if (!isElsewhere) await this.#stored(() => this.#store.began(id, line.index), signal);
@@ -263,7 +268,7 @@ export class BatchRunner {
         const isOver = answer.status < 500 || tries + 1 >= batchLimits.tries;
         if (!isBusy && isOver) return await this.#save(active, line, answer, signal);
         if (isBusy) tries--;
-        await pause(this.#pauseMs, signal);
+        await backoff.failed(signal);
       }
     } catch (error) {
       if (!signal.aborted) {
@@ -291,19 +296,14 @@ export class BatchRunner {
    * line is to blame.
    */
   async #stored(save: () => void, signal: AbortSignal): Promise<void> {
-    for (;;) {
-      signal.throwIfAborted();
-      try {
-        return save();
-      } catch (error) {
-        if (!(error instanceof StorageError)) throw error;
-        if (this.#now() - this.#saidStuck > stuckMs) {
-          this.#saidStuck = this.#now();
-          this.#log(`batches wait until they can be saved: ${messageOf(error)}`);
-        }
-        await pause(this.#pauseMs, signal);
-      }
-    }
+    const onFailure = (error: unknown): void => {
+      if (!(error instanceof StorageError)) throw error;
+      if (this.#now() - this.#saidStuck <= stuckMs) return;
+      this.#saidStuck = this.#now();
+      this.#log(`batches wait until they can be saved: ${messageOf(error)}`);
+    };
+    signal.throwIfAborted();
+    await retry(async () => save(), this.#waits, { signal, onFailure });
   }
 
   async #save(
@@ -330,11 +330,13 @@ export class BatchRunner {
 
   async #guarded<T>(what: string, work: () => T | Promise<T>): Promise<T | undefined> {
     try {
-      return await work();
+      const done = await work();
+      this.#failures.succeeded();
+      return done;
     } catch (error) {
       if (!this.#stop.signal.aborted) {
         this.#log(`batches: ${what}: ${messageOf(error)}`);
-        await pause(tickMs, this.#stop.signal);
+        await this.#failures.failed(this.#stop.signal);
       }
       return undefined;
     }
@@ -384,19 +386,4 @@ function usageOf(body: unknown): TokenUsage {
     cached: number(details.cached_tokens, usage.cache_read_input_tokens),
     output: number(usage.completion_tokens, usage.output_tokens),
   };
-}
-
-/** Resolves after some time, or when the signal is aborted. */
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const done = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    timer.unref?.();
-    signal.addEventListener("abort", done);
-  });
 }

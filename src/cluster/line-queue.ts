@@ -3,6 +3,7 @@
 // line twice. The state of batches stays in the gateway's own store (src/batch).
 
 import type { JetStreamClient, JetStreamManager } from "@nats-io/jetstream";
+import { type Poll, poll, retry, type Waits } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
 import { BatchOverError, type LineAnswer, type LineId } from "../batch/batch.ts";
 import type { Answerer } from "../batch/runner.ts";
@@ -43,7 +44,7 @@ const LOOK_MS = 5000;
 /** How often it is made sure that a line is still in the queue: NATS may have lost it with its disk, or somebody removed it. */
 const SURE_MS = 60_000;
 /** After the streams could not be opened. */
-const RETRY_MS = 1000;
+const waits: Waits = { firstMs: 1000, mostMs: 30_000, tries: Infinity };
 
 interface Waiting {
   readonly line: LineId;
@@ -65,10 +66,9 @@ export class LineQueue implements Answerer {
   readonly #end = new AbortController();
   readonly #opened: Promise<Opened>;
   readonly #waiting = new Map<string, Waiting>();
-  readonly #timer: ReturnType<typeof setInterval>;
+  readonly #looking: Poll;
   readonly isElsewhere = true;
   #most = LEAST;
-  #isLooking = false;
   #manager: JetStreamManager | undefined;
   readonly #watch: StoreWatch;
   /** Of the streams as they were opened. */
@@ -81,7 +81,8 @@ export class LineQueue implements Answerer {
     this.#opened.catch(() => {}); // it was closed before
     this.#watch = watchStore(options.connection, () => this.#checkStore());
     const every = Math.min(LOOK_MS, options.sureMs ?? SURE_MS);
-    this.#timer = setInterval(() => void this.#look(every), every);
+    const look = (): Promise<void> => this.#look(every);
+    this.#looking = poll(look, { everyMs: every, mostMs: LOOK_MS });
   }
 
   /** Never fewer than before: lines that are in the queue stay there when a worker goes. */
@@ -159,7 +160,7 @@ export class LineQueue implements Answerer {
   /** Lines stay in the queue, and are answered. */
   async close(): Promise<void> {
     this.#end.abort(new Error("the queue of lines was closed"));
-    clearInterval(this.#timer);
+    this.#looking.stop();
     this.#watch.stop();
     this.#stop();
     await this.#opened.catch(() => {});
@@ -169,18 +170,11 @@ export class LineQueue implements Answerer {
   async #openOnce(): Promise<Opened> {
     const { connection, log } = this.#options;
     const { signal } = this.#end;
-    for (;;) {
-      try {
-        return await this.#open();
-      } catch (error) {
-        if (signal.aborted || connection.isClosed()) throw error;
-        log(`cluster: lines of batches wait: ${messageOf(error)}`);
-        await Promise.race([
-          new Promise((resolve) => setTimeout(resolve, RETRY_MS)),
-          rejection(signal),
-        ]);
-      }
-    }
+    const onFailure = (error: unknown): void => {
+      if (connection.isClosed()) throw error;
+      log(`cluster: lines of batches wait: ${messageOf(error)}`);
+    };
+    return await retry(() => this.#open(), waits, { signal, onFailure });
   }
 
   async #open(): Promise<Opened> {
@@ -249,8 +243,7 @@ export class LineQueue implements Answerer {
   /** Answers that the consumer missed, while NATS was away, and lines that NATS has lost: seldom, and then a question or two a line. */
   async #look(every: number): Promise<void> {
     const manager = this.#manager;
-    if (!manager || this.#isLooking || !this.#watch.isSure) return;
-    this.#isLooking = true;
+    if (!manager || !this.#watch.isSure) return;
     const { log, sureMs = SURE_MS } = this.#options;
     const now = performance.now();
     for (const waiting of [...this.#waiting.values()]) {
@@ -266,7 +259,6 @@ export class LineQueue implements Answerer {
       );
       resolve(refusal(503, "the line has left the queue")); // as above: the runner tries again
     }
-    this.#isLooking = false;
   }
 
   /** Not by its subject: NATS 2.9 lets a consumer skip messages behind those that are purged by subject. */

@@ -2,6 +2,7 @@
 // make them if they are not there; streams that somebody has set up otherwise are used as they are.
 
 import type { JetStreamManager, StreamConfig } from "@nats-io/jetstream";
+import { Backoff, type Waits } from "../base/backoff.ts";
 import { messageOf, SourceError, UsageError } from "../base/errors.ts";
 import type { LineId } from "../batch/batch.ts";
 import type { NatsConnection } from "./peer.ts";
@@ -81,8 +82,8 @@ export async function openStreams(
 }
 
 /** A cluster of NATS that has just started has no leader for a few seconds. */
-const TRIES = 40;
-const PAUSE_MS = 500;
+const TRIES = 14;
+const waits: Waits = { firstMs: 250, mostMs: 2000, tries: TRIES };
 
 export async function openStream(
   manager: JetStreamManager,
@@ -92,7 +93,8 @@ export async function openStream(
 ): Promise<void> {
   let problem: unknown;
   const copies = connection.info?.cluster === undefined ? 1 : 3;
-  for (let tries = 0; tries < TRIES; tries++) {
+  const backoff = new Backoff(waits);
+  for (let tries = 0; ; tries++) {
     try {
       await manager.streams.info(config.name);
       return;
@@ -110,8 +112,7 @@ export async function openStream(
     } catch (error) {
       problem = error;
     }
-    if (connection.isClosed()) break;
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    if (connection.isClosed() || !(await backoff.failed())) break;
   }
   throw new SourceError(
     `cluster: the stream ${config.name} could not be made: ${messageOf(problem)}. Batches need JetStream: start nats-server with -js, and let this user use it (docs/cluster.md)`,

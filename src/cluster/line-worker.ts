@@ -7,6 +7,7 @@
 // close tabs, so that says less. Before that its last worker or tab computes it alone: so a line is never blamed for what another did.
 
 import type { Consumer, JetStreamClient, JetStreamManager, JsMsg } from "@nats-io/jetstream";
+import { Backoff, pause, retry, type Waits } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
 import type { LineAnswer, LineId } from "../batch/batch.ts";
 import type { Answerer } from "../batch/runner.ts";
@@ -51,6 +52,8 @@ const tabsHeader = "Lantern-Tabs";
 /** How long a worker waits for a line or a place at a time (stop() waits for that), and after an error. */
 const WAIT_MS = 1000;
 const PAUSE_MS = 1000;
+/** While NATS cannot be asked, or nothing can be stored there. */
+const waits: Waits = { firstMs: PAUSE_MS, mostMs: 10_000, tries: Infinity };
 
 export class LineWorker {
   readonly #options: LineWorkerOptions;
@@ -82,6 +85,7 @@ export class LineWorker {
   async #run(): Promise<void> {
     const { signal } = this.#stop;
     const { log } = this.#options;
+    const backoff = new Backoff(waits);
     while (!signal.aborted && !this.#options.connection.isClosed()) {
       try {
         await this.#place(); // without one, nothing of JetStream is needed
@@ -93,13 +97,16 @@ export class LineWorker {
         this.#age = parts.age;
         this.#parts = parts;
         this.#problem = "";
-        while (!signal.aborted && this.#parts === parts) await this.#next(parts);
+        while (!signal.aborted && this.#parts === parts) {
+          await this.#next(parts);
+          backoff.succeeded();
+        }
       } catch (error) {
         if (signal.aborted || this.#options.connection.isClosed()) return;
         const problem = messageOf(error);
         if (problem !== this.#problem) log(`cluster: batches: ${problem}`);
         this.#problem = problem;
-        await pause(PAUSE_MS, signal);
+        await backoff.failed(signal);
       }
     }
   }
@@ -205,6 +212,7 @@ export class LineWorker {
       return await this.#bury(parts, message, "workers", MOST_WORKERS);
     }
     const url = message.headers?.get(urlHeader) ?? "";
+    const backoff = new Backoff(waits);
     while (!signal.aborted) {
       const answer = await answerer
         .answer(url, Uint8Array.from(message.data), signal, line)
@@ -213,7 +221,7 @@ export class LineWorker {
       // No room now: another try here is no other worker.
       if (answer.status !== 429 && answer.status !== 503) return answer;
       if (this.#options.capacity() === 0) return undefined;
-      await pause(PAUSE_MS, signal);
+      await backoff.failed(signal);
     }
     return undefined;
   }
@@ -271,21 +279,23 @@ export class LineWorker {
     }
     const msgID = `${line.batch}.${line.place}`;
     const expect = { lastSubjectSequence: 0 };
-    for (let tries = 0; ; tries++) {
+    const publish = async (): Promise<void> => {
       try {
         await client.publish(lineSubjects.answer(line), bytes, { msgID, expect, retries: 5 });
-        return;
       } catch (error) {
         const isThere =
           error instanceof JetStreamApiError &&
           error.code === JetStreamApiCodes.StreamWrongLastSequence;
-        if (isThere) return;
-        if (signal.aborted || connection.isClosed()) throw error;
-        if (tries === 0)
-          log(`cluster: an answer waits until it can be stored: ${messageOf(error)}`);
-        await pause(PAUSE_MS, signal);
+        if (!isThere) throw error;
       }
-    }
+    };
+    let hasSaid = false;
+    const onFailure = (error: unknown): void => {
+      if (connection.isClosed()) throw error;
+      if (!hasSaid) log(`cluster: an answer waits until it can be stored: ${messageOf(error)}`);
+      hasSaid = true;
+    };
+    await retry(publish, waits, { signal, onFailure });
   }
 }
 
@@ -318,11 +328,4 @@ async function aborted(signal: AbortSignal): Promise<void> {
   await new Promise<void>((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
   });
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  await Promise.race([promise, aborted(signal)]);
-  clearTimeout(timer);
 }

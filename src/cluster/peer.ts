@@ -29,7 +29,7 @@ export function connectionOptions(
     servers: [...place.servers],
     name: place.name,
     maxReconnectAttempts: -1,
-    reconnectTimeWait: 250,
+    reconnectDelayHandler: reconnectDelay(),
     timeout: 20_000, // a server that is not there says so at once; one on a busy machine takes its time
     pingInterval: 5000,
     maxPingOut: 2,
@@ -41,6 +41,24 @@ export function connectionOptions(
     ...(place.user !== undefined && { user: place.user }),
     ...(place.password !== undefined && { pass: place.password }),
     ...(place.token !== undefined && { token: place.token }),
+  };
+}
+
+const LEAST_DELAY_MS = 250;
+const MOST_DELAY_MS = 10_000;
+
+/**
+ * How long NATS's client waits between two tries: an eighth of the time for which it has tried. (It asks several times for one
+ * wait, so what doubles whenever it asks would put the next try off again and again: it cannot be base/backoff.ts.)
+ */
+export function reconnectDelay(now: () => number = () => performance.now()): () => number {
+  let began = -Infinity;
+  let last = -Infinity;
+  return () => {
+    const at = now();
+    if (at - last > 4 * MOST_DELAY_MS) began = at; // it was connected in between
+    last = at;
+    return Math.max(LEAST_DELAY_MS, Math.min(MOST_DELAY_MS, (at - began) / 8));
   };
 }
 

@@ -7,6 +7,7 @@
 // was only cut off finds out that its batch is another's now before anybody sees what it made of it.
 
 import type { JetStreamManager } from "@nats-io/jetstream";
+import { Backoff, pause, poll, retry, type Waits } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
 import { type Batch, BatchError, endStates, type StoredFile } from "../batch/batch.ts";
 import type { BatchRecord } from "../batch/mirror.ts";
@@ -48,6 +49,7 @@ interface ShareTimes {
 const shareTimes: ShareTimes = { beat: 1000, lost: 10_000, counts: 1000, wait: 10_000 };
 
 const RETRY_MS = 2000;
+const waits: Waits = { firstMs: RETRY_MS, mostMs: 30_000, tries: Infinity };
 const unfinishedStates = ["validating", "in_progress", "finalizing", "cancelling"] as const;
 const keyOf = { batch: (id: string) => `batch.${id}`, file: (id: string) => `file.${id}` } as const;
 
@@ -71,6 +73,8 @@ export class SharedBatches implements SharedState {
   readonly #alive = new Map<string, number>();
   readonly #dirty = new Map<string, Changed>();
   readonly #takingOver = new Set<string>();
+  /** Of batches that could not be taken over yet. */
+  readonly #takeOvers = new Map<string, Backoff>();
   /** Batches of this gateway that have ended, by their records. */
   readonly #ended = new Set<string>();
   #writing: Promise<void> = Promise.resolve();
@@ -94,20 +98,22 @@ export class SharedBatches implements SharedState {
 
   async start(): Promise<void> {
     const { connection, store, log } = this.#options;
-    while (!this.#stop.signal.aborted) {
-      try {
-        const bucket = await this.#open();
-        store.watch((kind, id) => this.#changed(kind, id));
-        this.#watch = watchStore(connection, () => this.#checkStore(bucket));
-        this.#listen();
-        this.#opened.resolve(bucket);
-        return;
-      } catch (error) {
-        if (this.#stop.signal.aborted || connection.isClosed()) return;
-        log(`cluster: batches of other gateways: ${messageOf(error)}`);
-        await pause(RETRY_MS, this.#stop.signal);
-      }
-    }
+    const { signal } = this.#stop;
+    const isOver = (): boolean => signal.aborted || connection.isClosed();
+    const begin = async (): Promise<void> => {
+      const bucket = await this.#open();
+      store.watch((kind, id) => this.#changed(kind, id));
+      this.#watch = watchStore(connection, () => this.#checkStore(bucket));
+      this.#listen();
+      this.#opened.resolve(bucket);
+    };
+    const onFailure = (error: unknown): void => {
+      if (isOver()) throw error;
+      log(`cluster: batches of other gateways: ${messageOf(error)}`);
+    };
+    await retry(begin, waits, { signal, onFailure }).catch((error: unknown) => {
+      if (!isOver()) throw error;
+    });
   }
 
   /** Reads all that others have said, and says what they do not know of this gateway. */
@@ -371,12 +377,16 @@ export class SharedBatches implements SharedState {
       },
     });
     const beat = setInterval(() => this.#tick(), this.#times.beat);
-    const counts = setInterval(() => {
-      this.#write().catch((error: unknown) => log(`cluster: batches: ${messageOf(error)}`));
-    }, this.#times.counts);
+    const everyMs = this.#times.counts;
+    const write = async (): Promise<void> =>
+      await this.#write().catch((error: unknown) => {
+        log(`cluster: batches: ${messageOf(error)}`);
+        throw error;
+      });
+    const counts = poll(write, { everyMs, mostMs: Math.max(everyMs, waits.mostMs) });
     this.#end = () => {
       clearInterval(beat);
-      clearInterval(counts);
+      counts.stop();
       subscription.unsubscribe();
     };
     this.#tick();
@@ -409,7 +419,7 @@ export class SharedBatches implements SharedState {
       const batch = store.batch(id);
       const record = encode({ batch, gateway: this.self });
       const revision = await bucket.put(key, record, this.#revisions.get(key) ?? 0);
-      if (revision === undefined) return; // another gateway was first
+      if (revision === undefined) return void this.#takeOvers.delete(id); // another gateway was first
       this.#revisions.set(key, Math.max(revision, this.#revisions.get(key) ?? 0));
       store.mirror.beginTakeover(batch);
       // What its gateway said last may be older than what it did: lines of a batch that was being validated can have answers.
@@ -423,6 +433,7 @@ export class SharedBatches implements SharedState {
         if (batch.state === "validating") endValidation(store, id, read);
       });
       if (this.#cancelled.has(id)) runner.cancel(id);
+      this.#takeOvers.delete(id);
       log(`cluster: batch ${id} goes on here: its gateway is lost`);
       this.#changed("batch", id);
       runner.wake();
@@ -430,24 +441,18 @@ export class SharedBatches implements SharedState {
       if (this.#stop.signal.aborted) return;
       if (error instanceof BatchError) {
         // Its input file is gone: nobody can go on with it.
+        this.#takeOvers.delete(id);
         const lost = { code: "input_lost", message: error.message, param: null, line: null };
         store.mirror.takeOver(id);
         store.move(id, [...unfinishedStates], "failed", { errors: [lost] });
         return;
       }
       log(`cluster: batch ${id} could not be taken over, and is tried again: ${messageOf(error)}`);
-      await pause(RETRY_MS, this.#stop.signal);
+      const backoff = this.#takeOvers.get(id) ?? new Backoff(waits);
+      this.#takeOvers.set(id, backoff);
+      await backoff.failed(this.#stop.signal);
     } finally {
       this.#takingOver.delete(id);
     }
   }
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener("abort", () => resolve(), { once: true });
-  await promise;
-  clearTimeout(timer);
 }

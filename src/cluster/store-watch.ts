@@ -3,6 +3,7 @@
 // every reconnection, and now and then; until it has looked, it is not sure of anything that it knew of the store.
 
 import type { JetStreamManager } from "@nats-io/jetstream";
+import { poll } from "../base/backoff.ts";
 import { loadJetStream } from "./line-streams.ts";
 import type { NatsConnection } from "./peer.ts";
 
@@ -24,7 +25,6 @@ export function watchStore(connection: NatsConnection, look: () => Promise<void>
   const { signal } = end;
   let isSure = true;
   let losses = 0;
-  let wake: () => void = () => {};
   let waiting: (() => void)[] = [];
   const release = (): void => {
     for (const resolve of waiting) resolve();
@@ -32,31 +32,30 @@ export function watchStore(connection: NatsConnection, look: () => Promise<void>
   };
   const listen = async (): Promise<void> => {
     for await (const { type } of connection.status()) {
-      if (type === "reconnect") wake();
+      if (type === "reconnect") looking.now();
       if (type !== "disconnect") continue;
       losses++;
       isSure = false;
     }
   };
-  const run = async (): Promise<void> => {
-    for (;;) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      wake = resolve;
-      const timer = setTimeout(resolve, isSure ? LOOK_MS : RETRY_MS);
-      await promise;
-      clearTimeout(timer);
-      if (signal.aborted || connection.isClosed()) return release();
-      const before = losses;
-      const isKnown = await look().then(
-        () => true,
-        () => false,
-      );
-      isSure = isKnown && before === losses;
-      if (isSure) release();
-    }
+  const lookAgain = async (): Promise<void> => {
+    if (connection.isClosed()) return stop();
+    const before = losses;
+    await look().catch((error: unknown) => {
+      isSure = false;
+      throw error;
+    });
+    isSure = before === losses;
+    if (!isSure) throw new Error("NATS was lost meanwhile");
+    release();
+  };
+  const looking = poll(lookAgain, { everyMs: LOOK_MS, firstMs: RETRY_MS, mostMs: LOOK_MS });
+  const stop = (): void => {
+    end.abort();
+    looking.stop();
+    release();
   };
   void listen();
-  void run();
   return {
     get isSure() {
       return isSure;
@@ -65,10 +64,7 @@ export function watchStore(connection: NatsConnection, look: () => Promise<void>
       if (isSure || signal.aborted) return;
       await new Promise<void>((resolve) => waiting.push(resolve));
     },
-    stop() {
-      end.abort();
-      wake();
-    },
+    stop,
   };
 }
 

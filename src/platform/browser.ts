@@ -1,5 +1,6 @@
 // The platform in a browser: Files, HTTP, Web Workers.
 
+import { pause } from "../base/backoff.ts";
 import { SourceError, UsageError } from "../base/errors.ts";
 import { takeEarlyMessages } from "./early-messages.ts";
 import type {
@@ -73,10 +74,6 @@ const nestedGraceMs = 15_000;
 
 /** What a worker waits for when it ends one of its own: the time in which a page ends it. */
 const nestedWaitMs = 1000;
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
-}
 
 /**
  * Written out each time, because bundlers look for exactly this text: `new Worker(new URL("...", import.meta.url),

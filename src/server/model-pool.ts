@@ -5,6 +5,7 @@
 // there is room only where a model is busy, that model takes no new requests until it is idle and has left: those that name it get a
 // load of their own behind the one that waits. So nobody waits forever, and nobody's answer is cut off.
 
+import { pause } from "../base/backoff.ts";
 import { MemoryError, type Model } from "../index.ts";
 import { ApiError, queueFull, stopping } from "./errors.ts";
 import type { KeepAlive } from "./keep-alive.ts";
@@ -135,7 +136,7 @@ export class ModelPool {
     for (let tries = 0; tries < 50; tries++) {
       if (this.#parts.keepAlive.users(id) > 0) return false;
       if (await this.#parts.keepAlive.unload(id)) return true;
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      await pause(RETRY_MS);
     }
     return false;
   }
@@ -405,7 +406,7 @@ export class ModelPool {
   async #drop({ id }: Held, signal: AbortSignal): Promise<boolean> {
     this.#draining.add(id);
     if (await this.#parts.keepAlive.unload(id)) return true;
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS)); // it was asked for its status
+    await pause(RETRY_MS, signal); // it was asked for its status
     signal.throwIfAborted();
     return false;
   }

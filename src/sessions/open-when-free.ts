@@ -1,6 +1,7 @@
 // Opens a database that another process may still have open for a moment: a restarted server waits for the old one to
 // end.
 
+import { retry } from "../base/backoff.ts";
 import { type Database, StorageError } from "../platform/database.ts";
 
 export interface WaitOptions {
@@ -15,14 +16,12 @@ export async function openWhenFree(
   open: () => Database,
   { tries = 12, pauseMs = 1000, onWait }: WaitOptions = {},
 ): Promise<Database> {
-  for (let tried = 1; ; tried++) {
-    try {
-      return open();
-    } catch (error) {
-      const isBusy = error instanceof StorageError && error.problem === "busy";
-      if (!isBusy || tried >= tries) throw error;
-      if (tried === 1) onWait?.(error);
-      await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    }
-  }
+  let hasSaid = false;
+  const onFailure = (error: unknown): void => {
+    if (!(error instanceof StorageError && error.problem === "busy")) throw error;
+    if (!hasSaid && tries > 1) onWait?.(error);
+    hasSaid = true;
+  };
+  const waits = { firstMs: pauseMs, mostMs: pauseMs, tries };
+  return await retry(async () => open(), waits, { onFailure });
 }

@@ -51,9 +51,9 @@ test("an error that another try cannot mend ends it at once, and so does the sig
   const stop = new AbortController();
   const ended = retry(fails, waits, { signal: stop.signal }).catch((error: Error) => error.message);
   await vi.advanceTimersByTimeAsync(5);
-  stop.abort();
+  stop.abort(new Error("stopped"));
   await vi.advanceTimersByTimeAsync(0);
-  expect(await ended).toBe("away");
+  expect(await ended).toBe("stopped");
 });
 
 test("a pause ends with its signal, and leaves no timer and no listener", async () => {

@@ -1,6 +1,7 @@
 // The body of an HTTP resource as a stream that survives cut and stalled connections: it asks for the missing part
 // with a Range request as long as the server still has the same file (ETag and size). Knows nothing about models.
 
+import { Backoff, type Waits } from "../../base/backoff.ts";
 import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { stallMs, stallVariable, unlessStalled } from "../../base/stall.ts";
 import type { DownloadPlatform } from "../../platform/download.ts";
@@ -23,7 +24,7 @@ export interface BodyRequest {
 export class RemoteChangedError extends SourceError {}
 
 const attemptsWithoutProgress = 5;
-const firstWaitMs = 250;
+const waits: Waits = { firstMs: 250, mostMs: 10_000, tries: attemptsWithoutProgress };
 
 /** What the responses so far said about the resource. */
 interface BodyState {
@@ -37,9 +38,10 @@ export async function* httpBody(
   request: BodyRequest,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const state: BodyState = { position: request.offset, etag: undefined, total: request.bytes };
-  let failures = 0;
+  const backoff = new Backoff(waits);
   for (;;) {
     const before = state.position;
+    let waitMs: number | undefined;
     try {
       for await (const chunk of oneResponse(platform, request, state)) {
         state.position += chunk.length;
@@ -50,10 +52,11 @@ export async function* httpBody(
     } catch (error) {
       if (request.signal?.aborted) throw new AbortedError(`the download of ${request.name}`);
       if (error instanceof SourceError) throw error;
-      failures = state.position > before ? 1 : failures + 1;
-      if (failures >= attemptsWithoutProgress) throw unreachable(request, error);
+      if (state.position > before) backoff.succeeded();
+      waitMs = backoff.next();
+      if (waitMs === undefined) throw unreachable(request, error);
     }
-    await platform.sleep(firstWaitMs * 2 ** (failures - 1), request.signal);
+    await platform.sleep(waitMs, request.signal);
   }
 }
 

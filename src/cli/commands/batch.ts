@@ -2,6 +2,7 @@
 // answered is kept beside the output until all is: an interrupted batch goes on where it was. And the batches of a running server.
 
 import type { Command } from "commander";
+import { pause } from "../../base/backoff.ts";
 import { type Batch, endStates, type OutputLine } from "../../batch/batch.ts";
 import { openLocalBatch, outputOf } from "../../batch/local-batch.ts";
 import { BatchRunner } from "../../batch/runner.ts";
@@ -151,7 +152,7 @@ async function answerAll(
         throw new AbortedError("the batch");
       }
       showProgress(bar, batch, first, (terminal.now() - started) / 1000);
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await pause(100, signal);
     }
   } finally {
     bar.done();

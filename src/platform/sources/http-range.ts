@@ -4,6 +4,7 @@
 // response is checked: status, Content-Range, total size, ETag, and the number of bytes received. A cut or stalled
 // connection is given up, and the missing part is requested again.
 
+import { Backoff } from "../../base/backoff.ts";
 import { AbortedError, messageOf, SourceError } from "../../base/errors.ts";
 import { StalledError, unlessStalled, usualStallSeconds } from "../../base/stall.ts";
 import type { ByteSource, ModelSource } from "../platform.ts";
@@ -80,18 +81,18 @@ class HttpRangeSource implements ByteSource {
     checkRange(this.name, this.size, offset, target.byteLength);
     if (target.byteLength === 0) return; // a range header cannot ask for zero bytes
     const progress = { done: 0 };
-    let failures = 0;
+    const { retryMs = usualRetryMs } = this.#options;
+    const tries = attemptsWithoutProgress;
+    const backoff = new Backoff({ firstMs: retryMs, mostMs: 10_000, tries });
     for (;;) {
       const before = progress.done;
       try {
         return await this.#readRest(offset, target, progress);
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error;
-        failures = progress.done > before ? 1 : failures + 1;
-        if (failures >= attemptsWithoutProgress) throw error;
+        if (progress.done > before) backoff.succeeded();
+        if (!(await backoff.failed())) throw error;
       }
-      const { retryMs = usualRetryMs } = this.#options;
-      await new Promise((resolve) => setTimeout(resolve, retryMs * 2 ** (failures - 1)));
     }
   }
 

@@ -4,6 +4,7 @@
 // template or a larger context it is opened beside the original (made-models.ts).
 
 import * as z from "zod";
+import { pause } from "../../base/backoff.ts";
 import { LanternError } from "../../index.ts";
 import { type FieldRules, noRules, oneOf, readFields } from "../body.ts";
 import { ApiError, invalidRequest, notFound, notSupported, ollamaErrors } from "../errors.ts";
@@ -109,7 +110,7 @@ async function* pullLines(
       wake = Promise.withResolvers();
       if (!progress) continue;
       yield line(progress);
-      await new Promise((resolve) => setTimeout(resolve, progressMs));
+      await pause(progressMs, signal);
     }
     await downloading;
     if (progress) yield line(progress);
