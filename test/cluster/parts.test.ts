@@ -13,7 +13,7 @@ import { readBeat, readFacts } from "../../src/cluster/checked.ts";
 import { clusterServers } from "../../src/cluster/connect.ts";
 import { blockHashes, HeldPrefixes, heldBlocks, readHeld } from "../../src/cluster/fingerprints.ts";
 import { type Beat, type CallMessage, subjects } from "../../src/cluster/messages.ts";
-import type { NatsConnection } from "../../src/cluster/peer.ts";
+import { type NatsConnection, reconnectDelay } from "../../src/cluster/peer.ts";
 import { chooseWorker, type WorkerView } from "../../src/cluster/router.ts";
 import { decode, encode } from "../../src/cluster/wire.ts";
 import { Workers } from "../../src/cluster/workers.ts";
@@ -223,4 +223,15 @@ test("addresses: several, and none with a password", () => {
   expect(() => clusterServers("http://a")).toThrow(/got "http:\/\/a", expected the address/);
   expect(() => clusterServers("nats://user:secret@a")).toThrow(/with a user or a password/);
   expect(() => clusterServers("nats://user:secret@a")).not.toThrow(/secret/);
+});
+
+test("NATS is tried less and less often while it is away, and often again after it was there", () => {
+  let now = 0;
+  const delay = reconnectDelay(() => now);
+  let tries = 0;
+  for (; now < 3_600_000; now += delay()) tries++;
+  expect(tries).toBeLessThan(500); // 14,400 four times a second
+  expect(delay()).toBe(10_000);
+  now += 60_000;
+  expect(delay()).toBe(250);
 });

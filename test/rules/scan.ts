@@ -31,11 +31,19 @@ export interface Import {
 
 /** All .ts files under these folders of the repository, sorted; a folder that is not there has none. */
 export function sourceFiles(...folders: readonly string[]): SourceFile[] {
+  return filesUnder(folders, [".ts"]);
+}
+
+/** The same for other endings. */
+export function filesUnder(
+  folders: readonly string[],
+  endings: readonly `.${string}`[],
+): SourceFile[] {
   const present = folders.filter((folder) => existsSync(root + folder));
   const paths = present.flatMap((folder) =>
     readdirSync(root + folder, { recursive: true, encoding: "utf8" })
       .map((file) => `${folder}/${file.replaceAll("\\", "/")}`)
-      .filter((path) => path.endsWith(".ts")),
+      .filter((path) => endings.some((ending) => path.endsWith(ending))),
   );
   return paths.sort().map((path) => ({ path, text: readFileSync(root + path, "utf8") }));
 }
