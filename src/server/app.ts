@@ -17,12 +17,12 @@ import {
   openaiErrors,
 } from "./errors.ts";
 import {
-  apiHeaders,
   type Connection,
   createGuard,
   type Guard,
   pageHeaders,
   threadHeaders,
+  workerPageHeaders,
 } from "./guard.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
 
@@ -136,9 +136,6 @@ async function answer(call: Call, guard: Guard, connection: Connection): Promise
   }
   const { method } = request;
   server.metrics.requests.add(1, { route: route.path, method, status: response.status });
-  for (const [name, value] of Object.entries(apiHeaders)) {
-    if (!response.headers.has(name)) response.headers.set(name, value);
-  }
   for (const [name, value] of Object.entries(guard.corsHeaders(request.headers))) {
     response.headers.set(name, value);
   }
@@ -168,9 +165,14 @@ function noSuchRoute({ request, url }: Call): never {
   throw notFound(`there is no ${request.method} ${shown} here`, null, "unknown_url");
 }
 
+function headersOf(path: string): Readonly<Record<string, string>> {
+  if (path.startsWith("/threads/")) return threadHeaders;
+  return path === "/worker" ? workerPageHeaders : pageHeaders;
+}
+
 function assetRoute(path: string, asset: Asset): Route {
   const headers = {
-    ...(path.startsWith("/threads/") ? threadHeaders : pageHeaders),
+    ...headersOf(path),
     "content-type": asset.type,
     "cache-control": asset.immutable ? "public, max-age=31536000, immutable" : "no-cache",
     ...(asset.gzip && { vary: "accept-encoding" }),

@@ -256,6 +256,11 @@ export function brokenRequest(code: string | undefined): ApiErrorFacts {
   return { status, type: invalid, code: "broken_request", param: null, message };
 }
 
+export const unknownExpectation: ApiErrorFacts = {
+  ...{ status: 417, type: invalid, code: "broken_request", param: null },
+  message: "the Expect header names something that this server does not know: only 100-continue",
+};
+
 interface Mapping {
   status: number;
   type: string;

@@ -7,7 +7,7 @@
 
 import { type Access, createAccess, type LoginSource, type Visitor } from "./access.ts";
 import type { ServerSettings } from "./context.ts";
-import { forbidden } from "./errors.ts";
+import { forbidden, invalidRequest } from "./errors.ts";
 import { hostNameOf, isAddress } from "./host-names.ts";
 
 /** What the HTTP server knows of a request. */
@@ -102,11 +102,14 @@ function checkHosts(request: Request, hosts: readonly string[]): void {
   for (const host of [request.headers.get("host") ?? "", new URL(request.url).host]) {
     const name = hostNameOf(host);
     if (name !== undefined && (isAddress(name) || hosts.includes(name))) continue;
+    if (host === "") {
+      throw invalidRequest(
+        "the request has no Host header. Send the name or the address of this server in it",
+      );
+    }
     const shown = JSON.stringify((name ?? host).slice(0, 200));
     throw forbidden(
-      host === ""
-        ? "the request has no Host header. Send the name or the address of this server in it"
-        : `the Host header names ${shown}, which is not a name of this server. Use its IP address, or start it with --allow-host NAME for another name`,
+      `the Host header names ${shown}, which is not a name of this server. Use its IP address, or start it with --allow-host NAME for another name`,
     );
   }
 }
@@ -130,18 +133,12 @@ export const apiHeaders: Readonly<Record<string, string>> = {
   "cache-control": "no-store",
 };
 
-function filesHeaders(connect: string): Readonly<Record<string, string>> {
+function filesHeaders(...policy: readonly string[]): Readonly<Record<string, string>> {
   return {
     ...always,
     "content-security-policy": [
       "default-src 'none'",
-      "script-src 'self' 'wasm-unsafe-eval'",
-      "style-src 'self'",
-      "img-src 'self' data: blob:",
-      "font-src 'self'",
-      `connect-src ${connect}`,
-      "worker-src 'self' blob:",
-      "manifest-src 'self'",
+      ...policy,
       "base-uri 'none'",
       "form-action 'none'",
       "frame-ancestors 'none'",
@@ -151,13 +148,35 @@ function filesHeaders(connect: string): Readonly<Record<string, string>> {
   };
 }
 
-/** For the web app: its own files only; WebAssembly and threads for a model that runs in the page. */
-export const pageHeaders: Readonly<Record<string, string>> = filesHeaders("'self'");
+/** For the web app: its own files only, and no text becomes HTML or a script except by its own policy (web/src/state/trusted.ts, web/src/worker/main.tsx). */
+const pagePolicy: readonly string[] = [
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "manifest-src 'self'",
+  "require-trusted-types-for 'script'",
+];
+
+export const pageHeaders: Readonly<Record<string, string>> = filesHeaders(
+  ...pagePolicy,
+  "trusted-types lantern",
+);
+
+/** For the page of a tab that computes: it starts a thread. */
+export const workerPageHeaders: Readonly<Record<string, string>> = filesHeaders(
+  ...pagePolicy,
+  "trusted-types default",
+  "worker-src 'self'",
+);
 
 /**
  * For the scripts of Web Workers, which have a policy of their own: a tab that computes for a cluster connects to NATS, and reads
  * its model from wherever the user says. They show nothing and have no page's data.
  */
 export const threadHeaders: Readonly<Record<string, string>> = filesHeaders(
-  "'self' http: https: ws: wss:",
+  "script-src 'self' 'wasm-unsafe-eval'",
+  "worker-src 'self'",
+  "connect-src 'self' http: https: ws: wss:",
 );

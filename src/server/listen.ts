@@ -3,7 +3,8 @@
 
 import { createAdaptorServer } from "@hono/node-server";
 import type { AppFetch } from "./app.ts";
-import { brokenRequest, openaiErrors } from "./errors.ts";
+import { brokenRequest, openaiErrors, unknownExpectation } from "./errors.ts";
+import { apiHeaders } from "./guard.ts";
 import { isLoopback } from "./host-names.ts";
 
 export interface ListenOptions {
@@ -40,6 +41,8 @@ interface RawSocket {
 }
 interface Outgoing {
   readonly headersSent: boolean;
+  setHeader(name: string, value: string): unknown;
+  writeHead(status: number): { end(text: string): unknown };
   once(event: "close", run: () => void): unknown;
 }
 interface RawRequest {
@@ -53,6 +56,10 @@ interface Exchange {
   answer: Outgoing;
 }
 interface RawEvents {
+  prependListener(
+    event: "request" | "checkExpectation",
+    run: (request: RawRequest, answer: Outgoing) => void,
+  ): RawEvents;
   on(event: "request", run: (request: RawRequest, answer: Outgoing) => void): RawEvents;
   on(event: "clientError", run: (error: { code?: string }, socket: RawSocket) => void): RawEvents;
 }
@@ -94,7 +101,21 @@ function answerBroken(server: RawEvents): void {
 function refusalText(code: string | undefined): string {
   const facts = brokenRequest(code);
   const body = JSON.stringify(openaiErrors.body(facts));
-  return `HTTP/1.1 ${facts.status} Refused\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
+  const headers = Object.entries(apiHeaders).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${facts.status} Refused\r\n${headers.join("")}content-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
+}
+
+/** Before anything answers, so that whatever does, has them: a route, this file, the packages below it, or Node itself. */
+function protect(server: RawEvents): void {
+  const setHeaders = (answer: Outgoing): void => {
+    for (const [name, value] of Object.entries(apiHeaders)) answer.setHeader(name, value);
+  };
+  server.prependListener("request", (_, answer) => setHeaders(answer));
+  server.prependListener("checkExpectation", (_, answer) => {
+    setHeaders(answer);
+    answer.setHeader("content-type", "application/json");
+    answer.writeHead(417).end(JSON.stringify(openaiErrors.body(unknownExpectation)));
+  });
 }
 
 /**
@@ -121,8 +142,10 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       connectionsCheckingInterval: Math.min(1000, options.headersTimeoutMs / 2),
       keepAliveTimeout: KEPT_MS,
       maxHeaderSize: 16384,
+      requireHostHeader: false, // the guard refuses it; Node would before protect()
     },
   });
+  protect(server as RawEvents);
   answerBroken(server as RawEvents);
   const { promise: listening, resolve, reject } = Promise.withResolvers<void>();
   server.once("error", reject);

@@ -2,11 +2,12 @@
 // grow. Code is highlighted when its fence is closed; formulas are rendered once KaTeX is loaded.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Block, MarkdownBlocks } from "../state/blocks.ts";
 import { highlighted, wantHighlighter } from "../state/highlight.ts";
 import { mathReady } from "../state/math.ts";
 import { useStore } from "../state/store.ts";
+import { policy } from "../state/trusted.ts";
 import { CopyButton } from "./copy-button.tsx";
 import { memo } from "./memo.ts";
 
@@ -31,11 +32,7 @@ const BlockView = memo(
     block.code ? (
       <CodeBlock {...block.code} growing={growing} />
     ) : (
-      // sanitize.ts made it safe.
-      <div
-        class={block.continued ? "block continued" : "block"}
-        dangerouslySetInnerHTML={{ __html: block.html }}
-      />
+      <Html of="div" class={block.continued ? "block continued" : "block"} html={block.html} />
     ),
   (a, b) =>
     a.block.html === b.block.html &&
@@ -45,6 +42,19 @@ const BlockView = memo(
     a.block.code?.language === b.block.code?.language &&
     (a.growing === b.growing || !a.block.code),
 );
+
+interface HtmlProps {
+  of: "div" | "code";
+  class?: string;
+  /** From sanitize.ts. */
+  html: string;
+}
+
+/** The same object for the same text: otherwise its nodes are replaced, and with them what is selected. */
+function Html({ of: Tag, html, ...rest }: HtmlProps): JSX.Element {
+  const inner = useMemo(() => ({ __html: policy.createHTML(html) }), [html]);
+  return <Tag {...rest} dangerouslySetInnerHTML={inner} />;
+}
 
 interface CodeProps {
   text: string;
@@ -74,8 +84,7 @@ function CodeBlock({ text, language, closed, growing }: CodeProps): JSX.Element 
         {html === undefined ? (
           <code key="plain">{text}</code>
         ) : (
-          // highlight.ts sanitised it.
-          <code key="coloured" dangerouslySetInnerHTML={{ __html: html }} />
+          <Html key="coloured" of="code" html={html} />
         )}
       </pre>
     </figure>

@@ -1,7 +1,11 @@
 // Sanitises HTML from Markdown: allows the tags of Markdown and formulas, links to the web, and nothing else. The
 // server's content security policy is a second line of defence; neither relies on the other.
 
-import createPurifier from "dompurify";
+import createPurifier, { type Config } from "dompurify";
+import { policy } from "./trusted.ts";
+
+/** It parses what it is given, so it needs the page's policy, too. */
+const own = policy as unknown as NonNullable<Config["TRUSTED_TYPES_POLICY"]>;
 
 const tags = [
   ...["p", "br", "hr", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6"],
@@ -24,6 +28,7 @@ const mathAttributes = [
 ];
 
 const options = {
+  TRUSTED_TYPES_POLICY: own,
   ALLOWED_TAGS: [...tags, ...mathTags],
   ALLOWED_ATTR: ["href", "title", "start", "align", "type", "checked", ...mathAttributes],
   ALLOW_DATA_ATTR: false,
@@ -86,6 +91,7 @@ coder.addHook("uponSanitizeAttribute", (_, data) => {
 /** Highlighted code: spans with classes. */
 export function sanitizeCode(html: string): string {
   return coder.sanitize(html, {
+    TRUSTED_TYPES_POLICY: own,
     ALLOWED_TAGS: ["span"],
     ALLOWED_ATTR: ["class"],
     ALLOW_DATA_ATTR: false,

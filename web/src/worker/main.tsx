@@ -7,6 +7,19 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Progress } from "../components/progress.tsx";
 import type { TabChoice, TabState, ToThread } from "./messages.ts";
 
+interface TrustedTypes {
+  createPolicy(name: string, rules: { createScriptURL(url: string): string }): unknown;
+}
+
+// The bundler wants to see the address of the thread where it is started, so it cannot be wrapped there: all go through this.
+(globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("default", {
+  createScriptURL: (url) => {
+    const { origin, pathname } = new URL(url, location.href);
+    if (origin === location.origin && pathname.startsWith("/threads/")) return url;
+    throw new TypeError(`this page starts its own threads only: got ${url.slice(0, 200)}`);
+  },
+});
+
 const asked = new URLSearchParams(location.search);
 const usual = (key: string, otherwise = ""): string => asked.get(key) ?? otherwise;
 /** A group is one part of NATS's subjects. */
