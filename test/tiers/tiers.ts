@@ -60,7 +60,7 @@ export const long: readonly string[] = [
   "test/platform/native-teardown.test.ts",
   "test/server/{cache-kill,disk,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
-  "test/web/{access,facts,models,rich,robust,story,worker,worker-batches}.test.ts",
+  "test/web/{access,facts,gone,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",
   "test/backends/disk-experts.test.ts",
   "test/engine/disk-weights.test.ts",
@@ -71,7 +71,7 @@ export const long: readonly string[] = [
 export const rest: readonly string[] = [
   // A browser.
   "test/browser/!(document|webgpu|machine|opfs|profile).test.ts",
-  "test/web/!(access|facts|fast|models|places|quantize|rich|robust|story|worker|worker-batches).test.ts",
+  "test/web/!(access|facts|fast|gone|models|places|quantize|rich|robust|story|worker|worker-batches).test.ts",
   // Real models and files.
   "test/formats/huggingface-archs.test.ts",
   "test/models/{archs,recurrent}.test.ts",

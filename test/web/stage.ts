@@ -94,6 +94,8 @@ export interface Site {
 export interface Stage {
   serve(options: ServeOptions): Promise<Site>;
   page(url: string, options?: BrowserContextOptions): Promise<Page>;
+  /** One whose browser is expected to complain, and that may have no heading. */
+  quietPage(url: string): Promise<Page>;
 }
 
 /** Sets a file's tests up; what its tests open is closed after each. */
@@ -158,6 +160,13 @@ export function useStage(): Stage {
           running = true;
         },
       };
+    },
+    async quietPage(url) {
+      const context = await browser.newContext();
+      closing.push(() => context.close());
+      const page = await context.newPage();
+      await page.goto(url);
+      return page;
     },
     async page(url, options = {}) {
       const context = await browser.newContext(options);

@@ -1,7 +1,7 @@
 // The web app's entry: loads the server's state, decides on the first page, and shows the page of the URL. Chat and
 // Story are in the main bundle; the other pages are loaded when they are opened.
 
-import { type ComponentType, type JSX, render } from "preact";
+import type { ComponentType, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { sentence } from "./api.ts";
 import { AccessPage } from "./components/access-page.tsx";
@@ -9,6 +9,7 @@ import { Layout } from "./components/layout.tsx";
 import { Trouble } from "./components/trouble.tsx";
 import { ChatPage } from "./pages/chat.tsx";
 import { StoryPage } from "./pages/story.tsx";
+import { begin } from "./state/begin.tsx";
 import { client, connection, watchServer, whenOnline } from "./state/connection.ts";
 import { conversations } from "./state/conversation.ts";
 import { models, refreshModels, servedModel } from "./state/models.ts";
@@ -106,5 +107,4 @@ async function start(): Promise<void> {
   });
 }
 
-render(<App />, document.getElementById("app")!);
-void start();
+if (begin(<App />)) void start();

@@ -3,6 +3,7 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useCallback, useEffect, useState } from "preact/hooks";
+import { blocked } from "../state/begin.tsx";
 import { askNow, client, connection, setKey } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
 import { attempt } from "../state/notices.ts";
@@ -43,6 +44,7 @@ export function Layout({
   useTitle(route);
   useKeptScroll(route.page);
   const { online, needsKey } = useStore(connection);
+  const policy = useStore(blocked);
   const mode = route.page === "chat" || route.page === "story" ? route.page : undefined;
   useEffect(() => {
     if (!drawer) return;
@@ -115,6 +117,13 @@ export function Layout({
           <Trouble action="Enter it" onAgain={() => setAsksKey(true)}>
             This server needs an API key.
           </Trouble>
+        )}
+        {policy !== null && (
+          <p class="banner" role="alert">
+            Something in front of Lantern, such as a proxy, adds a content security policy that is
+            stricter than Lantern's own: {policy} has blocked a part of this page. Let it pass
+            Lantern's header on unchanged.
+          </p>
         )}
         <Notices />
         <main id="content" tabIndex={-1}>

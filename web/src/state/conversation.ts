@@ -145,8 +145,8 @@ export class Conversation {
 
   /** Applies changes to the open session from the list: another tab or program may have made them. */
   async sync(listed: OpenSession | undefined, isAll: boolean): Promise<void> {
-    const { session, run } = this.store.value;
-    if (!session || this.#asking > 0) return;
+    const { session, run, problem } = this.store.value;
+    if (!session || problem !== null || this.#asking > 0) return; // a problem waits for the person
     const isDeleted = !listed && isAll && session.messageCount > 0;
     const isSame =
       run !== null || // an answer that is being followed is read again at its end

@@ -2,9 +2,10 @@
 // it connects to and with which credentials the user says; the address of the page can fill in all but these:
 // /worker?cluster=wss://nats:8443&name=tiny&model=https://...
 
-import { type JSX, render } from "preact";
+import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Progress } from "../components/progress.tsx";
+import { begin } from "../state/begin.tsx";
 import type { TabChoice, TabState, ToThread } from "./messages.ts";
 
 interface TrustedTypes {
@@ -147,4 +148,4 @@ async function choiceOf(form: FormData): Promise<TabChoice | string> {
   };
 }
 
-render(<WorkerPage />, document.getElementById("app")!);
+begin(<WorkerPage />);
