@@ -20,6 +20,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/cli/model-fits.ts": ["bestFirst", "weightType"],
   "src/cli/perplexity-sizes.ts": ["typeLabel"],
   "src/cli/progress.ts": ["progressFacts"],
+  "src/cluster/peer.ts": ["reconnectDelay"],
   "src/dtypes/table.ts": ["registerDType"],
   "src/engine/core-turns.ts": ["TURN_MS"],
   "src/engine/rng.ts": ["MersenneTwister"],
