@@ -209,7 +209,7 @@ export async function openWith(
   const advice = restart ? "It is started again" : "Open the model again";
   let { signal, onProgress } = options;
   let connection: Connection | undefined;
-  const connect: Connect = async (onDeath) => {
+  const connect: Connect = async (onDeath, kvType) => {
     const sentAt = Date.now();
     const thread = platform.startThread("engine");
     const cores = shared?.enter();
@@ -220,7 +220,7 @@ export async function openWith(
     };
     const line: EngineLine = new Line(thread, { hangSeconds, advice, onDeath, onEnd, onWarning });
     try {
-      const wanted: OpenRequest = { ...request, cores, sentAt };
+      const wanted: OpenRequest = { ...request, ...(kvType && { kvType }), cores, sentAt };
       const opening = line.call("open", wanted, onProgress ? { onEvent: onProgress } : {});
       return { line, info: await unlessAborted(opening, signal) };
     } catch (error) {
@@ -229,6 +229,7 @@ export async function openWith(
     }
   };
   connection = await Connection.open(connect, restart);
+  connection.onReopen = (warning) => options.onWarning?.(warning);
   signal = onProgress = undefined; // they apply to the first open only, not to a restart
   const { spec, chatTemplate } = request;
   const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };

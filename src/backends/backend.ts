@@ -10,10 +10,10 @@ import { type KvDType, kvTypeName } from "../dtypes/kv-types.ts";
 import type { Batch } from "../graph/batch.ts";
 import type { Graph, GraphNode, OutputName, Rows, Value, Weight } from "../graph/graph.ts";
 import type { Plan } from "../graph/plan.ts";
-import type { Widened } from "../graph/reference-memory.ts";
+import type { KvOverflow, Widened } from "../graph/reference-memory.ts";
 import type { FilePart, OpenDirect, ReadAt } from "../platform/platform.ts";
 
-export type { Widened } from "../graph/reference-memory.ts";
+export type { KvOverflow, Widened } from "../graph/reference-memory.ts";
 
 /** What a backend keeps of sequences: keys and values of each layer in blocks of 32 tokens, and recurrent state. */
 export interface KvCacheOptions {
@@ -408,6 +408,12 @@ export interface Backend {
    * Optional: where batches do it by themselves.
    */
   widen?(): Promise<boolean>;
+
+  /**
+   * The first keys or values since it was last asked that the type of the KV cache cannot hold: what was computed from them is wrong,
+   * finite or not. Asked after every batch. Optional: where they become NaN instead, and the logits with them.
+   */
+  kvOverflow?(): KvOverflow | undefined;
 
   memory(): MemoryUse;
   /** Weights that stay on disk; undefined: none. Optional: where they cannot. */

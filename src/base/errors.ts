@@ -61,6 +61,9 @@ export class ModelError extends LanternError {
   }
 }
 
+/** Keys or values that the type of the KV cache cannot hold. The request is fine, and the model as well, with a cache of F32. */
+export class KvRangeError extends ModelError {}
+
 export class UsageError extends LanternError {
   constructor(message: string, options?: ErrorOptions) {
     super("usage", message, options);

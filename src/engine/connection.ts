@@ -4,15 +4,22 @@
 //
 // unload() ends the thread on purpose, and its memory is free: the next request opens the model again and waits for that. So it does
 // after the GPU was lost; with `restart: true` the model is opened again at once.
+//
+// Where keys or values leave what the KV cache's type can hold, the model is opened again with a cache of F32, and all requests that
+// were running are sent again: those that generate go on after the tokens that they have.
 
-import type { ModelHealth, ModelInfo } from "../api/api.ts";
+import type { ModelHealth, ModelInfo, TokenEvent } from "../api/api.ts";
 import {
   DeviceLostError,
   DisposedError,
+  KvRangeError,
+  messageOf,
   ModelError,
   RestartingError,
   WorkerError,
 } from "../base/errors.ts";
+import type { KvType } from "../dtypes/kv-types.ts";
+import type { MethodName, Methods } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
 
 export interface Connected {
@@ -20,8 +27,14 @@ export interface Connected {
   info: ModelInfo;
 }
 
-/** Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. */
-export type Connect = (onDeath: (error: WorkerError) => void) => Promise<Connected>;
+/**
+ * Starts a thread and opens the model there; `onDeath` is called if that thread is lost later. `kvType`: of its cache, if not that
+ * which was asked for.
+ */
+export type Connect = (
+  onDeath: (error: WorkerError) => void,
+  kvType?: KvType,
+) => Promise<Connected>;
 
 /** After a failed restart, the next request tries again once this time has passed. */
 const retryMs = 5000;
@@ -29,6 +42,8 @@ const retryMs = 5000;
 type State =
   | { name: "ready" }
   | { name: "restarting" }
+  /** With another type of the KV cache: requests wait for that. */
+  | { name: "reopening" }
   | { name: "unloaded" }
   | { name: "failed"; cause: Error; since: number }
   | { name: "disposed" };
@@ -38,6 +53,8 @@ export class Connection {
   readonly #mayRestart: boolean;
   /** Called when another engine is ready after the one before was lost, and when the engine was unloaded. */
   onRestart: () => void = () => {};
+  /** Called with what is to be said of it when the model was opened again with another type of the KV cache. */
+  onReopen: (warning: string) => void = () => {};
   #line: EngineLine;
   #info: ModelInfo;
   #state: State = { name: "ready" };
@@ -47,6 +64,14 @@ export class Connection {
   /** The end of an unloaded engine, and then the load of another. */
   #unloading: Promise<void> = Promise.resolve();
   #loading: Promise<void> | undefined;
+  /** The type of the KV cache, and why it is not the one that was asked for; undefined: it is. */
+  #wide: { readonly kvType: KvType; readonly why: string } | undefined;
+  /** The end of an engine whose KV cache could not hold the model's keys or values, and the load of the next. */
+  #reopening: Promise<void> = Promise.resolve();
+  /** Engines that were ended for that: what they were computing is sent to the next. */
+  readonly #left = new WeakSet<EngineLine>();
+  /** Why there is no cache of F32; undefined: nobody has needed it, or there is one. */
+  #noWideCache: Error | undefined;
 
   private constructor(connect: Connect, mayRestart: boolean, { line, info }: Connected) {
     this.#connect = connect;
@@ -72,10 +97,54 @@ export class Connection {
   }
 
   call: EngineLine["call"] = async (method, params, options) => {
-    if (this.#state.name === "unloaded") await this.load();
-    this.#check();
-    return await this.#line.call(method, params, options);
+    const sent = resumable(method, params, options);
+    for (;;) {
+      if (this.#state.name === "unloaded") await this.load();
+      if (this.#state.name === "reopening") await this.#reopening;
+      this.#check();
+      const line = this.#line;
+      try {
+        return await line.call(method, sent.params(), sent.options);
+      } catch (error) {
+        if (!(await this.#isReopened(line, error))) throw error;
+      }
+    }
   };
+
+  /** Whether the request is to be sent again, because the model was opened again since; throws if it could not be. */
+  async #isReopened(line: EngineLine, error: unknown): Promise<boolean> {
+    if (line === this.#line && this.#state.name === "ready" && error instanceof KvRangeError) {
+      if (this.#noWideCache) throw noWideCache(error, this.#noWideCache);
+      this.#state = { name: "reopening" };
+      this.#reopening = this.#reopenWide(line, reopenedText(error, this.#info.kvType));
+      await this.#reopening;
+      if (this.#noWideCache) throw noWideCache(error, this.#noWideCache);
+      return true;
+    }
+    if (!this.#left.has(line)) return false;
+    await this.#reopening;
+    return true;
+  }
+
+  /** Never throws: where it fails, the model is as it was, or unloaded. */
+  async #reopenWide(line: EngineLine, why: string): Promise<void> {
+    this.#left.add(line);
+    const life = ++this.#life;
+    await line.dispose(); // its memory is needed for the next one
+    for (const wide of [{ kvType: WIDE, why } as const, undefined]) {
+      this.#wide = wide;
+      try {
+        await this.#open(life);
+        if ((this.#state as State).name !== "ready") return;
+        this.onRestart();
+        if (wide) this.onReopen(why);
+        return;
+      } catch (cause) {
+        this.#noWideCache ??= cause as Error;
+      }
+    }
+    if ((this.#state as State).name !== "disposed") this.#state = { name: "unloaded" };
+  }
 
   /** Whether its engine is there; false after unload(), until a request or load() has opened the model again. */
   get isLoaded(): boolean {
@@ -119,7 +188,9 @@ export class Connection {
   async health(ms: number): Promise<ModelHealth> {
     const restarts = this.#restarts;
     const state = this.#state;
-    if (state.name === "restarting") return { status: "loading", restarts };
+    if (state.name === "restarting" || state.name === "reopening") {
+      return { status: "loading", restarts };
+    }
     if (state.name === "unloaded") return { status: "ok", restarts, unloaded: true };
     if (state.name !== "ready") return { status: "error", restarts };
     const line = this.#line;
@@ -132,7 +203,7 @@ export class Connection {
   async dispose(): Promise<void> {
     this.#state = { name: "disposed" };
     const loading = this.#loading?.catch(() => undefined);
-    await Promise.all([this.#restarting, loading, this.#line.dispose()]);
+    await Promise.all([this.#restarting, this.#reopening, loading, this.#line.dispose()]);
   }
 
   /** The thread of that life was lost. */
@@ -192,7 +263,7 @@ export class Connection {
   /** Starts the engine of that life. */
   async #open(life: number): Promise<void> {
     if (this.#state.name === "disposed") return;
-    const { line, info } = await this.#connect((error) => this.died(life, error));
+    const { line, info } = await this.#connect((error) => this.died(life, error), this.#wide?.kvType);
     if ((this.#state as State).name === "disposed") return await line.dispose();
     if (!isSameModel(info, this.#info)) {
       await line.dispose();
@@ -200,6 +271,7 @@ export class Connection {
     }
     this.#line = line;
     this.#info = info;
+    if (this.#wide) this.warn(this.#wide.why);
     this.#state = { name: "ready" };
   }
 }
@@ -208,4 +280,38 @@ function isSameModel(one: ModelInfo, other: ModelInfo): boolean {
   const facts = ({ architecture, parameters, vocabSize, contextSize }: ModelInfo): string =>
     [architecture, parameters, vocabSize, contextSize].join();
   return facts(one) === facts(other);
+}
+
+/** What holds every key and value that a model can compute. */
+const WIDE: KvType = "f32";
+
+function reopenedText(error: KvRangeError, kvType: string): string {
+  const [found] = error.message.split(". ");
+  return `${found}. The model was opened again with a KV cache of ${WIDE} instead of ${kvType}, and computes what it had computed once more`;
+}
+
+function noWideCache(error: KvRangeError, cause: Error): ModelError {
+  const [found] = error.message.split(". ");
+  return new ModelError(
+    `${found}. It cannot go on with a KV cache of ${WIDE}: ${messageOf(cause)}`,
+    { cause },
+  );
+}
+
+/** A request that can be sent to another engine: a generation goes on after the tokens that the caller has. */
+function resumable<P, O extends { onEvent?: (event: never) => void }>(
+  method: MethodName,
+  params: P,
+  options: O = {} as O,
+): { params(): P; options: O } {
+  if (method !== "generate") return { params: () => params, options };
+  const generation = params as Methods["generate"]["params"];
+  const written: number[] = [...(generation.options.resumeTokens ?? [])];
+  const onEvent = (event: TokenEvent) => {
+    if (event.id >= 0) written.push(event.id);
+    options.onEvent?.(event as never);
+  };
+  const resumed = () => ({ ...generation.options, resumeTokens: [...written] });
+  const next = () => (written.length > 0 ? { ...generation, options: resumed() } : generation);
+  return { params: next as () => P, options: { ...options, onEvent } };
 }

@@ -44,6 +44,7 @@ import { Grammars } from "./grammars.ts";
 import type { AdvanceOptions } from "./job.ts";
 import { BATCH_LIMITS, checkKvType, chooseContext } from "./memory.ts";
 import { describeModel } from "./model-info.ts";
+import { kvRangeError } from "./nonsense.ts";
 import { adapterInfo, openAdapters } from "./open-adapters.ts";
 import { predictorsOf } from "./open-predictors.ts";
 import { affordableTiers, planRoom, type RoomOptions } from "./plan-room.ts";
@@ -208,7 +209,10 @@ export class Engine {
         : (options.promptChunk?.(plan.graph, options.kvType) ?? defaultChunk(plan.limits)),
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
-      onBatch: () => this.#checkWidened(),
+      onBatch: () => {
+        this.#checkWidened();
+        this.#checkKvRange();
+      },
       laps: options.laps,
       costs: this.costs,
       sharedCosts: new BatchLine(),
@@ -573,6 +577,12 @@ export class Engine {
     if (this.#isWidened) return;
     const widened = this.#backend.widened?.();
     if (widened) this.#sayWidened(widened);
+  }
+
+  /** Throws where the batch had keys or values that the cache cannot hold. */
+  #checkKvRange(): void {
+    const overflow = this.#backend.kvOverflow?.();
+    if (overflow) throw kvRangeError(overflow);
   }
 
   #sayWidened(widened: Widened): void {

@@ -3,9 +3,12 @@
 //
 // Activations beyond 65504 beside F16 weights are no reason on the CPU, where such rows stay float32 at once (Backend.widened). A GPU
 // looks for them only when asked to, after they were found here (Backend.widen).
+//
+// Keys and values that the KV cache cannot hold are a KvRangeError: the model is opened again with a cache of F32 (connection.ts). On the
+// CPU the batch itself finds them (Backend.kvOverflow), on a GPU they become NaN, and are found here.
 
-import type { Tap, Widened } from "../backends/backend.ts";
-import { ModelError } from "../base/errors.ts";
+import type { KvOverflow, Tap, Widened } from "../backends/backend.ts";
+import { KvRangeError, ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
@@ -50,6 +53,7 @@ export async function overcome(
     return;
   }
   if (engine.widenings > widenings) return; // another request did it during the search
+  if (found?.kvOverflow) throw kvRangeError(found.kvOverflow);
   throw found ? new ModelError(found.reason, { cause: error }) : error;
 }
 
@@ -87,6 +91,8 @@ interface Reason {
   readonly reason: string;
   /** The activations that left their type's range, if that is the reason. */
   readonly widened?: Widened | undefined;
+  /** The keys or values that the cache cannot hold, if that is the reason. */
+  readonly kvOverflow?: KvOverflow;
 }
 
 /** A value that overflows in the type it is rounded to: results computed from it may be infinite. */
@@ -171,7 +177,8 @@ function sentence(
   const kept = overflows.at(-1);
   if (kept && node?.op === "attention") {
     return {
-      reason: `the model's keys or values leave what the KV cache's type ${kept.dtype.name} can hold: "${kept.value.name}" reaches ${kept.largest}; then ${name}. Open the model with kvType f32`,
+      reason: name,
+      kvOverflow: { value: kept.value.name, dtype: kept.dtype.name, largest: kept.largest },
     };
   }
   const weights = node ? weightsOf(node).map((weight) => weight.name) : [];
@@ -179,4 +186,11 @@ function sentence(
   return {
     reason: `the model computed nonsense: ${name}${of}, and everything before it was finite. The weights are damaged, or a sum is beyond what a float holds`,
   };
+}
+
+/** What is said of it: the next step is for where F32 has no room, or nobody opens the model again. */
+export function kvRangeError({ value, dtype, largest }: KvOverflow): KvRangeError {
+  return new KvRangeError(
+    `the model's keys or values leave what a KV cache of ${dtype} can hold: "${value}" reaches ${largest.toPrecision(4)}. Open the model with kvType f32 (--cache-type f32)`,
+  );
 }

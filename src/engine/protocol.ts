@@ -33,6 +33,7 @@ import {
   FormatError,
   type FormatFacts,
   HangError,
+  KvRangeError,
   LanternError,
   MemoryError,
   ModelError,
@@ -338,6 +339,7 @@ const kinds: Readonly<Record<string, ErrorClass>> = byName({
   hang: HangError,
   "device-lost": DeviceLostError,
   restarting: RestartingError,
+  "kv-range": KvRangeError,
 });
 
 const classes: Readonly<Record<string, ErrorClass>> = byName({
@@ -360,8 +362,10 @@ export function factsToError(facts: ErrorFacts): Error {
     return new WorkerError(`the engine failed: ${facts.name}: ${facts.message}`, cause);
   }
   const error = new LanternError(facts.code, facts.message, cause);
-  const kind = (facts.code === "worker" && kinds[facts.kind ?? ""]) || known;
-  Object.setPrototypeOf(error, kind.prototype as object);
+  const kind: unknown = kinds[facts.kind ?? ""]?.prototype;
+  // Of the class of its code, whatever another machine has written.
+  const isKnown = kind instanceof known;
+  Object.setPrototypeOf(error, (isKnown ? kind : known.prototype) as object);
   error.name = facts.name;
   if (facts.facts) Object.assign(error, { facts: facts.facts });
   return error;

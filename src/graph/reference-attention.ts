@@ -1,11 +1,17 @@
 // The ops of the graph that use the KV cache, in plain TypeScript (reference.ts has the others): kv_write and attention.
 
-import { bytesFor } from "../dtypes/dtype.ts";
+import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { kvQuantizer } from "../dtypes/kv-types.ts";
 import { attendedFrom, attendedTo, bucketOf } from "./attended.ts";
 import { type Batch, KV_BLOCK_TOKENS, tableOf } from "./batch.ts";
-import type { NodeOf } from "./graph.ts";
-import { dot, type ReferenceMemory, vector } from "./reference-memory.ts";
+import type { NodeOf, Value } from "./graph.ts";
+import {
+  dot,
+  type KvOverflow,
+  largestOf,
+  type ReferenceMemory,
+  vector,
+} from "./reference-memory.ts";
 import { softmaxInPlace } from "./route.ts";
 
 const f32 = Math.fround;
@@ -24,10 +30,40 @@ export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: Referenc
     const table = tableOf(batch.sequences[t]!, stored.group);
     const keyAt = kvByte(table, position, keyStride, keyBytes);
     quantizeKey(k, t * kCols, keys, keyAt, kCols / kType.blockElems);
+    memory.kvOverflow ??= kvOverflow(node.k, kType, k, t * kCols);
     const valueAt = kvByte(table, position, valueStride, valueBytes);
     quantizeValue(v, t * vCols, values, valueAt, vCols / vType.blockElems);
+    memory.kvOverflow ??= kvOverflow(node.v, vType, v, t * vCols);
   }
 }
+
+/** What the cache's type cannot hold of the row of `x` at `at`; undefined: it can, or the row was not finite before. */
+export function kvOverflow(
+  { name: value, cols }: Value,
+  dtype: DType,
+  x: Float32Array,
+  at: number,
+): KvOverflow | undefined {
+  const largest = largestOf(x, at, cols);
+  if (!Number.isFinite(largest) || staysFinite(dtype, Math.abs(largest))) return undefined;
+  return { value, dtype: dtype.name, largest };
+}
+
+/** Whether a row with this magnitude is still finite in a cache of this type. Of a block, the largest value decides. */
+export function staysFinite(dtype: DType, largest: number): boolean {
+  if (largest < smallestOverflow) return true;
+  const row = new Float32Array(dtype.blockElems);
+  const bytes = new Uint8Array(dtype.blockBytes);
+  // A block of both signs has the largest scale and the largest min.
+  row.fill(-largest);
+  row[0] = largest;
+  kvQuantizer(dtype)(row, 0, bytes, 0, 1);
+  dtype.dequantize(bytes, 0, row, 0, 1);
+  return row.every((value) => Number.isFinite(value));
+}
+
+/** No type of a cache holds less: the first float that rounds to an infinite half. */
+export const smallestOverflow = 65520;
 
 export function attend(node: NodeOf<"attention">, batch: Batch, memory: ReferenceMemory): void {
   const q = memory.value(node.q);

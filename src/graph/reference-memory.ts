@@ -47,6 +47,16 @@ export interface Widened {
   readonly largest: number;
 }
 
+/** The first keys or values that the type of the KV cache cannot hold. */
+export interface KvOverflow {
+  /** The name of the value. */
+  readonly value: string;
+  /** The type of the cache. */
+  readonly dtype: string;
+  /** The number of the largest magnitude in the row. */
+  readonly largest: number;
+}
+
 /** The KV cache, in blocks of 32 tokens. */
 export interface KvStore {
   readonly dtypes: KvPair;
@@ -87,6 +97,8 @@ export interface ReferenceMemory {
   readonly scores: Float32Array;
   /** Set by the first op whose activations stayed float32. */
   widened?: Widened | undefined;
+  /** Set by the first row of keys or values that the cache cannot hold. */
+  kvOverflow?: KvOverflow | undefined;
 }
 
 export function rowCount(value: Value, batch: Batch): number {

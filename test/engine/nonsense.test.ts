@@ -86,12 +86,28 @@ describe.each([1, 2])("level %i", (level) => {
   });
 });
 
-// The CPU backend reads an infinite half of its cache as 65536, and goes on.
-test("keys beyond the KV cache's type, in the reference", async () => {
-  const file = await withNorm("f32", "blk.1.attn_norm.weight", 1e6);
-  await using(file, { level: 1, kvType: "f16" }, async (model) => {
-    const { message } = await errorOf(model.generate(text, { maxTokens: 4 }).result);
-    expect(message).toMatch(/KV cache's type f16.*"blk\.1\.[^"]+" reaches -?\d+.*kvType f32/);
+describe.each([1, 2, 3] as const)("keys and values beyond the KV cache's type, level %i", (level) => {
+  test.each(["f16", "q8_0", "q4_0"] as const)("%s: goes on with F32, and says so", async (kvType) => {
+    const file = await withNorm("f32", "blk.1.attn_norm.weight", 1e9);
+    const options = { maxTokens: 6, seed: 1, ignoreEos: true };
+    let wanted: readonly number[] = [];
+    await using(file, { level, kvType: "f32" }, async (model) => {
+      wanted = (await model.generate(text, options).result).tokenIds;
+    });
+    const said: string[] = [];
+    const onWarning = (warning: string) => said.push(warning);
+    await using(file, { level, kvType, onWarning }, async (model) => {
+      expect(model.info.kvType).toBe(kvType);
+      const { tokenIds } = await model.generate(text, options).result;
+      expect(tokenIds).toEqual(wanted);
+      expect(model.info.kvType).toBe("f32");
+      expect((await model.generate(text, options).result).tokenIds).toEqual(wanted);
+      expect(said).toHaveLength(1);
+      expect(said[0]).toMatch(
+        new RegExp(`^the model's keys or values leave what a KV cache of ${kvType} can hold: "blk.1[^"]+" reaches -?\\d\\.\\d+e\\+\\d.*f32 instead of ${kvType}`),
+      );
+      expect(model.info.warnings).toEqual(said);
+    });
   });
 });
 

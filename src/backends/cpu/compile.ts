@@ -21,6 +21,7 @@ import { type BestArea, placeBest, searchedLogits } from "./best-logits.ts";
 import type { CompileOptions } from "./compile-options.ts";
 import { withWaits } from "./disk/waits.ts";
 import { type CachePlace, placeCache, type RowsPlace } from "./memory/cache-place.ts";
+import { KvRecord } from "./memory/kv-record.ts";
 import { nativeElementwise } from "./native/elementwise.ts";
 import { scoresRowsFor } from "./ops/attention-many.ts";
 import type { Roundings } from "./ops/matmul-activations.ts";
@@ -48,6 +49,7 @@ export interface Compiled {
   readonly choices: readonly Chosen[];
   /** undefined: no activations are rounded as floats. */
   readonly roundings: Roundings | undefined;
+  readonly kvRecord: KvRecord;
   /** undefined: the best logits are not looked for here. */
   readonly best: BestArea | undefined;
   /** What computes each node, and why, for --explain. */
@@ -64,6 +66,7 @@ export function compileProgram(options: CompileOptions): Compiled {
 class Compiler implements MatmulCompiler {
   readonly options: CompileOptions;
   readonly rows: number;
+  readonly kvRecord: KvRecord;
   readonly #instructions: Instruction[] = [];
   readonly #kernels = new Map<string, Kernel>();
   readonly #leaderNodes: GraphNode[] = [];
@@ -84,6 +87,7 @@ class Compiler implements MatmulCompiler {
     this.options = options;
     this.#matmuls = new MatmulLowering(this);
     const { plan, kv, arena } = options;
+    this.kvRecord = new KvRecord(arena);
     this.rows = Math.max(plan.limits.maxTokens, plan.limits.maxOutputs);
     this.#slots = plan.slotSizes.map((size, slot) =>
       arena.allocate(size * 4, "work", `value slot ${slot}`),
@@ -126,6 +130,7 @@ class Compiler implements MatmulCompiler {
       cache: this.#cache,
       choices: this.#matmuls.choices,
       roundings: this.#matmuls.roundings,
+      kvRecord: this.kvRecord,
       best: this.#searched && placeBest(this.#searched.cols, this.address(this.#searched), arena),
       explain: this.#explain,
     };

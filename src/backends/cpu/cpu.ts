@@ -32,6 +32,7 @@ import {
   type TuningControls,
   type UploadWatch,
   type WeightReader,
+  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { giveValues, takeValues } from "../cross-values.ts";
@@ -400,6 +401,13 @@ export class CpuBackend implements Backend {
     const number = i32[record / 4]!;
     if (number === 0) return reference.widened;
     return { ...rounded[number - 1]!, largest: f32[record / 4 + 1]! };
+  }
+
+  kvOverflow(): KvOverflow | undefined {
+    const { compiled, arena, reference } = this.#ready();
+    const found = compiled.kvRecord.take(arena.views) ?? reference.kvOverflow;
+    reference.kvOverflow = undefined;
+    return found;
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

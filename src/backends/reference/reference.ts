@@ -36,6 +36,7 @@ import {
   type RunOptions,
   type StateTransfer,
   type WeightReader,
+  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { giveValues, takeValues } from "../cross-values.ts";
@@ -133,6 +134,13 @@ export class ReferenceBackend implements Backend {
 
   widened(): Widened | undefined {
     return this.#ready().widened;
+  }
+
+  kvOverflow(): KvOverflow | undefined {
+    const memory = this.#ready();
+    const found = memory.kvOverflow;
+    memory.kvOverflow = undefined;
+    return found;
   }
 
   copyKvBlock(from: number, to: number, group?: number): void {

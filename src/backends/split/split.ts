@@ -30,6 +30,7 @@ import type {
   StateTransfer,
   TuningControls,
   WeightReader,
+  KvOverflow,
   Widened,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";
@@ -225,6 +226,12 @@ export class SplitBackend implements Backend {
       if (widened) return widened;
     }
     return undefined;
+  }
+
+  kvOverflow(): KvOverflow | undefined {
+    // Each forgets what it is asked for.
+    const found = this.#inUse.map((backend) => backend.kvOverflow?.());
+    return found.find((one) => one !== undefined);
   }
 
   async widen(): Promise<boolean> {

@@ -28,6 +28,7 @@ import {
   type RunOptions,
   type StateTransfer,
   type WeightReader,
+  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";
@@ -266,6 +267,12 @@ export class SwitchBackend implements Backend {
       if (widened) return widened;
     }
     return undefined;
+  }
+
+  kvOverflow(): KvOverflow | undefined {
+    // Each forgets what it is asked for.
+    const found = this.#sides.map((backend) => backend.kvOverflow?.());
+    return found.find((one) => one !== undefined);
   }
 
   async widen(): Promise<boolean> {

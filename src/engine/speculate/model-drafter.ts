@@ -9,7 +9,7 @@
 // A draft is greedy, and ends where it would cost more than it is worth: where the probability that all of it is right, by
 // the draft model's own word, times the time of a token without drafts is less than the time of another drafted token.
 
-import { AbortedError, messageOf } from "../../base/errors.ts";
+import { AbortedError, KvRangeError, messageOf } from "../../base/errors.ts";
 import type { AdvanceOptions, Engine, RunningSequence } from "../engine.ts";
 import type { BatchCosts } from "./costs.ts";
 import type { Drafter } from "./drafter.ts";
@@ -144,6 +144,8 @@ export class ModelDrafter implements Drafter {
       return await this.#propose(running, limit, out);
     } catch (error) {
       if (error instanceof AbortedError) return 0; // the generation ends
+      // Opened again with a cache of F32, both go on.
+      if (error instanceof KvRangeError) throw new KvRangeError(`draft model: ${error.message}`);
       throw new Error(`the draft model failed: ${messageOf(error)}`, { cause: error });
     }
   }

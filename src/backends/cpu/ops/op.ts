@@ -8,6 +8,7 @@
 import type { GraphNode, NodeOf, OpKind, Rope, Rows, Value, Weight } from "../../../graph/graph.ts";
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
 import type { Executor, ExecutorContext } from "../executor.ts";
+import type { KvRecord } from "../memory/kv-record.ts";
 import type { TableRows } from "../program.ts";
 
 export interface InstructionLike {
@@ -87,6 +88,8 @@ export interface NodeCompiler {
   recurrent(state: number): { state: number; slotBytes: number };
   /** Memory of so many bytes for each thread; instructions of the same size share it. */
   scratch(bytes: number): { scratch: number; scratchBytes: number };
+  /** Where the first keys or values are recorded that the cache cannot hold. */
+  readonly kvRecord: KvRecord;
   /** Address of i32 [maxTokens]: the tokens of each token's sequence after the batch. */
   lengths(): number;
   hasKernel(name: string): boolean;
