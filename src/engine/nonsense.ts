@@ -8,12 +8,13 @@
 // CPU the batch itself finds them (Backend.kvOverflow), on a GPU they become NaN, and are found here.
 
 import type { KvOverflow, Tap, Widened } from "../backends/backend.ts";
-import { KvRangeError, ModelError } from "../base/errors.ts";
+import { ModelError } from "../base/errors.ts";
 import { bytesFor, type DType } from "../dtypes/dtype.ts";
 import { type KvDType, kvPair } from "../dtypes/kv-types.ts";
 import { dtypeByName } from "../dtypes/table.ts";
 import { type GraphNode, type Value, weightsOf } from "../graph/graph.ts";
 import type { Engine } from "./engine.ts";
+import { kvRangeError } from "./kv-range.ts";
 import type { AdapterUse } from "./state/adapter-use.ts";
 
 /** Logits from which no token can be chosen. */
@@ -186,11 +187,4 @@ function sentence(
   return {
     reason: `the model computed nonsense: ${name}${of}, and everything before it was finite. The weights are damaged, or a sum is beyond what a float holds`,
   };
-}
-
-/** What is said of it: the next step is for where F32 has no room, or nobody opens the model again. */
-export function kvRangeError({ value, dtype, largest }: KvOverflow): KvRangeError {
-  return new KvRangeError(
-    `the model's keys or values leave what a KV cache of ${dtype} can hold: "${value}" reaches ${largest.toPrecision(4)}. Open the model with kvType f32 (--cache-type f32)`,
-  );
 }

@@ -38,7 +38,7 @@ export function writeKv(node: NodeOf<"kv_write">, batch: Batch, memory: Referenc
 }
 
 /** What the cache's type cannot hold of the row of `x` at `at`; undefined: it can, or the row was not finite before. */
-export function kvOverflow(
+function kvOverflow(
   { name: value, cols }: Value,
   dtype: DType,
   x: Float32Array,

@@ -357,10 +357,12 @@ describe.each(targets.map((target) => [target.name, target] as const))(
         const x = arena.f32(Float32Array.from({ length: n }, () => random.normal()));
         x.set([65519, -65520, 2 ** -24 * 1.5]);
         const out = arena.bytes(2 * n);
-        arena.call(x.byteOffset, out.byteOffset, n);
+        const largest = arena.f32(new Float32Array(1));
+        arena.call(x.byteOffset, out.byteOffset, n, largest.byteOffset);
         const want = new Uint8Array(2 * n);
         f16.quantize!(x, 0, want, 0, n);
         expect(out).toEqual(want);
+        expect(largest[0]).toBe(65520);
       }
       arena.checkGuards();
     });
@@ -375,10 +377,12 @@ describe.each(targets.map((target) => [target.name, target] as const))(
           const x = arena.f32(Float32Array.from({ length: n }, () => random.normal()));
           if (n > 32) x.fill(0, 32, 64);
           const out = arena.bytes((n / 32) * 34);
-          arena.call(x.byteOffset, out.byteOffset, n);
+          const largest = arena.f32(new Float32Array(1));
+          arena.call(x.byteOffset, out.byteOffset, n, largest.byteOffset);
           const want = new Uint8Array(out.length);
           q8_0.quantize!(x, 0, want, 0, n / 32);
           expect(out).toEqual(want);
+          expect(largest[0]).toBe(x.reduce((most, value) => Math.max(most, Math.abs(value)), 0));
         }
         arena.checkGuards();
       },
