@@ -113,7 +113,8 @@ function search({ graph, kvType }: Engine): { tap: Tap; found(): Reason | undefi
     if (reason) return;
     const at = data.findIndex((each) => !Number.isFinite(each));
     if (at >= 0) {
-      reason = sentence(nodeOf.get(value.id), value, data[at]!, overflows);
+      const node = nodeOf.get(value.id);
+      reason = sentence(node, value, data[at]!, overflows, keptFor(node, graph.nodes));
       return;
     }
     for (const dtype of roundings.get(value.id) ?? []) {
@@ -126,6 +127,16 @@ function search({ graph, kvType }: Engine): { tap: Tap; found(): Reason | undefi
     }
   };
   return { tap, found: () => reason };
+}
+
+/** The ids of the keys and values that a node reads of the cache. */
+function keptFor(
+  node: GraphNode | undefined,
+  nodes: readonly GraphNode[],
+): ReadonlySet<number> {
+  if (node?.op !== "attention") return new Set();
+  const written = nodes.filter((one) => one.op === "kv_write" && one.state === node.state);
+  return new Set(written.flatMap((one) => (one.op === "kv_write" ? [one.k.id, one.v.id] : [])));
 }
 
 /** For each value, the types it is rounded to before it is used. */
@@ -163,6 +174,8 @@ function sentence(
   value: Value,
   found: number,
   overflows: readonly Overflow[],
+  /** The keys and values that the node reads of the cache. */
+  cached: ReadonlySet<number>,
 ): Reason {
   const name = `"${value.name}" holds ${found}`;
   const matmul = node?.op === "matmul" || node?.op === "matmul_id" ? node : undefined;
@@ -175,8 +188,8 @@ function sentence(
       widened: { value: x.name, weight: weight.name, dtype: dtype.name, largest },
     };
   }
-  const kept = overflows.at(-1);
-  if (kept && node?.op === "attention") {
+  const kept = overflows.find((overflow) => cached.has(overflow.value.id));
+  if (kept) {
     return {
       reason: name,
       kvOverflow: { value: kept.value.name, dtype: kept.dtype.name, largest: kept.largest },

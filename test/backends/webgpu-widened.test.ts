@@ -12,8 +12,9 @@ import { Batch } from "../../src/graph/batch.ts";
 import { GraphBuilder } from "../../src/graph/builder.ts";
 import type { Graph } from "../../src/graph/graph.ts";
 import { makePlan } from "../../src/graph/plan.ts";
-import { type OpenOptions, open } from "../../src/index.ts";
+import { type Model, type OpenOptions, open } from "../../src/index.ts";
 import { memorySource } from "../formats/support.ts";
+import { changedModel } from "../support/changed-model.ts";
 import { describeGpu, gpuBackend, notExactHere } from "../support/gpu.ts";
 import { Random } from "../support/random.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
@@ -144,5 +145,27 @@ describeGpu("the GPU", () => {
       return found;
     };
     expect(await vectors({ gpuLayers: 2, exact: true })).toEqual(await vectors({}));
+  });
+});
+
+describeGpu("keys and values that the KV cache cannot hold, on the GPU", () => {
+  test.each(["f16", "q8_0", "q4_1", "iq4_nl"] as const)("%s goes on with F32", async (kvType) => {
+    const file = await changedModel({ weightType: "f32" }, "blk.1.attn_norm.weight", (values) => {
+      values.fill(1e9);
+    });
+    const said: string[] = [];
+    const onWarning = (warning: string) => said.push(warning);
+    const options = { threads: 1, gpuLayers: "all", onWarning } as const;
+    const tokensOf = async (model: Model) =>
+      (await model.generate("the cat", { maxTokens: 6, temperature: 0, ignoreEos: true }).result)
+        .tokenIds;
+    await using wide = await open(file, { ...options, kvType: "f32" });
+    await using model = await open(file, { ...options, kvType });
+    const wanted = await tokensOf(wide);
+    expect(said).toEqual([]);
+    expect(await tokensOf(model)).toEqual(wanted);
+    expect(model.info.kvType).toBe("f32");
+    expect(said).toHaveLength(1);
+    expect(said[0]).toMatch(/KV cache of .* can hold: "blk\.1.* f32 instead of /);
   });
 });

@@ -162,7 +162,7 @@ function ropedSpec(
     query: rows.body,
     own: `
   let keptKey = keptOf(ownKey, lane);
-  let keptValue = keptOf(ownValue, lane);
+  let keptValue = spoiled(keptOf(ownValue, lane), keptKey, ownValue, ownKey);
   let onceKey = onceOf(keptKey, lane);
   let onceValue = onceOf(keptValue, lane);
   let score = ${scoreText(attention, "sumsOfCrew(vec4f(product(query, keptKey)), lane).x", "head")};
@@ -366,8 +366,10 @@ export function ropeWriteKernel(
   }
   let column = kvHead + first;
   let own = (token * ${kvHeads * headDim}u + column) / 4u;
-  let key = keptOf(${valuesText(vectors, (j) => `k4(token, kvHead, first + ${4 * j}u${factor})`)}, lane);
-  let value = keptOf(${valuesText(vectors, (j) => `v[own + ${j}u]`)}, lane);
+  let ownKey = ${valuesText(vectors, (j) => `k4(token, kvHead, first + ${4 * j}u${factor})`)};
+  let ownValue = ${valuesText(vectors, (j) => `v[own + ${j}u]`)};
+  let key = keptOf(ownKey, lane);
+  let value = spoiled(keptOf(ownValue, lane), key, ownValue, ownKey);
   let onceKey = onceOf(key, lane);
   let onceValue = onceOf(value, lane);
   if (head >= ${heads}u && head < ${heads + kvHeads}u) {

@@ -1,6 +1,9 @@
 // WGSL that rounds floats to the nearest half float by integer ops: a device's own conversion may round in any direction, and
 // NVIDIA's truncates. The device's conversion then only packs values that are half floats already.
 
+/** The smallest magnitude that rounds to an infinite half. */
+export const BEYOND_HALF = 65520;
+
 /** `fn nearestHalf(value: f32) -> f32`, and `fn packHalves(values: vec2f) -> u32`. */
 export const nearestHalfText = `
 fn nearestHalf(value: f32) -> f32 {

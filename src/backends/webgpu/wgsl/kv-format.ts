@@ -12,6 +12,10 @@ export interface KvFormat {
    * values that begins at word `first`.
    */
   store(from: string, to: string, cols: number): string;
+  /** From this magnitude on, values may become infinite in the type. Default: it holds every float. */
+  readonly beyond?: number;
+  /** The word, from the row's first on, whose NaN makes a unit of a row of `cols` NaN. Default: the unit's first. */
+  spoiledWord?(cols: number): string;
   /** WGSL of the functions that `store` calls. */
   readonly functions?: readonly string[];
   /** WGSL of `fn NAME4(at: u32, i: u32) -> vec4f`: values i ... i + 3 of the row of `cols` at word `at`; i is a multiple of 4. */
@@ -49,7 +53,8 @@ export interface KvVectors {
   readonly scale?: (kept: string) => string;
   /**
    * With `nearestHalfText`: WGSL of `fn keptOf(values: VALUES, lane: u32) -> Kept` and `fn onceOf(kept: Kept, lane: u32) -> vec4f`, what
-   * the lanes of `together` values store once. Whole workgroups must execute both; neighbouring lanes have neighbouring values.
+   * the lanes of `together` values store once. Whole workgroups must execute both; neighbouring lanes have neighbouring values. And of
+   * `fn spoiled(value: Kept, key: Kept, values: VALUES, keys: VALUES) -> Kept`, the value, or NaN where either is beyond the type.
    */
   keep(exchange: Exchange): string;
   /** WGSL of `fn NAMEAt(first: u32, i: u32) -> Kept`: of the row of `cols` values at word `first`. */

@@ -3,6 +3,7 @@
 // of 34). Those of nibbles: kv-nibbles.ts.
 
 import type { DType } from "../../../dtypes/dtype.ts";
+import { BEYOND_HALF } from "./halves.ts";
 import type { KvFormat, KvVectors } from "./kv-format.ts";
 import { nibbleFormats } from "./kv-nibbles.ts";
 import { planeRows } from "./kv-rows.ts";
@@ -18,6 +19,7 @@ struct Kept { low: vec4f, high: vec4f }
 fn valuesOf(kept: Kept) -> mat2x4f { return mat2x4f(kept.low, kept.high); }`,
   keep: () => `
 fn keptOf(values: mat2x4f, lane: u32) -> Kept { return Kept(values[0], values[1]); }
+fn spoiled(value: Kept, key: Kept, values: mat2x4f, keys: mat2x4f) -> Kept { return value; }
 ${nothingOnce}`,
   load: (name) => `
 fn ${name}At(first: u32, i: u32) -> Kept {
@@ -47,6 +49,12 @@ fn keptOf(values: mat2x4f, lane: u32) -> Kept {
   return Kept(vec4u(
     packHalves(values[0].xy), packHalves(values[0].zw),
     packHalves(values[1].xy), packHalves(values[1].zw)));
+}
+fn isBeyond(values: mat2x4f) -> bool {
+  return any(max(abs(values[0]), abs(values[1])) >= vec4f(${BEYOND_HALF}.0));
+}
+fn spoiled(value: Kept, key: Kept, values: mat2x4f, keys: mat2x4f) -> Kept {
+  return Kept(value.words | vec4u(select(0u, 0x7e007e00u, isBeyond(values) || isBeyond(keys))));
 }
 ${nothingOnce}`,
   load: (name) => `
@@ -89,6 +97,10 @@ fn keptOf(values: mat4x4f, lane: u32) -> Kept {
     packed(round(values[2] * inverse)), packed(round(values[3] * inverse)));
   return Kept(quants, nearestHalf(scale));
 }
+fn spoiled(value: Kept, key: Kept, values: mat4x4f, keys: mat4x4f) -> Kept {
+  let isBeyond = max(value.scale, key.scale) >= ${BEYOND_HALF}.0;
+  return Kept(value.quants, bitcast<f32>(bitcast<u32>(value.scale) | select(0u, 0x7fc00000u, isBeyond)));
+}
 fn onceOf(kept: Kept, lane: u32) -> vec4f { return scalesOf(kept.scale, lane); }`,
   load: (name, cols) => `
 fn ${name}At(first: u32, i: u32) -> Kept {
@@ -126,6 +138,7 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
   },
   f16: {
     vectors: halves,
+    beyond: BEYOND_HALF,
     unit: 2,
     unitWords: 1,
     store: (from, to) =>
@@ -160,6 +173,8 @@ fn ${name}4(at: u32, i: u32) -> vec4f {
     vectors: q8Vectors,
     unit: 32,
     unitWords: 9,
+    beyond: 127 * BEYOND_HALF,
+    spoiledWord: (cols) => `${cols / 4}u + unit`,
     rows: planeRows(32, 32),
     store: (from, to, cols) => `{
     var largest = 0.0;

@@ -3,6 +3,7 @@
 // word of fifth bits follows.
 
 import { nonlinearValues } from "../../../dtypes/nonlinear-codebook.ts";
+import { BEYOND_HALF } from "./halves.ts";
 import type { KvFormat } from "./kv-format.ts";
 import { scaledRows } from "./kv-rows.ts";
 
@@ -41,6 +42,7 @@ function evenFormat(type: EvenNibbles): KvFormat {
   return {
     unit: 32,
     unitWords,
+    beyond: (type.middle ?? 1) * BEYOND_HALF,
     store: evenStore(type, ofDevice),
     load4: evenLoad4(type, {
       scale: (word) => `bitcast<f32>(${word})`,
@@ -150,6 +152,7 @@ const codebookText = `vec4u(${codebookWords.map((word) => `${word}u`).join(", ")
 const iq4_nl: KvFormat = {
   unit: 32,
   unitWords: 5,
+  beyond: 100 * BEYOND_HALF,
   rows: scaledRows(16),
   functions: [
     `

@@ -1,4 +1,6 @@
-// kv_write: stores each token's keys and values in the paged cache, in the cache's type.
+// kv_write: stores each token's keys and values in the paged cache, in the cache's type. Where it cannot hold a key or a value, the values
+// beside them are stored as NaN: attention may take an infinite score for none at all, but not NaN for a number. So the logits are NaN,
+// and engine/nonsense.ts finds the reason.
 
 import { KV_BLOCK_TOKENS } from "../../../graph/batch.ts";
 import type { NodeOf } from "../../../graph/graph.ts";
@@ -38,11 +40,32 @@ export function kvWriteKernel(
     isSame
       ? `${unitText(cols, keyFormat)}
   ${keyFormat.store("k", "keys", cols)}
-  ${keyFormat.store("v", "values", cols)}`
+  ${keyFormat.store("v", "values", cols)}
+  ${spoilText(node, keyFormat, valueFormat)}`
       : `${apartText(k.cols, keyFormat, keyFormat.store("k", "keys", k.cols))}
-  ${apartText(v.cols, valueFormat, valueFormat.store("v", "values", v.cols))}`
+  ${apartText(v.cols, valueFormat, `${valueFormat.store("v", "values", v.cols)}
+  ${spoilText(node, keyFormat, valueFormat)}`)}`
   }`,
   });
+}
+
+/** Spoils the unit of values that was stored, where that or the keys of this thread are beyond the type. */
+function spoilText({ k, v }: NodeOf<"kv_write">, keys: KvFormat, values: KvFormat): string {
+  const check = (name: string, { beyond, unit }: KvFormat, cols: number): string =>
+    beyond === undefined
+      ? ""
+      : `for (var j = 0u; j < ${unit}u; j++) {
+      let at = min(unit * ${unit}u, ${cols - unit}u) + j;
+      isBeyond = isBeyond || abs(${name}[token * ${cols}u + at]) >= ${beyond}.0;
+    }`;
+  const checks = [check("k", keys, k.cols), check("v", values, v.cols)].filter((text) => text);
+  if (checks.length === 0) return "";
+  const word = values.spoiledWord?.(v.cols) ?? `unit * ${values.unitWords}u`;
+  return `{
+    var isBeyond = false;
+    ${checks.join("\n    ")}
+    if (isBeyond) { values[first + ${word}] = 0x7fc00000u; }
+  }`;
 }
 
 /** Sets `first` and `source`. */
