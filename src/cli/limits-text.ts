@@ -59,7 +59,7 @@ function headText({ model, device }: LimitsReport): string {
   const { f32, f16, int8 } = device.opsPerSecond;
   const peaks = [
     `f32 ${opsText(f32)}`,
-    ...(f16 !== undefined && f16 !== f32 ? [`f16 ${opsText(f16)}`] : []),
+    ...(f16 !== undefined && f16 !== f32 ? [`f16 ${f16Text(device)}`] : []),
     ...(int8 !== undefined && int8 !== f32 ? [`int8 ${opsText(int8)}`] : []),
   ];
   return tableText([
@@ -345,7 +345,7 @@ export function namesText({ models, devices }: LimitsNames): string {
     device.memoryBytes === undefined ? "-" : gibText(device.memoryBytes),
     `${(device.bytesPerSecond / 1e9).toFixed(0)} GB/s`,
     opsText(device.opsPerSecond.f32),
-    device.opsPerSecond.f16 === undefined ? "-" : opsText(device.opsPerSecond.f16),
+    device.opsPerSecond.f16 === undefined ? "-" : f16Text(device),
     device.opsPerSecond.int8 === undefined ? "-" : opsText(device.opsPerSecond.int8),
     device.source,
   ]);
@@ -364,6 +364,12 @@ function opsText(perSecond: number): string {
   return perSecond >= 1e12
     ? `${(perSecond / 1e12).toPrecision(3)} T/s`
     : `${(perSecond / 1e9).toFixed(1)} G/s`;
+}
+
+/** Only what was measured, or is in a data sheet, stands alone. */
+function f16Text({ opsPerSecond, f16From }: LimitsReport["device"]): string {
+  const text = opsText(opsPerSecond.f16!);
+  return f16From === undefined ? text : `at most ${text} (${f16From})`;
 }
 
 /** At least three digits. */

@@ -1,7 +1,7 @@
 // The report of a quantization as text: a line per tensor, then the totals. Pure functions.
 
 import type { Estimate, QuantizedComparison, QuantizedTensor, QuantizeResult } from "../index.ts";
-import { bytesText, tableText } from "./text.ts";
+import { bytesText, plural, tableText } from "./text.ts";
 
 export function quantizeReportText(
   result: QuantizeResult,
@@ -22,7 +22,18 @@ export function quantizeReportText(
   const explained = more
     ? "error: root mean square error, relative to the root mean square of the weights; largest: the largest error of a weight, relative to the largest weight\n"
     : "";
-  return `${tableText([header, ...rows], [4, 5, 6, 7])}${explained}\n${summary(result, more)}`;
+  return `${tableText([header, ...rows], [4, 5, 6, 7])}${explained}\n${summary(result, more)}\n${writtenTypesText(result)}\n${result.warnings.map((text) => `Warning: ${text}.\n`).join("")}`;
+}
+
+/** Every type that is in the file, and why where it is not the file's own. */
+export function writtenTypesText({ types }: Pick<QuantizeResult, "types">): string {
+  return types
+    .map(({ type, tensors, bytes, reason, first }) => {
+      const others = tensors > 1 ? ` and ${tensors - 1} more` : "";
+      const why = reason === undefined ? "" : `: ${reason} (${first}${others})`;
+      return `  ${type}: ${plural(tensors, "tensor")}, ${bytesText(bytes)}${why}`;
+    })
+    .join("\n");
 }
 
 function percent(share: number | undefined): string {

@@ -19,6 +19,8 @@ export interface Device {
     readonly f16?: number;
     readonly int8?: number;
   };
+  /** How the f16 rate was derived from others; absent: it is as `source` says. */
+  readonly f16From?: string;
   /** Origin of the numbers, for display: "data sheet", "measured 2026-11-15, 2 threads". */
   readonly source: string;
 }
@@ -86,6 +88,7 @@ export function deviceAt(
     memoryBytes: machine.memoryBytes,
     bytesPerSecond: rateAt(readsOf(machine, setBytes), threads),
     opsPerSecond: { f32, f16: Math.max(f32, int8 / bytesPerHalf), int8 },
+    f16From: int8 / bytesPerHalf > f32 ? "derived: half of int8" : "derived: as f32",
     source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}${tiles}`,
   };
 }

@@ -127,6 +127,9 @@ async function run(
     await terminal.writeText(flags.plot, await perplexityPicture(measured.map(qualityPoint)));
   }
   terminal.out(flags.json ? `${JSON.stringify(allJson(measured))}\n` : allText(measured));
+  for (const { result } of measured) {
+    if (result.warning) sayWarnings({ warnings: [result.warning] }, context);
+  }
   if (flags.plot !== undefined) terminal.err(`Chart written to ${flags.plot}\n`);
 }
 
@@ -297,6 +300,8 @@ function resultJson({ perplexity: value, base, ...result }: PerplexityResult): o
     windows: result.windows,
     scored_tokens: result.scored,
     seconds: result.ms / 1000,
+    uniform_guess: result.uniform,
+    ...(result.warning !== undefined && { warning: result.warning }),
     ...(base && {
       base: {
         perplexity: base.perplexity,

@@ -25,7 +25,7 @@ import { numberFlag, repeatedFlag, svgFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
 import { ProgressBar, ShareBar } from "../progress.ts";
-import { quantizeReportText } from "../quantize-text.ts";
+import { quantizeReportText, writtenTypesText } from "../quantize-text.ts";
 import { bytesText, durationText } from "../text.ts";
 
 interface QuantizeFlags {
@@ -125,6 +125,7 @@ async function run(files: Files, flags: QuantizeFlags, context: CliContext): Pro
     result = await quantize(input, files.output, files.type, {
       ...optionsOf(flags),
       signal,
+      onWarning: (warning) => terminal.err(`Warning: ${warning}.\n`),
       onProgress: ({ loadedBytes, totalBytes }) => bar.update(loadedBytes, totalBytes),
     });
   } finally {
@@ -188,9 +189,7 @@ function outputText(
 function writtenText(output: string, result: QuantizeResult): string {
   const { bytesBefore, bytesAfter, parameters, ms } = result;
   const bits = ((bytesAfter * 8) / parameters).toFixed(2);
-  const fallbacks = result.tensors.filter(({ note }) => note?.startsWith("its rows")).length;
-  const fallen = fallbacks > 0 ? `, ${fallbacks} tensors have another type (see --report)` : "";
-  return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits per weight) in ${durationText(ms / 1000)}${fallen}`;
+  return `${output}: ${result.type}, ${bytesText(bytesBefore)} -> ${bytesText(bytesAfter)} (${bits} bits per weight) in ${durationText(ms / 1000)}\n${writtenTypesText(result)}`;
 }
 
 /** Compares both files by this machine's limits and on a text. */

@@ -69,6 +69,10 @@ export interface PerplexityResult {
   ms: number;
   /** How the model differs from the base. */
   base?: BaseComparison;
+  /** The size of the vocabulary: the perplexity of a guess that takes all tokens for equally likely. */
+  uniform: number;
+  /** What a perplexity beyond that says of the model; absent: it is below. */
+  warning?: string;
 }
 
 export interface MeasureInput {
@@ -126,7 +130,7 @@ export async function measurePerplexity(
     failed.abort(); // windows that were started are no longer needed
     throw error;
   }
-  return resultOf(sums, windows, now() - started);
+  return resultOf(sums, windows, model.info.vocabSize, now() - started);
 }
 
 async function beginBase(
@@ -140,16 +144,30 @@ async function beginBase(
   return sink;
 }
 
-function resultOf(sums: Sums, windows: Windows, ms: number): PerplexityResult {
+function resultOf(
+  sums: Sums,
+  windows: Windows,
+  vocabSize: number,
+  ms: number,
+): PerplexityResult {
   const compared = compareWithBase(sums);
+  const measured = runningPerplexity(sums).perplexity;
+  const { value } = measured;
+  const isWorse = !(value <= vocabSize);
   return {
-    perplexity: runningPerplexity(sums).perplexity,
+    perplexity: measured,
     scored: sums.count,
     contextSize: windows.size,
     windows: windows.count,
     ms,
+    uniform: vocabSize,
+    ...(isWorse && { warning: worseThanGuess(value, vocabSize) }),
     ...(compared && { base: compared }),
   };
+}
+
+function worseThanGuess(value: number, vocabSize: number): string {
+  return `a perplexity of ${value.toFixed(0)} is worse than a guess: one that takes all ${vocabSize} tokens of the vocabulary for equally likely has ${vocabSize}. The model does not fit the text: most likely its tokenizer is another model's, its weights are damaged or were converted wrongly, or the text is in a language or a form that it never saw. Try a text that it should know, and "lantern verify"`;
 }
 
 /** Runs `work` on 0 to count - 1, several at a time, and yields the results in order. */

@@ -20,8 +20,10 @@ import type { Platform, SourceSpec } from "../../platform/platform.ts";
 import type { Importance } from "./importance.ts";
 import type { PlannedTensor, TypePattern } from "./plan.ts";
 import type { QuantizedTensor } from "./quantize.ts";
+import type { WrittenType } from "./written.ts";
 
 export type { QuantizedTensor } from "./quantize.ts";
+export type { WrittenType } from "./written.ts";
 
 export interface QuantizeOptions {
   /** Types by name: "attn_v=q8_0". The first pattern found in a tensor's name applies. */
@@ -44,6 +46,8 @@ export interface QuantizeOptions {
   dryRun?: boolean;
   signal?: AbortSignal;
   onProgress?: (progress: QuantizeProgress) => void;
+  /** Called with each of QuantizeResult.warnings before anything is written. */
+  onWarning?: (warning: string) => void;
 }
 
 /** `loadedBytes`: bytes read and quantized so far, of all tensors. */
@@ -55,6 +59,10 @@ export interface QuantizeResult {
   /** The file type's name: "Q4_K_M". */
   type: string;
   tensors: QuantizedTensor[];
+  /** Every type that was written, and why where it is not the file's; that with the most bytes first. */
+  types: WrittenType[];
+  /** What the file is not, although its type's name says so. */
+  warnings: string[];
   /** Total size of all tensors. */
   bytesBefore: number;
   bytesAfter: number;
@@ -75,6 +83,7 @@ const knownOptions: OptionNames<QuantizeOptions> = {
   dryRun: true,
   signal: true,
   onProgress: true,
+  onWarning: true,
 };
 
 export interface ImatrixOptions {
@@ -173,6 +182,7 @@ export async function quantize(
   const { fileTypeNamed } = await import("./file-types.ts");
   const { lackImportance, planTensors } = await import("./plan.ts");
   const { patternsOf } = await import("./patterns.ts");
+  const { planWarnings, writtenTypes } = await import("./written.ts");
   const fileType = fileTypeNamed(type);
   const patterns: TypePattern[] = patternsOf(options.tensorTypes ?? []);
   const spec = platform.describeSource(await locate(input, platform));
@@ -194,6 +204,8 @@ export async function quantize(
     const { plan, scannedBytes } = options.dryRun
       ? { plan: wanted, scannedBytes: 0 }
       : await fittingPlan(file, wanted, options);
+    const warnings = planWarnings(plan, fileType);
+    for (const warning of warnings) options.onWarning?.(warning);
     const tensors = options.dryRun
       ? dryRun(plan, lacking)
       : await writeOutput(
@@ -229,6 +241,8 @@ export async function quantize(
     return {
       type: fileType.name,
       tensors,
+      types: writtenTypes(plan, fileType),
+      warnings,
       bytesBefore: tensors.reduce((sum, { bytesBefore }) => sum + bytesBefore, 0),
       bytesAfter: tensors.reduce((sum, { bytesAfter }) => sum + bytesAfter, 0),
       parameters: tensors.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0),

@@ -50,6 +50,8 @@ export interface FileType {
   readonly output?: string;
   /** Whether the mix holds for models with 8 experts and with 80 layers, too, which have rules of their own otherwise. */
   readonly mixIsFinal?: true;
+  /** Why a model may have no tensor of the base type, and what to do then. */
+  readonly without?: string;
   /** A tensor type that layers of such a file get only with an importance matrix, where the base type does not say so. */
   readonly needsImportance?: string;
 }
@@ -225,6 +227,8 @@ export const fileTypes: readonly FileType[] = [
   {
     name: "MXFP4_MOE",
     base: "mxfp4",
+    without:
+      "MXFP4_MOE has only experts in MXFP4 and everything else in Q8_0, and this model has no experts. --pure makes all of it MXFP4; Q4_K_M, IQ4_NL and Q4_0 are types of four bits for dense models",
     output: "q8_0",
     mixIsFinal: true,
     mix: byRole(({ matrices }) => (matrices > 1 ? undefined : "q8_0")),
