@@ -13,8 +13,8 @@ import {
   DeviceLostError,
   DisposedError,
   KvRangeError,
-  messageOf,
   ModelError,
+  messageOf,
   RestartingError,
   WorkerError,
 } from "../base/errors.ts";
@@ -263,7 +263,10 @@ export class Connection {
   /** Starts the engine of that life. */
   async #open(life: number): Promise<void> {
     if (this.#state.name === "disposed") return;
-    const { line, info } = await this.#connect((error) => this.died(life, error), this.#wide?.kvType);
+    const { line, info } = await this.#connect(
+      (error) => this.died(life, error),
+      this.#wide?.kvType,
+    );
     if ((this.#state as State).name === "disposed") return await line.dispose();
     if (!isSameModel(info, this.#info)) {
       await line.dispose();

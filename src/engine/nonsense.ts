@@ -130,10 +130,7 @@ function search({ graph, kvType }: Engine): { tap: Tap; found(): Reason | undefi
 }
 
 /** The ids of the keys and values that a node reads of the cache. */
-function keptFor(
-  node: GraphNode | undefined,
-  nodes: readonly GraphNode[],
-): ReadonlySet<number> {
+function keptFor(node: GraphNode | undefined, nodes: readonly GraphNode[]): ReadonlySet<number> {
   if (node?.op !== "attention") return new Set();
   const written = nodes.filter((one) => one.op === "kv_write" && one.state === node.state);
   return new Set(written.flatMap((one) => (one.op === "kv_write" ? [one.k.id, one.v.id] : [])));

@@ -4,7 +4,14 @@
 // test/backends/webgpu-widened.test.ts.
 
 import { describe, expect, test } from "vitest";
-import { type GenerateOptions, type KvType, MemoryError, type Model, ModelError, open } from "../../src/index.ts";
+import {
+  type GenerateOptions,
+  type KvType,
+  MemoryError,
+  type Model,
+  ModelError,
+  open,
+} from "../../src/index.ts";
 import { changedModel } from "../support/changed-model.ts";
 import { tinyGguf } from "../support/tiny-file.ts";
 
@@ -40,20 +47,23 @@ async function tokensOf(file: File, settings: object): Promise<readonly number[]
 const types: readonly KvType[] = ["f16", "q8_0", "q4_0", "q4_1", "iq4_nl"];
 
 describe.each([1, 2, 3] as const)("level %i", (level) => {
-  test.each(level === 1 ? types.slice(0, 2) : types)("%s goes on with F32, and says so", async (kvType) => {
-    const file = await loud();
-    const wanted = await tokensOf(file, { level, kvType: "f32" });
-    const { warnings, info } = await said(file, { level, kvType }, async (model) => {
-      expect(model.info.kvType).toBe(kvType);
-      expect((await model.generate(text, options).result).tokenIds).toEqual(wanted);
-      expect((await model.generate(text, options).result).tokenIds).toEqual(wanted);
-    });
-    expect(info.kvType).toBe("f32");
-    expect(warnings).toHaveLength(1);
-    const reaches = `^the model's keys or values leave what a KV cache of ${kvType} can hold: "blk\\.1[^"]+" reaches -?\\d\\.\\d+e\\+\\d`;
-    expect(warnings[0]).toMatch(new RegExp(`${reaches}.*a KV cache of f32 instead of ${kvType}`));
-    expect(info.warnings).toEqual(warnings);
-  });
+  test.each(level === 1 ? types.slice(0, 2) : types)(
+    "%s goes on with F32, and says so",
+    async (kvType) => {
+      const file = await loud();
+      const wanted = await tokensOf(file, { level, kvType: "f32" });
+      const { warnings, info } = await said(file, { level, kvType }, async (model) => {
+        expect(model.info.kvType).toBe(kvType);
+        expect((await model.generate(text, options).result).tokenIds).toEqual(wanted);
+        expect((await model.generate(text, options).result).tokenIds).toEqual(wanted);
+      });
+      expect(info.kvType).toBe("f32");
+      expect(warnings).toHaveLength(1);
+      const reaches = `^the model's keys or values leave what a KV cache of ${kvType} can hold: "blk\\.1[^"]+" reaches -?\\d\\.\\d+e\\+\\d`;
+      expect(warnings[0]).toMatch(new RegExp(`${reaches}.*a KV cache of f32 instead of ${kvType}`));
+      expect(info.warnings).toEqual(warnings);
+    },
+  );
 
   test("values in range are no reason", async () => {
     const file = new File([Uint8Array.from(await tinyGguf())], "tiny.gguf");
@@ -137,7 +147,9 @@ test("where F32 has no room: an error with the numbers, and the model is there f
       const error = await model.generate(text, options).result.catch((caught: unknown) => caught);
       expect(error).toBeInstanceOf(ModelError);
       const { message } = error as Error;
-      expect(message).toMatch(/KV cache of f16 can hold: "blk\.1.* reaches .*KV cache of f32: .*GiB.*Use a contextSize/s);
+      expect(message).toMatch(
+        /KV cache of f16 can hold: "blk\.1.* reaches .*KV cache of f32: .*GiB.*Use a contextSize/s,
+      );
       expect((error as Error).cause).toBeInstanceOf(MemoryError);
     }
     expect(await model.tokenize("the cat")).not.toHaveLength(0);

@@ -167,6 +167,7 @@ describe("this machine as a device", () => {
       { f32: 40e9, f16: 800e9, int8: 1600e9 },
       { f32: 80e9, f16: 1600e9, int8: 3200e9 },
     ]);
+    expect(deviceAt(tiles, 1).f16From).toBe("derived: half of int8"); // it is not measured
     expect(deviceAt(tiles, 1).source).toBe("measured 2026-11-15, 1 thread, int8 in AMX tiles");
     // What was half of the limit is a sixteenth: 40e9 products of bytes, and nothing else to compute.
     const work = { bytes: 1, floatOps: 0, halfOps: 0, int8Ops: 40e9 };

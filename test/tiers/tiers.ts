@@ -34,7 +34,7 @@ export const slow: readonly string[] = [
   "test/cli/{bench,first-tune,machine,make-model,profile}.test.ts",
   "test/docs/additions.test.ts",
   "test/dtypes/real-files.test.ts",
-  "test/engine/lifetime.test.ts",
+  "test/engine/{lifetime,strange-weights}.test.ts",
   "test/formats/half-weights.test.ts",
   "test/models/{archs-levels,archs-speculate,hostile-files,tiny-golden}.test.ts",
   "test/package/sea.test.ts",
@@ -81,7 +81,7 @@ export const rest: readonly string[] = [
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
   "test/cli/{bench-serve,bin,embed,commands,manage,resume,serve-access,serve-many,serve-models,serve-flags,signals,verify}.test.ts",
-  "test/engine/{adapters-llamacpp,llamacpp-seed,lost-device,nonsense,profile}.test.ts",
+  "test/engine/{adapters-llamacpp,kv-range,llamacpp-seed,lost-device,nonsense,profile}.test.ts",
   "test/engine/tiers/{real-folders,rounding}.test.ts",
   "test/{cli,server}/cache.test.ts",
   "test/cluster/{cluster,lost-store,shared-batches}.test.ts",

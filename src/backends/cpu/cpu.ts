@@ -24,6 +24,7 @@ import {
   type ExpertReads,
   isSameRoom,
   type KvCacheOptions,
+  type KvOverflow,
   type MemoryNeed,
   type MemoryUse,
   type NeuronWeights,
@@ -32,7 +33,6 @@ import {
   type TuningControls,
   type UploadWatch,
   type WeightReader,
-  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { giveValues, takeValues } from "../cross-values.ts";

@@ -31,12 +31,12 @@ import {
   type Backend,
   groupRoom,
   type KvCacheOptions,
+  type KvOverflow,
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
   type StateTransfer,
   type WeightReader,
-  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { giveValues, takeValues } from "../cross-values.ts";

@@ -23,6 +23,7 @@ import type {
   BackendProfile,
   BestLogits,
   KvCacheOptions,
+  KvOverflow,
   LayerPlace,
   MemoryNeed,
   MemoryUse,
@@ -30,7 +31,6 @@ import type {
   StateTransfer,
   TuningControls,
   WeightReader,
-  KvOverflow,
   Widened,
 } from "../backend.ts";
 import { crossFloats } from "../cross-values.ts";

@@ -22,13 +22,13 @@ import {
   type BatchPhase,
   groupRoom,
   type KvCacheOptions,
+  type KvOverflow,
   type LayerPlace,
   type MemoryNeed,
   type MemoryUse,
   type RunOptions,
   type StateTransfer,
   type WeightReader,
-  type KvOverflow,
   type Widened,
 } from "../backend.ts";
 import { joinProfiles } from "../join-profiles.ts";

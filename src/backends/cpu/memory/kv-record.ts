@@ -1,8 +1,8 @@
 // Where the threads record the first keys or values of a batch that the KV cache's type cannot hold: a word for which they are, and a
 // float for their largest magnitude. kv_write fills it in, the leader reads and clears it after the batch.
 
-import type { KvOverflow } from "../../../graph/reference-memory.ts";
 import type { Value } from "../../../graph/graph.ts";
+import type { KvOverflow } from "../../../graph/reference-memory.ts";
 import type { Arena } from "./arena.ts";
 
 export class KvRecord {

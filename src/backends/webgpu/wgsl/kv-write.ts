@@ -43,8 +43,12 @@ export function kvWriteKernel(
   ${keyFormat.store("v", "values", cols)}
   ${spoilText(node, keyFormat, valueFormat)}`
       : `${apartText(k.cols, keyFormat, keyFormat.store("k", "keys", k.cols))}
-  ${apartText(v.cols, valueFormat, `${valueFormat.store("v", "values", v.cols)}
-  ${spoilText(node, keyFormat, valueFormat)}`)}`
+  ${apartText(
+    v.cols,
+    valueFormat,
+    `${valueFormat.store("v", "values", v.cols)}
+  ${spoilText(node, keyFormat, valueFormat)}`,
+  )}`
   }`,
   });
 }

@@ -1,0 +1,37 @@
+// What quantizing to each type costs: CPU seconds for 100 MB of F32 weights on one thread, without and with an importance matrix, and a
+// hash of the bytes, which no change of speed may change. `node bench/quantize-types.ts [q4_0,iq3_s]`. CPU time, since machines are busy.
+
+import { createHash } from "node:crypto";
+import { bytesFor } from "../src/dtypes/dtype.ts";
+import { allDTypes } from "../src/dtypes/table.ts";
+import { fastQuantizer } from "../src/tools/quantize/fast.ts";
+import { Random } from "../test/support/random.ts";
+
+const count = 256 * 1024;
+const warmUp = 256 * 64;
+const only = process.argv[2]?.split(",");
+const random = new Random(1);
+const weights = Float32Array.from({ length: count }, () => 0.02 * random.normal());
+const importance = Float32Array.from({ length: 1024 }, () => Math.abs(random.normal()) + 0.1);
+const quantize = fastQuantizer();
+
+console.log("type       s/100 MB  bytes     with an imatrix");
+for (const dtype of allDTypes()) {
+  const { name, blockElems } = dtype;
+  if (!dtype.quantize || blockElems === 1 || (only && !only.includes(name))) continue;
+  const cells = [undefined, importance].map((matrix) => {
+    if (!matrix && dtype.needsImportance) return "-".padEnd(18);
+    const run = (elems: number): Uint8Array => {
+      const bytes = new Uint8Array(bytesFor(dtype, elems));
+      quantize(dtype, weights.subarray(0, elems), bytes, elems / blockElems, matrix);
+      return bytes;
+    };
+    run(warmUp);
+    const since = process.cpuUsage();
+    const bytes = run(count);
+    const seconds = process.cpuUsage(since).user / 1e6;
+    const rate = ((seconds * 100e6) / (4 * count)).toFixed(1).padStart(8);
+    return `${rate}  ${createHash("sha1").update(bytes).digest("hex").slice(0, 8)}`;
+  });
+  console.log(`${name.padEnd(11)}${cells.join("  ")}`);
+}
