@@ -36,6 +36,9 @@ export type KvDType = DType | KvPair;
 /** What a model is opened with unless it is asked for another. */
 export const defaultKvType: KvType = "f16";
 
+/** Holds every key and value that a model can compute. */
+export const widestKvType: KvType = "f32";
+
 /** For messages. */
 export const kvTypesText: string = `${kvTypes.slice(0, -1).join(", ")} or ${kvTypes.at(-1)}`;
 

@@ -18,7 +18,7 @@ import {
   RestartingError,
   WorkerError,
 } from "../base/errors.ts";
-import type { KvType } from "../dtypes/kv-types.ts";
+import { type KvType, widestKvType } from "../dtypes/kv-types.ts";
 import type { MethodName, Methods } from "./protocol.ts";
 import type { EngineLine } from "./rpc.ts";
 
@@ -131,7 +131,7 @@ export class Connection {
     this.#left.add(line);
     const life = ++this.#life;
     await line.dispose(); // its memory is needed for the next one
-    for (const wide of [{ kvType: WIDE, why } as const, undefined]) {
+    for (const wide of [{ kvType: widestKvType, why } as const, undefined]) {
       this.#wide = wide;
       try {
         await this.#open(life);
@@ -285,18 +285,15 @@ function isSameModel(one: ModelInfo, other: ModelInfo): boolean {
   return facts(one) === facts(other);
 }
 
-/** What holds every key and value that a model can compute. */
-const WIDE: KvType = "f32";
-
 function reopenedText(error: KvRangeError, kvType: string): string {
   const [found] = error.message.split(". ");
-  return `${found}. The model was opened again with a KV cache of ${WIDE} instead of ${kvType}, and computes what it had computed once more`;
+  return `${found}. The model was opened again with a KV cache of ${widestKvType} instead of ${kvType}, and computes what it had computed once more`;
 }
 
 function noWideCache(error: KvRangeError, cause: Error): ModelError {
   const [found] = error.message.split(". ");
   return new ModelError(
-    `${found}. It cannot go on with a KV cache of ${WIDE}: ${messageOf(cause)}`,
+    `${found}. It cannot go on with a KV cache of ${widestKvType}: ${messageOf(cause)}`,
     { cause },
   );
 }

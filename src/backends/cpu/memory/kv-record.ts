@@ -20,7 +20,7 @@ export class KvRecord {
   }
 
   /** What was recorded since it was last asked. */
-  take({ i32, f32 }: Pick<Arena["views"], "i32" | "f32">): KvOverflow | undefined {
+  take({ i32, f32 }: Arena["views"]): KvOverflow | undefined {
     const number = i32[this.at / 4]!;
     if (number === 0) return undefined;
     i32[this.at / 4] = 0;
