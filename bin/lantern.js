@@ -6,9 +6,9 @@
 // LANTERN_RUNTIME=off: stay on this Node, download none. LANTERN_RUNTIME=PATH: go on with that Node.
 
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
-import { existsSync } from "fs";
+import { existsSync, readFileSync } from "fs";
 import nodeModule from "module";
-import { dirname, join } from "path";
+import { basename, dirname, join } from "path";
 import { fileURLToPath, pathToFileURL } from "url";
 import { privateFolder } from "./private-folder.js";
 import { endWithParent, findRuntime, pinnedRuntime, restart, restartedMark } from "./runtime.js";
@@ -27,17 +27,23 @@ const args = process.argv.slice(2);
 const isCheckout = existsSync(join(root, "src", "cli", "main.ts"));
 
 const switchedOff = process.env.LANTERN_RUNTIME === "off";
-const otherNode = switchedOff || process.env[restartedMark] ? undefined : findRuntime();
+const isSettled = switchedOff || process.env[restartedMark];
+const otherNode =
+  isSettled || (major >= bestMajor && !process.env.LANTERN_RUNTIME) ? {} : findRuntime();
+// Windows looks for a program in the current folder first, before PATH: whoever filled that folder would be run.
+if (process.platform === "win32") process.env.NoDefaultCurrentDirectoryInExePath = "1";
 
 if (major >= bestMajor && !process.env.LANTERN_RUNTIME) start();
-else if (otherNode !== undefined) restart(otherNode, here);
+else if (otherNode.path !== undefined) restart(otherNode.path, here);
 else if (major >= bestMajor || switchedOff || process.env[restartedMark]) startHere("");
 else if (major >= leastMajor && needsNoSpeed()) startHere("");
 else download();
 
 /** Gets the Node 26 of this platform, and goes on there; whatever prevents that, this Node goes on. */
 function download() {
-  if (isCheckout) return startHere("this checkout has none (npm ci brings it)");
+  if (isCheckout)
+    return startHere(otherNode.refused || "this checkout has none (npm ci brings it)");
+  if (otherNode.refused) console.error(`lantern: ${otherNode.refused}`);
   if (pinnedRuntime() === undefined) {
     return startHere(`there is none for ${process.platform} on ${process.arch}`);
   }
@@ -79,7 +85,32 @@ function startHere(why) {
   process.exitCode = 1;
 }
 
+/**
+ * Dependencies that are neither in Lantern's own node_modules nor in one that Lantern lies in. Node would look for them in
+ * every folder above, where another user may have put something of the same name.
+ */
+function missingDependencies() {
+  if (process.versions.pnp) return []; // Yarn's Plug'n'Play: no folders, and no search
+  const folders = [join(root, "node_modules")];
+  for (let above = dirname(root); above !== dirname(above); above = dirname(above)) {
+    if (basename(above) === "node_modules") folders.push(above);
+  }
+  const facts = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  return Object.keys(facts.dependencies || {}).filter(
+    (name) => !folders.some((folder) => existsSync(join(folder, name, "package.json"))),
+  );
+}
+
 function start() {
+  const missing = missingDependencies();
+  if (missing.length > 0) {
+    const how = isCheckout ? "npm ci" : "npm install";
+    console.error(
+      `lantern: ${missing.join(", ")} is not in ${join(root, "node_modules")}${isCheckout ? "" : ", nor beside Lantern"}: ${how} brings what Lantern needs`,
+    );
+    process.exitCode = 1;
+    return;
+  }
   endWithParent();
   useCompileCache();
   const main = isCheckout ? join("src", "cli", "main.ts") : join("dist", "cli", "main.js");

@@ -1,19 +1,29 @@
 // Which Node the command line runs on. Machine code needs Node 26 (node:ffi); runtimes.json pins one for each platform.
 // Looked for in this order: what LANTERN_RUNTIME names, the one that a checkout's `npm ci` brought, the one that was
-// downloaded into Lantern's cache before. Plain JavaScript that an old Node can parse, like the launcher.
+// downloaded into Lantern's cache before, and nowhere else: in a folder above, another user may have put one. Plain
+// JavaScript that an old Node can parse, like the launcher.
 
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
 import { spawn } from "child_process";
-import { accessSync, constants, existsSync, lstatSync, readFileSync, utimesSync } from "fs";
-import nodeModule from "module";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  realpathSync,
+  utimesSync,
+} from "fs";
 import { Socket } from "net";
-import { dirname, join } from "path";
+import { basename, dirname, join } from "path";
 import { fileURLToPath } from "url";
 import { privateFolder } from "./private-folder.js";
+import { whyUntrusted } from "./trusted-path.js";
 
 // biome-ignore-end lint/style/useNodejsImportProtocol: see above
 
 const here = dirname(fileURLToPath(import.meta.url));
+const root = dirname(here);
 const windows = process.platform === "win32";
 const dayMs = 24 * 3600 * 1000;
 
@@ -30,23 +40,39 @@ export function pinnedRuntime() {
   return Object.assign({ version: table.version, name: name }, facts);
 }
 
-/** A Node 26 that is on this machine already: its path, or undefined. */
+/** A Node 26 that is on this machine already: its path; or, as a sentence, why one that is there is not used. */
 export function findRuntime() {
   const named = process.env.LANTERN_RUNTIME;
-  if (named) return named;
+  if (named) return { path: named };
   const pinned = pinnedRuntime();
-  return pinned === undefined ? undefined : besideUs(pinned) || downloaded(pinned);
+  if (pinned === undefined) return {};
+  const beside = besideUs(pinned);
+  if (beside.path !== undefined) return beside;
+  const kept = downloaded(pinned);
+  return kept === undefined ? beside : { path: kept };
 }
 
-/** What `npm ci` brings into a checkout (tools/runtime). */
+/**
+ * What `npm ci` brings into a checkout (tools/runtime): in Lantern's own node_modules, or in the one that Lantern lies in.
+ * No folder further up: Node's own search goes up to "/".
+ */
 function besideUs(pinned) {
-  try {
-    const require = nodeModule.createRequire(import.meta.url);
-    const node = join(dirname(require.resolve(`${pinned.package}/package.json`)), pinned.file);
-    return existsSync(node) ? node : undefined;
-  } catch {
-    return undefined;
+  const modules = [join(root, "node_modules")];
+  if (basename(dirname(root)) === "node_modules") modules.push(dirname(root));
+  let refused;
+  for (const folder of modules) {
+    const node = join(folder, pinned.package, pinned.file);
+    if (!existsSync(node)) continue;
+    try {
+      const why = whyUntrusted(node, root);
+      // Without links: what was checked is what is started.
+      if (why === undefined) return { path: realpathSync(node) };
+      refused = refused || why;
+    } catch (error) {
+      refused = refused || `${node} is not used: ${error.message}`;
+    }
   }
+  return { refused: refused };
 }
 
 /** What src/cli/fetch-runtime.ts downloaded, checked and named so. */

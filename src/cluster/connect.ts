@@ -1,6 +1,7 @@
 // Opens a connection to NATS, in Node. The packages are optional and loaded here, so nothing of them is read unless a cluster is used.
 
 import { UsageError } from "../base/errors.ts";
+import { checkPackage } from "../platform/node-trusted-path.ts";
 import { type ClusterPlace, connectionOptions, type NatsConnection, noConnection } from "./peer.ts";
 
 export interface NodePlace extends ClusterPlace {
@@ -28,6 +29,7 @@ export function clusterServers(text: string): string[] {
 }
 
 async function loadNats(): Promise<typeof import("@nats-io/transport-node")> {
+  for (const name of ["@nats-io/transport-node", "@nats-io/jetstream"]) checkPackage(name);
   try {
     return await import("@nats-io/transport-node");
   } catch (error) {

@@ -2,6 +2,7 @@
 // interfaces are the parts of it that are used here, so that Lantern compiles and runs without the package.
 
 import { messageOf, UsageError } from "../base/errors.ts";
+import { checkPackage } from "../platform/node-trusted-path.ts";
 
 /** A message of JSON-RPC, whatever it is. */
 export type RpcMessage = Readonly<Record<string, unknown>>;
@@ -86,6 +87,7 @@ const testedVersion = "1.32.2";
 
 /** One file of the SDK. */
 export async function loadSdk<File extends keyof SdkFiles>(file: File): Promise<SdkFiles[File]> {
+  checkPackage("@modelcontextprotocol/sdk");
   try {
     return await files[file]();
   } catch (cause) {

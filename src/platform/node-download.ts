@@ -8,7 +8,6 @@ import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as http from "node:http";
-import { createRequire } from "node:module";
 import { hostname, totalmem } from "node:os";
 import * as path from "node:path";
 import { Readable } from "node:stream";
@@ -23,7 +22,6 @@ import type {
   FolderEntry,
   LockHolder,
 } from "./download.ts";
-import { embeddedFiles } from "./node-embedded.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
 import { homeFolder, orPathError, pathError } from "./node-path-errors.ts";
 import {
@@ -33,6 +31,7 @@ import {
   writePrivateText,
 } from "./node-private.ts";
 import { isRunning } from "./node-process.ts";
+import { trustedPackage } from "./node-trusted-path.ts";
 
 /** npm's own default; used if there is no npm to ask, as with the single-file program. */
 const publicRegistry = "https://registry.npmjs.org";
@@ -231,20 +230,16 @@ function askNpm(): Promise<string | undefined> {
 }
 
 function installedPackageFile(name: string, version: string, file: string): string | undefined {
-  if (embeddedFiles()) return undefined; // nothing is installed beside the single-file program
-  // Not require.resolve(`${name}/package.json`): a package's "exports" may hide it.
-  for (const folder of createRequire(import.meta.url).resolve.paths(name) ?? []) {
-    const root = path.join(folder, name);
-    try {
-      const found: unknown = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
-      if ((found as { version?: unknown }).version !== version) continue;
-      const full = path.join(root, file);
-      if (existsSync(full)) return full;
-    } catch {
-      // not in this folder
-    }
+  const root = trustedPackage(name);
+  if (root === undefined) return undefined;
+  try {
+    const found: unknown = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+    if ((found as { version?: unknown }).version !== version) return undefined;
+  } catch {
+    return undefined;
   }
-  return undefined;
+  const full = path.join(root, file);
+  return existsSync(full) ? full : undefined;
 }
 
 async function lockFile(file: string): Promise<FileLock | LockHolder> {

@@ -10,6 +10,7 @@
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { withoutNativeErrors } from "./node-quiet.ts";
+import { checkPackage } from "./node-trusted-path.ts";
 import type { GpuAccess } from "./platform.ts";
 
 /**
@@ -44,8 +45,10 @@ async function loadGpu(wanted: string): Promise<GpuAccess> {
   const named = wanted !== "" && !softwareOnly;
   let dawn: DawnPackage;
   try {
+    checkPackage("webgpu");
     dawn = (await import("webgpu")) as DawnPackage;
   } catch (error) {
+    if (error instanceof UsageError) return error.message;
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ERR_MODULE_NOT_FOUND") {
       return 'in Node a GPU needs the npm package "webgpu", which is not installed: npm install webgpu';

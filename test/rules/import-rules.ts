@@ -389,14 +389,17 @@ export const rules: readonly Rule[] = [
     of: "cluster",
     may: all(
       ...["index.ts", "base", "batch", "engine/protocol.ts", "engine/generation.ts"],
-      "platform/database.ts",
+      ...["platform/database.ts", "platform/node-trusted-path.ts"],
     ),
     npm: ["@nats-io/nats-core", "@nats-io/transport-node", "@nats-io/jetstream"],
     why: "a model on other machines is a model: servers use it as any other; errors travel as they do between threads",
   },
   {
     of: "mcp",
-    may: [...all("index.ts", "base"), ...types("platform/node-lines.ts")],
+    may: [
+      ...all("index.ts", "base", "platform/node-trusted-path.ts"),
+      ...types("platform/node-lines.ts"),
+    ],
     npm: [
       "@modelcontextprotocol/sdk/client/index.js",
       "@modelcontextprotocol/sdk/client/streamableHttp.js",
