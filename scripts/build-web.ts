@@ -27,7 +27,9 @@ function isFresh(): boolean {
 }
 
 async function buildWeb(): Promise<void> {
-  const vite = await import("vite").catch(() => undefined);
+  // import() alone would take a vite of any folder above, whoever made that.
+  const isInstalled = existsSync(join(root, "node_modules", "vite", "package.json"));
+  const vite = isInstalled ? await import("vite").catch(() => undefined) : undefined;
   if (!vite) {
     console.error("The web app is not built: vite is a development dependency and not installed.");
     return;

@@ -36,6 +36,7 @@ const config: UserConfig = defineConfig({
   root: here("."),
   define: { LANTERN_VERSION: JSON.stringify(version) },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  css: { postcss: {} }, // else its configuration is looked for in the folders above
   plugins: [lantern()],
   worker: {
     format: "es",

@@ -1,9 +1,10 @@
 // One batch from a file to a file, for the command line: in a store of its own beside the output, so that whoever is killed can be
 // started again and goes on. The output has every request of the input exactly once, in its order, answered or not.
 
+import { UsageError } from "../base/errors.ts";
 import type { Batch, OutputLine } from "./batch.ts";
 import { type FileFolder, piecesOf } from "./file-folder.ts";
-import { rawLines } from "./lines.ts";
+import { parseLine, rawLines } from "./lines.ts";
 import type { BatchStore } from "./store.ts";
 
 /** The input, in pieces, and what tells it from another. */
@@ -11,12 +12,25 @@ export interface BatchInput {
   readonly name: string;
   /** A hash of its bytes. */
   readonly hash: string;
-  readonly endpoint: string;
   pieces(): AsyncIterable<Uint8Array>;
 }
 
 const owner = "";
 const yearMs = 365 * 24 * 3_600_000;
+
+/** The "url" of its first request that can be read: what is wrong with others is said of all of them together. */
+export async function endpointOf(input: BatchInput): Promise<string> {
+  let problem = "it has no request";
+  for await (const line of rawLines(input.pieces())) {
+    const read = parseLine(line);
+    if (read === undefined) continue;
+    if ("url" in read) return read.url;
+    if (line.number === 1 || problem === "it has no request") problem = read.message;
+  }
+  throw new UsageError(
+    `batch: "${input.name}": ${problem}, expected {"custom_id", "method": "POST", "url": "/v1/chat/completions", "body"} in each line`,
+  );
+}
 
 /** The batch of an earlier process with the same input, or a new one. */
 export async function openLocalBatch(
@@ -28,6 +42,7 @@ export async function openLocalBatch(
     ({ metadata, state }) => metadata?.hash === input.hash && state !== "failed",
   );
   if (known) return { batch: known, isNew: false };
+  const endpoint = await endpointOf(input);
   const writer = await store.files.create({ owner, name: input.name, purpose: "batch" });
   try {
     for await (const piece of input.pieces()) await writer.write(piece);
@@ -38,7 +53,7 @@ export async function openLocalBatch(
   }
   const batch = store.transaction(() =>
     store.create({
-      ...{ owner, api: "openai", endpoint: input.endpoint, inputFile: writer.save().id },
+      ...{ owner, api: "openai", endpoint, inputFile: writer.save().id },
       ...{ window: "365d", windowMs: yearMs, metadata: { hash: input.hash } },
     }),
   );

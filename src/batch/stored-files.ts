@@ -9,6 +9,9 @@ import type { FileFolder, NewFile } from "./file-folder.ts";
 import { type Listed, listOf, newId, type Page, pageOf } from "./pages.ts";
 import { toFile } from "./rows.ts";
 
+/** An id by newId(). */
+const isOurs = /^file-[0-9a-f]{32}$/;
+
 export class StoredFiles {
   readonly #database: Database;
   readonly folder: FileFolder;
@@ -100,6 +103,7 @@ export class StoredFiles {
     );
     for (const { id, owner } of over) await this.delete(id as string, owner as string);
     for (const id of await this.folder.list()) {
+      if (!isOurs.test(id)) continue; // somebody had put it there before
       const known = this.#database.get("SELECT 1 FROM files WHERE id = ?", id);
       if (!known) await this.folder.remove(id);
     }

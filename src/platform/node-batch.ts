@@ -5,52 +5,43 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
-import { UsageError } from "../base/errors.ts";
+import { AbortedError, UsageError } from "../base/errors.ts";
 import { createNodeOutputFile } from "./node-output-file.ts";
-import { orPathError } from "./node-path-errors.ts";
+import { orPathError, pathError } from "./node-path-errors.ts";
 import { makeClosedFolder } from "./node-private.ts";
+import { noteInput, refuseText } from "./node-replace.ts";
 import type { OutputFile } from "./output-file.ts";
 
 export interface HashedInput {
   readonly name: string;
   readonly hash: string;
-  /** The "url" of its first request. */
-  readonly endpoint: string;
   pieces(): AsyncIterable<Uint8Array>;
 }
 
-/** Reads it once. */
-export async function hashedInput(file: string): Promise<HashedInput> {
-  const hash = createHash("sha256");
-  let first = "";
-  const read = async (): Promise<void> => {
-    for await (const piece of createReadStream(file) as AsyncIterable<Buffer>) {
-      hash.update(piece);
-      // The first line that is not empty.
-      if (!/\S[^\n]*\n/.test(first)) first += piece.toString("latin1");
-    }
-  };
-  await orPathError("batch: cannot read", file, read());
-  const endpoint = /"url"\s*:\s*"([^"\\]{1,200})"/.exec(first.trimStart().split("\n", 1)[0]!)?.[1];
-  if (endpoint === undefined) {
-    throw new UsageError(
-      `batch: the first line of "${file}" has no "url", expected {"custom_id", "method": "POST", "url": "/v1/chat/completions", "body"}`,
-    );
+/** Reads it once; stops with the signal, also in the middle. */
+export async function hashedInput(file: string, signal: AbortSignal): Promise<HashedInput> {
+  const facts = await orPathError("batch: cannot read", file, fs.stat(file));
+  if (!facts.isFile()) {
+    throw new UsageError(`batch: "${file}" is not a regular file, and it is read more than once`);
   }
-  return {
-    name: path.basename(file),
-    hash: hash.digest("hex"),
-    endpoint,
-    pieces: () => createReadStream(file) as AsyncIterable<Uint8Array>,
-  };
+  noteInput(file);
+  const hash = createHash("sha256");
+  async function* pieces(): AsyncGenerator<Uint8Array> {
+    try {
+      yield* createReadStream(file, { signal }) as AsyncIterable<Buffer>;
+    } catch (error) {
+      if (signal.aborted) throw new AbortedError("the batch", { cause: error });
+      throw pathError("batch: cannot read", file, error);
+    }
+  }
+  for await (const piece of pieces()) hash.update(piece);
+  return { name: path.basename(file), hash: hash.digest("hex"), pieces };
 }
 
-/** The output; the input is never replaced. */
-export async function createOutput(file: string, input: string): Promise<OutputFile> {
-  return await createNodeOutputFile(file, {
-    replace: true,
-    inputs: [{ path: input, files: [] }],
-  });
+/** The output; neither the input nor another file of this command is replaced, nor anything that is no text. */
+export async function createOutput(file: string): Promise<OutputFile> {
+  refuseText(file);
+  return await createNodeOutputFile(file, { replace: true, inputs: [] });
 }
 
 /** "answers.jsonl.batch": what was answered so far. */
@@ -59,8 +50,13 @@ export function batchFolder(output: string): { database: string; remove(): Promi
   makeClosedFolder(folder);
   return {
     database: path.join(folder, "batch.db"),
+    // What is ours; what somebody else has put there stays, and the folder with it.
     remove: async () => {
-      await fs.rm(folder, { recursive: true, force: true });
+      for (const name of await fs.readdir(folder).catch(() => [])) {
+        if (name !== "batch-files" && !name.startsWith("batch.db")) continue;
+        await fs.rm(path.join(folder, name), { recursive: true, force: true });
+      }
+      await fs.rmdir(folder).catch(() => {});
     },
   };
 }

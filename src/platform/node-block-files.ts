@@ -9,6 +9,8 @@ import { type Environment, smallFilesFolder } from "./node-folders.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makeClosedFolder, makePrivateFolder, privateFileMode } from "./node-private.ts";
 
+const isOurName = /^[0-9a-f]{32}$/;
+
 /** `folder`: default: "state" in the cache folder. */
 export function nodeBlockFolders(folder?: string, env: Environment = process.env): BlockFolders {
   const own = smallFilesFolder(env, process.platform, homeFolder());
@@ -17,13 +19,15 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
     path: root,
     names: async () => {
       const entries = await fs.readdir(root, { withFileTypes: true }).catch(() => []);
-      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+      // Ours are named by a hash. Others in a folder that the user named are neither looked into nor removed.
+      const own = entries.filter((entry) => entry.isDirectory() && isOurName.test(entry.name));
+      return own.map(({ name }) => name);
     },
     folder: async (name) => {
       const place = path.join(root, name);
       const make = (): void => {
         if (folder === undefined) makePrivateFolder(own, env);
-        makeClosedFolder(root);
+        if (folder === undefined) makeClosedFolder(root);
         makeClosedFolder(place);
       };
       await inWords(place, async () => make());
@@ -32,7 +36,7 @@ export function nodeBlockFolders(folder?: string, env: Environment = process.env
     remove: (name) => {
       const place = path.join(root, name);
       // A name comes from names(): a path would lead elsewhere.
-      if (path.dirname(place) !== path.normalize(root)) return Promise.resolve();
+      if (!isOurName.test(name)) return Promise.resolve();
       return inWords(place, () => fs.rm(place, { recursive: true, force: true }));
     },
     freeBytes: async () => {

@@ -9,6 +9,7 @@ import { type ChatFiles, nodeChatFiles } from "./node-chats.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { checkWritable, writePrivateText } from "./node-private.ts";
+import { noteInput, refuseText } from "./node-replace.ts";
 import { terminalText } from "./terminal-text.ts";
 
 /** Lines typed by the user, or read from a pipe. */
@@ -103,10 +104,19 @@ export function nodeTerminal(): Terminal {
     },
     env: (name) => process.env[name],
     readInput,
-    readText: (path) => orPathError("file: cannot read", path, readFile(path, "utf8")),
-    writeText: (path, text) =>
-      orPathError("file: cannot write", path, writePrivateText(path, text)),
-    checkWritable: (path) => orPathError("file: cannot write", path, checkWritable(path)),
+    readText: async (path) => {
+      const text = await orPathError("file: cannot read", path, readFile(path, "utf8"));
+      noteInput(path);
+      return text;
+    },
+    writeText: async (path, text) => {
+      refuseText(path);
+      await orPathError("file: cannot write", path, writePrivateText(path, text));
+    },
+    checkWritable: async (path) => {
+      refuseText(path);
+      await orPathError("file: cannot write", path, checkWritable(path));
+    },
     lines: processLines,
     onInterrupt,
     onHangup(listener) {

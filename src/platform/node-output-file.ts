@@ -1,6 +1,6 @@
 // Output files in Node (the interface is output-file.ts): written under another name in the same folder, then renamed.
 //
-// A reader sees the old file or the new one. Nothing is left behind after an error or Ctrl-C. A process that is killed
+// A reader sees the old file or the new one; node-replace.ts says what may be replaced. Nothing is left behind after an error or Ctrl-C. A process that is killed
 // leaves its ".part" file, which the next one that writes the same file removes.
 
 import { rmSync, type Stats } from "node:fs";
@@ -10,28 +10,46 @@ import { SourceError, UsageError } from "../base/errors.ts";
 import { partOf, removeDeadParts } from "./node-part-names.ts";
 import { pathError } from "./node-path-errors.ts";
 import { privateFileMode } from "./node-private.ts";
-import type { CreateOutputFile, InputFiles, OutputFile, OutputFileOptions } from "./output-file.ts";
+import { publish, refuseForeign, refuseInput } from "./node-replace.ts";
+import type {
+  CreateOutputFile,
+  InputFiles,
+  OutputFile,
+  OutputFileOptions,
+  OwnFiles,
+} from "./output-file.ts";
 
 export const createNodeOutputFile: CreateOutputFile = async (asked, options) => {
   const place = await placeOf(asked, options);
   const part = partOf(place);
   const mode = options.isPrivate ? privateFileMode : undefined;
   const handle = await fs.open(part, "wx", mode).catch((error) => fail("create", asked, error));
-  return new NodeOutputFile(asked, place, part, handle);
+  const own = typeof options.replace === "object" ? options.replace : undefined;
+  return new NodeOutputFile({ asked, place, part, own }, handle);
 };
+
+interface Names {
+  readonly asked: string;
+  readonly place: string;
+  readonly part: string;
+  /** What may be replaced, where not everything may. */
+  readonly own: OwnFiles | undefined;
+}
 
 class NodeOutputFile implements OutputFile {
   readonly #asked: string;
   readonly #place: string;
+  readonly #own: OwnFiles | undefined;
   readonly #part: string;
   readonly #handle: fs.FileHandle;
   #state: "open" | "finished" | "discarded" = "open";
   // A second Ctrl-C ends the process immediately, without a call of discard().
   readonly #atExit = (): void => rmSync(this.#part, { force: true });
 
-  constructor(asked: string, place: string, part: string, handle: fs.FileHandle) {
+  constructor({ asked, place, part, own }: Names, handle: fs.FileHandle) {
     this.#asked = asked;
     this.#place = place;
+    this.#own = own;
     this.#part = part;
     this.#handle = handle;
     process.once("exit", this.#atExit);
@@ -52,7 +70,8 @@ class NodeOutputFile implements OutputFile {
     try {
       await this.#handle.sync();
       await this.#handle.close();
-      await fs.rename(this.#part, this.#place);
+      if (this.#own) publish(this.#part, this.#place, this.#own);
+      else await fs.rename(this.#part, this.#place);
     } catch (error) {
       fail("write", this.#asked, error);
     }
@@ -73,6 +92,7 @@ class NodeOutputFile implements OutputFile {
 /** The path to write: for a link, its target. Refuses files that must not be replaced. */
 async function placeOf(asked: string, options: OutputFileOptions): Promise<string> {
   if (asked === "") throw new UsageError("output: got an empty path, expected a file name");
+  if (typeof options.replace === "object") refuseForeign(asked, options.replace);
   const there = await statOf(asked);
   if (there) {
     await refuse(asked, there, options);
@@ -96,6 +116,7 @@ async function refuse(asked: string, there: Stats, options: OutputFileOptions): 
   if (!there.isFile()) {
     throw new UsageError(`output: "${asked}" is not a regular file. Choose another name`);
   }
+  refuseInput(asked, there);
   for (const input of options.inputs) {
     if (!(await isOneOf(there, input))) continue;
     throw new UsageError(

@@ -12,14 +12,23 @@ export interface OutputFile {
 }
 
 export interface OutputFileOptions {
-  /** Whether an existing file may be replaced. */
-  replace: boolean;
+  /** Whether an existing file may be replaced: any, or only those of a kind. */
+  replace: boolean | OwnFiles;
   /** Whether only this user may read it. Default: as the system does. */
   isPrivate?: boolean;
   /** The final size, if known: a disk without enough room is refused immediately. */
   bytes?: number;
   /** Inputs that are being read: none of them may be replaced, whatever `replace` says. */
   inputs: readonly InputFiles[];
+}
+
+/** Files of one kind, known by their first bytes. Nothing else is replaced by one, links, folders and pipes included. */
+export interface OwnFiles {
+  /** "saved state of Lantern" */
+  readonly what: string;
+  /** How many bytes are looked at. */
+  readonly bytes: number;
+  isOwn(first: Uint8Array): boolean;
 }
 
 /** A model's path (a file or a folder), and the files of its folder that were read. */

@@ -11,6 +11,7 @@ import { Engine, type EngineOptions, type LoadWatch } from "../engine/engine.ts"
 import type { EngineParts } from "../engine/engine-parts.ts";
 import { serveEngine, startMs } from "../engine/host.ts";
 import type { OpenRequest } from "../engine/protocol.ts";
+import { savedStateFiles } from "../engine/saved/state-file.ts";
 import { defaultCrc32 } from "../engine/tiers/segment.ts";
 import { LOCAL_SAMPLES, weightsFingerprint, withSamples } from "../formats/fingerprint.ts";
 import { asHalves, halfWarnings } from "../formats/half-weights.ts";
@@ -45,7 +46,9 @@ export function serve(port: EnginePort, spares: SpareThreads): void {
       create:
         platform.createOutputFile &&
         ((path, bytes) =>
-          platform.createOutputFile!(path, { replace: true, bytes, inputs: [], isPrivate: true })),
+          platform.createOutputFile!(path, {
+            ...{ replace: savedStateFiles, bytes, inputs: [], isPrivate: true },
+          })),
       open: openStateSource,
       crc32: async () => (await platform.blockFolders?.())?.crc32 ?? defaultCrc32,
     },

@@ -1,7 +1,16 @@
 // llama.cpp's slots over HTTP: saved, restored and erased as in that server's own tests; pinned by id_slot; prompts that are not to
 // be reused; contexts that shift.
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -71,6 +80,33 @@ test("a slot is saved, restored elsewhere, and erased", async () => {
   expect(branch.timings.cache_n).toBeGreaterThan(1);
   expect(branch.content).toBe((await complete(second)).content);
   await other.stop();
+});
+
+test("only saved state is replaced: nothing else of that name in the folder is lost", async () => {
+  await complete(first, { id_slot: 2 });
+  const save = async (filename: string, status: number): Promise<string> => {
+    const { error } = await ask("/slots/2?action=save", { filename }, status);
+    return (error as { message: string } | undefined)?.message ?? "";
+  };
+  const keys = join(folder, "keys");
+  writeFileSync(keys, "sk-1\nsk-2\n");
+  expect(await save("keys", 400)).toBe(
+    'Unable to save slot: output: "keys" exists and is no saved state of Lantern, so it is not replaced. Choose another name',
+  );
+  expect(readFileSync(keys, "utf8")).toBe("sk-1\nsk-2\n");
+  expect(await save("mine.bin", 200)).toBe("");
+  expect(await save("mine.bin", 200)).toBe("");
+  symlinkSync("mine.bin", join(folder, "link"));
+  mkdirSync(join(folder, "place"));
+  expect(await save("link", 400)).toContain('"link" exists and is a link');
+  expect(await save("place", 400)).toContain('"place" exists and is a folder');
+  for (const filename of ["keys", "place"]) {
+    const { error } = await ask("/slots/2?action=restore", { filename }, 400);
+    expect((error as { message: string }).message).not.toContain(folder);
+  }
+  for (const name of ["keys", "mine.bin", "link", "place"]) {
+    rmSync(join(folder, name), { recursive: true });
+  }
 });
 
 test("what cannot be done is refused with the reason, and nothing is written", async () => {

@@ -81,8 +81,8 @@ async function answerFile(
     );
   }
   using interrupt = interruptible(terminal);
-  const source = await hashedInput(input);
-  const output = await createOutput(flags.output, input); // what is wrong with it is said before the work
+  const source = await hashedInput(input, interrupt.signal);
+  const output = await createOutput(flags.output); // what is wrong with it is said before the work
   let store: BatchStore | undefined;
   let folder: ReturnType<typeof batchFolder> | undefined;
   let isDone = false;
@@ -104,7 +104,10 @@ async function answerFile(
       ? batch
       : await answerAll(store, batch, flags, context, interrupt.signal);
     checkLines(ended, input);
-    for await (const line of outputOf(store, ended)) await output.write(textOf(line));
+    for await (const line of outputOf(store, ended)) {
+      if (interrupt.signal.aborted) throw new AbortedError("the batch");
+      await output.write(textOf(line));
+    }
     await output.finish();
     isDone = true;
     const seconds = (terminal.now() - started) / 1000;

@@ -20,6 +20,17 @@ const MOST_FACT_BYTES = 65_536;
 /** More than any model has: nothing is allocated for a head that claims more. */
 const MOST_TOKENS: number = 1 << 24;
 
+/** How a file of saved state is known from another: no other one is replaced by it. */
+export const savedStateFiles: {
+  readonly what: string;
+  readonly bytes: number;
+  isOwn(first: Uint8Array): boolean;
+} = {
+  what: "saved state of Lantern",
+  bytes: MAGIC.length,
+  isOwn: (first) => text(first) === MAGIC,
+};
+
 /** Where saved state is written to. */
 export interface StateSink {
   write(bytes: Uint8Array): Promise<void>;

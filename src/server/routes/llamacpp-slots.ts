@@ -69,7 +69,7 @@ const actions: Readonly<Record<string, Action>> = byName({
       }
       const { model } = await call.server.models.obtain(slot.model);
       const { signal } = call;
-      const saved = await tried("save", model.saveState(path, { tokens, signal }));
+      const saved = await tried("save", path, model.saveState(path, { tokens, signal }));
       if (saved.tokens < tokens.length - 1) {
         call.server.log(
           `slot ${id}: ${saved.tokens} of its ${tokens.length} tokens were saved; the others have left the KV cache`,
@@ -90,7 +90,7 @@ const actions: Readonly<Record<string, Action>> = byName({
     return await inSlot(call, slot, async () => {
       const served: ServedModel = await call.server.models.obtain(asked);
       const loading = served.model.loadState(path, { signal: call.signal });
-      const { tokenIds, bytes, ms } = await tried("restore", loading);
+      const { tokenIds, bytes, ms } = await tried("restore", path, loading);
       Object.assign(slot, { model: served.id, tokens: tokenIds, job: undefined });
       return {
         id_slot: slot.id,
@@ -151,13 +151,14 @@ function pathOf(folder: string, filename: string): string {
 }
 
 /** What is wrong with a file is the client's to know; anything else is an error of the server. */
-async function tried<T>(what: "save" | "restore", work: Promise<T>): Promise<T> {
+async function tried<T>(what: "save" | "restore", path: string, work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
     if (error instanceof ApiError || !(error instanceof LanternError)) throw error;
     if (!(error instanceof SourceError || error instanceof UsageError)) throw error;
-    throw unable(what, error.message);
+    // Where the folder is, is none of a client's business.
+    throw unable(what, error.message.replaceAll(path, path.replace(/^.*\//, "")));
   }
 }
 
