@@ -17,6 +17,7 @@ import { endWithParent, findRuntime, pinnedRuntime, restart, restartedMark } fro
 
 const bestMajor = 26;
 const leastMajor = 22;
+const mostMsAfterFailure = 3000;
 const leastToDownload = 20; // has what a download needs: fetch, and all of the syntax
 
 const here = fileURLToPath(import.meta.url);
@@ -116,13 +117,20 @@ function start() {
   const main = isCheckout ? join("src", "cli", "main.ts") : join("dist", "cli", "main.js");
   import(pathToFileURL(join(root, main)).href)
     .then((cli) => cli.main(args))
-    .then((code) => {
-      process.exitCode = code;
-    })
+    .then(end)
     .catch((error) => {
       console.error("lantern: could not start:", error);
-      process.exitCode = 1;
+      end(1);
     });
+}
+
+/** Whoever says that it failed ends, whatever is still open; what it has written is read first. */
+function end(code) {
+  process.exitCode = code;
+  if (code === 0) return;
+  setInterval(() => {
+    if (process.stdout.writableLength + process.stderr.writableLength === 0) process.exit(code);
+  }, mostMsAfterFailure).unref();
 }
 
 /**

@@ -49,10 +49,53 @@ export class FormatError extends LanternError {
   }
 }
 
-/** The message of any thrown value, for use at the end of a sentence. */
+/** Causes and parts of an error that are looked at for words. */
+const mostCauses = 5;
+
+/** The message of any thrown value, for use at the end of a sentence; never empty, and never an error itself. */
 export function messageOf(error: unknown): string {
-  if (error instanceof Error) return error.message;
-  return typeof error === "string" ? error : show(error);
+  return words(error, mostCauses) ?? "an error without a message";
+}
+
+function words(error: unknown, left: number): string | undefined {
+  if (typeof error === "string") return textIn(error);
+  if (typeof error !== "object" || error === null) return show(error);
+  const field = (name: string): unknown => {
+    try {
+      return (error as Record<string, unknown>)[name];
+    } catch {
+      return undefined; // a getter that fails
+    }
+  };
+  const message = textIn(field("message"));
+  if (message !== undefined) return message;
+  const inner = [field("cause"), ...asList(field("errors"))].filter((one) => one !== undefined);
+  const said = left > 0 ? inner.slice(0, left).map((one) => words(one, left - 1)) : [];
+  const found = said.filter((one) => one !== undefined);
+  if (found.length > 0) return found.join("; ");
+  const facts = [field("name"), field("code")].map(textIn).filter((one) => one !== undefined);
+  if (facts.length > 0) return `${facts.join(" ")}, without a message`;
+  return error instanceof Error ? undefined : show(error);
+}
+
+const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+
+const textIn = (value: unknown): string | undefined =>
+  typeof value === "string" && value.trim() !== "" ? value : undefined;
+
+/** Any thrown value for a log or a report of a bug: where it was thrown, and because of what. Never empty. */
+export function detailsOf(error: unknown): string {
+  const parts: string[] = [];
+  for (let each = error; parts.length < mostCauses && each !== undefined; ) {
+    const { stack, cause } = each instanceof Error ? each : ({} as Partial<Error>);
+    const message = messageOf(each);
+    // A stack begins with name and message, except where somebody has changed one of them.
+    const where = textIn(stack);
+    if (where === undefined) parts.push(message);
+    else parts.push(where.includes(message) ? where : `${message}\n${where}`);
+    each = cause;
+  }
+  return parts.length > 0 ? parts.join("\n  because: ") : messageOf(error);
 }
 
 export class ModelError extends LanternError {

@@ -1,7 +1,7 @@
 // Queries to the Hugging Face hub (or a mirror: HF_ENDPOINT), with HF_TOKEN if it is set: the files of a repository,
 // and a search for repositories. sources/hub.ts downloads files.
 
-import { AbortedError, SourceError } from "../base/errors.ts";
+import { AbortedError, messageOf, SourceError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { listFiles, listModels } from "./hub-api.ts";
@@ -143,7 +143,7 @@ export async function explained<T>(answer: Promise<T>, question: Question): Prom
       );
     }
     const cause = (error as { cause?: unknown }).cause;
-    const reason = cause instanceof Error && cause.message ? cause.message : String(error);
+    const reason = messageOf(cause ?? error);
     throw new HubUnreachableError(
       `hub: ${what}: the hub could not be reached: ${reason}. Check the network, or set HF_ENDPOINT to a mirror`,
       { cause: error },

@@ -2,6 +2,7 @@
 // stderr and an exit code (exit-codes.ts).
 
 import { Command, CommanderError } from "commander";
+import { detailsOf } from "../base/errors.ts";
 import type { LogLevel } from "../base/log.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import { LanternError } from "../index.ts";
@@ -144,7 +145,6 @@ function explain(error: unknown, terminal: Terminal): number {
     terminal.err(`lantern: ${ofSystem.message}\n`);
     return exitCodeOf(ofSystem);
   }
-  const details = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  terminal.err(`lantern: this is a bug in Lantern, please report it:\n${details}\n`);
+  terminal.err(`lantern: this is a bug in Lantern, please report it:\n${detailsOf(error)}\n`);
   return exitCodeOf(error);
 }

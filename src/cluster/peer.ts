@@ -16,6 +16,8 @@ export interface ClusterPlace {
   readonly user?: string | undefined;
   readonly password?: string | undefined;
   readonly token?: string | undefined;
+  /** For tests: how long a server may take to let somebody in. */
+  readonly timeoutMs?: number | undefined;
 }
 
 type Core = Pick<typeof import("@nats-io/nats-core"), "credsAuthenticator" | "nkeyAuthenticator">;
@@ -30,7 +32,7 @@ export function connectionOptions(
     name: place.name,
     maxReconnectAttempts: -1,
     reconnectDelayHandler: reconnectDelay(),
-    timeout: 20_000, // a server that is not there says so at once; one on a busy machine takes its time
+    timeout: place.timeoutMs ?? 20_000, // a server that is not there says so at once; one on a busy machine takes its time
     pingInterval: 5000,
     maxPingOut: 2,
     ...(place.creds !== undefined && {
@@ -67,6 +69,48 @@ export function noConnection({ servers }: ClusterPlace, error: unknown): SourceE
     `cluster: no connection to NATS at ${servers.join(", ")}: ${messageOf(error)}. Is nats-server running there, and may this user connect?`,
     { cause: error },
   );
+}
+
+/** Between two looks at a connection that is not there. */
+const shortestPauseMs = 100;
+const longestPauseMs = 2000;
+
+/**
+ * Resolves when NATS has heard all that was said so far. A connection that is lost meanwhile comes back by itself and says it again; this
+ * waits for it, and rejects where it is closed for good, or with the signal.
+ */
+export async function heard(
+  connection: NatsConnection,
+  { log, signal }: { log: (line: string) => void; signal?: AbortSignal | undefined },
+): Promise<void> {
+  for (let pauseMs = shortestPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+    signal?.throwIfAborted();
+    try {
+      await orAborted(connection.flush(), signal);
+      return;
+    } catch (cause) {
+      signal?.throwIfAborted();
+      if (connection.isClosed()) {
+        const why = messageOf((await connection.closed()) ?? cause);
+        throw new SourceError(`cluster: the connection to NATS was closed: ${why}`, { cause });
+      }
+      if (pauseMs === shortestPauseMs) log("NATS has gone away. This waits until it is back");
+    }
+    await orAborted(new Promise((resolve) => setTimeout(resolve, pauseMs)), signal).catch(() => {});
+  }
+}
+
+/** Settles with the promise or, where that takes longer, rejects with the abort. */
+async function orAborted(work: Promise<unknown>, signal: AbortSignal | undefined): Promise<void> {
+  work.catch(() => {}); // it may fail after the abort
+  const { promise, reject } = Promise.withResolvers<never>();
+  const stop = (): void => reject(signal?.reason);
+  signal?.addEventListener("abort", stop, { once: true });
+  try {
+    await Promise.race([work, promise]);
+  } finally {
+    signal?.removeEventListener("abort", stop);
+  }
 }
 
 /** A user's nkey alone, without a JWT: the server's configuration has its public half. */

@@ -19,7 +19,7 @@ import {
 } from "./messages.ts";
 import { modelFingerprint } from "./model-fingerprint.ts";
 import { Outbox } from "./outbox.ts";
-import { newPeerId } from "./peer.ts";
+import { heard, newPeerId } from "./peer.ts";
 import { decode, encode } from "./wire.ts";
 
 export interface WorkerOptions {
@@ -120,9 +120,9 @@ export class ClusterWorker {
     return this.#tokensPerSecond;
   }
 
-  /** Resolves when gateways can reach this worker; rejects where its credentials do not allow that. */
-  async ready(): Promise<void> {
-    await this.#options.connection.flush();
+  /** Resolves when gateways can reach this worker, however often NATS is lost until then; rejects where its credentials do not allow that. */
+  async ready(signal?: AbortSignal): Promise<void> {
+    await heard(this.#options.connection, { log: (line) => this.#log(line), signal });
     await new Promise((resolve) => setTimeout(resolve, 0)); // what NATS said before that is told after it
     if (this.#refused === undefined) return;
     throw new UsageError(

@@ -37,6 +37,7 @@ import {
   LanternError,
   MemoryError,
   ModelError,
+  messageOf,
   RestartingError,
   SourceError,
   UsageError,
@@ -321,10 +322,10 @@ export interface ErrorFacts {
 
 export function errorToFacts(error: unknown): ErrorFacts {
   const known = error instanceof LanternError ? error : undefined;
-  const plain = error instanceof Error ? error : new Error(String(error));
+  const plain = error instanceof Error ? error : new Error(messageOf(error));
   return {
     name: plain.name,
-    message: plain.message,
+    message: messageOf(plain),
     code: known?.code,
     kind: Object.keys(kinds).find((kind) => error instanceof kinds[kind]!),
     facts: known instanceof FormatError ? known.facts : undefined,

@@ -12,6 +12,7 @@ import {
   lineLimits,
   mostPages,
   mostTools,
+  pingMs,
   responseBytes,
   schemaLength,
 } from "./limits.ts";
@@ -37,6 +38,9 @@ export interface CallOptions {
   readonly timeoutMs: number;
 }
 
+/** The SDK's code for a request without an answer in time. */
+const timedOut = -32001;
+
 export class McpConnection {
   readonly name: string;
   readonly tools: readonly ServerTool[];
@@ -44,10 +48,13 @@ export class McpConnection {
   readonly notes: readonly string[];
   readonly #client: McpClient;
   readonly #transport: Transport;
+  readonly #isWeb: boolean;
   #ended: string | undefined;
+  #knocking: Promise<void> | undefined;
 
-  private constructor(name: string, link: Link, { tools, notes }: ListedTools) {
+  private constructor({ name, kind }: ServerSpec, link: Link, { tools, notes }: ListedTools) {
     this.name = name;
+    this.#isWeb = kind === "http";
     this.tools = tools;
     this.notes = notes;
     this.#client = link.client;
@@ -73,7 +80,7 @@ export class McpConnection {
       const options = { signal: either, timeout: connectMs };
       await orAborted(either, client.connect(transport, options));
       const listed = await listTools(client, spec.name, either);
-      return new McpConnection(spec.name, { client, transport }, listed);
+      return new McpConnection(spec, { client, transport }, listed);
     } catch (cause) {
       const reason = reasonOf(transport);
       await transport.close();
@@ -104,9 +111,30 @@ export class McpConnection {
     } catch (cause) {
       if (signal?.aborted) throw new AbortedError(`the call of ${tool}`, { cause });
       const { code } = cause as { code?: number };
-      if (code === -32001)
+      if (code === timedOut) {
+        this.#knocking ??= this.#knock();
         throw this.#failure(`${tool} took more than ${timeoutMs / 1000} s`, cause);
+      }
+      // Not what the server says in answer (those codes are negative): over HTTP, a connection or session that is gone.
+      if (this.#isWeb && !(typeof code === "number" && code < 0)) {
+        this.#ended ??= `it cannot be reached: ${shortMessage(cause)}`;
+      }
       throw this.#failure(this.#ended ?? `${tool}: ${shortMessage(cause)}`, cause);
+    }
+  }
+
+  /** A call took too long: the server is slow, or it hangs. */
+  async #knock(): Promise<void> {
+    const { EmptyResultSchema } = await loadSdk("types.js");
+    try {
+      await this.#client.request({ method: "ping" }, EmptyResultSchema, { timeout: pingMs });
+    } catch (error) {
+      if ((error as { code?: number }).code === timedOut) {
+        this.#ended ??= `it does not answer, not even a ping within ${pingMs / 1000} s`;
+        await this.#transport.close();
+      }
+    } finally {
+      this.#knocking = undefined;
     }
   }
 

@@ -6,6 +6,11 @@ import type { LineLimits } from "../platform/node-lines.ts";
 export const connectMs = 30_000;
 /** A call, unless somebody says otherwise. */
 export const callMs = 60_000;
+/** A server that took too long for a call, and does not answer a ping within this time, hangs: it is ended. */
+export const pingMs = 10_000;
+/** Between two starts of a server that ends before it has answered a call: doubled each time. */
+export const shortestPauseMs = 1000;
+export const longestPauseMs = 60_000;
 
 export const lineLimits: LineLimits = {
   lineBytes: 8 * 2 ** 20,

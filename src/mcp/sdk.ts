@@ -67,6 +67,7 @@ interface SdkFiles {
   "types.js": {
     CallToolRequestSchema: object;
     CallToolResultSchema: object;
+    EmptyResultSchema: object;
     ListToolsRequestSchema: object;
     ListToolsResultSchema: object;
     McpError: new (code: number, message: string) => Error;

@@ -4,9 +4,10 @@
 import { AbortedError, LanternError, UsageError } from "../base/errors.ts";
 import { schemaProblems, type Tool } from "../index.ts";
 import type { ServerSpec } from "./config.ts";
-import { McpConnection, type McpPlatform } from "./connection.ts";
+import type { McpPlatform } from "./connection.ts";
 import type { ToolResult } from "./content.ts";
 import { callMs, mostTools } from "./limits.ts";
+import { McpLink } from "./link.ts";
 
 /** A tool under the name that the model uses. */
 export interface McpTool {
@@ -26,20 +27,20 @@ export interface McpServerState {
 
 interface Target {
   readonly tool: McpTool;
-  readonly connection: McpConnection;
+  readonly connection: McpLink;
   /** The server's own name of it. */
   readonly own: string;
 }
 
 export class McpServers {
-  readonly #connections: readonly McpConnection[];
+  readonly #connections: readonly McpLink[];
   readonly #failed: readonly McpServerState[];
   readonly #targets = new Map<string, Target>();
   /** What did not work, a sentence each. */
   readonly notes: readonly string[];
 
   private constructor(
-    connections: readonly McpConnection[],
+    connections: readonly McpLink[],
     failed: readonly McpServerState[],
     notes: string[],
   ) {
@@ -75,9 +76,9 @@ export class McpServers {
   ): Promise<McpServers> {
     checkNames(specs);
     const opened = await Promise.allSettled(
-      specs.map((spec) => McpConnection.open(spec, platform, signal)),
+      specs.map((spec) => McpLink.open(spec, platform, signal)),
     );
-    const connections: McpConnection[] = [];
+    const connections: McpLink[] = [];
     const failed: McpServerState[] = [];
     const notes: string[] = [];
     let bug: unknown;

@@ -9,3 +9,15 @@ export function isRunning(processId: number): boolean {
     return (error as NodeJS.ErrnoException).code === "EPERM"; // it runs as another user
   }
 }
+
+const mostMsAfterFailure = 3000;
+
+/** Sets the exit code. Whoever says that it failed ends, whatever is still open; what it has written is read first. */
+export function endWith(code: number): void {
+  process.exitCode = code;
+  if (code === 0) return;
+  const end = (): void => {
+    if (process.stdout.writableLength + process.stderr.writableLength === 0) process.exit(code);
+  };
+  setInterval(end, mostMsAfterFailure).unref();
+}

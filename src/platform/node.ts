@@ -6,7 +6,7 @@ import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker, type WorkerOptions } from "node:worker_threads";
-import { UsageError } from "../base/errors.ts";
+import { messageOf, UsageError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
 import { canOpenDirect, openDirect } from "./node-direct-file.ts";
 import { embeddedFiles } from "./node-embedded.ts";
@@ -112,7 +112,7 @@ function startThread(entry: ThreadEntry): EngineThread {
     onFailure: (listener) => {
       worker.on("error", (error) => {
         ended = true;
-        listener(error instanceof Error ? error : new Error(String(error)));
+        listener(error instanceof Error ? error : new Error(messageOf(error)));
       });
       worker.on("exit", (code) => {
         if (!ended) listener(new Error(`it ended with exit code ${code}`));

@@ -5,10 +5,10 @@
 // on disk.
 
 import { Hono } from "hono";
+import { detailsOf } from "../base/errors.ts";
 import { AbortedError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
 import {
-  bugText,
   describeError,
   type ErrorShape,
   errorResponse,
@@ -157,7 +157,7 @@ function logRequest({ server, request, url }: Call, status: number, ms: number):
 }
 
 function report(server: ServerContext): (bug: unknown) => void {
-  return (bug) => server.log(bugText(bug));
+  return (bug) => server.log(detailsOf(bug));
 }
 
 function noSuchRoute({ request, url }: Call): never {

@@ -348,13 +348,6 @@ export function describeError(error: unknown, report: (bug: unknown) => void): A
   };
 }
 
-/** A bug for the log: its stack, and that of the thread it comes from. */
-export function bugText(bug: unknown): string {
-  if (!(bug instanceof Error)) return String(bug);
-  const cause = bug.cause === undefined ? "" : `\n  because: ${bugText(bug.cause)}`;
-  return (bug.stack ?? bug.message) + cause;
-}
-
 /** How a family of clients expects an error. */
 export interface ErrorShape {
   body(facts: ApiErrorFacts): object;

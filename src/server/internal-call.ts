@@ -1,11 +1,11 @@
 // A request that the server makes to itself, for work that nobody waits for at a socket: the lines of batches. It goes to the same
 // handler that a client's request goes to, with the same checks of its fields, but with a queue of its own.
 
-import { TabClosedError } from "../base/errors.ts";
+import { detailsOf, TabClosedError } from "../base/errors.ts";
 import type { LineAnswer } from "../batch/batch.ts";
 import { WorkerError } from "../index.ts";
 import type { ServerContext } from "./context.ts";
-import { bugText, describeError, errorResponse, notFound } from "./errors.ts";
+import { describeError, errorResponse, notFound } from "./errors.ts";
 import { backgroundMetrics } from "./metrics.ts";
 import { AdmissionQueue } from "./queue.ts";
 import type { Call, Route, RouteFamily } from "./route.ts";
@@ -70,7 +70,7 @@ export async function callRoute(
     response = await route.handle(call);
   } catch (error) {
     if (error instanceof WorkerError) lost = error instanceof TabClosedError ? "tab" : "engine";
-    const facts = describeError(error, (bug) => server.log(bugText(bug)));
+    const facts = describeError(error, (bug) => server.log(detailsOf(bug)));
     response = errorResponse(facts, family.errors);
   } finally {
     call.large?.release();

@@ -3,6 +3,7 @@
 
 import * as z from "zod";
 import { keepAliveText, keepMsOf } from "../base/durations.ts";
+import { messageOf } from "../base/errors.ts";
 import type { Model } from "../index.ts";
 
 /** How long a model stays after its last request, in milliseconds; Infinity: until the server ends. */
@@ -194,7 +195,7 @@ export class KeepAlive {
       }
     } catch (error) {
       if (this.#isClosed) return; // the model was disposed of behind the server that ended
-      this.#parts.log(`${id} could not be unloaded: ${String(error)}`);
+      this.#parts.log(`${id} could not be unloaded: ${messageOf(error)}`);
       return;
     }
     if (kept.users === 0 && this.#kept.get(id) === kept) this.#stay(id, kept, RETRY_MS);

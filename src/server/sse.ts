@@ -5,8 +5,9 @@
 // While a request waits for its turn or for its prompt, there may be nothing to send for minutes. Proxies and clients
 // cut silent connections: server-sent events have comments for that, which every client skips.
 
+import { detailsOf } from "../base/errors.ts";
 import type { ServerContext } from "./context.ts";
-import { type ApiErrorFacts, bugText, describeError } from "./errors.ts";
+import { type ApiErrorFacts, describeError } from "./errors.ts";
 
 const encoder = new TextEncoder();
 
@@ -100,7 +101,7 @@ function toBody<T>(
         else controller.enqueue(encoder.encode(toText(value)));
       } catch (error) {
         if (gone) return;
-        const facts = describeError(error, (bug) => end.server.log(bugText(bug)));
+        const facts = describeError(error, (bug) => end.server.log(detailsOf(bug)));
         for (const item of end.error(facts)) controller.enqueue(encoder.encode(toText(item)));
         controller.close();
       } finally {

@@ -1,8 +1,11 @@
 // MCP servers as processes: a good one made with the SDK, and ones that die, hang, flood and talk nonsense. Every call ends with a
 // result or a clear error, and no process is left.
 
+import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { readServers, type ServerSpec, serverOf } from "../../src/mcp/config.ts";
@@ -103,6 +106,42 @@ describe.skipIf(!hasMcpSdk)(`servers${noMcpSdk}`, () => {
       }),
     );
     expect((await servers.call("add", { a: 2, b: 2 })).text).toBe("4");
+  });
+
+  test("after every kind of end the next call starts the server again, and has its answer", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "lantern-mcp-"));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const modes = ["dies", "silent", "babbles", "long-line", "flood"];
+    const servers = await open(
+      ...modes.map((mode) => program("hostile-mcp-server.ts", mode, join(folder, mode))),
+    );
+    await Promise.all(
+      modes.map(async (mode) => {
+        const call = (timeoutMs: number) => servers.call(`${mode}_go`, {}, { timeoutMs });
+        await expect(call(mode === "silent" ? 100 : 120_000), mode).rejects.toThrow("MCP server");
+        // One that hangs is ended when it has not answered a ping.
+        await expect
+          .poll(() => servers.servers.find(({ name }) => name === mode)?.status)
+          .toBe("failed");
+        expect((await call(120_000)).text, mode).toBe("better");
+        expect(servers.servers.find(({ name }) => name === mode)?.status).toBe("ready");
+      }),
+    );
+  });
+
+  test("a server that ends again and again is not started for every call", async () => {
+    const servers = await open(program("hostile-mcp-server.ts", "dies"));
+    const said = new Set<string>();
+    for (let tries = 0; tries < 20; tries++) {
+      const { message } = (await servers
+        .call("go", {})
+        .catch((error: Error) => error as Error)) as Error;
+      said.add(message.replaceAll(/\d+ (s|times)\b/g, "N $1"));
+    }
+    expect([...said]).toEqual([
+      "MCP server dies: it ended with exit code 3, and said: out of cheese",
+      "MCP server dies: it ended with exit code 3, and said: out of cheese. It has ended N times without an answer: the first call after N s starts it again",
+    ]);
   });
 
   test("nonsense between messages is left out; requests of a server are refused", async () => {

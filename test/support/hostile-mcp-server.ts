@@ -1,9 +1,14 @@
 // An MCP server that misbehaves, in the way that its argument says: it is written without the SDK, which would not.
 
 import { spawn } from "node:child_process";
+import { existsSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
-const [mode = ""] = process.argv.slice(2);
+const [wanted = "", once] = process.argv.slice(2);
+/** With the name of a file: it misbehaves at its first start only. */
+const isBetter = once !== undefined && existsSync(once);
+if (once !== undefined && !isBetter) writeFileSync(once, "");
+const mode = isBetter ? "better" : wanted;
 
 const say = (message: object): void =>
   void process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
@@ -46,6 +51,7 @@ const calls: Readonly<Record<string, (id: unknown) => void>> = {
     });
     say({ id, result: { content: [{ type: "text", text: String(child.pid) }] } });
   },
+  better: (id) => say({ id, result: { content: [{ type: "text", text: "better" }] } }),
   deaf: (id) => say({ id, result: { content: [{ type: "text", text: String(process.pid) }] } }),
 };
 let asked: unknown;

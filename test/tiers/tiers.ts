@@ -49,7 +49,7 @@ export const slow: readonly string[] = [
 export const long: readonly string[] = [
   "test/backends/disk-hostile.test.ts",
   "test/cli/log-level.test.ts",
-  "test/cluster/{lines,processes}.test.ts",
+  "test/cluster/{lines,lost-start,processes}.test.ts",
   "test/conformance/wasm.test.ts",
   "test/engine/watchdog.test.ts",
   "test/engine/tiers/restart.test.ts",

@@ -208,7 +208,7 @@ export class GpuDevice {
     // The loss is another promise, which may settle just after the one that was rejected.
     await new Promise((resolve) => setTimeout(resolve));
     if (this.#lost !== undefined && !this.#disposed) return this.#lostError();
-    return error instanceof Error ? error : new Error(String(error));
+    return error instanceof Error ? error : new Error(messageOf(error));
   }
 
   dispose(): void {

@@ -2,7 +2,7 @@
 // `lantern serve --cluster`.
 
 import { defaultModel } from "../../catalog/catalog.ts";
-import { UsageError } from "../../index.ts";
+import { AbortedError, UsageError } from "../../index.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { addClusterFlags, type ClusterFlags, joinCluster } from "../cluster-flags.ts";
 import type { CliCommand, CliContext } from "../command.ts";
@@ -88,19 +88,29 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
       worker.lines = count;
     },
   });
-  await worker.ready();
-  terminal.outliveReaders();
-  if (flags.json) {
-    terminal.out(`${JSON.stringify({ worker: worker.id, model: modelId })}\n`);
-  } else {
-    terminal.out(`${modelId} computes for the cluster at ${cluster}\nCtrl-C stops it.\n`);
+  const stop = async (graceMs: number): Promise<void> => {
+    await Promise.all([lines.stop(), worker.stop(graceMs)]);
+    end.abort();
+  };
+  try {
+    await worker.ready(interrupt.signal);
+    terminal.outliveReaders();
+    if (flags.json) {
+      terminal.out(`${JSON.stringify({ worker: worker.id, model: modelId })}\n`);
+    } else {
+      terminal.out(`${modelId} computes for the cluster at ${cluster}\nCtrl-C stops it.\n`);
+    }
+    const { promise: ended, resolve } = Promise.withResolvers<unknown>();
+    interrupt.signal.addEventListener("abort", resolve, { once: true });
+    if (interrupt.signal.aborted) resolve(undefined);
+    const problem = await Promise.race([ended, connection.closed()]);
+    if (problem instanceof Error && !interrupt.signal.aborted) throw problem;
+  } catch (error) {
+    // Nothing more is said or heard: whatever waits for NATS ends.
+    await connection.close();
+    await stop(0);
+    throw interrupt.signal.aborted ? new AbortedError("the worker") : error;
   }
-  const { promise: ended, resolve } = Promise.withResolvers<unknown>();
-  interrupt.signal.addEventListener("abort", resolve, { once: true });
-  if (interrupt.signal.aborted) resolve(undefined);
-  const problem = await Promise.race([ended, connection.closed()]);
-  if (problem instanceof Error && !interrupt.signal.aborted) throw problem;
   terminal.err("\nStopping when the running requests are done. Press Ctrl-C again to stop now.\n");
-  await Promise.all([lines.stop(), worker.stop(flags.grace * 1000)]);
-  end.abort();
+  await stop(flags.grace * 1000);
 }

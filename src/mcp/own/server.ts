@@ -2,7 +2,7 @@
 // a result that says so, which the client's model can read.
 
 import * as z from "zod";
-import { LanternError, messageOf } from "../../base/errors.ts";
+import { detailsOf, LanternError } from "../../base/errors.ts";
 import { type HandlerExtra, loadSdk, type McpServer } from "../sdk.ts";
 import { type OwnParts, type OwnRun, ownTools } from "./tools.ts";
 
@@ -46,7 +46,7 @@ export async function ownServer(parts: OwnParts, log: (line: string) => void): P
       if (error instanceof LanternError) {
         return { content: [{ type: "text", text: error.message }], isError: true };
       }
-      log(`${name}: ${error instanceof Error ? (error.stack ?? "") : messageOf(error)}`);
+      log(`${name}: ${detailsOf(error)}`);
       throw new McpError(
         internalError,
         `${name}: this is a bug in Lantern, which its log describes`,

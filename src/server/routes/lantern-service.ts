@@ -2,6 +2,7 @@
 // The routes are in lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
 
 import * as z from "zod";
+import { messageOf } from "../../base/errors.ts";
 import { unknownName } from "../../base/options.ts";
 import { AnswerReader, type ChatMessage, type GenerateOptions, words } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
@@ -55,7 +56,7 @@ export function openSessionService(server: ServerContext, database: Database): S
   const runs = new Runs(store, { now: () => server.now(), describe });
   server.stopSignal.addEventListener("abort", () => void runs.close());
   const purge = (): void =>
-    void store.purgeDeleted().catch((error: unknown) => server.log(String(error)));
+    void store.purgeDeleted().catch((error: unknown) => server.log(messageOf(error)));
   purge();
   return {
     store,
