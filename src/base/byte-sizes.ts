@@ -15,7 +15,7 @@ export const byteSizeText = "a number of bytes, or one with K, M, G or T, as in 
 
 /** undefined: it is no size. */
 export function byteSizeOf(text: string): number | undefined {
-  const [, number, unit] = /^\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?)(?:i?b)?\s*$/i.exec(text) ?? [];
+  const [, number, unit] = /^(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?$/i.exec(text.trim()) ?? [];
   if (number === undefined) return undefined;
   const bytes = Math.floor(Number(number) * units[unit!.toLowerCase()]!);
   return Number.isSafeInteger(bytes) && bytes > 0 ? bytes : undefined;

@@ -19,7 +19,7 @@ const owner = "";
 const yearMs = 365 * 24 * 3_600_000;
 
 /** The "url" of its first request that can be read: what is wrong with others is said of all of them together. */
-export async function endpointOf(input: BatchInput): Promise<string> {
+async function endpointOf(input: BatchInput): Promise<string> {
   let problem = "it has no request";
   for await (const line of rawLines(input.pieces())) {
     const read = parseLine(line);

@@ -5,6 +5,8 @@
 //
 // Failures are errors with the HTTP status; the caller turns them into a message.
 
+import { withoutEnd } from "../base/without-end.ts";
+
 export const HUB_URL = "https://huggingface.co";
 
 /** The hub's address, the token, and the fetch function to use. */
@@ -120,7 +122,7 @@ export async function* listModels(
 }
 
 function hubOf({ hubUrl = HUB_URL }: HubPlace): string {
-  return hubUrl.replace(/\/+$/, "");
+  return withoutEnd(hubUrl, "/");
 }
 
 function apiOf(asked: HubRepo): string {

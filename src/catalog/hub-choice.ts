@@ -16,12 +16,14 @@ const splitName = /^(.*)-(\d{5})-of-(\d{5})\.gguf$/i;
 /** A part of a file name that names a type: "Q4_K_M", "IQ2_XXS", "UD-Q4_K_XL", "f16". */
 const typeName =
   /(?:^|[-._/])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)+|TQ\d_\d|BF16|F16|F32|FP16|FP32|MXFP4(?:_MOE)?))(?=$|[-.])/gi;
+const longestName = 300;
 /** Not language models: vision projectors, importance matrices. */
 const otherFiles = /(^|[/_.-])(mmproj|imatrix)/i;
 
 /** The quantization in a file's name, in capitals; undefined if there is none. */
 export function quantizationOf(path: string): string | undefined {
-  const stem = path.replace(splitName, "$1").replace(/\.gguf$/i, "");
+  const name = path.slice(-longestName); // a hub may say anything
+  const stem = name.replace(splitName, "$1").replace(/\.gguf$/i, "");
   return [...stem.matchAll(typeName)].at(-1)?.[1]?.toUpperCase();
 }
 

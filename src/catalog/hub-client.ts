@@ -3,6 +3,7 @@
 
 import { AbortedError, messageOf, SourceError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
+import { withoutEnd } from "../base/without-end.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { listFiles, listModels } from "./hub-api.ts";
 import { type HubName, isSafePath } from "./hub-name.ts";
@@ -37,8 +38,9 @@ export interface HubAccess {
 }
 
 export function hubAccess(platform: DownloadPlatform, signal: AbortSignal | undefined): HubAccess {
+  const endpoint = platform.env("HF_ENDPOINT");
   return {
-    endpoint: platform.env("HF_ENDPOINT")?.replace(/\/+$/, ""),
+    endpoint: endpoint === undefined ? undefined : withoutEnd(endpoint, "/"),
     token: platform.env("HF_TOKEN"),
     request: (input, init) => {
       // Responses are short, so the timeout is for the whole response.

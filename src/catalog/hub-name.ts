@@ -40,7 +40,10 @@ export function isDirectAddress(text: string): boolean {
   return /^https?:\/\/[^/]+\/[^/]+\/[^/]+\/resolve\//i.test(text);
 }
 
+const longestName = 1000;
+
 function readPath(path: string, asked: string): HubName {
+  if (path.length > longestName) throw wrongName(`${asked.slice(0, 80)}...`);
   const match =
     /^([\w.-]+\/[\w.-]+?)(?:@([\w./-]+?))?(?::([\w.-]+)|\/([\w./ +()-]+))?$/.exec(path) ??
     undefined;

@@ -1,6 +1,7 @@
 // lantern batch list, status and cancel: the batches of a running server, through its API as any client would.
 
 import type { Command } from "commander";
+import { withoutEnd } from "../base/without-end.ts";
 import { runningServers } from "../catalog/servers.ts";
 import { SourceError, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
@@ -98,7 +99,7 @@ async function ask<T>(
   flags: ServerFlags,
   { downloads, terminal }: CliContext,
 ): Promise<T> {
-  const url = (flags.url ?? (await onlyServer(downloads))).replace(/\/+$/, "");
+  const url = withoutEnd(flags.url ?? (await onlyServer(downloads)), "/");
   const key = flags.apiKey ?? terminal.env("LANTERN_API_KEY");
   const response = await downloads
     .fetch(url + path, {

@@ -15,7 +15,7 @@ export interface NumberRule {
 /** A parser for commander: returns the number, or throws an error that says what was expected. */
 export function numberFlag(rule: NumberRule): (text: string) => number {
   return (text) => {
-    const value = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())
+    const value = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())
       ? Number(text)
       : Number.NaN;
     const inRange = value >= (rule.min ?? -Infinity) && value <= (rule.max ?? Infinity);

@@ -38,7 +38,7 @@ import { addTensorFlags, type TensorFlags, tensorPlaces } from "./tensor-flags.t
 
 /** llama.cpp's form: TOKEN_ID followed by a sign and the bias ("15043+1", "2-inf"). */
 function logitBiasFlag(text: string, before: Map<number, number> | undefined): Map<number, number> {
-  const match = /^(\d+)([+-])(\d+\.?\d*|\.\d+|inf)$/.exec(text);
+  const match = /^(\d+)([+-])(\d+(?:\.\d*)?|\.\d+|inf)$/.exec(text);
   if (!match) {
     throw new InvalidArgumentError(
       'Expected a token id, a sign and a number: 15043+1 (more likely), 15043-1 (less likely), 15043-inf (never). "lantern tokenize" shows ids.',

@@ -6,7 +6,7 @@ import { bytesText, durationText, plural, tableText } from "./text.ts";
 
 /** "2s,20": the first token within 2 s, and 20 tokens/s for each user. */
 export function slaFlag(text: string): Sla {
-  const [, first, unit, rate] = /^(\d*\.?\d+)(ms|s)?,(\d*\.?\d+)$/.exec(text.trim()) ?? [];
+  const [, first, unit, rate] = /^((?:\d*\.)?\d+)(ms|s)?,((?:\d*\.)?\d+)$/.exec(text.trim()) ?? [];
   const firstTokenMs = Number(first) * (unit === "ms" ? 1 : 1000);
   const tokensPerSecond = Number(rate);
   if (firstTokenMs > 0 && tokensPerSecond > 0) return { firstTokenMs, tokensPerSecond };

@@ -78,7 +78,7 @@ const table: readonly Prefixes[] = [
     card: "mixedbread-ai/mxbai-embed-large-v1",
   },
   {
-    name: /arctic[-_ ]embed.*v2/i,
+    name: /arctic[-_ ]embed.{0,40}v2/i,
     query: "query: ",
     passage: "",
     card: "Snowflake/snowflake-arctic-embed-l-v2.0",

@@ -14,6 +14,7 @@ import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip } from "node:zlib";
 import { SourceError } from "../base/errors.ts";
+import { withoutEnd } from "../base/without-end.ts";
 import type {
   AppendFile,
   DownloadPlatform,
@@ -215,7 +216,7 @@ async function* gunzip(source: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Ar
 async function npmRegistry(env: Environment): Promise<string> {
   // npm sets this for programs it starts (npm start, npx); otherwise ask npm itself (.npmrc files).
   const configured = env.npm_config_registry || env.NPM_CONFIG_REGISTRY || (await askNpm());
-  return (configured ?? publicRegistry).replace(/\/+$/, "");
+  return withoutEnd(configured ?? publicRegistry, "/");
 }
 
 function askNpm(): Promise<string | undefined> {

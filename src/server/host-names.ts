@@ -45,7 +45,7 @@ export function clientOf(address: string): string {
   if (isLoopback(address)) return "loopback";
   const plain = withoutMapping(address);
   if (!plain.includes(":")) return plain;
-  const [front, back] = plain.replace(/%.*$/, "").split("::", 2) as [string, string | undefined];
+  const [front, back] = plain.split("%", 1)[0]!.split("::", 2) as [string, string | undefined];
   const [first, last] = [front, back ?? ""].map((text) => text.split(":").filter(Boolean));
   const zeros = back === undefined ? 0 : Math.max(0, 8 - first!.length - last!.length);
   return [...first!, ...Array<string>(zeros).fill("0"), ...last!].slice(0, 4).join(":");

@@ -26,9 +26,11 @@ export async function readMultipart(
   { onFile }: MultipartOptions,
 ): Promise<Map<string, string>> {
   const type = request.headers.get("content-type") ?? "";
-  const boundary =
-    /^multipart\/form-data\b.*?;\s*boundary=(?:"([^"]{1,200})"|([^;\s]{1,200}))/i.exec(type);
-  if (!boundary) {
+  const [kind, ...parameters] = type.split(";").map((part) => part.trim());
+  const boundary = parameters
+    .map((part) => /^boundary=(?:"([^"]{1,200})"|(\S{1,200}))/i.exec(part))
+    .find((found) => found !== null);
+  if (kind!.toLowerCase() !== "multipart/form-data" || !boundary) {
     throw invalidRequest(
       `the content type is ${JSON.stringify(type.slice(0, 100))}, expected multipart/form-data with a boundary`,
     );

@@ -11,7 +11,10 @@ export function newId(kind: "ses" | "msg" | "run" | "call"): string {
 
 /** The first line, cut between words if possible. */
 export function titleFrom(text: string): string {
-  const line = text.trim().split(/\s*[\r\n]/, 1)[0]!;
+  const line = text
+    .trim()
+    .split(/[\r\n]/, 1)[0]!
+    .trimEnd();
   const letters = [...line];
   if (letters.length <= titleLength) return line;
   const cut = letters.slice(0, titleLength - 1).join("");

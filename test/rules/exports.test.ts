@@ -48,6 +48,7 @@ const forTests: Readonly<Record<string, readonly string[]>> = {
   "src/models/table.ts": ["registerArch"],
   "src/platform/node-assets.ts": ["readAssets"],
   "src/platform/node-native.ts": ["featuresIn", "nativeOf"],
+  "src/platform/node-trusted-path.ts": ["whyUntrusted"],
   "src/platform/sources/blob.ts": ["blobSource"],
   "src/platform/sources/node-file.ts": ["openNodeFile"],
   "src/sessions/schema.ts": ["migrations"],

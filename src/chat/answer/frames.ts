@@ -37,7 +37,7 @@ function* readHarmony(context: FrameContext): Reading<void> {
       if (stop !== "<|message|>") continue;
     }
     // Of several channels in a header the last counts; "to=assistant" is a model that talks to itself.
-    const channel = /.*<\|channel\|>\s*(\w+)/s.exec(header)?.[1];
+    const [, channel] = /^\s*(\w+)/.exec(header.split("<|channel|>").slice(1).at(-1) ?? "") ?? [];
     const to = /\bto=([\w.-]+)/.exec(header)?.[1];
     const isReasoning = inside === "reasoning" || (inside === undefined && channel === "analysis");
     if (to?.startsWith("functions.") && context.hasTools) {

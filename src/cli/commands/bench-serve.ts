@@ -4,6 +4,7 @@
 // `lantern limits --users` shows them beside the limits.
 
 import { type Command, Option } from "commander";
+import { withoutEnd } from "../../base/without-end.ts";
 import { defaultModel } from "../../catalog/catalog.ts";
 import {
   inspect,
@@ -216,7 +217,7 @@ async function measureThere(
 function serverUrl(text: string): string {
   const url = URL.parse(text);
   if (url?.protocol === "http:" || url?.protocol === "https:") {
-    return text.replace(/\/+$/, "").replace(/\/v1$/, "");
+    return withoutEnd(text, "/").replace(/\/v1$/, "");
   }
   throw new UsageError(
     `bench serve: --url: got "${text}", expected an address as in http://127.0.0.1:8080`,

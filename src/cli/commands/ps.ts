@@ -1,6 +1,7 @@
 // lantern ps: the servers running on this machine, and their loaded models. Servers are found by their records in the
 // cache folder, or by a given address.
 
+import { withoutEnd } from "../../base/without-end.ts";
 import { runningServers, type ServerRecord } from "../../catalog/servers.ts";
 import { SourceError } from "../../index.ts";
 import type { ServerStatus } from "../../server/serve.ts";
@@ -40,7 +41,7 @@ export interface Asked {
 async function ps(flags: PsFlags, context: CliContext): Promise<void> {
   const { terminal } = context;
   const asked = flags.url
-    ? [await ask({ url: flags.url.replace(/\/+$/, "") }, flags, context)]
+    ? [await ask({ url: withoutEnd(flags.url, "/") }, flags, context)]
     : await askServers(flags, context);
   const [only] = asked;
   if (flags.url && only?.error) throw new SourceError(`ps: ${only.url}: ${only.error}`);

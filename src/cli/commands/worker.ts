@@ -1,6 +1,7 @@
 // lantern worker: a model that computes for the gateways of a cluster, over NATS (docs/cluster.md). It listens on no port. The gateway is
 // `lantern serve --cluster`.
 
+import { atMost } from "../../base/at-most.ts";
 import { defaultModel } from "../../catalog/catalog.ts";
 import { AbortedError, UsageError } from "../../index.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
@@ -12,6 +13,9 @@ import { addModelFlags, addStateCacheFlags, type ModelFlags, modelOf } from "../
 import { interruptible } from "../interrupt.ts";
 import { openModel } from "../load-model.ts";
 import { lastPart } from "../serve-models.ts";
+
+/** How long NATS may take to answer what it was asked last. */
+const unansweredMs = 3000;
 
 interface WorkerFlags extends ModelFlags, ClusterFlags {
   alias?: string;
@@ -89,7 +93,11 @@ async function work(flags: WorkerFlags, context: CliContext): Promise<void> {
     },
   });
   const stop = async (graceMs: number): Promise<void> => {
-    await Promise.all([lines.stop(), worker.stop(graceMs)]);
+    const stopped = Promise.all([lines.stop(), worker.stop(graceMs)]);
+    await atMost(graceMs + unansweredMs, stopped);
+    // NATS is away: nothing that was asked of it is answered, and nobody can be told anything.
+    await connection.close();
+    await stopped;
     end.abort();
   };
   try {

@@ -70,7 +70,7 @@ export class Documents {
       if (address !== undefined) {
         if (id.startsWith("#")) this.#byAddress.set(address, value);
         else {
-          own = address.replace(/#.*$/, "");
+          own = address.split("#", 1)[0]!;
           if (!this.#byAddress.has(own)) this.#byAddress.set(own, value);
         }
       }

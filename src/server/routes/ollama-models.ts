@@ -107,7 +107,8 @@ async function servedEntry(server: ServerContext, served: ServedModel): Promise<
 }
 
 function localDetails({ name }: Pick<LibraryModel, "name">): object {
-  const quantization = /[-_.:]((?:I?Q\d\w*|F16|F32|BF16))(?:\.gguf)?$/i.exec(name)?.[1] ?? "";
+  const quantization =
+    /[-_.:]((?:I?Q\d\w*|F16|F32|BF16))(?:\.gguf)?$/i.exec(name.slice(-100))?.[1] ?? "";
   return {
     parent_model: "",
     format: "gguf",
