@@ -71,6 +71,8 @@ export class SharedBatches implements SharedState {
   readonly #cancelled = new Set<string>();
   /** When each gateway was last heard of. */
   readonly #alive = new Map<string, number>();
+  /** Those of which it was said that they are there. */
+  readonly #heard = new Set<string>();
   readonly #dirty = new Map<string, Changed>();
   readonly #takingOver = new Set<string>();
   /** Of batches that could not be taken over yet. */
@@ -368,12 +370,23 @@ export class SharedBatches implements SharedState {
 
   // --- who is there
 
+  /** Whoever did not mean to share is told: nothing else tells two clusters from one with two gateways. */
+  #hear(gateway: string): void {
+    if (gateway !== this.self && !this.#heard.has(gateway)) {
+      this.#heard.add(gateway);
+      this.#options.log(
+        `cluster: gateway ${gateway} is in this account of NATS, too: workers, files and batches are the same for both. If it is of another cluster, give each an account (docs/cluster.md, "Two clusters on one NATS")`,
+      );
+    }
+    this.#alive.set(gateway, performance.now());
+  }
+
   #listen(): void {
     const { connection, log } = this.#options;
     const subscription = connection.subscribe(subjects.gateways, {
       callback: (error, { subject }) => {
         if (error) return log(`cluster: ${subjects.gateways}: ${messageOf(error)}`);
-        this.#alive.set(subject.slice(subject.lastIndexOf(".") + 1), performance.now());
+        this.#hear(subject.slice(subject.lastIndexOf(".") + 1));
       },
     });
     const beat = setInterval(() => this.#tick(), this.#times.beat);

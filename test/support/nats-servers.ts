@@ -1,7 +1,7 @@
 // Real nats-servers on loopback, alone or as a cluster of JetStream: for tests of src/cluster (nats.ts) and for the scripts that measure it.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -21,10 +21,11 @@ export interface NatsCluster {
   close(): void;
 }
 
-/** `nodes` servers with JetStream, each with a folder of its own. `host`: where clients reach them. */
+/** `nodes` servers with JetStream, each with a folder of its own. `host`: where clients reach them; `config`: a file of NATS. */
 export async function startNats(
   nodes: number = 1,
   host: string = "127.0.0.1",
+  config?: string,
 ): Promise<NatsCluster> {
   const folder = mkdtempSync(join(tmpdir(), "lantern-nats-"));
   const ports = await freePorts(2 * nodes);
@@ -33,12 +34,14 @@ export async function startNats(
   const start = (at: number): void => {
     const args = ["-a", host, "-p", String(clients[at]), "-js", "-n", `n${at}`];
     args.push("-sd", join(folder, String(at)));
+    if (config !== undefined) args.push("-c", join(folder, "nats.conf"));
     if (nodes > 1) {
       args.push("--cluster_name", "test", "--cluster", `nats://127.0.0.1:${routes[at]}`);
       args.push("--routes", routes.map((port) => `nats://127.0.0.1:${port}`).join(","));
     }
     running[at] = spawn("nats-server", args, { stdio: "ignore" });
   };
+  if (config !== undefined) writeFileSync(join(folder, "nats.conf"), config);
   for (let at = 0; at < nodes; at++) start(at);
   await Promise.all(clients.map(listening));
   return {
