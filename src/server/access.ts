@@ -118,7 +118,7 @@ function isDirect({ headers, isOwnPage }: Visitor): boolean {
 }
 
 function keyOf(headers: Headers): string {
-  const bearer = /^Bearer\s+(.+)$/i.exec(headers.get("authorization") ?? "")?.[1];
+  const bearer = /^Bearer\s+(\S.*)$/i.exec(headers.get("authorization") ?? "")?.[1];
   return bearer ?? headers.get("x-api-key") ?? "";
 }
 

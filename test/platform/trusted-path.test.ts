@@ -178,7 +178,7 @@ describe.skipIf(windows)(
     test("the node_modules that it lies in", async () => {
       const { find, pinned } = await launcherIn("app/node_modules/lantern");
       const node = inModules(pinned, "app/node_modules");
-    expect(find()).toEqual({ path: node });
+      expect(find()).toEqual({ path: node });
     });
 
     test("no folder above: another user may have made it", async () => {

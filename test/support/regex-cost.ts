@@ -144,6 +144,13 @@ class Matcher {
     return this.steps;
   }
 
+  matches(node: Node, text: string): boolean {
+    this.#text = [...text];
+    this.#joined = text;
+    this.steps = 0;
+    return this.#run(node, 0, (at) => at > 0);
+  }
+
   isIn(source: string, letter: string): boolean {
     const known = this.#sets.get(source) ?? new Map<string, boolean>();
     this.#sets.set(source, known);
@@ -312,9 +319,12 @@ export function superLinear(regex: RegExp): Cost | undefined {
   const leads = new Set(["", ...loops.map(({ before }) => before)]);
   for (const { before } of loops) if (before !== "") pumps.add(before);
   pumps.delete("");
+  const afters = new Set(["\u0000", "\n\u0000", ""]);
+  for (const { loop } of loops)
+    afters.add(letters.find((letter) => !matcher.matches(loop.body, letter)) ?? "");
   for (const pump of pumps) {
     for (const before of leads) {
-      for (const after of ["\u0000", "\n\u0000", ""]) {
+      for (const after of afters) {
         const growth = grown(matcher, node, how, { before, pump, after });
         if (growth !== undefined) return { growth, before, pump, after };
       }

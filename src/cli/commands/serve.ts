@@ -566,7 +566,8 @@ function startOptions(
 function batchesOf({ batches, sessions }: ServeFlags): Pick<StartOptions, "batches"> {
   if (batches === false || (batches === undefined && sessions === false)) return {};
   const beside = sessions || defaultDatabaseFile("sessions.db");
-  return { batches: batchPlace(batches ?? beside.replace(/[^/\\]*$/, "batches.db")) };
+  const folder = beside.slice(0, Math.max(beside.lastIndexOf("/"), beside.lastIndexOf("\\")) + 1);
+  return { batches: batchPlace(batches ?? `${folder}batches.db`) };
 }
 
 /** What the system says of memory and processors, for the server's history. */

@@ -47,7 +47,9 @@ export const frameGrammars: Readonly<Record<FrameStyle, FrameGrammar>> = {
     const next = sequence(literal("<|eom|>"), literal("<|start|>assistant"));
     // The end of a call is the end of its message, too; what the template shows of that is cut.
     const { call } = options.format;
-    const format = { ...options.format, call: { ...call, end: call.end.replace(/<\|[^>]*$/, "") } };
+    const cut = call.end.indexOf("<|", call.end.lastIndexOf(">") + 1);
+    const end = cut < 0 ? call.end : call.end.slice(0, cut);
+    const format = { ...options.format, call: { ...call, end } };
     const own = sequence(
       { regex: " to=(?!user|self)[^\\s<]{1,128}" },
       literal("<|message|>"),
