@@ -1,5 +1,6 @@
 // Opens a connection to NATS, in Node. The packages are optional and loaded here, so nothing of them is read unless a cluster is used.
 
+import { retry, type Waits } from "../base/backoff.ts";
 import { messageOf, UsageError } from "../base/errors.ts";
 import { checkPackage } from "../platform/node-trusted-path.ts";
 import { type ClusterPlace, connectionOptions, type NatsConnection, noConnection } from "./peer.ts";
@@ -28,10 +29,9 @@ export function clusterServers(text: string): string[] {
   return servers;
 }
 
-/** How long a server that ended while it was connected to is waited for. */
-const mostTries = 40;
+/** A server that ended while it was connected to is waited for, some 20 s. */
+const comingBack: Waits = { firstMs: 500, mostMs: 2000, tries: 12 };
 const mostTimeouts = 3;
-const pauseMs = 500;
 
 /** Whether somebody had answered at this address: what NATS's client says of a socket that was closed too early. */
 function isBroken(error: unknown): boolean {
@@ -56,17 +56,17 @@ export async function connectNats(place: NodePlace): Promise<NatsConnection> {
   const options = { ...connectionOptions(place, nats), ...(place.tls && { tls: place.tls }) };
   let wasThere = false;
   let timeouts = 0;
-  for (let tries = 1; ; tries++) {
-    try {
-      return await nats.connect(options);
-    } catch (error) {
-      // A server that ended in the middle of the handshake, or is starting just now. Once it was there, it may come back.
-      wasThere ||= isBroken(error);
-      // NATS's client takes a server that ended after its first line for a slow one.
-      const isLate = error instanceof nats.TimeoutError && ++timeouts < mostTimeouts;
-      const isFinal = error instanceof nats.AuthorizationError || tries === mostTries;
-      if (isFinal || !(wasThere || isLate)) throw noConnection(place, error);
-      await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    }
+  try {
+    return await retry(() => nats.connect(options), comingBack, {
+      onFailure: (error) => {
+        // A server that ended in the middle of the handshake, or is starting just now. Once it was there, it may come back.
+        wasThere ||= isBroken(error);
+        // NATS's client takes a server that ended after its first line for a slow one.
+        const isLate = error instanceof nats.TimeoutError && ++timeouts < mostTimeouts;
+        if (error instanceof nats.AuthorizationError || !(wasThere || isLate)) throw error;
+      },
+    });
+  } catch (error) {
+    throw noConnection(place, error);
   }
 }

@@ -2,6 +2,7 @@
 // and the words for what goes wrong, which name the servers and never a password or a token. Types only of NATS's packages.
 
 import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
+import { retry } from "../base/backoff.ts";
 import { messageOf, SourceError, UsageError } from "../base/errors.ts";
 
 export type { NatsConnection } from "@nats-io/nats-core";
@@ -71,10 +72,6 @@ export function noConnection({ servers }: ClusterPlace, error: unknown): SourceE
   );
 }
 
-/** Between two looks at a connection that is not there. */
-const shortestPauseMs = 100;
-const longestPauseMs = 2000;
-
 /**
  * Resolves when NATS has heard all that was said so far. A connection that is lost meanwhile comes back by itself and says it again; this
  * waits for it, and rejects where it is closed for good, or with the signal.
@@ -83,21 +80,28 @@ export async function heard(
   connection: NatsConnection,
   { log, signal }: { log: (line: string) => void; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  for (let pauseMs = shortestPauseMs; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
-    signal?.throwIfAborted();
-    try {
-      await orAborted(connection.flush(), signal);
-      return;
-    } catch (cause) {
-      signal?.throwIfAborted();
-      if (connection.isClosed()) {
+  let isAway = false;
+  await retry(
+    async () => {
+      try {
+        await orAborted(connection.flush(), signal);
+      } catch (cause) {
+        signal?.throwIfAborted();
+        if (!connection.isClosed()) throw cause;
         const why = messageOf((await connection.closed()) ?? cause);
         throw new SourceError(`cluster: the connection to NATS was closed: ${why}`, { cause });
       }
-      if (pauseMs === shortestPauseMs) log("NATS has gone away. This waits until it is back");
-    }
-    await orAborted(new Promise((resolve) => setTimeout(resolve, pauseMs)), signal).catch(() => {});
-  }
+    },
+    { firstMs: 100, mostMs: 2000, tries: Infinity },
+    {
+      signal,
+      onFailure: (error) => {
+        if (connection.isClosed()) throw error;
+        if (!isAway) log("NATS has gone away. This waits until it is back");
+        isAway = true;
+      },
+    },
+  );
 }
 
 /** Settles with the promise or, where that takes longer, rejects with the abort. */

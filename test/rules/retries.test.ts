@@ -30,6 +30,7 @@ const timers: Readonly<Record<string, readonly [count: number, why: string]>> = 
     2,
     "a lock is touched while it is held; sleep(), for waits of base/backoff.ts",
   ],
+  "src/platform/node-process.ts": [1, "ends the process when what it wrote has been read"],
   "src/server/body.ts": [1, "a turn of the event loop"],
   "src/server/keep-alive.ts": [1, "a model is unloaded"],
   "src/server/listen.ts": [1, "closes idle connections until the server has stopped"],
