@@ -18,17 +18,23 @@ export interface BatchInput {
 const owner = "";
 const yearMs = 365 * 24 * 3_600_000;
 
+/** Lines without a request that are named, where no line has one. */
+const namedProblems = 10;
+
 /** The "url" of its first request that can be read: what is wrong with others is said of all of them together. */
 async function endpointOf(input: BatchInput): Promise<string> {
-  let problem = "it has no request";
+  const problems: string[] = [];
+  let count = 0;
   for await (const line of rawLines(input.pieces())) {
     const read = parseLine(line);
     if (read === undefined) continue;
     if ("url" in read) return read.url;
-    if (line.number === 1 || problem === "it has no request") problem = read.message;
+    count++;
+    if (problems.length < namedProblems) problems.push(read.message);
   }
+  if (count > problems.length) problems.push(`and ${count - problems.length} more`);
   throw new UsageError(
-    `batch: "${input.name}": ${problem}, expected {"custom_id", "method": "POST", "url": "/v1/chat/completions", "body"} in each line`,
+    `batch: "${input.name}": ${problems.join("; ") || "it has no request"}, expected {"custom_id", "method": "POST", "url": "/v1/chat/completions", "body"} in each line`,
   );
 }
 

@@ -406,7 +406,8 @@ export const letterTokenizer: Tokenizer = {
     addBos: false,
     addEos: false,
   },
-  encode: (text) => [...(text as string)].map((letter) => letters.indexOf(letter)),
+  encode: (text) =>
+    [...(typeof text === "string" ? text : text.text)].map((letter) => letters.indexOf(letter)),
   decode: (ids) => ids.map((id) => letters[id]).join(""),
   tokenText: (id) => letters[id]!,
   tokenBytes: (id) => new TextEncoder().encode(letters[id]),
