@@ -90,7 +90,7 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   logprobs?: number;
   /** The distribution they are taken from: the model's own (default), or the sampler's, after all its steps. */
   logprobsOf?: "model" | "sampler";
-  /** Continue past the model's end-of-text token. */
+  /** No token that ends the text is ever chosen: it goes on until a limit, or until a grammar allows nothing more (default false). */
   ignoreEos?: boolean;
   /** false: compute the whole prompt, whatever is known of it (default true). */
   cachePrompt?: boolean;

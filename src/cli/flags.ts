@@ -453,7 +453,7 @@ export function addSamplingFlags(command: Command): Command {
     .addOption(
       new Option("-r, --reverse-prompt <text>", "the same as --stop").argParser(repeatedFlag),
     )
-    .option("--ignore-eos", "continue after the model's end-of-text token");
+    .option("--ignore-eos", "never choose a token that ends the text: write until a limit");
   return addSpeculateFlags(addGrammarFlags(addContextFlags(addMoreSamplingFlags(command))));
 }
 

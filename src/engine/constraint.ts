@@ -18,7 +18,7 @@ export interface ConstraintOptions {
   readonly triggers: readonly GrammarTrigger[];
   /** Whether tokens without an alternative are known before their logits. */
   readonly forces: boolean;
-  /** End tokens are allowed only where nothing else is. */
+  /** No end token is chosen: the text ends where nothing but its end is allowed. */
   readonly ignoreEos: boolean;
 }
 
@@ -165,13 +165,16 @@ export class Constraint {
   #nextMask(): number {
     const mask = this.#mask;
     this.#state.mask(mask);
-    if (!this.#state.isComplete) {
-      const only = singleToken(mask);
-      if (only === NO_TOKEN) throw this.#stuck();
-      return only;
+    const { isComplete } = this.#state;
+    // A grammar may name an end token itself, in the middle of a text.
+    if (isComplete || this.#options.ignoreEos) {
+      for (const id of this.#ends) mask[id >> 5]! &= ~(1 << (id & 31));
     }
-    for (const id of this.#ends) mask[id >> 5]! &= ~(1 << (id & 31));
     const other = singleToken(mask);
+    if (!isComplete) {
+      if (other === NO_TOKEN) throw this.#stuck();
+      return other;
+    }
     this.#endsHere = other === NO_TOKEN;
     if (this.#endsHere) return SEVERAL;
     if (this.#options.ignoreEos) return other;
@@ -180,8 +183,10 @@ export class Constraint {
   }
 
   #stuck(): GrammarError {
+    const { vocabSize } = this.#tokenizer;
+    const why = this.#options.ignoreEos ? " (ignoreEos allows none that ends it)" : "";
     return new GrammarError(
-      `grammar: after ${this.#state.length} tokens no token of the ${this.#tokenizer.vocabSize} in the vocabulary can continue the text, which is not whole yet. Allow other texts there`,
+      `grammar: after ${this.#state.length} tokens no token of the ${vocabSize} in the vocabulary can continue the text, which is not whole yet${why}. Allow other texts there`,
     );
   }
 }

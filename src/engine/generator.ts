@@ -62,7 +62,7 @@ export async function generate(
   // Once: what the default is may change while it runs.
   const adapters = engine.adapters.use(options.adapters, prompt);
   const shifts: ContextShift[] = [];
-  const settings = resolveSampling(samplingPart(options));
+  const settings = resolveSampling(samplingPart(options), options.ignoreEos ? endsOf(engine) : []);
   const breakers =
     settings.dryMultiplier === 0
       ? []
@@ -127,7 +127,7 @@ export async function generate(
         : undefined,
       draw: sampler.draw,
       allowed: (draft, count) => {
-        const open = options.ignoreEos ? count : beforeEnd(engine, draft, count);
+        const open = beforeEnd(engine, draft, count);
         return constraint ? constraint.allowed(draft, open) : open;
       },
     },
@@ -227,7 +227,7 @@ export async function generate(
       sampleMs += control.now() - sampling;
       sampledTokens++;
       laps?.lap("generation", "sampling");
-      if (engine.tokenizer.isEndOfGeneration(sampled.id) && !options.ignoreEos) {
+      if (engine.tokenizer.isEndOfGeneration(sampled.id)) {
         stopReason = "end";
         break;
       }
@@ -316,6 +316,11 @@ export async function generate(
       engine.close(running);
     }
   }
+}
+
+/** The tokens that end a text, as far as the model computes logits for them. */
+function endsOf({ tokenizer, vocabSize }: Engine): number[] {
+  return [...tokenizer.endTokens].filter((id) => id < vocabSize);
 }
 
 /** How many of these tokens come before one that ends the text: nothing is computed behind it. */

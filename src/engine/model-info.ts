@@ -91,12 +91,8 @@ function specialTexts(
   tokenizer: Tokenizer,
 ): Pick<ModelInfo, "endTokens" | "bosToken" | "eosToken"> {
   const { bos, eos } = tokenizer.special;
-  const endTokens: number[] = [];
-  for (let id = 0; id < tokenizer.vocabSize; id++) {
-    if (tokenizer.isEndOfGeneration(id)) endTokens.push(id);
-  }
   return {
-    endTokens,
+    endTokens: [...tokenizer.endTokens].sort((a, b) => a - b),
     bosToken: bos === undefined ? "" : tokenizer.tokenText(bos),
     eosToken: eos === undefined ? "" : tokenizer.tokenText(eos),
   };

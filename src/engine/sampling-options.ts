@@ -127,17 +127,22 @@ const defaultBreakers: readonly string[] = ["\n", ":", '"', "*"];
 const maxBreakers = 16;
 const maxBreakerLength = 1000;
 
-/** Fills in defaults; an option that is undefined counts as not given. */
-export function resolveSampling(options: SamplingOptions): SamplerSettings {
+/** Fills in defaults; an option that is undefined counts as not given. Banned tokens are never chosen, whatever logitBias says. */
+export function resolveSampling(
+  options: SamplingOptions,
+  banned: Iterable<number> = [],
+): SamplerSettings {
   checkOptionNames("sampling", options, samplingOptions);
   const numbers = Object.fromEntries(
     numberOptions.map((name) => [name, resolveNumber(name, options[name])]),
   ) as Record<NumberOption, number>;
+  const logitBias = resolveLogitBias(options.logitBias);
+  for (const id of banned) logitBias.set(id, Number.NEGATIVE_INFINITY);
   return {
     ...numbers,
     drySequenceBreakers: resolveBreakers(options.drySequenceBreakers),
     samplers: readSamplers(options.samplers),
-    logitBias: resolveLogitBias(options.logitBias),
+    logitBias,
     seed: resolveSeed(options.seed),
   };
 }
@@ -169,7 +174,7 @@ function resolveSeed(value: unknown): number {
   return value as number;
 }
 
-function resolveLogitBias(value: SamplingOptions["logitBias"]): ReadonlyMap<number, number> {
+function resolveLogitBias(value: SamplingOptions["logitBias"]): Map<number, number> {
   const biases = new Map<number, number>();
   if (value === undefined) return biases;
   if (typeof value !== "object" || value === null) {

@@ -147,7 +147,11 @@ export class TextTokenizer implements Tokenizer {
   }
 
   isEndOfGeneration(id: number): boolean {
-    return this.#parts.endOfGeneration.has(id);
+    return this.endTokens.has(id);
+  }
+
+  get endTokens(): ReadonlySet<number> {
+    return this.#parts.endOfGeneration;
   }
 
   tokenId(text: string): number | undefined {

@@ -80,6 +80,8 @@ export interface Tokenizer {
   tokenBytes(id: number, options?: DecodeOptions): Uint8Array;
   /** Whether generation ends with this token (eos, eot, <|im_end|>, ...). */
   isEndOfGeneration(id: number): boolean;
+  /** All of those. */
+  readonly endTokens: ReadonlySet<number>;
   /** The id of a token by its exact vocabulary text; undefined if there is none. */
   tokenId(text: string): number | undefined;
   /** Incremental decoding that never emits half a character. */

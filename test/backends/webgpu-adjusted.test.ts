@@ -1,7 +1,7 @@
 // Penalties and biases on a GPU: texts are those of whole rows of logits, of which the GPU gives only the best and those of adjusted tokens,
 // with and without batches in flight; and the GPU's own draws, for which it adjusts logits by itself, are almost always those of the sampler.
 
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { GenerateOptions } from "../../src/api/api.ts";
 import { WebGpuBackend } from "../../src/backends/webgpu/webgpu.ts";
 import type { Engine } from "../../src/engine/engine.ts";
@@ -127,6 +127,30 @@ describeGpu("adjusted tokens", () => {
           expect(dropped, title).toBeLessThan(12);
         }
       }
+    } finally {
+      engine.dispose();
+    }
+  });
+
+  test("end tokens that ignoreEos bans, also of tokens that are drawn ahead", async () => {
+    const backend = new WebGpuBackend(await openGpu(), { ahead: 2 });
+    const engine = await tinyEngine({ backend, vocab: 700, parallel: 4, contextSize: 320 });
+    try {
+      const asked = [
+        { prompt, options: { ...greedy, maxTokens: 30 } },
+        { prompt, options: { ...drawn, seed: 4, maxTokens: 30 } },
+      ];
+      const ends = new Set((await textsOf(engine, asked, {})).flatMap((ids) => ids.slice(0, 3)));
+      using _ = vi.spyOn(engine.tokenizer, "endTokens", "get").mockReturnValue(ends);
+      const whole = await textsOf(engine, asked, { logprobs: 0 });
+      const before = engine.status().flight!;
+      const found = await textsOf(engine, asked, {});
+      expect(found).toEqual(whole);
+      for (const ids of found) {
+        expect(ids).toHaveLength(30);
+        expect(ids.filter((id) => ends.has(id))).toEqual([]);
+      }
+      expect(engine.status().flight!.submitted - before.submitted).toBeGreaterThan(15);
     } finally {
       engine.dispose();
     }

@@ -411,7 +411,10 @@ export const letterTokenizer: Tokenizer = {
   decode: (ids) => ids.map((id) => letters[id]).join(""),
   tokenText: (id) => letters[id]!,
   tokenBytes: (id) => new TextEncoder().encode(letters[id]),
-  isEndOfGeneration: () => false,
+  isEndOfGeneration: (id) => letterTokenizer.endTokens.has(id),
+  get endTokens() {
+    return new Set<number>();
+  },
   fill: undefined,
   longestToken: undefined,
   fingerprint: 0,

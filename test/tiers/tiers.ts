@@ -88,7 +88,7 @@ export const rest: readonly string[] = [
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",
-  "test/server/{clients,grammar,hostile,keep-alive,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
+  "test/server/{clients,grammar,hostile,ignore-eos,keep-alive,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.
