@@ -28,16 +28,16 @@ export interface Listener {
   destroy(): void;
 }
 
-/** The part of Node's request that is used here. */
-interface Incoming {
-  socket?: { remoteAddress?: string; localAddress?: string };
-}
-
 /** The part of Node's sockets and responses that is used here. */
 interface RawSocket {
+  readonly remoteAddress?: string;
+  readonly localAddress?: string;
   readonly writable: boolean;
-  end(text: string, done: () => void): void;
+  end(text?: string, done?: () => void): void;
   destroy(): void;
+  /** What Node calls once an answer that says "connection: close" was written. */
+  destroySoon(): void;
+  once(event: "close", run: () => void): unknown;
 }
 interface Outgoing {
   readonly headersSent: boolean;
@@ -49,6 +49,9 @@ interface RawRequest {
   readonly socket: RawSocket;
   /** Whether all of its body has arrived. */
   readonly complete: boolean;
+  removeAllListeners(event: "data"): unknown;
+  resume(): unknown;
+  once(event: "end" | "close", run: () => void): unknown;
 }
 /** A request and its response, until that was sent. */
 interface Exchange {
@@ -105,6 +108,40 @@ function refusalText(code: string | undefined): string {
   return `HTTP/1.1 ${facts.status} Refused\r\n${headers.join("")}content-type: application/json\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`;
 }
 
+/** How long an answer waits for the rest of a body that it did not need; and how long a client that still sends may read it then. */
+const REST_MS = 100;
+const LINGER_MS = 2000;
+
+/** Drops what nobody has read of a request's body, since the next request lies behind it. Resolves at its end, or soon. */
+async function dropBody(request: RawRequest): Promise<void> {
+  request.removeAllListeners("data");
+  request.resume();
+  if (request.complete) return;
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, REST_MS);
+    for (const event of ["end", "close"] as const) {
+      request.once(event, () => {
+        clearTimeout(timer);
+        resolve();
+      });
+    }
+  });
+}
+
+/**
+ * The answer says that its connection ends; and it ends on the client's side first: closed at once, with bytes of the client's on their
+ * way, it would be reset, and the answer lost.
+ */
+function closeBehind({ socket }: RawRequest, response: Response): void {
+  response.headers.set("connection", "close");
+  socket.destroySoon = () => {
+    socket.destroySoon = () => {};
+    socket.end();
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once("close", () => clearTimeout(timer));
+  };
+}
+
 /** Before anything answers, so that whatever does, has them: a route, this file, the packages below it, or Node itself. */
 function protect(server: RawEvents): void {
   const setHeaders = (answer: Outgoing): void => {
@@ -126,13 +163,17 @@ const KEPT_MS = 75_000;
 
 export async function listen(app: AppFetch, options: ListenOptions): Promise<Listener> {
   const { host, port } = options;
+  let isStopping = false;
   const server = createAdaptorServer({
-    fetch: (request, env) => {
-      const { socket } = env.incoming as Incoming;
-      const { remoteAddress: address = "unknown", localAddress } = socket ?? {};
+    fetch: async (request, env) => {
+      const incoming = env.incoming as unknown as RawRequest;
+      const { remoteAddress: address = "unknown", localAddress } = incoming.socket;
       // A client whose address is the server's own is on this machine.
       const isLocal = isLoopback(address) || address === localAddress;
-      return app(request, { address, isLocal });
+      const response = await app(request, { address, isLocal });
+      await dropBody(incoming);
+      if (!incoming.complete || isStopping) closeBehind(incoming, response);
+      return response;
     },
     hostname: host,
     overrideGlobalObjects: false, // other code in this process keeps its own Request and Response
@@ -159,6 +200,7 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
     port: bound,
     closed,
     stopAccepting() {
+      isStopping = true;
       const closeIdle = (): void => {
         if ("closeIdleConnections" in server) server.closeIdleConnections();
       };

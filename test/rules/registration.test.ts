@@ -50,7 +50,7 @@ describe("a type, an architecture and a backend from outside", () => {
       metadata: file.metadata,
       tensors: file.tensors,
       readTensor: (name, target, at) => file.readTensor(file.tensors.get(name)!, target, at),
-      tokenizer: { vocabSize: 0, special: {} } as unknown as Tokenizer,
+      tokenizer: { vocabSize: 0, special: {}, endTokens: [] } as unknown as Tokenizer,
       template: undefined,
       backend,
     };
