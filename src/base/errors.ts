@@ -4,6 +4,7 @@
 //   gguf: model.gguf: tensor "blk.3.attn_q.weight" has type 99. Known types: f32, f16, ...
 // Anything that is not a LanternError is a bug of ours.
 
+import { issuesOf, issuesText } from "./issues.ts";
 import { show } from "./show.ts";
 
 export type ErrorCode =
@@ -67,7 +68,8 @@ function words(error: unknown, left: number): string | undefined {
       return undefined; // a getter that fails
     }
   };
-  const message = textIn(field("message"));
+  const issues = issuesOf({ issues: field("issues") });
+  const message = issues ? issuesText(issues) : textIn(field("message"));
   if (message !== undefined) return message;
   const inner = [field("cause"), ...asList(field("errors"))].filter((one) => one !== undefined);
   const said = left > 0 ? inner.slice(0, left).map((one) => words(one, left - 1)) : [];

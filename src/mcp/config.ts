@@ -3,6 +3,7 @@
 
 import * as z from "zod";
 import { UsageError } from "../base/errors.ts";
+import { issueText } from "../base/issues.ts";
 import { plural } from "../base/plural.ts";
 import { mostServers } from "./limits.ts";
 
@@ -67,9 +68,9 @@ function readServer(name: string, given: unknown, where: string): ServerSpec[] {
   const isHttp = typeof given === "object" && given !== null && "url" in given;
   const read = (isHttp ? httpInput : programInput).safeParse(given);
   if (!read.success) {
-    const [issue] = read.error.issues;
-    const at = issue?.path.map(String).join(".") ?? "";
-    throw new UsageError(`${where}${at === "" ? "" : `.${at}`}: ${issue?.message}. ${expected}`);
+    const issue = read.error.issues[0]!;
+    const dot = issue.path.length > 0 ? "." : ": ";
+    throw new UsageError(`${where}${dot}${issueText(issue)}. ${expected}`);
   }
   const { data } = read;
   if (data.disabled) return [];

@@ -1,6 +1,7 @@
 // One MCP server: connected, asked for its tools, and called. Whatever the server does (dies, hangs, floods, talks nonsense), a call
 // ends within its time with a result or an error that names the server.
 
+import * as z from "zod";
 import { AbortedError, messageOf, SourceError } from "../base/errors.ts";
 import { plural } from "../base/plural.ts";
 import type { LinePipe, LineProgram } from "../platform/node-lines.ts";
@@ -184,26 +185,26 @@ async function listTools(
   server: string,
   signal: AbortSignal,
 ): Promise<ListedTools> {
-  const { ListToolsResultSchema } = await loadSdk("types.js");
   const tools: ServerTool[] = [];
   const notes: string[] = [];
   let cursor: unknown;
   for (let page = 0; page < mostPages; page++) {
     const params = cursor === undefined ? {} : { cursor };
-    const request = client.request({ method: "tools/list", params }, ListToolsResultSchema, {
+    const request = client.request({ method: "tools/list", params }, listInput, {
       signal,
       timeout: connectMs,
     });
-    const listed = (await orAborted(signal, request)) as { tools: Listed[]; nextCursor?: unknown };
-    for (const tool of listed.tools) {
+    const listed = (await orAborted(signal, request)) as z.infer<typeof listInput>;
+    for (const [at, given] of listed.tools.entries()) {
       if (tools.length >= mostTools) break;
-      const { name, description = "", inputSchema } = tool;
-      const problem = problemOf(description, inputSchema);
-      if (problem === undefined) tools.push({ name, description, schema: inputSchema });
-      else
-        notes.push(
-          `MCP server ${server}: ${JSON.stringify(name.slice(0, 64))} is left out: ${problem}`,
-        );
+      const tool = toolOf(given);
+      if (typeof tool !== "string") tools.push(tool);
+      else {
+        const { name } = Object(given) as { name?: unknown };
+        const shown =
+          typeof name === "string" ? JSON.stringify(name.slice(0, 64)) : `tool ${at + 1}`;
+        notes.push(`MCP server ${server}: ${shown} is left out: ${tool}`);
+      }
     }
     cursor = listed.nextCursor;
     if (cursor === undefined) return { tools, notes };
@@ -215,19 +216,30 @@ async function listTools(
   return { tools, notes };
 }
 
-interface Listed {
-  name: string;
-  description?: string;
-  inputSchema: Record<string, unknown>;
-}
+/** Tools are looked at one by one: a wrong one does not cost the others. */
+const listInput = z.looseObject({
+  tools: z.array(z.unknown()),
+  nextCursor: z.string().optional(),
+});
+const toolInput = z.looseObject({
+  name: z.string(),
+  description: z.string().default(""),
+  inputSchema: z.looseObject({ type: z.literal("object") }),
+});
 
-function problemOf(description: string, schema: unknown): string | undefined {
+/** A tool, or why it is none that can be offered. */
+function toolOf(given: unknown): ServerTool | string {
+  const read = toolInput.safeParse(given);
+  if (!read.success) return messageOf(read.error);
+  const { name, description, inputSchema: schema } = read.data;
   if (description.length > descriptionLength) {
     return `its description has ${description.length} characters, at most ${descriptionLength} are read`;
   }
-  const length = JSON.stringify(schema).length;
-  if (length <= schemaLength) return undefined;
-  return `its schema has ${length} characters, at most ${schemaLength} are read`;
+  const { length } = JSON.stringify(schema);
+  if (length > schemaLength) {
+    return `its schema has ${length} characters, at most ${schemaLength} are read`;
+  }
+  return { name, description, schema };
 }
 
 /** Settles with the promise, or rejects with the abort: not every request of the SDK looks at its signal. */

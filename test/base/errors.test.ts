@@ -1,6 +1,7 @@
 // Whatever was thrown has words: for the end of a sentence, and for the report of a bug.
 
 import { describe, expect, test } from "vitest";
+import * as z from "zod";
 import { detailsOf, messageOf, SourceError, UsageError } from "../../src/base/errors.ts";
 import { errorToFacts, factsToError } from "../../src/engine/protocol.ts";
 
@@ -51,6 +52,17 @@ const cases: readonly [string, unknown, string][] = [
     Object.assign(new Error(""), { name: 7 }),
     "an error without a message",
   ],
+  [
+    "an error of zod, whose message is all of its issues as JSON",
+    z.object({ a: z.object({ b: z.string() }), c: z.number() }).safeParse({ a: { b: 7 } }).error,
+    "a.b: expected string, received number; c: expected number, received undefined",
+  ],
+  [
+    "more issues than help",
+    z.array(z.string()).safeParse(Array.from({ length: 9 }, () => 7)).error,
+    `${[0, 1, 2, 3, 4].map((at) => `${at}: expected string, received number`).join("; ")}; and 4 more`,
+  ],
+  ["an error whose issues are none", Object.assign(new Error("x"), { issues: [7] }), "x"],
   ["a string", "it broke", "it broke"],
   ["an empty string", "", "an error without a message"],
   ["undefined", undefined, "undefined"],

@@ -93,7 +93,7 @@ describe.skipIf(!hasMcpSdk)(`servers${noMcpSdk}`, () => {
     ["babbles", "it sent 100 lines that are no messages"],
     ["long-line", "it sent a line of more than 8388608 bytes"],
     ["flood", "it sent more than anybody asked for"],
-    ["wrong-result", "MCP server wrong-result: go: "],
+    ["wrong-result", "MCP server wrong-result: go: content: expected array, received string"],
     ["an-error", "MCP server an-error: go: MCP error -32603: no"],
   ];
   test("servers that misbehave: a clear error each, and the others are not harmed", async () => {
@@ -187,6 +187,25 @@ describe.skipIf(!hasMcpSdk)(`servers${noMcpSdk}`, () => {
       "absent failed",
       "web failed",
       "dies-at-once failed",
+    ]);
+  });
+
+  test("a tool that is none is left out with a sentence; the others are there", async () => {
+    const servers = await open(
+      program("hostile-mcp-server.ts", "no-schema"),
+      program("hostile-mcp-server.ts", "no-list"),
+    );
+    const left = "MCP server no-schema: ";
+    expect(servers.notes).toEqual([
+      `${left}"bare" is left out: inputSchema: expected object, received undefined`,
+      `${left}"listed" is left out: inputSchema.type: expected "object"`,
+      `${left}tool 4 is left out: name: expected string, received number`,
+      `${left}tool 5 is left out: expected object, received string`,
+      "MCP server no-list: tools: expected array, received object; nextCursor: expected string, received number. Its tools are left out",
+    ]);
+    expect(servers.servers.map(({ name, status }) => `${name} ${status}`)).toEqual([
+      "no-schema ready",
+      "no-list failed",
     ]);
   });
 

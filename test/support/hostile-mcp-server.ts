@@ -74,10 +74,19 @@ function read(message: { id?: unknown; method?: string; error?: { code: number }
     const capabilities = { tools: {} };
     say({ id, result: { protocolVersion: "2025-06-18", capabilities, serverInfo: about } });
   } else if (method === "tools/list") {
-    const deep = { ...tool, name: "deep", inputSchema: { type: "object", x: huge } };
+    const more: Readonly<Record<string, unknown[]>> = {
+      deep: [{ ...tool, name: "deep", inputSchema: { type: "object", x: huge } }],
+      "no-schema": [
+        { name: "bare" },
+        { ...tool, name: "listed", inputSchema: { type: "array" } },
+        { ...tool, name: 7 },
+        "text",
+      ],
+    };
     const many = Array.from({ length: 50 }, (_, at) => ({ ...tool, name: `t${at}` }));
     if (mode === "endless") say({ id, result: { tools: many, nextCursor: "again" } });
-    else say({ id, result: { tools: mode === "deep" ? [tool, deep] : [tool] } });
+    else if (mode === "no-list") say({ id, result: { tools: { go: tool }, nextCursor: 7 } });
+    else say({ id, result: { tools: [tool, ...(more[mode] ?? [])] } });
   } else if (method === "tools/call") calls[mode]?.(id);
 }
 

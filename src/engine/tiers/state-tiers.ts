@@ -432,8 +432,14 @@ export class StateTiers {
       if (all.length === 0) break;
       block++;
     }
-    // The blocks of whole attention are there, and more than was used: other kinds have nothing at this place.
-    if (block > first && block * KV_BLOCK_TOKENS > from) return { reason: "checkpoint", at: from };
+    // The blocks of whole attention are there, and more than was used: other kinds have nothing at this place. Without other kinds, or in
+    // a short text, nothing is lost: it was not looked for, or is there only since.
+    if (block > first && block * KV_BLOCK_TOKENS > from) {
+      const isShort = tokens.length <= FEWEST_TOKENS;
+      return isShort || all.length === kinds.length
+        ? undefined
+        : { reason: "checkpoint", at: from };
+    }
     if (known <= from + KV_BLOCK_TOKENS) return undefined;
     const lost = kinds.map(({ kind }) => this.#lost.get(unitId(keys[first]!, kind)));
     const otherwise = this.#parts.worth?.isDear ? "dear" : "unknown";

@@ -3,6 +3,7 @@
 
 import type { AnySchema, StandardSchema, Tool } from "../../api/api.ts";
 import { messageOf, UsageError } from "../../base/errors.ts";
+import { issueText } from "../../base/issues.ts";
 import { plural } from "../../base/plural.ts";
 import { show } from "../../base/show.ts";
 import { schemaProblems } from "./schema-check.ts";
@@ -89,18 +90,9 @@ export function readySchema(given: unknown, where: string): ReadySchema {
     check: async (value) => {
       const result = await standard["~standard"].validate(value);
       if (result.issues === undefined) return { value: result.value };
-      return {
-        problems: result.issues.slice(0, 8).map(({ message, path }) => told(message, path)),
-      };
+      return { problems: result.issues.slice(0, 8).map(issueText) };
     },
   };
-}
-
-function told(message: string, path: readonly unknown[] = []): string {
-  const keys = path.map((part) =>
-    String(Object(part) === part ? (part as { key: PropertyKey }).key : part),
-  );
-  return keys.length === 0 ? message : `${keys.join(".")}: ${message}`;
 }
 
 /** Standard JSON Schema, which zod has since 4.2; before, and elsewhere, a method toJSONSchema(). */

@@ -2,7 +2,7 @@
 // a result that says so, which the client's model can read.
 
 import * as z from "zod";
-import { detailsOf, LanternError } from "../../base/errors.ts";
+import { detailsOf, LanternError, messageOf } from "../../base/errors.ts";
 import { type HandlerExtra, loadSdk, type McpServer } from "../sdk.ts";
 import { type OwnParts, type OwnRun, ownTools } from "./tools.ts";
 
@@ -34,10 +34,7 @@ export async function ownServer(parts: OwnParts, log: (line: string) => void): P
     }
     const read = tool.input.safeParse(params.arguments ?? {});
     if (!read.success) {
-      const issues = read.error.issues.slice(0, 5).map(({ path, message }) => {
-        return path.length === 0 ? message : `${path.map(String).join(".")}: ${message}`;
-      });
-      throw new McpError(invalidParams, `${name}: ${issues.join("; ")}`);
+      throw new McpError(invalidParams, `${name}: ${messageOf(read.error)}`);
     }
     try {
       const { text, structured } = await tool.run(read.data, runOf(extra), parts);

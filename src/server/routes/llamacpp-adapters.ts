@@ -2,6 +2,7 @@
 // several models, ?model=NAME says which.
 
 import * as z from "zod";
+import { messageOf } from "../../base/errors.ts";
 import type { Model } from "../../index.ts";
 import { readJson } from "../body.ts";
 import { invalidRequest } from "../errors.ts";
@@ -35,10 +36,8 @@ const scales = z.array(adapterScale).max(256);
 export async function setAdapters(call: Call): Promise<Response> {
   const body = scales.safeParse(await readJson(call));
   if (!body.success) {
-    const [issue] = body.error.issues;
-    const place = issue?.path.join(".") ?? "";
     throw invalidRequest(
-      `the body${place && ` at ${place}`}: ${issue?.message}, expected a list as [{"id": 0, "scale": 0.5}]`,
+      `the body: ${messageOf(body.error)}; expected a list as [{"id": 0, "scale": 0.5}]`,
     );
   }
   const model = await modelOf(call);

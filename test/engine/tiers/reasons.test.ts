@@ -148,6 +148,20 @@ test("recurrent state was not kept at that place", async () => {
   await close(on);
 });
 
+test("a prompt that is too short to be looked for has no reason, whatever state the model keeps", async () => {
+  for (const architecture of ["llama", "jamba"]) {
+    const folders = new MemoryFolders();
+    const options = { architecture, tiers: tiersOf(folders, 0, 1e7) };
+    const before = await engine(options);
+    await turn(before, one);
+    await close(before);
+    const on = await engine(options);
+    await turn(on, two); // the folder is read by now
+    expect(await turn(on, one.slice(0, 60))).toMatchObject({ cached: 0, again: undefined });
+    await close(on);
+  }
+});
+
 test("clearing forgets all of it: nothing is found, and nothing is said to be lost", async () => {
   const folders = new MemoryFolders();
   const on = await engine({ tiers: tiersOf(folders, 1e7, 1e7) });

@@ -1,0 +1,34 @@
+// What a schema has against a value, in words: issues of zod, and of any library that follows Standard Schema.
+
+export interface Issue {
+  readonly message: string;
+  /** Keys, or objects with one. */
+  readonly path?: readonly unknown[] | undefined;
+}
+
+/** More of them do not help. */
+const mostIssues = 5;
+
+/** "tools.0.inputSchema.type: expected "object"". */
+export function issueText({ message, path = [] }: Issue): string {
+  const text = message.replace(/^Invalid input: /, "").replace(/^Invalid input$/, "wrong type");
+  const keys = path.map((part) =>
+    String(Object(part) === part ? (part as { key: PropertyKey }).key : part),
+  );
+  return keys.length === 0 ? text : `${keys.join(".")}: ${text}`;
+}
+
+/** All of them in one line. */
+export function issuesText(issues: readonly Issue[]): string {
+  const shown = issues.slice(0, mostIssues).map(issueText);
+  const left = issues.length - shown.length;
+  return shown.join("; ") + (left > 0 ? `; and ${left} more` : "");
+}
+
+/** The issues of an error that has some, as a ZodError has, whose own message is all of them as JSON. */
+export function issuesOf(error: object): readonly Issue[] | undefined {
+  const { issues } = error as { issues?: unknown };
+  const isIssue = (one: unknown): one is Issue =>
+    typeof (one as Issue | null)?.message === "string" && Array.isArray((one as Issue).path ?? []);
+  return Array.isArray(issues) && issues.length > 0 && issues.every(isIssue) ? issues : undefined;
+}
