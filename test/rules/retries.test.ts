@@ -33,7 +33,10 @@ const timers: Readonly<Record<string, readonly [count: number, why: string]>> = 
   "src/platform/node-process.ts": [1, "ends the process when what it wrote has been read"],
   "src/server/body.ts": [1, "a turn of the event loop"],
   "src/server/keep-alive.ts": [1, "a model is unloaded"],
-  "src/server/listen.ts": [1, "closes idle connections until the server has stopped"],
+  "src/server/listen.ts": [
+    3,
+    "closes idle connections until the server has stopped; the ends of a request and its connection",
+  ],
   "src/server/route.ts": [1, "a turn of the event loop"],
   "src/server/routes/ollama-models.ts": [1, "the end of a wait"],
   "src/server/sse.ts": [2, "heartbeats of a stream"],
