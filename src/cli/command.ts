@@ -1,5 +1,5 @@
 // The interface of a command: its name in the help, and how it adds itself to the program. A command is one file in
-// commands/ and one line in commands/table.ts.
+// commands/ and one entry in commands/table.ts.
 
 import type { Command } from "commander";
 import type { Logger } from "../base/log.ts";
@@ -21,9 +21,16 @@ export interface CliContext {
   exitCode: number;
 }
 
+/** What the list of commands says of one; all else is loaded when it is called. */
 export interface CliCommand {
   name: string;
+  /** The arguments that it takes, as the list shows them. */
+  args?: string;
   summary: string;
+  body(): Promise<CommandBody>;
+}
+
+export interface CommandBody {
   /** Shown at the end of the command's help: one or two commands that work as written. */
   examples: readonly string[];
   /** Adds flags and arguments, and the action that runs the command. */

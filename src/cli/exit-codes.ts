@@ -1,7 +1,7 @@
 // The exit codes: one number for each kind of error, so that a script can tell them apart. `lantern --help` and
 // docs/exit-codes.md list them.
 
-import { type ErrorCode, LanternError } from "../index.ts";
+import { type ErrorCode, LanternError } from "../base/errors.ts";
 import { interruptExitCode } from "./interrupt.ts";
 
 const failureExitCode = 1;

@@ -2,7 +2,6 @@
 // be in its range, or the command does not start.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { byName } from "../base/by-name.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import type { GenerateOptions, HeldType, KvType, OpenOptions, OptLevel } from "../index.ts";
 import { defaultKvType, heldTypes, kvTypes, UsageError } from "../index.ts";
@@ -86,39 +85,6 @@ export interface ModelFlags
   restart?: boolean;
   mtp?: boolean;
   hangTimeout?: number;
-}
-
-/** llama.cpp's other names of a flag. Otherwise -ngl would be parsed as -n with the value "gl". */
-const otherNames: Readonly<Record<string, string>> = byName({
-  "-ngl": "--gpu-layers",
-  "--n-gpu-layers": "--gpu-layers",
-  "-np": "--parallel",
-  "-ot": "--override-tensor",
-  "-cmoe": "--cpu-moe",
-  "-ncmoe": "--n-cpu-moe",
-  ...{ "-md": "--model-draft", "--spec-draft-model": "--model-draft" },
-  ...{ "-td": "--threads-draft", "--spec-draft-threads": "--threads-draft" },
-  ...{ "-ngld": "--gpu-layers-draft", "--spec-draft-ngl": "--gpu-layers-draft" },
-  "--n-gpu-layers-draft": "--gpu-layers-draft",
-  "-Cr": "--cpu-range",
-  "-ctk": "--cache-type-k",
-  "-ctv": "--cache-type-v",
-  "-jf": "--json-schema-file",
-  "--draft-max": "--spec-draft-n-max",
-  "--draft-min": "--spec-draft-n-min",
-  "--draft-p-min": "--spec-draft-p-min",
-  "--embedding": "--embeddings",
-  "--rerank": "--reranking",
-  "--sleep-idle-seconds": "--keep-alive",
-});
-
-/** The arguments with one name per flag. */
-export function withOneName(args: readonly string[]): string[] {
-  return args.map((arg) => {
-    const [, name, rest] = /^(-[^=]*)(=.*)?$/s.exec(arg) ?? [];
-    const other = name === undefined ? undefined : otherNames[name];
-    return other === undefined ? arg : other + (rest ?? "");
-  });
 }
 
 /** --tune-file */

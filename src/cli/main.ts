@@ -2,20 +2,19 @@
 // stderr and an exit code (exit-codes.ts).
 
 import { Command, CommanderError } from "commander";
-import { detailsOf } from "../base/errors.ts";
+import { detailsOf, LanternError } from "../base/errors.ts";
 import type { LogLevel } from "../base/log.ts";
 import { defaultModel } from "../catalog/catalog.ts";
-import { LanternError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import { nodeTerminal, packageVersion, type Terminal } from "../platform/node-cli.ts";
 import { nodeDownloadPlatform } from "../platform/node-download.ts";
 import { unexpectedPathError } from "../platform/node-path-errors.ts";
-import type { CliCommand, CliContext } from "./command.ts";
+import type { CliCommand, CliContext, CommandBody } from "./command.ts";
 import { commands } from "./commands/table.ts";
 import { exitCodeOf, exitCodesText, usageExitCode } from "./exit-codes.ts";
 import { noColorHelp } from "./flag-help.ts";
+import { withOneName } from "./flag-names.ts";
 import { inFlags } from "./flag-words.ts";
-import { withOneName } from "./flags.ts";
 import { addLogLevel, chosenLevel, logLevelOption, terminalLog, terminalWith } from "./logging.ts";
 import { palette, wantsColor } from "./text.ts";
 
@@ -29,10 +28,11 @@ export async function main(
 ): Promise<number> {
   const program = new Command("lantern");
   const context = makeContext(program, terminal, downloads);
-  defineProgram(program, context, terminal);
+  const words = withCommand(withOneName(args));
   try {
+    await defineProgram(program, context, terminal, words);
     if (args.length === 0) context.terminal.err(`${context.color().err.dim(intro)}\n\n`);
-    await program.parseAsync(withCommand(withOneName(args)), { from: "user" });
+    await program.parseAsync(words, { from: "user" });
     return context.exitCode;
   } catch (error) {
     return explain(error, terminal);
@@ -58,7 +58,12 @@ function makeContext(
   return { terminal: terminalWith(terminal, log), log, asked, downloads, exitCode: 0, color };
 }
 
-function defineProgram(program: Command, context: CliContext, terminal: Terminal): void {
+async function defineProgram(
+  program: Command,
+  context: CliContext,
+  terminal: Terminal,
+  words: readonly string[],
+): Promise<void> {
   program
     .description("Runs language models on this machine.")
     .version(packageVersion(), "-V, --version", "print the version")
@@ -92,20 +97,32 @@ function defineProgram(program: Command, context: CliContext, terminal: Terminal
       ]),
     )
     .addHelpText("after", exitCodesText);
-  for (const command of commands) defineCommand(program, command, context);
+  // The first word that is a command's name is the command that runs, or whose help is shown.
+  const called = words.find((word) => commands.some(({ name }) => name === word));
+  for (const command of commands) {
+    const body = command.name === called ? await command.body() : undefined;
+    defineCommand(program, command, body, context);
+  }
 }
 
-function defineCommand(program: Command, command: CliCommand, context: CliContext): void {
+/** Without its body, a command is as much as the list of commands shows. */
+function defineCommand(
+  program: Command,
+  command: CliCommand,
+  body: CommandBody | undefined,
+  context: CliContext,
+): void {
   const defined = program
-    .command(command.name)
+    .command(body || !command.args ? command.name : `${command.name} ${command.args}`)
     .summary(command.summary)
     .description(`${command.summary[0]!.toUpperCase()}${command.summary.slice(1)}.`)
     .option("--no-color", noColorHelp)
     .on("option:no-color", () => program.setOptionValue("color", false))
     .showHelpAfterError(`"lantern ${command.name} --help" shows its flags and examples.`);
   addLogLevel(defined, () => program);
-  command.define(defined, context);
-  defined.addHelpText("after", helpEnd(command.examples));
+  if (!body) return;
+  body.define(defined, context);
+  defined.addHelpText("after", helpEnd(body.examples));
 }
 
 /** Hides secrets in unknown flags, which commander prints as they were typed: --api-keys=SECRET. */

@@ -7,7 +7,6 @@ import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, existsSync, readFileSync } from "node:fs";
 import * as fs from "node:fs/promises";
-import * as http from "node:http";
 import { hostname, totalmem } from "node:os";
 import * as path from "node:path";
 import { Readable } from "node:stream";
@@ -109,7 +108,9 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
 function useProxyOf(env: Environment): void {
   const names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
   if (!names.some((name) => env[name])) return;
-  const { setGlobalProxyFromEnv } = http as Partial<typeof http>; // Node 24.14 and newer
+  // Imported, it would load all of fetch() with it, which takes as long as Node itself to start.
+  const http: Partial<typeof import("node:http")> = process.getBuiltinModule("node:http");
+  const { setGlobalProxyFromEnv } = http; // Node 24.14 and newer
   // A proxy on another machine cannot reach this one's loopback addresses.
   const direct = [env.NO_PROXY ?? env.no_proxy, "localhost,127.0.0.1,[::1]"].filter(Boolean);
   if (setGlobalProxyFromEnv) setGlobalProxyFromEnv({ ...env, NO_PROXY: direct.join() });

@@ -2,13 +2,13 @@
 
 import { Command, CommanderError } from "commander";
 import { describe, expect, test } from "vitest";
+import { withOneName } from "../../src/cli/flag-names.ts";
 import { numberFlag } from "../../src/cli/flag-values.ts";
 import {
   addModelFlags,
   addSamplingFlags,
   generateOptions,
   openOptions,
-  withOneName,
 } from "../../src/cli/flags.ts";
 import { grammarOptions } from "../../src/cli/grammar-flags.ts";
 import type { Terminal } from "../../src/platform/node-cli.ts";

@@ -34,7 +34,7 @@ const ownMeaning = [
 ];
 
 /** Each flag's sentences without their defaults, by its long name. */
-function sentences(): Map<string, Set<string>> {
+async function sentences(): Promise<Map<string, Set<string>>> {
   const found = new Map<string, Set<string>>();
   const take = (command: Command): void => {
     for (const { long, description } of command.options) {
@@ -43,21 +43,23 @@ function sentences(): Map<string, Set<string>> {
     }
     command.commands.forEach(take);
   };
-  for (const { name, define } of commands) {
+  for (const { name, body } of commands) {
     const command = new Command(name);
-    define(command, {} as CliContext);
+    (await body()).define(command, {} as CliContext);
     take(command);
   }
   return found;
 }
 
-test("a flag has the same sentence in all commands, unless it means something else", () => {
-  const several = [...sentences()].filter(([, texts]) => texts.size > 1).map(([name]) => name);
+test("a flag has the same sentence in all commands, unless it means something else", async () => {
+  const several = [...(await sentences())]
+    .filter(([, texts]) => texts.size > 1)
+    .map(([name]) => name);
   expect(several.filter((name) => !ownMeaning.includes(name))).toEqual([]);
 });
 
-test("a flag's sentence begins with a small letter or a name, and has no full stop", () => {
-  for (const [name, texts] of sentences()) {
+test("a flag's sentence begins with a small letter or a name, and has no full stop", async () => {
+  for (const [name, texts] of await sentences()) {
     for (const text of texts) expect(text, name).toMatch(/^(?:[a-z]|[A-Z]{2}).*[^.]$/s);
   }
 });

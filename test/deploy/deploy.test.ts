@@ -42,12 +42,12 @@ function documents(file: string): Manifest[] {
 }
 
 /** The arguments name a command and flags that it has, each with as many values as it takes. */
-function expectCommand(args: readonly string[], from: string): void {
+async function expectCommand(args: readonly string[], from: string): Promise<void> {
   const [name, ...rest] = args;
   const known = commands.find((one) => one.name === name);
   expect(known, `${from}: ${name}`).toBeDefined();
   const command = new Command(name);
-  known!.define(command, {} as CliContext);
+  (await known!.body()).define(command, {} as CliContext);
   for (let at = 0; at < rest.length; at++) {
     const flag = rest[at]!;
     const option = command.options.find(({ long, short }) => long === flag || short === flag);
@@ -70,7 +70,7 @@ describe("kubernetes", () => {
     ]);
   });
 
-  test.each(workloads.map((one) => [one.metadata.name, one] as const))("%s", (name, { spec }) => {
+  test.each(workloads.map((one) => [one.metadata.name, one] as const))("%s", async (name, { spec }) => {
     expect(spec.template.metadata.labels).toMatchObject(spec.selector.matchLabels);
     const pod = spec.template.spec;
     const volumes = [...pod.volumes, ...(spec.volumeClaimTemplates ?? [])].map(
@@ -78,7 +78,7 @@ describe("kubernetes", () => {
         volume.name ?? volume.metadata!.name,
     );
     for (const container of pod.containers) {
-      expectCommand(container.args, name);
+      await expectCommand(container.args, name);
       for (const { name: mounted } of container.volumeMounts) expect(volumes).toContain(mounted);
       for (const { name: variable, value } of container.env) {
         if (/PASSWORD|KEY|TOKEN/.test(variable)) expect(value, variable).toBeUndefined();
@@ -103,7 +103,7 @@ describe("kubernetes", () => {
   });
 });
 
-test("compose: commands that exist, services that depend on each other, no password", () => {
+test("compose: commands that exist, services that depend on each other, no password", async () => {
   const [one] = parseAllDocuments(read("compose.yaml"));
   expect(one!.errors).toEqual([]);
   const { services, volumes } = one!.toJS() as {
@@ -112,7 +112,7 @@ test("compose: commands that exist, services that depend on each other, no passw
   };
   expect(Object.keys(volumes)).toEqual(["nats", "gateway"]);
   for (const name of ["gateway", "worker"]) {
-    expectCommand(services[name]!.command, name);
+    await expectCommand(services[name]!.command, name);
     for (const other of services[name]!.depends_on!) expect(services).toHaveProperty(other);
     for (const [variable, value] of Object.entries(services[name]!.environment ?? {})) {
       if (/PASSWORD|KEY/.test(variable)) expect(value).toMatch(/^\$\{/);
@@ -120,17 +120,17 @@ test("compose: commands that exist, services that depend on each other, no passw
   }
 });
 
-test("systemd: each unit starts a command that exists, and keeps keys out of its flags", () => {
+test("systemd: each unit starts a command that exists, and keeps keys out of its flags", async () => {
   for (const role of ["worker", "gateway"]) {
     const unit = read(`systemd/lantern-${role}.service`);
     const [, line] = /^ExecStart=\S+ (.*)$/m.exec(unit)!;
-    expectCommand(line!.split(" "), role);
+    await expectCommand(line!.split(" "), role);
     expect(unit.match(/^\[.*\]$/gm)).toEqual(["[Unit]", "[Service]", "[Install]"]);
     expect(unit).not.toMatch(/^Environment=.*PASSWORD/m);
   }
 });
 
-test("the image: files that are copied exist, and it does not run as root", () => {
+test("the image: files that are copied exist, and it does not run as root", async () => {
   const text = read("Dockerfile");
   const root = fileURLToPath(new URL("../../", import.meta.url));
   for (const [, sources] of text.matchAll(/^COPY (?!--from)(.*) \S+$/gm)) {
@@ -139,7 +139,7 @@ test("the image: files that are copied exist, and it does not run as root", () =
   }
   expect(text).toMatch(/^USER node$/m);
   const [, command] = /^CMD (.*)$/m.exec(text)!;
-  expectCommand(JSON.parse(command!) as string[], "Dockerfile");
+  await expectCommand(JSON.parse(command!) as string[], "Dockerfile");
 });
 
 describeNats("nats.conf", () => {

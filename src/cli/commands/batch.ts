@@ -13,7 +13,7 @@ import { batchFolder, createOutput, hashedInput } from "../../platform/node-batc
 import { packageVersion } from "../../platform/node-cli.ts";
 import { batchPlace } from "../batch-place.ts";
 import { defineServerBatches } from "../batch-server.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { numberFlag } from "../flag-values.ts";
 import {
   addModelFlags,
@@ -38,10 +38,7 @@ interface BatchFlags extends ModelFlags, SamplingFlags {
 /** Answers at a time: more share each read of the weights, up to where arithmetic takes longer than reading. */
 const defaultParallel = 32;
 
-export const batchCommand: CliCommand = {
-  name: "batch",
-  summary:
-    "answer the requests of a file, as many at a time as pays; or look at a server's batches",
+export const batchCommand: CommandBody = {
   examples: [
     "lantern batch requests.jsonl -o answers.jsonl -m tinyllama-chat",
     "lantern batch list --url http://127.0.0.1:8080",

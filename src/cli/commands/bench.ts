@@ -28,7 +28,7 @@ import {
 import { benchSvg } from "../bench/picture.ts";
 import { type BenchReport, type ComputedMemory, reportJson, reportText } from "../bench/report.ts";
 import { type BenchPlan, runRounds } from "../bench/rounds.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { addCpuFlags, type CpuFlags, cpuFlags } from "../cpu-flags.ts";
 import { addDraftFlags, type DraftFlags } from "../draft-flags.ts";
 import { backendHelp, bestLevel, modelHelp, mtpHelp, noColorHelp, plotHelp } from "../flag-help.ts";
@@ -86,9 +86,7 @@ interface BenchFlags
 /** The fraction of available memory that models may take together. */
 const memoryShare = 0.7;
 
-export const benchCommand: CliCommand = {
-  name: "bench",
-  summary: "measure how fast a model runs on this machine",
+export const benchCommand: CommandBody = {
   examples: [
     "lantern bench -m model.gguf -t 1,2",
     "lantern bench -m model.gguf -p 25,100,500 -n 32 -d 0,2048,16384 --plot bench.svg",

@@ -6,7 +6,7 @@ import { promptCache } from "../cache-explained.ts";
 import { ChatRepl } from "../chat-repl.ts";
 import { ChatStore, findChat, newChatId } from "../chat-store.ts";
 import { addToolFlags, openChatTools, type ToolFlags, toolFormatNote } from "../chat-tools.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { effortHelp, templateHelp } from "../flag-help.ts";
 import { effortFlag } from "../flag-values.ts";
@@ -34,9 +34,7 @@ interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag, Too
   reasoningEffort?: string;
 }
 
-export const chatCommand: CliCommand = {
-  name: "chat",
-  summary: "talk with a chat model",
+export const chatCommand: CommandBody = {
   examples: [
     "lantern chat -m tinyllama-chat",
     'lantern chat -m tinyllama-chat --system "You answer in one sentence." --temp 0',

@@ -2,7 +2,7 @@
 
 import { Option } from "commander";
 import { type ConvertResult, type ConvertType, convert } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { forceHelp, jsonHelp } from "../flag-help.ts";
 import { interruptible } from "../interrupt.ts";
 import { locateModel } from "../load-model.ts";
@@ -16,9 +16,7 @@ interface ConvertFlags {
   json?: boolean;
 }
 
-export const convertCommand: CliCommand = {
-  name: "convert",
-  summary: "write a Hugging Face folder or a llama2.c checkpoint as a GGUF file",
+export const convertCommand: CommandBody = {
   examples: [
     "lantern convert ./Qwen3-0.6B qwen3-0.6b.gguf",
     "lantern convert ./Llama-3.2-1B llama.gguf --type f16",

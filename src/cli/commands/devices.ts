@@ -9,7 +9,7 @@ import {
   rememberedGpu,
 } from "../../index.ts";
 import type { MachineFacts } from "../../platform/node-cli.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureGpuWatched, noteTo } from "../machine-limits.ts";
@@ -21,9 +21,7 @@ interface DevicesFlags {
   json?: boolean;
 }
 
-export const devicesCommand: CliCommand = {
-  name: "devices",
-  summary: "show the GPU that --backend webgpu would use, and the memory in use",
+export const devicesCommand: CommandBody = {
   examples: ["lantern devices", "lantern devices --measure", "lantern devices --json"],
   define(command, context) {
     command

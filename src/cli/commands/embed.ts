@@ -3,7 +3,7 @@
 import { type Command, Option } from "commander";
 import type { Embedding, Model, Pooling } from "../../index.ts";
 import { UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { embeddingFormats } from "../embed-text.ts";
 import { separatorHelp, textFileHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
@@ -23,9 +23,7 @@ interface EmbedFlags extends Omit<ModelFlags, "model">, TextsFlags {
   json?: boolean;
 }
 
-export const embedCommand: CliCommand = {
-  name: "embed",
-  summary: "turn texts into vectors, and show how alike they are",
+export const embedCommand: CommandBody = {
   examples: [
     'lantern embed stories15m "The cat sat on the mat." "A dog ran in the park."',
     "lantern embed nomic-embed.gguf -f passages.txt --as passage --embd-output-format raw > vectors.txt",

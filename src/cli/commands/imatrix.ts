@@ -3,7 +3,7 @@
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { imatrix, UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { forceHelp, textFileHelp, windowHelp, windowsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, modelOf, openOptions } from "../flags.ts";
@@ -19,9 +19,7 @@ interface ImatrixFlags extends ModelFlags {
   force?: boolean;
 }
 
-export const imatrixCommand: CliCommand = {
-  name: "imatrix",
-  summary: "measure which weights of a model matter most (an importance matrix), for quantize",
+export const imatrixCommand: CommandBody = {
   examples: [
     "lantern imatrix -m model-f16.gguf -f text.txt -o model.imatrix.gguf --chunks 100",
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M --imatrix model.imatrix.gguf",

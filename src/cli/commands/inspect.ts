@@ -1,7 +1,7 @@
 // lantern inspect: what a model file contains, without loading it.
 
 import { inspect, type ModelInspection } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { locateModel } from "../load-model.ts";
 import { bytesText, countText, type Palette, tableText } from "../text.ts";
@@ -12,9 +12,7 @@ interface InspectFlags {
 
 const longestValue = 72;
 
-export const inspectCommand: CliCommand = {
-  name: "inspect",
-  summary: "show what is in a model file: metadata, tensors, types, sizes, memory needed",
+export const inspectCommand: CommandBody = {
   examples: ["lantern inspect model.gguf", "lantern inspect stories15m --json"],
   define(command, context) {
     command

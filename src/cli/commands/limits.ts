@@ -14,7 +14,7 @@ import {
   type Sla,
   UsageError,
 } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp, plotHelp, ramHelp } from "../flag-help.ts";
 import { byteSizeFlag, numberFlag, svgFlag } from "../flag-values.ts";
 import { limitsText, namesText } from "../limits-text.ts";
@@ -50,9 +50,7 @@ const gib = 1024 ** 3;
 /** Without --draft: an n-gram lookup or the like, which costs nothing. */
 const freeDraft = 0;
 
-export const limitsCommand: CliCommand = {
-  name: "limits",
-  summary: "show the highest speed that a device allows a model, and what fits in its memory",
+export const limitsCommand: CommandBody = {
   examples: [
     "lantern limits qwen1.5-7b --device rtx4090",
     "lantern limits model.gguf --device this-gpu",

@@ -2,7 +2,7 @@
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { type LogitsResult, openTokenizer } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { noBosHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import {
@@ -29,9 +29,7 @@ const shownPerPosition = 3;
 /** Other engines are compared with the reference and an F32 cache, which does not round. */
 const exact = { cacheType: "f32", level: 1 } as const;
 
-export const logitsCommand: CliCommand = {
-  name: "logits",
-  summary: "show the logits of every position of a prompt",
+export const logitsCommand: CommandBody = {
   examples: [
     'lantern logits -p "Once upon a time"',
     'lantern logits -m model.gguf -p "The capital of France is" --top 10 -n 64 --json',

@@ -9,7 +9,7 @@ import {
   rememberedGpu,
   rememberedMachine,
 } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { dateText, gpuRateRows } from "../gpu-text.ts";
 import { measureWatched, noteTo } from "../machine-limits.ts";
@@ -20,9 +20,7 @@ interface MachineFlags {
   json?: boolean;
 }
 
-export const machineCommand: CliCommand = {
-  name: "machine",
-  summary: "show how fast this machine is, and measure it the first time",
+export const machineCommand: CommandBody = {
   examples: ["lantern machine", "lantern machine --measure", "lantern machine --json"],
   define(command, context) {
     command

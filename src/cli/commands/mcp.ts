@@ -6,7 +6,7 @@ import { type LimitsReport, type Model, open, UsageError } from "../../index.ts"
 import type { OwnParts, OwnRun } from "../../mcp/own/tools.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { ownLines } from "../../platform/node-lines.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { templateHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { addModelFlags, type ModelFlags, openOptions } from "../flags.ts";
@@ -21,9 +21,7 @@ interface McpFlags extends Omit<ModelFlags, "model"> {
   json?: boolean;
 }
 
-export const mcpCommand: CliCommand = {
-  name: "mcp",
-  summary: "offer generate, embed, tokenize and limits to other programs, as an MCP server",
+export const mcpCommand: CommandBody = {
   examples: [
     "lantern mcp -m tinyllama-chat",
     "lantern mcp -m tinyllama-chat --http 8090",

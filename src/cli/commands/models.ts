@@ -5,7 +5,7 @@ import { diskUse, type ModelListing } from "../../catalog/list.ts";
 import { listMade, type MadeEntry } from "../../catalog/made.ts";
 import { architectures, type ModelFit } from "../../index.ts";
 import { clearCache, listCache } from "../cache-text.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { measureOnce, wantsLimits } from "../machine-limits.ts";
 import { type FittedModel, listWithFits } from "../model-fits.ts";
 import { bytesText, tableText } from "../text.ts";
@@ -20,9 +20,7 @@ interface ModelsFlags {
   yes?: boolean;
 }
 
-export const modelsCommand: CliCommand = {
-  name: "models",
-  summary: "list models: those on this machine, those it could run, and how fast",
+export const modelsCommand: CommandBody = {
   examples: [
     "lantern models",
     "lantern models --architectures",

@@ -14,7 +14,7 @@ import {
   perplexityPicture,
   UsageError,
 } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import {
   forceHelp,
   jsonHelp,
@@ -45,9 +45,7 @@ interface PerplexityFlags extends ModelFlags {
 /** If stderr is not a terminal, the running value is printed as a line this often. */
 const plainLineMs = 5000;
 
-export const perplexityCommand: CliCommand = {
-  name: "perplexity",
-  summary: "measure how well a model predicts a text",
+export const perplexityCommand: CommandBody = {
   examples: [
     "lantern perplexity -m model-Q4_0.gguf -f wiki.test.raw -c 256 --chunks 20",
     "lantern perplexity -m model-F16.gguf -f wiki.test.raw --save-base f16.base",

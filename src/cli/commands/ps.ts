@@ -5,7 +5,7 @@ import { withoutEnd } from "../../base/without-end.ts";
 import { runningServers, type ServerRecord } from "../../catalog/servers.ts";
 import { SourceError } from "../../index.ts";
 import type { ServerStatus } from "../../server/serve.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { bytesText, tableText } from "../text.ts";
 
 interface PsFlags {
@@ -16,9 +16,7 @@ interface PsFlags {
 
 const answerMs = 5000;
 
-export const psCommand: CliCommand = {
-  name: "ps",
-  summary: "show the running servers, their models, memory and users",
+export const psCommand: CommandBody = {
   examples: ["lantern ps", "lantern ps --url http://127.0.0.1:8000"],
   define(command, context) {
     command

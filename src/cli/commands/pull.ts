@@ -7,7 +7,7 @@ import type { PulledFile } from "../../catalog/pull.ts";
 import { pullModel } from "../../catalog/pull-model.ts";
 import { choosePull, type PullChoice } from "../../catalog/resolve.ts";
 import { AbortedError, UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { interruptible } from "../interrupt.ts";
 import { ProgressBar } from "../progress.ts";
 import { bytesText, tableText } from "../text.ts";
@@ -16,9 +16,7 @@ interface PullFlags {
   list?: boolean;
 }
 
-export const pullCommand: CliCommand = {
-  name: "pull",
-  summary: "download a model",
+export const pullCommand: CommandBody = {
   examples: [
     "lantern pull tinyllama-chat",
     "lantern pull Qwen/Qwen3-4B-GGUF",

@@ -12,7 +12,7 @@ import {
   quantize,
   UsageError,
 } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import {
   forceHelp,
   jsonHelp,
@@ -45,9 +45,7 @@ interface QuantizeFlags {
   json?: boolean;
 }
 
-export const quantizeCommand: CliCommand = {
-  name: "quantize",
-  summary: "write a GGUF file with fewer bits per weight",
+export const quantizeCommand: CommandBody = {
   examples: [
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M",
     "lantern quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type attn_v=q8_0 --report",

@@ -3,7 +3,7 @@
 import type { RerankResult } from "../../index.ts";
 import { UsageError } from "../../index.ts";
 import { plainText } from "../../platform/terminal-text.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp, separatorHelp, textFileHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { addRuntimeFlags, type ModelFlags } from "../flags.ts";
@@ -19,9 +19,7 @@ interface RerankFlags extends Omit<ModelFlags, "model">, TextsFlags {
   json?: boolean;
 }
 
-export const rerankCommand: CliCommand = {
-  name: "rerank",
-  summary: "sort documents by how well they answer a query",
+export const rerankCommand: CommandBody = {
   examples: [
     'lantern rerank bge-reranker-v2-m3-Q8_0.gguf -q "What is a panda?" "A bear of China." "A city."',
     'lantern rerank reranker.gguf -q "how to reset a password" -f passages.txt --top-n 3 --json',

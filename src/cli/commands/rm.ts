@@ -3,16 +3,14 @@
 import { listMade, removeMade } from "../../catalog/made.ts";
 import { findRemovable, removeModel } from "../../catalog/remove.ts";
 import { UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { bytesText } from "../text.ts";
 
 interface RmFlags {
   yes?: boolean;
 }
 
-export const rmCommand: CliCommand = {
-  name: "rm",
-  summary: "delete a model from this machine",
+export const rmCommand: CommandBody = {
   examples: ["lantern rm tinyllama-chat", "lantern rm hf:Qwen/Qwen3-4B-GGUF:Q4_K_M --yes"],
   define(command, context) {
     command

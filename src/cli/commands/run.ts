@@ -3,7 +3,7 @@
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Generation, GenerationResult, ModelInfo } from "../../index.ts";
 import { promptCache } from "../cache-explained.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
 import { addTuneFlag, type TuneFlag, tuneOnce } from "../first-tune.ts";
@@ -42,9 +42,7 @@ interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags, T
 
 const defaultPrompt = "Once upon a time";
 
-export const runCommand: CliCommand = {
-  name: "run",
-  summary: "continue a text",
+export const runCommand: CommandBody = {
   examples: [
     'lantern run -p "Once upon a time, a small dragon" -n 100',
     "lantern run -m tinyllama-chat -f notes.txt --temp 0 --json",

@@ -1,7 +1,7 @@
 // lantern search: repositories with GGUF files on the Hugging Face hub.
 
 import { searchHub } from "../../catalog/hub-client.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { numberFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
 import { countText, tableText } from "../text.ts";
@@ -11,9 +11,7 @@ interface SearchFlags {
   json?: boolean;
 }
 
-export const searchCommand: CliCommand = {
-  name: "search",
-  summary: "search the Hugging Face hub for models",
+export const searchCommand: CommandBody = {
   examples: ["lantern search qwen3", "lantern search smollm2 instruct --limit 5"],
   define(command, context) {
     command

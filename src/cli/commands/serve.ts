@@ -28,7 +28,7 @@ import {
 import { batchPlace } from "../batch-place.ts";
 import { openServers } from "../chat-tools.ts";
 import { addClusterFlags, type ClusterFlags } from "../cluster-flags.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { shiftWarning } from "../context-flags.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
 import { effortHelp, templateHelp } from "../flag-help.ts";
@@ -104,10 +104,7 @@ interface ServeFlags
 
 const megabyte = 2 ** 20;
 
-export const serveCommand: CliCommand = {
-  name: "serve",
-  summary:
-    "serve the web app, and APIs that are compatible with OpenAI, Anthropic, Ollama and llama.cpp",
+export const serveCommand: CommandBody = {
   examples: [
     "lantern serve",
     "lantern serve -m tinyllama-chat --port 8000 --parallel 4",

@@ -2,7 +2,7 @@
 // src/tools/sparsify/ does the work; this file has the flags, a progress bar and a table. docs/sparse.md.
 
 import { type OptLevel, type SparsifyResult, sparsify, UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { bestLevel, forceHelp, jsonHelp, levelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import { interruptible } from "../interrupt.ts";
@@ -23,9 +23,7 @@ interface SparsifyFlags {
   json?: boolean;
 }
 
-export const sparsifyCommand: CliCommand = {
-  name: "sparsify",
-  summary: "make predictors of the neurons that are zero, for a model with ReLU",
+export const sparsifyCommand: CommandBody = {
   examples: [
     "lantern sparsify model-q4_0.gguf --corpus text.txt -o model.predictors.gguf",
     "lantern perplexity -m model-q4_0.gguf -f other.txt --predictors model.predictors.gguf",

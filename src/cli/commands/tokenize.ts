@@ -2,7 +2,7 @@
 
 import { defaultModel } from "../../catalog/catalog.ts";
 import { openTokenizer, UsageError } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { modelHelp, noBosHelp } from "../flag-help.ts";
 import { modelOption } from "../flags.ts";
 import { locateModel } from "../load-model.ts";
@@ -15,9 +15,7 @@ interface TokenizeFlags {
   json?: boolean;
 }
 
-export const tokenizeCommand: CliCommand = {
-  name: "tokenize",
-  summary: "show the tokens of a text",
+export const tokenizeCommand: CommandBody = {
   examples: [
     'lantern tokenize "Once upon a time"',
     "lantern tokenize -m tinyllama-chat --json - < notes.txt",

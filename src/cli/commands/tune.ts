@@ -22,7 +22,7 @@ import {
 } from "../../index.ts";
 import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";
 import { numberFlag, numberListFlag, svgFlag } from "../flag-values.ts";
 import { modelOption, weightsOption } from "../flags.ts";
@@ -52,9 +52,7 @@ interface TuneFlags {
 
 const count = numberFlag({ integer: true, min: 1, max: 1024 });
 
-export const tuneCommand: CliCommand = {
-  name: "tune",
-  summary: "find the fastest kernels for a model on this machine, and use them from then on",
+export const tuneCommand: CommandBody = {
   examples: [
     "lantern tune -m model.gguf --quick",
     "lantern tune --shapes 7b --type q4_0,q4_1 -t 1,2",

@@ -14,7 +14,7 @@ import {
   type VerifyOptions,
   verify,
 } from "../../index.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { modelHelp, threadsHelp } from "../flag-help.ts";
 import { numberFlag } from "../flag-values.ts";
 import {
@@ -47,9 +47,7 @@ interface VerifyFlags {
 
 const differentExitCode = 1;
 
-export const verifyCommand: CliCommand = {
-  name: "verify",
-  summary: "check that CPU and GPU compute what the reference computes, op by op",
+export const verifyCommand: CommandBody = {
   examples: [
     "lantern verify -m model.gguf",
     "lantern verify -m model.gguf --backends cpu,webgpu --layers 0-3 --json",

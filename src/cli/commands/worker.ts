@@ -6,7 +6,7 @@ import { defaultModel } from "../../catalog/catalog.ts";
 import { AbortedError, UsageError } from "../../index.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { addClusterFlags, type ClusterFlags, joinCluster } from "../cluster-flags.ts";
-import type { CliCommand, CliContext } from "../command.ts";
+import type { CliContext, CommandBody } from "../command.ts";
 import { templateHelp } from "../flag-help.ts";
 import { numberFlag, onceFlag } from "../flag-values.ts";
 import { addModelFlags, addStateCacheFlags, type ModelFlags, modelOf } from "../flags.ts";
@@ -24,9 +24,7 @@ interface WorkerFlags extends ModelFlags, ClusterFlags {
   json?: boolean;
 }
 
-export const workerCommand: CliCommand = {
-  name: "worker",
-  summary: "compute for the other machines of a cluster",
+export const workerCommand: CommandBody = {
   examples: [
     "lantern worker --cluster nats://10.0.0.1:4222 -m tinyllama-chat",
     "LANTERN_CLUSTER_USER=worker LANTERN_CLUSTER_PASSWORD=secret lantern worker --cluster tls://nats:4222 --cluster-ca ca.pem -m tinyllama-chat",
