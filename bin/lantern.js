@@ -24,7 +24,7 @@ const here = fileURLToPath(import.meta.url);
 const root = dirname(dirname(here));
 const major = Number(process.versions.node.split(".")[0]);
 const args = process.argv.slice(2);
-// A checkout runs its sources, which are always fresh; the published package has only dist.
+// A checkout runs its sources, or bundles of exactly these; the published package has only dist.
 const isCheckout = existsSync(join(root, "src", "cli", "main.ts"));
 
 const switchedOff = process.env.LANTERN_RUNTIME === "off";
@@ -34,7 +34,9 @@ const otherNode =
 // Windows looks for a program in the current folder first, before PATH: whoever filled that folder would be run.
 if (process.platform === "win32") process.env.NoDefaultCurrentDirectoryInExePath = "1";
 
-if (major >= bestMajor && !process.env.LANTERN_RUNTIME) start();
+if (args.length === 1 && (args[0] === "--version" || args[0] === "-V")) {
+  console.log(JSON.parse(readFileSync(join(root, "package.json"), "utf8")).version);
+} else if (major >= bestMajor && !process.env.LANTERN_RUNTIME) start();
 else if (otherNode.path !== undefined) restart(otherNode.path, here);
 else if (major >= bestMajor || switchedOff || process.env[restartedMark]) startHere("");
 else if (major >= leastMajor && needsNoSpeed()) startHere("");
@@ -114,14 +116,27 @@ function start() {
   }
   endWithParent();
   useCompileCache();
-  const main = isCheckout ? join("src", "cli", "main.ts") : join("dist", "cli", "main.js");
-  import(pathToFileURL(join(root, main)).href)
+  mainFile()
+    .then((file) => import(pathToFileURL(file).href))
     .then((cli) => cli.main(args))
     .then(end)
     .catch((error) => {
       console.error("lantern: could not start:", error);
       end(1);
     });
+}
+
+/** The command line's code. Of a checkout, a thousand sources, or a bundle of them, which starts in a tenth of the time. */
+function mainFile() {
+  if (!isCheckout) return Promise.resolve(join(root, "dist", "cli", "main.js"));
+  const source = join(root, "src", "cli", "main.ts");
+  const bundles = join(root, "scripts", "checkout-bundle.js");
+  // Who looks for a bug wants to see the sources.
+  const isDebugged = process.execArgv.some((flag) => /^--(inspect|cpu-prof|heap-prof)/.test(flag));
+  if (isDebugged || !existsSync(bundles)) return Promise.resolve(source);
+  return import(pathToFileURL(bundles).href).then(
+    (module) => module.bundledMain(!needsNoSpeed()) || source,
+  );
 }
 
 /** Whoever says that it failed ends, whatever is still open; what it has written is read first. */

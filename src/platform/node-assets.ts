@@ -4,10 +4,10 @@
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { extname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { byName } from "../base/by-name.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { smallFilesFolder } from "./node-folders.ts";
+import { ownFolder } from "./node-own-folder.ts";
 import { homeFolder } from "./node-path-errors.ts";
 import { makePrivateFolder, privateFileMode } from "./node-private.ts";
 
@@ -33,7 +33,7 @@ const types: Readonly<Record<string, string>> = byName({
 /** The built web app: from dist/web (of a checkout or the published package), or from inside the single-file program. */
 export function webAssets(): Map<string, AssetFile> | undefined {
   const inside = embeddedFiles();
-  if (!inside) return readAssets(fileURLToPath(new URL("../../dist/web/", import.meta.url)));
+  if (!inside) return readAssets(join(ownFolder(), "dist", "web"));
   const names = inside.names().filter((name) => name.startsWith("web/"));
   const assets = new Map<string, AssetFile>();
   for (const name of names) addAsset(assets, name.slice("web".length), inside.bytes(name));

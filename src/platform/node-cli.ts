@@ -4,9 +4,11 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import * as os from "node:os";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { type ChatFiles, nodeChatFiles } from "./node-chats.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { ownFolder } from "./node-own-folder.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { checkWritable, writePrivateText } from "./node-private.ts";
 import { noteInput, refuseText } from "./node-replace.ts";
@@ -261,10 +263,10 @@ export function hostName(): string {
   return os.hostname();
 }
 
-/** The version in package.json, which is two folders up from both src/platform and dist/platform. */
+/** The version in package.json. */
 export function packageVersion(): string {
   const text =
     embeddedFiles()?.text("package.json") ??
-    readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+    readFileSync(join(ownFolder(), "package.json"), "utf8");
   return (JSON.parse(text) as { version: string }).version;
 }

@@ -6,9 +6,9 @@
 
 import * as fs from "node:fs";
 import * as path from "node:path";
-import { fileURLToPath } from "node:url";
 import { UsageError } from "../base/errors.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { ownFolder } from "./node-own-folder.ts";
 
 interface Level {
   readonly place: string;
@@ -16,27 +16,25 @@ interface Level {
 }
 
 const mostLinks = 40;
-/** Two folders up from both src/platform and dist/platform. */
-const ownFolder = fileURLToPath(new URL("../..", import.meta.url));
 
 /** Throws a UsageError where import(name) would load what others could have put there. */
 export function checkPackage(name: string): void {
   if (embeddedFiles()) return; // the single-file program loads nothing from a disk
   const folder = installedPackage(name);
   // Found in another way (Plug'n'Play, Deno), or not at all: import() says so.
-  const why = folder && whyUntrusted(path.join(folder, "package.json"), ownFolder);
+  const why = folder && whyUntrusted(path.join(folder, "package.json"), ownFolder());
   if (why) throw new UsageError(`the npm package "${name}" is not loaded: ${why}`);
 }
 
 /** The folder of a package that import() would find from here, if nobody else could have put it there. */
 export function trustedPackage(name: string): string | undefined {
   const folder = embeddedFiles() ? undefined : installedPackage(name);
-  if (!folder || whyUntrusted(folder, ownFolder) !== undefined) return undefined;
+  if (!folder || whyUntrusted(folder, ownFolder()) !== undefined) return undefined;
   return folder;
 }
 
 function installedPackage(name: string): string | undefined {
-  for (let above = ownFolder; ; above = path.dirname(above)) {
+  for (let above = ownFolder(); ; above = path.dirname(above)) {
     const folder = path.join(above, "node_modules", name);
     if (path.basename(above) !== "node_modules" && fs.existsSync(path.join(folder, "package.json")))
       return folder;

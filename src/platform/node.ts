@@ -140,10 +140,10 @@ function threadFlags(isText: boolean): WorkerOptions {
   return isInherited ? { execArgv: [] } : {};
 }
 
-/** The file of a thread's code. In a checkout Node runs the .ts files directly; in the published package they are .js. */
+/** The file of a thread's code: the source, or its bundle (scripts/bundle.js). */
 function threadFile(entry: ThreadEntry): URL {
-  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  return new URL(`../threads/${entry}.${extension}`, import.meta.url);
+  const isSource = import.meta.url.endsWith(".ts");
+  return new URL(isSource ? `../threads/${entry}.ts` : `../start/${entry}.mjs`, import.meta.url);
 }
 
 function enginePort(): EnginePort {

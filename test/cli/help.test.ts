@@ -63,3 +63,15 @@ test("a flag's sentence begins with a small letter or a name, and has no full st
     for (const text of texts) expect(text, name).toMatch(/^(?:[a-z]|[A-Z]{2}).*[^.]$/s);
   }
 });
+
+test("the list of commands shows of each the arguments that the command has", async () => {
+  for (const { name, args = "", body } of commands) {
+    const command = new Command(name);
+    (await body()).define(command, {} as CliContext);
+    const shown = command.registeredArguments.map((argument) => {
+      const text = argument.name() + (argument.variadic ? "..." : "");
+      return argument.required ? `<${text}>` : `[${text}]`;
+    });
+    expect(args, name).toBe(shown.join(" "));
+  }
+});

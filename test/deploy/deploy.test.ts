@@ -70,21 +70,24 @@ describe("kubernetes", () => {
     ]);
   });
 
-  test.each(workloads.map((one) => [one.metadata.name, one] as const))("%s", async (name, { spec }) => {
-    expect(spec.template.metadata.labels).toMatchObject(spec.selector.matchLabels);
-    const pod = spec.template.spec;
-    const volumes = [...pod.volumes, ...(spec.volumeClaimTemplates ?? [])].map(
-      (volume: { name?: string; metadata?: { name: string } }) =>
-        volume.name ?? volume.metadata!.name,
-    );
-    for (const container of pod.containers) {
-      await expectCommand(container.args, name);
-      for (const { name: mounted } of container.volumeMounts) expect(volumes).toContain(mounted);
-      for (const { name: variable, value } of container.env) {
-        if (/PASSWORD|KEY|TOKEN/.test(variable)) expect(value, variable).toBeUndefined();
+  test.each(workloads.map((one) => [one.metadata.name, one] as const))(
+    "%s",
+    async (name, { spec }) => {
+      expect(spec.template.metadata.labels).toMatchObject(spec.selector.matchLabels);
+      const pod = spec.template.spec;
+      const volumes = [...pod.volumes, ...(spec.volumeClaimTemplates ?? [])].map(
+        (volume: { name?: string; metadata?: { name: string } }) =>
+          volume.name ?? volume.metadata!.name,
+      );
+      for (const container of pod.containers) {
+        await expectCommand(container.args, name);
+        for (const { name: mounted } of container.volumeMounts) expect(volumes).toContain(mounted);
+        for (const { name: variable, value } of container.env) {
+          if (/PASSWORD|KEY|TOKEN/.test(variable)) expect(value, variable).toBeUndefined();
+        }
       }
-    }
-  });
+    },
+  );
 
   test("the service and the autoscaler mean workloads that are here, and metrics that the server has", () => {
     const service = all.find(({ kind }) => kind === "Service")!;

@@ -77,6 +77,8 @@ export const rest: readonly string[] = [
   "test/models/{archs,recurrent}.test.ts",
   "test/tokenizers/{regex,vectors}.test.ts",
   "test/tools/{convert,convert-errors,quantize-api,quantize-search,sparsify}.test.ts",
+  // Bundles, made and run.
+  "test/cli/checkout-bundle.test.ts",
   // A copy of the sources, compiled and run.
   "test/docs/!(additions).test.ts",
   // Processes: packages, other Nodes, measuring, killing.
