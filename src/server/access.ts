@@ -70,10 +70,11 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
     const given = keyOf(visitor.headers);
     const at = apiKeys.length === 0 ? -1 : await apiKeyAt(given);
     if (at >= 0) return `key ${at}`;
-    if (apiKeys.length === 0) return clientOf(visitor.address);
+    // Without keys, too: the page does not share the turns of other programs on its machine.
     if (isPlaceForAdmin(visitor) && ((await hasCookie(visitor)) || (await isAdminSecret(given)))) {
       return "admin";
     }
+    if (apiKeys.length === 0) return clientOf(visitor.address);
     throw unauthorized(
       given === ""
         ? "the request has no API key. Send it as Authorization: Bearer KEY, or as x-api-key"

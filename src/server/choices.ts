@@ -26,7 +26,7 @@ export async function startChoices(
       options: choiceOptions(request.options, at),
     })),
   );
-  call.server.queue.checkRoom(all.length);
+  call.server.queue.checkRoom(call.client, all.length);
   const leave = new AbortController();
   const own = { ...call, signal: AbortSignal.any([call.signal, leave.signal]) };
   const started = all.map((request, at) =>

@@ -5,7 +5,6 @@ import {
   AbortedError,
   ContextError,
   type GenerateOptions,
-  type Generation,
   type GenerationResult,
   rememberSpeed,
   type Timings,
@@ -16,6 +15,7 @@ import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } fr
 import type { Turn } from "./queue.ts";
 import type { Call } from "./route.ts";
 import type { Job, Slot } from "./slots.ts";
+import { generateInTurns, type InTurns, type PlaceToRun, type TurnedGeneration } from "./turns.ts";
 
 export interface CompletionRequest {
   served: ServedModel;
@@ -62,25 +62,13 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   const arrived = server.now();
   // Before it waits for its turn: the model must not leave meanwhile.
   const done = await server.models.hold(served, signal);
-  const { turn, slot } = await enterSlot(call, request).catch((error: unknown) => {
+  const entered = await enterSlot(call, request).catch((error: unknown) => {
     done();
     throw error;
   });
-  const leave = (): void => {
-    done();
-    server.slots.release(slot);
-    turn.release();
-  };
-  let generation: Generation;
-  try {
-    generation = served.model.generate(tokens, { ...options, signal });
-  } catch (error) {
-    leave();
-    throw error;
-  }
   const job: Job = {
     id: ++jobs,
-    slot: slot.id,
+    slot: entered.slot.id,
     model: served.id,
     route: call.route.path,
     options,
@@ -89,23 +77,43 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     generatedTokens: 0,
     hasNewLine: false,
   };
-  server.jobs.add(job);
-  Object.assign(slot, { job, model: served.id, tokens });
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000, served.id);
-  const known = generation.result.then((result) => {
-    job.cachedTokens = result.timings.cachedTokens;
-    // What was shifted is nobody's beginning.
-    slot.tokens = result.timings.contextShifts ? tokens : [...tokens, ...result.tokenIds];
-    return result;
+  const begin = ({ turn, slot }: Entered, all: readonly number[]): PlaceToRun => {
+    server.jobs.add(job);
+    job.slot = slot.id;
+    Object.assign(slot, { job, model: served.id, tokens: all });
+    return {
+      preempted: turn.preempted,
+      leave(written, result) {
+        job.cachedTokens ||= result?.timings.cachedTokens ?? 0;
+        // What was shifted is nobody's beginning.
+        if (result) slot.tokens = result.timings.contextShifts ? tokens : [...tokens, ...written];
+        server.jobs.delete(job);
+        server.slots.release(slot);
+        turn.release();
+      },
+    };
+  };
+  const generation = begun(done, {
+    ...{ model: served.model, tokens, options, signal },
+    first: begin(entered, tokens),
+    again: async (written) => {
+      const all = [...tokens, ...written];
+      return begin(await enterSlot(call, { ...request, tokens: all }, true), all);
+    },
+    onEvent({ progress, text }) {
+      if (progress !== undefined) return;
+      if (job.generatedTokens === 0) {
+        server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000, served.id);
+      }
+      job.generatedTokens++;
+      job.hasNewLine ||= text.includes("\n");
+    },
   });
-  const ended = known.finally(() => {
-    server.jobs.delete(job);
-    leave();
-  });
-  const result = ended.then(
+  const result = generation.result.finally(done).then(
     (result) => {
       count(call, served.id, result);
-      logShifts(call, slot, result);
+      logShifts(call, entered.slot, result);
       // Only an answer that runs alone shows the machine's speed.
       if (server.jobs.size === 0) void rememberSpeed(served.model.info, result.timings);
       if (result.stopReason !== "aborted") return result;
@@ -119,29 +127,36 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
   result.catch(() => {}); // the reader of the tokens awaits it; one who left does not
 
   async function* read(): AsyncGenerator<TokenEvent> {
-    for await (const event of tokensOf(generation)) {
-      if (event.progress === undefined) {
-        if (job.generatedTokens === 0) {
-          server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000, served.id);
-        }
-        job.generatedTokens++;
-        job.hasNewLine ||= event.text.includes("\n");
-      }
-      yield event;
-    }
+    yield* generation.tokens();
     await result;
   }
   return { slot: job.slot, tokens: read, result };
+}
+
+/** Started; `failed` is called if it cannot be. */
+function begun(failed: () => void, parts: InTurns): TurnedGeneration {
+  try {
+    return generateInTurns(parts);
+  } catch (error) {
+    failed();
+    throw error;
+  }
+}
+
+interface Entered {
+  turn: Turn;
+  slot: Slot;
 }
 
 /** A turn in the queue, and a slot to run in. Nobody has a turn while it waits for a slot. */
 async function enterSlot(
   { server, client, signal }: Call,
   { served, tokens, slot: asked }: CompletionRequest,
-): Promise<{ turn: Turn; slot: Slot }> {
+  isBegun: boolean = false,
+): Promise<Entered> {
   if (asked !== undefined) await server.slots.idle(asked, signal);
   for (;;) {
-    const turn = await server.queue.enter(client, signal);
+    const turn = await server.queue.enter(client, signal, { mayPause: true, isBegun });
     const slot = server.slots.claim(asked, { model: served.id, tokens });
     if (slot) return { turn, slot };
     turn.release(); // another request, or an action on a slot, was faster
@@ -167,20 +182,6 @@ function logShifts(
     server.log(
       `slot ${id}: the context was full and was shifted: the first ${kept} tokens were kept, the ${discarded} after them dropped`,
     );
-  }
-}
-
-/** The tokens only; errors are reported by `result`. */
-async function* tokensOf(generation: Generation): AsyncGenerator<TokenEvent> {
-  const reader = generation.tokens()[Symbol.asyncIterator]();
-  try {
-    for (;;) {
-      const step = await reader.next().catch(() => undefined);
-      if (!step || step.done) return;
-      yield step.value;
-    }
-  } finally {
-    await reader.return?.();
   }
 }
 

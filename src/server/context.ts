@@ -107,8 +107,9 @@ export interface ServerContext {
   readonly stopSignal: AbortSignal;
 }
 
-/** Large bodies in memory at a time. */
+/** Large bodies in memory at a time, and of one client: one that sends slowly does not keep the others waiting. */
 const largeBodies = 4;
+const largeBodiesOfClient = 3;
 
 export interface ContextOptions {
   settings: ServerSettings;
@@ -159,7 +160,7 @@ export function createContext(options: ContextOptions): ServerContext {
     keepAlive,
     queue,
     usage: new UsageHistory({ models, ...clock }, options.readSystem),
-    large: new AdmissionQueue(largeBodies, settings.queue),
+    large: new AdmissionQueue(largeBodies, settings.queue, largeBodiesOfClient),
     jobs,
     slots: new Slots(settings.parallel, settings.queue),
     library: options.library,

@@ -14,6 +14,8 @@ export interface ListenOptions {
   /** How long a client may take to send its headers, and its whole request. */
   headersTimeoutMs: number;
   requestTimeoutMs: number;
+  /** How long a client may take nothing of what waits for it (default: two minutes). */
+  unreadTimeoutMs?: number;
 }
 
 export interface Listener {
@@ -33,6 +35,8 @@ interface RawSocket {
   readonly remoteAddress?: string;
   readonly localAddress?: string;
   readonly writable: boolean;
+  /** Bytes that wait for the client. */
+  readonly writableLength: number;
   end(text?: string, done?: () => void): void;
   destroy(): void;
   /** What Node calls once an answer that says "connection: close" was written. */
@@ -44,6 +48,7 @@ interface Outgoing {
   setHeader(name: string, value: string): unknown;
   writeHead(status: number): { end(text: string): unknown };
   once(event: "close", run: () => void): unknown;
+  on(event: "timeout", run: (socket: RawSocket) => void): unknown;
 }
 interface RawRequest {
   readonly socket: RawSocket;
@@ -156,6 +161,22 @@ function protect(server: RawEvents): void {
 }
 
 /**
+ * A client that takes nothing is disconnected: what waits for it, the files that are read for it and its generations would be held for
+ * it for ever. One that waits for an answer is not: nothing waits for it.
+ */
+function dropUnread(server: RawEvents): void {
+  server.on("request", (_, answer) => {
+    answer.on("timeout", (socket) => {
+      if (socket.writableLength > 0) socket.destroy();
+    });
+  });
+}
+
+const UNREAD_MS = 120_000;
+/** A connection without a byte for so long is asked whether its client is still there: one that lost power or its network is not. */
+const PROBED_MS = 30_000;
+
+/**
  * How long a connection is kept for a client's next request. A request that is sent while its connection is closed is lost, and the client has an error: so it is longer than clients keep
  * theirs (most for some seconds, nginx as a proxy for 60).
  */
@@ -182,12 +203,16 @@ export async function listen(app: AppFetch, options: ListenOptions): Promise<Lis
       requestTimeout: options.requestTimeoutMs,
       connectionsCheckingInterval: Math.min(1000, options.headersTimeoutMs / 2),
       keepAliveTimeout: KEPT_MS,
+      keepAlive: true,
+      keepAliveInitialDelay: PROBED_MS,
       maxHeaderSize: 16384,
       requireHostHeader: false, // the guard refuses it; Node would before protect()
     },
   });
   protect(server as RawEvents);
   answerBroken(server as RawEvents);
+  dropUnread(server as RawEvents);
+  if ("timeout" in server) server.timeout = options.unreadTimeoutMs ?? UNREAD_MS;
   const { promise: listening, resolve, reject } = Promise.withResolvers<void>();
   server.once("error", reject);
   server.listen(port, host, () => resolve());

@@ -1,113 +1,242 @@
-// The request queue: at most `parallel` generations run, at most `waiting` wait, the rest is refused. Clients take
-// turns: the client that was served longest ago is next, so that one with a hundred requests does not block the
-// others. Knows nothing of HTTP or models.
+// The request queue: at most `parallel` generations run, at most `waiting` wait, the rest is refused. All of it is shared between
+// clients, however many requests each has:
+//   - a free turn goes to the client that has the fewest, of equals to the one that was served longest ago;
+//   - if none is free, a turn of the client with the most is asked back (Turn.preempted) for one that has at least two fewer. Its
+//     generation goes on later, before its client's other requests;
+//   - if nobody more may wait, the last request of the client with the most waiting is refused for one that has at least two fewer.
+// Knows nothing of HTTP or models.
 
 import { queueFull, stopping, tooManyChoices } from "./errors.ts";
 
 /** A turn to run. It must be given back exactly when the generation has ended. */
 export interface Turn {
+  /** Aborted when another client is to have the turn: it is given back soon, and the work goes on in a further turn. */
+  readonly preempted: AbortSignal;
   release(): void;
+}
+
+export interface EnterOptions {
+  /** The turn may be asked back. Default: false. */
+  mayPause?: boolean;
+  /** The work had a turn before: it is never refused, and goes on before its client's other requests. Default: false. */
+  isBegun?: boolean;
 }
 
 interface Waiting {
   client: string;
+  mayPause: boolean;
+  isBegun: boolean;
   admit(): void;
   refuse(error: unknown): void;
 }
 
+interface Running {
+  client: string;
+  mayPause: boolean;
+  preempted: AbortController;
+}
+
+/** Numbers of something by client. */
+type Counts = Map<string, number>;
+
 export class AdmissionQueue {
   readonly parallel: number;
   readonly capacity: number;
-  /** In order of arrival, over all clients. */
-  readonly #waiting: Waiting[] = [];
+  /** How many turns one client may have, even if others are free. */
+  readonly #mostOfClient: number;
+  /** In order of arrival, over all clients; those that had a turn before come first. */
+  #waiting: Waiting[] = [];
+  /** In order of their beginning. */
+  #running: Running[] = [];
   /** When each client was last served, as a counter; clients without requests are forgotten. */
-  readonly #served = new Map<string, number>();
-  readonly #active = new Map<string, number>();
-  #running = 0;
+  readonly #served: Counts = new Map();
   #turns = 0;
   #closed = false;
 
-  constructor(parallel: number, capacity: number) {
+  constructor(parallel: number, capacity: number, mostOfClient: number = parallel) {
     this.parallel = parallel;
     this.capacity = capacity;
+    this.#mostOfClient = mostOfClient;
   }
 
   get running(): number {
-    return this.#running;
+    return this.#running.length;
   }
 
   get waiting(): number {
     return this.#waiting.length;
   }
 
-  /** Throws immediately if `count` more requests could not even wait. */
-  checkRoom(count: number = 1): void {
+  /** Throws immediately if `count` more requests of a client could not even wait. */
+  checkRoom(client: string, count: number = 1): void {
     if (this.#closed) throw stopping();
     if (count > this.parallel + this.capacity) {
       throw tooManyChoices(count, this.parallel + this.capacity);
     }
-    const free = this.parallel - this.#running + this.capacity - this.#waiting.length;
-    if (count > free) throw queueFull(this.#running, this.#waiting.length);
+    const fresh = this.#fresh;
+    const waiting = countsOf(fresh);
+    let free = this.parallel - this.running + this.capacity - fresh.length;
+    for (let own = 1; own <= count; own++, free--) {
+      const refused = free > 0 ? undefined : greediest(waiting, client);
+      if (free <= 0 && refused === undefined) throw queueFull(this.running, this.waiting);
+      if (refused !== undefined) add(waiting, refused, -1);
+      add(waiting, client, 1);
+    }
   }
 
   /** A turn, now or later. Rejects if there is no room, if the signal is aborted, or if the server stops. */
-  enter(client: string, signal: AbortSignal): Promise<Turn> {
+  enter(client: string, signal: AbortSignal, options: EnterOptions = {}): Promise<Turn> {
+    const { mayPause = false, isBegun = false } = options;
     return new Promise<Turn>((resolve, reject) => {
       signal.throwIfAborted();
-      this.checkRoom();
-      const admit = (): void => {
-        signal.removeEventListener("abort", leave);
-        resolve(this.#take(client));
-      };
-      const refuse = (error: unknown): void => {
-        signal.removeEventListener("abort", leave);
-        reject(error);
-      };
-      const entry: Waiting = { client, admit, refuse };
+      if (!isBegun) this.#makeRoom(client);
       const leave = (): void => {
         this.#waiting.splice(this.#waiting.indexOf(entry), 1);
-        refuse(signal.reason);
+        entry.refuse(signal.reason);
       };
-      if (this.#running < this.parallel) return admit();
+      const entry: Waiting = {
+        ...{ client, mayPause, isBegun },
+        admit: () => {
+          signal.removeEventListener("abort", leave);
+          resolve(this.#take(client, mayPause));
+        },
+        refuse: (error) => {
+          signal.removeEventListener("abort", leave);
+          this.#forget(client);
+          reject(error);
+        },
+      };
       signal.addEventListener("abort", leave);
-      this.#waiting.push(entry);
+      const at = isBegun ? this.#waiting.findIndex((one) => !one.isBegun) : -1;
+      this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, entry);
+      this.#fill();
     });
   }
 
-  /** Admits nobody any more; rejects those who wait. */
+  /** Admits nobody new any more; rejects those who wait and have not begun. */
   close(): void {
     this.#closed = true;
-    for (const { refuse } of this.#waiting.splice(0)) refuse(stopping());
+    const fresh = this.#fresh;
+    this.#waiting = this.#waiting.filter(({ isBegun }) => isBegun);
+    for (const { refuse } of fresh) refuse(stopping());
   }
 
-  #take(client: string): Turn {
-    this.#running++;
+  /** Those that wait for their first turn. */
+  get #fresh(): Waiting[] {
+    return this.#waiting.filter(({ isBegun }) => !isBegun);
+  }
+
+  /** For one more that waits, or throws. */
+  #makeRoom(client: string): void {
+    this.checkRoom(client);
+    const fresh = this.#fresh;
+    if (this.running < this.parallel || fresh.length < this.capacity) return;
+    const most = greediest(countsOf(fresh), client)!;
+    const last = fresh.findLast((entry) => entry.client === most)!;
+    this.#waiting.splice(this.#waiting.indexOf(last), 1);
+    last.refuse(queueFull(this.running, this.waiting));
+  }
+
+  #take(client: string, mayPause: boolean): Turn {
+    const own: Running = { client, mayPause, preempted: new AbortController() };
+    this.#running.push(own);
     this.#served.set(client, ++this.#turns);
-    this.#active.set(client, (this.#active.get(client) ?? 0) + 1);
-    let held = true;
     return {
+      preempted: own.preempted.signal,
       release: () => {
-        if (!held) return;
-        held = false;
-        this.#running--;
-        this.#leave(client);
-        this.#admitNext();
+        const at = this.#running.indexOf(own);
+        if (at < 0) return;
+        this.#running.splice(at, 1);
+        this.#fill();
+        this.#forget(client);
       },
     };
   }
 
-  #leave(client: string): void {
-    const left = this.#active.get(client)! - 1;
-    if (left > 0) return void this.#active.set(client, left);
-    this.#active.delete(client);
-    if (!this.#waiting.some((entry) => entry.client === client)) this.#served.delete(client);
+  #forget(client: string): void {
+    const isOf = (one: { client: string }): boolean => one.client === client;
+    if (!this.#running.some(isOf) && !this.#waiting.some(isOf)) this.#served.delete(client);
   }
 
-  #admitNext(): void {
-    if (this.#waiting.length === 0) return;
-    const turn = (entry: Waiting): number => this.#served.get(entry.client) ?? 0;
-    const next = this.#waiting.reduce((best, entry) => (turn(entry) < turn(best) ? entry : best));
-    this.#waiting.splice(this.#waiting.indexOf(next), 1);
-    next.admit();
+  /** Gives away the turns that are free, and asks others back. */
+  #fill(): void {
+    while (this.running < this.parallel) {
+      const next = this.#next(this.#waiting, countsOf(this.#running));
+      if (!next) return;
+      this.#waiting.splice(this.#waiting.indexOf(next), 1);
+      next.admit();
+    }
+    this.#askBack();
   }
+
+  /** Which of these has the next turn. */
+  #next(waiting: readonly Waiting[], turns: Counts): Waiting | undefined {
+    let best: Waiting | undefined;
+    const order = ({ client }: Waiting): number[] => [
+      turns.get(client) ?? 0,
+      this.#served.get(client) ?? 0,
+    ];
+    for (const entry of waiting) {
+      if ((turns.get(entry.client) ?? 0) >= this.#mostOfClient) continue;
+      if (!best || isBefore(order(entry), order(best))) best = entry;
+    }
+    return best;
+  }
+
+  /** Asks turns back until every client has its share of them. */
+  #askBack(): void {
+    const kept = this.#running.filter(({ preempted }) => !preempted.signal.aborted);
+    const turns = countsOf(kept);
+    const waiting = [...this.#waiting];
+    let promised = this.running - kept.length;
+    for (;;) {
+      const next = this.#next(waiting, turns);
+      if (!next) return;
+      if (promised > 0) promised--;
+      else {
+        const pausable = kept.filter(({ mayPause }) => mayPause);
+        const clients = new Set(pausable.map(({ client }) => client));
+        const most = greediest(turns, next.client, (client) => clients.has(client));
+        if (most === undefined) return;
+        const last = pausable.findLast(({ client }) => client === most)!;
+        kept.splice(kept.indexOf(last), 1);
+        add(turns, most, -1);
+        last.preempted.abort();
+      }
+      add(turns, next.client, 1);
+      waiting.splice(waiting.indexOf(next), 1);
+    }
+  }
+}
+
+function countsOf(some: readonly { client: string }[]): Counts {
+  const counts: Counts = new Map();
+  for (const { client } of some) add(counts, client, 1);
+  return counts;
+}
+
+function add(counts: Counts, client: string, count: number): void {
+  counts.set(client, (counts.get(client) ?? 0) + count);
+}
+
+/** The client with the most, if it would still have no fewer than this one after giving it one. */
+function greediest(
+  counts: Counts,
+  than: string,
+  isCandidate: (client: string) => boolean = () => true,
+): string | undefined {
+  let most: string | undefined;
+  let least = (counts.get(than) ?? 0) + 2;
+  for (const [client, count] of counts) {
+    if (count < least || !isCandidate(client)) continue;
+    most = client;
+    least = count + 1;
+  }
+  return most;
+}
+
+/** Whether a list of numbers comes before another of the same length. */
+function isBefore(one: readonly number[], other: readonly number[]): boolean {
+  const at = one.findIndex((number, i) => number !== other[i]);
+  return at >= 0 && one[at]! < other[at]!;
 }

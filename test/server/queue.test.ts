@@ -54,12 +54,12 @@ describe("the queue", () => {
     expect(refused).toBeInstanceOf(ApiError);
     expect((refused as ApiError).facts).toMatchObject({ status: 429, code: "queue_full" });
     expect((refused as ApiError).facts.retryAfterSeconds).toBeGreaterThan(0);
-    expect(() => queue.checkRoom(1)).toThrow(/requests running: 1, waiting: 1/);
-    expect(() => new AdmissionQueue(1, 1).checkRoom(2)).not.toThrow();
+    expect(() => queue.checkRoom("b")).toThrow(/requests running: 1, waiting: 1/);
+    expect(() => new AdmissionQueue(1, 1).checkRoom("a", 2)).not.toThrow();
   });
 
   test("that could never hold a request says so: to come again would not help", () => {
-    const refused = (): void => new AdmissionQueue(1, 1).checkRoom(3);
+    const refused = (): void => new AdmissionQueue(1, 1).checkRoom("a", 3);
     expect(refused).toThrow(/3 answers at once, but the server has room for 2/);
     expect(refused).toThrow(
       expect.objectContaining({ facts: expect.objectContaining({ status: 400 }) }),
@@ -78,6 +78,84 @@ describe("the queue", () => {
     turns[0]!.release();
     expect(queue.running).toBe(0);
     await expect(queue.enter("b", gone.signal)).rejects.toThrow("gone");
+  });
+
+  test("asks turns back for clients with fewer, until each has its share", async () => {
+    const queue = new AdmissionQueue(4, 10);
+    const enter = (client: string) => queue.enter(client, forever, { mayPause: true });
+    const turns = await Promise.all(["a", "a", "a", "a"].map(enter));
+    const asked = () => turns.map(({ preempted }) => preempted.aborted);
+    void enter("a");
+    expect(asked()).toEqual([false, false, false, false]); // nothing to share with itself
+    const others = ["b", "b", "b"].map(enter);
+    expect(asked()).toEqual([false, false, true, true]); // the last ones; the third "b" would have more than "a"
+    turns[3]!.release();
+    await others[0]!;
+    expect(asked()).toEqual([false, false, true, true]);
+    turns[2]!.release();
+    const turn = await others[1]!;
+    // What goes on does so before the other requests of its client.
+    const goesOn = queue.enter("a", forever, { mayPause: true, isBegun: true });
+    expect([queue.running, queue.waiting]).toEqual([4, 3]);
+    turn.release();
+    await Promise.race([goesOn, others[2]!]);
+    expect([queue.running, queue.waiting]).toEqual([4, 2]);
+  });
+
+  test("asks no turn back that cannot be given back, and none for nothing", async () => {
+    const queue = new AdmissionQueue(3, 10);
+    const [fixed, one, two] = await Promise.all([
+      queue.enter("a", forever),
+      queue.enter("a", forever, { mayPause: true }),
+      queue.enter("a", forever),
+    ]);
+    const gone = new AbortController();
+    const waiting = queue.enter("b", gone.signal);
+    expect([fixed, one, two].map((turn) => turn!.preempted.aborted)).toEqual([false, true, false]);
+    gone.abort(new Error("gone"));
+    await expect(waiting).rejects.toThrow("gone");
+    one!.release();
+    await queue.enter("a", forever, { isBegun: true });
+    expect([queue.running, queue.waiting]).toEqual([3, 0]);
+  });
+
+  test("full, refuses the last of the client that waits with the most", async () => {
+    const queue = new AdmissionQueue(1, 3);
+    const own = ["a", "a", "a", "a"].map((client) => queue.enter(client, forever));
+    const last = own[3]!.catch((error: unknown) => error);
+    queue.checkRoom("b");
+    expect(() => queue.checkRoom("b", 2)).toThrow(/full/); // then "b" would have more
+    const turn = await own[0]!;
+    const other = queue.enter("b", forever);
+    expect(((await last) as ApiError).facts).toMatchObject({ status: 429, code: "queue_full" });
+    await expect(queue.enter("b", forever)).rejects.toThrow(/full/);
+    turn.release();
+    await other;
+  });
+
+  test("keeps what has begun, whatever its length, and when it closes", async () => {
+    const queue = new AdmissionQueue(1, 1);
+    const turn = await queue.enter("a", forever);
+    const fresh = queue.enter("b", forever);
+    const begun = queue.enter("a", forever, { isBegun: true });
+    queue.close();
+    await expect(fresh).rejects.toThrow(/stopping/);
+    turn.release();
+    (await begun).release();
+    expect([queue.running, queue.waiting]).toEqual([0, 0]);
+  });
+
+  test("gives no client more than its most, even if turns are free", async () => {
+    const queue = new AdmissionQueue(3, 10, 2);
+    const { admitted, turns } = enterAll(queue, ["a1", "a2", "a3", "b1"]);
+    await settle();
+    expect(admitted).toEqual(["a1", "a2", "b1"]);
+    turns[2]!.release();
+    await settle();
+    expect([queue.running, queue.waiting]).toEqual([2, 1]);
+    turns[0]!.release();
+    await settle();
+    expect(admitted).toEqual(["a1", "a2", "b1", "a3"]);
   });
 
   test("closed, refuses who waits and who comes", async () => {

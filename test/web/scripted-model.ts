@@ -135,19 +135,19 @@ function generation(
   promptTokens: number,
   text: string,
   { msPerPiece, before }: { msPerPiece: number } & Pick<Script, "before">,
-  { signal, maxTokens }: GenerateOptions,
+  { signal, maxTokens, resumeTokens = [] }: GenerateOptions,
 ): Generation {
   const pieces = text.match(new RegExp(`[^]{1,${pieceLength}}`, "gu")) ?? [];
   const wanted = pieces.slice(0, maxTokens);
   const { promise: result, resolve } = Promise.withResolvers<GenerationResult>();
-  let said = 0;
+  let said = resumeTokens.length;
   const end = (aborted: boolean): void => {
     const length = wanted.length < pieces.length ? "length" : "end";
     const none = { bytes: 0, floatOps: 0, halfOps: 0, int8Ops: 0 };
     resolve({
       text: wanted.slice(0, said).join(""),
       promptTokenIds: [],
-      tokenIds: [],
+      tokenIds: wanted.slice(0, said).map(() => 1),
       stopReason: aborted ? "aborted" : length,
       timings: {
         loadMs: 0,
@@ -167,7 +167,7 @@ function generation(
     signal?.addEventListener("abort", () => resolve()),
   );
   async function* tokens(): AsyncGenerator<TokenEvent> {
-    for (const piece of wanted) {
+    for (const piece of wanted.slice(said)) {
       await Promise.race([before?.(wanted.slice(0, said).join("")), stopped]);
       await new Promise((wake) => setTimeout(wake, msPerPiece));
       if (signal?.aborted) break;

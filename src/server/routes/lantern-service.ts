@@ -272,7 +272,7 @@ export function runModel(call: Call, served: ServedModel): RunModel {
     contextSize: served.model.info.contextSize,
     chatPrompt: (messages, options) => chatPrompt(server, served, messages, options),
     textTokens: (text) => served.model.tokenize(words(text)),
-    checkRoom: (count) => server.queue.checkRoom(count),
+    checkRoom: (count) => server.queue.checkRoom(call.client, count),
     generate: (tokens, { signal, ...wanted }) => {
       const options: GenerateOptions = { ...samplingOf(server, served), ...wanted };
       // The run's own signal: the client that asked may leave.

@@ -62,7 +62,7 @@ export async function completion(call: Call): Promise<Response> {
   const given = await readFields(call, completionFields, rules);
   const served = await server.models.obtain(given.model);
   const fields = await withTokenBiases(served, given);
-  server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
+  server.queue.checkRoom(call.client, inputList(fields.prompt).length * (fields.n ?? 1));
   return await answerPrompts(
     call,
     fields,
@@ -219,7 +219,7 @@ export async function infill(call: Call): Promise<Response> {
   const served = await call.server.models.obtain(given.model);
   if (!served.model.info.fillTokens) throw noFill(served.id);
   const fields = await withTokenBiases(served, given);
-  call.server.queue.checkRoom(fields.n ?? 1);
+  call.server.queue.checkRoom(call.client, fields.n ?? 1);
   const gap = {
     prefix: fields.input_prefix,
     suffix: fields.input_suffix,

@@ -78,7 +78,7 @@ async function completions(call: Call): Promise<Response> {
     throw unsupportedField("echo", "together with logprobs: those of prompts are not computed");
   }
   const fields = await withTokenBiases(served, given);
-  server.queue.checkRoom(inputList(fields.prompt).length * (fields.n ?? 1));
+  server.queue.checkRoom(call.client, inputList(fields.prompt).length * (fields.n ?? 1));
   const { prompts: read } = fields.suffix
     ? { prompts: [await beforeGap(served, fields, fields.suffix)] }
     : await readPrompts(served, fields.prompt, fields.parse_special ?? true);
