@@ -33,7 +33,11 @@ const protocols: readonly (readonly [string, (text: string) => object, string])[
   ["/v1/chat/completions", (text) => ({ messages: messages(text) }), "[DONE]"],
   ["/v1/completions", (text) => ({ prompt: text, max_tokens: 50 }), "[DONE]"],
   ["/v1/responses", (text) => ({ input: text }), "response.completed"],
-  ["/v1/messages", (text) => ({ messages: messages(text), max_tokens: 50 }), "message_stop"],
+  [
+    "/v1/messages",
+    (text) => ({ model: "scripted", messages: messages(text), max_tokens: 50 }),
+    "message_stop",
+  ],
   ["/api/chat", (text) => ({ model: "scripted", messages: messages(text) }), '"done":true'],
   ["/api/generate", (text) => ({ model: "scripted", prompt: text }), '"done":true'],
   ["/completion", (text) => ({ prompt: text }), '"stop":true'],

@@ -97,6 +97,7 @@ export function scriptedModel(script: Script): Model {
     | "status"
     | "generate"
     | "tokenize"
+    | "detokenize"
     | "applyTemplate"
     | "answerFormat"
     | "checkGrammar"
@@ -108,10 +109,15 @@ export function scriptedModel(script: Script): Model {
     status: async () => idle,
     generate: (prompt, options = {}) => {
       const ids = Array.isArray(prompt) ? (prompt as number[]) : lettersOf(prompt as string);
-      const text = String.fromCodePoint(...ids);
-      return generation(ids.length, answer(text, options), { ...script, msPerPiece }, options);
+      return generation(
+        ids.length,
+        answer(textOf(ids), options),
+        { ...script, msPerPiece },
+        options,
+      );
     },
     tokenize: async (prompt) => lettersOf(typeof prompt === "string" ? prompt : prompt.text),
+    detokenize: async (ids) => textOf(ids),
     applyTemplate: async (messages) => words(messages.map(turn).join("")),
     answerFormat: async () => script.format,
     checkGrammar: async () => [],
@@ -125,6 +131,10 @@ export function scriptedModel(script: Script): Model {
 
 function lettersOf(text: string): number[] {
   return Array.from(text, (letter) => letter.codePointAt(0)!);
+}
+
+function textOf(letters: readonly number[]): string {
+  return letters.map((letter) => String.fromCodePoint(letter)).join("");
 }
 
 function turn({ role, content }: ChatMessage): string {
