@@ -138,15 +138,22 @@ async function runInTurns(
       if (rest) unread.push(rest);
       return whole(results, given.length);
     }
-    // Who leaves meanwhile has an aborted generation like any other.
-    const next = await unread
-      .room(signal)
-      .then(() => again(written))
-      .catch((error: unknown) => {
-        if (!signal.aborted) throw error;
-      });
+    const next = await unlessAborted(
+      unread.room(signal).then(() => again(written)),
+      signal,
+    );
     if (!next) return whole(results, given.length);
     now = start(next, written);
+  }
+}
+
+/** undefined: who asked has left, and its generation is an aborted one like any other. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    if (signal.aborted) return undefined;
+    throw error;
   }
 }
 

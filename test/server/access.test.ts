@@ -374,6 +374,18 @@ describe("fairness", () => {
     await expect(client("c", "192.0.2.1")).rejects.toThrow("the API key is wrong");
   });
 
+  test("the page is a client of its own, beside other programs of its machine", async () => {
+    const access = createAccess({ apiKeys: [], adminKey: undefined, token: "t" });
+    const visitor = (headers: object) => ({
+      ...{ headers: new Headers({ host: "localhost", ...headers }), address: "127.0.0.1" },
+      ...{ isLocal: true, isOwnPage: true },
+    });
+    const cookie = (await access.login(visitor({}), { token: "t" }))!.split(";")[0]!;
+    expect(await access.check(visitor({ cookie }), "use")).toBe("admin");
+    expect(await access.check(visitor({ cookie: `${cookie}x` }), "use")).toBe("loopback");
+    expect(await access.check(visitor({}), "use")).toBe("loopback");
+  });
+
   test.each([
     ["127.0.0.1", "loopback"],
     ["127.9.9.9", "loopback"],
