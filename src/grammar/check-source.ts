@@ -2,7 +2,8 @@
 // are only a promise.
 
 import { byName } from "../base/by-name.ts";
-import { GrammarError } from "./errors.ts";
+import { GrammarError, GrammarSizeError } from "./errors.ts";
+import type { Meter } from "./meter.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 type Check = (value: unknown, path: string, source: Fields) => void;
@@ -17,15 +18,39 @@ const CHECKS: Readonly<Record<string, Check>> = byName({
   choices: listOf(checkText),
   tags: listOf(checkTag),
   reasoning: checkReasoning,
-  sequence: listOf(checkSource),
-  either: listOf(checkSource),
+  sequence: listOf(checkKind),
+  either: listOf(checkKind),
   repeat: checkRepeat,
   literal: checkText,
   without: listOf(checkText),
 });
 const KINDS: readonly string[] = Object.keys(CHECKS);
 
-export function checkSource(source: unknown, path = "grammar"): void {
+/** Levels of lists and objects, so that whatever reads a source may call itself for what is inside. */
+const DEEPEST = 500;
+
+export function checkSource(source: unknown, meter: Meter): void {
+  checkDepth(source, meter);
+  checkKind(source, "grammar");
+}
+
+function checkDepth(source: unknown, meter: Meter): void {
+  const open: [value: unknown, depth: number][] = [[source, 0]];
+  for (let at = open.pop(); at !== undefined; at = open.pop()) {
+    const [value, depth] = at;
+    if (typeof value !== "object" || value === null) continue;
+    if (depth > DEEPEST) {
+      throw new GrammarSizeError(
+        `grammar: it is nested too deep, expected at most ${DEEPEST} levels. Use fewer levels`,
+      );
+    }
+    const inner = Object.values(value);
+    meter.spend(1 + inner.length / 8);
+    for (const one of inner) if (typeof one === "object") open.push([one, depth + 1]);
+  }
+}
+
+function checkKind(source: unknown, path: string): void {
   if (!isRecord(source)) throw wrong(path, source, `an object with one of ${KINDS.join(", ")}`);
   const kinds = KINDS.filter((kind) => Object.hasOwn(source, kind));
   const [kind] = kinds;
@@ -43,18 +68,18 @@ function checkTag(tag: unknown, path: string): void {
   checkText(tag.begin, `${path}.begin`);
   checkText(tag.end, `${path}.end`);
   if (tag.trigger !== undefined) checkText(tag.trigger, `${path}.trigger`);
-  checkSource(tag.content, `${path}.content`);
+  checkKind(tag.content, `${path}.content`);
 }
 
 function checkReasoning(marks: unknown, path: string, source: Fields): void {
   if (!isRecord(marks)) throw wrong(path, marks, "an object with end, and perhaps start");
   checkText(marks.end, `${path}.end`);
   if (marks.start !== undefined) checkText(marks.start, `${path}.start`);
-  checkSource(source.content, "grammar.content");
+  checkKind(source.content, "grammar.content");
 }
 
 function checkRepeat(item: unknown, path: string, { low, high }: Fields): void {
-  checkSource(item, path);
+  checkKind(item, path);
   for (const count of high === undefined ? [low] : [low, high]) {
     const isCount = Number.isInteger(count) && (count as number) >= 0;
     if (!isCount) throw wrong(path, count, "counts: low, and perhaps high");

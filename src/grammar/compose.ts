@@ -4,7 +4,7 @@
 // literal, the literal has that token there. A piece that ends the generation is left out: the text ends before it.
 
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
-import { either, literal, type Node, repeat, sequence } from "./nodes.ts";
+import { either, inOrder, literal, type Node, repeat, sequence } from "./nodes.ts";
 import { complement, utf8 } from "./regex/code-points.ts";
 import type { Expressions } from "./regex/expressions.ts";
 import type { ComposedSource, GrammarSource } from "./source.ts";
@@ -70,7 +70,7 @@ export function addComposed(
   controls: ControlTokens,
   read: (source: GrammarSource) => Node,
 ): Node {
-  if ("sequence" in source) return sequence(...source.sequence.map(read));
+  if ("sequence" in source) return inOrder(source.sequence.map(read));
   if ("either" in source) return either(source.either.map(read));
   if ("repeat" in source) {
     return repeat(read(source.repeat), source.low, source.high ?? Number.POSITIVE_INFINITY);
@@ -79,7 +79,7 @@ export function addComposed(
     const pieces = controls
       .split(source.literal)
       .map((piece): Node => (typeof piece === "string" ? literal(of, piece) : oneToken([piece])));
-    return pieces.length === 0 ? literal(of, "") : sequence(...pieces);
+    return pieces.length === 0 ? literal(of, "") : inOrder(pieces);
   }
   const encode = (value: string): Uint8Array => new TextEncoder().encode(value);
   const anything = of.star(utf8(of, complement([])));

@@ -1,8 +1,8 @@
 // Reads GBNF, llama.cpp's notation for grammars: rules of characters, classes, groups, repetitions and token literals.
 
 import { GrammarError } from "./errors.ts";
-import { either, type Node, Rules, repeat, sequence, text } from "./nodes.ts";
-import { type CodePoints, complement, unite, utf8 } from "./regex/code-points.ts";
+import { either, inOrder, type Node, Rules, repeat, text } from "./nodes.ts";
+import { type CodePoints, complement, uniteAll, utf8 } from "./regex/code-points.ts";
 import { EPSILON, type Expressions } from "./regex/expressions.ts";
 
 const DEEPEST = 200;
@@ -21,6 +21,10 @@ export function readGbnf(
   return new GbnfReader(source, of, vocabSize, findToken, rules).read();
 }
 
+function isLineEnd(code: number): boolean {
+  return code === 10 || code === 13;
+}
+
 class GbnfReader {
   readonly #source: string;
   readonly #of: Expressions;
@@ -32,6 +36,8 @@ class GbnfReader {
   readonly #used: Map<string, number> = new Map(); // where a rule is named first
   #at = 0;
   #depth = 0;
+  /** The rule that is read. */
+  #current = "root";
 
   constructor(
     source: string,
@@ -49,6 +55,8 @@ class GbnfReader {
   }
 
   read(): Rules {
+    this.#of.meter.spend(this.#source.length / 32);
+    this.#of.meter.at = () => this.#current;
     this.#space(true);
     while (this.#at < this.#source.length) this.#rule();
     for (const [name, at] of this.#used) {
@@ -93,7 +101,9 @@ class GbnfReader {
     for (;;) {
       const next = this.#peek();
       if (next === "#") {
-        while (this.#at < this.#source.length && !/[\r\n]/.test(this.#peek())) this.#at++;
+        while (this.#at < this.#source.length && !isLineEnd(this.#source.charCodeAt(this.#at))) {
+          this.#at++;
+        }
       } else if (next === " " || next === "\t" || (lines && (next === "\n" || next === "\r"))) {
         this.#at++;
       } else {
@@ -115,6 +125,7 @@ class GbnfReader {
 
   #rule(): void {
     const name = this.#name();
+    this.#current = name;
     this.#space(false);
     if (!this.#skip("::=")) throw this.#wrong(`expected ::= after ${name}, got ${this.#shown()}`);
     if (this.#defined.has(name)) throw this.#wrong(`the rule ${name} is defined twice`);
@@ -145,10 +156,11 @@ class GbnfReader {
       if (item === undefined) break;
       items.push(this.#repeats(item, nested));
     }
-    return items.length === 0 ? text(EPSILON) : sequence(...items);
+    return items.length === 0 ? text(EPSILON) : inOrder(items);
   }
 
   #item(nested: boolean): Node | undefined {
+    this.#of.meter.spend(1);
     const next = this.#peek();
     let item: Node | undefined;
     if (next === '"') item = this.#literal();
@@ -208,9 +220,13 @@ class GbnfReader {
     const points: number[] = [];
     while (!this.#skip('"')) points.push(this.#character());
     for (const point of points.reverse()) {
-      expression = this.#of.concat(utf8(this.#of, [point, point]), expression);
+      expression = this.#of.concat(this.#one(point), expression);
     }
     return text(expression);
+  }
+
+  #one(point: number): number {
+    return point < 0x80 ? this.#of.range(point, point) : utf8(this.#of, [point, point]);
   }
 
   #class(): CodePoints {
@@ -227,7 +243,8 @@ class GbnfReader {
       }
       sets.push([from, to]);
     }
-    const set = unite(...sets);
+    this.#of.meter.spend(sets.length);
+    const set = uniteAll(sets);
     return negative ? complement(set) : set;
   }
 

@@ -57,6 +57,7 @@ export class LexemeWalks {
     const key = this.#key(alike, from);
     const known = this.#kept.get(key);
     if (known) return known;
+    this.#sets.meter.spend(4);
     const walk = from === this.#sets.root ? this.#walkRoot(alike) : this.#walkFrom(alike, from);
     this.#keep(key, walk);
     return walk;
@@ -73,7 +74,7 @@ export class LexemeWalks {
   }
 
   #key(state: number, from: NodeSet): number {
-    return state * 1_048_576 + from.id;
+    return state * 2 ** 32 + from.id;
   }
 
   #walkFrom(state: number, from: NodeSet): Walk {

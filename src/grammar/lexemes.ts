@@ -5,6 +5,9 @@
 import { Automaton, ENDS, FINAL } from "./automaton.ts";
 import { EMPTY, EPSILON, type Expressions } from "./regex/expressions.ts";
 
+/** Memory of a state, about. */
+const STATE_BYTES = 1200;
+
 export class Lexemes extends Automaton {
   readonly #of: Expressions;
   readonly #states: Map<number, number> = new Map();
@@ -22,13 +25,15 @@ export class Lexemes extends Automaton {
     if (!this.#of.alive(expression)) return 0;
     let state = this.#states.get(expression);
     if (state === undefined) {
+      this.#of.meter.spend(1);
+      this.#of.meter.take(STATE_BYTES);
+      const loosened = this.#of.loosened(expression);
       const flags = expression === EPSILON ? FINAL | ENDS : FINAL;
       state = this.addState(this.#of.nullable(expression) ? flags : 0);
       this.#states.set(expression, state);
       this.#expressions.push(expression);
       this.loose.push(state);
       this.bound.push(0);
-      const loosened = this.#of.loosened(expression);
       if (loosened.expression !== expression) {
         this.loose[state] = this.stateOf(loosened.expression);
         this.bound[state] = loosened.bound;

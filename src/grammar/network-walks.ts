@@ -9,6 +9,26 @@ import { type Found, takeFound, type Walk, walkBytes, walkInside } from "./trie-
 
 /** What a grammar keeps of its walks; beyond it they are computed again. A mask of 128k tokens has 16 KB. */
 const MOST_BYTES = 64 << 20;
+/** More than a pool has sets. */
+const SETS = 2 ** 32;
+
+/** A walk that another one needs. */
+interface Needed {
+  readonly state: number;
+  readonly from: NodeSet;
+}
+
+type Work = Generator<Needed, Walk, Walk>;
+
+/** What a walk takes of another one. */
+interface Part {
+  readonly walk: Walk;
+  readonly exits: NodeSet | undefined;
+}
+
+function keyOf(state: number, from: NodeSet): number {
+  return state * SETS + from.id;
+}
 
 export class NetworkWalks {
   readonly #trie: TokenTrie;
@@ -30,54 +50,89 @@ export class NetworkWalks {
     return this.#bytes;
   }
 
+  /** Walks need other walks: a stack of our own, since rules may call rules as deep as they like. */
   walk(state: number, from: NodeSet): Walk {
-    const key = state * 1_048_576 + from.id;
-    let walk = this.#kept.get(key);
-    if (walk === undefined) {
-      walk = this.#compute(state, from);
-      this.#bytes += walkBytes(walk);
-      if (this.#bytes > MOST_BYTES) {
-        this.#kept = new Map();
-        this.#bytes = walkBytes(walk);
+    const known = this.#known(state, from);
+    if (known) return known;
+    const open: { readonly key: number; readonly work: Work }[] = [];
+    const begin = (of: Needed): void => {
+      open.push({ key: keyOf(of.state, of.from), work: this.#compute(of.state, of.from) });
+    };
+    begin({ state, from });
+    let found: Walk | undefined;
+    for (;;) {
+      const { key, work } = open[open.length - 1]!;
+      const step = work.next(found!);
+      found = undefined;
+      if (!step.done) {
+        begin(step.value);
+        continue;
       }
-      this.#kept.set(key, walk);
+      found = step.value;
+      this.#keep(key, found);
+      open.pop();
+      if (open.length === 0) return found;
     }
-    return walk;
   }
 
-  #compute(state: number, from: NodeSet): Walk {
+  #known(state: number, from: NodeSet): Walk | undefined {
+    return this.#kept.get(keyOf(state, from));
+  }
+
+  #keep(key: number, walk: Walk): void {
+    this.#bytes += walkBytes(walk);
+    if (this.#bytes > MOST_BYTES) {
+      this.#kept = new Map();
+      this.#bytes = walkBytes(walk);
+    }
+    this.#kept.set(key, walk);
+  }
+
+  *#compute(state: number, from: NodeSet): Work {
+    // What is called here comes first, so that a chain of calls holds no buffers.
+    const parts: Part[] = [];
+    if (this.#network.flags[state]! & CALLS) yield* this.#call(state, from, parts);
     const found = takeFound(this.#trie);
     walkInside(this.#network, state, from, this.#trie, found);
-    if (this.#network.flags[state]! & CALLS) this.#call(state, from, found);
     if (from === this.#sets.root) this.#addTokenLiterals(state, found);
     for (const [at, nodes] of found.calls) {
       const set = this.#sets.of(nodes);
-      if (set) this.#call(at, set, found);
+      if (set) yield* this.#call(at, set, parts);
+    }
+    for (const { walk, exits } of parts) {
+      found.join(walk);
+      if (exits) found.addExits(exits.nodes);
     }
     return found.end(this.#sets);
   }
 
-  #call(state: number, from: NodeSet, found: Found): void {
+  *#call(state: number, from: NodeSet, parts: Part[]): Generator<Needed, void, Walk> {
     for (const { isLexeme, start, resume } of this.#network.calls(state)) {
-      const called = isLexeme ? this.#lexemes.walk(start, from) : this.walk(start, from);
-      found.join(called);
-      if (called.exits === undefined) continue;
-      const after = this.walk(resume, called.exits);
-      found.join(after);
-      if (after.exits) found.addExits(after.exits.nodes);
-      if (this.#network.flags[resume]! & FINAL) found.addExits(called.exits.nodes);
+      this.#sets.meter.spend(1);
+      const called = isLexeme
+        ? this.#lexemes.walk(start, from)
+        : (this.#known(start, from) ?? (yield { state: start, from }));
+      const { exits } = called;
+      const isFinal = (this.#network.flags[resume]! & FINAL) !== 0;
+      parts.push({ walk: called, exits: isFinal ? exits : undefined });
+      if (exits === undefined) continue;
+      const after = this.#known(resume, exits) ?? (yield { state: resume, from: exits });
+      parts.push({ walk: after, exits: after.exits });
     }
   }
 
   /** A grammar can name a token itself, whatever its bytes are. "Any but" does not mean the end of the generation. */
   #addTokenLiterals(state: number, found: Found): void {
+    let forbidden: ReadonlySet<number> | undefined; // by all that allow any token but some
     for (const { ids, except } of this.#network.tokenCalls(state)) {
+      this.#sets.meter.note(1 + ids.size / 20);
       if (!except) for (const id of ids) found.addToken(id);
-      else {
-        for (let id = 0; id < this.#trie.vocabSize; id++) {
-          if (!ids.has(id) && !this.#trie.endTokens.includes(id)) found.addToken(id);
-        }
-      }
+      else forbidden = forbidden ? new Set([...forbidden].filter((id) => ids.has(id))) : ids;
+    }
+    if (forbidden === undefined) return;
+    this.#sets.meter.note(this.#trie.vocabSize / 20);
+    for (let id = 0; id < this.#trie.vocabSize; id++) {
+      if (!forbidden.has(id) && !this.#trie.endTokens.includes(id)) found.addToken(id);
     }
   }
 }

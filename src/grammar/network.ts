@@ -7,7 +7,7 @@
 import { Automaton, CALLS, ENDS, FINAL } from "./automaton.ts";
 import { GrammarSizeError } from "./errors.ts";
 import type { Lexemes } from "./lexemes.ts";
-import { EDGE, END, type Positions } from "./positions.ts";
+import { EDGE, END, type PositionTable } from "./position-table.ts";
 import { EPSILON, type Expressions } from "./regex/expressions.ts";
 
 export interface Call {
@@ -32,21 +32,26 @@ interface StateData {
 }
 
 const MOST_STATES = 200_000;
+/** Positions have 31 bits. */
+const PLACES = 2 ** 31;
 
 export class Network extends Automaton {
   readonly #of: Expressions;
-  readonly #positions: Positions;
+  readonly #positions: PositionTable;
   readonly #lexemes: Lexemes;
   readonly #data: StateData[] = [{ items: new Int32Array(0), edges: [] }];
   readonly #states: Map<string, number> = new Map();
   readonly #tokenSets: ReadonlySet<number>[];
   #seen: Int32Array;
   #turn = 0;
+  readonly #counted = new Set<number>();
+  /** Of the last state that was worked on: a position in it. */
+  #last = 0;
   readonly start: number;
   /** The grammar names tokens. */
   readonly hasTokens: boolean;
 
-  constructor(positions: Positions, lexemes: Lexemes, of: Expressions) {
+  constructor(positions: PositionTable, lexemes: Lexemes, of: Expressions) {
     super(of.byteSets);
     this.#of = of;
     this.#positions = positions;
@@ -60,6 +65,11 @@ export class Network extends Automaton {
   /** Memory, about: the positions, and the states that were made of them so far. */
   get bytes(): number {
     return this.tableBytes + this.#positions.first.length * 64 + this.#data.length * 512;
+  }
+
+  /** The rule that was worked on last, for errors. */
+  get ruleName(): string {
+    return this.#positions.nameAt(this.#last);
   }
 
   /** Where other rules and lexemes may begin in this state. */
@@ -82,14 +92,18 @@ export class Network extends Automaton {
   }
 
   #findCalls(edges: readonly number[]): readonly Call[] {
-    const { kind, what, to, starts } = this.#positions;
+    this.#of.meter.spend(edges.length / 2);
+    const { starts } = this.#positions;
     const after = new Map<number, number[]>(); // by target: rules as they are, lexemes below 0
     for (const edge of edges) {
-      if (kind[edge] === EDGE.token) continue;
-      const target = kind[edge] === EDGE.rule ? what[edge]! : -1 - what[edge]!;
+      const kind = this.#positions.kindOf(edge);
+      if (kind === EDGE.token) continue;
+      const called = this.#positions.targetOf(edge);
+      const target = kind === EDGE.rule ? called : -1 - called;
+      const to = this.#positions.toOf(edge);
       const list = after.get(target);
-      if (list) list.push(to[edge]!);
-      else after.set(target, [to[edge]!]);
+      if (list) list.push(to);
+      else after.set(target, [to]);
     }
     const calls: Call[] = [];
     const rules = new Map<number, number[]>(); // by the state after them
@@ -125,6 +139,8 @@ export class Network extends Automaton {
 
   protected override follow(state: number, byte: number): number {
     const { items } = this.#data[state]!;
+    this.#last = items[1] ?? this.#last;
+    this.#of.meter.spend(1 + items.length / 16);
     const next: number[] = [];
     for (let i = 0; i < items.length; i += 2) {
       const expression = this.#of.derivative(items[i]!, byte);
@@ -135,6 +151,7 @@ export class Network extends Automaton {
 
   protected override *fronts(state: number): Iterable<number> {
     const { items } = this.#data[state]!;
+    this.#of.meter.spend(items.length / 16);
     const seen = new Set<number>();
     for (let i = 0; i < items.length; i += 2) {
       for (const set of this.#of.fronts(items[i]!)) {
@@ -147,48 +164,63 @@ export class Network extends Automaton {
 
   /** The state of these items and positions, and of all positions that are reached from them without a byte. */
   #close(given: readonly number[], positions: readonly number[]): number {
-    const { first, after, kind, what, to, nullable } = this.#positions;
+    const { first, after, kind, what, to } = this.#positions;
+    this.#of.meter.spend(1);
     const turn = ++this.#turn;
     const items = new Set<number>();
-    const pairs: number[] = []; // expression * 2^21 + position
+    const pairs: number[] = []; // expression * 2^31 + position
     const edges: number[] = [];
     const stack: number[] = [];
     let flags = 0;
+    this.#counted.clear();
     const visit = (position: number): void => {
-      if (this.#seen[position] === turn) return;
-      this.#seen[position] = turn;
+      if (position >= first.length) {
+        if (this.#counted.has(position)) return;
+        this.#counted.add(position);
+      } else if (this.#seen[position] === turn) return;
+      else this.#seen[position] = turn;
       stack.push(position);
     };
     const addItem = (expression: number, next: number): void => {
       if (this.#of.nullable(expression)) visit(next);
-      const key = expression * 2_097_152 + next;
+      const key = expression * PLACES + next;
       if (expression === EPSILON || items.has(key)) return;
       items.add(key);
       pairs.push(key);
     };
     for (let i = 0; i < given.length; i += 2) addItem(given[i]!, given[i + 1]!);
     for (const position of positions) visit(position);
+    let steps = 0;
     while (stack.length > 0) {
       const position = stack.pop()!;
+      steps++;
       if (position === END) flags |= FINAL;
+      if (position >= first.length) {
+        const { base, low, high, next } = this.#positions.counterAt(position);
+        if (position - base! >= low) visit(next);
+        if (position - base! < high) edges.push(this.#positions.itemEdge(position));
+        continue;
+      }
+      this.#last = position;
       for (let edge = first[position]!; edge >= 0; edge = after[edge]!) {
+        steps++;
         switch (kind[edge]) {
+          case EDGE.counter:
+            visit(this.#positions.counters[what[edge]!]!.base!);
+            break;
           case EDGE.none:
             visit(to[edge]!);
             break;
           case EDGE.text:
             addItem(what[edge]!, to[edge]!);
             break;
-          case EDGE.lexeme:
-            edges.push(edge);
-            if (this.#of.nullable(what[edge]!)) visit(to[edge]!);
-            break;
           default:
             edges.push(edge);
-            if (kind[edge] === EDGE.rule && nullable[what[edge]!]) visit(to[edge]!);
+            if (this.#positions.isFree(edge, this.#of)) visit(to[edge]!);
         }
       }
     }
+    this.#of.meter.note(steps / 4);
     if (edges.length > 0) flags |= CALLS;
     else if (pairs.length === 0) flags |= ENDS;
     pairs.sort((a, b) => a - b);
@@ -206,11 +238,12 @@ export class Network extends Automaton {
     if (this.#data.length >= MOST_STATES) {
       throw new GrammarSizeError(`grammar: more than ${MOST_STATES} states. Use a simpler grammar`);
     }
+    this.#of.meter.take(1100 + 16 * pairs.length + 8 * edges.length + 2 * key.length);
     const state = this.addState(flags);
     const items = new Int32Array(pairs.length * 2);
     for (const [i, pair] of pairs.entries()) {
-      items[2 * i] = Math.floor(pair / 2_097_152);
-      items[2 * i + 1] = pair % 2_097_152;
+      items[2 * i] = Math.floor(pair / PLACES);
+      items[2 * i + 1] = pair % PLACES;
     }
     this.#data.push({ items, edges });
     this.#states.set(key, state);

@@ -1,6 +1,7 @@
 // Sets of trie nodes: where a walk stands when a rule ends in the middle of tokens. Equal sets are the same object, so
 // that results of walks can be kept by set.
 
+import type { Meter } from "./meter.ts";
 import type { TokenTrie } from "./trie.ts";
 
 export interface Children {
@@ -14,12 +15,14 @@ export class NodeSet {
   /** Bytes below the nodes, 255 for more. */
   readonly height: number;
   readonly #trie: TokenTrie;
+  readonly #meter: Meter;
   #children: readonly Children[] | undefined;
 
-  constructor(id: number, nodes: Int32Array, trie: TokenTrie) {
+  constructor(id: number, nodes: Int32Array, trie: TokenTrie, meter: Meter) {
     this.id = id;
     this.nodes = nodes;
     this.#trie = trie;
+    this.#meter = meter;
     let height = 0;
     for (const node of nodes) height = Math.max(height, trie.height[node]!);
     this.height = height;
@@ -30,13 +33,17 @@ export class NodeSet {
     if (this.#children === undefined) {
       const { byte, end } = this.#trie;
       const lists = new Map<number, number[]>();
+      let count = 0;
       for (const node of this.nodes) {
         for (let child = node + 1; child < end[node]!; child = end[child]!) {
+          count++;
           const list = lists.get(byte[child]!);
           if (list) list.push(child);
           else lists.set(byte[child]!, [child]);
         }
       }
+      this.#meter.note(count / 10);
+      this.#meter.take(8 * count);
       this.#children = [...lists].map(([key, list]) => ({
         byte: key,
         nodes: Int32Array.from(list),
@@ -48,14 +55,16 @@ export class NodeSet {
 
 export class NodeSets {
   readonly root: NodeSet;
+  readonly meter: Meter;
   readonly #trie: TokenTrie;
   readonly #byHash: Map<number, NodeSet[]> = new Map();
   #size = 0;
   #bytes = 0;
   #scratch = new Int32Array(1024);
 
-  constructor(trie: TokenTrie) {
+  constructor(trie: TokenTrie, meter: Meter) {
     this.#trie = trie;
+    this.meter = meter;
     this.root = this.of([0])!;
   }
 
@@ -71,6 +80,7 @@ export class NodeSets {
   /** The set of the nodes that have children; undefined if none has. */
   of(nodes: ArrayLike<number>): NodeSet | undefined {
     const { height } = this.#trie;
+    this.meter.note(nodes.length / 20);
     if (nodes.length > this.#scratch.length) this.#scratch = new Int32Array(2 * nodes.length);
     const scratch = this.#scratch;
     let count = 0;
@@ -103,7 +113,8 @@ export class NodeSets {
     const list = this.#byHash.get(hash);
     for (const set of list ?? []) if (isSame(set.nodes, nodes, count)) return set;
     this.#bytes += 256 + 12 * count;
-    const set = new NodeSet(this.#size++, nodes.slice(0, count), this.#trie);
+    this.meter.take(256 + 4 * count);
+    const set = new NodeSet(this.#size++, nodes.slice(0, count), this.#trie, this.meter);
     if (list) list.push(set);
     else this.#byHash.set(hash, [set]);
     return set;

@@ -20,6 +20,10 @@ export type Node =
 export const NEVER: Node = { kind: "text", expression: EMPTY };
 
 export function sequence(...items: readonly Node[]): Node {
+  return inOrder(items);
+}
+
+export function inOrder(items: readonly Node[]): Node {
   return items.length === 1 ? items[0]! : { kind: "sequence", items };
 }
 

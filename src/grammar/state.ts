@@ -7,6 +7,7 @@ import { ENDS, FINAL } from "./automaton.ts";
 import { GrammarError, GrammarSizeError } from "./errors.ts";
 import type { LexemeWalks } from "./lexeme-walks.ts";
 import type { Lexemes } from "./lexemes.ts";
+import type { Meter } from "./meter.ts";
 import type { Call, Network } from "./network.ts";
 import type { NetworkWalks } from "./network-walks.ts";
 import type { NodeSet, NodeSets } from "./node-sets.ts";
@@ -28,9 +29,14 @@ export interface Machine {
 const BOTTOM = 0;
 /** More stacks than this at once come from a grammar that is ambiguous without end. */
 const MOST_STACKS = 2000;
-const MOST_STACK_NODES = 20_000_000;
-/** Steps of expressions in one mask or token, less than a second. */
-const MOST_STEPS = 250_000;
+/** So many are looked through; more have a set. */
+const FEW_STACKS = 32;
+const MOST_STACK_NODES = 1_000_000;
+const STACK_NODE_BYTES = 64;
+/** Steps for one token of the text, taking it and the mask after it: less than a second. */
+const MOST_STEPS = 500_000;
+/** Memory that one text may add to what its grammar and the others of the vocabulary share. */
+const MOST_BYTES = 128 << 20;
 
 /** Stack nodes, shared by a state and its clones. */
 class Stacks {
@@ -38,12 +44,18 @@ class Stacks {
   #below = new Int32Array(256);
   #count = 1;
   readonly #ids: Map<number, number> = new Map();
+  readonly #meter: Meter;
+
+  constructor(meter: Meter) {
+    this.#meter = meter;
+  }
 
   node(state: number, isLexeme: boolean, below: number): number {
     const value = 2 * state + (isLexeme ? 1 : 0);
     const key = value * 33_554_432 + below;
     let node = this.#ids.get(key);
     if (node === undefined) {
+      this.#meter.take(STACK_NODE_BYTES);
       node = this.#count++;
       if (node >= MOST_STACK_NODES)
         throw new GrammarSizeError("grammar: its stacks grew too large");
@@ -84,10 +96,16 @@ export class GrammarState {
   /** The tops before each accepted token, for rollback. */
   #history: (readonly number[])[];
   #next: number[] = [];
+  /** Those of #next, where they are many. */
+  readonly #nextSet = new Set<number>();
+  /** Steps for the next token so far, and memory since the start. */
+  #steps = 0;
+  #bytes = 0;
 
   constructor(machine: Machine, from?: GrammarState) {
     this.#machine = machine;
-    this.#stacks = from ? from.#stacks : new Stacks();
+    this.#stacks = from ? from.#stacks : new Stacks(machine.of.meter);
+    this.#bytes = from ? from.#bytes : 0;
     this.#history = from ? [...from.#history] : [];
     if (from) {
       this.#tops = from.#tops;
@@ -129,10 +147,31 @@ export class GrammarState {
     for (let i = 0; i < tokens; i++) this.#tops = this.#history.pop()!;
   }
 
-  /** Writes one bit for each token that may come next. End-of-generation tokens are allowed where the text is whole. */
-  mask(into: Uint32Array): void {
-    const { of, trie, sets } = this.#machine;
-    of.limitSteps(MOST_STEPS);
+  /**
+   * Writes one bit for each token that may come next. End-of-generation tokens are allowed where the text is whole. With a `slice` of so
+   * many steps it may throw a PausedError: called again, it goes on.
+   */
+  mask(into: Uint32Array, slice?: number): void {
+    this.#metered(MOST_STEPS - this.#steps, slice, () => this.#writeMask(into));
+  }
+
+  /** What the work takes counts for the next token, in one slice or several. */
+  #metered<T>(steps: number, slice: number | undefined, work: () => T): T {
+    const { of, network } = this.#machine;
+    const { meter } = of;
+    const before = { steps: meter.spent, bytes: meter.taken };
+    meter.at = () => network.ruleName;
+    meter.begin({ steps, bytes: MOST_BYTES - this.#bytes }, slice);
+    try {
+      return work();
+    } finally {
+      this.#steps += meter.spent - before.steps;
+      this.#bytes += meter.taken - before.bytes;
+    }
+  }
+
+  #writeMask(into: Uint32Array): void {
+    const { trie, sets } = this.#machine;
     let isFirst = true;
     for (const top of this.#tops) {
       // The first stack's mask is copied, which is quicker than joining it with zeros.
@@ -149,9 +188,14 @@ export class GrammarState {
 
   #addTokens(top: number, root: NodeSet, into: Uint32Array, isCopied: boolean): void {
     let from: NodeSet | undefined = root;
+    const { meter } = this.#machine.of;
     for (let node = top; node !== BOTTOM && from; node = this.#stacks.below(node)) {
       const walk = this.#walk(node, from);
-      if (walk.mask && !(isCopied && node === top)) joinMask(into, walk.mask);
+      meter.note(1 / 8 + walk.tokens.length / 1000);
+      if (walk.mask && !(isCopied && node === top)) {
+        meter.note(into.length / 1000);
+        joinMask(into, walk.mask);
+      }
       for (const token of walk.tokens) into[token >> 5]! |= 1 << (token & 31);
       from = this.#exitsBelow(node, from, root, walk.exits);
     }
@@ -176,8 +220,12 @@ export class GrammarState {
     return exits ? sets.of([...from.nodes, ...exits.nodes]) : from;
   }
 
-  /** Whether the token may come next; the state moves only then. */
-  accept(token: number): boolean {
+  /** Whether the token may come next; the state moves only then. With a `slice` as in `mask`. */
+  accept(token: number, slice?: number): boolean {
+    return this.#metered(MOST_STEPS - this.#steps, slice, () => this.#accept(token));
+  }
+
+  #accept(token: number): boolean {
     const { trie } = this.#machine;
     const before = this.#tops;
     const literal = this.#acceptLiteral(token);
@@ -190,12 +238,14 @@ export class GrammarState {
     if (literal.length === 0) return false;
     this.#history.push(before);
     this.#tops = literal;
+    this.#steps = 0;
     return true;
   }
 
   /** Whether these bytes may come next; the state moves only then. For text that is no token. */
   acceptBytes(bytes: Uint8Array): boolean {
-    const tops = this.#advance(this.#tops, bytes);
+    const tops = this.#metered(MOST_STEPS, undefined, () => this.#advance(this.#tops, bytes));
+    this.#steps = 0;
     if (tops.length === 0) return false;
     this.#history.push(this.#tops);
     this.#tops = tops;
@@ -204,6 +254,10 @@ export class GrammarState {
 
   /** The bytes that must come next, since there is no choice; at most `most`. */
   forced(most = 256): Uint8Array {
+    return this.#metered(MOST_STEPS, undefined, () => this.#findForced(most));
+  }
+
+  #findForced(most: number): Uint8Array {
     const bytes: number[] = [];
     let tops = this.#tops;
     while (bytes.length < most && !tops.includes(BOTTOM)) {
@@ -226,10 +280,9 @@ export class GrammarState {
   }
 
   #advance(from: readonly number[], bytes: Uint8Array): readonly number[] {
-    this.#machine.of.limitSteps(MOST_STEPS);
     let tops = from;
     for (const byte of bytes) {
-      this.#next = [];
+      this.#clearNext();
       for (const top of tops) {
         if (top === BOTTOM) continue;
         this.#step(
@@ -240,28 +293,36 @@ export class GrammarState {
         );
       }
       tops = this.#next;
-      if (tops.length > MOST_STACKS) {
-        throw new GrammarSizeError(
-          `grammar: more than ${MOST_STACKS} readings of the same text. Make the grammar less ambiguous`,
-        );
-      }
       if (tops.length === 0) break;
     }
     return tops;
   }
 
-  #step(state: number, isLexeme: boolean, below: number, byte: number): void {
-    const { lexemes, network } = this.#machine;
-    const automaton = isLexeme ? lexemes : network;
-    const next = automaton.next(state, byte);
-    if (next !== 0) {
-      const flags = automaton.flags[next]!;
-      if (!(flags & ENDS)) this.#add(this.#stacks.node(next, isLexeme, below));
-      if (flags & FINAL) this.#return(below);
-    }
-    if (isLexeme) return;
-    for (const call of network.calls(state)) {
-      this.#step(call.start, call.isLexeme, this.#belowCall(call, below), byte);
+  /** The byte, from a state and from what it calls: a loop, since rules may call rules as deep as they like. */
+  #step(top: number, isLexemeTop: boolean, belowTop: number, byte: number): void {
+    const { lexemes, network, of } = this.#machine;
+    let [state, isLexeme, below] = [top, isLexemeTop, belowTop];
+    const open: [call: Call, below: number][] = [];
+    let steps = 0;
+    for (;;) {
+      const automaton = isLexeme ? lexemes : network;
+      const next = automaton.next(state, byte);
+      if (next !== 0) {
+        const flags = automaton.flags[next]!;
+        if (!(flags & ENDS)) this.#add(this.#stacks.node(next, isLexeme, below));
+        if (flags & FINAL) this.#return(below);
+      }
+      if (!isLexeme) {
+        const calls = network.calls(state);
+        for (let i = calls.length - 1; i >= 0; i--) open.push([calls[i]!, below]);
+      }
+      const following = open.pop();
+      if (following === undefined) return;
+      if ((++steps & 15) === 0) of.meter.note(4);
+      const [call, under] = following;
+      state = call.start;
+      isLexeme = call.isLexeme;
+      below = this.#belowCall(call, under);
     }
   }
 
@@ -269,8 +330,27 @@ export class GrammarState {
     return call.isLast ? below : this.#stacks.node(call.resume, false, below);
   }
 
+  #clearNext(): void {
+    this.#next = [];
+    this.#nextSet.clear();
+  }
+
   #add(node: number): void {
-    if (!this.#next.includes(node)) this.#next.push(node);
+    const next = this.#next;
+    if (next.length < FEW_STACKS) {
+      if (!next.includes(node)) next.push(node);
+      return;
+    }
+    if (this.#nextSet.size === 0) for (const one of next) this.#nextSet.add(one);
+    if (this.#nextSet.has(node)) return;
+    if (next.length >= MOST_STACKS) {
+      throw new GrammarSizeError(
+        `grammar: its rule ${this.#machine.network.ruleName} has more than ${MOST_STACKS} readings of the same text. Make the grammar less ambiguous`,
+      );
+    }
+    this.#machine.of.meter.note(1);
+    this.#nextSet.add(node);
+    next.push(node);
   }
 
   /** A rule has ended: its caller goes on, and if the caller may end as well, the caller's caller. */
@@ -286,21 +366,24 @@ export class GrammarState {
 
   #acceptLiteral(token: number): number[] {
     const { network } = this.#machine;
-    this.#next = [];
+    this.#clearNext();
     if (!network.hasTokens) return this.#next;
     const isEnd = this.#machine.trie.endTokens.includes(token);
-    const visit = (state: number, below: number): void => {
+    const open: [state: number, below: number][] = [];
+    for (const top of this.#tops) {
+      if (top !== BOTTOM && !this.#stacks.isLexeme(top)) {
+        open.push([this.#stacks.state(top), this.#stacks.below(top)]);
+      }
+    }
+    for (let at = open.pop(); at !== undefined; at = open.pop()) {
+      const [state, below] = at;
+      this.#machine.of.meter.note(1 / 4);
       for (const { ids, except, resume } of network.tokenCalls(state)) {
         const isMeant = except ? !ids.has(token) && !isEnd : ids.has(token);
         if (isMeant) this.#return(this.#stacks.node(resume, false, below));
       }
       for (const call of network.calls(state)) {
-        if (!call.isLexeme) visit(call.start, this.#belowCall(call, below));
-      }
-    };
-    for (const top of this.#tops) {
-      if (top !== BOTTOM && !this.#stacks.isLexeme(top)) {
-        visit(this.#stacks.state(top), this.#stacks.below(top));
+        if (!call.isLexeme) open.push([call.start, this.#belowCall(call, below)]);
       }
     }
     return this.#next;

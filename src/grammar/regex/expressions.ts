@@ -5,7 +5,9 @@
 // construction of its own. The smart constructors apply only laws that keep the language.
 
 import { GrammarSizeError } from "../errors.ts";
+import { Meter } from "../meter.ts";
 import { type ByteSet, ByteSets, byteRange, hasByte } from "./byte-sets.ts";
+import { joinedCounts } from "./counts.ts";
 import { ExpressionTable } from "./expression-table.ts";
 
 /** Matches nothing. */
@@ -28,8 +30,18 @@ const KIND = {
 /** No upper bound of a repetition. */
 export const INFINITE: number = Number.POSITIVE_INFINITY;
 
+/** Memory of an expression, and of a derivative that is kept, about. */
+const NODE_BYTES = 200;
+const DERIVATIVE_BYTES = 40;
+
 /** States that the search for a match visits before it gives up. */
 const MOST_SEARCHED = 20_000;
+
+/** A search for a match: from where each state was come to, and those whose next states were not looked at. */
+interface Search {
+  readonly parents: Map<number, number>;
+  readonly stack: number[];
+}
 
 export class Expressions {
   readonly byteSets: ByteSets = new ByteSets();
@@ -46,35 +58,21 @@ export class Expressions {
   readonly #shortestKept: (number | undefined)[] = [];
   readonly #firsts: (ByteSet | undefined)[] = [];
   readonly #alive: Map<number, boolean> = new Map();
+  /** Searches for a match that were paused. */
+  readonly #searches: Map<number, Search> = new Map();
+  readonly #ranges: number[] = []; // by 256 * from + to
   readonly #loose: Map<number, { readonly expression: number; readonly bound: number }> = new Map();
-  #allowance: number = INFINITE;
+  readonly meter: Meter;
   /** Matches every text. */
   readonly everything: number;
   readonly anyByte: number;
 
-  constructor() {
+  constructor(meter: Meter = new Meter()) {
+    this.meter = meter;
     this.#node(KIND.empty, 0, 0, 0, undefined, false, false);
     this.#node(KIND.epsilon, 0, 0, 0, undefined, true, false);
     this.anyByte = this.bytes(this.byteSets.add(byteRange(0, 255)));
     this.everything = this.not(EMPTY);
-  }
-
-  /** How many steps may follow, about a microsecond each; beyond them is an error. */
-  limitSteps(most: number): void {
-    this.#allowance = most;
-  }
-
-  /** What is left of the limit. */
-  get stepsLeft(): number {
-    return this.#allowance;
-  }
-
-  #spend(steps: number): void {
-    this.#allowance -= steps;
-    if (this.#allowance >= 0) return;
-    throw new GrammarSizeError(
-      "grammar: its regular expressions take too many steps. Use shorter repetitions, simpler patterns or fewer of them at once",
-    );
   }
 
   get size(): number {
@@ -93,7 +91,9 @@ export class Expressions {
   }
 
   range(from: number, to: number): number {
-    return this.bytes(this.byteSets.add(byteRange(from, to)));
+    const key = from * 256 + to;
+    this.#ranges[key] ??= this.bytes(this.byteSets.add(byteRange(from, to)));
+    return this.#ranges[key];
   }
 
   literal(bytes: Uint8Array): number {
@@ -105,6 +105,11 @@ export class Expressions {
   }
 
   sequence(...items: readonly number[]): number {
+    return this.inOrder(items);
+  }
+
+  /** One after the other. */
+  inOrder(items: readonly number[]): number {
     return items.reduceRight<number>((rest, item) => this.concat(item, rest), EPSILON);
   }
 
@@ -118,6 +123,7 @@ export class Expressions {
       const items: number[] = [];
       for (; this.#kind[head] === KIND.concat; head = this.#right[head]!)
         items.push(this.#left[head]!);
+      this.meter.spend(items.length / 4);
       for (let last = head, i = items.length; i >= 0; i--) {
         tail = this.#concatNode(last, tail);
         last = items[i - 1]!;
@@ -145,6 +151,7 @@ export class Expressions {
 
   /** One of the expressions. Common beginnings are factored out, so that a list of words becomes a trie. */
   any(items: readonly number[]): number {
+    this.meter.spend(items.length / 4);
     const flat = new Set<number>();
     let set = 0;
     let nullable = false;
@@ -166,9 +173,7 @@ export class Expressions {
     if (nullable && !sorted.some((item) => this.#nullable[item])) sorted.unshift(EPSILON);
     if (sorted.length === 0) return nullable ? EPSILON : EMPTY;
     if (sorted.length === 1) return sorted[0]!;
-    const known = this.#table.find(KIND.or, 0, 0, 0, sorted);
-    if (known >= 0) return known;
-    return this.#table.add(
+    return this.#node(
       KIND.or,
       0,
       0,
@@ -184,11 +189,13 @@ export class Expressions {
     for (const star of flat) {
       if (this.#kind[star] !== KIND.repeat || this.#high[star] !== INFINITE) continue;
       if (this.#right[star] !== 0) continue;
+      this.meter.spend(flat.size / 16);
       for (const item of flat) if (item !== star && this.#within(item, star)) flat.delete(item);
     }
   }
 
   #within(item: number, star: number): boolean {
+    this.meter.spend(1 / 16);
     const of = this.#left[star]!;
     if (item === star || item === of || item === EPSILON) return true;
     const left = this.#left[item]!;
@@ -264,6 +271,7 @@ export class Expressions {
 
   /** All of the expressions at once. */
   every(items: readonly number[]): number {
+    this.meter.spend(items.length / 4);
     const flat = new Set<number>();
     const take = (item: number): void => {
       if (this.#kind[item] === KIND.and) for (const part of this.#parts[item]!) take(part);
@@ -278,10 +286,8 @@ export class Expressions {
     if (flat.has(EPSILON)) return sorted.every((item) => this.#nullable[item]) ? EPSILON : EMPTY;
     if (sorted.some((item) => this.#kind[item] === KIND.not && flat.has(this.#left[item]!)))
       return EMPTY;
-    const known = this.#table.find(KIND.and, 0, 0, 0, sorted);
-    if (known >= 0) return known;
     const isNullable = sorted.every((item) => this.#nullable[item]);
-    return this.#table.add(KIND.and, 0, 0, 0, sorted, isNullable, true);
+    return this.#node(KIND.and, 0, 0, 0, sorted, isNullable, true);
   }
 
   /** x*&y -> y, where y is plainly made of x alone. */
@@ -289,6 +295,7 @@ export class Expressions {
     for (const star of flat) {
       if (this.#kind[star] !== KIND.repeat || this.#high[star] !== INFINITE) continue;
       if (this.#right[star] !== 0) continue;
+      this.meter.spend(flat.size / 16);
       for (const item of flat) {
         if (item === star || !this.#within(item, star)) continue;
         flat.delete(star);
@@ -302,17 +309,18 @@ export class Expressions {
     return this.#node(KIND.not, item, 0, 0, undefined, !this.#nullable[item], item !== EMPTY);
   }
 
-  repeat(item: number, low: number, high: number): number {
+  repeat(given: number, lowest: number, highest: number): number {
+    let [item, low, high] = [given, lowest, highest];
+    while (this.#kind[item] === KIND.repeat) {
+      const inner = { low: this.#right[item]!, high: this.#high[item]! };
+      const counts = joinedCounts(inner, { low, high });
+      if (counts === undefined) break;
+      ({ low, high } = counts);
+      item = this.#left[item]!;
+    }
     if (high === 0 || item === EPSILON) return EPSILON;
     if (item === EMPTY) return low === 0 ? EPSILON : EMPTY;
     if (low === 1 && high === 1) return item;
-    if (
-      this.#kind[item] === KIND.repeat &&
-      this.#right[item] === 0 &&
-      this.#high[item] === INFINITE
-    ) {
-      return item;
-    }
     const least = this.#nullable[item] ? 0 : low;
     const isFree = least === 0;
     return this.#node(KIND.repeat, item, least, high, undefined, isFree, this.#boolean[item]!);
@@ -351,7 +359,8 @@ export class Expressions {
     const key = expression * 256 + byte;
     const known = this.#derivatives.get(key);
     if (known !== undefined) return known;
-    this.#spend(1 + (this.#parts[expression]?.length ?? 0));
+    this.meter.spend(1 + (this.#parts[expression]?.length ?? 0));
+    this.meter.take(DERIVATIVE_BYTES);
     const result = this.#derive(expression, byte);
     this.#derivatives.set(key, result);
     return result;
@@ -361,10 +370,8 @@ export class Expressions {
     const left = this.#left[expression]!;
     const right = this.#right[expression]!;
     switch (this.#kind[expression]) {
-      case KIND.concat: {
-        const first = this.concat(this.derivative(left, byte), right);
-        return this.#nullable[left] ? this.any([first, this.derivative(right, byte)]) : first;
-      }
+      case KIND.concat:
+        return this.#deriveConcat(expression, byte);
       case KIND.or:
         return this.#deriveAny(this.#parts[expression]!, byte);
       case KIND.and: {
@@ -392,6 +399,20 @@ export class Expressions {
         );
       }
     }
+  }
+
+  /** The first item may take the byte, and where it may be left out, what follows: a loop, since all of many may be left out. */
+  #deriveConcat(expression: number, byte: number): number {
+    const next: number[] = [];
+    let at = expression;
+    for (; this.#kind[at] === KIND.concat; at = this.#right[at]!) {
+      const left = this.#left[at]!;
+      this.meter.spend(1 / 4);
+      next.push(this.concat(this.derivative(left, byte), this.#right[at]!));
+      if (!this.#nullable[left]) return next.length === 1 ? next[0]! : this.any(next);
+    }
+    next.push(this.derivative(at, byte));
+    return this.any(next);
   }
 
   /** Of many words only a few begin with the byte. */
@@ -422,12 +443,8 @@ export class Expressions {
         return this.byteSets.get(0);
       case KIND.bytes:
         return this.byteSets.get(left);
-      case KIND.concat: {
-        const first = this.#first(left);
-        return this.#nullable[left]
-          ? orSets([first, this.#first(this.#right[expression]!)])
-          : first;
-      }
+      case KIND.concat:
+        return orSets(this.#leading(expression).map((part) => this.#first(part)));
       case KIND.repeat:
         return this.#first(left);
       case KIND.or:
@@ -439,6 +456,21 @@ export class Expressions {
       default:
         return ALL_BYTES;
     }
+  }
+
+  /** The items of a concatenation with which a match can begin. */
+  #leading(expression: number): number[] {
+    const items: number[] = [];
+    let at = expression;
+    while (this.#kind[at] === KIND.concat) {
+      const left = this.#left[at]!;
+      items.push(left);
+      if (!this.#nullable[left]) break;
+      at = this.#right[at]!;
+    }
+    if (this.#kind[at] !== KIND.concat) items.push(at);
+    this.meter.spend(items.length / 4);
+    return items;
   }
 
   /** Byte sets such that bytes in the same ones of them have the same derivative. */
@@ -458,8 +490,7 @@ export class Expressions {
           found.add(left);
           break;
         case KIND.concat:
-          take(left);
-          if (this.#nullable[left]) take(this.#right[expression]!);
+          for (const part of this.#leading(expression)) take(part);
           break;
         case KIND.not:
           take(left);
@@ -491,27 +522,40 @@ export class Expressions {
       this.#alive.set(expression, true);
       return true;
     }
-    const parents = new Map<number, number>([[expression, -1]]);
-    const stack = [expression];
-    while (stack.length > 0) {
-      const state = stack.pop()!;
+    const search = this.#searches.get(expression) ?? {
+      parents: new Map<number, number>([[expression, -1]]),
+      stack: [expression],
+    };
+    this.#searches.set(expression, search);
+    const isAlive = this.#search(search);
+    this.#searches.delete(expression);
+    if (!isAlive) for (const state of search.parents.keys()) this.#alive.set(state, false);
+    return isAlive;
+  }
+
+  #search({ parents, stack }: Search): boolean {
+    for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
       if (parents.size > MOST_SEARCHED) {
         throw new GrammarSizeError(
           `grammar: a regular expression with intersections has more than ${MOST_SEARCHED} states. Use shorter repetitions or fewer patterns`,
         );
       }
-      for (const byte of this.#representatives(state)) {
-        const next = this.derivative(state, byte);
-        if (next === EMPTY || parents.has(next) || this.#alive.get(next) === false) continue;
-        parents.set(next, state);
-        if (this.#isPlainlyAlive(next)) {
-          for (let at = next; at !== -1; at = parents.get(at)!) this.#alive.set(at, true);
-          return true;
+      try {
+        for (const byte of this.#representatives(state)) {
+          const next = this.derivative(state, byte);
+          if (next === EMPTY || parents.has(next) || this.#alive.get(next) === false) continue;
+          parents.set(next, state);
+          if (this.#isPlainlyAlive(next)) {
+            for (let at = next; at !== -1; at = parents.get(at)!) this.#alive.set(at, true);
+            return true;
+          }
+          stack.push(next);
         }
-        stack.push(next);
+      } catch (error) {
+        stack.push(state); // it goes on from here
+        throw error;
       }
     }
-    for (const state of parents.keys()) this.#alive.set(state, false);
     return false;
   }
 
@@ -534,7 +578,7 @@ export class Expressions {
         for (let i = 0; i < 8; i++) alike[i]! &= has ? set[i]! : ~set[i]!;
       }
       for (let i = 0; i < 8; i++) seen[i]! |= alike[i]!;
-      this.#spend(1 + sets.length / 16);
+      this.meter.spend(1 + sets.length / 16);
       yield byte;
     }
   }
@@ -545,9 +589,24 @@ export class Expressions {
    */
   loosened(expression: number): { readonly expression: number; readonly bound: number } {
     let result = this.#loose.get(expression);
-    if (result === undefined) {
-      result = this.#loosen(expression);
-      this.#loose.set(expression, result);
+    if (result !== undefined) return result;
+    // From the end: a concatenation may have very many items.
+    const spine: number[] = [];
+    let at = expression;
+    while (this.#kind[at] === KIND.concat && !this.#loose.has(at)) {
+      spine.push(at);
+      at = this.#right[at]!;
+    }
+    this.meter.spend(spine.length / 4);
+    result = this.#loose.get(at) ?? this.#loosen(at);
+    this.#loose.set(at, result);
+    for (const item of spine.reverse()) {
+      const first = this.loosened(this.#left[item]!);
+      result = {
+        expression: this.concat(first.expression, result.expression),
+        bound: Math.min(first.bound, result.bound),
+      };
+      this.#loose.set(item, result);
     }
     return result;
   }
@@ -561,19 +620,11 @@ export class Expressions {
         if (bound === INFINITE || this.#nullable[left]) break;
         return { expression: this.repeat(left, right, INFINITE), bound };
       }
-      case KIND.concat: {
-        const first = this.loosened(left);
-        const rest = this.loosened(right);
-        return {
-          expression: this.concat(first.expression, rest.expression),
-          bound: Math.min(first.bound, rest.bound),
-        };
-      }
       case KIND.or: {
         const parts = this.#parts[expression]!.map((part) => this.loosened(part));
         return {
           expression: this.any(parts.map((part) => part.expression)),
-          bound: Math.min(...parts.map((part) => part.bound)),
+          bound: parts.reduce((least, part) => Math.min(least, part.bound), INFINITE),
         };
       }
       case KIND.and: {
@@ -611,6 +662,7 @@ export class Expressions {
   #shortest(expression: number): number {
     let result = this.#shortestKept[expression];
     if (result === undefined) {
+      this.meter.spend(1 / 4);
       const left = this.#left[expression]!;
       const right = this.#right[expression]!;
       switch (this.#kind[expression]) {
@@ -618,10 +670,13 @@ export class Expressions {
           result = 1;
           break;
         case KIND.concat:
-          result = this.#shortest(left) + this.#shortest(right);
+          result = this.#sum(expression, (item) => this.#shortest(item));
           break;
         case KIND.or:
-          result = Math.min(...this.#parts[expression]!.map((part) => this.#shortest(part)));
+          result = INFINITE;
+          for (const part of this.#parts[expression]!) {
+            result = Math.min(result, this.#shortest(part));
+          }
           break;
         case KIND.repeat:
           result = right * this.#shortest(left);
@@ -636,20 +691,32 @@ export class Expressions {
 
   /** At least as many bytes as the shortest match of any derivative, of any order, of the expression. */
   #longestEnd(expression: number): number {
+    this.meter.spend(1 / 4);
     const left = this.#left[expression]!;
     const right = this.#right[expression]!;
     switch (this.#kind[expression]) {
       case KIND.bytes:
         return 1;
       case KIND.concat:
-        return this.#longestEnd(left) + this.#longestEnd(right);
+        return this.#sum(expression, (item) => this.#longestEnd(item));
       case KIND.or:
-        return Math.max(...this.#parts[expression]!.map((part) => this.#longestEnd(part)));
+        return this.#parts[expression]!.reduce(
+          (most, part) => Math.max(most, this.#longestEnd(part)),
+          0,
+        );
       case KIND.repeat:
         return this.#longestEnd(left) + right * this.#shortest(left);
       default:
         return 0;
     }
+  }
+
+  /** Of all items of a concatenation. */
+  #sum(expression: number, of: (item: number) => number): number {
+    let sum = 0;
+    let at = expression;
+    for (; this.#kind[at] === KIND.concat; at = this.#right[at]!) sum += of(this.#left[at]!);
+    return sum + of(at);
   }
 
   // ---- storage
@@ -664,7 +731,10 @@ export class Expressions {
     boolean: boolean,
   ): number {
     const known = this.#table.find(kind, left, right, high, parts);
-    return known >= 0 ? known : this.#table.add(kind, left, right, high, parts, nullable, boolean);
+    if (known >= 0) return known;
+    this.meter.spend(1);
+    this.meter.take(NODE_BYTES + 8 * (parts?.length ?? 0));
+    return this.#table.add(kind, left, right, high, parts, nullable, boolean);
   }
 }
 

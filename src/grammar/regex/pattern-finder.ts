@@ -6,15 +6,15 @@ import { plainCharacters } from "./code-points.ts";
 import { EMPTY, Expressions } from "./expressions.ts";
 import { patternLanguage } from "./pattern-language.ts";
 
-/** About a second, for all patterns and texts together. */
-const MOST_STEPS = 1_000_000;
+/** For all patterns and texts together: less than a second. */
+const MOST_WORK = { steps: 600_000, bytes: 160 << 20 };
 
 export class PatternFinder {
   readonly #of = new Expressions();
   readonly #languages = new Map<string, number | undefined>();
 
   constructor() {
-    this.#of.limitSteps(MOST_STEPS);
+    this.#of.meter.begin(MOST_WORK);
   }
 
   /** undefined: the pattern has no regular language, or takes too much work. */

@@ -6,8 +6,8 @@ import { Expressions } from "./expressions.ts";
 import { firstGroupStart } from "./pattern-groups.ts";
 import { patternLanguage } from "./pattern-language.ts";
 
-/** Steps of the expression of one pattern: about a second in all. */
-const MOST_STEPS = 1_000_000;
+/** Of the expression of one pattern, in all: less than a second. */
+const MOST_WORK = { steps: 600_000, bytes: 160 << 20 };
 
 export class PatternTrigger {
   readonly #source: string;
@@ -18,7 +18,7 @@ export class PatternTrigger {
 
   constructor(source: string) {
     this.#source = source;
-    this.#of.limitSteps(MOST_STEPS);
+    this.#of.meter.begin(MOST_WORK);
     this.#at = patternLanguage(this.#of, source, plainCharacters(this.#of));
   }
 
