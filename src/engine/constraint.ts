@@ -4,6 +4,9 @@
 // computes that token (AdvanceOptions.meanwhile), and the mask is there when the logits are. Where it has a single token, that
 // token is known before its logits: prepare() looks ahead to the next mask with a choice, and the generator computes such a run of
 // tokens in one batch.
+//
+// A mask that takes long is computed in slices (grammar-turns.ts): accept() and ready() say whether they have to be waited for, and
+// others go on meanwhile.
 
 import type { GrammarTrigger } from "../api/api.ts";
 import { GrammarError } from "../grammar/errors.ts";
@@ -11,6 +14,7 @@ import type { Grammar } from "../grammar/grammar.ts";
 import type { GrammarState } from "../grammar/state.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 import { GrammarTriggers } from "./grammar-triggers.ts";
+import { GrammarTurns, type SlicedWork, type TurnControl } from "./grammar-turns.ts";
 import { forbidTokens } from "./sampler-logits.ts";
 
 export interface ConstraintOptions {
@@ -20,10 +24,17 @@ export interface ConstraintOptions {
   readonly forces: boolean;
   /** No end token is chosen: the text ends where nothing but its end is allowed. */
   readonly ignoreEos: boolean;
+  /** Shared by the generations of an engine. Default: masks are computed at once. */
+  readonly turns?: GrammarTurns | undefined;
+  readonly control?: TurnControl | undefined;
 }
+
+const ALONE: TurnControl = { aborted: false, breathe: () => Promise.resolve() };
 
 /** The most tokens of a run without a choice. */
 const MOST_FORCED = 32;
+/** Steps for each token of a draft. */
+const DRAFT_SLICE = 500;
 
 export class Constraint {
   readonly #state: GrammarState;
@@ -37,11 +48,17 @@ export class Constraint {
   #isReady = false;
   #endsHere = false;
   #failure: unknown;
+  readonly #turns: GrammarTurns;
+  readonly #control: TurnControl;
+  /** The last mask took more than one slice: the next will as well, and is not begun during a batch. */
+  #isSlow = false;
 
   constructor(grammar: Grammar, tokenizer: Tokenizer, options: ConstraintOptions) {
     this.#state = grammar.start();
     this.#tokenizer = tokenizer;
     this.#options = options;
+    this.#turns = options.turns ?? new GrammarTurns();
+    this.#control = options.control ?? ALONE;
     this.#mask = new Uint32Array(grammar.maskWords);
     this.#ends = grammar.endTokens;
     if (options.triggers.length > 0) {
@@ -73,24 +90,43 @@ export class Constraint {
   /** The same, also where only the vocabulary has nothing that could follow. */
   endsHere(): boolean {
     if (!this.#isActive || this.#forced.length > 0) return false;
-    this.#ensure();
+    this.#check();
     return this.#endsHere;
   }
 
   /** Computes the next mask, unless it is there. What goes wrong is thrown when the mask is needed. */
   readonly prepare = (): void => {
-    if (this.#isReady || this.#failure !== undefined || !this.#isActive) return;
+    if (this.#isReady || this.#isSlow || this.#failure !== undefined || !this.#isActive) return;
     try {
-      this.#compute();
-      this.#isReady = true;
+      this.#isSlow = !this.#turns.atOnce(this.#work);
     } catch (error) {
       this.#failure = error;
     }
   };
 
-  #ensure(): void {
+  readonly #work: SlicedWork = (slice) => {
+    if (this.#isReady) return;
+    this.#compute(slice);
+    this.#isReady = true;
+  };
+
+  /** Before the next token is chosen: waits for its mask; undefined: it is there, or none is needed. */
+  ready(): Promise<void> | undefined {
+    if (!this.#isActive || this.#forced.length > 0) return undefined;
     this.prepare();
     if (this.#failure !== undefined) throw this.#failure;
+    if (this.#isReady) {
+      this.#isSlow = false;
+      return undefined;
+    }
+    this.#isSlow = false; // unless it is again
+    return this.#turns.finish(this.#work, this.#control);
+  }
+
+  /** What is asked of a mask must be there: ready() comes before. */
+  #check(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+    if (!this.#isReady) this.#work(Number.POSITIVE_INFINITY);
   }
 
   /** Forbids all tokens that cannot come next, whatever their logits are. */
@@ -104,12 +140,12 @@ export class Constraint {
       logits[known] = 0;
       return;
     }
-    this.#ensure();
+    this.#check();
     forbidTokens(logits, this.#mask);
   }
 
-  /** A token is now part of the text. */
-  accept(id: number): void {
+  /** A token is now part of the text. To be waited for, unless it is undefined. */
+  accept(id: number): Promise<void> | undefined {
     if (!this.#isActive) {
       const rest = this.#triggers!.push(id);
       if (rest !== undefined && rest.length > 0 && !this.#state.acceptBytes(rest)) {
@@ -117,15 +153,18 @@ export class Constraint {
           `grammar: its trigger was found, but the text from there, ${shown(rest)}, does not fit the grammar. Begin the grammar with the trigger`,
         );
       }
-      return;
+      return undefined;
     }
     if (this.#forced.length > 0) {
       this.#forced.shift();
-      return;
+      return undefined;
     }
     this.#isReady = false;
-    if (this.#state.accept(id)) return;
-    throw new Error(`grammar: token ${id} was chosen, but the grammar does not allow it`);
+    const take: SlicedWork = (slice) => {
+      if (this.#state.accept(id, slice)) return;
+      throw new Error(`grammar: token ${id} was chosen, but the grammar does not allow it`);
+    };
+    return this.#turns.atOnce(take) ? undefined : this.#turns.finish(take, this.#control);
   }
 
   /**
@@ -141,30 +180,32 @@ export class Constraint {
     const before = state.length;
     let right = known;
     try {
-      while (right < count && !this.#ends.includes(tokens[right]!) && state.accept(tokens[right]!))
+      while (right < count && !this.#ends.includes(tokens[right]!)) {
+        if (!state.accept(tokens[right]!, DRAFT_SLICE)) break;
         right++;
+      }
     } catch {
-      // Too large a grammar: the mask of that position says so, if the text gets there.
+      // It takes long, or the grammar is too large: the mask of that position says so, if the text gets there.
     }
     state.rollback(state.length - before);
     return right;
   }
 
-  #compute(): void {
+  #compute(slice: number): void {
     this.#endsHere = false;
     for (;;) {
-      const only = this.#nextMask();
+      const only = this.#nextMask(slice);
       if (only < 0 || !this.#options.forces || this.#forced.length >= MOST_FORCED) return;
-      this.#state.accept(only);
+      this.#state.accept(only, slice);
       this.#forced.push(only);
       if (this.#state.isFinished) return;
     }
   }
 
   /** Writes the mask; returns its token if it has only one, which does not end the text, and -1 otherwise. */
-  #nextMask(): number {
+  #nextMask(slice: number): number {
     const mask = this.#mask;
-    this.#state.mask(mask);
+    this.#state.mask(mask, slice);
     const { isComplete } = this.#state;
     // A grammar may name an end token itself, in the middle of a text.
     if (isComplete || this.#options.ignoreEos) {

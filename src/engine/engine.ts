@@ -40,6 +40,7 @@ import { computedAgain } from "./computed-again.ts";
 import { type CorePlace, CoreTurn } from "./core-turns.ts";
 import { diskInfo } from "./disk-info.ts";
 import type { EngineParts } from "./engine-parts.ts";
+import { GrammarTurns } from "./grammar-turns.ts";
 import { Grammars } from "./grammars.ts";
 import type { AdvanceOptions } from "./job.ts";
 import { kvRangeError } from "./kv-range.ts";
@@ -137,6 +138,8 @@ export class Engine {
   readonly #counts = newCounts();
   /** Compiled grammars of the tokenizer. */
   readonly grammars: Grammars;
+  /** Whose mask is worked on. */
+  readonly grammarTurns: GrammarTurns = new GrammarTurns();
   /** Which adapters requests use. */
   adapters: Adapters = new Adapters([]);
   /** State of sequences as files. */
@@ -210,6 +213,7 @@ export class Engine {
       tokenTile: parts.backend.tokenTile ?? 1,
       makeRoom: (sequence, count) => this.#room.makeRoom(sequence, count),
       onBatch: () => {
+        this.grammarTurns.afterBatch();
         this.#checkWidened();
         this.#checkKvRange();
       },
@@ -392,6 +396,20 @@ export class Engine {
     const makeRoom = (length: number) => this.#room.makeRoomToExtend(sequence, length);
     const { ram, disk, ms } = await this.#tiers.extend(sequence, tokens, makeRoom);
     return ram + disk > 0 ? { ramTokens: ram, diskTokens: disk, ms } : undefined;
+  }
+
+  /** Waits for something else than a batch: nobody waits for this sequence meanwhile. */
+  async apart(
+    { background }: RunningSequence,
+    work: Promise<void> | undefined,
+  ): Promise<void> {
+    if (work === undefined) return;
+    this.#scheduler.leave(background);
+    try {
+      await work;
+    } finally {
+      this.#scheduler.join(background);
+    }
   }
 
   /** Drops `count` tokens after the first `keep`; those behind them move forward, and the sequence is no longer exact. */

@@ -72,7 +72,7 @@ export async function generate(
     drawn: options.logprobsOf === "sampler",
     breakers,
   });
-  const constraint = await constraintOf(engine, options, shift === undefined);
+  const constraint = await constraintOf(engine, options, shift === undefined, control);
   const budget =
     options.reasoningBudget && new ReasoningBudget(options.reasoningBudget, engine.tokenizer);
   const mask = budget ? budget.over(constraint) : constraint;
@@ -90,7 +90,7 @@ export async function generate(
   for (const token of prompt) sampler.accept(token);
   for (const id of readTokens) {
     sampler.accept(id);
-    constraint?.accept(id);
+    await constraint?.accept(id);
     budget?.accept(id);
     tokenIds.push(id);
     text.push(id);
@@ -209,6 +209,14 @@ export async function generate(
         stopReason = "length";
         break;
       }
+      const preparing = constraint?.ready();
+      if (preparing) {
+        await engine.apart(running!, preparing);
+        if (control.aborted) {
+          stopReason = "aborted";
+          break;
+        }
+      }
       const sampling = control.now();
       let sampled: SampledToken;
       try {
@@ -231,7 +239,8 @@ export async function generate(
         stopReason = "end";
         break;
       }
-      constraint?.accept(sampled.id);
+      const accepting = constraint?.accept(sampled.id);
+      if (accepting) await engine.apart(running!, accepting);
       budget?.accept(sampled.id);
       tokenIds.push(sampled.id);
       decoder.push(sampled.id);
@@ -347,6 +356,7 @@ async function constraintOf(
   engine: Engine,
   options: GenerationRequest["options"],
   isWhole: boolean,
+  control: RunControl,
 ): Promise<Constraint | undefined> {
   const source = grammarSource(options);
   const triggers = checkedTriggers(options.grammarTriggers);
@@ -359,6 +369,8 @@ async function constraintOf(
     // Forced tokens have no logits of their own, and a context shifts after every token where it must.
     forces: (options.forceTokens ?? true) && options.logprobs === undefined && isWhole,
     ignoreEos: options.ignoreEos ?? false,
+    turns: engine.grammarTurns,
+    control,
   });
 }
 

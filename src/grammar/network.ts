@@ -154,6 +154,7 @@ export class Network extends Automaton {
     this.#of.meter.spend(items.length / 16);
     const seen = new Set<number>();
     for (let i = 0; i < items.length; i += 2) {
+      this.#of.meter.note(1 / 2);
       for (const set of this.#of.fronts(items[i]!)) {
         if (seen.has(set)) continue;
         seen.add(set);

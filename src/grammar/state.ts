@@ -318,7 +318,7 @@ export class GrammarState {
       }
       const following = open.pop();
       if (following === undefined) return;
-      if ((++steps & 15) === 0) of.meter.note(4);
+      if ((++steps & 15) === 0) of.meter.note(8);
       const [call, under] = following;
       state = call.start;
       isLexeme = call.isLexeme;

@@ -3,6 +3,7 @@
 // Schemas refer to each other by number, so that a set of schemas that must all hold is a list of numbers.
 
 import { GrammarError } from "../errors.ts";
+import type { Meter } from "../meter.ts";
 
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
@@ -31,9 +32,11 @@ export class Documents {
   readonly #dynamic: Map<string, number> = new Map();
   readonly #ids: Map<object, number> = new Map();
   readonly #schemas: SchemaObject[] = [];
+  readonly #meter: Meter | undefined;
 
-  constructor(root: unknown) {
+  constructor(root: unknown, meter?: Meter) {
     this.root = root;
+    this.#meter = meter;
     const dialect = isObject(root) && typeof root.$schema === "string" ? root.$schema : "";
     this.isLegacy = /draft-0[3467]/.test(dialect);
     if (isObject(root)) this.#index(root);
@@ -47,6 +50,7 @@ export class Documents {
     while (stack.length > 0) {
       const { value, place } = stack.pop()!;
       if (this.#places.has(value)) continue;
+      this.#meter?.spend(1);
       if (this.#places.size >= MOST_OBJECTS) {
         throw new GrammarError(`json schema: more than ${MOST_OBJECTS} objects`);
       }
@@ -120,6 +124,7 @@ export class Documents {
 
   /** What a $ref in `schema` leads to. */
   resolve(ref: string, schema: SchemaObject): unknown {
+    this.#meter?.spend(2 + ref.length / 16);
     const base = this.#places.get(schema)?.base ?? NO_BASE;
     const address = resolveAddress(ref, base);
     if (address === undefined) return undefined;

@@ -4,6 +4,7 @@
 
 import { GrammarError, GrammarSizeError } from "../errors.ts";
 import { type Documents, isObject, type SchemaObject } from "./documents.ts";
+import type { Meter } from "../meter.ts";
 import { ANNOTATIONS, UNSUPPORTED } from "./keywords.ts";
 import { negativeShapes } from "./negate.ts";
 import type { NumberLanguages } from "./numbers.ts";
@@ -26,6 +27,8 @@ import type { StringLanguages } from "./strings.ts";
 import { opposites, withoutUnevaluated } from "./unevaluated.ts";
 
 const MOST_SHAPES = 3000;
+/** Schemas that lead to each other, one by one. */
+const DEEPEST = 500;
 const MOST_JOINS = 400_000;
 /** Branches of anyOf beside unevaluatedProperties whose sets are looked at. */
 const MOST_SETS = 4;
@@ -38,14 +41,18 @@ export class Normalizer implements ShapesOf {
   readonly #kept: Map<string, readonly Shape[]> = new Map();
   readonly #single: Map<number, readonly Shape[] | undefined> = new Map();
   #joins = 0;
+  readonly #meter: Meter;
+  #depth = 0;
 
   constructor(
     documents: Documents,
     own: OwnShapes,
     strings: StringLanguages,
     numbers: NumberLanguages,
+    meter: Meter,
   ) {
     this.documents = documents;
+    this.#meter = meter;
     this.own = own;
     this.strings = strings;
     this.#numbers = numbers;
@@ -77,8 +84,12 @@ export class Normalizer implements ShapesOf {
       const keyword = ["$dynamicRef", "$recursiveRef"].find((name) => Object.hasOwn(schema, name));
       throw this.own.wrong(schema, keyword ?? "$ref", "the schema refers to itself without end");
     }
+    this.#meter.spend(1);
     this.#single.set(one, undefined);
+    this.#depth++;
     try {
+      if (this.#depth > DEEPEST) throw this.#tooDeep(one);
+      this.#meter.at = () => this.documents.path(this.documents.schema(Math.abs(one) - 1));
       const schema = this.documents.schema(Math.abs(one) - 1);
       const shapes = one > 0 ? this.#positive(schema) : opposites(negativeShapes(this, schema));
       this.#single.set(one, shapes);
@@ -86,7 +97,16 @@ export class Normalizer implements ShapesOf {
     } catch (error) {
       this.#single.delete(one);
       throw error;
+    } finally {
+      this.#depth--;
     }
+  }
+
+  #tooDeep(one: number): GrammarSizeError {
+    const path = this.documents.path(this.documents.schema(Math.abs(one) - 1));
+    return new GrammarSizeError(
+      `json schema: ${path}: more than ${DEEPEST} schemas that refer to each other. Use fewer levels`,
+    );
   }
 
   join(a: readonly Shape[], b: readonly Shape[]): readonly Shape[] {
@@ -96,6 +116,7 @@ export class Normalizer implements ShapesOf {
     for (const x of a) {
       for (const y of b) {
         if (++this.#joins > MOST_JOINS) throw tooMany();
+        this.#meter.spend(1);
         const joined = this.#joinTwo(x, y);
         if (joined && !this.isEmpty(joined, 0)) result.push(joined);
         if (result.length > MOST_SHAPES) throw tooMany();
@@ -163,6 +184,7 @@ export class Normalizer implements ShapesOf {
         return ANYTHING; // after all others
       case "enum":
         if (!Array.isArray(schema.enum)) throw this.own.wrong(schema, keyword, "expected a list");
+        this.#meter.spend(schema.enum.length / 4);
         return (schema.enum as unknown[]).map((value) => ({ type: "const", value }) as const);
       case "const":
         return [{ type: "const", value: schema.const }];
@@ -252,6 +274,7 @@ export class Normalizer implements ShapesOf {
     const branches = this.list(schema, "oneOf");
     const alone: MaybeBoth[] = [...branches];
     for (let i = 0; i < branches.length; i++) {
+      this.#meter.spend(i / 4);
       for (let j = 0; j < i; j++) {
         if (this.#areApart(branches[i], branches[j])) continue;
         alone[i] = both(alone[i], this.turned(branches[j]));
@@ -339,6 +362,7 @@ export class Normalizer implements ShapesOf {
 
   #checkArray(value: readonly unknown[], shape: Shape & { type: "array" }): boolean {
     if (value.length < shape.low || value.length > shape.high) return false;
+    this.#meter.spend(shape.unique ? value.length ** 2 / 16 : value.length);
     if (!value.every((item, i) => this.#checkAll(item, valueOfItem(shape.layers, i)))) return false;
     const isUnique = value.every((a, i) => value.every((b, j) => j <= i || !equalValues(a, b)));
     if (shape.unique && !isUnique) return false;
@@ -366,6 +390,7 @@ export class Normalizer implements ShapesOf {
   }
 
   valueOf(shape: Shape & { type: "object" }, key: string): MaybeBoth {
+    this.#meter.spend(shape.layers.length / 4);
     return shape.layers
       .map((layer) =>
         valueOfKey(layer, key, (language, name) => this.strings.matches(language, name)),

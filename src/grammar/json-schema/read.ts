@@ -51,13 +51,13 @@ export function readJsonSchema(
   if (typeof schema !== "boolean" && !isObject(schema)) {
     throw new GrammarError("json schema: expected an object or a boolean");
   }
-  const documents = new Documents(schema);
+  const documents = new Documents(schema, of.meter);
   const { strings, numbers } = languagesOf(of);
   const own = new OwnShapes(documents, strings, notes);
-  const normalizer = new Normalizer(documents, own, strings, numbers);
+  const normalizer = new Normalizer(documents, own, strings, numbers, of.meter);
   const { compact = false, concise = false } = options;
   const writing = { compact, concise };
   const writer = new SchemaWriter(of, rules, normalizer, strings, numbers, writing, notes);
   const root = typeof schema === "boolean" ? (schema ? [] : undefined) : [documents.id(schema) + 1];
-  return writer.value(root);
+  return writer.write(root);
 }

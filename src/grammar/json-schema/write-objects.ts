@@ -174,6 +174,7 @@ class ObjectRules {
   #part(id: string, make: () => Node): Node {
     let rule = this.#rules.get(id);
     if (rule === undefined) {
+      this.#writer.of.meter.spend(2);
       const added = this.#writer.rules.add(this.#shape.path);
       this.#rules.set(id, added);
       this.#pending.push(() => this.#writer.rules.set(added, make()));

@@ -4,7 +4,7 @@
 // parts follow each other by tails, so that a list of any length needs no stack.
 
 import { GrammarSizeError } from "../errors.ts";
-import { either, literal, NEVER, type Node, type Rules, sequence, text } from "../nodes.ts";
+import { either, inOrder, literal, NEVER, type Node, type Rules, sequence, text } from "../nodes.ts";
 import { EPSILON, type Expressions, INFINITE } from "../regex/expressions.ts";
 import type { Normalizer } from "./normalize.ts";
 import type { NumberLanguages } from "./numbers.ts";
@@ -42,6 +42,8 @@ export class SchemaWriter implements RuleWriter {
   readonly space: Node;
   readonly #values: Map<string, Node> = new Map();
   readonly #notes: string[];
+  /** Rules that are written later, so that a schema may be as deep as it likes. */
+  readonly #pending: (() => void)[] = [];
 
   constructor(
     of: Expressions,
@@ -92,7 +94,17 @@ export class SchemaWriter implements RuleWriter {
     const rule = this.rules.add(this.#name(all));
     const node: Node = { kind: "rule", rule };
     this.#values.set(key, node); // before its parts, which may refer to it
-    this.rules.set(rule, either(shapes.map((shape) => this.#shape(shape))));
+    this.#pending.push(() => {
+      this.of.meter.at = () => this.rules.name(rule);
+      this.rules.set(rule, either(shapes.map((shape) => this.#shape(shape))));
+    });
+    return node;
+  }
+
+  /** The same for the whole schema, with all its rules. */
+  write(all: MaybeBoth): Node {
+    const node = this.value(all);
+    for (let make = this.#pending.pop(); make; make = this.#pending.pop()) make();
     return node;
   }
 
@@ -136,13 +148,14 @@ export class SchemaWriter implements RuleWriter {
   }
 
   #constant(value: unknown): Node {
+    this.of.meter.spend(1);
     const space = this.space;
     if (Array.isArray(value)) {
       const items = value.flatMap((item, i) => [
         ...(i > 0 ? [this.comma()] : []),
         this.#constant(item),
       ]);
-      return sequence(literal(this.of, "["), space, ...items, space, literal(this.of, "]"));
+      return inOrder([literal(this.of, "["), space, ...items, space, literal(this.of, "]")]);
     }
     if (typeof value === "object" && value !== null) {
       const items = Object.entries(value).flatMap(([key, item], i) => [
@@ -150,7 +163,7 @@ export class SchemaWriter implements RuleWriter {
         this.key(key),
         this.#constant(item),
       ]);
-      return sequence(literal(this.of, "{"), space, ...items, space, literal(this.of, "}"));
+      return inOrder([literal(this.of, "{"), space, ...items, space, literal(this.of, "}")]);
     }
     if (value === undefined) return NEVER;
     return literal(this.of, JSON.stringify(value));
@@ -207,6 +220,7 @@ export class SchemaWriter implements RuleWriter {
     const first = either([sequence(this.space, either(items(0, none))), ...close(0, none)]);
     this.rules.set(start, sequence(literal(this.of, "["), first));
     for (const [rule, count, found] of pending) {
+      this.of.meter.spend(2);
       this.rules.set(
         rule,
         either([sequence(this.comma(), either(items(count, found))), ...close(count, found)]),

@@ -98,7 +98,7 @@ const LENGTHS: readonly (readonly [number, number])[] = [
 /** One character of the set, as UTF-8. Surrogates have no UTF-8 form and are left out. */
 export function utf8(of: Expressions, set: CodePoints): number {
   const parts: number[] = [];
-  of.meter.spend(set.length / 4);
+  of.meter.spend(2 * set.length);
   for (const [from, to] of pairs(intersect(set, ALL_CODE_POINTS))) {
     for (const [least, most] of LENGTHS) {
       const low = Math.max(from, least);

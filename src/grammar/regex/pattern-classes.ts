@@ -64,9 +64,10 @@ export function classEscape(text: string): { point: number; length: number } | s
 
 const known = new Map<string, CodePoints | undefined>();
 
-/** \p{name}, by asking this engine's own regular expressions once. */
-export function propertySet(name: string): CodePoints | undefined {
+/** \p{name}, by asking this engine's own regular expressions once; `onAsk` hears of that before. */
+export function propertySet(name: string, onAsk: () => void): CodePoints | undefined {
   if (known.has(name)) return known.get(name);
+  onAsk();
   const set = askProperty(name);
   if (known.size < 200) known.set(name, set);
   return set;
@@ -76,20 +77,21 @@ function askProperty(name: string): CodePoints | undefined {
   let test: RegExp | undefined;
   for (const source of [name, `Script=${name}`]) {
     try {
-      test ??= new RegExp(`^\\p{${source}}$`, "u");
+      test ??= new RegExp(`\\p{${source}}+`, "gu");
     } catch {
       // an unknown property is a SyntaxError
     }
   }
   if (test === undefined) return undefined;
   const ranges: [number, number][] = [];
-  let from = -1;
-  for (let point = 0; point <= 0x110000; point++) {
-    const has = point <= 0x10ffff && test.test(String.fromCodePoint(point));
-    if (has && from < 0) from = point;
-    if (!has && from >= 0) {
-      ranges.push([from, point - 1]);
-      from = -1;
+  for (let from = 0; from < 0x110000; from += 4096) {
+    let text = "";
+    for (let point = from; point < from + 4096; point++) text += String.fromCodePoint(point);
+    for (const match of text.matchAll(test)) {
+      const last = match[0].length - 1;
+      // A text ends with a character of one unit or of two.
+      const end = match[0].codePointAt(last - 1)! > 0xffff ? last - 1 : last;
+      ranges.push([match[0].codePointAt(0)!, match[0].codePointAt(end)!]);
     }
   }
   return normalize(ranges);

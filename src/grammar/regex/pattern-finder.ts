@@ -6,8 +6,8 @@ import { plainCharacters } from "./code-points.ts";
 import { EMPTY, Expressions } from "./expressions.ts";
 import { patternLanguage } from "./pattern-language.ts";
 
-/** For all patterns and texts together: less than a second. */
-const MOST_WORK = { steps: 600_000, bytes: 160 << 20 };
+/** For all patterns and texts together: a few hundredths of a second. */
+const MOST_WORK = { steps: 30_000, bytes: 16 << 20 };
 
 export class PatternFinder {
   readonly #of = new Expressions();

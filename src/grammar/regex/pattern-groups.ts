@@ -5,7 +5,7 @@
 import { GrammarSizeError } from "../errors.ts";
 import { type Pattern, parsePattern } from "./pattern.ts";
 
-const MOST_STEPS = 1_000_000;
+const MOST_STEPS = 200_000;
 
 type Next = (at: number) => boolean;
 

@@ -16,7 +16,8 @@ export function patternLanguage(
   write: WriteCharacter,
   options: PatternOptions & { readonly whole?: boolean } = {},
 ): number {
-  const pattern = parsePattern(source, options);
+  of.meter.spend(source.length / 4); // before a list of its characters is made
+  const pattern = parsePattern(source, { ...options, meter: of.meter });
   const compiler = new PatternCompiler(of, source, write);
   if (options.whole) return compiler.follow(pattern, EPSILON, true);
   const character = write(complement([]));
@@ -62,7 +63,7 @@ class PatternCompiler {
       case "set":
         return this.#write(pattern.set);
       case "sequence":
-        return this.#of.sequence(...pattern.items.map((item) => this.#alone(item)));
+        return this.#of.inOrder(pattern.items.map((item) => this.#alone(item)));
       case "either":
         return this.#of.any(pattern.items.map((item) => this.#alone(item)));
       case "repeat":
@@ -99,17 +100,23 @@ class PatternCompiler {
         return this.plain(pattern, rest);
       }
       case "sequence":
-        return this.#followAll(pattern.items, 0, rest, atStart);
+        return this.#followAll(pattern.items, rest, atStart);
       default:
         return this.plain(pattern, rest);
     }
   }
 
-  #followAll(items: readonly Pattern[], from: number, rest: number, atStart: boolean): number {
-    if (from === items.length) return rest;
-    const item = items[from]!;
-    const takesNothing = item.kind === "start" || item.kind === "end" || item.kind === "look";
-    const after = this.#followAll(items, from + 1, rest, atStart && takesNothing);
-    return this.follow(item, after, atStart);
+  #followAll(items: readonly Pattern[], rest: number, atStart: boolean): number {
+    // So many of the first take nothing.
+    const first = items.findIndex(
+      ({ kind }) => kind !== "start" && kind !== "end" && kind !== "look",
+    );
+    const free = first < 0 ? items.length : first;
+    let after = rest;
+    for (let i = items.length - 1; i >= 0; i--) {
+      this.#of.meter.spend(1);
+      after = this.follow(items[i]!, after, atStart && i <= free);
+    }
+    return after;
   }
 }

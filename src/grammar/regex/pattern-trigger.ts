@@ -6,8 +6,8 @@ import { Expressions } from "./expressions.ts";
 import { firstGroupStart } from "./pattern-groups.ts";
 import { patternLanguage } from "./pattern-language.ts";
 
-/** Of the expression of one pattern, in all: less than a second. */
-const MOST_WORK = { steps: 600_000, bytes: 160 << 20 };
+/** Of the expression of one pattern, in all: a few hundredths of a second. */
+const MOST_WORK = { steps: 30_000, bytes: 16 << 20 };
 
 export class PatternTrigger {
   readonly #source: string;

@@ -4,7 +4,8 @@
 // alone (\b, lookbehind) is refused by name. pattern-language.ts turns the tree into an expression.
 
 import { GrammarError } from "../errors.ts";
-import { type CodePoints, complement, normalize, unite } from "./code-points.ts";
+import type { Meter } from "../meter.ts";
+import { type CodePoints, complement, normalize, unite, uniteAll } from "./code-points.ts";
 import { classEscape, DIGIT, LINE_END, propertySet, SPACE, WORD } from "./pattern-classes.ts";
 
 export type Pattern =
@@ -26,12 +27,17 @@ export type Pattern =
 
 const DEEPEST = 200;
 const MOST_REPEATS = 100_000;
+/** A property has up to two thousand ranges of characters; asked for the first time, it takes longer. */
+const PROPERTY_STEPS = 100;
+const ASKING_STEPS = 20_000;
 
 export interface PatternOptions {
   readonly ignoreCase?: boolean;
   readonly dotAll?: boolean;
   /** Whether capturing groups are in the tree. */
   readonly captures?: boolean;
+  /** Counts the work; without it nobody does. */
+  readonly meter?: Meter;
 }
 
 export function parsePattern(source: string, options: PatternOptions = {}): Pattern {
@@ -47,6 +53,7 @@ class PatternReader {
   #dotAll: boolean;
   readonly #captures: boolean;
   #groups = 0;
+  readonly #meter: Meter | undefined;
 
   constructor(source: string, options: PatternOptions) {
     this.#source = source;
@@ -54,6 +61,7 @@ class PatternReader {
     this.#ignoreCase = options.ignoreCase ?? false;
     this.#dotAll = options.dotAll ?? false;
     this.#captures = options.captures ?? false;
+    this.#meter = options.meter;
   }
 
   read(): Pattern {
@@ -84,7 +92,8 @@ class PatternReader {
   }
 
   #startsWith(text: string): boolean {
-    return this.#text.slice(this.#at, this.#at + text.length).join("") === text;
+    for (let i = 0; i < text.length; i++) if (this.#text[this.#at + i] !== text[i]) return false;
+    return true;
   }
 
   #skip(text: string): boolean {
@@ -142,6 +151,7 @@ class PatternReader {
   }
 
   #atom(): Pattern {
+    this.#meter?.spend(2);
     const character = this.#text[this.#at++]!;
     switch (character) {
       case "(":
@@ -255,7 +265,8 @@ class PatternReader {
     const match = /^(?:\{(\^?)([A-Za-z0-9_= -]+)\}|([A-Z]))/.exec(rest);
     if (!match) throw this.#wrong("\\p without a {property}");
     this.#at += match[0].length;
-    const set = propertySet(match[2] ?? match[3]!);
+    this.#meter?.spend(PROPERTY_STEPS);
+    const set = propertySet(match[2] ?? match[3]!, () => this.#meter?.spend(ASKING_STEPS));
     if (set === undefined) throw this.#unsupported(`the property ${match[0]}`);
     return negative !== (match[1] === "^") ? complement(set) : set;
   }
@@ -288,7 +299,8 @@ class PatternReader {
       if (high[0]! < low[0]!) throw this.#wrong("a range in [...] whose ends are swapped");
       sets.push([low[0]!, high[0]!]);
     }
-    const set = this.#folded(unite(...sets));
+    this.#meter?.spend(sets.length);
+    const set = this.#folded(uniteAll(sets));
     return negative ? complement(set) : set;
   }
 
