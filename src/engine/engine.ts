@@ -399,10 +399,7 @@ export class Engine {
   }
 
   /** Waits for something else than a batch: nobody waits for this sequence meanwhile. */
-  async apart(
-    { background }: RunningSequence,
-    work: Promise<void> | undefined,
-  ): Promise<void> {
+  async apart({ background }: RunningSequence, work: Promise<void> | undefined): Promise<void> {
     if (work === undefined) return;
     this.#scheduler.leave(background);
     try {

@@ -51,14 +51,14 @@ export class Meter {
 
   /** For work whose size is known only when it is done, or that would have to be done again: it is not paused. */
   note(steps: number): void {
+    if (this.#spent + steps > this.#steps) throw this.#tooMuch("work");
     this.#spent += steps;
-    if (this.#spent > this.#steps) throw this.#tooMuch("work");
   }
 
   /** Before memory of so many bytes that is kept. */
   take(bytes: number): void {
+    if (this.#taken + bytes > this.#bytes) throw this.#tooMuch("memory");
     this.#taken += bytes;
-    if (this.#taken > this.#bytes) throw this.#tooMuch("memory");
   }
 
   #tooMuch(what: string): GrammarSizeError {

@@ -29,7 +29,7 @@ export interface Counter {
   base?: number;
 }
 
-export interface PositionData {
+interface PositionData {
   /** Edges of a position are a list: first[position], then after[edge]; -1 ends it. */
   readonly first: Int32Array<ArrayBuffer>;
   readonly ruleOf: Int32Array<ArrayBuffer>; // [positions]

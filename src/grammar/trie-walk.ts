@@ -95,7 +95,9 @@ export class Found {
   /** What was found. With many tokens a mask is smaller and quicker than a list. */
   end(sets: NodeSets): Walk {
     const { maskWords } = this.#trie!;
-    sets.meter.note((this.tokenCount + this.exitCount) / 20 + (this.masks.length * maskWords) / 1000);
+    sets.meter.note(
+      (this.tokenCount + this.exitCount) / 20 + (this.masks.length * maskWords) / 1000,
+    );
     const exits = sets.of(this.exits.subarray(0, this.exitCount));
     const { tokens, tokenCount } = this;
     let walk: Walk;

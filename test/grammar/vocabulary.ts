@@ -53,7 +53,7 @@ export const tokens: readonly Uint8Array[] = vocabulary();
 export const controlToken = 1;
 
 /** Only what a grammar asks of a tokenizer. */
-const tokenizer = {
+export const tokenizer = {
   vocabSize: tokens.length,
   tokenBytes: (id: number) => tokens[id]!,
   isEndOfGeneration: (id: number) => id === END,

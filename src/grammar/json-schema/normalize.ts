@@ -3,8 +3,8 @@
 // `shapes` of a list of schemas are computed once. A schema that refers to itself without anything in between has none.
 
 import { GrammarError, GrammarSizeError } from "../errors.ts";
-import { type Documents, isObject, type SchemaObject } from "./documents.ts";
 import type { Meter } from "../meter.ts";
+import { type Documents, isObject, type SchemaObject } from "./documents.ts";
 import { ANNOTATIONS, UNSUPPORTED } from "./keywords.ts";
 import { negativeShapes } from "./negate.ts";
 import type { NumberLanguages } from "./numbers.ts";

@@ -4,7 +4,16 @@
 // parts follow each other by tails, so that a list of any length needs no stack.
 
 import { GrammarSizeError } from "../errors.ts";
-import { either, inOrder, literal, NEVER, type Node, type Rules, sequence, text } from "../nodes.ts";
+import {
+  either,
+  inOrder,
+  literal,
+  NEVER,
+  type Node,
+  type Rules,
+  sequence,
+  text,
+} from "../nodes.ts";
 import { EPSILON, type Expressions, INFINITE } from "../regex/expressions.ts";
 import type { Normalizer } from "./normalize.ts";
 import type { NumberLanguages } from "./numbers.ts";

@@ -1,6 +1,6 @@
 // Repetitions of repetitions as one, where it takes the same texts: (x{1,3}){0,5} is x{0,15}.
 
-export interface Counts {
+interface Counts {
   readonly low: number;
   readonly high: number;
 }
