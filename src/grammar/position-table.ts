@@ -148,6 +148,6 @@ export class PositionTable {
 }
 
 /** Where counting ends: without an upper bound, more items than must come are all the same. */
-export function lastCount({ low, high }: Counter): number {
+function lastCount({ low, high }: Counter): number {
   return high === Number.POSITIVE_INFINITY ? low : high;
 }

@@ -19,7 +19,7 @@ import type { GrammarSource } from "./source.ts";
 import { addTags } from "./tags.ts";
 
 /** For compiling a grammar: most of a second. Nine of ten schemas need a thousandth of it. */
-export const MOST_TO_COMPILE: Budget = { steps: 600_000, bytes: 160 << 20 };
+const MOST_TO_COMPILE: Budget = { steps: 600_000, bytes: 160 << 20 };
 
 export interface ReadGrammar {
   readonly positions: PositionTable;
