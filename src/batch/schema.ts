@@ -1,6 +1,6 @@
 // The tables of files and batches, as migration steps (migrateDatabase). A released step is never edited: add another.
 
-import { type Database, migrateDatabase } from "../platform/database.ts";
+import { type DatabaseKind, savesTable } from "../platform/database.ts";
 
 const migrations: readonly string[] = [
   // 1: lines know where their request is in the input file; their answers are rows until the output file is written.
@@ -58,8 +58,16 @@ const migrations: readonly string[] = [
    CREATE TABLE self (id TEXT NOT NULL) STRICT;`,
   // 3: which of the models with one name compute a batch of a cluster.
   `ALTER TABLE batches ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';`,
+  // 4: checksums of rows, and a count of all saves, so that damage is noticed.
+  `${savesTable}
+   ALTER TABLE files ADD COLUMN sum INTEGER;
+   ALTER TABLE batches ADD COLUMN sum INTEGER;
+   ALTER TABLE lines ADD COLUMN sum INTEGER;`,
 ];
 
-export function migrate(database: Database): void {
-  migrateDatabase(database, "batches", migrations);
-}
+export const batchesKind: DatabaseKind = {
+  what: "batches",
+  letters: "LTNb",
+  steps: migrations,
+  sealed: ["files", "batches", "lines"],
+};

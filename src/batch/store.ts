@@ -2,7 +2,7 @@
 // which is on disk when it returns. It answers nothing: runner.ts takes lines from it and gives it their answers.
 // A line has an answer once, because its state and its answer are one update of a line that was waiting.
 
-import type { Database, SqlRow } from "../platform/database.ts";
+import { type Database, migrateDatabase, type SqlRow } from "../platform/database.ts";
 import {
   type Batch,
   type BatchApi,
@@ -21,7 +21,7 @@ import type { LinePlace } from "./lines.ts";
 import { BatchMirror } from "./mirror.ts";
 import { type Listed, listOf, newId, type Page, pageOf } from "./pages.ts";
 import { toBatch } from "./rows.ts";
-import { migrate } from "./schema.ts";
+import { batchesKind } from "./schema.ts";
 import { StoredFiles } from "./stored-files.ts";
 
 export interface NewBatch {
@@ -52,6 +52,8 @@ export class BatchStore {
   readonly files: StoredFiles;
   /** Batches and files of other gateways. */
   readonly mirror: BatchMirror;
+  /** What was found damaged, in sentences. */
+  readonly findings: readonly string[];
   readonly #database: Database;
   readonly #now: () => number;
   #onChange: (kind: "batch" | "file", id: string) => void = () => {};
@@ -60,7 +62,7 @@ export class BatchStore {
   constructor(database: Database, folder: FileFolder, options: { now?: () => number } = {}) {
     this.#database = database;
     this.#now = options.now ?? Date.now;
-    migrate(database);
+    this.findings = [...database.findings, ...migrateDatabase(database, batchesKind)];
     this.files = new StoredFiles(database, folder, this.#now, (id) => this.#onChange("file", id));
     this.mirror = new BatchMirror(database);
   }

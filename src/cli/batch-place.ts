@@ -2,18 +2,18 @@
 
 import type { FileFolder } from "../batch/file-folder.ts";
 import type { Database } from "../platform/database.ts";
-import { openNodeDatabase } from "../platform/node-database.ts";
+import { type NodeDatabaseOptions, openNodeDatabase } from "../platform/node-database.ts";
 import { nodeFileFolder } from "../platform/node-file-folder.ts";
 
 export interface BatchPlace {
-  open(): Database;
+  readonly open: (options?: NodeDatabaseOptions) => Database;
   readonly folder: FileFolder;
 }
 
 /** "batches.db" has its files in "batches-files". */
 export function batchPlace(file: string): BatchPlace {
   return {
-    open: () => openNodeDatabase(file),
+    open: (options) => openNodeDatabase(file, options),
     folder: nodeFileFolder(`${file.replace(/\.db$/, "")}-files`),
   };
 }

@@ -5,12 +5,20 @@
 import type { DatabaseSync } from "node:sqlite";
 import { StorageError } from "./database.ts";
 
-/** Messages of quick_check about single rows and indexes; all others are about pages. */
+/** Messages of integrity_check about single rows and indexes; all others are about pages. */
 const aboutRows = /^(?:non-\w+ value in|NULL value in|CHECK constraint failed in|\w+ value in) /;
-const aboutIndexes = /(?:missing from|wrong # of entries in) index /;
+const aboutIndexes =
+  /(?:missing from|wrong # of entries in|values differ from|non-unique entry in) index /;
 
-/** Returns the damaged virtual tables; throws if anything else is damaged that cannot be rebuilt. */
-export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boolean): string[] {
+export interface Checked {
+  /** Damaged virtual tables. */
+  readonly damaged: string[];
+  /** What was made again, in sentences. */
+  readonly mended: string[];
+}
+
+/** Throws if anything is damaged that cannot be rebuilt. */
+export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boolean): Checked {
   const tables = sqlite
     .prepare("SELECT name, sql LIKE 'CREATE VIRTUAL%' AS v FROM sqlite_schema WHERE type = 'table'")
     .all()
@@ -18,6 +26,7 @@ export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boo
   const virtual = tables.filter(({ isVirtual }) => isVirtual).map(({ name }) => name);
   const plain = tables.filter(({ isVirtual }) => !isVirtual).map(({ name }) => name);
   const damaged = new Set<string>();
+  const mended: string[] = [];
   // Checking a full-text index word by word takes ten times as long, so its own tables are checked instead.
   for (const name of ["sqlite_schema", ...plain]) {
     const owner = virtual.find((table) => name.startsWith(`${table}_`));
@@ -25,20 +34,22 @@ export function checkIntegrity(sqlite: DatabaseSync, path: string, writable: boo
     const found = problemsOf(sqlite, name);
     if (found.length === 0) continue;
     if (owner !== undefined) damaged.add(owner);
-    else if (!writable || !repairIndexes(sqlite, name, found)) {
+    else if (writable && repairIndexes(sqlite, name, found)) {
+      mended.push(`"${path}": an index of the table ${name} was damaged and is made again`);
+    } else {
       throw new StorageError("corrupt", `database: "${path}": table ${name}: ${found[0]}`);
     }
   }
-  return [...damaged];
+  return { damaged: [...damaged], mended };
 }
 
-/** Without messages about single rows. */
+/** Without messages about single rows. Compares tables with their indexes, too: a row that its index lacks is not found. */
 function problemsOf(sqlite: DatabaseSync, table: string): string[] {
   try {
     return sqlite
-      .prepare(`PRAGMA quick_check(${quoted(table)})`)
+      .prepare(`PRAGMA integrity_check(${quoted(table)})`)
       .all()
-      .map((row) => String(row.quick_check).split("\n").pop()!)
+      .map((row) => String(row.integrity_check).split("\n").pop()!)
       .filter((text) => text !== "ok" && !aboutRows.test(text));
   } catch (error) {
     if (isOfTheMachine(error as Error & { errcode?: number })) throw error;

@@ -2,24 +2,42 @@
 //
 // Guarantees: a transaction that returned survives `kill -9` and a power cut (WAL with synchronous=FULL); deleted data
 // is overwritten (secure_delete); one process and one user at a time (mode 0600); a damaged file is copied and
-// reported, never silently repaired or replaced. SQLite's error codes become StorageErrors here.
+// reported, never silently repaired or replaced; what SQLite drops without a word (a damaged log, one that is gone, an emptied
+// file) is found, before SQLite changes anything (node-database-look.ts). A file that cannot be written is read, with its log.
 
-import { copyFileSync, existsSync, statSync } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { closeSync, existsSync, openSync, readSync, rmSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
-import { type Database, type SqlRow, type SqlValue, StorageError } from "./database.ts";
+import * as zlib from "node:zlib";
+import { crc32 as ownCrc32 } from "../base/crc32.ts";
+import {
+  type Database,
+  type SchemaItem,
+  type SealedTable,
+  type SqlRow,
+  type SqlValue,
+  StorageError,
+  sumOf,
+} from "./database.ts";
 import { quietBuiltin, runtimeName } from "./node-builtin.ts";
 import { checkIntegrity, forgetTables } from "./node-database-check.ts";
+import { privateCopy } from "./node-database-copies.ts";
+import { isOfStorage, toStorageError } from "./node-database-errors.ts";
+import { corrupt, type Looker, lookAt } from "./node-database-look.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.ts";
+import { SavesWriter } from "./node-saves.ts";
+import { WalEnd } from "./node-wal.ts";
 
 export interface NodeDatabaseOptions {
   /** How long to wait for another process that has it open. */
   busyMs?: number;
   /** Open for reading only, even if it could be written. */
   readOnly?: boolean;
+  /** Why only for reading. */
+  why?: StorageError;
 }
 
 /** The default file for conversations: in the platform's data folder, or in LANTERN_DATA. */
@@ -30,24 +48,24 @@ export function defaultDatabaseFile(name: string, env: Environment = process.env
 /** Opens or creates the file. An existing file that cannot be written is opened for reading. */
 export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}): Database {
   const path = resolve(file);
-  if (options.readOnly) return openReadOnly(path);
+  if (options.readOnly) return openReadOnly(path, options.why);
   try {
     makePrivateFolder(dirname(path));
     return openWritable(path, options.busyMs ?? 2000);
   } catch (error) {
     const known = toStorageError(error, path, "open");
-    if (known.problem === "corrupt") throw corrupt(path, known);
-    const readable = known.problem === "read-only" || known.problem === "failed";
+    const readable = ["read-only", "full", "failed"].includes(known.problem);
     if (!readable || !existsSync(path)) throw known;
     try {
-      return openReadOnly(path);
-    } catch {
-      throw known;
+      return openReadOnly(path, known);
+    } catch (reading) {
+      throw reading instanceof StorageError && reading.problem === "corrupt" ? reading : known;
     }
   }
 }
 
 function openWritable(path: string, busyMs: number): Database {
+  const { findings } = lookAt(path, looker(path, true, busyMs));
   makePrivateFile(path); // SQLite gives the WAL file the same mode
   for (const suffix of ["-wal", "-shm", "-journal"]) tightenFile(path + suffix);
   const sqlite = openSqlite(path, { timeout: busyMs });
@@ -59,26 +77,156 @@ function openWritable(path: string, busyMs: number): Database {
     sqlite.exec("PRAGMA secure_delete = ON");
     setCommon(sqlite);
     sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not at the first write
-    return new NodeDatabase(sqlite, path, true, checkIntegrity(sqlite, path, true));
+    const { damaged, mended } = orCorrupt(path, () => checkIntegrity(sqlite, path, true));
+    return new NodeDatabase(sqlite, path, {
+      writable: true,
+      damaged,
+      findings: [...findings, ...mended],
+      problem: undefined,
+    });
+  } catch (error) {
+    sqlite.close();
+    if (isOfStorage(error)) throw orCorruptError(path, toStorageError(error, path, "open"));
+    throw error;
+  }
+}
+
+function looker(path: string, mayWrite: boolean, busyMs: number): Looker {
+  const contents = (view: View, isChecked: boolean) => {
+    try {
+      if (isChecked) checkIntegrity(view.sqlite, path, false);
+      return { saves: savesOf(view.sqlite) };
+    } catch (error) {
+      throw toStorageError(error, path, "open");
+    } finally {
+      view.sqlite.close();
+    }
+  };
+  return {
+    mayWrite,
+    checkUnused: () => mayWrite && checkUnused(path, busyMs),
+    read: (file) => contents(viewOf(file), false),
+    check: (file) => contents(viewWithLog(file), true),
+  };
+}
+
+/** Throws if another process has the lock. Changes nothing, unlike a connection that may write. */
+function checkUnused(path: string, busyMs: number): void {
+  const hadIndex = existsSync(`${path}-shm`);
+  const sqlite = openSqlite(path, { readOnly: true, timeout: busyMs });
+  try {
+    sqlite.prepare("SELECT 1 FROM sqlite_schema").get();
+  } catch (error) {
+    const known = toStorageError(error, path, "open");
+    if (known.problem === "busy") throw known;
+  } finally {
+    sqlite.close();
+    if (!hadIndex) rmSync(`${path}-shm`, { force: true });
+  }
+}
+
+/** Without a lock or a WAL file: a read-only folder can hold neither. What is in a log is read from a private copy of both files. */
+function openReadOnly(path: string, why?: StorageError): Database {
+  const problem =
+    why ?? new StorageError("read-only", `database: "${path}" was opened for reading only`);
+  const look = lookAt(path, looker(path, false, 0));
+  const findings = [...look.findings];
+  let view: View;
+  try {
+    view = look.hasLog ? viewOfCopy(path) : viewOf(path);
+  } catch (error) {
+    const known = toStorageError(error, path, "open");
+    if (!look.hasLog || known.problem === "corrupt") throw known;
+    view = viewOf(path);
+    findings.push(
+      `"${path}": its log "${path}-wal" has what was saved last, and cannot be read here (${pathReasonOf(error)}): that is not shown`,
+    );
+  }
+  try {
+    const { damaged } = checkIntegrity(view.sqlite, path, false);
+    return new NodeDatabase(view.sqlite, path, {
+      ...{ writable: false, damaged, findings, problem },
+      ...(view.done && { done: view.done }),
+    });
+  } catch (error) {
+    view.sqlite.close();
+    view.done?.();
+    throw toStorageError(error, path, "open");
+  }
+}
+
+interface View {
+  readonly sqlite: DatabaseSync;
+  /** Removes the copy. */
+  readonly done?: () => void;
+}
+
+function viewOf(path: string): View {
+  const url = pathToFileURL(path);
+  url.searchParams.set("immutable", "1");
+  const sqlite = openSqlite(url, { readOnly: true });
+  try {
+    setCommon(sqlite);
+    return { sqlite };
   } catch (error) {
     sqlite.close();
     throw error;
   }
 }
 
-/** Without a lock or a WAL file: a read-only folder can hold neither. */
-function openReadOnly(path: string): Database {
-  const url = pathToFileURL(path);
-  url.searchParams.set("immutable", "1");
-  const sqlite = openSqlite(url, { readOnly: true });
+/** Of a copy that nobody else sees, and that is gone when this process is, where the system lets an open file be removed. */
+function viewOfCopy(path: string): View {
+  const { file, remove } = privateCopy(path);
   try {
+    const { sqlite } = viewWithLog(file);
+    sqlite.exec("PRAGMA query_only = ON");
+    if (process.platform !== "win32") remove();
+    return { sqlite, done: remove };
+  } catch (error) {
+    remove();
+    throw error;
+  }
+}
+
+/** Puts the log into the file. */
+function viewWithLog(file: string): View {
+  const sqlite = openSqlite(file);
+  try {
+    sqlite.exec("PRAGMA locking_mode = EXCLUSIVE");
     setCommon(sqlite);
-    return new NodeDatabase(sqlite, path, false, checkIntegrity(sqlite, path, false));
+    sqlite.exec("PRAGMA journal_mode = MEMORY");
+    return { sqlite };
   } catch (error) {
     sqlite.close();
+    throw error;
+  }
+}
+
+/** The database's own count of its transactions. undefined: it has none yet. */
+function savesOf(sqlite: DatabaseSync): { id: string; count: number } | undefined {
+  const has = sqlite.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'saves'").get();
+  const row = has && sqlite.prepare("SELECT id, count FROM saves").get();
+  return row && { id: String(row.id), count: Number(row.count) };
+}
+
+function orStorageError<T>(path: string, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
     throw toStorageError(error, path, "open");
   }
 }
+
+function orCorrupt<T>(path: string, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    throw orCorruptError(path, toStorageError(error, path, "open"));
+  }
+}
+
+const orCorruptError = (path: string, error: StorageError): StorageError =>
+  error.problem === "corrupt" ? corrupt(path, error) : error;
 
 /** Loaded when a file is opened: not every runtime has the module, and few commands need it. */
 function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
@@ -94,22 +242,59 @@ function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
   sqlite.exec("PRAGMA cell_size_check = ON");
+  sqlite.exec("PRAGMA temp_store = MEMORY");
+  sqlite.function("row_sum", { varargs: true, deterministic: true }, rowSum);
   (sqlite as Partial<DatabaseSync>).enableDefensive?.(true); // Node 24 and newer
+}
+
+const crc32 =
+  (zlib as { crc32?: (bytes: Uint8Array, before?: number) => number }).crc32 ?? ownCrc32;
+const encoder = new TextEncoder();
+
+/** CRC-32 over values that SQL has made bytes, and their lengths. */
+function rowSum(...values: unknown[]): number {
+  let sum = 0;
+  for (const value of values) {
+    const bytes = value as Uint8Array | null;
+    sum = crc32(encoder.encode(bytes === null ? "-" : `${bytes.length}:`), sum);
+    if (bytes !== null) sum = crc32(bytes, sum);
+  }
+  return sum;
+}
+
+interface Facts {
+  readonly writable: boolean;
+  readonly damaged: readonly string[];
+  readonly findings: readonly string[];
+  readonly problem: StorageError | undefined;
+  /** Called when it is closed. */
+  readonly done?: () => void;
 }
 
 class NodeDatabase implements Database {
   readonly place: string;
   readonly writable: boolean;
   readonly damaged: readonly string[];
-  readonly #sqlite: DatabaseSync;
+  readonly findings: readonly string[];
+  readonly problem: StorageError | undefined;
+  #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
+  #done: (() => void) | undefined;
   #depth = 0;
+  /** Once transactions are counted. */
+  #saves: SavesWriter | undefined;
+  #counted: { readonly id: string; count: number } | undefined;
+  #log: number | undefined;
+  readonly #walEnd = new WalEnd((into, at) => readSync(this.#log!, into, 0, into.length, at));
 
-  constructor(sqlite: DatabaseSync, place: string, writable: boolean, damaged: readonly string[]) {
+  constructor(sqlite: DatabaseSync, place: string, facts: Facts) {
     this.#sqlite = sqlite;
     this.place = place;
-    this.writable = writable;
-    this.damaged = damaged;
+    this.writable = facts.writable;
+    this.damaged = facts.damaged;
+    this.findings = facts.findings;
+    this.problem = facts.problem;
+    this.#done = facts.done;
   }
 
   exec(sql: string): void {
@@ -117,7 +302,9 @@ class NodeDatabase implements Database {
   }
 
   run(sql: string, ...values: SqlValue[]): number {
-    return this.#guard("write", () => Number(this.#prepared(sql).run(...values).changes));
+    const work = () =>
+      this.#guard("write", () => Number(this.#prepared(sql).run(...values).changes));
+    return this.#saves && this.#depth === 0 ? this.transaction(work) : work();
   }
 
   get(sql: string, ...values: SqlValue[]): SqlRow | undefined {
@@ -133,8 +320,12 @@ class NodeDatabase implements Database {
     this.exec("BEGIN IMMEDIATE");
     this.#depth++;
     try {
+      const before = this.#saves && this.#changes();
       const result = work();
+      const hasChanged = this.#saves && this.#changes() !== before;
+      if (hasChanged) this.run("UPDATE saves SET count = count + 1");
       this.exec("COMMIT");
+      if (hasChanged) this.#note();
       return result;
     } catch (error) {
       if (this.#sqlite.isTransaction) this.#sqlite.exec("ROLLBACK");
@@ -144,14 +335,90 @@ class NodeDatabase implements Database {
     }
   }
 
+  #changes(): SqlValue {
+    return this.get("SELECT total_changes() AS n")!.n!;
+  }
+
+  /** Notes beside the database how often it was saved, and where the log ends. */
+  #note(): void {
+    const count = ++this.#counted!.count;
+    this.#saves!.write({ id: this.#counted!.id, count, ...this.#end() });
+  }
+
+  #end(): { salts: string; end: number } {
+    try {
+      this.#log ??= openSync(`${this.place}-wal`, "r");
+      return this.#walEnd.now();
+    } catch {
+      return { salts: "", end: 0 };
+    }
+  }
+
   forget(virtualTables: readonly string[]): void {
     this.#statements.clear();
     this.#guard("write", () => forgetTables(this.#sqlite, virtualTables));
   }
 
+  privately(work: () => void): void {
+    if (this.#done === undefined) {
+      const view = orStorageError(this.place, () => viewOfCopy(this.place));
+      this.#statements.clear();
+      this.#sqlite.close();
+      this.#sqlite = view.sqlite;
+      this.#done = view.done;
+    }
+    this.#sqlite.exec("PRAGMA query_only = OFF");
+    work();
+    this.#sqlite.exec("PRAGMA query_only = ON");
+  }
+
+  madeBy(steps: readonly string[]): SchemaItem[] {
+    const empty = openSqlite(":memory:");
+    try {
+      setCommon(empty);
+      for (const step of steps) empty.exec(step);
+      const items = empty.prepare(
+        `SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+         ORDER BY rowid`,
+      );
+      return items.all().map((row) => ({ ...row }) as unknown as SchemaItem);
+    } finally {
+      empty.close();
+    }
+  }
+
+  guard(sealed: readonly SealedTable[]): void {
+    if (this.#saves) return;
+    // Of this connection only: the file stays readable without the function.
+    for (const table of sealed) {
+      const { name, key, columns } = table;
+      const row = key.map((column) => `"${column}" = new."${column}"`).join(" AND ");
+      const seal = `BEGIN UPDATE ${name} SET sum = ${sumOf(table, "new.")} WHERE ${row}; END`;
+      const quoted = columns.map((column) => `"${column}"`).join(", ");
+      this.exec(`CREATE TEMP TRIGGER seal_new_${name} AFTER INSERT ON main.${name} ${seal}`);
+      this.exec(
+        `CREATE TEMP TRIGGER seal_${name} AFTER UPDATE OF ${quoted} ON main.${name} ${seal}`,
+      );
+    }
+    if (!this.get("SELECT 1 FROM saves")) {
+      this.run("INSERT INTO saves (id, count) VALUES (?, 0)", crypto.randomUUID());
+    }
+    this.#counted = savesOf(this.#sqlite)!;
+    this.#saves = new SavesWriter(this.place);
+  }
+
   close(): void {
     this.#statements.clear();
+    if (this.#log !== undefined) closeSync(this.#log);
+    this.#log = undefined;
     if (this.#sqlite.isOpen) this.#sqlite.close();
+    // SQLite has removed the log if all of it is in the file.
+    const isLeft = statSync(`${this.place}-wal`, { throwIfNoEntry: false }) !== undefined;
+    if (this.#counted && !isLeft) this.#saves?.write({ ...this.#counted, salts: "", end: 0 });
+    this.#saves?.close();
+    this.#saves = undefined;
+    this.#done?.();
+    this.#done = undefined;
   }
 
   #prepared(sql: string): StatementSync {
@@ -167,83 +434,8 @@ class NodeDatabase implements Database {
     try {
       return work();
     } catch (error) {
-      if (!isSqliteError(error) || !(primaryCode(error) in problems)) throw error; // a bug of ours
+      if (!isOfStorage(error)) throw error; // a bug of ours
       throw toStorageError(error, this.place, what);
     }
   }
-}
-
-interface SqliteError extends Error {
-  errcode: number;
-  errstr: string;
-}
-
-/** SQLite's primary result codes that are about the machine, not about our statements. */
-const problems: Readonly<Record<number, { problem: StorageError["problem"]; says: string }>> = {
-  5: {
-    problem: "busy",
-    says: "another process has it open. Stop the other Lantern, or name another file",
-  },
-  6: { problem: "busy", says: "another connection has it locked. Try again" },
-  8: { problem: "read-only", says: "the file or its disk is read-only. Nothing can be saved" },
-  10: { problem: "failed", says: "the disk did not answer (input/output error). Check the disk" },
-  11: { problem: "corrupt", says: "the file is damaged" },
-  13: { problem: "full", says: "the disk is full. Free some space; what was saved is intact" },
-  14: {
-    problem: "failed",
-    says: "the file cannot be opened. Check that the folder can be written",
-  },
-  26: { problem: "corrupt", says: "the file is not a database" },
-};
-
-/** The low byte of an extended code is the primary one. */
-function primaryCode(error: SqliteError): number {
-  return error.errcode & 0xff;
-}
-
-function isSqliteError(error: unknown): error is SqliteError {
-  return error instanceof Error && typeof (error as Partial<SqliteError>).errcode === "number";
-}
-
-function toStorageError(error: unknown, path: string, what: string): StorageError {
-  if (error instanceof StorageError) return error;
-  const options = { cause: error };
-  if (isSqliteError(error)) {
-    const known = problems[primaryCode(error)];
-    const says = known?.says ?? `${error.errstr} (SQLite error ${error.errcode})`;
-    return new StorageError(
-      known?.problem ?? "failed",
-      `database: cannot ${what} "${path}": ${says}`,
-      options,
-    );
-  }
-  const { code } = error as NodeJS.ErrnoException;
-  const problem =
-    code === "ENOSPC" ? "full" : code === "EROFS" || code === "EACCES" ? "read-only" : "failed";
-  return new StorageError(
-    problem,
-    `database: cannot ${what} "${path}": ${pathReasonOf(error)}`,
-    options,
-  );
-}
-
-/** Keeps a copy of a damaged file and its WAL, once per state of the file, and says where. */
-function corrupt(path: string, reason: StorageError): StorageError {
-  const when = new Date(statSync(path).mtimeMs).toISOString().replaceAll(/[:.]/g, "-");
-  const copy = join(dirname(path), `${basename(path)}.damaged-${when}`);
-  let kept = `A copy is at "${copy}".`;
-  try {
-    for (const suffix of ["", "-wal"]) {
-      if (existsSync(path + suffix) && !existsSync(copy + suffix)) {
-        copyFileSync(path + suffix, copy + suffix);
-      }
-    }
-  } catch (error) {
-    kept = `A copy could not be made: ${pathReasonOf(error)}.`;
-  }
-  return new StorageError(
-    "corrupt",
-    `${reason.message}. ${kept} Move the file away to start with an empty one, or try "sqlite3 FILE .recover" on the copy`,
-    { cause: reason },
-  );
 }

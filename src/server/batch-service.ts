@@ -13,13 +13,14 @@ import type { Database } from "../platform/database.ts";
 import { StorageError, type StorageProblem } from "../platform/database.ts";
 import type { ServerContext } from "./context.ts";
 import { ApiError, invalidRequest, notFound } from "./errors.ts";
+import type { OpenDatabase } from "./held.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
 import { withoutFolders } from "./library.ts";
 import type { Call, RouteFamily } from "./route.ts";
 
 /** Where files and batches are kept. */
 export interface BatchPlace {
-  open(): Database;
+  readonly open: OpenDatabase;
   readonly folder: FileFolder;
   /** Who answers lines, given the server's own routes (default: these). */
   answerer?(own: Answerer): Answerer;
@@ -38,6 +39,9 @@ export const lineEndpoints = {
 /** Lines that are given to the engine at a time; it runs as many of them as its memory holds. */
 const linesAtOnce = 32;
 
+/** What the routes use of it. */
+export type BatchFace = Pick<BatchService, "store" | "runner" | "owner">;
+
 export class BatchService {
   readonly store: BatchStore;
   readonly runner: BatchRunner;
@@ -53,6 +57,7 @@ export class BatchService {
   ) {
     this.#server = server;
     this.store = new BatchStore(database, place.folder, { now: () => server.time() });
+    for (const finding of this.store.findings) server.log(`files and batches: ${finding}`);
     const atOnce = place.linesAtOnce ?? linesAtOnce;
     const background = backgroundContext(server, atOnce);
     const own: Answerer = {

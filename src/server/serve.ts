@@ -5,12 +5,12 @@ import { atMost } from "../base/at-most.ts";
 import { byName } from "../base/by-name.ts";
 import type { Answerer } from "../batch/runner.ts";
 import type { GenerateOptions, Model, Pooling } from "../index.ts";
-import type { Database } from "../platform/database.ts";
 import { randomToken } from "./access.ts";
 import { type AppFetch, type Asset, createApp } from "./app.ts";
 import type { BatchPlace } from "./batch-service.ts";
 import { createContext, type LogRequest, type PageModels, type ServerContext } from "./context.ts";
 import { stopping } from "./errors.ts";
+import type { OpenDatabase } from "./held.ts";
 import { hostNameOf, isLoopback } from "./host-names.ts";
 import { backgroundContext, callRoute } from "./internal-call.ts";
 import type { ModelLibrary } from "./library.ts";
@@ -102,7 +102,7 @@ export interface StartOptions {
   /** Routes besides those of the table, which need more than this file knows (a database). */
   families?: (context: ServerContext) => readonly RouteFamily[];
   /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
-  sessions?: () => Database;
+  sessions?: OpenDatabase;
   /** Where files and batches are kept (docs/batch.md); absent: there are none. */
   batches?: BatchPlace;
   /** Models that can be listed, downloaded, opened (docs/web.md); absent: the served models are fixed. */

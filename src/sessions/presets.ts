@@ -1,7 +1,7 @@
 // Presets: named settings for use in any conversation. They have their own table beside the sessions. A session keeps
 // a copy of its settings and does not remember which preset they came from.
 
-import { type Database, StorageError } from "../platform/database.ts";
+import { type Database, notWritable } from "../platform/database.ts";
 import { readSettings } from "./rows.ts";
 import { SessionError } from "./session.ts";
 import { changeSettings, type SessionSettings } from "./settings.ts";
@@ -62,9 +62,6 @@ export class Presets {
 
   #write<T>(work: () => T): T {
     if (this.#database.writable) return this.#database.transaction(work);
-    throw new StorageError(
-      "read-only",
-      `sessions: "${this.#database.place}" is read-only: presets can be read but not saved`,
-    );
+    throw notWritable(this.#database, "presets");
   }
 }

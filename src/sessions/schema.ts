@@ -1,6 +1,6 @@
 // The database tables, as migration steps (migrateDatabase). A released step is never edited: add another.
 
-import { type Database, migrateDatabase } from "../platform/database.ts";
+import { type DatabaseKind, savesTable } from "../platform/database.ts";
 
 /** Step i takes a file from version i to i + 1. */
 export const migrations: readonly string[] = [
@@ -97,9 +97,17 @@ export const migrations: readonly string[] = [
   `ALTER TABLE messages ADD COLUMN reasoning TEXT;
    ALTER TABLE messages ADD COLUMN calls TEXT;
    ALTER TABLE messages ADD COLUMN raw TEXT;`,
+
+  // 8: checksums of rows, and a count of all saves, so that damage is noticed.
+  `${savesTable}
+   ALTER TABLE sessions ADD COLUMN sum INTEGER;
+   ALTER TABLE messages ADD COLUMN sum INTEGER;
+   ALTER TABLE presets ADD COLUMN sum INTEGER;`,
 ];
 
-/** Brings the file to the newest version; refuses a file that is newer than this program. */
-export function migrate(database: Database): void {
-  migrateDatabase(database, "sessions", migrations);
-}
+export const sessionsKind: DatabaseKind = {
+  what: "sessions",
+  letters: "LTNs",
+  steps: migrations,
+  sealed: ["sessions", "messages", "presets"],
+};

@@ -6,6 +6,9 @@ import type { Database } from "../platform/database.ts";
 /** The longest time that other work waits for a deletion from the index. */
 const purgeSliceMs = 20;
 
+/** A larger index is not compared word by word when the file is opened: that would take seconds. */
+const checkedBytes = 4_000_000;
+
 const tables = ["search_messages", "search_titles"];
 
 const made = `CREATE VIRTUAL TABLE search_messages USING fts5 (text, tokenize = 'trigram');
@@ -35,12 +38,29 @@ export class SearchIndex {
         `SELECT (SELECT count(*) FROM search_messages_docsize) AS indexed,
            (SELECT count(*) FROM messages WHERE state <> 'streaming') AS wanted,
            (SELECT count(*) FROM search_deleted) AS deleted,
-           (SELECT count(*) FROM messages WHERE state = 'streaming') AS running`,
-      ) as Record<"indexed" | "wanted" | "deleted" | "running", number>;
+           (SELECT count(*) FROM messages WHERE state = 'streaming') AS running,
+           (SELECT count(*) FROM messages m JOIN search_messages_content c ON c.id = m.number
+            WHERE m.state <> 'streaming' AND c.c0 IS NOT m.content) AS others,
+           (SELECT count(*) FROM sessions s LEFT JOIN search_titles_content c ON c.id = s.number
+            WHERE c.c0 IS NOT s.title) AS titles,
+           (SELECT coalesce(sum(length(block)), 0) FROM search_messages_data) AS bytes`,
+      ) as Record<
+        "indexed" | "wanted" | "deleted" | "running" | "others" | "titles" | "bytes",
+        number
+      >;
+      if (row.others > 0 || row.titles > 0) return true;
+      if (this.#database.writable && row.bytes <= checkedBytes) this.#check();
       // A continued answer, or one that was deleted before it ended, may be in the index or not.
       return row.indexed < row.wanted || row.indexed > row.wanted + row.deleted + row.running;
     } catch {
       return true;
+    }
+  }
+
+  /** Throws if its words are not those of the messages. */
+  #check(): void {
+    for (const table of tables) {
+      this.#database.exec(`INSERT INTO ${table} (${table}) VALUES ('integrity-check')`);
     }
   }
 

@@ -9,9 +9,16 @@
 //   preset    is removed
 
 import { byName } from "../base/by-name.ts";
-import type { Database, SqlRow } from "../platform/database.ts";
+import {
+  type Database,
+  isSoundWith,
+  type SqlRow,
+  type SqlValue,
+  unsoundRows,
+} from "../platform/database.ts";
 import { newId } from "./ids.ts";
 import { readCalls, readSettings, readTimings, readTokens } from "./rows.ts";
+import { sessionsKind } from "./schema.ts";
 import { messageRoles, messageStates, sessionModes } from "./session.ts";
 
 export interface SetAsideItem {
@@ -90,17 +97,100 @@ const messageFlaws: readonly Omit<Flaw, "column" | "becomes">[] = [
   },
 ];
 
-/** Must be called inside a transaction. */
-export function setAsideBadRows(database: Database, now: number): void {
+/** A row whose contents do not have their checksum. */
+interface Unsound {
+  readonly table: string;
+  readonly number: number;
+  readonly item: Found;
+  /** What its content was, which is proven by the checksum. */
+  readonly content: string | undefined;
+}
+
+type Found = Omit<SetAsideItem, "number" | "at">;
+
+/** Rows that are not as they were written. The search index has each message's text once more: often it can be put back. */
+export function findUnsound(database: Database): Unsound[] {
+  return sessionsKind.sealed.flatMap((table) =>
+    unsoundRows(database, sessionsKind, table).map((row) => {
+      const number = table === "presets" ? rowidOf(database, row.name!) : (row.number as number);
+      const content = table === "messages" ? provenContent(database, number) : undefined;
+      const why =
+        content === undefined
+          ? "it is not as it was written (its checksum is wrong). It is shown as it is now"
+          : "its words were not as they were written, and were put back from the search index";
+      return { table, number, content, item: itemOf(database, table, number, why) };
+    }),
+  );
+}
+
+const rowidOf = (database: Database, name: SqlValue): number =>
+  Number(database.get("SELECT rowid AS number FROM presets WHERE name = ?", name)!.number);
+
+function provenContent(database: Database, number: number): string | undefined {
+  try {
+    const row = database.get("SELECT c0 FROM search_messages_content WHERE id = ?", number);
+    if (typeof row?.c0 !== "string") return undefined;
+    const isProven = isSoundWith(
+      ...[database, sessionsKind, "messages"],
+      ["content", row.c0],
+      ["number", number],
+    );
+    return isProven ? row.c0 : undefined;
+  } catch {
+    return undefined; // the index is damaged, too
+  }
+}
+
+/** Must be called inside a transaction. `unsound`: rows that findUnsound() found. */
+export function setAsideBadRows(
+  database: Database,
+  now: number,
+  unsound: readonly Unsound[] = [],
+): void {
+  for (const { number, content, item } of unsound) {
+    if (content === undefined) continue;
+    add(database, item, now);
+    database.run("UPDATE messages SET content = ? WHERE number = ?", content, number);
+  }
   setAsideSessions(database, now);
   setAsideMessages(database, now);
   setAsideParents(database, now);
   setAsideStatistics(database, now);
   setAsidePresets(database, now);
+  for (const { table, number, item } of unsound) {
+    // Any change gives it a checksum again, so that it is named once.
+    const column = table === "presets" ? "settings" : "created_at";
+    database.run(`UPDATE ${table} SET ${column} = ${column} WHERE rowid = ?`, number);
+    const isKept = database.get(
+      "SELECT 1 FROM set_aside WHERE at = ? AND what = ?",
+      now,
+      item.what,
+    );
+    if (!isKept) add(database, item, now);
+  }
   database.run(
     `UPDATE sessions SET leaf = (SELECT max(number) FROM messages m WHERE m.session = sessions.number)
      WHERE leaf IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.number = leaf AND m.session = sessions.number)`,
+  );
+}
+
+/** Something that is wrong with a file and not with a row. */
+export function findingOf(place: string, why: string): Found {
+  const name = place.split(/[\\/]/).at(-1)!;
+  return { session: null, what: `file "${name}"`, why, original: "{}" };
+}
+
+/** Must be called inside a transaction. */
+export function keepFindings(database: Database, findings: readonly Found[], now: number): void {
+  for (const finding of findings) add(database, finding, now);
+}
+
+function add(database: Database, item: Found, now: number): void {
+  const { session, what, why, original } = item;
+  database.run(
+    "INSERT INTO set_aside (at, session, what, why, original) VALUES (?, ?, ?, ?, ?)",
+    ...[now, session, what, why, original],
   );
 }
 
@@ -255,15 +345,15 @@ function keep(
   why: string,
   session: string | null,
 ): void {
+  add(database, { ...itemOf(database, table, number, why), session }, now);
+}
+
+function itemOf(database: Database, table: string, number: number, why: string): Found {
   const row: SqlRow = literals(database, table, number);
   const { name, label } = kinds[table]!;
   const shown = String(row[label]).slice(0, 80).replace(/^'|'$/g, "");
-  database.run(
-    "INSERT INTO set_aside (at, session, what, why, original) VALUES (?, ?, ?, ?, ?)",
-    now,
-    session,
-    `${name} "${shown}"`,
-    why,
-    JSON.stringify(row),
-  );
+  const id = String(row.id ?? "").replace(/^'|'$/g, "");
+  const session =
+    table === "messages" ? sessionOf(database, number) : table === "sessions" ? id : null;
+  return { session, what: `${name} "${shown}"`, why, original: JSON.stringify(row) };
 }

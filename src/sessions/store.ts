@@ -4,15 +4,22 @@
 // It starts no generation and knows no model: runs.ts asks it to begin answers, to save them while they grow, and to
 // finish them. Ids come from outside and may not exist.
 
-import { type Database, StorageError } from "../platform/database.ts";
+import { type Database, migrateDatabase, notWritable, StorageError } from "../platform/database.ts";
 import { type CallEnd, endedCalls } from "./calls.ts";
 import { newId, parseCursor, titleFrom } from "./ids.ts";
 import { messageColumns, sessionColumns, toMessage, toSession } from "./rows.ts";
-import { migrate } from "./schema.ts";
+import { sessionsKind } from "./schema.ts";
 import { type SearchHit, searchDatabase } from "./search.ts";
 import { SearchIndex } from "./search-index.ts";
 import type { Message, MessageRole, MessageState, Session, SessionMode } from "./session.ts";
-import { listSetAside, type SetAsideItem, setAsideBadRows } from "./set-aside.ts";
+import {
+  findingOf,
+  findUnsound,
+  keepFindings,
+  listSetAside,
+  type SetAsideItem,
+  setAsideBadRows,
+} from "./set-aside.ts";
 import { changeSettings, type SessionSettings, type SettingsChange } from "./settings.ts";
 import {
   type AnswerText,
@@ -73,6 +80,10 @@ export class SessionStore {
   /** Depth of nested transactions. */
   #depth = 0;
   #rebuilt = false;
+  /** false: what must be done before the first change could not be. */
+  #isReady = true;
+  /** What was found wrong with the files and is not kept in the table yet. */
+  #findings: ReturnType<typeof findingOf>[];
   #closed = false;
 
   /** Takes over the database. Answers that were being written when the last process ended become "aborted". */
@@ -80,12 +91,39 @@ export class SessionStore {
     this.#database = database;
     this.#now = options.now ?? Date.now;
     this.#index = new SearchIndex(database, () => this.#closed);
-    migrate(database);
-    if (!database.writable) return;
-    if (this.#index.isDamaged()) this.#rebuildIndex();
-    this.#write(() => deleteUnfinishedImports(database));
-    this.#write(() => setAsideBadRows(database, this.#now()));
-    this.#write(() => abortInterrupted(database));
+    const mended = migrateDatabase(database, sessionsKind);
+    const { place, findings } = database;
+    this.#findings = [...findings, ...mended].map((why) => findingOf(place, why));
+    if (!database.writable) {
+      this.#findings.push(...findUnsound(database).map(({ item }) => item));
+      return;
+    }
+    this.#isReady = false;
+    try {
+      this.#makeReady();
+    } catch (error) {
+      // It can be read, and the first change that finds room does this before.
+      if (!(error instanceof StorageError && error.problem === "full")) throw error;
+    }
+  }
+
+  /** What the last process left undone, and what is damaged. */
+  #makeReady(): void {
+    this.#isReady = true;
+    try {
+      const unsound = findUnsound(this.#database);
+      if (this.#index.isDamaged()) this.#rebuildIndex();
+      this.#write(() => {
+        deleteUnfinishedImports(this.#database);
+        keepFindings(this.#database, this.#findings, this.#now());
+        setAsideBadRows(this.#database, this.#now(), unsound);
+        abortInterrupted(this.#database);
+      });
+      this.#findings = [];
+    } catch (error) {
+      this.#isReady = false;
+      throw error;
+    }
   }
 
   /** Where it is stored, for messages. */
@@ -215,9 +253,11 @@ export class SessionStore {
     return this.#withIndex(() => searchDatabase(this.#database, query, limit));
   }
 
-  /** Unreadable rows in their original form. */
+  /** What was found damaged: rows in their original form, and what is wrong with the files. */
   setAside(): SetAsideItem[] {
-    return listSetAside(this.#database);
+    const at = this.#now();
+    const found = this.#findings.map((item) => ({ ...item, number: 0, at }));
+    return [...listSetAside(this.#database), ...found];
   }
 
   forgetSetAside(): void {
@@ -424,12 +464,8 @@ export class SessionStore {
   }
 
   #write<T>(work: () => T): T {
-    if (!this.#database.writable) {
-      throw new StorageError(
-        "read-only",
-        `sessions: "${this.place}" is read-only: conversations can be read but not saved`,
-      );
-    }
+    if (!this.#database.writable) throw notWritable(this.#database, "conversations");
+    if (!this.#isReady) this.#makeReady();
     return this.#withIndex(() => {
       this.#depth++;
       try {

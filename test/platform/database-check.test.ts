@@ -8,7 +8,7 @@ import { checkIntegrity } from "../../src/platform/node-database-check.ts";
 function failing(errcode: number): DatabaseSync {
   const prepare = (sql: string) => ({
     all: () => {
-      if (!sql.startsWith("PRAGMA quick_check")) return [];
+      if (!sql.startsWith("PRAGMA integrity_check")) return [];
       throw Object.assign(new Error("no check"), { errcode });
     },
   });

@@ -133,7 +133,7 @@ describe("a bad row", () => {
     tamper(
       file,
       `UPDATE messages SET session = 77 WHERE content = 'third words';
-       INSERT INTO presets VALUES ('calm', 'quiet'), ('good', '{"topK":1}')`,
+       INSERT INTO presets (name, settings) VALUES ('calm', 'quiet'), ('good', '{"topK":1}')`,
     );
     const { store, database } = scratchStore(file);
     expect(store.session(session.id).leaf).toBe(store.messages(session.id).at(-1)!.id);
@@ -224,7 +224,7 @@ describe("what is deleted leaves the files", () => {
     const { id } = store.createSession({ title: canary, settings: { systemPrompt: canary } });
     presets.save(canary, { systemPrompt: canary });
     store.close();
-    tamper(file, `INSERT INTO presets VALUES ('bad', '${canary}')`);
+    tamper(file, `INSERT INTO presets (name, settings) VALUES ('bad', '${canary}')`);
     const again = scratchStore(file);
     expect(again.store.setAside()).toHaveLength(1);
     again.store.changeSession(id, { title: "other", settings: { systemPrompt: null } });

@@ -74,7 +74,8 @@ describe("versions", () => {
   test("a step that fails leaves the version before it", () => {
     const file = scratchFile();
     const database = openNodeDatabase(file);
-    database.exec("CREATE TABLE search_titles (in_the_way TEXT)");
+    database.exec(migrations[0]!);
+    database.exec("PRAGMA user_version = 1; CREATE TABLE search_titles (in_the_way TEXT)");
     expect(() => new SessionStore(database)).toThrow();
     expect(database.get("PRAGMA user_version")).toEqual({ user_version: 1 });
     const names = database.all("SELECT name FROM sqlite_schema").map(({ name }) => name);

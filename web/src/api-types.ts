@@ -68,6 +68,8 @@ export interface SessionList {
   next: string | null;
   /** Number of damaged entries that were set aside. */
   setAside: number;
+  /** Why nothing can be saved; null: it can. */
+  notice: string | null;
 }
 
 export interface SessionTree {

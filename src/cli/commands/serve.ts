@@ -549,7 +549,8 @@ function startOptions(
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
     ...(flags.sessions !== false && {
-      sessions: () => openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db")),
+      sessions: (options) =>
+        openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db"), options),
     }),
     ...batchesOf(flags),
     readSystem: () => systemReading(terminal),

@@ -5,7 +5,7 @@ import * as z from "zod";
 import { type Batch, batchLimits, endStates, type OutputLine } from "../../batch/batch.ts";
 import { piecesOf } from "../../batch/file-folder.ts";
 import { rawLines } from "../../batch/lines.ts";
-import { type BatchService, inputText, lineEndpoints, orApiError } from "../batch-service.ts";
+import { type BatchFace, inputText, lineEndpoints, orApiError } from "../batch-service.ts";
 import { noRules, readFields } from "../body.ts";
 import { anthropicErrors, invalidRequest } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -60,7 +60,7 @@ const newBatch = z.object({
     .max(batchLimits.lines),
 });
 
-async function create(call: Call, service: BatchService): Promise<Response> {
+async function create(call: Call, service: BatchFace): Promise<Response> {
   const { requests } = await readFields(call, newBatch, noRules);
   const names = new Set<string>();
   for (const [at, { custom_id: name, params }] of requests.entries()) {
@@ -116,7 +116,7 @@ function resultOf({ custom_id, response, error }: OutputLine): object {
 }
 
 /** Results are read and written as the client takes them. */
-function results(service: BatchService, batch: Batch): Response {
+function results(service: BatchFace, batch: Batch): Response {
   const { files } = service.store;
   const utf8 = new TextEncoder();
   async function* lines(): AsyncGenerator<Uint8Array> {
@@ -149,7 +149,7 @@ const listQuery = z.strictObject({
   before_id: z.string().max(200).exactOptional(),
 });
 
-export function anthropicBatchRoutes(service: BatchService): RouteFamily {
+export function anthropicBatchRoutes(service: BatchFace): RouteFamily {
   const api = "anthropic";
   const find = async (call: Call): Promise<Batch> => {
     const owner = await service.owner(call);

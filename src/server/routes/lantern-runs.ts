@@ -6,9 +6,9 @@ import { type Call, json, type RouteFamily } from "../route.ts";
 import { eventStream } from "../sse.ts";
 import { guarded, runView, type SessionService } from "./lantern-service.ts";
 
-export function runRoutes({ runs }: SessionService): RouteFamily {
+export function runRoutes(service: SessionService): RouteFamily {
   const cancel = async ({ params }: Call): Promise<Response> => {
-    const run = runs.run(params.id!);
+    const run = service.runs.run(params.id!);
     run.cancel();
     await run.done;
     return json(runView(run));
@@ -21,14 +21,14 @@ export function runRoutes({ runs }: SessionService): RouteFamily {
         method: "GET",
         path: "/lantern/v1/runs/:id",
         access: "admin",
-        handle: ({ params }) => json(runView(runs.run(params.id!))),
+        handle: ({ params }) => json(runView(service.runs.run(params.id!))),
       },
       {
         method: "GET",
         path: "/lantern/v1/runs/:id/events",
         access: "admin",
         handle: ({ server, request, params, url }) => {
-          const run = runs.run(params.id!);
+          const run = service.runs.run(params.id!);
           const last = request.headers.get("last-event-id") ?? url.searchParams.get("after");
           // Only the client's own signal: when the server stops, the run ends too, and that is its last
           // event.

@@ -29,24 +29,48 @@ import {
   describeError,
   invalidRequest,
   modelNotFound,
-  openaiErrors,
   unsupportedField,
 } from "../errors.ts";
-import type { Call, Route, RouteFamily } from "../route.ts";
+import type { Held } from "../held.ts";
+import type { Call, Route } from "../route.ts";
 import { samplingOf } from "../sampling-fields.ts";
 
 export interface SessionService {
   readonly store: SessionStore;
   readonly runs: Runs;
   readonly presets: Presets;
+  /** Why nothing can be saved; null: it can. */
+  readonly notice: string | null;
   /** Removes deleted texts from the search index, in the background. */
   purge(): void;
+}
+
+/** The service of now: one that could not be written, or not be opened, is opened again when it is asked for. */
+export function sessionService(held: Held<OpenedSessions>): SessionService {
+  return {
+    get store() {
+      return held.now().store;
+    },
+    get runs() {
+      return held.now().runs;
+    },
+    get presets() {
+      return held.now().presets;
+    },
+    get notice() {
+      return held.problem ? withoutFolders(held.problem.message) : null;
+    },
+    purge: () => held.now().purge(),
+  };
+}
+
+interface OpenedSessions extends Omit<SessionService, "notice"> {
   /** Ends running answers, saves them, closes the database. */
   close(): Promise<void>;
 }
 
 /** Running answers are ended and saved when the server stops; close() the service after that. */
-export function openSessionService(server: ServerContext, database: Database): SessionService {
+export function openSessionService(server: ServerContext, database: Database): OpenedSessions {
   const store = new SessionStore(database, { now: () => server.time() });
   for (const { what, why } of store.setAside()) {
     server.log(`conversations: ${what} was damaged and is set aside: ${why}`);
@@ -67,25 +91,6 @@ export function openSessionService(server: ServerContext, database: Database): S
       await runs.close();
       store.close();
     },
-  };
-}
-
-/** The same paths if the conversations cannot be opened: each responds with the reason. The rest of the server works. */
-export function unavailableSessions(problem: unknown): RouteFamily {
-  const handle = (): never => {
-    throw toApiError(problem);
-  };
-  const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
-  const paths = ["sessions", "runs", "search", "import", "presets", "set-aside"].flatMap((name) => [
-    `/lantern/v1/${name}`,
-    `/lantern/v1/${name}/:rest{.+}`,
-  ]);
-  return {
-    name: "lantern-unavailable",
-    errors: openaiErrors,
-    routes: paths.flatMap((path) =>
-      methods.map((method) => ({ method, path, access: "admin" as const, handle })),
-    ),
   };
 }
 
@@ -117,6 +122,7 @@ const storageStatus: Readonly<Record<StorageProblem, number>> = {
   corrupt: 503,
   "read-only": 503,
   newer: 503,
+  foreign: 503,
   failed: 503,
 };
 

@@ -2,9 +2,8 @@
 // fields; src/sessions does the work.
 
 import * as z from "zod";
-import { type Database, StorageError } from "../../platform/database.ts";
+import type { Database } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
-import { openWhenFree } from "../../sessions/open-when-free.ts";
 import type { AskRequest, Runs } from "../../sessions/runs.ts";
 import {
   callStates,
@@ -18,6 +17,7 @@ import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
 import type { ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
+import { Held, type OpenDatabase } from "../held.ts";
 import { type Call, json, type OpenedFamilies, type Route, type RouteFamily } from "../route.ts";
 import { runRoutes } from "./lantern-runs.ts";
 import {
@@ -29,7 +29,7 @@ import {
   runView,
   type SessionService,
   sessionModel,
-  unavailableSessions,
+  sessionService,
 } from "./lantern-service.ts";
 
 /**
@@ -104,23 +104,18 @@ const presetSettings = z.strictObject({ settings: settingsSchema });
 const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).default("json") });
 
 /**
- * If the database cannot be opened, the routes say why and the rest of the server works. Closing them ends running
- * answers, saves them and closes the database.
+ * If the database cannot be opened, the routes say why, open it when they can, and the rest of the server works. Closing them ends
+ * running answers, saves them and closes the database.
  */
 export async function openSessions(
   server: ServerContext,
-  open: () => Database,
+  open: OpenDatabase,
 ): Promise<OpenedFamilies> {
-  try {
-    const onWait = ({ message }: StorageError): void => server.log(`waiting: ${message}`);
-    const service = openSessionService(server, await openWhenFree(open, { onWait }));
-    const families = [sessionRoutes(service), runRoutes(service)];
-    return { families, close: () => service.close() };
-  } catch (problem) {
-    if (!(problem instanceof StorageError)) throw problem;
-    server.log(`conversations are not saved: ${problem.message}`);
-    return { families: [unavailableSessions(problem)], close: async () => {} };
-  }
+  const make = (database: Database) => openSessionService(server, database);
+  const held = new Held(server, { what: "conversations", open, make });
+  await held.start();
+  const service = sessionService(held);
+  return { families: [sessionRoutes(service), runRoutes(service)], close: () => held.close() };
 }
 
 function sessionRoutes(service: SessionService): RouteFamily {
@@ -133,17 +128,17 @@ function sessionRoutes(service: SessionService): RouteFamily {
   return { name: "lantern-sessions", errors: openaiErrors, routes: guarded(routes) };
 }
 
-function sessionPaths({ store, runs, purge }: SessionService): Route[] {
-  const view = (session: Session): object => withRun(session, runs);
+function sessionPaths(service: SessionService): Route[] {
+  const view = (session: Session): object => withRun(session, service.runs);
   return [
     {
       method: "GET",
       path: "/lantern/v1/sessions",
       access: "admin",
       handle: (call) => {
-        const { sessions, next } = store.sessions(queryFields(call, pageQuery));
-        const setAside = store.setAside().length;
-        return json({ sessions: sessions.map(view), next, setAside });
+        const { sessions, next } = service.store.sessions(queryFields(call, pageQuery));
+        const setAside = service.store.setAside().length;
+        return json({ sessions: sessions.map(view), next, setAside, notice: service.notice });
       },
     },
     {
@@ -151,13 +146,13 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       path: "/lantern/v1/sessions",
       access: "admin",
       handle: async (call) =>
-        json(view(store.createSession(await bodyFields(call, newSession))), 201),
+        json(view(service.store.createSession(await bodyFields(call, newSession))), 201),
     },
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id",
       access: "admin",
-      handle: ({ params }) => json(view(store.session(params.id!))),
+      handle: ({ params }) => json(view(service.store.session(params.id!))),
     },
     {
       method: "PATCH",
@@ -165,8 +160,8 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const change = await bodyFields(call, sessionChange);
-        const changed = store.changeSession(call.params.id!, change);
-        if (change.title !== undefined || change.settings !== undefined) purge(); // removes the old text
+        const changed = service.store.changeSession(call.params.id!, change);
+        if (change.title !== undefined || change.settings !== undefined) service.purge(); // removes the old text
         return json(view(changed));
       },
     },
@@ -175,12 +170,12 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
       path: "/lantern/v1/sessions/:id",
       access: "admin",
       handle: async ({ params }) => {
-        const { id } = store.session(params.id!);
-        const run = runs.running(id);
+        const { id } = service.store.session(params.id!);
+        const run = service.runs.running(id);
         run?.cancel();
         await run?.done;
-        store.deleteSession(id);
-        purge();
+        service.store.deleteSession(id);
+        service.purge();
         return json({ id, deleted: true });
       },
     },
@@ -188,15 +183,17 @@ function sessionPaths({ store, runs, purge }: SessionService): Route[] {
 }
 
 function messagePaths(service: SessionService): Route[] {
-  const { store, runs } = service;
   return [
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id/messages",
       access: "admin",
       handle: ({ params }) => {
-        const session = store.session(params.id!);
-        return json({ session: withRun(session, runs), messages: store.messages(session.id) });
+        const session = service.store.session(params.id!);
+        return json({
+          session: withRun(session, service.runs),
+          messages: service.store.messages(session.id),
+        });
       },
     },
     {
@@ -206,7 +203,7 @@ function messagePaths(service: SessionService): Route[] {
       handle: async (call) => {
         const { role = "user", generate, ...request } = await bodyFields(call, newMessage);
         if (generate ?? role === "user") return await ask(service, call, { ...request, role });
-        return json({ message: runs.keep(call.params.id!, { ...request, role }) }, 201);
+        return json({ message: service.runs.keep(call.params.id!, { ...request, role }) }, 201);
       },
     },
     {
@@ -215,7 +212,7 @@ function messagePaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const { message, call: which, ...end } = await bodyFields(call, callEnd);
-        return json({ message: store.endCall(call.params.id!, message, which, end) });
+        return json({ message: service.store.endCall(call.params.id!, message, which, end) });
       },
     },
     {
@@ -230,14 +227,14 @@ function messagePaths(service: SessionService): Route[] {
   ];
 }
 
-function presetPaths({ presets, purge }: SessionService): Route[] {
+function presetPaths(service: SessionService): Route[] {
   const path = "/lantern/v1/presets/:name";
   return [
     {
       method: "GET",
       path: "/lantern/v1/presets",
       access: "admin",
-      handle: () => json({ presets: presets.all() }),
+      handle: () => json({ presets: service.presets.all() }),
     },
     {
       method: "PUT",
@@ -246,8 +243,8 @@ function presetPaths({ presets, purge }: SessionService): Route[] {
       handle: async (call) => {
         const name = presetName(call.params.name!);
         const { settings } = await bodyFields(call, presetSettings);
-        const saved = presets.save(name, settings);
-        purge(); // removes what it replaced
+        const saved = service.presets.save(name, settings);
+        service.purge(); // removes what it replaced
         return json(saved);
       },
     },
@@ -256,8 +253,8 @@ function presetPaths({ presets, purge }: SessionService): Route[] {
       path,
       access: "admin",
       handle: ({ params }) => {
-        presets.delete(params.name!);
-        purge();
+        service.presets.delete(params.name!);
+        service.purge();
         return json({ name: params.name!, deleted: true });
       },
     },
@@ -270,21 +267,21 @@ function presetName(text: string): string {
   throw new SessionError("invalid", "name: expected 1 to 100 letters", "name");
 }
 
-function otherPaths({ store, runs, purge }: SessionService): Route[] {
+function otherPaths(service: SessionService): Route[] {
   return [
     {
       method: "GET",
       path: "/lantern/v1/set-aside",
       access: "admin",
-      handle: () => json({ items: store.setAside() }),
+      handle: () => json({ items: service.store.setAside() }),
     },
     {
       method: "DELETE",
       path: "/lantern/v1/set-aside",
       access: "admin",
       handle: () => {
-        store.forgetSetAside();
-        purge();
+        service.store.forgetSetAside();
+        service.purge();
         return json({ deleted: true });
       },
     },
@@ -294,21 +291,27 @@ function otherPaths({ store, runs, purge }: SessionService): Route[] {
       access: "admin",
       handle: (call) => {
         const { q, limit } = queryFields(call, searchQuery);
-        return json({ hits: store.search(q, limit) });
+        return json({ hits: service.store.search(q, limit) });
       },
     },
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id/export",
       access: "admin",
-      handle: (call) => exports[queryFields(call, exportQuery).format](store, call),
+      handle: (call) => exports[queryFields(call, exportQuery).format](service.store, call),
     },
     {
       method: "POST",
       path: "/lantern/v1/import",
       access: "admin",
       handle: async (call) =>
-        json(withRun(await importSession(store, await readJson(call, importBudget)), runs), 201),
+        json(
+          withRun(
+            await importSession(service.store, await readJson(call, importBudget)),
+            service.runs,
+          ),
+          201,
+        ),
     },
   ];
 }

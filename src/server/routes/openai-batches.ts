@@ -2,7 +2,7 @@
 
 import * as z from "zod";
 import type { Batch, BatchState } from "../../batch/batch.ts";
-import { type BatchService, lineEndpoints, orApiError } from "../batch-service.ts";
+import { type BatchFace, lineEndpoints, orApiError } from "../batch-service.ts";
 import { type FieldRules, readFields } from "../body.ts";
 import { invalidRequest, openaiErrors } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -78,7 +78,7 @@ function windowMs(text: string): number {
   );
 }
 
-async function create(call: Call, service: BatchService): Promise<Response> {
+async function create(call: Call, service: BatchFace): Promise<Response> {
   const fields = await readFields(call, newBatch, rules);
   const owner = await service.owner(call);
   const batch = await orApiError(() =>
@@ -101,7 +101,7 @@ const listQuery = z.strictObject({
   after: z.string().max(200).exactOptional(),
 });
 
-export function openaiBatchRoutes(service: BatchService): RouteFamily {
+export function openaiBatchRoutes(service: BatchFace): RouteFamily {
   const api = "openai";
   return {
     name: "openai-batches",

@@ -4,7 +4,7 @@ import * as z from "zod";
 import { batchLimits, filePurposes, type StoredFile } from "../../batch/batch.ts";
 import { piecesOf } from "../../batch/file-folder.ts";
 import type { FileWriter } from "../../batch/stored-files.ts";
-import { type BatchService, orApiError } from "../batch-service.ts";
+import { type BatchFace, orApiError } from "../batch-service.ts";
 import { invalidRequest, openaiErrors, unsupportedField } from "../errors.ts";
 import { readMultipart } from "../multipart.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
@@ -42,7 +42,7 @@ const knownFields: readonly string[] = [
   "expires_after[seconds]",
 ];
 
-async function upload(call: Call, service: BatchService): Promise<Response> {
+async function upload(call: Call, service: BatchFace): Promise<Response> {
   const owner = await service.owner(call);
   const limit = batchLimits.fileBytes + 65_536;
   if (Number(call.request.headers.get("content-length") ?? 0) > limit) {
@@ -99,7 +99,7 @@ async function upload(call: Call, service: BatchService): Promise<Response> {
   }
 }
 
-async function list(call: Call, service: BatchService): Promise<Response> {
+async function list(call: Call, service: BatchFace): Promise<Response> {
   const { purpose, order, ...page } = queryFields(call, listQuery);
   if (purpose !== undefined && !filePurposes.some((known) => known === purpose)) {
     return json({ object: "list", data: [], has_more: false, first_id: null, last_id: null });
@@ -118,7 +118,7 @@ async function list(call: Call, service: BatchService): Promise<Response> {
 }
 
 /** A file's bytes, read as the client takes them. */
-function fileResponse(service: BatchService, file: StoredFile): Response {
+function fileResponse(service: BatchFace, file: StoredFile): Response {
   const pieces = piecesOf(service.store.files.folder, file);
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
@@ -141,7 +141,7 @@ function fileResponse(service: BatchService, file: StoredFile): Response {
   });
 }
 
-export function openaiFileRoutes(service: BatchService): RouteFamily {
+export function openaiFileRoutes(service: BatchFace): RouteFamily {
   const find = async (call: Call): Promise<StoredFile> => {
     const owner = await service.owner(call);
     return await orApiError(() => service.store.files.get(call.params.id!, owner));

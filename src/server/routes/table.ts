@@ -1,9 +1,9 @@
 // The route families, one line each. A family is a file in this folder; app.ts mounts all of them. Those that need
 // more than the context (a database, the library of models) are opened and closed with the server (serve.ts).
 
-import type { Database } from "../../platform/database.ts";
 import type { BatchPlace } from "../batch-service.ts";
 import type { ServerContext } from "../context.ts";
+import type { OpenDatabase } from "../held.ts";
 import type { ModelLibrary } from "../library.ts";
 import type { OpenedFamilies, RouteFamily } from "../route.ts";
 import { anthropicRoutes } from "./anthropic.ts";
@@ -48,7 +48,7 @@ export const routeFamilies: readonly RouteFamily[] = [
 /** What a server may have besides its models. */
 export interface FamilyParts {
   /** The database of conversations. */
-  readonly sessions?: (() => Database) | undefined;
+  readonly sessions?: OpenDatabase | undefined;
   readonly library?: ModelLibrary | undefined;
   /** Where files and batches are kept. */
   readonly batches?: BatchPlace | undefined;

@@ -20,7 +20,16 @@ interface Props {
 }
 
 export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Element {
-  const { sessions: all, next, loaded, unavailable, setAside, query, hits } = useStore(sessions);
+  const {
+    sessions: all,
+    next,
+    loaded,
+    unavailable,
+    notice,
+    setAside,
+    query,
+    hits,
+  } = useStore(sessions);
   const [deleting, setDeleting] = useState<OpenSession | null>(null);
   const shown = all.filter((session) => session.mode === mode && isListed(session));
   return (
@@ -40,6 +49,7 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
         />
       </label>
       {unavailable && <p class="hint">{unavailable}</p>}
+      {notice && <p class="hint">Nothing can be saved: {notice}</p>}
       {setAside > 0 && (
         <p class="hint">
           {setAside === 1

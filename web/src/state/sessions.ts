@@ -14,6 +14,8 @@ export interface SessionsState {
   loaded: boolean;
   /** Why conversations cannot be stored here: --no-sessions, a damaged file. */
   unavailable: string | null;
+  /** Why what is shown can be read and nothing can be saved. */
+  notice: string | null;
   /** It was started so; otherwise the list is asked for again. */
   isOff: boolean;
   /** Damaged entries that the server set aside. */
@@ -28,6 +30,7 @@ export const sessions: Store<SessionsState> = new Store<SessionsState>({
   next: null,
   loaded: false,
   unavailable: null,
+  notice: null,
   isOff: false,
   setAside: 0,
   query: "",
@@ -55,6 +58,7 @@ export async function readSessions(): Promise<void> {
       next,
       loaded: true,
       unavailable: null,
+      notice: page.notice,
       setAside: page.setAside,
     });
   } catch (error) {

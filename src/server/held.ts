@@ -1,0 +1,124 @@
+// A service over a database: opened with the server, and again while it cannot be used or not be written, because a full disk gets
+// room again, a folder its rights, and a damaged file is replaced. Conversations and batches are such services.
+
+import { Backoff } from "../base/backoff.ts";
+import { messageOf } from "../base/errors.ts";
+import { type Database, StorageError } from "../platform/database.ts";
+import { openWhenFree } from "../sessions/open-when-free.ts";
+import type { ServerContext } from "./context.ts";
+
+/** Opens a database file; `readOnly`: even if it could be written, and `why`. */
+export type OpenDatabase = (options?: { readOnly?: boolean; why?: StorageError }) => Database;
+
+interface Service {
+  close(): Promise<void>;
+}
+
+export interface HeldOptions<S> {
+  /** What is kept there, for the log: "conversations". */
+  readonly what: string;
+  readonly open: OpenDatabase;
+  /** Makes the service; whatever it throws, the database is closed then. */
+  make(database: Database): S;
+}
+
+/** Opening a file may read all of it. */
+const waits = { firstMs: 1000, mostMs: 30_000, tries: Number.POSITIVE_INFINITY };
+
+export class Held<S extends Service> {
+  readonly #server: ServerContext;
+  readonly #options: HeldOptions<S>;
+  readonly #backoff = new Backoff(waits);
+  /** All that were opened: a request may still use an earlier one. */
+  readonly #opened: S[] = [];
+  #isWritable = false;
+  #problem: StorageError | undefined;
+  #triesAt = 0;
+  #isClosed = false;
+
+  constructor(server: ServerContext, options: HeldOptions<S>) {
+    this.#server = server;
+    this.#options = options;
+  }
+
+  /** Waits for another process that has the file open. What goes wrong is logged, and what requests hear. */
+  async start(): Promise<void> {
+    const onWait = ({ message }: StorageError): void => this.#server.log(`waiting: ${message}`);
+    let waited: Database | undefined;
+    try {
+      waited = await openWhenFree(this.#options.open, { onWait });
+      const database = waited;
+      this.#try(() => database);
+    } catch (problem) {
+      this.#failed(problem);
+    }
+  }
+
+  /** The service, which may be one that only reads. Throws a StorageError if there is none. */
+  now(): S {
+    if (!this.#isWritable && !this.#isClosed && this.#server.now() >= this.#triesAt) {
+      try {
+        this.#try(this.#options.open);
+      } catch (problem) {
+        this.#failed(problem);
+      }
+    }
+    const service = this.#opened.at(-1);
+    if (service) return service;
+    throw this.#problem!;
+  }
+
+  /** Why nothing can be saved. */
+  get problem(): StorageError | undefined {
+    return this.#problem;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const service of this.#opened.toReversed()) await service.close();
+  }
+
+  #try(open: OpenDatabase): void {
+    const database = open();
+    const isFirst = this.#opened.length === 0;
+    if (!database.writable && !isFirst) {
+      database.close();
+      throw database.problem ?? this.#problem;
+    }
+    const service = this.#made(database);
+    this.#opened.push(service);
+    if (!database.writable) throw database.problem;
+    if (this.#problem)
+      this.#server.log(`${this.#options.what}: "${database.place}" can be written again`);
+    this.#isWritable = true;
+    this.#problem = undefined;
+  }
+
+  /** Where the disk has no room for what must be written first, it is read. */
+  #made(database: Database): S {
+    const { make, open } = this.#options;
+    try {
+      return make(database);
+    } catch (problem) {
+      database.close();
+      const isFull = problem instanceof StorageError && problem.problem === "full";
+      if (!isFull || !database.writable || this.#opened.length > 0) throw problem;
+      const reading = open({ readOnly: true, why: problem });
+      try {
+        this.#opened.push(make(reading));
+      } catch {
+        reading.close();
+      }
+      throw problem;
+    }
+  }
+
+  #failed(problem: unknown): void {
+    if (!(problem instanceof StorageError)) throw problem;
+    if (problem.message !== this.#problem?.message) {
+      this.#server.log(`${this.#options.what} are not saved: ${messageOf(problem)}`);
+    }
+    this.#problem = problem;
+    this.#triesAt = this.#server.now() + (this.#backoff.next() ?? 0);
+  }
+}
