@@ -1,7 +1,7 @@
-// The conversation of `lantern chat`: reads lines, answers them, and runs slash commands. Works the same on a terminal
-// and with lines from a pipe (without prompts; it ends with the input).
+// The conversation of `lantern chat`: reads messages, answers them, and runs slash commands. Works the same on a terminal
+// (editor/input.ts) and with lines from a pipe (without prompts; it ends with the input).
 //
-// Ctrl-C stops the answer; at the prompt, or a second time during an answer, it exits.
+// Ctrl-C stops the answer; a second time during an answer, or twice at an empty prompt, it exits.
 
 import { nearest } from "../base/nearest.ts";
 import {
@@ -14,11 +14,14 @@ import {
   type Timings,
   UsageError,
 } from "../index.ts";
-import { interrupted, type LineReader, type Terminal } from "../platform/node-cli.ts";
+import type { Terminal } from "../platform/node-cli.ts";
 import type { ChatStore } from "./chat-store.ts";
 import type { ChatTools } from "./chat-tools.ts";
 import type { CliContext } from "./command.ts";
 import { shiftNote } from "./context-flags.ts";
+import { type ChatInput, EditedInput, LineInput } from "./editor/input.ts";
+import type { Message } from "./editor/message.ts";
+import { Recall } from "./editor/recall.ts";
 import { endNotes } from "./end-notes.ts";
 import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
@@ -68,6 +71,18 @@ const replCommands: readonly ReplCommand[] = [
   { name: "/exit", argument: "", help: "leave (also: Ctrl-D)", run: (repl) => repl.leave() },
 ];
 
+const keysHelp = `Alt+Enter, Shift+Enter (where the terminal tells it from Enter) or Ctrl-J begins a new line; pasted lines are one message.
+Or end a line with \\, or write """ before the message and """ behind it.
+Up and Down: lines, then what was typed before. Ctrl-R searches in it. Ctrl-C clears the line, and stops an answer.
+`;
+
+/** For Tab: what all commands that begin like this have in common. */
+function commandThatBegins(text: string): string | undefined {
+  if (!/^\/\w*$/.test(text)) return undefined;
+  const names = replCommands.map(({ name }) => name).filter((name) => name.startsWith(text));
+  return names.length === 1 ? `${names[0]} ` : undefined;
+}
+
 export class ChatRepl {
   readonly #chat: Chat;
   readonly #info: ModelInfo;
@@ -82,7 +97,9 @@ export class ChatRepl {
   #computedAgain: string | undefined;
   #exitCode = 0;
   #tools: ChatTools | undefined;
-  #lines: LineReader | undefined;
+  #input: ChatInput | undefined;
+  /** What is typed is kept, for Up in later chats. */
+  #keepsTyped = false;
   #explain: ((timings: Timings) => Promise<string>) | undefined;
 
   constructor(
@@ -103,6 +120,11 @@ export class ChatRepl {
   /** Keeps the conversation for --resume, after every change. */
   keepIn(store: ChatStore): void {
     this.#store = store;
+  }
+
+  /** Keeps what is typed, for later chats. */
+  keepTyped(): void {
+    this.#keepsTyped = true;
   }
 
   /** Lets the model call these. */
@@ -131,12 +153,12 @@ export class ChatRepl {
 
   /** Runs until the user exits; returns the exit code. */
   async run(firstMessage: string | undefined): Promise<number> {
-    const lines = this.#terminal.lines();
-    this.#lines = lines;
+    const input = await this.#openInput();
+    this.#input = input;
     try {
       if (this.#terminal.inIsTerminal) {
         this.#note(
-          `${this.#info.name}. /help shows the commands. Ctrl-C stops an answer; press it twice to leave.`,
+          `${this.#info.name}. /help shows commands and keys. Ctrl-C stops an answer; press it twice to leave.`,
         );
         if (this.#tools) this.#note(this.#tools.summary());
       }
@@ -144,25 +166,53 @@ export class ChatRepl {
         await this.#answer(firstMessage);
         await this.#keep();
       }
-      await this.#loop(lines);
+      await this.#loop(input);
     } finally {
-      lines.close();
+      input.close();
       await this.#idle.pause();
     }
     return this.#exitCode;
   }
 
-  async #loop(lines: LineReader): Promise<void> {
+  async #openInput(): Promise<ChatInput> {
+    const color = this.#context.color().out;
+    const raw = this.#terminal.raw?.();
+    if (raw === undefined) {
+      return new LineInput(this.#terminal.lines(), color, this.#terminal.inIsTerminal);
+    }
+    return new EditedInput(raw, {
+      recall: new Recall((await this.#terminal.typed?.read()) ?? []),
+      onSent: (text) => this.#keepText(text),
+      complete: commandThatBegins,
+      color,
+      env: (name) => this.#terminal.env(name),
+    });
+  }
+
+  /** Never fails: where a text cannot be kept, that is said once. */
+  async #keepText(text: string): Promise<void> {
+    if (!this.#keepsTyped) return;
+    try {
+      await this.#terminal.typed?.add(text);
+    } catch (error) {
+      if (!(error instanceof LanternError)) throw error;
+      this.#keepsTyped = false;
+      this.#complain(`What you type is not kept for later chats: ${error.message}`);
+    }
+  }
+
+  async #loop(input: ChatInput): Promise<void> {
     let interrupts = 0;
     while (!this.#leaving) {
-      const message = await this.#readMessage(lines);
+      const message = await input.next();
       if (message === undefined) {
         if (this.#terminal.inIsTerminal) this.#terminal.out("\n");
         return;
       }
-      if (message === interrupted) {
+      if ("kind" in message) {
         this.#terminal.out("\n");
-        if (++interrupts === 2) {
+        interrupts = message.cleared ? 1 : interrupts + 1;
+        if (interrupts === 2) {
           this.#exitCode = interruptExitCode;
           return;
         }
@@ -171,39 +221,25 @@ export class ChatRepl {
       }
       interrupts = 0;
       await this.#idle.pause();
-      if (message.trim() !== "") await this.#take(message);
+      if (message.text.trim() !== "") await this.#take(message);
       this.#idle.resume();
     }
   }
 
-  /** Reads one message: a line that ends in a backslash continues on the next line. */
-  async #readMessage(lines: LineReader): Promise<string | undefined | typeof interrupted> {
-    const { out } = this.#context.color();
-    let message = "";
-    for (let prompt = out.green("> "); ; prompt = out.green(". ")) {
-      const line = await lines.next(prompt);
-      if (typeof line !== "string") return line === undefined && message !== "" ? message : line;
-      if (!line.endsWith("\\")) return message + line;
-      message += `${line.slice(0, -1)}\n`;
-    }
-  }
-
-  async #take(message: string): Promise<void> {
+  async #take(message: Message): Promise<void> {
     await this.#do(message);
     await this.#keep();
   }
 
-  async #do(message: string): Promise<void> {
-    if (!message.startsWith("/")) {
-      await this.#answer(message);
+  async #do({ text, isQuoted }: Message): Promise<void> {
+    const [, name, argument] = /^(\/\S*)\s*(.*)$/s.exec(text) ?? [];
+    const command = replCommands.find((candidate) => candidate.name === name);
+    // Of several lines, only those that begin with a command are one: others are code with a comment, or a path.
+    const isText = isQuoted || (command === undefined && text.includes("\n"));
+    if (name === undefined || argument === undefined || isText) {
+      await this.#answer(text);
       return;
     }
-    const [, name, argument] = /^(\/\S*)\s*(.*)$/s.exec(message) as unknown as [
-      string,
-      string,
-      string,
-    ];
-    const command = replCommands.find((candidate) => candidate.name === name);
     if (!command) {
       const names = replCommands.map((candidate) => candidate.name);
       const [near] = nearest(name, names, 1);
@@ -257,7 +293,7 @@ export class ChatRepl {
     const lines = replCommands.map(({ name, argument, help }) => {
       return `${`${name} ${argument}`.padEnd(14)} ${help}\n`;
     });
-    this.#terminal.err(`${lines.join("")}End a line with \\ to continue on the next one.\n`);
+    this.#terminal.err(`${lines.join("")}\n${keysHelp}`);
   }
 
   showTools(): void {
@@ -308,7 +344,7 @@ export class ChatRepl {
       for await (const piece of generation) outPlain(this.#terminal, piece);
       return await generation.result;
     }
-    const options = { ...this.#tools.options(this.#lines!, () => controller.abort()), signal };
+    const options = { ...this.#tools.options(this.#input!, () => controller.abort()), signal };
     const generation =
       text === undefined ? this.#chat.regenerate(options) : this.#chat.send(text, options);
     await this.#tools.show(generation.events());

@@ -15,9 +15,10 @@ import type { ServerSpec } from "../mcp/config.ts";
 import { callMs } from "../mcp/limits.ts";
 import { CallPolicy, type Confirmation } from "../mcp/policy.ts";
 import type { McpServers } from "../mcp/servers.ts";
-import { interrupted, type LineReader } from "../platform/node-cli.ts";
+import { interrupted } from "../platform/node-cli.ts";
 import { boundedFetch, startLineProgram } from "../platform/node-lines.ts";
 import type { CliContext } from "./command.ts";
+import type { ChatInput } from "./editor/input.ts";
 import { numberFlag, repeatedFlag } from "./flag-values.ts";
 import { outPlain, plural } from "./text.ts";
 
@@ -136,14 +137,14 @@ export class ChatTools {
     return lines.join("\n");
   }
 
-  /** What chat.send() needs. `lines`: where the user answers. */
+  /** What chat.send() needs. `input`: where the user answers. */
   options(
-    lines: LineReader,
+    input: ChatInput,
     stop: () => void,
   ): ToolOptions<Record<string, Record<string, unknown>>> {
     const { toolSteps, toolTimeout } = this.#flags;
     const timeoutMs = Math.ceil(toolTimeout * 1000);
-    const policy = this.#policyWith(lines);
+    const policy = this.#policyWith(input);
     this.#stop = stop;
     return {
       tools: this.#servers.chatTools(timeoutMs),
@@ -157,16 +158,16 @@ export class ChatTools {
   }
 
   /** One for the whole chat: "always" lasts. */
-  #policyWith(lines: LineReader): CallPolicy {
+  #policyWith(input: ChatInput): CallPolicy {
     const allowed = this.#flags.yesTools ? "all" : (this.#flags.allowTool ?? []);
-    const ask = (call: ToolCall): Promise<Confirmation> => this.#ask(call, lines);
+    const ask = (call: ToolCall): Promise<Confirmation> => this.#ask(call, input);
     this.#policy ??= new CallPolicy(allowed, this.#context.terminal.inIsTerminal ? ask : undefined);
     return this.#policy;
   }
 
-  async #ask({ name }: ToolCall, lines: LineReader): Promise<Confirmation> {
+  async #ask({ name }: ToolCall, input: ChatInput): Promise<Confirmation> {
     for (let tries = 0; tries < 3; tries++) {
-      const line = await lines.next(`Run ${name}? y: yes, n: no, a: always in this chat  `);
+      const line = await input.ask(`Run ${name}? y: yes, n: no, a: always in this chat  `);
       if (line === interrupted) this.#stop();
       if (typeof line !== "string") return "no";
       const answer = line.trim().toLowerCase();

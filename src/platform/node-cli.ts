@@ -11,7 +11,10 @@ import { embeddedFiles } from "./node-embedded.ts";
 import { ownFolder } from "./node-own-folder.ts";
 import { orPathError } from "./node-path-errors.ts";
 import { checkWritable, writePrivateText } from "./node-private.ts";
+import { type Diversion, openRawTerminal, type RawTerminal } from "./node-raw-terminal.ts";
 import { noteInput, refuseText } from "./node-replace.ts";
+import { onInterrupt } from "./node-signals.ts";
+import { nodeTypedTexts, type TypedTexts } from "./node-typed-texts.ts";
 import { terminalText } from "./terminal-text.ts";
 
 /** Lines typed by the user, or read from a pipe. */
@@ -81,10 +84,14 @@ export interface Terminal {
   load(): MachineLoad;
   /** Where chats are kept; undefined: nowhere. */
   readonly chats?: ChatFiles | undefined;
+  /** Where what was typed in chats is kept; undefined: nowhere. */
+  readonly typed?: TypedTexts | undefined;
+  /** For editing text; undefined: standard input or output is none, or the terminal cannot do it. One at a time. */
+  raw?(): RawTerminal | undefined;
 }
 
-/** One Ctrl-C arrives twice when the launcher passes it on; nobody presses twice within this time. */
-const sameInterruptMs = 100;
+/** Nobody types two lines within this time. */
+const pastedTogetherMs = 30;
 
 export function nodeTerminal(): Terminal {
   // `lantern ... | head`: when the reader has gone, end silently.
@@ -95,9 +102,15 @@ export function nodeTerminal(): Terminal {
       if (endsWithReaders) process.exit(0);
     });
   }
+  const diversion: Diversion = { writer: undefined };
+  const write = (stream: NodeJS.WriteStream, text: string): void => {
+    if (!stream.isTTY) stream.write(text);
+    else if (diversion.writer) diversion.writer(terminalText(text));
+    else stream.write(terminalText(text));
+  };
   return {
-    out: (text) => void process.stdout.write(process.stdout.isTTY ? terminalText(text) : text),
-    err: (text) => void process.stderr.write(process.stderr.isTTY ? terminalText(text) : text),
+    out: (text) => write(process.stdout, text),
+    err: (text) => write(process.stderr, text),
     inIsTerminal: process.stdin.isTTY === true,
     outIsTerminal: process.stdout.isTTY === true,
     errIsTerminal: process.stderr.isTTY === true,
@@ -132,6 +145,8 @@ export function nodeTerminal(): Terminal {
     machine,
     load,
     chats: nodeChatFiles(),
+    typed: nodeTypedTexts(),
+    raw: () => openRawTerminal(diversion),
   };
 }
 
@@ -166,93 +181,42 @@ async function readInput(): Promise<string> {
   return Buffer.concat(pieces).toString("utf8");
 }
 
-const interrupts = ["SIGINT", "SIGTERM"] as const;
-
-/** The listener handles the first signal; the second ends the process, whatever the listener does. */
-function onInterrupt(listener: () => void): () => void {
-  let last: { signal: NodeJS.Signals; atMs: number } | undefined;
-  const handle = (signal: NodeJS.Signals): void => {
-    const before = last;
-    last = { signal, atMs: performance.now() };
-    if (before === undefined) {
-      listener();
-      // If nothing has to be cleaned up, restore the default action for the second signal: then not even a busy
-      // thread can miss it.
-      const letGo = (): void => {
-        if (process.listenerCount("exit") === 0) stopListening();
-      };
-      setTimeout(letGo, sameInterruptMs).unref();
-    } else if (signal !== before.signal || last.atMs - before.atMs >= sameInterruptMs) {
-      endNow(signal);
-    }
-  };
-  const stopListening = (): void => {
-    for (const signal of interrupts) process.off(signal, handle);
-  };
-  for (const signal of interrupts) process.on(signal, handle);
-  return stopListening;
-}
-
 /**
- * Ends the process as an unhandled signal does. process.exit() would wait for every thread, and one that hangs in
- * machine code or in a system call never ends.
- */
-function endNow(signal: NodeJS.Signals): void {
-  if (process.platform === "win32") process.exit(128 + os.constants.signals[signal]);
-  try {
-    process.emit("exit", 128 + os.constants.signals[signal]); // removes unfinished files
-  } finally {
-    process.removeAllListeners(signal);
-    process.kill(process.pid, signal);
-  }
-}
-
-/**
- * One readline for the whole session: a second one would lose the lines that the first has already buffered. Between
- * prompts the terminal is not in raw mode, so that Ctrl-C is a signal.
+ * One readline for the whole session: a second one would lose the lines that the first has already buffered. On a terminal the system
+ * edits the line, and lines that arrive at once are one text: they were pasted.
  */
 function processLines(): LineReader {
   const { stdin, stdout } = process;
-  const terminal = stdin.isTTY === true && stdout.isTTY === true;
-  const readline = createInterface({ input: stdin, output: stdout, terminal, historySize: 200 });
+  const isTerminal = stdin.isTTY === true && stdout.isTTY === true;
+  const readline = createInterface({ input: stdin, output: stdout, terminal: false });
   const waiting: string[] = [];
   let ended = false;
-  let wake: ((event: typeof interrupted | undefined) => void) | undefined;
+  let wake: ((event?: typeof interrupted) => void) | undefined;
   readline.on("line", (line) => {
     waiting.push(line);
-    wake?.(undefined);
+    wake?.();
   });
   readline.on("close", () => {
     ended = true;
-    wake?.(undefined);
+    wake?.();
   });
-  readline.on("SIGINT", () => wake?.(interrupted));
-  const settle = (listening: boolean): void => {
-    if (ended || !terminal) return;
-    stdin.setRawMode(listening);
-    if (listening) readline.resume();
-    else readline.pause();
+  const woken = async (): Promise<typeof interrupted | undefined> => {
+    const { promise, resolve } = Promise.withResolvers<typeof interrupted | undefined>();
+    wake = resolve;
+    const stop = (): void => resolve(interrupted);
+    if (isTerminal) process.once("SIGINT", stop);
+    const event = await promise;
+    process.off("SIGINT", stop);
+    wake = undefined;
+    return event;
   };
-  settle(false);
   return {
     async next(prompt) {
-      if (waiting.length === 0 && !ended) {
-        settle(true);
-        if (terminal) {
-          readline.setPrompt(prompt);
-          readline.prompt();
-        }
-        const event = await new Promise<typeof interrupted | undefined>((resolve) => {
-          wake = resolve;
-        });
-        wake = undefined;
-        settle(false);
-        if (event === interrupted) {
-          readline.write(null, { ctrl: true, name: "u" }); // drops the typed text
-          return interrupted;
-        }
-      }
-      return waiting.shift();
+      if (isTerminal && !ended) stdout.write(terminalText(prompt));
+      if (waiting.length === 0 && !ended && (await woken()) === interrupted) return interrupted;
+      if (!isTerminal || waiting.length === 0) return waiting.shift();
+      await new Promise((later) => setTimeout(() => setImmediate(later), pastedTogetherMs));
+      return waiting.splice(0).join("\n");
     },
     close: () => readline.close(),
   };

@@ -49,7 +49,10 @@ export const chatCommand: CommandBody = {
         "--resume [id]",
         "go on with the last chat, or with the one whose id begins like this; only what is new is computed (docs/cache.md)",
       )
-      .option("--no-history", "do not keep this chat for --resume")
+      .option(
+        "--no-history",
+        "keep neither this chat for --resume nor what you type for later chats (also: LANTERN_NO_HISTORY=1)",
+      )
       .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--template <name>", `${templateHelp} (default: the model's own)`);
     addToolFlags(command);
@@ -90,7 +93,10 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
     const conversation = model.chat({ ...options, ...messages, ...system, ...variables });
     const idle = new IdleWork(idleTune(flags.model, flags, context, true));
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
-    if (chats !== undefined && flags.history !== false) {
+    const isPrivate =
+      flags.history === false || Boolean(context.terminal.env("LANTERN_NO_HISTORY"));
+    if (!isPrivate) repl.keepTyped();
+    if (chats !== undefined && !isPrivate) {
       const id = earlier?.id ?? newChatId(new Date(), Math.random());
       repl.keepIn(new ChatStore(chats, id, flags.model));
     }

@@ -1,0 +1,261 @@
+// Where the messages of a chat come from: an editor on a terminal that can move its cursor (EditedInput), or else lines (LineInput),
+// from a pipe or edited by the system.
+
+import { interrupted, type LineReader } from "../../platform/node-cli.ts";
+import type { RawTerminal } from "../../platform/node-raw-terminal.ts";
+import { plainText } from "../../platform/terminal-text.ts";
+import type { Palette } from "../text.ts";
+import { type Answer, Editor, type EditorOptions, type Outcome } from "./editor.ts";
+import { type InputEvent, KeyDecoder } from "./keys.ts";
+import { goesOn, type Message, messageOf } from "./message.ts";
+import type { Recall } from "./recall.ts";
+import { Screen } from "./screen.ts";
+import { EditorView } from "./view.ts";
+
+/** Ctrl-C at the prompt. `cleared`: it has cleared a text. */
+export interface Interrupted {
+  readonly kind: typeof interrupted;
+  readonly cleared: boolean;
+}
+
+export interface ChatInput {
+  /** The next message; undefined: the end of the input. */
+  next(): Promise<Message | Interrupted | undefined>;
+  /** The answer to a question, typed after it was asked. */
+  ask(question: string): Promise<string | undefined | typeof interrupted>;
+  close(): void;
+}
+
+/** Lines: with \ at its end one goes on; on a terminal also after """. */
+export class LineInput implements ChatInput {
+  readonly #lines: LineReader;
+  readonly #color: Palette;
+  readonly #isTerminal: boolean;
+
+  constructor(lines: LineReader, color: Palette, isTerminal: boolean) {
+    this.#lines = lines;
+    this.#color = color;
+    this.#isTerminal = isTerminal;
+  }
+
+  async next(): Promise<Message | Interrupted | undefined> {
+    let text = "";
+    for (let prompt = this.#color.green("> "); ; prompt = this.#color.green(". ")) {
+      const line = await this.#lines.next(prompt);
+      if (line === interrupted) return { kind: interrupted, cleared: false };
+      if (line === undefined && text === "") return undefined;
+      text += line ?? "";
+      const more = line === undefined ? undefined : goesOn(text, this.#isTerminal);
+      if (more === undefined) return messageOf(text, this.#isTerminal);
+      text = more;
+    }
+  }
+
+  ask(question: string): Promise<string | undefined | typeof interrupted> {
+    return this.#lines.next(question);
+  }
+
+  close(): void {
+    this.#lines.close();
+  }
+}
+
+/** How long the rest of a sequence or of a paste may take. */
+const waits = { "rest of a sequence": 500, "rest of a paste": 30 } as const;
+/** Pasted text is marked; and, where the terminal knows it, Shift+Enter is told from Enter. */
+const marksPaste = ["\x1b[?2004h", "\x1b[?2004l"] as const;
+const asksForKitty = "\x1b[?u";
+const kittyKeys = ["\x1b[>1u", "\x1b[<u"] as const;
+const xtermKeys = ["\x1b[>4;1m", "\x1b[>4;0m"] as const;
+
+export interface EditedOptions {
+  readonly recall: Recall;
+  /** A text was sent: it is kept. */
+  onSent(text: string): Promise<void>;
+  readonly complete: (text: string) => string | undefined;
+  readonly color: Palette;
+  env(name: string): string | undefined;
+}
+
+export class EditedInput implements ChatInput {
+  readonly #terminal: RawTerminal;
+  readonly #options: EditedOptions;
+  readonly #screen: Screen;
+  readonly #decoder = new KeyDecoder();
+  #reads = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** What was typed while nobody asked. */
+  #ahead: InputEvent[] = [];
+  #current: { editor: Editor; view: EditorView; done: (answer: Answer) => void } | undefined;
+  #hasEnded = false;
+  #isStopped = false;
+  #hasKitty = false;
+  #cut = "";
+
+  constructor(terminal: RawTerminal, options: EditedOptions) {
+    this.#terminal = terminal;
+    this.#options = options;
+    const { env } = options;
+    const cuts = env("XTERM_VERSION") !== undefined || env("TERM") === "linux";
+    this.#screen = new Screen({
+      get columns() {
+        return terminal.columns;
+      },
+      get rows() {
+        return terminal.rows;
+      },
+      draw: (text) => terminal.draw(text),
+      reflows: !cuts,
+    });
+    terminal.divert((text) => this.#screen.write(text));
+    terminal.listen({
+      input: (text) => this.#input(text),
+      ended: () => this.#end(),
+      resized: () => this.#screen.repaint(),
+      resumed: () => this.#resumed(),
+    });
+    terminal.switchOn(...marksPaste);
+    if (env("XTERM_VERSION") || env("TMUX")) terminal.switchOn(...xtermKeys);
+    if (env("TERM") !== "linux") terminal.draw(asksForKitty);
+  }
+
+  async next(): Promise<Message | Interrupted | undefined> {
+    const { recall, complete, color, onSent } = this.#options;
+    const marks = { prompt: color.green("> "), next: color.green(". ") };
+    const options = { recall, complete, goesOn: (text: string) => goesOn(text, true) };
+    const ahead = this.#ahead;
+    this.#ahead = [];
+    const answer = await this.#edit(marks, options, ahead);
+    if (answer.kind === "end") return undefined;
+    if (answer.kind === "interrupt") return { kind: interrupted, cleared: answer.hadText };
+    if (recall.add(answer.text)) await onSent(answer.text);
+    return messageOf(answer.text, true);
+  }
+
+  async ask(question: string): Promise<string | undefined | typeof interrupted> {
+    this.#screen.write(`${question}\n`);
+    const mark = this.#options.color.green("? ");
+    const answer = await this.#edit({ prompt: mark, next: mark }, {}, []);
+    if (answer.kind === "interrupt") return interrupted;
+    return answer.kind === "end" ? undefined : answer.text;
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#screen.edit(undefined);
+    this.#terminal.close();
+  }
+
+  async #edit(
+    marks: ConstructorParameters<typeof EditorView>[0],
+    options: EditorOptions,
+    ahead: readonly InputEvent[],
+  ): Promise<Answer> {
+    const view = new EditorView(marks);
+    const editor = new Editor(
+      { ...options, vertical: (of, rows) => view.vertical(of, rows) },
+      this.#cut,
+    );
+    const { promise, resolve } = Promise.withResolvers<Answer>();
+    this.#current = { editor, view, done: resolve };
+    if (this.#hasEnded) this.#finish({ kind: "end" });
+    else this.#take(ahead);
+    return await promise;
+  }
+
+  #input(chunk: string): void {
+    clearTimeout(this.#timer);
+    this.#reads++;
+    this.#take(this.#decoder.push(chunk));
+    const { waitsFor } = this.#decoder;
+    if (waitsFor === undefined) return;
+    // After the timer what has arrived meanwhile is read first: this process may have been late.
+    const read = this.#reads;
+    const flush = (): void => {
+      if (this.#reads === read) this.#take(this.#decoder.flush());
+    };
+    this.#timer = setTimeout(() => setImmediate(flush), waits[waitsFor]);
+  }
+
+  #take(events: readonly InputEvent[]): void {
+    for (const [at, event] of events.entries()) {
+      const { kind } = event;
+      if (kind === "kitty") this.#useKitty();
+      else if (this.#current === undefined) this.#meanwhile(event);
+      else {
+        const outcome = this.#current.editor.handle(event);
+        if (outcome && this.#obey(outcome)) {
+          // What else was typed is for whoever asks next.
+          for (const rest of events.slice(at + 1)) this.#meanwhile(rest);
+          return;
+        }
+      }
+    }
+    this.#show();
+  }
+
+  /** A key while the model answers. */
+  #meanwhile(event: InputEvent): void {
+    const key = event.kind === "key" ? event.key : "";
+    if (key === "ctrl-c") this.#terminal.interrupt();
+    else if (key === "ctrl-z") this.#terminal.suspend();
+    else if (key === "ctrl-\\") this.#terminal.quit();
+    else this.#ahead.push(event);
+  }
+
+  /** True: the editor is done. */
+  #obey(outcome: Outcome): boolean {
+    switch (outcome.kind) {
+      case "clear screen":
+        this.#screen.clear();
+        return false;
+      case "suspend":
+        this.#screen.edit(undefined);
+        this.#isStopped = true;
+        this.#terminal.suspend();
+        return false;
+      case "quit":
+        this.#terminal.quit();
+        return false;
+      case "submit":
+      case "interrupt":
+      case "end":
+        this.#finish(outcome);
+        return true;
+    }
+    return outcome satisfies never;
+  }
+
+  #finish(answer: Answer): void {
+    const { editor, view, done } = this.#current!;
+    this.#current = undefined;
+    this.#cut = editor.cut;
+    this.#screen.edit(undefined);
+    // Where nothing was sent, the caller ends the line.
+    const isSent = answer.kind === "submit";
+    this.#screen.write(view.finished(plainText(editor.text)) + (isSent ? "\n" : ""));
+    done(answer);
+  }
+
+  #resumed(): void {
+    this.#isStopped = false;
+    this.#screen.restart();
+    this.#show();
+  }
+
+  #show(): void {
+    const current = this.#current;
+    if (current === undefined || this.#isStopped) return;
+    this.#screen.edit((columns, rows) => current.view.layOut(current.editor, columns, rows));
+  }
+
+  #useKitty(): void {
+    if (!this.#hasKitty) this.#terminal.switchOn(...kittyKeys);
+    this.#hasKitty = true;
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    if (this.#current) this.#finish({ kind: "end" });
+  }
+}

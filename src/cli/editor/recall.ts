@@ -1,0 +1,32 @@
+// What was typed before, as Up and Down bring it back: the texts, where the reader is among them, and what was changed on the way.
+
+export class Recall {
+  /** The last is the newest. */
+  readonly texts: string[];
+  #at: number;
+  /** Texts as they were left, by their place; that behind the last is the one that is being typed. */
+  readonly #left = new Map<number, string>();
+
+  constructor(texts: readonly string[]) {
+    this.texts = [...texts];
+    this.#at = this.texts.length;
+  }
+
+  /** One text further; undefined: there is none. `current`: what is being left. */
+  move(steps: -1 | 1, current: string): string | undefined {
+    const to = this.#at + steps;
+    if (to < 0 || to > this.texts.length) return undefined;
+    this.#left.set(this.#at, current);
+    this.#at = to;
+    return this.#left.get(to) ?? this.texts[to] ?? "";
+  }
+
+  /** A text was sent; false: it is the same as the last, or empty, and not worth keeping. */
+  add(text: string): boolean {
+    this.#left.clear();
+    const isNew = text.trim() !== "" && text !== this.texts.at(-1);
+    if (isNew) this.texts.push(text);
+    this.#at = this.texts.length;
+    return isNew;
+  }
+}
