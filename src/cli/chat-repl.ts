@@ -178,7 +178,7 @@ export class ChatRepl {
     const color = this.#context.color().out;
     const raw = this.#terminal.raw?.();
     if (raw === undefined) {
-      return new LineInput(this.#terminal.lines(), color, this.#terminal.inIsTerminal);
+      return new LineInput(this.#terminal.lines(), color, this.#terminal);
     }
     return new EditedInput(raw, {
       recall: new Recall((await this.#terminal.typed?.read()) ?? []),
@@ -205,12 +205,8 @@ export class ChatRepl {
     let interrupts = 0;
     while (!this.#leaving) {
       const message = await input.next();
-      if (message === undefined) {
-        if (this.#terminal.inIsTerminal) this.#terminal.out("\n");
-        return;
-      }
+      if (message === undefined) return;
       if ("kind" in message) {
-        this.#terminal.out("\n");
         interrupts = message.cleared ? 1 : interrupts + 1;
         if (interrupts === 2) {
           this.#exitCode = interruptExitCode;

@@ -95,7 +95,7 @@ class NodeRawTerminal implements RawTerminal {
   }
 
   interrupt(): void {
-    process.kill(process.pid, "SIGINT");
+    process.emit("SIGINT", "SIGINT");
   }
 
   suspend(): void {

@@ -15,6 +15,7 @@ const helpers: readonly string[] = ["backoff", "at-most", "stall"].map(
 
 /** Timers, and why none of them asks again without a back-off. A line for each file: how many, and what for. */
 const timers: Readonly<Record<string, readonly [count: number, why: string]>> = {
+  "src/cli/editor/input.ts": [1, "the end of a wait for the rest of a key or a paste"],
   "src/cli/idle-work.ts": [1, "looks at this process's own clock"],
   "src/cluster/gateway.ts": [1, "tidies what was heard; asks nobody"],
   "src/cluster/line-worker.ts": [1, "tells NATS that a line is in the works, until it is answered"],
@@ -25,12 +26,14 @@ const timers: Readonly<Record<string, readonly [count: number, why: string]>> = 
   "src/batch/runner.ts": [1, "looks at its own store every 5 s, for batches that expire"],
   "src/platform/browser.ts": [1, "a thread ends"],
   "src/platform/node-assets.ts": [1, "a file is removed"],
-  "src/platform/node-cli.ts": [1, "a second Ctrl-C counts no longer"],
+  "src/platform/node-cli.ts": [1, "lines that were pasted together"],
   "src/platform/node-download.ts": [
     2,
     "a lock is touched while it is held; sleep(), for waits of base/backoff.ts",
   ],
   "src/platform/node-process.ts": [1, "ends the process when what it wrote has been read"],
+  "src/platform/node-raw-terminal.ts": [1, "Ctrl-Z where nothing stops"],
+  "src/platform/node-signals.ts": [1, "a second Ctrl-C counts no longer"],
   "src/server/body.ts": [1, "a turn of the event loop"],
   "src/server/keep-alive.ts": [1, "a model is unloaded"],
   "src/server/listen.ts": [

@@ -48,7 +48,7 @@ export const slow: readonly string[] = [
 /** A quarter of a minute and more each: where there is time, right after the rest. */
 export const long: readonly string[] = [
   "test/backends/disk-hostile.test.ts",
-  "test/cli/log-level.test.ts",
+  "test/cli/{chat-terminal,log-level}.test.ts",
   "test/cluster/{lines,lost-start,processes}.test.ts",
   "test/conformance/wasm.test.ts",
   "test/engine/watchdog.test.ts",

@@ -58,7 +58,11 @@ export const chatCommand: CommandBody = {
     addToolFlags(command);
     addTuneFlag(addLimitFlag(addSamplingFlags(command)))
       .addOption(profileOption())
-      .action((flags: ChatFlags) => chat(flags, context));
+      .action((flags: ChatFlags) => chat(flags, context))
+      .addHelpText(
+        "after",
+        "\nEnter sends; Alt+Enter or Ctrl-J begins a new line, and pasted lines are one message. /help in the chat shows\ncommands and keys (docs/chat.md).",
+      );
   },
 };
 

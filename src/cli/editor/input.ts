@@ -1,7 +1,7 @@
 // Where the messages of a chat come from: an editor on a terminal that can move its cursor (EditedInput), or else lines (LineInput),
 // from a pipe or edited by the system.
 
-import { interrupted, type LineReader } from "../../platform/node-cli.ts";
+import { interrupted, type LineReader, type Terminal } from "../../platform/node-cli.ts";
 import type { RawTerminal } from "../../platform/node-raw-terminal.ts";
 import { plainText } from "../../platform/terminal-text.ts";
 import type { Palette } from "../text.ts";
@@ -30,23 +30,30 @@ export interface ChatInput {
 export class LineInput implements ChatInput {
   readonly #lines: LineReader;
   readonly #color: Palette;
-  readonly #isTerminal: boolean;
+  readonly #terminal: Pick<Terminal, "inIsTerminal" | "out">;
 
-  constructor(lines: LineReader, color: Palette, isTerminal: boolean) {
+  constructor(
+    lines: LineReader,
+    color: Palette,
+    terminal: Pick<Terminal, "inIsTerminal" | "out">,
+  ) {
     this.#lines = lines;
     this.#color = color;
-    this.#isTerminal = isTerminal;
+    this.#terminal = terminal;
   }
 
   async next(): Promise<Message | Interrupted | undefined> {
+    const isTerminal = this.#terminal.inIsTerminal;
     let text = "";
     for (let prompt = this.#color.green("> "); ; prompt = this.#color.green(". ")) {
       const line = await this.#lines.next(prompt);
+      // The prompt's line has no end yet.
+      if (line === interrupted || (line === undefined && isTerminal)) this.#terminal.out("\n");
       if (line === interrupted) return { kind: interrupted, cleared: false };
       if (line === undefined && text === "") return undefined;
       text += line ?? "";
-      const more = line === undefined ? undefined : goesOn(text, this.#isTerminal);
-      if (more === undefined) return messageOf(text, this.#isTerminal);
+      const more = line === undefined ? undefined : goesOn(text, isTerminal);
+      if (more === undefined) return messageOf(text, isTerminal);
       text = more;
     }
   }
@@ -231,9 +238,7 @@ export class EditedInput implements ChatInput {
     this.#current = undefined;
     this.#cut = editor.cut;
     this.#screen.edit(undefined);
-    // Where nothing was sent, the caller ends the line.
-    const isSent = answer.kind === "submit";
-    this.#screen.write(view.finished(plainText(editor.text)) + (isSent ? "\n" : ""));
+    this.#screen.write(`${view.finished(plainText(editor.text))}\n`);
     done(answer);
   }
 
