@@ -20,7 +20,15 @@ export function goesOn(text: string, quoted: boolean): string | undefined {
 /** What is sent for a text that is whole. */
 export function messageOf(text: string, quoted: boolean): Message {
   const inner = quoted && text.trimStart().startsWith(quotes) ? quotedText(text) : undefined;
-  return { text: inner ?? text, isQuoted: inner !== undefined };
+  if (inner !== undefined) return { text: inner, isQuoted: true };
+  return { text: quoted ? withoutLastBreaks(text) : text, isQuoted: false };
+}
+
+/** Whole lines that were pasted end with a break that nobody meant to send. */
+function withoutLastBreaks(text: string): string {
+  let end = text.length;
+  while (text[end - 1] === "\n") end--;
+  return text.slice(0, end);
 }
 
 function quotedText(text: string): string | undefined {

@@ -90,7 +90,7 @@ describe("on a terminal", () => {
     raw.type("one\rtwo\r");
     await expect.poll(() => raw.screen.text).toBe("> one\n. two\n.");
     raw.type("\r");
-    expect(await message).toMatchObject({ text: "one\ntwo\n" });
+    expect(await message).toMatchObject({ text: "one\ntwo" });
   });
 
   test("one line with Enter in one read is sent, after a while", async () => {
