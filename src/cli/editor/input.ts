@@ -32,11 +32,7 @@ export class LineInput implements ChatInput {
   readonly #color: Palette;
   readonly #terminal: Pick<Terminal, "inIsTerminal" | "out">;
 
-  constructor(
-    lines: LineReader,
-    color: Palette,
-    terminal: Pick<Terminal, "inIsTerminal" | "out">,
-  ) {
+  constructor(lines: LineReader, color: Palette, terminal: Pick<Terminal, "inIsTerminal" | "out">) {
     this.#lines = lines;
     this.#color = color;
     this.#terminal = terminal;
