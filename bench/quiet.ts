@@ -4,7 +4,7 @@
 // it takes longer than it once did, the clock is throttled or a hypervisor gave the core to somebody else.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { othersCores, quietCores } from "../src/cli/bench/machine-load.ts";
+import { othersCores, quietCores } from "../src/base/machine-load.ts";
 import type { MachineLoad, Terminal } from "../src/platform/node-cli.ts";
 
 /** A loop that takes this much longer than the fastest one seen was disturbed. */

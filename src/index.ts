@@ -119,6 +119,8 @@ export {
   checkTune,
   compareTunes,
   correctedTune,
+  isTunePostponed,
+  postponeTune,
   readTune,
   rememberedGpuTune,
   rememberedTune,

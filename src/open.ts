@@ -199,7 +199,7 @@ let turns: CoreTurns | undefined;
 
 /** Opens a model on a platform's threads; the request names the file. */
 export async function openWith(
-  platform: Pick<Platform, "startThread">,
+  platform: Pick<Platform, "startThread"> & Partial<Pick<Platform, "cpuTimes">>,
   request: OpenRequest,
   options: Pick<OpenOptions, "signal" | "onProgress" | "onWarning" | "restart" | "hangSeconds"> & {
     turns?: CoreTurns;
@@ -234,10 +234,9 @@ export async function openWith(
   const { spec, chatTemplate } = request;
   const text = { start: () => platform.startThread("text"), request: { spec, chatTemplate } };
   const opened = connection;
-  return new EngineModel(opened, () => measuredDevices(opened.info), {
-    ...text,
-    hangSeconds,
-  });
+  const devices = () => measuredDevices(opened.info);
+  const cpuTimes = () => platform.cpuTimes?.();
+  return new EngineModel(opened, devices, { ...text, hangSeconds }, cpuTimes);
 }
 
 function checkTensorOptions(options: OpenOptions): void {

@@ -313,6 +313,19 @@ export interface Timings {
    * machineMeasurement() and, for layers on a GPU, gpuMeasurement().
    */
   limits?: SpeedLimits;
+  /**
+   * What other programs took of the machine meanwhile, which made it slower; absent where the system does not say
+   * (a browser).
+   */
+  others?: OthersLoad;
+}
+
+/** Use of the machine by other processes, on average. */
+export interface OthersLoad {
+  /** Cores that they used: 1.8. 0 where the time was too short to tell. */
+  cores: number;
+  /** Of so many. */
+  ofCores: number;
 }
 
 export interface GenerationResult {

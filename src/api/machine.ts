@@ -49,6 +49,11 @@ export interface MachineOptions {
    * machine.
    */
   seconds?: number | undefined;
+  /**
+   * At most half a second in all, instead of `seconds`: less exact, and marked so (MachineMeasurement.quick). It is
+   * stored until there is a better one; a stored one of either kind is as good (default false).
+   */
+  quick?: boolean | undefined;
   signal?: AbortSignal | undefined;
   /** Called with the fraction that is done, 0 to 1. */
   onProgress?: ((share: number) => void) | undefined;

@@ -356,15 +356,18 @@ export class ChatRepl {
   }
 
   async #noteSpeed(measured: Timings, isStopped: boolean): Promise<void> {
-    // A user who stopped the answer wants to type, not to wait for a measurement.
-    const timings = isStopped
-      ? measured
-      : await timingsWithLimits(measured, this.#info, this.#limits, this.#context);
-    // Only once: a user who skipped the measurement is not asked again after every answer.
+    const timings = await timingsWithLimits(
+      measured,
+      this.#info,
+      this.#limits,
+      this.#context,
+      isStopped,
+    );
+    // Once: what could not be measured is not tried after every answer.
     if (!isStopped && !timings.limits) this.#limits = { limit: false };
     const { generatedTokens, generatedMs, limits } = timings;
     const rate = perSecond(generatedTokens, generatedMs).toFixed(1);
-    const limit = limits?.generation ? `, ${limitText(limits.generation)}` : "";
+    const limit = limits?.generation ? `, ${limitText(limits.generation, timings)}` : "";
     this.#note(`${plural(generatedTokens, "token")}, ${rate} tokens/s${limit}`);
     const hint = limitHint(timings, this.#info, this.#limits, this.#context);
     if (hint) this.#note(hint);

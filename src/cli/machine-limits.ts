@@ -1,8 +1,9 @@
 // Speeds compared with this machine's limits, on the command line: when the machine is measured, and how a limit is
-// printed. The text comes first: `run` and `chat` measure after it has ended, once, and only if a user is watching;
-// otherwise speeds are printed without limits.
+// printed. The text comes first: where nothing is known, `run` and `chat` measure for half a second after it has ended, once.
+// `chat` and `serve` replace that by a better measurement while they are idle.
 
 import { type Command, Option } from "commander";
+import { isDisturbed, othersCores, quietCores } from "../base/machine-load.ts";
 import {
   AbortedError,
   type GpuMeasurement,
@@ -14,13 +15,14 @@ import {
   type ModelInfo,
   machineLimits,
   machineMeasurement,
+  type OthersLoad,
   rememberedMachine,
   rememberSpeed,
   type SpeedLimit,
+  type SpeedLimits,
   type Timings,
 } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
-import { othersCores, quietCores } from "./bench/machine-load.ts";
 import type { CliContext } from "./command.ts";
 import type { IdleChore } from "./idle-work.ts";
 import { barText } from "./progress.ts";
@@ -32,8 +34,8 @@ export interface LimitFlags {
 
 const barWidth = 20;
 const redrawMs = 100;
-/** After a text the measurement is short, because the user waits. */
-const quickSeconds = 2.5;
+/** In idle times, which are short. */
+const idleSeconds = 2.5;
 /** A speed this far above its limit is not noise: the limit was measured on a busy machine. */
 const noise = 1.05;
 
@@ -54,17 +56,19 @@ export function wantsLimits({ limit }: LimitFlags, { terminal }: CliContext): bo
 }
 
 /**
- * The timings with their limits, if there are any. The machine is measured now if it never was and a user is watching.
- * Ctrl-C skips that; a failure is not an error.
+ * The timings with their limits. A processor that was never measured is measured now, for half a second, unless the user
+ * has stopped the text and wants to leave; a failure is not an error.
  */
 export async function timingsWithLimits(
   timings: Timings,
   info: ModelInfo,
   flags: LimitFlags,
   context: CliContext,
+  isStopped: boolean,
 ): Promise<Timings> {
   const { limits: _, ...bare } = timings;
   if (!wantsLimits(flags, context)) return bare;
+  if (isStopped) return timings;
   const measured = await measuredTimings(timings, info, context);
   await rememberSpeed(info, measured);
   return measured;
@@ -75,9 +79,20 @@ async function measuredTimings(
   info: ModelInfo,
   context: CliContext,
 ): Promise<Timings> {
-  if (timings.limits || hasGpu(info) || !context.terminal.errIsTerminal) return timings;
-  const machine = await measureOnce(context, { seconds: quickSeconds });
-  return machine ? { ...timings, limits: machineLimits(timings, info, machine) } : timings;
+  if (timings.limits || hasGpu(info)) return timings;
+  const say = noteTo(context);
+  try {
+    const machine = await machineMeasurement({ quick: true, onNote: say });
+    return { ...timings, limits: machineLimits(timings, info, machine) };
+  } catch (error) {
+    if (!(error instanceof LanternError)) throw error;
+    say(notMeasured(error));
+    return timings;
+  }
+}
+
+function notMeasured({ message }: LanternError): string {
+  return `this machine could not be measured: ${message}`;
 }
 
 /** The stored measurement or a new one; undefined if it was skipped or failed. Prints notes. */
@@ -97,22 +112,26 @@ export async function measureOnce(
     say(
       skipped
         ? 'skipped; "lantern machine" measures it later, --no-limit turns this off'
-        : `this machine could not be measured: ${error.message}`,
+        : notMeasured(error),
     );
     return undefined;
   }
 }
 
-/** The measurement as a chore for idle times, if there is none yet. */
-export function idleMeasurement(context: CliContext): IdleChore[] {
+/** The measurement as a chore for idle times, if there is none yet, or only a quick one. */
+export function idleMeasurement(
+  flags: LimitFlags,
+  context: CliContext,
+  say?: (note: string) => void,
+): IdleChore[] {
   const { terminal } = context;
-  if (terminal.env("LANTERN_NO_LIMIT")) return [];
+  if (!wantsLimits(flags, context)) return [];
   return [
     async (signal) => {
       if (await rememberedMachine()) return;
       const before = terminal.load();
-      await machineMeasurement({ seconds: quickSeconds, signal });
-      sayIfDisturbed(terminal, before, noteTo(context));
+      await machineMeasurement({ seconds: idleSeconds, signal });
+      sayIfDisturbed(terminal, before, say);
     },
   ];
 }
@@ -196,15 +215,14 @@ export function limitHint(
   if (!wantsLimits(flags, context)) return undefined;
   const measure = hasGpu(info) ? "lantern devices --measure" : "lantern machine --measure";
   if (!timings.limits && hasGpu(info)) return gpuHint(info);
-  if (!timings.limits) {
-    return context.terminal.errIsTerminal
-      ? undefined // it was skipped, which was printed
-      : '(this machine\'s limits are not known yet; "lantern machine" measures them)';
-  }
-  const { prompt, generation } = timings.limits;
+  if (!timings.limits) return undefined; // why not was printed
+  const { prompt, generation, quick } = timings.limits;
   const best = Math.max(prompt?.fraction ?? 0, generation?.fraction ?? 0);
   if (best > noise && info.disk) {
     return "(above the limit: the disk was busy when it was measured, as the model was opened)";
+  }
+  if (quick) {
+    return `(measured quickly, so ${best > noise ? "too low a limit is" : "the limit is not exact"}; "${measure}" measures it well)`;
   }
   return best > noise
     ? `(above the limit: the machine was busy when it was measured; "${measure}" measures it again)`
@@ -218,11 +236,22 @@ function gpuHint({ backend }: ModelInfo): string {
   return `(the GPU's limits are not known: ${asked} ${isSplit ? "measure what this model runs on" : "measures them"})`;
 }
 
-/** "78% of the bandwidth limit (18.1 of 23.2 GB/s)" */
-export function limitText(limit: SpeedLimit): string {
+/** "78% of the bandwidth limit (18.1 of 23.2 GB/s)", and what it is to be read with: ", others used 1.8 of 2 cores". */
+export function limitText(
+  limit: SpeedLimit,
+  { limits, others }: Pick<Timings, "limits" | "others">,
+): string {
   const { resource, achievedPerSecond, possiblePerSecond } = limit;
   const rates = `${giga(achievedPerSecond)} of ${giga(possiblePerSecond)} ${units[resource]}`;
-  return `${percentText(limit.fraction)} of the ${resource} limit (${rates})`;
+  const quick = limits?.quick ? ", measured quickly" : "";
+  const used = others && othersText(others);
+  return `${percentText(limit.fraction)} of the ${resource} limit (${rates}${quick})${used ? `, ${used}` : ""}`;
+}
+
+/** "others used 1.8 of 2 cores"; undefined: so little that it changed nothing. */
+function othersText({ cores, ofCores }: OthersLoad): string | undefined {
+  if (!isDisturbed(cores, ofCores)) return undefined;
+  return `others used ${cores.toFixed(1)} of ${ofCores} cores`;
 }
 
 const units: Readonly<Record<SpeedLimit["resource"], string>> = {
@@ -245,10 +274,16 @@ export interface LimitJson {
   resource: SpeedLimit["resource"];
   tokens_per_second: number;
   fraction: number;
+  /** By a measurement of half a second. */
+  quick: boolean;
 }
 
-export function limitJson(limit: SpeedLimit | undefined): LimitJson | null {
+export function limitJson(
+  phase: "prompt" | "generation",
+  limits: SpeedLimits | undefined,
+): LimitJson | null {
+  const limit = limits?.[phase];
   if (!limit) return null;
   const { resource, tokensPerSecond, fraction } = limit;
-  return { resource, tokens_per_second: tokensPerSecond, fraction };
+  return { resource, tokens_per_second: tokensPerSecond, fraction, quick: limits.quick ?? false };
 }

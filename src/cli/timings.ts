@@ -13,12 +13,15 @@ export interface TimingsJson {
   prompt_n: number;
   prompt_ms: number;
   prompt_per_second: number;
-  /** null: this machine was never measured, or nothing was computed. */
+  /** null: nothing was computed, or the machine (a GPU) was never measured. */
   prompt_limit: LimitJson | null;
   predicted_n: number;
   predicted_ms: number;
   predicted_per_second: number;
   predicted_limit: LimitJson | null;
+  /** Cores that other programs used meanwhile, and of how many; null: the system does not say. */
+  others_cores: number | null;
+  cores: number | null;
   /** From the request to its last token, without loading. */
   total_ms: number;
   /** Prompt tokens that were not computed, by where their state came from. */
@@ -44,11 +47,13 @@ export function timingsJson(timings: Timings): TimingsJson {
     prompt_n: promptN,
     prompt_ms: timings.promptMs,
     prompt_per_second: perSecond(promptN, timings.promptMs),
-    prompt_limit: limitJson(timings.limits?.prompt),
+    prompt_limit: limitJson("prompt", timings.limits),
     predicted_n: timings.generatedTokens,
     predicted_ms: timings.generatedMs,
     predicted_per_second: perSecond(timings.generatedTokens, timings.generatedMs),
-    predicted_limit: limitJson(timings.limits?.generation),
+    predicted_limit: limitJson("generation", timings.limits),
+    others_cores: timings.others?.cores ?? null,
+    cores: timings.others?.ofCores ?? null,
     total_ms: timings.totalMs,
     cache_n: timings.cachedTokens,
     cache_by_tier: { kv: timings.cachedTokens - ram - disk, ram, disk },
@@ -77,7 +82,7 @@ export function timingsText(timings: Timings): string {
     count === 1 ? "token" : "tokens",
     msText(ms),
     `${perSecond(count, ms).toFixed(1)} tokens/s`,
-    limit ? limitText(limit) : "",
+    limit ? limitText(limit, timings) : "",
   ];
   const { restored } = timings;
   const rows = [

@@ -34,6 +34,7 @@ import type {
   TokenizeOptions,
 } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
+import { type CpuTimes, othersCores } from "../base/machine-load.ts";
 import {
   asRendered,
   joined,
@@ -77,16 +78,23 @@ export type DeviceLookup = () => Promise<readonly Device[] | undefined>;
 export class EngineModel implements Model {
   readonly #line: Connection;
   readonly #devices: DeviceLookup;
+  readonly #cpuTimes: () => CpuTimes | undefined;
   readonly #text: TextDesk;
   /** What setAdapters() was told. */
   #adapters: readonly AdapterScale[] | undefined;
   /** Its status since unload(). */
   #unloaded: EngineStatus | undefined;
 
-  constructor(connection: Connection, devices: DeviceLookup, text: TextThread) {
+  constructor(
+    connection: Connection,
+    devices: DeviceLookup,
+    text: TextThread,
+    cpuTimes: () => CpuTimes | undefined,
+  ) {
     this.#line = connection;
     this.#text = new TextDesk(connection, text);
     this.#devices = devices;
+    this.#cpuTimes = cpuTimes;
     connection.onRestart = () => this.#restarted();
   }
 
@@ -261,9 +269,11 @@ export class EngineModel implements Model {
       return startGeneration(() => Promise.reject(error), undefined);
     }
     if (source) Object.assign(rest, { grammar: source });
+    const before = this.#cpuTimes();
     const generate = async (ready: Prompt, how: CallOptions): Promise<GenerationResult> =>
-      await this.#withLimits(
+      await this.#compared(
         await this.#line.call("generate", { prompt: ready, options: rest }, how),
+        before,
       );
     return startGeneration(async (onEvent, either) => {
       const how = { onEvent, signal: either, isBackground: inBackground };
@@ -307,7 +317,13 @@ export class EngineModel implements Model {
     return { kind: "tokens", tokens: Array.from(ids) };
   }
 
-  async #withLimits(result: GenerationResult): Promise<GenerationResult> {
+  /** With the machine's limits, and with what other programs took of it since `before`. */
+  async #compared(
+    result: GenerationResult,
+    before: CpuTimes | undefined,
+  ): Promise<GenerationResult> {
+    const now = before && this.#cpuTimes();
+    const others = now && { cores: othersCores(before, now), ofCores: now.cores };
     const devices = await this.#devices();
     const { timings } = result;
     const computed = devices && speedLimits(timings, ...devices);
@@ -317,7 +333,10 @@ export class EngineModel implements Model {
     const limits = reads
       ? limitsWithDisk(timings, computed, reads, timings.speculation?.batches)
       : computed;
-    return limits ? { ...result, timings: { ...timings, limits } } : result;
+    return {
+      ...result,
+      timings: { ...timings, ...(limits && { limits }), ...(others && { others }) },
+    };
   }
 
   async status(): Promise<EngineStatus> {

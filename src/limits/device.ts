@@ -23,6 +23,8 @@ export interface Device {
   readonly f16From?: string;
   /** Origin of the numbers, for display: "data sheet", "measured 2026-11-15, 2 threads". */
   readonly source: string;
+  /** Of a quick measurement, so not exact. */
+  readonly quick?: boolean;
 }
 
 /** A rate at some number of threads. */
@@ -59,6 +61,8 @@ export interface MachineMeasurement {
   readonly int8TileOps?: readonly RatePoint[];
   /** ISO date and time. */
   readonly measuredAt: string;
+  /** Measured in half a second: until there is a better one. */
+  readonly quick?: boolean;
 }
 
 /**
@@ -89,7 +93,8 @@ export function deviceAt(
     bytesPerSecond: rateAt(readsOf(machine, setBytes), threads),
     opsPerSecond: { f32, f16: Math.max(f32, int8 / bytesPerHalf), int8 },
     f16From: int8 / bytesPerHalf > f32 ? "derived: half of int8" : "derived: as f32",
-    source: `measured ${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}${tiles}`,
+    source: `measured ${machine.quick ? "quickly " : ""}${machine.measuredAt.slice(0, 10)}, ${threads} thread${threads === 1 ? "" : "s"}${tiles}`,
+    ...(machine.quick && { quick: true }),
   };
 }
 

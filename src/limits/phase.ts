@@ -92,6 +92,8 @@ export interface SpeedLimit {
 export interface SpeedLimits {
   readonly prompt: SpeedLimit | undefined;
   readonly generation: SpeedLimit | undefined;
+  /** They rest on a quick measurement, so they are not exact. */
+  readonly quick?: boolean;
 }
 
 /** Measurements of a generation. */
@@ -128,6 +130,7 @@ export function speedLimits(times: PhaseTimes, ...devices: PhaseDevice[]): Speed
   return {
     prompt: limitOfPieces(pieces("prompt"), read),
     generation: limitOfPieces(pieces("generation"), generated),
+    ...(devices.some(({ quick }) => quick) && { quick: true }),
   };
 }
 

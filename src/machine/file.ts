@@ -36,6 +36,8 @@ interface MachineJson {
   int8_ops_per_second: RatesJson;
   /** Only with AMX tiles. */
   int8_tile_ops_per_second?: RatesJson;
+  /** Only of a quick measurement. */
+  quick?: boolean;
 }
 
 export function machineToText(machine: MachineMeasurement): string {
@@ -54,6 +56,7 @@ export function machineToText(machine: MachineMeasurement): string {
     f32_ops_per_second: ratesToJson(machine.f32Ops),
     int8_ops_per_second: ratesToJson(machine.int8Ops),
     ...(machine.int8TileOps && { int8_tile_ops_per_second: ratesToJson(machine.int8TileOps) }),
+    ...(machine.quick && { quick: true }),
   };
   return `${JSON.stringify(json, undefined, 2)}\n`;
 }
@@ -114,6 +117,7 @@ function fromJson(json: Partial<MachineJson>): MachineMeasurement {
     measured_at: date,
     cached_reads: sets,
     int8_tile_ops_per_second: tileOps,
+    quick = false,
   } = json;
   check("cpu", typeof cpu === "string");
   check("cores", isPositive(cores));
@@ -121,6 +125,7 @@ function fromJson(json: Partial<MachineJson>): MachineMeasurement {
   check("lowering", typeof lowering === "string");
   check("measured_at", typeof date === "string" && !Number.isNaN(Date.parse(date)));
   check("cached_reads", Array.isArray(sets));
+  check("quick", typeof quick === "boolean");
   return {
     cpu: cpu!,
     cores: cores!,
@@ -134,6 +139,7 @@ function fromJson(json: Partial<MachineJson>): MachineMeasurement {
       int8TileOps: ratesFromJson("int8_tile_ops_per_second", tileOps),
     }),
     measuredAt: date!,
+    ...(quick && { quick }),
   };
 }
 

@@ -29,8 +29,15 @@ const known = new Map<string, MachineMeasurement>();
 export async function machineMeasurement(
   options: MachineOptions = {},
 ): Promise<MachineMeasurement> {
-  const { anew = false, seconds = defaultSeconds, signal, onProgress, onNote } = options;
-  const remembered = anew ? undefined : await rememberedMachine({ onNote });
+  const {
+    anew = false,
+    quick = false,
+    seconds = defaultSeconds,
+    signal,
+    onProgress,
+    onNote,
+  } = options;
+  const remembered = anew ? undefined : await rememberedMachine({ quick, onNote });
   if (remembered) return remembered;
   const platform = await currentPlatform();
   const { measureMachine } = await import("./measure.ts");
@@ -45,23 +52,34 @@ export async function machineMeasurement(
       native: await nativeHere(platform),
       now: platform.now,
     },
-    { seconds, signal, onProgress },
+    { seconds, quick, signal, onProgress },
   );
   const machine = { ...measured, lowering: await explainedLowering(platform, measured.lowering) };
   await remember(platform, machine, onNote);
   return machine;
 }
 
-/** The stored measurement; undefined if none applies, or if LANTERN_NO_LIMIT is set. Measures nothing. */
+/**
+ * The stored measurement; undefined if none applies, or if LANTERN_NO_LIMIT is set. Measures nothing. `quick`: also a
+ * quick one, which is good enough to compare a speed with and not to choose anything by.
+ */
 export async function rememberedMachine({
+  quick = false,
   onNote,
-}: Pick<MachineOptions, "onNote"> = {}): Promise<MachineMeasurement | undefined> {
+}: Pick<MachineOptions, "quick" | "onNote"> = {}): Promise<MachineMeasurement | undefined> {
+  const found = await storedMachine(onNote);
+  return found?.quick && !quick ? undefined : found;
+}
+
+async function storedMachine(
+  onNote: MachineOptions["onNote"],
+): Promise<MachineMeasurement | undefined> {
   const platform = await currentPlatform();
   if (platform.env("LANTERN_NO_LIMIT")) return undefined;
   const files = platform.smallFiles();
   const place = files.place(MACHINE_FILE);
   const here = known.get(place);
-  if (here) return here;
+  if (here && !here.quick) return here; // another process may have measured better than quickly
   let refused: string;
   try {
     const text = await files.read(MACHINE_FILE);
@@ -186,7 +204,7 @@ async function measuredProcessor(
   threads: number,
   known: MachineMeasurement | undefined,
 ): Promise<Device | undefined> {
-  const machine = known ?? (await rememberedMachine());
+  const machine = known ?? (await rememberedMachine({ quick: true }));
   return machine && deviceAt(machine, threads, weightBytes);
 }
 

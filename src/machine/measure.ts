@@ -53,6 +53,8 @@ export interface MeasureEnvironment {
 export interface MeasureOptions {
   /** How long to measure, after the start; some rounds are always made. */
   readonly seconds: number;
+  /** Within half a second, the start included: fewer subjects, and a smaller set for memory. */
+  readonly quick?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Called with the fraction that is done, 0 to 1. */
   readonly onProgress?: ((share: number) => void) | undefined;
@@ -79,6 +81,14 @@ const roundMs = 5;
 /** Each subject is measured at least this often. */
 const leastPasses = 3;
 
+/** What a quick measurement does less of. Starting threads and writing the set once take most of its time. */
+const quickSets: readonly number[] = [4 * MIB, 32 * MIB];
+const quickMemorySet: number = 128 * MIB;
+const quickThreads = 16;
+const quickMs = 400;
+/** Twice, for the two ways of reading. */
+const quickPasses = 2;
+
 /** One subject to measure: the same work by some number of threads. */
 interface Subject {
   readonly threads: number;
@@ -101,11 +111,16 @@ export async function measureMachine(
       "WebAssembly has no SIMD here, so only plain TypeScript can run, and there is nothing to measure",
     );
   }
-  const counts = threadCounts(detectWasmFeatures().threads ? environment.cores : 1);
-  const crew = new Crew(environment, counts.at(-1)!, options.signal);
+  const { quick = false } = options;
+  const startedMs = environment.now();
+  const { cores } = environment;
+  const all = detectWasmFeatures().threads ? cores : 1;
+  const counts = quick ? quickCounts(all) : threadCounts(all);
+  const crew = new Crew(environment, counts.at(-1)!, options);
   try {
     await crew.begin();
-    const sets = [...cachedSets.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
+    const smaller = quick ? quickSets : cachedSets;
+    const sets = [...smaller.filter((bytes) => bytes * 2 <= crew.setBytes), crew.setBytes];
     const reads = sets.map((bytes) => counts.map((threads) => readSubject(crew, threads, bytes)));
     const { width } = crew;
     const computing = (kernel: string, roundOps: number): Subject[] =>
@@ -115,18 +130,25 @@ export async function measureMachine(
     const tiles = crew.hasTiles ? computing(int8TilesName, int8TilesRoundOps()) : [];
     // Reading from memory is what limits decoding, and what other programs disturb most: it gets three turns.
     const memory = reads.at(-1)!;
-    const turns = [...reads.flat(), ...f32, ...memory, ...int8, ...tiles, ...memory];
-    await measureInTurns(crew, turns, environment, options);
+    const turns = quick
+      ? [...reads.flat(), ...f32, ...int8, ...tiles]
+      : [...reads.flat(), ...f32, ...memory, ...int8, ...tiles, ...memory];
+    const spentMs = environment.now() - startedMs;
+    const time = quick
+      ? { wantedMs: Math.max(0, quickMs - spentMs), passes: 1, mostPasses: quickPasses }
+      : { wantedMs: options.seconds * 1000, passes: leastPasses, mostPasses: Infinity };
+    await measureInTurns(crew, turns, environment, time, options.onProgress);
     return {
       cpu: environment.cpu,
-      cores: environment.cores,
+      cores,
       memoryBytes: environment.memoryBytes,
       lowering: crew.lowering,
-      ...readRates(sets, reads),
-      f32Ops: rates(f32),
-      int8Ops: rates(int8),
-      ...(crew.hasTiles && { int8TileOps: rates(tiles) }),
+      ...readRates(sets, reads, all),
+      f32Ops: rates(f32, all),
+      int8Ops: rates(int8, all),
+      ...(crew.hasTiles && { int8TileOps: rates(tiles, all) }),
       measuredAt: new Date().toISOString(),
+      ...(quick && { quick }),
     };
   } finally {
     await crew.end();
@@ -140,14 +162,26 @@ export function threadCounts(cores: number): number[] {
   return [...counts, cores];
 }
 
+/** One, and all as far as so many can be started in the time. */
+function quickCounts(cores: number): number[] {
+  return [...new Set([1, Math.min(cores, quickThreads)])];
+}
+
+/** How long subjects are measured: for some time, but each so often at least, and at most. */
+interface MeasureTime {
+  readonly wantedMs: number;
+  readonly passes: number;
+  readonly mostPasses: number;
+}
+
 async function measureInTurns(
   crew: Crew,
   subjects: readonly Subject[],
   { now }: MeasureEnvironment,
-  { seconds, onProgress }: MeasureOptions,
+  { wantedMs: wanted, passes: least, mostPasses }: MeasureTime,
+  onProgress: MeasureOptions["onProgress"],
 ): Promise<void> {
   const started = now();
-  const wanted = seconds * 1000;
   for (let pass = 0; ; pass++) {
     for (const [index, subject] of subjects.entries()) {
       const { task, perChunk } = subject.ways[pass % subject.ways.length]!;
@@ -158,8 +192,9 @@ async function measureInTurns(
       subject.chunks = (subject.chunks + chunksOf(reports)) % task.chunks;
       const passes = pass + (index + 1) / subjects.length;
       const spent = now() - started;
-      onProgress?.(Math.min(1, passes / leastPasses, wanted > 0 ? spent / wanted : 1));
-      if (passes >= leastPasses && spent >= wanted) return;
+      const shareOfTime = wanted > 0 ? spent / wanted : 1;
+      onProgress?.(Math.min(1, passes / least, Math.max(shareOfTime, passes / mostPasses)));
+      if (passes >= mostPasses || (passes >= least && spent >= wanted)) return;
     }
   }
 }
@@ -230,28 +265,35 @@ function computeSubject(crew: Crew, threads: number, kernel: string, roundOps: n
   return { threads, ways, ratesOf: apart, best: [], chunks: 0 };
 }
 
-/** What fewer threads reach, more can reach: the others need only sleep. */
-function rates(subjects: readonly Subject[]): RatePoint[] {
+/**
+ * What fewer threads reach, more can reach: the others need only sleep. Where fewer threads than `cores` were measured, each of the
+ * others counts as much as those: a limit may be too high, never too low.
+ */
+function rates(subjects: readonly Subject[], cores: number): RatePoint[] {
   let most = 0;
-  return subjects.map(({ threads, best }) => {
+  const points = subjects.map(({ threads, best }) => {
     most = Math.max(
       most,
       best.reduce((sum, rate) => sum + rate, 0),
     );
     return { threads, perSecond: most };
   });
+  const { threads } = points.at(-1)!;
+  if (threads === cores) return points;
+  return [...points, { threads: cores, perSecond: (most * cores) / threads }];
 }
 
 /** And a small set can be read at least as fast as a large one. */
 function readRates(
   sets: readonly number[],
   subjects: readonly (readonly Subject[])[],
+  cores: number,
 ): Pick<MachineMeasurement, "readBytes" | "cachedReads"> {
-  const readBytes = rates(subjects.at(-1)!);
+  const readBytes = rates(subjects.at(-1)!, cores);
   const cachedReads: CachedReads[] = [];
   let larger = readBytes;
   for (let i = sets.length - 2; i >= 0; i--) {
-    larger = rates(subjects[i]!).map(({ threads, perSecond }, at) => ({
+    larger = rates(subjects[i]!, cores).map(({ threads, perSecond }, at) => ({
       threads,
       perSecond: Math.max(perSecond, larger[at]!.perSecond),
     }));
@@ -274,13 +316,17 @@ class Crew {
   readonly #failure: PromiseWithResolvers<never> = Promise.withResolvers();
   readonly #abort = (): void => this.#failure.reject(new AbortedError("measuring this machine"));
 
-  constructor(environment: MeasureEnvironment, size: number, signal: AbortSignal | undefined) {
+  constructor(
+    environment: MeasureEnvironment,
+    size: number,
+    { signal, quick = false }: MeasureOptions,
+  ) {
     this.#environment = environment;
     this.#size = size;
     this.#signal = signal;
     this.#image = environment.native && measureImage(environment.native);
     this.setStart = Math.ceil(controlBytes(size) / PAGE) * PAGE;
-    this.setBytes = memorySetFor(environment);
+    this.setBytes = memorySetFor(environment, quick);
     this.#failure.promise.catch(() => {}); // the error reaches whoever waits for a round
   }
 
@@ -357,9 +403,13 @@ class Crew {
   }
 }
 
-function memorySetFor({ availableBytes, cacheBytes = 0 }: MeasureEnvironment): number {
-  if (availableBytes === undefined) return memorySetUnknown;
-  const wanted = Math.min(largestMemorySet, Math.max(memorySet, timesCache * cacheBytes));
+function memorySetFor(
+  { availableBytes, cacheBytes = 0 }: MeasureEnvironment,
+  quick: boolean,
+): number {
+  if (availableBytes === undefined) return quick ? quickMemorySet : memorySetUnknown;
+  const large = Math.min(largestMemorySet, Math.max(memorySet, timesCache * cacheBytes));
+  const wanted = quick ? quickMemorySet : large;
   const most = Math.min(wanted, availableBytes * memoryShare);
   return Math.max(smallestMemorySet, Math.floor(most / largestChunk) * largestChunk);
 }

@@ -4,6 +4,7 @@
 
 import type { ModelInfo, Timings } from "../api/api.ts";
 import { mainType } from "../base/file-type-names.ts";
+import { isDisturbed } from "../base/machine-load.ts";
 import { currentPlatform } from "../platform/current.ts";
 import type { Platform } from "../platform/platform.ts";
 
@@ -30,15 +31,15 @@ const mostRuns = 100;
 const fewestTokens = 16;
 /** A larger fraction means that the limit is wrong. */
 const noise = 1.05;
-/** Load per core above which a run is too disturbed by other programs. */
-const busyLoad = 1.5;
 
-/** Stores what a generation reached. Skips short ones, GPUs, and machines that are busy or were never measured. */
+/** Stores what a generation reached. Skips short ones, GPUs, busy machines, and those that were never measured well. */
 export async function rememberSpeed(
   info: Pick<ModelInfo, "weightType" | "weightBytes" | "backend">,
   timings: Timings,
 ): Promise<void> {
-  const reached = timings.limits?.generation;
+  const { limits, others } = timings;
+  const reached = limits?.generation;
+  if (limits?.quick || (others && isDisturbed(others.cores, others.ofCores))) return;
   // With drafts, batches have several tokens: that is no speed of one token after the other.
   if (!reached || timings.generatedTokens < fewestTokens || timings.speculation) return;
   if (!(reached.fraction > 0 && reached.fraction <= noise)) return;
@@ -46,7 +47,6 @@ export async function rememberSpeed(
     return;
   try {
     const platform = await currentPlatform();
-    if ((platform.loadAverage() ?? 0) > busyLoad * platform.cores) return;
     const share = Math.min(1, reached.fraction);
     const { weightType, weightBytes: bytes } = info;
     const run: SpeedRecord = {

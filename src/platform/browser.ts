@@ -24,7 +24,7 @@ export const browserPlatform: Platform = {
   env: () => undefined,
   smallFiles,
   availableMemory: () => undefined,
-  loadAverage: () => undefined,
+  cpuTimes: () => undefined,
   isPath: async () => false,
   readAt: undefined,
   openDirect: undefined,

@@ -7,6 +7,7 @@ import * as os from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { type ChatFiles, nodeChatFiles } from "./node-chats.ts";
+import { nodeCpuTimes } from "./node-cpu-times.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { ownFolder } from "./node-own-folder.ts";
 import { orPathError } from "./node-path-errors.ts";
@@ -162,15 +163,12 @@ function machine(): MachineFacts {
 }
 
 function load(): MachineLoad {
-  const busyMs = os
-    .cpus()
-    .reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0);
-  const { user, system } = process.cpuUsage(); // microseconds
+  const { busySeconds = 0, ownSeconds = 0, atMs = performance.now() } = nodeCpuTimes() ?? {};
   return {
     loadAverage: process.platform === "win32" ? undefined : os.loadavg()[0]!,
-    busySeconds: busyMs / 1e3,
-    ownSeconds: (user + system) / 1e6,
-    atMs: performance.now(),
+    busySeconds,
+    ownSeconds,
+    atMs,
     residentBytes: process.memoryUsage.rss(),
   };
 }

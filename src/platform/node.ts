@@ -2,12 +2,13 @@
 
 import { readdirSync, readFileSync, readSync } from "node:fs";
 import { stat } from "node:fs/promises";
-import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
+import { availableParallelism, cpus, totalmem } from "node:os";
 import { fileURLToPath } from "node:url";
 import { getHeapStatistics } from "node:v8";
 import { parentPort, Worker, type WorkerOptions } from "node:worker_threads";
 import { messageOf, UsageError } from "../base/errors.ts";
 import { stallMs, stallVariable } from "../base/stall.ts";
+import { nodeCpuTimes } from "./node-cpu-times.ts";
 import { canOpenDirect, openDirect } from "./node-direct-file.ts";
 import { embeddedFiles } from "./node-embedded.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
@@ -32,7 +33,7 @@ export const nodePlatform: Platform = {
   env: (name) => process.env[name] || undefined,
   smallFiles: nodeSmallFiles,
   availableMemory,
-  loadAverage: () => (process.platform === "win32" ? undefined : loadavg()[0]),
+  cpuTimes: nodeCpuTimes,
   openModelSource,
   isPath: async (name) => name !== "" && (await stat(name).catch(() => undefined)) !== undefined,
   readAt: (descriptor, target, position) =>

@@ -1,6 +1,7 @@
 // The interface between Lantern and the machine it runs on. node.ts and browser.ts implement it; nothing outside this
 // folder touches node:*, navigator, Worker or process.
 
+import type { CpuTimes } from "../base/machine-load.ts";
 import type { BlockFolders } from "./block-files.ts";
 import type { DownloadPlatform } from "./download.ts";
 import type { CreateOutputFile } from "./output-file.ts";
@@ -171,11 +172,8 @@ export interface Platform {
   smallFiles(): SmallFiles;
   /** Bytes that a model may take now without displacing others; undefined where the platform does not report it. */
   availableMemory(): number | undefined;
-  /**
-   * Processes that ran or waited to run, averaged over the last minute; undefined where the platform does not count
-   * them.
-   */
-  loadAverage(): number | undefined;
+  /** How long the cores and this process have worked; undefined where the platform does not report it. */
+  cpuTimes(): CpuTimes | undefined;
   openModelSource(spec: SourceSpec): Promise<ModelSource>;
   /** Whether there is a file or folder of this name. */
   isPath(name: string): Promise<boolean>;

@@ -39,11 +39,11 @@ export function tiersOf({ cachedTokens, restored }: Pick<Timings, "cachedTokens"
 
 /**
  * llama.cpp's names. Ours are cached tokens by tier, why known ones were computed, the times of restoring, of sampling and of the whole
- * request, and the limits of a measured machine.
+ * request, the limits of a measured machine, and what other programs used of it.
  */
 export function timingsOf(timings: Timings): object {
-  const { prompt, generation } = timings.limits ?? {};
-  const { restored, computedAgain } = timings;
+  const { prompt, generation, quick } = timings.limits ?? {};
+  const { restored, computedAgain, others } = timings;
   return {
     ...llamacppTimings(timings),
     cache_by_tier: tiersOf(timings),
@@ -63,8 +63,9 @@ export function timingsOf(timings: Timings): object {
         n_discard: discarded,
       })),
     }),
-    ...(prompt && { prompt_limit: limitOf(prompt) }),
-    ...(generation && { predicted_limit: limitOf(generation) }),
+    ...(prompt && { prompt_limit: limitOf(prompt, quick) }),
+    ...(generation && { predicted_limit: limitOf(generation, quick) }),
+    ...(others && { others_cores: others.cores, cores: others.ofCores }),
   };
 }
 
@@ -132,8 +133,12 @@ export function progressOf({ total, cached, processed, ms }: PromptProgress): ob
   return { total, cache: cached, processed, time_ms: Math.round(ms) };
 }
 
-function limitOf({ resource, tokensPerSecond, fraction }: SpeedLimit): object {
-  return { resource, tokens_per_second: tokensPerSecond, fraction };
+/** `quick`: it rests on a measurement of half a second. */
+function limitOf(
+  { resource, tokensPerSecond, fraction }: SpeedLimit,
+  quick: boolean | undefined,
+): object {
+  return { resource, tokens_per_second: tokensPerSecond, fraction, ...(quick && { quick }) };
 }
 
 /** 0 if nothing was measured: JSON has no NaN. */

@@ -2,6 +2,7 @@
 // decides when an answer has ended.
 
 import type { GenerationResult } from "../api/api.ts";
+import { isDisturbed } from "../base/machine-load.ts";
 import type { Answer } from "./answer.ts";
 import type { MessageTimings } from "./session.ts";
 import type { Prompt } from "./slide.ts";
@@ -64,7 +65,9 @@ export function joined(
 }
 
 function timingsOf(answer: Answer, result: GenerationResult | undefined): MessageTimings {
-  const limit = result?.timings.limits?.generation;
+  const { limits, others } = result?.timings ?? {};
+  const limit = limits?.generation;
+  const wasBusy = others !== undefined && isDisturbed(others.cores, others.ofCores);
   return {
     msToFirstToken: answer.msToFirstToken,
     tokensPerSecond: engineSpeed(result) ?? answer.tokensPerSecond,
@@ -73,6 +76,8 @@ function timingsOf(answer: Answer, result: GenerationResult | undefined): Messag
     ...(answer.reasoningMs !== null && { reasoningMs: answer.reasoningMs }),
     percentOfLimit: limit ? limit.fraction * 100 : null,
     boundBy: limit?.resource ?? null,
+    ...(limit && limits?.quick && { limitIsQuick: true }),
+    ...(wasBusy && { othersCores: others.cores, cores: others.ofCores }),
   };
 }
 

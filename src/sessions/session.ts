@@ -100,6 +100,11 @@ export interface MessageTimings {
   percentOfLimit: number | null;
   /** What limits the speed: "memory bandwidth", "compute". */
   boundBy: string | null;
+  /** The limit is of a quick measurement. */
+  limitIsQuick?: boolean;
+  /** Cores that other programs used meanwhile, and of how many; absent: so few that they changed nothing, or not known. */
+  othersCores?: number;
+  cores?: number;
 }
 
 export type SessionProblem =

@@ -23,6 +23,9 @@ export const timingsSchema: z.ZodType<MessageTimings> = z.strictObject({
   reasoningMs: z.number().min(0).exactOptional(),
   percentOfLimit: measure,
   boundBy: shortText.nullable(),
+  limitIsQuick: z.boolean().exactOptional(),
+  othersCores: z.number().min(0).exactOptional(),
+  cores: z.number().min(1).exactOptional(),
 });
 
 const longText = z.string().max(10_000_000);

@@ -22,6 +22,7 @@ import { parseTuneFile, printTuneFile, type TuneFile } from "./tune-file.ts";
 import { isGpuFile, targetOfFeatures } from "./tune-target.ts";
 
 export type { TuneOptions, TuneResult, TuneTestOptions, TuneTestPoint } from "./options.ts";
+export { isTunePostponed, postponeTune } from "./postpone.ts";
 
 /** The type of the weights, if shapes are tuned. */
 const defaultType = "q4_0";

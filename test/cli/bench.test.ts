@@ -2,7 +2,7 @@
 // asserted here.
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { othersCores } from "../../src/cli/bench/machine-load.ts";
+import { othersCores } from "../../src/base/machine-load.ts";
 import { contextFor, summarize, tokenSource } from "../../src/cli/bench/measure.ts";
 import { bestOptLevel } from "../../src/cli/bench/options.ts";
 import { renderTable } from "../../src/cli/bench/render.ts";

@@ -5,6 +5,8 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import type { CliContext } from "../../src/cli/command.ts";
+import { idleMeasurement } from "../../src/cli/machine-limits.ts";
 import { main } from "../../src/cli/main.ts";
 import { dtypeByName } from "../../src/dtypes/table.ts";
 import { machineMeasurement, open, rememberedMachine } from "../../src/index.ts";
@@ -83,7 +85,7 @@ describe("with a remembered measurement", () => {
   test("run: both phases against the resource that binds them", async () => {
     const { code, err } = await lantern(generate());
     expect(code).toBe(0);
-    const limit = String.raw`[\d.]+% of the (bandwidth|arithmetic) limit \([\d.]+ of \d+ (GB/s|GOPS)\)`;
+    const limit = String.raw`[\d.]+% of the (bandwidth|arithmetic) limit \([\d.]+ of \d+ (GB/s|GOPS)\)(, others used .* cores)?`;
     expect(err).toMatch(new RegExp(`^prompt .* tokens/s +${limit}$`, "m"));
     expect(err).toMatch(new RegExp(`^generation .* tokens/s +${limit}$`, "m"));
     expect(err).not.toContain("lantern machine");
@@ -97,6 +99,7 @@ describe("with a remembered measurement", () => {
         resource: expect.stringMatching(/^(bandwidth|arithmetic)$/),
         tokens_per_second: expect.any(Number),
         fraction: expect.any(Number),
+        quick: false,
       });
     }
     const { fraction, tokens_per_second: allowed } = timings.predicted_limit as Record<
@@ -120,7 +123,9 @@ describe("with a remembered measurement", () => {
       terminal.inIsTerminal = true;
       terminal.script = ["hello"];
     });
-    expect(err).toMatch(/^\d tokens, [\d.]+ tokens\/s, [\d.]+% of the \w+ limit \(.*\)$/m);
+    expect(err).toMatch(
+      /^\d tokens, [\d.]+ tokens\/s, [\d.]+% of the \w+ limit \(.*\)(, others used .* cores)?$/m,
+    );
   });
 
   test("bench: the limit, the share of it and what binds", async () => {
@@ -199,27 +204,15 @@ describe("with a remembered measurement", () => {
 });
 
 describe("without one", () => {
-  test("run: speeds alone and a hint, where nobody watches", async () => {
-    const { err } = await lantern(generate());
-    expect(err).toMatch(/tokens\/s$/m);
-    expect(err).toContain(
-      '(this machine\'s limits are not known yet; "lantern machine" measures them)',
-    );
-  });
-
-  test("run on a terminal: measures after the text, and Ctrl-C skips that", async () => {
-    const { code, err } = await lantern(generate(), (terminal) => {
-      terminal.environment = { NO_COLOR: "1", LANTERN_NO_TUNE: "1" };
-      terminal.errIsTerminal = true;
-      const write = terminal.err.bind(terminal);
-      terminal.err = (text) => {
-        write(text);
-        if (text.includes("measuring this machine")) setTimeout(() => terminal.pressCtrlC(), 20);
-      };
-    });
-    expect(code).toBe(0);
-    expect(err).toMatch(/measuring this machine, once.*skipped.*\nload/s);
-    expect(err).toMatch(/^generation .*tokens\/s$/m);
+  test("while chat and serve are idle, a better one replaces a quick one", async () => {
+    await machineMeasurement({ quick: true });
+    expect(await rememberedMachine()).toBeUndefined();
+    const terminal = new FakeTerminal();
+    terminal.environment = {};
+    const [chore] = idleMeasurement({ limit: true }, { terminal } as unknown as CliContext);
+    await chore!(new AbortController().signal);
+    expect((await rememberedMachine())!.quick).toBeUndefined();
+    expect(readFileSync(machineFile, "utf8")).not.toContain("quick");
   });
 
   test("machine: Ctrl-C gives up", async () => {
@@ -308,6 +301,6 @@ describe("with one that cannot be used", () => {
     writeFileSync(machineFile, "{");
     const { code, err } = await lantern(generate());
     expect(code).toBe(0);
-    expect(err).toMatch(/^generation .*tokens\/s$/m);
+    expect(err).toMatch(/^generation .*tokens\/s .* of the .* limit/m);
   });
 });

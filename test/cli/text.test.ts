@@ -103,6 +103,8 @@ test("timings for programs: cached tokens are not counted as computed", () => {
     predicted_ms: 0,
     predicted_per_second: 0,
     predicted_limit: null,
+    others_cores: null,
+    cores: null,
     total_ms: 50.6,
     cache_n: 2,
     cache_by_tier: { kv: 2, ram: 0, disk: 0 },

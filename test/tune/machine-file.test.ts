@@ -35,6 +35,12 @@ test("AMX tiles are in the file where there are any", () => {
   expect(machineFromText(machineToText(tiles), machine)).toEqual(tiles);
 });
 
+test("a quick one stays one", () => {
+  expect(machineToText(machine)).not.toContain("quick");
+  const quick = { ...machine, quick: true };
+  expect(machineFromText(machineToText(quick), machine)).toEqual(quick);
+});
+
 test("another machine, or another way to compute on it", () => {
   const refusal = (here: Partial<MachineMeasurement>) =>
     machineFromText(machineToText(machine), { ...machine, ...here });
@@ -63,6 +69,7 @@ const broken: [string, string, string][] = [
   ["null tiles", JSON.stringify({ ...json, int8_tile_ops_per_second: null }), "int8_tile_ops"],
   ["no list", JSON.stringify({ ...json, cached_reads: {} }), "cached_reads"],
   ["an empty set", JSON.stringify({ ...json, cached_reads: [null] }), "cached_reads"],
+  ["a doubtful one", JSON.stringify({ ...json, quick: "yes" }), "field quick"],
   ["no cpu", JSON.stringify({ ...json, cpu: 7 }), "field cpu"],
   ["no date", JSON.stringify({ ...json, measured_at: "yesterday" }), "measured_at"],
 ];

@@ -225,6 +225,52 @@ describe("the measurement", () => {
   });
 });
 
+describe("a quick measurement", () => {
+  /** Threads that only count: each round takes no time, and its length is added up. */
+  function counting(cores: number) {
+    const seen = { threads: 0, plannedMs: 0 };
+    const startThread = (): EngineThread => {
+      const isFirst = seen.threads++ === 0;
+      let report = (_: unknown): void => {};
+      return {
+        post: (message) => {
+          const { kind, ms = 0 } = message as { kind: string; ms?: number };
+          if (isFirst && kind === "round") seen.plannedMs += ms;
+          queueMicrotask(() => report({ chunks: 10, ms: 5 }));
+        },
+        onMessage: (listener) => {
+          report = listener;
+        },
+        onFailure: () => {},
+        ref: () => {},
+        unref: () => {},
+        terminate: async () => {},
+      };
+    };
+    return { seen, environment: { ...small, cores, startThread, now: () => 0 } };
+  }
+
+  test("takes a fraction of a second, and says that it is one", async () => {
+    const { seen, environment } = counting(2);
+    const machine = await measureMachine(environment, { seconds: 7, quick: true });
+    expect(machine.quick).toBe(true);
+    expect(machine.f32Ops.map(({ threads }) => threads)).toEqual([1, 2]);
+    expect(seen.plannedMs).toBeGreaterThan(0);
+    expect(seen.plannedMs).toBeLessThanOrEqual(200); // the rest of half a second is for starting
+    expect(await measureMachine(environment, { seconds: 0 })).not.toHaveProperty("quick");
+  });
+
+  test("starts few threads where there are many cores, and takes the others to be as fast", async () => {
+    const { seen, environment } = counting(64);
+    const machine = await measureMachine(environment, { seconds: 7, quick: true });
+    expect(seen.threads).toBe(16);
+    for (const points of [machine.f32Ops, machine.int8Ops, machine.readBytes]) {
+      expect(points.map(({ threads }) => threads)).toEqual([1, 16, 64]);
+      expect(points[2]!.perSecond).toBeCloseTo(4 * points[1]!.perSecond, 0);
+    }
+  });
+});
+
 test("a small set may be in the cores' own caches: each thread's rate counts; a large one is shared", () => {
   // The second thread was interrupted.
   const reports = [

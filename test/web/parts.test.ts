@@ -5,7 +5,7 @@ import type { Message } from "../../src/sessions/session.ts";
 import { linearAxis, logAxis } from "../../web/src/components/axis.ts";
 import { readEvents } from "../../web/src/event-stream.ts";
 import { splitAttachments, withAttachments } from "../../web/src/state/attachments.ts";
-import { bytesText, digits, grouped, msText } from "../../web/src/state/format.ts";
+import { bytesText, digits, grouped, msText, othersText } from "../../web/src/state/format.ts";
 import { joinDraft } from "../../web/src/state/story-text.ts";
 import { splitThought } from "../../web/src/state/thought.ts";
 import { countBelow, newestBelow, pathTo, siblings, treeOf } from "../../web/src/state/tree.ts";
@@ -16,6 +16,11 @@ function message(id: string, parent: string | null): Message {
   const times = { createdAt: 0, changedAt: 0 };
   return { id, parent, role: "user", content: id, state: "complete", ...more, ...times, ...none };
 }
+
+test("cores that others used stand beside a speed that they made slower", () => {
+  expect(othersText({ othersCores: 1.84, cores: 2 })).toBe("others used 1.8 of 2 cores");
+  expect(othersText({})).toBeUndefined();
+});
 
 test("a tree of messages", () => {
   const list: [string, string | null][] = [

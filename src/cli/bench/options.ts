@@ -1,11 +1,11 @@
 // What the benchmarks share on the command line: flags, a status line, and the description of the machine.
 
 import { Option } from "commander";
+import { quietCores } from "../../base/machine-load.ts";
 import { machineCodeInfo, type OptLevel } from "../../index.ts";
 import type { MachineFacts, MachineLoad, Terminal } from "../../platform/node-cli.ts";
 import { jsonHelp, levelHelp, threadsHelp } from "../flag-help.ts";
 import { numberListFlag } from "../flag-values.ts";
-import { quietCores } from "./machine-load.ts";
 
 export interface BenchOutputFlags {
   json?: boolean;

@@ -3,6 +3,7 @@
 // All of them stay loaded if memory allows; otherwise each is loaded again for its turn, which takes longer and
 // measures the same.
 
+import { othersCores } from "../../base/machine-load.ts";
 import {
   type MachineMeasurement,
   type MemoryHeld,
@@ -18,7 +19,6 @@ import {
   type Timings,
 } from "../../index.ts";
 import type { MachineLoad } from "../../platform/node-cli.ts";
-import { othersCores } from "./machine-load.ts";
 import { type Contestant, lanternContestant, tokenSource } from "./measure.ts";
 
 export interface BenchPlan {

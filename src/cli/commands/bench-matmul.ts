@@ -7,8 +7,8 @@
 // measures those. Both have the size of matmulBenchShape.
 
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { othersCores } from "../../base/machine-load.ts";
 import { benchMatmul, matmulBenchShape, type OptLevel, UsageError } from "../../index.ts";
-import { othersCores } from "../bench/machine-load.ts";
 import {
   type Entrant,
   entrant,

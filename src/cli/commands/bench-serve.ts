@@ -4,6 +4,7 @@
 // `lantern limits --users` shows them beside the limits.
 
 import { type Command, Option } from "commander";
+import { othersCores } from "../../base/machine-load.ts";
 import { withoutEnd } from "../../base/without-end.ts";
 import { defaultModel } from "../../catalog/catalog.ts";
 import {
@@ -20,7 +21,6 @@ import {
 } from "../../index.ts";
 import type { MachineLoad } from "../../platform/node-cli.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
-import { othersCores } from "../bench/machine-load.ts";
 import {
   type BenchOutputFlags,
   disturbedNote,

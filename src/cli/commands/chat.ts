@@ -22,7 +22,7 @@ import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
-import { addLimitFlag, type LimitFlags } from "../machine-limits.ts";
+import { addLimitFlag, idleMeasurement, type LimitFlags } from "../machine-limits.ts";
 import { profileOption, profileText, takeProfile } from "../profile.ts";
 
 interface ChatFlags extends ModelFlags, SamplingFlags, LimitFlags, TuneFlag, ToolFlags {
@@ -95,7 +95,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
     const variables = effortVariables(flags.reasoningEffort);
     const conversation = model.chat({ ...options, ...messages, ...system, ...variables });
-    const idle = new IdleWork(idleTune(flags.model, flags, context, true));
+    // Silently, because the user is typing. What comes through a pipe leaves no idle times.
+    const chores = context.terminal.errIsTerminal
+      ? [...idleMeasurement(flags, context), ...idleTune(flags.model, flags, context)]
+      : [];
+    const idle = new IdleWork(chores);
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
     const isPrivate =
       flags.history === false || Boolean(context.terminal.env("LANTERN_NO_HISTORY"));

@@ -1,12 +1,12 @@
 // lantern run: continues a prompt and streams the text; timings at the end, or all of it as one JSON object.
 
+import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
-import type { Generation, GenerationResult, ModelInfo } from "../../index.ts";
+import type { Generation, GenerationResult, ModelInfo, Timings } from "../../index.ts";
 import { promptCache } from "../cache-explained.ts";
 import type { CliContext, CommandBody } from "../command.ts";
 import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
-import { addTuneFlag, type TuneFlag, tuneOnce } from "../first-tune.ts";
 import {
   addModelFlags,
   addPromptFlags,
@@ -18,23 +18,18 @@ import {
   type PromptFlags,
   promptOf,
   type SamplingFlags,
+  tuneFileOption,
 } from "../flags.ts";
 import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { interruptExitCode, interruptible } from "../interrupt.ts";
 import { checkGenerates, openModel } from "../load-model.ts";
-import {
-  type LimitFlags,
-  limitHint,
-  limitOption,
-  timingsWithLimits,
-  wantsLimits,
-} from "../machine-limits.ts";
+import { type LimitFlags, limitHint, limitOption, timingsWithLimits } from "../machine-limits.ts";
 import { profileJson, profileOption, profileText, takeProfile } from "../profile.ts";
 import { speculationNote } from "../speculate-flags.ts";
 import { outPlain } from "../text.ts";
 import { timingsJson, timingsText } from "../timings.ts";
 
-interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags, TuneFlag {
+interface RunFlags extends ModelFlags, PromptFlags, SamplingFlags, LimitFlags {
   json?: boolean;
   displayPrompt: boolean;
   parseSpecial: boolean;
@@ -51,7 +46,10 @@ export const runCommand: CommandBody = {
   ],
   define(command, context) {
     addPromptFlags(addStateCacheFlags(addModelFlags(command, defaultModel), false), defaultPrompt);
-    addTuneFlag(addSamplingFlags(command))
+    addSamplingFlags(command)
+      .addOption(tuneFileOption())
+      // `run` does not tune. It once did, after the text, so scripts say this.
+      .addOption(new Option("--no-tune").hideHelp())
       .option("--no-display-prompt", "show only the generated text, without the prompt")
       .option(
         "--no-parse-special",
@@ -80,8 +78,7 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
   });
   if (flags.json) {
     const result = await generation.result;
-    const { limits: _, ...bare } = result.timings;
-    const timings = wantsLimits(flags, context) ? result.timings : bare;
+    const timings = await shownTimings(result, flags, model.info, context);
     const profile = await takeProfile(model, flags, context);
     const json = resultJson({ ...result, timings });
     terminal.out(
@@ -97,9 +94,7 @@ async function run(flags: RunFlags, context: CliContext): Promise<void> {
     const profile = await takeProfile(model, flags, context);
     if (profile) context.asked(`\n${profileText(profile)}`);
   }
-  const isStopped = (await generation.result).stopReason === "aborted";
-  if (isStopped) context.exitCode = interruptExitCode;
-  else if (!flags.json) await tuneOnce(modelOf(flags), flags, context);
+  if ((await generation.result).stopReason === "aborted") context.exitCode = interruptExitCode;
 }
 
 async function streamText(
@@ -116,8 +111,17 @@ async function streamText(
   }
 }
 
+async function shownTimings(
+  { stopReason, timings }: GenerationResult,
+  flags: RunFlags,
+  info: ModelInfo,
+  context: CliContext,
+): Promise<Timings> {
+  return await timingsWithLimits(timings, info, flags, context, stopReason === "aborted");
+}
+
 async function showTimings(
-  { stopReason, timings: measured }: GenerationResult,
+  result: GenerationResult,
   flags: RunFlags,
   info: ModelInfo,
   context: CliContext,
@@ -125,14 +129,12 @@ async function showTimings(
   const { terminal } = context;
   const { err } = context.color();
   terminal.err("\n");
-  // Whoever stopped the text wants to leave, not to wait for a measurement.
-  const isStopped = stopReason === "aborted";
-  const timings = isStopped ? measured : await timingsWithLimits(measured, info, flags, context);
+  const timings = await shownTimings(result, flags, info, context);
   terminal.err(err.dim(timingsText(timings)));
   const notes = [
     shiftNote(timings, info),
     speculationNote(timings),
-    endNotes[stopReason]?.(info),
+    endNotes[result.stopReason]?.(info),
     limitHint(timings, info, flags, context),
   ];
   for (const note of notes) {

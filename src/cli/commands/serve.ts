@@ -45,7 +45,7 @@ import {
 import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
-import { idleMeasurement } from "../machine-limits.ts";
+import { idleMeasurement, noteTo } from "../machine-limits.ts";
 import { type PresetFile, parsePresets, readPresets } from "../models-preset.ts";
 import { type LocatedModels, onDemandModels } from "../on-demand.ts";
 import { joinAsGateway } from "../serve-cluster.ts";
@@ -334,8 +334,9 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   }
   if (flags.open && assets) openInBrowser(server.pageUrl, server.token !== undefined);
   const { queue } = server.context;
-  const tunes = wanted.models.flatMap(({ name }) => idleTune(name, flags, context, false));
-  const chores = [...idleMeasurement(context), ...tunes];
+  const say = noteTo(context);
+  const tunes = wanted.models.flatMap(({ name }) => idleTune(name, flags, context, say));
+  const chores = [...idleMeasurement({ limit: true }, context, say), ...tunes];
   const endChores = workWhileIdle(new IdleWork(chores), () => queue.running + queue.waiting > 0);
   await aborted(interrupt.signal);
   await endChores();

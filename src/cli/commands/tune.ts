@@ -2,6 +2,7 @@
 // summarizes a file of times, "test" measures some of them again.
 
 import { type Command, Option } from "commander";
+import { isDisturbed, othersCores, quietCores } from "../../base/machine-load.ts";
 import {
   analyzeTune,
   checkTune,
@@ -20,7 +21,6 @@ import {
   tuneText,
   UsageError,
 } from "../../index.ts";
-import { isDisturbed, othersCores, quietCores } from "../bench/machine-load.ts";
 import { threadsOption } from "../bench/options.ts";
 import type { CliContext, CommandBody } from "../command.ts";
 import { jsonHelp } from "../flag-help.ts";

@@ -4,7 +4,7 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { LimitsReport, Message } from "../api-types.ts";
-import { digits, msText, resourceText } from "../state/format.ts";
+import { digits, msText, othersText, resourceText } from "../state/format.ts";
 import { type Live, type LiveAnswer, nothingSaid, type Sample } from "../state/live.ts";
 import { limitAt, modelLimits, wantLimits } from "../state/model-limits.ts";
 import { hrefOf } from "../state/route.ts";
@@ -16,6 +16,9 @@ interface Reading {
   msToFirstToken: number | null;
   percentOfLimit: number | null;
   boundBy: string | null;
+  limitIsQuick?: boolean;
+  othersCores?: number;
+  cores?: number;
 }
 
 const nothing = new Store<Live>({ ...nothingSaid, gauge: null, samples: [] });
@@ -39,6 +42,7 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
   const reading = withLimit(said, limits, message);
   const { tokensPerSecond, percentOfLimit, boundBy, msToFirstToken, tokens } = reading;
   const cached = message.tokens?.cached ?? 0;
+  const others = othersText(reading);
   return (
     <div class="gauge">
       <Spark samples={now.samples} limit={limitRate(reading)} />
@@ -61,6 +65,12 @@ export function Gauge({ message, live }: Props): JSX.Element | null {
           <Bar percent={percentOfLimit} />
           <b>{digits(percentOfLimit)}%</b> of the limit
           {boundBy && ` (${resourceText(boundBy)})`}
+          {reading.limitIsQuick && ", measured quickly"}
+        </span>
+      )}
+      {others !== undefined && (
+        <span class="reading" title="Other programs had these cores while this was computed">
+          {others}
         </span>
       )}
       {cached > 0 && (

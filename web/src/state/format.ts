@@ -66,6 +66,13 @@ export function agoText(time: number, now: number): string {
   return date.toLocaleDateString([], { day: "numeric", month: "short" });
 }
 
+/** What made an answer slower; undefined: nothing that is known. */
+export function othersText(timings: { othersCores?: number; cores?: number }): string | undefined {
+  const { othersCores, cores } = timings;
+  if (othersCores === undefined || cores === undefined) return undefined;
+  return `others used ${othersCores.toFixed(1)} of ${cores} cores`;
+}
+
 /** The limiting resource, in words that name the part of the machine. */
 export function resourceText(resource: string): string {
   const words: Readonly<Record<string, string>> = {

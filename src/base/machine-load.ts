@@ -1,7 +1,16 @@
-// Whether other programs used the machine during a measurement: the cores' busy time minus our own. A load average is
-// no use for that: it looks a minute back and counts our own threads.
+// Whether other programs used the machine meanwhile: the cores' busy time minus our own. A load average is no use for
+// that: it looks a minute back and counts our own threads. Arithmetic on two readings, which the platform makes.
 
-import type { MachineLoad } from "../../platform/node-cli.ts";
+/** What the system says at a moment; the difference of two of these describes the time in between. */
+export interface CpuTimes {
+  /** CPU seconds that all cores together have worked since the machine started. */
+  readonly busySeconds: number;
+  /** CPU seconds of this process since it started. */
+  readonly ownSeconds: number;
+  readonly atMs: number;
+  /** Cores that are counted. A container may use fewer. */
+  readonly cores: number;
+}
 
 /** Cores that other processes may use before a measurement counts as disturbed. */
 export const quietCores = 0.15;
@@ -9,7 +18,7 @@ export const quietCores = 0.15;
 /** Times are stored for weeks, so they are not stored if other processes used more than this fraction of the machine. */
 const disturbedShare = 0.15;
 
-/** Whether a measurement should not be stored. */
+/** Whether a measurement should not be stored, or a speed is to be read with others in mind. */
 export function isDisturbed(others: number, cores: number): boolean {
   return others > disturbedShare * cores;
 }
@@ -18,7 +27,10 @@ export function isDisturbed(others: number, cores: number): boolean {
 const countingErrorSeconds = 0.03;
 
 /** Cores that other processes used between two readings, on average; 0 if the time was too short to tell. */
-export function othersCores(before: MachineLoad, after: MachineLoad): number {
+export function othersCores(
+  before: Omit<CpuTimes, "cores">,
+  after: Omit<CpuTimes, "cores">,
+): number {
   const seconds = (after.atMs - before.atMs) / 1000;
   const busy = after.busySeconds - before.busySeconds;
   const own = after.ownSeconds - before.ownSeconds;
