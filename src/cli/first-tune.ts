@@ -28,14 +28,15 @@ export interface TuneFlag {
 }
 
 export function addTuneFlag(command: Command): Command {
-  return command
-    .addOption(
-      new Option(
-        "--no-tune",
-        "do not tune the kernels for this model while idle (also: LANTERN_NO_TUNE=1)",
-      ),
-    )
-    .addOption(tuneFileOption());
+  return command.addOption(noTuneOption()).addOption(tuneFileOption());
+}
+
+/** --no-tune */
+export function noTuneOption(): Option {
+  return new Option(
+    "--no-tune",
+    "do not tune the kernels for this model while idle (also: LANTERN_NO_TUNE=1)",
+  );
 }
 
 /** How long to look at an idle machine before it is tuned. */

@@ -118,6 +118,8 @@ describe.skipIf(!hasStories)(`with the default model${reason}`, () => {
         predicted_ms: expect.any(Number),
         predicted_per_second: expect.any(Number),
         predicted_limit: null,
+        others_cores: expect.any(Number),
+        cores: expect.any(Number),
         sample_n: 4,
         sample_ms: expect.any(Number),
         total_ms: expect.any(Number),

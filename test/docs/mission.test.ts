@@ -126,7 +126,7 @@ const rows: Readonly<Record<string, () => Shown>> = {
   M5: () => ({ test: "test/tune/run-tune.test.ts", title: 'idle === "sleep"' }),
   M6: () => ({
     test: "test/cli/first-tune.test.ts",
-    title: "tunes after the text, with a bar, and remembers it",
+    title: "tunes silently, and remembers it",
   }),
 };
 

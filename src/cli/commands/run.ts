@@ -1,12 +1,12 @@
 // lantern run: continues a prompt and streams the text; timings at the end, or all of it as one JSON object.
 
-import { Option } from "commander";
 import { defaultModel } from "../../catalog/catalog.ts";
 import type { Generation, GenerationResult, ModelInfo, Timings } from "../../index.ts";
 import { promptCache } from "../cache-explained.ts";
 import type { CliContext, CommandBody } from "../command.ts";
 import { shiftNote } from "../context-flags.ts";
 import { endNotes } from "../end-notes.ts";
+import { noTuneOption } from "../first-tune.ts";
 import {
   addModelFlags,
   addPromptFlags,
@@ -49,7 +49,7 @@ export const runCommand: CommandBody = {
     addSamplingFlags(command)
       .addOption(tuneFileOption())
       // `run` does not tune. It once did, after the text, so scripts say this.
-      .addOption(new Option("--no-tune").hideHelp())
+      .addOption(noTuneOption().hideHelp())
       .option("--no-display-prompt", "show only the generated text, without the prompt")
       .option(
         "--no-parse-special",
