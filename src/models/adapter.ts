@@ -2,7 +2,6 @@
 // writes them. Everything is checked against the model before a factor is read; one error lists all that does not fit.
 
 import { ModelError } from "../base/errors.ts";
-import type { Metadata } from "../base/metadata.ts";
 import { show } from "../base/show.ts";
 import { type AdapterPair, type AdapterPairs, adaptableTensors } from "../graph/adapt.ts";
 import type { Graph, Weight } from "../graph/graph.ts";
@@ -67,7 +66,7 @@ export function readAdapter(
   { header, graph }: AdaptedModel,
   weightName: (tensor: string) => string,
 ): ReadAdapter {
-  const { alpha, invocation } = checkedMetadata(file, header.metadata);
+  const { alpha, invocation } = checkedMetadata(file, header);
   const problems: string[] = [];
   const { names, norms } = pairNames(file, problems);
   const pairs = new Map<string, AdapterPair>();
@@ -111,7 +110,7 @@ export function readAdapter(
 
 function checkedMetadata(
   { name, metadata }: AdapterHeader,
-  model: Metadata,
+  { metadata: model, tensors }: ModelHeader,
 ): Pick<ReadAdapter, "alpha" | "invocation"> {
   const fail = (key: string, got: unknown, expected: string): never => {
     throw new ModelError(`adapter ${name}: ${key}: got ${show(got)}, expected ${expected}`);
@@ -136,6 +135,16 @@ function checkedMetadata(
   const invocation = metadata.has(INVOCATION) ? metadata.numbers(INVOCATION) : [];
   if (!invocation?.every((id) => Number.isInteger(id) && id >= 0)) {
     fail(INVOCATION, metadata.preview(INVOCATION, 4)?.value, "a list of token ids");
+  }
+  // It would never begin to apply, and nobody would be told.
+  const vocab = tensors.get("token_embd.weight")?.shape[0] ?? Infinity;
+  const unknown = invocation!.find((id) => id >= vocab);
+  if (unknown !== undefined) {
+    fail(
+      INVOCATION,
+      unknown,
+      `token ids of the model (0 to ${vocab - 1}): the adapter is for another`,
+    );
   }
   const alpha = metadata.number("adapter.lora.alpha") ?? 0;
   if (!Number.isFinite(Math.fround(alpha))) fail("adapter.lora.alpha", alpha, "a finite number");
