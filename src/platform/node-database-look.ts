@@ -150,12 +150,16 @@ function copied(path: string): { copy: string; isNew: boolean } {
   }
 }
 
+const advice =
+  'Move the file away to start with an empty one, or try "sqlite3 FILE .recover" on the copy';
+
 /** Keeps a copy of a damaged file and its log, once per state of the file, and says where. */
 export function corrupt(
   path: string,
   reason: StorageError,
   mayWrite: boolean = true,
 ): StorageError {
+  if (reason.message.includes(advice)) return reason;
   let kept = "No copy could be made: the folder is read-only.";
   if (mayWrite) {
     try {
@@ -164,9 +168,5 @@ export function corrupt(
       kept = `A copy could not be made: ${pathReasonOf(error)}.`;
     }
   }
-  return new StorageError(
-    "corrupt",
-    `${reason.message}. ${kept} Move the file away to start with an empty one, or try "sqlite3 FILE .recover" on the copy`,
-    { cause: reason },
-  );
+  return new StorageError("corrupt", `${reason.message}. ${kept} ${advice}`, { cause: reason });
 }

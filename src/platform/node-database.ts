@@ -65,7 +65,7 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
 }
 
 function openWritable(path: string, busyMs: number): Database {
-  const { findings } = lookAt(path, looker(path, true, busyMs));
+  const { findings } = orCorrupt(path, () => lookAt(path, looker(path, true, busyMs)));
   makePrivateFile(path); // SQLite gives the WAL file the same mode
   for (const suffix of ["-wal", "-shm", "-journal"]) tightenFile(path + suffix);
   const sqlite = openSqlite(path, { timeout: busyMs });
