@@ -116,7 +116,7 @@ export class TerminalEmulator {
   }
 
   #down(goesOn: boolean): void {
-    this.#grid[this.#row]!.goesOn = goesOn;
+    if (goesOn) this.#grid[this.#row]!.goesOn = true; // it stays marked, as in tmux
     this.#row++;
     if (this.#row === this.#grid.length) this.#grid.push(emptyRow());
     if (this.#row - this.#top === this.rows) this.#top++;
