@@ -246,7 +246,8 @@ export class EditedInput implements ChatInput {
 
   #show(): void {
     const current = this.#current;
-    if (current === undefined || this.#isStopped) return;
+    // Laying a long text out for every read of a paste would take longer than the paste.
+    if (current === undefined || this.#isStopped || this.#decoder.isPasting) return;
     this.#screen.edit((columns, rows) => current.view.layOut(current.editor, columns, rows));
   }
 

@@ -88,6 +88,11 @@ export class KeyDecoder {
     return this.#isBurst ? "rest of a paste" : undefined;
   }
 
+  /** More of a paste is expected: what is there need not be shown yet. */
+  get isPasting(): boolean {
+    return this.#isPaste || this.#isBurst;
+  }
+
   push(chunk: string): InputEvent[] {
     const events: InputEvent[] = [];
     // Ctrl-C in the middle of a paste whose end never came.

@@ -21,7 +21,9 @@ class FakeRaw implements RawTerminal {
   get rows(): number {
     return this.screen.rows;
   }
+  drawn = 0;
   draw(text: string): void {
+    this.drawn++;
     this.screen.write(text);
   }
   listen(listener: RawListener): void {
@@ -91,6 +93,21 @@ describe("on a terminal", () => {
     await expect.poll(() => raw.screen.text).toBe("> one\n. two\n.");
     raw.type("\r");
     expect(await message).toMatchObject({ text: "one\ntwo" });
+  });
+
+  test.each([
+    ["with marks", "\x1b[200~", "\x1b[201~"],
+    ["without marks", "", ""],
+  ])("a long paste is drawn once, not for every read: %s", async (_, before, after) => {
+    const { raw, input } = opened();
+    const message = input.next();
+    const lines = Array.from({ length: 3000 }, (_, at) => `line ${at}`);
+    const drawn = raw.drawn;
+    raw.type(before, ...lines.map((line) => `${line}\r`), after);
+    await expect.poll(() => raw.screen.text).toContain("line 2999");
+    expect(raw.drawn - drawn).toBeLessThanOrEqual(2);
+    raw.type("\r");
+    expect(await message).toEqual({ text: lines.join("\n"), isQuoted: false });
   });
 
   test("one line with Enter in one read is sent, after a while", async () => {
