@@ -3,7 +3,7 @@
 // folders that no other user can change. Plain JavaScript that an old Node can parse, like the launcher.
 
 // biome-ignore-start lint/style/useNodejsImportProtocol: Node before 12.20 does not know "node:"
-import { lstatSync, mkdirSync, realpathSync, statSync } from "fs";
+import { existsSync, lstatSync, mkdirSync, realpathSync, statSync } from "fs";
 import { homedir } from "os";
 import { dirname, isAbsolute, join } from "path";
 
@@ -28,12 +28,23 @@ export function privateFolder(name) {
     folder = join(cacheFolder(process.env, process.platform, homedir()), name);
     if (!isAbsolute(folder) && !process.env.LANTERN_CACHE)
       return { refused: `${folder} is not a whole path: check HOME` };
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolders(folder);
     const wrong = process.getuid ? wrongFolder(folder, process.getuid()) : undefined;
     // Without links: one that leads there may be another user's, who could let it lead elsewhere after this check.
     return wrong === undefined ? { path: realpathSync(folder) } : { refused: wrong };
   } catch (error) {
     return { refused: `nothing can be kept in ${folder} (${error.message})` };
+  }
+}
+
+/** Makes a folder and those above it. Node's own `recursive` never returns where the system denies that what it made is there (/proc). */
+function makeFolders(folder) {
+  if (existsSync(folder)) return;
+  if (dirname(folder) !== folder) makeFolders(dirname(folder));
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (error.code !== "EEXIST") throw error; // another process made it
   }
 }
 

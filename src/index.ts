@@ -14,6 +14,7 @@ export {
   ModelError,
   RestartingError,
   SourceError,
+  TabClosedError,
   UsageError,
   WorkerError,
 } from "./base/errors.ts";

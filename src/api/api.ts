@@ -192,7 +192,7 @@ export interface OpenOptions {
    * Weights of the model are not changed. With a scale: how strongly requests apply it that do not say (default 1; 0: not at all).
    */
   adapters?: readonly (ModelLocation | AdapterFile)[];
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Called while weights are read. */
   onProgress?: (progress: LoadProgress) => void;
   /**
@@ -554,7 +554,7 @@ export interface Model {
    */
   inputSums(
     tokens: readonly number[],
-    options?: { firstIsBos?: boolean; signal?: AbortSignal },
+    options?: { firstIsBos?: boolean; signal?: AbortSignal | undefined },
   ): Promise<InputSums[]>;
   /** One vector for each text: the model's last hidden states, pooled. Texts share batches. Special tokens in a text are words. */
   embed(

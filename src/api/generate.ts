@@ -141,7 +141,7 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   /** "background": it may take longer, and others do not wait for it (docs/batch.md). Default: "foreground". */
   priority?: Priority;
   /** Stops within one token; the iterator ends and `result` has stopReason "aborted". */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** How strongly an adapter is applied: its product is multiplied by `scale`; 0: not at all. */

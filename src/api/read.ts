@@ -27,7 +27,7 @@ export interface EmbedOptions {
   addBos?: boolean;
   /** As for generate(). */
   priority?: Priority;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Called after each text. */
   onProgress?: (progress: EmbedProgress) => void;
 }
@@ -49,7 +49,7 @@ export interface Embedding {
 export interface RerankOptions {
   /** Return only the best (default: all). */
   topN?: number;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Called after each document. */
   onProgress?: (progress: EmbedProgress) => void;
 }
@@ -77,7 +77,7 @@ export interface LogitsOptions {
   addBos?: boolean;
   /** As for generate(). */
   parseSpecial?: boolean;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 export interface LogitsResult {
@@ -97,7 +97,7 @@ export interface ScoreOptions {
   rows?: boolean;
   /** `rows` of another model with the same vocabulary for the same tokens, to compare with. */
   base?: Uint16Array;
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** One value for each position from `from` on, except the last token's, which nothing follows. */

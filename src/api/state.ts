@@ -3,7 +3,7 @@
 export interface SaveStateOptions {
   /** The text: the prompt and the answer of a generation (promptTokenIds, tokenIds). */
   tokens: readonly number[];
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 export interface SavedState {
@@ -15,7 +15,7 @@ export interface SavedState {
 }
 
 export interface LoadStateOptions {
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 export interface LoadedState {

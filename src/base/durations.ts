@@ -24,11 +24,11 @@ export function keepMsOf(value: unknown): number | undefined {
   if (typeof value !== "string" || value.length > 100) return undefined;
   const text = value.trim();
   if (/^[-+]?\d+(\.\d+)?$/.test(text)) return keepMsOf(Number(text));
-  const parts = /^([-+]?)((?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h))+)$/.exec(text);
+  const parts = /^([-+]?)((?:\d+(?:\.\d*)?(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)$/.exec(text);
   if (!parts) return undefined;
   if (parts[1] === "-") return Infinity;
   let ms = 0;
-  for (const [, count, unit] of parts[2]!.matchAll(/(\d+(?:\.\d*)?)([a-zµμ]+)/g)) {
+  for (const [, count, unit] of parts[2]!.matchAll(/(\d+(?:\.\d*)?)([a-z\u00b5\u03bc]+)/g)) {
     ms += Number(count) * units[unit!]!;
   }
   return ms;

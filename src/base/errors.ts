@@ -18,13 +18,14 @@ export type ErrorCode =
   | "source" // a file, URL or download could not be read
   | "worker"; // the engine's thread died
 
+/** Each class says its own name as text: the name of the class itself is another one where a bundler made it short. */
 export class LanternError extends Error {
+  override name: string = "LanternError";
   readonly code: ErrorCode;
 
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
     this.code = code;
-    this.name = new.target.name;
   }
 }
 
@@ -38,6 +39,7 @@ export interface FormatFacts {
 
 /** A model file that cannot be read: truncated, hostile, or of an unknown version or type. */
 export class FormatError extends LanternError {
+  override name: string = "FormatError";
   readonly facts: FormatFacts;
 
   constructor(format: string, facts: FormatFacts, options?: ErrorOptions) {
@@ -101,21 +103,26 @@ export function detailsOf(error: unknown): string {
 }
 
 export class ModelError extends LanternError {
+  override name: string = "ModelError";
   constructor(message: string, options?: ErrorOptions) {
     super("model", message, options);
   }
 }
 
 /** Keys or values that the type of the KV cache cannot hold. The request is fine, and the model as well, with a cache of F32. */
-export class KvRangeError extends ModelError {}
+export class KvRangeError extends ModelError {
+  override name: string = "KvRangeError";
+}
 
 export class UsageError extends LanternError {
+  override name: string = "UsageError";
   constructor(message: string, options?: ErrorOptions) {
     super("usage", message, options);
   }
 }
 
 export class ContextError extends LanternError {
+  override name: string = "ContextError";
   /** How many tokens there were, or a lower bound, where known. */
   readonly tokens: number | undefined;
 
@@ -126,43 +133,56 @@ export class ContextError extends LanternError {
 }
 
 export class MemoryError extends LanternError {
+  override name: string = "MemoryError";
   constructor(message: string, options?: ErrorOptions) {
     super("memory", message, options);
   }
 }
 
 export class DisposedError extends LanternError {
+  override name: string = "DisposedError";
   constructor(what: string) {
     super("disposed", `${what} was used after dispose()`);
   }
 }
 
 export class AbortedError extends LanternError {
+  override name: string = "AbortedError";
   constructor(what: string, options?: ErrorOptions) {
     super("aborted", `${what} was aborted`, options);
   }
 }
 
 export class SourceError extends LanternError {
+  override name: string = "SourceError";
   constructor(message: string, options?: ErrorOptions) {
     super("source", message, options);
   }
 }
 
 export class WorkerError extends LanternError {
+  override name: string = "WorkerError";
   constructor(message: string, options?: ErrorOptions) {
     super("worker", message, options);
   }
 }
 
 /** A thread that gave no sign of life and was terminated. */
-export class HangError extends WorkerError {}
+export class HangError extends WorkerError {
+  override name: string = "HangError";
+}
 
 /** The GPU was lost, and with it what the model had computed. The request itself is fine and can be repeated. */
-export class DeviceLostError extends WorkerError {}
+export class DeviceLostError extends WorkerError {
+  override name: string = "DeviceLostError";
+}
 
 /** The browser tab that computed the request was closed, or is cut off. The request itself is fine and can be repeated. */
-export class TabClosedError extends WorkerError {}
+export class TabClosedError extends WorkerError {
+  override name: string = "TabClosedError";
+}
 
 /** The engine died or hung and is being restarted. The request itself is fine and can be repeated. */
-export class RestartingError extends WorkerError {}
+export class RestartingError extends WorkerError {
+  override name: string = "RestartingError";
+}

@@ -28,7 +28,9 @@ export interface HubFinding {
 }
 
 /** The hub cannot be reached at all. */
-class HubUnreachableError extends SourceError {}
+class HubUnreachableError extends SourceError {
+  override name: string = "HubUnreachableError";
+}
 
 /** The hub's address, the token, and the fetch function to use. */
 export interface HubAccess {

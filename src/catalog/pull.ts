@@ -40,7 +40,9 @@ export interface PulledFile {
 const spareBytes = 64 << 20;
 
 /** A failed download that may succeed if it starts over. */
-class StaleDownload extends SourceError {}
+class StaleDownload extends SourceError {
+  override name: string = "StaleDownload";
+}
 
 /** The entry's file if no download is needed: installed by npm, or in the cache. */
 export async function findLocally(

@@ -25,7 +25,7 @@ export function addDraftFlags(
     .option(
       "--threads-draft <n>",
       "compute threads of the draft model (also: -td) (default: 1 up to 8 MB, else as --threads)",
-      numberFlag({ integer: true, min: 1, max: 1024 }),
+      numberFlag({ integer: true, min: 1, max: 256 }),
     )
     .addOption(
       new Option(

@@ -179,7 +179,7 @@ export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}
       "size of the context, in tokens (default: the model's own, at most 4096)",
       numberFlag({ integer: true, min: 1, max: 1 << 24 }),
     )
-    .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 1024 }))
+    .option("-t, --threads <n>", threadsHelp, numberFlag({ integer: true, min: 1, max: 256 }))
     .option("--ram <size>", ramHelp, byteSizeFlag)
     .option("--mmap", "leave weights on disk that do not fit in memory (default)")
     .option("--no-mmap", "refuse a model that does not fit in memory")

@@ -22,7 +22,9 @@ import type { WorkerView } from "./router.ts";
 import { decode, encode } from "./wire.ts";
 
 /** The worker of a call is gone, or messages of it are. The request itself may be fine. */
-export class LostCallError extends WorkerError {}
+export class LostCallError extends WorkerError {
+  override name: string = "LostCallError";
+}
 
 interface Call {
   readonly id: string;

@@ -4,6 +4,7 @@
 import type { EmbedOptions } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
+import { contextAdvice } from "./context-advice.ts";
 import type { Engine } from "./engine.ts";
 import { NonsenseError, overcome } from "./nonsense.ts";
 import { checkTokens } from "./prompt-checks.ts";
@@ -172,14 +173,10 @@ function poolFor(engine: Engine, asked: Pooling | undefined): Pool {
 
 function checkText(engine: Engine, tokens: readonly number[]): void {
   checkTokens(engine, tokens);
-  const { contextSize, trainedContext } = engine.info;
+  const { contextSize } = engine.info;
   if (tokens.length <= contextSize) return;
-  const remedy =
-    contextSize < trainedContext
-      ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
-      : `Shorten it: this model was trained for ${trainedContext} tokens`;
   throw new ContextError(
-    `the text has ${tokens.length} tokens, but the context holds ${contextSize}. ${remedy}`,
+    `the text has ${tokens.length} tokens, but the context holds ${contextSize}. ${contextAdvice(engine.info)}`,
   );
 }
 

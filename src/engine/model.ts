@@ -59,6 +59,7 @@ import {
 import { isBackground } from "./background.ts";
 import { EngineChat } from "./chat.ts";
 import type { Connection } from "./connection.ts";
+import { contextAdvice } from "./context-advice.ts";
 import { type EmbedLine, embedTexts, rerankDocuments } from "./embed-call.ts";
 import { startGeneration } from "./generation.ts";
 import { grammarSource } from "./grammar-options.ts";
@@ -175,7 +176,7 @@ export class EngineModel implements Model {
 
   async inputSums(
     tokens: readonly number[],
-    options: { firstIsBos?: boolean; signal?: AbortSignal } = {},
+    options: { firstIsBos?: boolean; signal?: AbortSignal | undefined } = {},
   ): Promise<InputSums[]> {
     checkOptions("inputSums()", options, optionNames.inputSums);
     const { firstIsBos = false, signal } = options;
@@ -304,7 +305,7 @@ export class EngineModel implements Model {
     const units = promptUnits(prompt);
     const least = units / (this.info.longestToken ?? Number.POSITIVE_INFINITY);
     if (prompt.kind === "text" && least > limit)
-      throw tooLong(Math.ceil(least), limit, "at least ");
+      throw tooLong(Math.ceil(least), this.info, "at least ");
     const params = { prompt, limit };
     const { ids, count } = await this.#text.call(
       "promptTokens",
@@ -313,7 +314,7 @@ export class EngineModel implements Model {
       signal,
       inBackground,
     );
-    if (!ids) throw tooLong(count, limit, "");
+    if (!ids) throw tooLong(count, this.info, "");
     return { kind: "tokens", tokens: Array.from(ids) };
   }
 
@@ -509,9 +510,9 @@ function tooManyTokens(count: number, maxTokens: number, qualifier: string): Con
   );
 }
 
-function tooLong(count: number, contextSize: number, qualifier: string): ContextError {
+function tooLong(count: number, info: ModelInfo, qualifier: string): ContextError {
   return new ContextError(
-    `the prompt has ${qualifier}${count} tokens, but the context holds ${contextSize}, answer included. Shorten it, or open the model with a larger contextSize`,
+    `the prompt has ${qualifier}${count} tokens, but the context holds ${info.contextSize}, answer included. ${contextAdvice(info)}`,
     { tokens: count },
   );
 }

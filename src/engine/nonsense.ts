@@ -18,7 +18,9 @@ import { kvRangeError } from "./kv-range.ts";
 import type { AdapterUse } from "./state/adapter-use.ts";
 
 /** Logits from which no token can be chosen. */
-export class NonsenseError extends ModelError {}
+export class NonsenseError extends ModelError {
+  override name: string = "NonsenseError";
+}
 
 /** What the search needs from a running request. */
 interface Control {

@@ -20,7 +20,7 @@ interface ModelOptionNames {
   readonly detokenize: OptionNames<{ special?: boolean }>;
   readonly logits: OptionNames<LogitsOptions>;
   readonly score: OptionNames<ScoreOptions>;
-  readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal }>;
+  readonly inputSums: OptionNames<{ firstIsBos?: boolean; signal?: AbortSignal | undefined }>;
   readonly embed: OptionNames<EmbedOptions>;
   readonly rerank: OptionNames<RerankOptions>;
   readonly checkGrammar: OptionNames<GrammarOptions>;

@@ -2,19 +2,16 @@
 
 import { ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
+import { contextAdvice } from "./context-advice.ts";
 import type { Engine } from "./engine.ts";
 
 /** Refuses an empty prompt, unknown tokens, and too many tokens. */
 export function checkPrompt(engine: Engine, tokens: readonly number[]): void {
   checkTokens(engine, tokens);
-  const { contextSize, trainedContext } = engine.info;
+  const { contextSize } = engine.info;
   if (tokens.length >= contextSize) {
-    const remedy =
-      contextSize < trainedContext
-        ? `Shorten it, or open the model with a larger contextSize (trained for ${trainedContext})`
-        : `Shorten it: this model was trained for ${trainedContext} tokens`;
     throw new ContextError(
-      `the prompt has ${tokens.length} tokens, but the context holds ${contextSize}, answer included. ${remedy}`,
+      `the prompt has ${tokens.length} tokens, but the context holds ${contextSize}, answer included. ${contextAdvice(engine.info)}`,
     );
   }
 }

@@ -6,6 +6,7 @@
 import type { ScoreResult } from "../api/api.ts";
 import { AbortedError, ContextError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
+import { contextAdvice } from "./context-advice.ts";
 import type { Engine } from "./engine.ts";
 import {
   compareWithRow,
@@ -140,7 +141,7 @@ function checkRequest(engine: Engine, { tokens, from, base }: ScoreRequest): voi
   }
   if (tokens.length > info.contextSize) {
     throw new ContextError(
-      `score(): got ${tokens.length} tokens, but the context holds ${info.contextSize}. Give fewer at a time, or open the model with a larger contextSize (trained for ${info.trainedContext})`,
+      `score(): got ${tokens.length} tokens, but the context holds ${info.contextSize}. ${contextAdvice(info)}`,
     );
   }
   const rowLength = logprobRowLength(vocabSize);

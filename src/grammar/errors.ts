@@ -2,7 +2,11 @@
 
 import { UsageError } from "../base/errors.ts";
 
-export class GrammarError extends UsageError {}
+export class GrammarError extends UsageError {
+  override name: string = "GrammarError";
+}
 
 /** A regular expression or a grammar whose states would take too much memory or time. */
-export class GrammarSizeError extends GrammarError {}
+export class GrammarSizeError extends GrammarError {
+  override name: string = "GrammarSizeError";
+}

@@ -86,6 +86,7 @@ export type StorageProblem =
 
 /** Something could not be saved or read back. `problem` is its kind; the message has the details. */
 export class StorageError extends SourceError {
+  override name: string = "StorageError";
   readonly problem: StorageProblem;
 
   constructor(problem: StorageProblem, message: string, options?: ErrorOptions) {

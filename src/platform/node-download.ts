@@ -23,6 +23,7 @@ import type {
   LockHolder,
 } from "./download.ts";
 import { type Environment, modelCacheFolder } from "./node-folders.ts";
+import { makeFolders } from "./node-make-folders.ts";
 import { homeFolder, orPathError, pathError } from "./node-path-errors.ts";
 import {
   makeClosedFolder,
@@ -85,7 +86,7 @@ export function nodeDownloadPlatform(env: Environment = process.env): DownloadPl
       const make = async (): Promise<void> => {
         makePrivateFolder(cacheFolder, env);
         if (closed) makeClosedFolder(folder);
-        else await fs.mkdir(folder, { recursive: true });
+        else makeFolders(folder);
       };
       await said("make the folder", folder, make());
     },

@@ -11,6 +11,7 @@ import * as fs from "node:fs";
 import * as path from "node:path";
 import { descriptorsTo, type Held, hasContent } from "./node-descriptors.ts";
 import type { Libc } from "./node-libc.ts";
+import { makeFolders } from "./node-make-folders.ts";
 
 const DAY_MS = 24 * 3600 * 1000;
 /** Files not opened for this long belong to an older Lantern, or to a model that is no longer used. */
@@ -22,7 +23,7 @@ const ABANDONED_MS: number = DAY_MS;
 export function holdInFile(libc: Libc, folder: string, content: Uint8Array, name: string): Held {
   let above: number | undefined;
   try {
-    fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolders(folder, 0o700);
     const opened = openFolder(folder);
     if ("refused" in opened) return opened;
     above = opened.descriptor;

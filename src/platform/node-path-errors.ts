@@ -8,6 +8,7 @@ import { messageOf, SourceError } from "../base/errors.ts";
 
 /** A file or folder could not be read, written or looked at. */
 class PathError extends SourceError {
+  override name: string = "PathError";
   /** The system's error code: "EACCES". */
   readonly reason: string;
 

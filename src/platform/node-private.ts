@@ -7,6 +7,7 @@
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { type Environment, ownFolders } from "./node-folders.ts";
+import { makeFolders } from "./node-make-folders.ts";
 import { partOf } from "./node-part-names.ts";
 import { homeFolder } from "./node-path-errors.ts";
 
@@ -18,7 +19,7 @@ const openToOthers = 0o077;
 /** Makes a folder and its parents for this user only; an existing one is tightened if it is Lantern's own. */
 export function makePrivateFolder(folder: string, env: Environment = process.env): void {
   tightenOwn(folder, env);
-  fs.mkdirSync(folder, { recursive: true, mode: privateFolderMode });
+  makeFolders(folder, privateFolderMode);
 }
 
 /** Removes other users' rights to Lantern's own folder, if the path is that folder or below it. */
@@ -44,7 +45,7 @@ export function tightenFile(file: string): void {
 
 /** Makes a private folder inside one that may be shared. */
 export function makeClosedFolder(folder: string): void {
-  fs.mkdirSync(folder, { recursive: true, mode: privateFolderMode });
+  makeFolders(folder, privateFolderMode);
   tighten(folder, factsOf(fs.lstatSync, folder), "folder");
 }
 

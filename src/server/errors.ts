@@ -31,6 +31,7 @@ export interface ApiErrorFacts {
 
 /** A refused request, with everything that its response needs. */
 export class ApiError extends LanternError {
+  override name: string = "ApiError";
   readonly facts: ApiErrorFacts;
 
   constructor(facts: ApiErrorFacts, options?: ErrorOptions) {

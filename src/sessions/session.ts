@@ -115,6 +115,7 @@ export type SessionProblem =
 
 /** A refused request about sessions; `problem` says why, `param` which field. */
 export class SessionError extends UsageError {
+  override name: string = "SessionError";
   readonly problem: SessionProblem;
   readonly param: string | null;
 

@@ -13,7 +13,7 @@ import { WordCache } from "./word-cache.ts";
 export const SPACE_MARK = "▁";
 
 /** A word with the marks before it: no token extends beyond one of these (see canSplitWords). */
-const WORDS = /▁*[^▁]+|▁+/gu;
+const WORDS = /\u2581*[^\u2581]+|\u2581+/gu;
 
 const utf8 = new TextEncoder();
 
@@ -104,7 +104,7 @@ function rankByScore(scores: Float32Array): Int32Array {
 function canSplitWords(vocabulary: Vocabulary): boolean {
   let cost = 0;
   return vocabulary.texts.every((text) => {
-    if (!/[^▁]▁/u.test(text)) return true;
+    if (!/[^\u2581]\u2581/u.test(text)) return true;
     cost += text.length ** 2;
     return cost < MOST_COST && !canBeMerged(text, vocabulary);
   });

@@ -10,7 +10,7 @@ import { TOKEN_TYPE, type Vocabulary } from "./vocabulary.ts";
 import { WordCache } from "./word-cache.ts";
 
 const SPACE_MARK = "▁";
-const WORDS = /▁*[^▁]+|▁+/gu;
+const WORDS = /\u2581*[^\u2581]+|\u2581+/gu;
 /** Below the worst token's score. */
 const UNKNOWN_PENALTY = 10;
 
@@ -59,7 +59,7 @@ export class UnigramModel implements PlainTextModel {
       3.4028234663852886e38, // the largest float
     );
     this.#unknownScore = Math.fround(worst - UNKNOWN_PENALTY);
-    this.#splitWords = !this.#texts.some((text) => /[^▁]▁/u.test(text));
+    this.#splitWords = !this.#texts.some((text) => /[^\u2581]\u2581/u.test(text));
   }
 
   encode(text: string, ids: number[], check: () => void = () => {}): void {
@@ -98,7 +98,7 @@ export class UnigramModel implements PlainTextModel {
     const marked = mapped.replaceAll(" ", SPACE_MARK);
     if (!addSpacePrefix) return marked;
     // The mark goes before the first character that is no space.
-    const at = marked.search(/[^▁]/u);
+    const at = marked.search(/[^\u2581]/u);
     return at < 0 ? marked : `${marked.slice(0, at)}${SPACE_MARK}${marked.slice(at)}`;
   }
 

@@ -163,6 +163,12 @@ describe.skipIf(windows)(`the compile cache${windows ? " [skipped: Windows]" : "
     expect(cacheOf({ ...without, HOME: "here" })).not.toHaveProperty("cache");
   });
 
+  test("is not made where the system makes no folders, and looking for a place ends", () => {
+    const { status, stdout } = start(process.execPath, [], { LANTERN_CACHE: "/proc/x/lantern" });
+    expect(status).toBe(0);
+    expect(JSON.parse(stdout)).not.toHaveProperty("cache");
+  });
+
   test("that is a link to somewhere else is not used", () => {
     const elsewhere = join(cache, "elsewhere");
     fs.mkdirSync(elsewhere, { mode: 0o700 });

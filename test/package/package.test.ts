@@ -56,6 +56,9 @@ describe("the package", () => {
     });
     const launcher = readdirSync(join(checkout, "bin")).map((name) => `bin/${name}`);
     const expected = [...launcher, "package.json", "LICENSE", "README.md", "CHANGELOG.md"];
+    for (const name of readdirSync(join(checkout, "docs"))) {
+      if (name.endsWith(".md")) expected.push(`docs/${name}`);
+    }
     const others = files.filter((file) => !isWeb(file) && !isBundle(file)).map(({ path }) => path);
     expect(others).toEqual(expect.arrayContaining(expected));
     expect(others.filter((path) => ![...expected, ...built].includes(path))).toEqual([]);

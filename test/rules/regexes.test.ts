@@ -7,6 +7,11 @@ import { superLinear } from "../support/regex-cost.ts";
 import { boundedInputs, regexLiterals } from "./regexes.ts";
 
 const literals = regexLiterals();
+
+test("expressions are ASCII: read with another charset, a page's script would not be the same, or none", () => {
+  const others = literals.filter(({ regex }) => /[^\0-\x7f]/.test(String(regex)));
+  expect(others.map(({ path, line }) => `${path}:${line}: write \\u`)).toEqual([]);
+});
 const found = literals.flatMap(({ path, line, regex }) => {
   const cost = superLinear(regex);
   return cost ? [{ path, says: `${path}:${line} ${regex} on ${shown(cost)}` }] : [];

@@ -110,6 +110,7 @@ export interface LanternClient {
 
 /** `status` is 0 if there was no response at all. */
 export class RequestError extends LanternError {
+  override name: string = "RequestError";
   readonly status: number;
   /** The server's stable code: "context_length_exceeded". */
   readonly reason: string | null;

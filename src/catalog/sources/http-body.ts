@@ -21,7 +21,9 @@ export interface BodyRequest {
 }
 
 /** The file on the server is no longer the one that the download started with. */
-export class RemoteChangedError extends SourceError {}
+export class RemoteChangedError extends SourceError {
+  override name: string = "RemoteChangedError";
+}
 
 const attemptsWithoutProgress = 5;
 const waits: Waits = { firstMs: 250, mostMs: 10_000, tries: attemptsWithoutProgress };

@@ -27,7 +27,9 @@ const attemptsWithoutProgress = 4;
 const usualRetryMs = 250;
 
 /** A failed read that may be the network's fault. */
-class ConnectionLost extends SourceError {}
+class ConnectionLost extends SourceError {
+  override name: string = "ConnectionLost";
+}
 
 /** What the first response said about a file; every later response must agree. */
 interface RemoteFile {

@@ -154,7 +154,7 @@ function readTokens(json: JsonRecord, size: number): Token[] {
 /** Control tokens that some files do not mark as such. llama.cpp uses the same rules. */
 function looksSpecial(word: string): boolean {
   return (
-    /^(?:<\|.*\|>|<｜.*｜>|<unused.*>)$/su.test(word) ||
+    /^(?:<\|.*\|>|<\uff5c.*\uff5c>|<unused.*>)$/su.test(word) ||
     ["<pad>", "<mask>", "<2mass>", "[@BOS@]"].includes(word)
   );
 }

@@ -6,6 +6,6 @@ import { withoutEnd } from "../../../src/base/without-end.ts";
 /** The draft with the right spacing after the text before it. */
 export function joinDraft(before: string, draft: string): string {
   const text = withoutEnd(draft, " \t");
-  const needsSpace = /\S$/.test(before) && /^[\p{L}\p{N}"'“‘(]/u.test(text);
+  const needsSpace = /\S$/.test(before) && /^[\p{L}\p{N}"'\u201c\u2018(]/u.test(text);
   return needsSpace ? ` ${text}` : text;
 }
