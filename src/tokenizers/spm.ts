@@ -91,8 +91,9 @@ export class SpmModel implements PlainTextModel {
 
 /** Rank 0 is the best score; equal scores have equal ranks, so that the leftmost pair goes first. */
 function rankByScore(scores: Float32Array): Int32Array {
-  const distinct = [...new Set(scores)].sort((a, b) => b - a);
-  const rankOf = new Map(distinct.map((score, rank) => [score, rank]));
+  const distinct = Float32Array.from(new Set(scores)).sort().reverse(); // of numbers, without a comparing function
+  const rankOf = new Map<number, number>();
+  distinct.forEach((score, rank) => void rankOf.set(score, rank));
   return Int32Array.from(scores, (score) => rankOf.get(score)!);
 }
 

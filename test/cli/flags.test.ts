@@ -148,7 +148,7 @@ describe("refused values", () => {
     [["--top-k", "2.5"], /Expected a whole number of at least 0/],
     [["-n", "-2"], /Expected a whole number of at least 0, or -1/],
     [["-n"], /argument missing/],
-    [["-t", "0"], /Expected a whole number from 1 to 1024/],
+    [["-t", "0"], /Expected a whole number from 1 to 256/],
     [["-c", "1e99"], /Expected a whole number from 1 to/],
     [["--cache-type", "q4"], /Allowed choices are f32, f16, bf16, q8_0, q4_0/],
     [["--logit-bias", "5"], /Expected a token id, a sign and a number/],

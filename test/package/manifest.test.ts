@@ -35,7 +35,10 @@ test("documents that comments of the sources name are in the package", () => {
   expect(named.length).toBeGreaterThan(10);
   for (const path of new Set(named)) {
     expect(existsSync(join(root, path)), path).toBe(true);
-    expect(manifest.files.some((glob) => matchesGlob(path, glob)), path).toBe(true);
+    expect(
+      manifest.files.some((glob) => matchesGlob(path, glob)),
+      path,
+    ).toBe(true);
   }
 });
 

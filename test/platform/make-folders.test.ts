@@ -28,11 +28,16 @@ test("says what is in the way", () => {
 });
 
 const isLinux = process.platform === "linux";
-test.skipIf(!isLinux)(`ends where the system makes none${isLinux ? "" : " [skipped: Linux]"}`, () => {
-  expect(() => makeFolders("/proc/x/y/z")).toThrow(/ENOENT/);
-});
+test.skipIf(!isLinux)(
+  `ends where the system makes none${isLinux ? "" : " [skipped: Linux]"}`,
+  () => {
+    expect(() => makeFolders("/proc/x/y/z")).toThrow(/ENOENT/);
+  },
+);
 
 test("nobody calls Node's own, which does not end there", () => {
-  const calling = sourceFiles("src").filter(({ text }) => /mkdir(Sync)?\([^;]*recursive/.test(text));
+  const calling = sourceFiles("src").filter(({ text }) =>
+    /mkdir(Sync)?\([^;]*recursive/.test(text),
+  );
   expect(calling.map(({ path }) => path)).toEqual([]);
 });
