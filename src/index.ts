@@ -69,7 +69,12 @@ export { type ArchitectureInfo, architectures } from "./models/table.ts";
 export { inspect, open, openTokenizer } from "./open.ts";
 export { benchMatmul, matmulBenchShape, matmulTiles } from "./tools/bench/api.ts";
 export type { StoredModelState, StoredState, StoredStateOptions } from "./tools/cache/api.ts";
-export { clearStoredState, isStoredAs, storedState } from "./tools/cache/api.ts";
+export {
+  clearStoredState,
+  forgetStoredConversations,
+  isStoredAs,
+  storedState,
+} from "./tools/cache/api.ts";
 export type { ByteSink, ConvertOptions, ConvertResult, ConvertType } from "./tools/convert/api.ts";
 export { convert } from "./tools/convert/api.ts";
 export type { LimitsNames, LimitsOptions, SpeculationOptions } from "./tools/limits/api.ts";

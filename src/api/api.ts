@@ -582,6 +582,12 @@ export interface Model {
   loadState(from: string | File | Uint8Array, options?: LoadStateOptions): Promise<LoadedState>;
   /** Drops the state of a text from the KV cache, as far as no other text needs it. Copies (cacheRamBytes) stay. */
   forgetState(tokens: readonly number[]): Promise<void>;
+  /**
+   * Removes all that this model, while it is loaded, keeps of a conversation (GenerateOptions.conversation), in the KV cache, in memory
+   * and on disk; what other texts begin with as well stays. None of its generations may be running. forgetStoredConversations() removes
+   * what lies on disk for any model.
+   */
+  forgetConversation(conversation: string): Promise<void>;
   /** The adapters that it was opened with, and how strongly requests apply them that do not say. */
   adapters(): AdapterInfo[];
   /** From now on, requests that do not say apply these; those that are not named are not applied. Running ones go on as they began. */

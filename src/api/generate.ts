@@ -94,6 +94,10 @@ export interface GenerateOptions extends SamplingOptions, GrammarOptions {
   ignoreEos?: boolean;
   /** false: compute the whole prompt, whatever is known of it (default true). */
   cachePrompt?: boolean;
+  /** false: what is computed of it stays in memory, and no copy of it is written to disk (default true). */
+  cacheDisk?: boolean;
+  /** The conversation that it belongs to, a name of the caller's: Model.forgetConversation() removes what is kept of it. */
+  conversation?: string;
   /**
    * When the context is full, drop half of its tokens and go on (default false: it ends with stopReason "context"). What is written
    * after that differs from what the model would write of the tokens that are left: docs/cache.md. Refused where the model cannot.

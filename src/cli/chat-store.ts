@@ -60,9 +60,17 @@ export class ChatStore {
   readonly id: string;
   readonly #files: ChatFiles;
   readonly #model: string;
+  readonly #forget: (conversations: readonly string[]) => Promise<void>;
   #failed = false;
 
-  constructor(files: ChatFiles, id: string, model: string) {
+  /** `forget`: removes what models have stored of chats that are removed. */
+  constructor(
+    files: ChatFiles,
+    id: string,
+    model: string,
+    forget: (conversations: readonly string[]) => Promise<void> = async () => {},
+  ) {
+    this.#forget = forget;
     this.#files = files;
     this.id = id;
     this.#model = model;
@@ -74,7 +82,10 @@ export class ChatStore {
     const chat = { version, model: this.#model, messages };
     try {
       await this.#files.write(this.id, `${JSON.stringify(chat, undefined, 2)}\n`);
-      for (const old of (await this.#files.ids()).slice(mostChats)) await this.#files.remove(old);
+      const oldest = (await this.#files.ids()).slice(mostChats);
+      // Its file is the last to go: what could not be removed is tried again then.
+      if (oldest.length > 0) await this.#forget(oldest.map(conversationOf));
+      for (const old of oldest) await this.#files.remove(old);
       return undefined;
     } catch (error) {
       if (!(error instanceof LanternError)) throw error;
@@ -83,6 +94,9 @@ export class ChatStore {
     }
   }
 }
+
+/** GenerateOptions.conversation of a chat. */
+export const conversationOf = (id: string): string => `chat ${id}`;
 
 /** Sorts by time: 20261116-195800-3f2a. */
 export function newChatId(now: Date, random: number): string {

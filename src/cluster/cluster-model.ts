@@ -148,7 +148,10 @@ export class ClusterModel implements Model {
       if (event.id >= 0) sent.push(event.id);
       emit(event);
     };
-    const args = (): unknown[] => [tokens, { ...options, resumeTokens: [...sent] }];
+    // What is kept of a conversation is forgotten with it: where that cannot be seen to, nothing of it goes to a disk.
+    const { conversation, cacheDisk = conversation === undefined, ...wanted } = options;
+    const asked = cacheDisk ? wanted : { ...wanted, cacheDisk };
+    const args = (): unknown[] => [tokens, { ...asked, resumeTokens: [...sent] }];
     const result = (await this.#try("generate", args, {
       ...{ ...trial, hashes: blockHashes(tokens), onEvent, isLine: isLine(options) },
     })) as GenerationResult;
@@ -345,6 +348,9 @@ export class ClusterModel implements Model {
   async forgetState(): Promise<never> {
     throw this.#notHere("erasing the state of one text");
   }
+
+  /** Workers have it in memory only, until its room is needed. */
+  async forgetConversation(): Promise<void> {}
 
   async profile(): Promise<never> {
     throw this.#notHere("a profile");

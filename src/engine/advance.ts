@@ -7,6 +7,7 @@ import type { AdvanceOptions, Engine, RunningSequence } from "./engine.ts";
 import type { RunControl } from "./run-control.ts";
 import type { AdapterUse } from "./state/adapter-use.ts";
 import type { Sequence } from "./state/sequence.ts";
+import { ownerOf } from "./tiers/owners.ts";
 
 /** undefined if it was aborted while it waited for room. */
 export async function openSequence(
@@ -25,6 +26,7 @@ export async function openSequence(
       mayAdd: maxTokens,
       adapters,
       isStored: true,
+      owner: ownerOf(options.conversation, options.cacheDisk),
       reuses: options.cachePrompt ?? true,
       reusePieces: options.cachePrompt === false ? 0 : (options.cacheReuse ?? 0),
       ...(isBackground(options.priority) && {

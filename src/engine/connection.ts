@@ -146,6 +146,11 @@ export class Connection {
     if ((this.#state as State).name !== "disposed") this.#state = { name: "unloaded" };
   }
 
+  /** Resolves when an unloaded engine has ended. */
+  get unloaded(): Promise<void> {
+    return this.#unloading;
+  }
+
   /** Whether its engine is there; false after unload(), until a request or load() has opened the model again. */
   get isLoaded(): boolean {
     return this.#state.name !== "unloaded";

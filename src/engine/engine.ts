@@ -68,6 +68,7 @@ import { FIRST_TOKENS, StateRoom } from "./state/state-room.ts";
 import { noShift, TokenMover } from "./state/token-mover.ts";
 import { cacheStatus, newCounts } from "./tiers/cache-counts.ts";
 import { openTiers } from "./tiers/open-tiers.ts";
+import { isPrivate, NOBODY, ownersOf } from "./tiers/owners.ts";
 import type { StateTiers } from "./tiers/state-tiers.ts";
 import { type LoadWatch, readerOf, uploadWeights } from "./upload-weights.ts";
 
@@ -374,6 +375,7 @@ export class Engine {
         ? undefined
         : this.#room.prefixes.take(tokens, keepsMoved, adapters);
     const sequence = known ?? this.#room.newSequence(adapters);
+    sequence.own(request.owner ?? NOBODY);
     this.#room.began(promised, sequence);
     try {
       const restored = isStored && reuses ? await this.#extend(sequence, tokens) : undefined;
@@ -450,7 +452,8 @@ export class Engine {
     counts.tokens.kv += cached - ramTokens - diskTokens;
     counts.tokens.computed += tokens.length - cached;
     // Earlier texts are remembered where they were computed without adapters.
-    if (!isStored || sequence.adapters !== NO_ADAPTERS) return undefined;
+    if (!isStored || sequence.adapters !== NO_ADAPTERS || isPrivate(sequence.owner))
+      return undefined;
     const again = await computedAgain({
       tokens,
       cached,
@@ -462,6 +465,15 @@ export class Engine {
       counts.computedAgain[again.reason] = (counts.computedAgain[again.reason] ?? 0) + again.tokens;
     }
     return again;
+  }
+
+  /** Forgets a conversation, none of whose texts is running, as far as it is nobody else's: its state and all copies of it. */
+  async forgetConversation(id: string): Promise<void> {
+    this.#alive();
+    const owners = ownersOf(id);
+    this.#room.prefixes.forget(owners);
+    this.#known.forget(owners);
+    await this.#tiers?.forget(owners);
   }
 
   #keep(sequence: Sequence, keepsMoved: boolean): void {

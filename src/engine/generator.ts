@@ -417,7 +417,8 @@ function samplingPart(options: Omit<GenerateOptions, "signal">) {
     special: _t,
     ...cached
   } = rest;
-  const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...shifted } = cached;
+  const { cachePrompt: _c, cacheReuse: _r, contextShift: _x, ...owned } = cached;
+  const { cacheDisk: _w2, conversation: _u, ...shifted } = owned;
   const { keepTokens: _k, discardTokens: _d, grammar: _g, schema: _j, ...rules } = shifted;
   const { regex: _e, choices: _h, grammarTriggers: _n, forceTokens: _f, ...free } = rules;
   const { reasoningBudget: _b, speculate: _z, priority: _y, resumeTokens: _q, ...plain } = free;

@@ -245,6 +245,10 @@ class Host {
       this.#loaded().forget(tokens);
       return undefined;
     },
+    forgetConversation: async ({ id }) => {
+      await this.#loaded().forgetConversation(id);
+      return undefined;
+    },
     dispose: async () => {
       this.#post({ id: 0, kind: "ending" });
       for (const running of this.#running.values()) running.aborted = true;

@@ -392,6 +392,12 @@ export class EngineModel implements Model {
     await this.#line.call("forgetState", params);
   }
 
+  async forgetConversation(conversation: string): Promise<void> {
+    checkText(conversation, "forgetConversation()");
+    if (this.#line.isLoaded) await this.#line.call("forgetConversation", { id: conversation });
+    else await this.#line.unloaded; // it may still be writing
+  }
+
   adapters(): AdapterInfo[] {
     const scales = this.#adapters && new Map(this.#adapters.map(({ id, scale }) => [id, scale]));
     return (this.info.adapters ?? []).map((adapter) => ({

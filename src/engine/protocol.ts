@@ -236,6 +236,7 @@ export interface Methods extends SharedTextMethods {
     event: never;
   };
   forgetState: { params: { tokens: number[] }; result: undefined; event: never };
+  forgetConversation: { params: { id: string }; result: undefined; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 

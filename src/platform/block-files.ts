@@ -9,6 +9,8 @@ export interface BlockFolder {
   create(name: string): Promise<BlockWriter>;
   /** For reading; undefined: it is gone. */
   open(name: string): Promise<BlockReader | undefined>;
+  /** For overwriting parts of it; undefined: it is gone. Rejects where somebody else keeps it from that. */
+  change(name: string): Promise<BlockWriter | undefined>;
   /** Says that the file was used now. Failures are ignored. */
   touch(name: string): Promise<void>;
   /** Succeeds if it is gone already. */
@@ -34,6 +36,8 @@ export interface BlockWriter extends BlockReader {
   /** Writes all of it at `offset`, one piece after the other. Rejects with a sentence, for example if the disk is full. */
   write(offset: number, ...pieces: readonly Uint8Array[]): Promise<void>;
   truncate(size: number): Promise<void>;
+  /** Resolves when what was written would survive a power cut. Optional: a platform may have no such call. */
+  sync?(): Promise<void>;
 }
 
 /** All folders of stored state, one for each model and way of computing it. */

@@ -15,6 +15,7 @@ interface SyncAccess {
   read(target: Uint8Array, options: { at: number }): number;
   write(bytes: Uint8Array, options: { at: number }): number;
   truncate(size: number): void;
+  flush(): void;
   close(): void;
 }
 
@@ -83,6 +84,14 @@ function opfsFolder(held: Listed, path: string): BlockFolder {
       const file = await fileOf(name).catch(() => undefined);
       return file && reader(file);
     },
+    change: (name) =>
+      inWords(name, async () => {
+        const file = await fileOf(name).catch(() => undefined);
+        if (!file) return undefined;
+        if (!file.createSyncAccessHandle)
+          throw new Error("this browser writes no files in workers");
+        return writer(await file.createSyncAccessHandle(), name);
+      }),
     touch: async (name) => {
       // There is no other way to set a file's time: its first byte is written again.
       const access = await fileOf(name)
@@ -135,6 +144,7 @@ function writer(access: SyncAccess, name: string): BlockWriter {
         }
       }),
     truncate: async (size) => access.truncate(size),
+    sync: async () => access.flush(),
     close: async () => access.close(),
   };
 }

@@ -39,6 +39,8 @@ export interface Database {
   madeBy(steps: readonly string[]): SchemaItem[];
   /** From now on each transaction is counted, and rows of these tables get their checksum as they are written. */
   guard(sealed: readonly SealedTable[]): void;
+  /** Another one, empty and in memory: nothing of it is ever on a disk. */
+  inMemory(): Database;
   close(): void;
 }
 

@@ -77,6 +77,15 @@ function nodeFolder(place: string, make: () => void): BlockFolder {
       const handle = await fs.open(at(name), "r").catch(() => undefined);
       return handle && reader(handle);
     },
+    change: (name) =>
+      inWords(at(name), async () => {
+        try {
+          return writer(await fs.open(at(name), "r+"), at(name));
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+          throw error;
+        }
+      }),
     touch: async (name) => {
       const now = new Date();
       await fs.utimes(at(name), now, now).catch(() => undefined);
@@ -133,6 +142,7 @@ function writer(handle: fs.FileHandle, name: string): BlockWriter {
         }
       }),
     truncate: (size) => inWords(name, () => handle.truncate(size)),
+    sync: () => inWords(name, () => handle.datasync()),
   };
 }
 

@@ -242,7 +242,7 @@ function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
   sqlite.exec("PRAGMA cell_size_check = ON");
-  sqlite.exec("PRAGMA temp_store = MEMORY");
+  sqlite.exec("PRAGMA temp_store = MEMORY"); // what is sorted is text, too
   sqlite.function("row_sum", { varargs: true, deterministic: true }, rowSum);
   (sqlite as Partial<DatabaseSync>).enableDefensive?.(true); // Node 24 and newer
 }
@@ -407,6 +407,14 @@ class NodeDatabase implements Database {
     this.#saves = new SavesWriter(this.place);
   }
 
+  inMemory(): Database {
+    const sqlite = openSqlite(":memory:");
+    setCommon(sqlite);
+    return new MemoryDatabase(sqlite, "memory", {
+      ...{ writable: true, damaged: [], findings: [], problem: undefined },
+    });
+  }
+
   close(): void {
     this.#statements.clear();
     if (this.#log !== undefined) closeSync(this.#log);
@@ -438,4 +446,9 @@ class NodeDatabase implements Database {
       throw toStorageError(error, this.place, what);
     }
   }
+}
+
+/** Nothing beside it on a disk says how often it was saved. */
+class MemoryDatabase extends NodeDatabase {
+  override guard(): void {}
 }

@@ -36,6 +36,7 @@ export interface SamplingFields {
   stop?: string | string[] | undefined;
   ignore_eos?: boolean | undefined;
   cache_prompt?: boolean | undefined;
+  cache_disk?: boolean | undefined;
   n_keep?: number | undefined;
   n_discard?: number | undefined;
   n_cache_reuse?: number | undefined;
@@ -104,6 +105,7 @@ export const samplingShape: Shape<SamplingFields> = {
     .optional(),
   ignore_eos: z.boolean().optional(),
   cache_prompt: z.boolean().optional(),
+  cache_disk: z.boolean().optional(),
   n_keep: z.int().min(-1).optional(),
   n_discard: z.int().min(0).optional(),
   n_cache_reuse: z.int().min(0).optional(),
@@ -158,6 +160,7 @@ export function generateOptions(
     stop: typeof fields.stop === "string" ? [fields.stop] : fields.stop,
     ignoreEos: fields.ignore_eos,
     cachePrompt: fields.cache_prompt,
+    cacheDisk: fields.cache_disk,
     keepTokens: fields.n_keep,
     discardTokens: fields.n_discard,
     cacheReuse: fields.n_cache_reuse,

@@ -100,6 +100,16 @@ export class Slots {
     return slot;
   }
 
+  /** Forgets the texts of these conversations; none of them is running. */
+  forget(conversations: readonly string[]): void {
+    for (const slot of this.all) {
+      const { conversation } = slot.job?.options ?? {};
+      if (slot.isBusy || conversation === undefined || !conversations.includes(conversation))
+        continue;
+      Object.assign(slot, { model: undefined, tokens: [], job: undefined });
+    }
+  }
+
   release(slot: Slot): void {
     slot.isBusy = false;
     for (const wake of this.#waiting.splice(0)) wake();

@@ -74,6 +74,7 @@ export class Run {
   readonly #abort = new AbortController();
   readonly #now: () => number;
   #warning: string | null = null;
+  #isWithdrawn = false;
   #watchers: (() => void)[] = [];
   readonly #done: PromiseWithResolvers<void> = Promise.withResolvers<void>();
 
@@ -130,6 +131,12 @@ export class Run {
     this.changed();
   }
 
+  /** Its session was deleted: whoever follows it gets nothing more. */
+  withdraw(): void {
+    this.#isWithdrawn = true;
+    this.changed();
+  }
+
   /** Wakes the followers. */
   changed(): void {
     const watchers = this.#watchers;
@@ -157,9 +164,12 @@ export class Run {
     const wake = (): void => this.changed();
     signal.addEventListener("abort", wake);
     try {
-      while (!signal.aborted) {
+      while (!signal.aborted && !this.#isWithdrawn) {
         const news = this.#news(view);
-        for (const event of news) yield event;
+        for (const event of news) {
+          if (this.#isWithdrawn) return;
+          yield event;
+        }
         if (news.some(({ name }) => name === "done")) return;
         // Nothing was awaited since #news() looked, so no change can be missed in between.
         if (news.length === 0) await new Promise<void>((resolve) => this.#watchers.push(resolve));

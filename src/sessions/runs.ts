@@ -73,6 +73,8 @@ export class Runs {
   readonly #runs = new Map<string, Run>();
   /** The running run of each session, or null while one is being prepared. */
   readonly #busy = new Map<string, Run | null>();
+  /** Sessions that are being deleted. */
+  readonly #deleting = new Set<string>();
   /** Runs with text that is not on disk yet. */
   readonly #unsaved = new Set<Run>();
   readonly #limits = new Map<string, KnownLimit>();
@@ -155,6 +157,34 @@ export class Runs {
     return this.#busy.get(sessionId) ?? undefined;
   }
 
+  /** Whether a run of that id can be followed here. */
+  has(id: string): boolean {
+    return this.#runs.has(id);
+  }
+
+  /**
+   * Deletes a session: what it writes is ended, nothing is asked in it meanwhile, and nobody can follow its runs any more. Where the
+   * store cannot delete it, it stays.
+   */
+  async delete(sessionId: string): Promise<void> {
+    this.#store.session(sessionId); // throws if there is none
+    this.#deleting.add(sessionId);
+    try {
+      const run = this.running(sessionId);
+      run?.cancel();
+      await run?.done;
+      this.#store.deleteSession(sessionId);
+      for (const [id, ended] of this.#runs) {
+        if (ended.sessionId !== sessionId) continue;
+        this.#runs.delete(id);
+        this.#unsaved.delete(ended);
+        ended.withdraw();
+      }
+    } finally {
+      this.#deleting.delete(sessionId);
+    }
+  }
+
   /** Ends all runs, saves their text, and accepts no more. */
   async close(): Promise<void> {
     this.#closed = true;
@@ -168,6 +198,9 @@ export class Runs {
 
   #reserve(sessionId: string): void {
     this.#checkOpen();
+    if (this.#deleting.has(sessionId)) {
+      throw new SessionError("conflict", `session "${sessionId}": it is being deleted`);
+    }
     const running = this.#busy.get(sessionId);
     if (running === undefined) return void this.#busy.set(sessionId, null);
     const which = running

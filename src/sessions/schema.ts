@@ -103,6 +103,9 @@ export const migrations: readonly string[] = [
    ALTER TABLE sessions ADD COLUMN sum INTEGER;
    ALTER TABLE messages ADD COLUMN sum INTEGER;
    ALTER TABLE presets ADD COLUMN sum INTEGER;`,
+
+  // 9: ids of conversations of which something was deleted, until their copies outside of this file are gone (purge.ts).
+  `CREATE TABLE forgotten (conversation TEXT PRIMARY KEY) STRICT;`,
 ];
 
 export const sessionsKind: DatabaseKind = {

@@ -206,7 +206,10 @@ export class SessionStore {
         this.#now(),
         id,
       );
-      return this.session(id);
+      const after = this.session(id);
+      // All that was computed for it begins with what is gone now.
+      if (after.settings.systemPrompt !== before.settings.systemPrompt) this.#forget(id);
+      return after;
     });
   }
 
@@ -233,9 +236,10 @@ export class SessionStore {
     return (row?.model_file as string | null | undefined) ?? undefined;
   }
 
-  /** Deletes a session for all readers. purgeDeleted() also removes it from the search index, the pages and the log. */
+  /** Deletes a session for all readers; purge.ts has what else must go. */
   deleteSession(id: string): void {
     this.#write(() => {
+      this.#forget(id);
       const number = sessionNumber(this.#database, id);
       this.#database.run("DELETE FROM messages WHERE session = ?", number);
       this.#database.run("DELETE FROM sessions WHERE number = ?", number);
@@ -247,6 +251,26 @@ export class SessionStore {
   /** Removes deleted data from the search index and the log, with pauses; including data left by an earlier process. */
   async purgeDeleted(): Promise<void> {
     await this.#index.purge();
+  }
+
+  /** Conversations of which something was deleted or replaced, and of which there may be copies elsewhere. */
+  forgotten(): string[] {
+    const rows = this.#database.all("SELECT conversation FROM forgotten");
+    return rows.map(({ conversation }) => String(conversation));
+  }
+
+  /** There may be copies of what was deleted of this one. */
+  forgetCopies(id: string): void {
+    this.#write(() => this.#forget(id));
+  }
+
+  /** There are none any more. */
+  endForgetting(conversations: readonly string[]): void {
+    this.#write(() => {
+      for (const id of conversations) {
+        this.#database.run("DELETE FROM forgotten WHERE conversation = ?", id);
+      }
+    });
   }
 
   search(query: string, limit: number = 20): SearchHit[] {
@@ -423,6 +447,10 @@ export class SessionStore {
   }
 
   // --- inside a transaction
+
+  #forget(id: string): void {
+    this.#database.run("INSERT OR IGNORE INTO forgotten (conversation) VALUES (?)", id);
+  }
 
   #insert(sessionId: string, parent: string | null, wanted: NewMessage): Message {
     const session = sessionNumber(this.#database, sessionId);

@@ -58,7 +58,7 @@ export const long: readonly string[] = [
   "test/models/golden.test.ts",
   "test/formats/gguf-real.test.ts",
   "test/platform/native-teardown.test.ts",
-  "test/server/{cache-kill,disk,kill-writes,lantern-kill,samplers}.test.ts",
+  "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
   "test/web/{access,facts,gone,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",

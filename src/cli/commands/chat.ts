@@ -1,10 +1,10 @@
 // lantern chat: a conversation in the terminal. Flags and set-up are here; the conversation itself is ../chat-repl.ts.
 
 import { catalog } from "../../catalog/catalog.ts";
-import { UsageError } from "../../index.ts";
+import { forgetStoredConversations, UsageError } from "../../index.ts";
 import { promptCache } from "../cache-explained.ts";
 import { ChatRepl } from "../chat-repl.ts";
-import { ChatStore, findChat, newChatId } from "../chat-store.ts";
+import { ChatStore, conversationOf, findChat, newChatId } from "../chat-store.ts";
 import { addToolFlags, openChatTools, type ToolFlags, toolFormatNote } from "../chat-tools.ts";
 import type { CliContext, CommandBody } from "../command.ts";
 import { addTuneFlag, idleTune, type TuneFlag } from "../first-tune.ts";
@@ -51,7 +51,7 @@ export const chatCommand: CommandBody = {
       )
       .option(
         "--no-history",
-        "keep neither this chat for --resume nor what you type for later chats (also: LANTERN_NO_HISTORY=1)",
+        "keep nothing of this chat on disk: neither it for --resume, nor what you type, nor what is computed (also: LANTERN_NO_HISTORY=1)",
       )
       .option("--reasoning-effort <level>", effortHelp, effortFlag)
       .option("--template <name>", `${templateHelp} (default: the model's own)`);
@@ -89,7 +89,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
   try {
     const note = tools && (await toolFormatNote(name, model));
     if (note !== undefined) context.log.warn(`Note: ${note}\n`);
-    const options = { ...generateOptions(flags), ...grammar };
+    const isPrivate =
+      flags.history === false || Boolean(context.terminal.env("LANTERN_NO_HISTORY"));
+    const id = earlier?.id ?? newChatId(new Date(), Math.random());
+    const own = { conversation: conversationOf(id), cacheDisk: !isPrivate };
+    const options = { ...generateOptions(flags), ...grammar, ...own };
     await warnOfGrammar(model, grammar, context.log);
     const system = flags.system === undefined ? {} : { system: flags.system };
     const messages = earlier === undefined ? {} : { messages: earlier.messages };
@@ -101,12 +105,11 @@ async function chat(given: ChatFlags, context: CliContext): Promise<void> {
       : [];
     const idle = new IdleWork(chores);
     const repl = new ChatRepl(conversation, model.info, flags, context, idle);
-    const isPrivate =
-      flags.history === false || Boolean(context.terminal.env("LANTERN_NO_HISTORY"));
     if (!isPrivate) repl.keepTyped();
     if (chats !== undefined && !isPrivate) {
-      const id = earlier?.id ?? newChatId(new Date(), Math.random());
-      repl.keepIn(new ChatStore(chats, id, flags.model));
+      const { cacheFolder } = flags;
+      const forget = (ids: readonly string[]) => forgetStoredConversations(ids, { cacheFolder });
+      repl.keepIn(new ChatStore(chats, id, flags.model, forget));
     }
     if (tools !== undefined) repl.useTools(tools);
     if (flags.explain) {

@@ -12,6 +12,7 @@ import type { Sequence } from "../state/sequence.ts";
 import type { StateRoom } from "../state/state-room.ts";
 import { rootKey } from "../tiers/keys.ts";
 import { graphFacts } from "../tiers/open-tiers.ts";
+import { ONLOOKER } from "../tiers/owners.ts";
 import type { Crc32 } from "../tiers/segment.ts";
 import { checkState, readState, type SavedStateParts, writeState } from "./saved-state.ts";
 import type { StateSink, StateSource } from "./state-file.ts";
@@ -65,6 +66,7 @@ export class SavedStates {
       tokens: asked,
       mayAdd: 0,
       isStored: true,
+      owner: ONLOOKER,
       adapters,
       isAborted,
     });

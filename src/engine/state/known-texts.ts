@@ -1,6 +1,7 @@
 // The texts that this engine has computed lately, as tokens only: they outlast their state. A prompt that is computed again
 // although an earlier text began with it is noticed here, and one that repeats an earlier text behind a change.
 
+import { isPrivate, type Owner } from "../tiers/owners.ts";
 import type { Sequence } from "./sequence.ts";
 
 const MOST_TEXTS = 64;
@@ -21,21 +22,32 @@ export interface Rewritten {
   readonly repeated: number;
 }
 
+interface Text {
+  readonly tokens: Int32Array;
+  readonly owner: Owner;
+}
+
 export class KnownTexts {
   /** Oldest first. */
-  #texts: Int32Array[] = [];
+  #texts: Text[] = [];
   #tokens = 0;
 
   /** Remembers the tokens of a sequence that ends. */
   note(sequence: Sequence): void {
-    if (sequence.length < NOTABLE_TOKENS) return;
-    const text = sequence.tokens(0, sequence.length).slice();
-    this.#texts = this.#texts.filter((old) => commonPrefix(old, text) < old.length);
-    this.#texts.push(text);
-    this.#tokens = this.#texts.reduce((sum, { length }) => sum + length, 0);
+    // A reason that is told names tokens: not those of a private text.
+    if (sequence.length < NOTABLE_TOKENS || isPrivate(sequence.owner)) return;
+    const tokens = sequence.tokens(0, sequence.length).slice();
+    this.#texts = this.#texts.filter((old) => commonPrefix(old.tokens, tokens) < old.tokens.length);
+    this.#texts.push({ tokens, owner: sequence.owner });
+    this.#tokens = this.#texts.reduce((sum, old) => sum + old.tokens.length, 0);
     while (this.#texts.length > MOST_TEXTS || this.#tokens > MOST_TOKENS) {
-      this.#tokens -= this.#texts.shift()!.length;
+      this.#tokens -= this.#texts.shift()!.tokens.length;
     }
+  }
+
+  forget(owners: readonly Owner[]): void {
+    this.#texts = this.#texts.filter(({ owner }) => !owners.includes(owner));
+    this.#tokens = this.#texts.reduce((sum, old) => sum + old.tokens.length, 0);
   }
 
   clear(): void {
@@ -45,14 +57,14 @@ export class KnownTexts {
 
   /** How many tokens of these an earlier text began with. */
   prefix(tokens: readonly number[]): number {
-    return this.#texts.reduce((most, text) => Math.max(most, commonPrefix(text, tokens)), 0);
+    return this.#texts.reduce((most, text) => Math.max(most, commonPrefix(text.tokens, tokens)), 0);
   }
 
   /** Whether most of the shorter one's rest stands in both, behind a difference; of all earlier texts, the latest that agrees for longest. */
   rewritten(tokens: readonly number[]): Rewritten | undefined {
     let before: Int32Array | undefined;
     let at = -1;
-    for (const text of this.#texts) {
+    for (const { tokens: text } of this.#texts) {
       const same = commonPrefix(text, tokens);
       if (same >= at) [before, at] = [text, same];
     }

@@ -2,6 +2,7 @@
 // conversation, another branch of it, another user with the same system prompt. When blocks are needed, the least
 // recently used sequence is evicted; blocks that it shares with a running sequence stay in use there.
 
+import type { Owner } from "../tiers/owners.ts";
 import { type AdapterUse, NO_ADAPTERS, sharedTokens } from "./adapter-use.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -111,6 +112,15 @@ export class PrefixCache {
       return isOther;
     });
     return before - this.#kept.length;
+  }
+
+  /** Drops those of these owners. What others have of it lies in sequences of their own. */
+  forget(owners: readonly Owner[]): void {
+    this.#kept = this.#kept.filter((sequence) => {
+      const isTheirs = owners.includes(sequence.owner);
+      if (isTheirs) sequence.release();
+      return !isTheirs;
+    });
   }
 
   /** Drops all. */

@@ -2,6 +2,7 @@
 
 import type { RestoredTokens } from "../../api/api.ts";
 import type { BackgroundPlace } from "../background.ts";
+import type { Owner } from "../tiers/owners.ts";
 import type { AdapterUse } from "./adapter-use.ts";
 import type { Amounts } from "./admission.ts";
 import type { Sequence } from "./sequence.ts";
@@ -30,6 +31,8 @@ export interface SequenceRequest {
   readonly mayAdd: number;
   /** Whether copies of state outside of the backend are used and made. Default: false. */
   readonly isStored?: boolean;
+  /** Whose text it is. Default: nobody's. */
+  readonly owner?: Owner | undefined;
   /** false: all tokens are computed. Default: true. */
   readonly reuses?: boolean;
   /** Pieces of the prompt of at least so many tokens that are known at another position are moved. Default: 0, none. */

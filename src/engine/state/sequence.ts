@@ -5,6 +5,7 @@
 
 import { ContextError } from "../../base/errors.ts";
 import { type BatchSequence, KV_BLOCK_TOKENS, type SlotPair } from "../../graph/batch.ts";
+import { NOBODY, type Owner } from "../tiers/owners.ts";
 import { type AdapterUse, NO_ADAPTERS } from "./adapter-use.ts";
 import type { SequenceState } from "./sequence-state.ts";
 
@@ -20,6 +21,8 @@ export class Sequence implements BatchSequence {
   exactTokens: number = Infinity;
   /** Loaded from a file that another backend computed: it is rounded otherwise, so no copies of it are kept by content. */
   isForeign = false;
+  /** Whose text it is: see own(). */
+  #owner: Owner = NOBODY;
   /** What it is computed with. */
   readonly adapters: AdapterUse;
   #starts: Int32Array | undefined;
@@ -42,6 +45,16 @@ export class Sequence implements BatchSequence {
     this.blocks = this.groups[0] ?? new Int32Array();
     this.slots = states.find(({ slots }) => slots)?.slots;
     this.#tokens = new Int32Array(maxTokens);
+  }
+
+  get owner(): Owner {
+    return this.#owner;
+  }
+
+  /** It goes on as this one's. What others have stored of it is this one's as well, so all of it is looked at again. */
+  own(owner: Owner): void {
+    if (owner !== this.#owner) this.keys = [];
+    this.#owner = owner;
   }
 
   get scales(): Float32Array | undefined {
@@ -199,6 +212,7 @@ export class Sequence implements BatchSequence {
       copy.keys = [...this.keys];
       copy.#starts = this.#starts;
     }
+    copy.#owner = this.#owner;
     copy.exactTokens = this.exactTokens;
     copy.isForeign = this.isForeign;
     return copy;

@@ -2,6 +2,7 @@
 // Where a batch needs that room, the unit is copied at once and waits without it; beyond EARLY_BYTES of such copies it is given up.
 
 import type { BlockPool } from "../state/block-pool.ts";
+import type { Owner } from "./owners.ts";
 import type { UnitFacts } from "./segment.ts";
 
 /** Bytes of a unit that left the backend before its turn. */
@@ -15,6 +16,7 @@ export interface Waiting {
   readonly id: string;
   readonly number: number;
   readonly pool: BlockPool;
+  readonly owners: Set<Owner>;
   /** It came from there, and goes to memory only. */
   readonly isOnDisk?: boolean;
   /** undefined: it still holds its room. */
@@ -33,7 +35,7 @@ const EARLY_BYTES: number = 64 * 2 ** 20;
 export class CopyQueue {
   readonly #parts: CopyQueueParts;
   #waiting: Waiting[] = [];
-  readonly #ids = new Set<string>();
+  readonly #ids = new Map<string, Waiting>();
   #earlyBytes = 0;
 
   constructor(parts: CopyQueueParts) {
@@ -44,9 +46,14 @@ export class CopyQueue {
     return this.#ids.has(id);
   }
 
+  /** Whether it waits: it has this owner as well then. */
+  own(id: string, owner: Owner): boolean {
+    return this.#ids.get(id)?.owners.add(owner) !== undefined;
+  }
+
   push(waiting: Waiting): void {
     waiting.pool.share(waiting.number);
-    this.#ids.add(waiting.id);
+    this.#ids.set(waiting.id, waiting);
     this.#waiting.push(waiting);
   }
 
@@ -102,6 +109,18 @@ export class CopyQueue {
     this.#earlyBytes += early.bytes.length;
     waiting.early = early;
     return early;
+  }
+
+  /** Gives up what only these owners have. */
+  forget(owners: readonly Owner[]): void {
+    this.#waiting = this.#waiting.filter((one) => {
+      for (const owner of owners) one.owners.delete(owner);
+      if (one.owners.size > 0) return true;
+      if (!one.early) one.pool.release(one.number);
+      this.#earlyBytes -= one.early?.bytes.length ?? 0;
+      this.#ids.delete(one.id);
+      return false;
+    });
   }
 
   /** Gives up all that wait. */

@@ -15,10 +15,14 @@ import type {
   BlockWriter,
 } from "../../platform/block-files.ts";
 import type { CacheCounts } from "./cache-counts.ts";
-import type { StateKey } from "./keys.ts";
+import { eraseOwners } from "./erase.ts";
+import { type StateKey, unitId } from "./keys.ts";
+import { isPrivate, type Owner } from "./owners.ts";
 import {
   type Crc32,
   defaultCrc32,
+  isOldSegment,
+  ownerRecord,
   RECORD_HEADER_BYTES,
   type RecordFacts,
   readRecordHeader,
@@ -58,6 +62,15 @@ interface Place {
   readonly offset: number;
   readonly bytes: number;
   readonly crc: number;
+  /** As far as files say. */
+  owners: readonly Owner[];
+}
+
+/** A unit to be written, or, without its bytes, one that is there and has owners that its files do not say. */
+export interface OwnedUnit {
+  readonly unit: UnitFacts;
+  readonly owners: readonly Owner[];
+  readonly data?: Uint8Array;
 }
 
 interface Scanned {
@@ -98,9 +111,6 @@ async function readInto(
   return read;
 }
 
-/** A unit's name: its key, and its kind. */
-export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
-
 const MOST_SEGMENT_BYTES: number = 256 * 2 ** 20;
 const RETRY_MS = 60_000;
 const TOUCH_MS = 60_000;
@@ -108,6 +118,13 @@ const TOUCH_MS = 60_000;
 const CLOCK_SLACK_MS = 600_000;
 /** Left free on the disk for others. */
 const SPARE_BYTES: number = 2 ** 30;
+
+/** Whether the unit whose bytes begin there was erased, by another process perhaps. */
+async function isErased(from: BlockReader, offset: number): Promise<boolean> {
+  const header = new Uint8Array(RECORD_HEADER_BYTES);
+  const read = await from.read(offset - RECORD_HEADER_BYTES, header).catch(() => 0);
+  return readRecordHeader(header.subarray(0, read), defaultCrc32)?.role === "erased";
+}
 
 export class DiskTier {
   readonly #parts: DiskTierParts;
@@ -151,6 +168,11 @@ export class DiskTier {
     return this.#places.has(id);
   }
 
+  /** Whether files say that this unit, which is there, has this owner. */
+  isOwned(id: string, owner: Owner): boolean {
+    return this.#places.get(id)?.owners.includes(owner) ?? false;
+  }
+
   /** Bytes of all models together. */
   get held(): { bytes: number; budgetBytes: number } {
     return { bytes: this.#used, budgetBytes: this.#parts.budgetBytes };
@@ -175,6 +197,7 @@ export class DiskTier {
       if (!present.has(name)) await this.#forget(name, "removed");
     }
     if (own && own === this.#own && !present.has(own.name)) await this.#loseOwn(own);
+    files.sort((a, b) => (a.name < b.name ? -1 : 1)); // names begin with the time: units come before their further owners
     for (const file of files) if (file.name !== this.#ownName) await this.#scan(file);
   }
 
@@ -193,6 +216,8 @@ export class DiskTier {
       const start = new Uint8Array(SEGMENT_HEADER_BYTES);
       const read = await reader.read(0, start).catch(() => 0);
       const refusal = segmentRefusal(start.subarray(0, read), this.#parts.root);
+      // Nobody can say any more whose conversations it holds.
+      if (isOldSegment(start.subarray(0, read))) await this.#folder.remove(name);
       if (refusal && read === SEGMENT_HEADER_BYTES) {
         this.#parts.say(`stored state in ${name} is not used: ${refusal}`);
       }
@@ -209,7 +234,9 @@ export class DiskTier {
       const { end } = scanned;
       if ((await scanned.reader.read(end, header)) < RECORD_HEADER_BYTES) return;
       const record = readRecordHeader(header, this.#crc32);
-      if (!record || record.bytes !== this.#parts.unitBytes[record.kind]) {
+      const isOther =
+        record?.role === "unit" && record.bytes !== this.#parts.unitBytes[record.kind];
+      if (!record || isOther) {
         scanned.end = undefined;
         this.#countDamage();
         this.#parts.say(
@@ -225,9 +252,17 @@ export class DiskTier {
   }
 
   #add(segment: string, at: number, record: RecordFacts): void {
+    const { role, owner, bytes, crc } = record;
+    if (role === "erased") return;
     const id = unitId(record.key, record.kind);
-    const { bytes, crc } = record;
-    this.#places.set(id, { segment, offset: at + RECORD_HEADER_BYTES, bytes, crc });
+    const before = this.#places.get(id);
+    if (role === "owner") {
+      // Where its unit is in a file that was not read yet, it is said once more: erase.ts reads all before it decides.
+      if (before && !before.owners.includes(owner)) before.owners = [...before.owners, owner];
+      return;
+    }
+    const owners = [...new Set([...(before?.owners ?? []), owner])];
+    this.#places.set(id, { segment, offset: at + RECORD_HEADER_BYTES, bytes, crc, owners });
     this.#parts.onUnit(record);
   }
 
@@ -247,6 +282,10 @@ export class DiskTier {
     }
     if (this.#places.get(id) === place) {
       this.#places.delete(id); // if it is not the same any more, its segment was removed meanwhile
+      if (from && (await isErased(from, offset))) {
+        this.#parts.onLost?.(id, "removed");
+        return false;
+      }
       this.#countDamage();
       this.#parts.onLost?.(id, "damaged");
       this.#parts.say(
@@ -268,13 +307,13 @@ export class DiskTier {
     await this.#folder.touch(name);
   }
 
-  /** Appends units in one write; one call at a time. Failures are said, and what was half written is taken back. */
-  async append(units: readonly { unit: UnitFacts; data: Uint8Array }[]): Promise<void> {
-    const missing = units.filter(({ unit }) => !this.has(unitId(unit.key, unit.kind)));
-    if (missing.length === 0 || this.#parts.now() < this.#retryAt) return;
-    const records = missing.map(({ unit, data }) => {
-      return { unit, data, header: recordHeader(unit, data, this.#crc32) };
-    });
+  /**
+   * Appends units, and the owners of those that are there, in one write; one call at a time. What only private owners have is left
+   * out. Failures are said, and what was half written is taken back.
+   */
+  async append(units: readonly OwnedUnit[]): Promise<void> {
+    const records = units.flatMap((unit) => this.#recordsOf(unit));
+    if (records.length === 0 || this.#parts.now() < this.#retryAt) return;
     const size = records.reduce((sum, { header, data }) => sum + header.length + data.length, 0);
     try {
       if (!(await this.#makeRoom(size))) return;
@@ -291,9 +330,8 @@ export class DiskTier {
       this.#used += size;
       if (this.#parts.counts) this.#parts.counts.writtenBytes += size;
       let start = at;
-      for (const { unit, data, header } of records) {
-        const crc = new DataView(header.buffer).getUint32(8, true);
-        this.#add(own.name, start, { ...unit, bytes: data.length, crc });
+      for (const { header, data } of records) {
+        this.#add(own.name, start, readRecordHeader(header, this.#crc32)!);
         start += header.length + data.length;
       }
     } catch (error) {
@@ -302,6 +340,18 @@ export class DiskTier {
         `state could not be kept on disk: ${messageOf(error)}. Lantern goes on without`,
       );
     }
+  }
+
+  #recordsOf({ unit, owners, data }: OwnedUnit): { header: Uint8Array; data: Uint8Array }[] {
+    const before = this.#places.get(unitId(unit.key, unit.kind));
+    if (!before && !data) return [];
+    const named = owners.filter((one) => !isPrivate(one) && !before?.owners.includes(one));
+    const none = new Uint8Array();
+    return named.map((owner, at) =>
+      before || at > 0
+        ? { header: ownerRecord(unit, owner, this.#crc32), data: none }
+        : { header: recordHeader(unit, data!, owner, this.#crc32), data: data! },
+    );
   }
 
   async #ownSegment(size: number): Promise<OwnSegment> {
@@ -388,6 +438,16 @@ export class DiskTier {
     const scanned = this.#segments.get(name);
     this.#segments.delete(name);
     await scanned?.reader.close().catch(() => undefined);
+  }
+
+  /** Erases what only these owners have here, in the files of all processes. Not while append() runs. */
+  async forget(owners: readonly Owner[]): Promise<void> {
+    const own = this.#own;
+    const { root } = this.#parts;
+    for (const id of await eraseOwners(this.#folder, root, owners, this.#crc32, own)) {
+      if (this.#places.delete(id)) this.#parts.onLost?.(id, "removed");
+    }
+    await this.refresh();
   }
 
   /** Closes it, and removes what this process has written. */

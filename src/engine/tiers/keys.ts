@@ -4,12 +4,14 @@
 
 import { hex, sha256 } from "../../base/sha256.ts";
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
-import type { Sequence } from "../state/sequence.ts";
 
 /** 128 bits, in hexadecimal. */
 export type StateKey = string;
 
 export const KEY_BYTES = 16;
+
+/** A unit's name: its key, and its kind. */
+export const unitId = (key: StateKey, kind: number): string => `${key}.${kind}`;
 
 /** Stored state of another version is not read: its layout, or what its keys stand for, was different. */
 const LAYOUT_VERSION = 1;
@@ -47,8 +49,15 @@ export function blockKeys(root: StateKey, tokens: ArrayLike<number>, length: num
   return keys;
 }
 
+/** What is read of a Sequence. */
+interface KeyedSequence {
+  readonly keys: StateKey[];
+  readonly length: number;
+  tokens(from: number, to: number): Int32Array;
+}
+
 /** Brings sequence.keys up to date: one key for each of its whole blocks. */
-export function sequenceKeys(root: StateKey, sequence: Sequence): readonly StateKey[] {
+export function sequenceKeys(root: StateKey, sequence: KeyedSequence): readonly StateKey[] {
   const { keys } = sequence;
   const whole = Math.floor(sequence.length / KV_BLOCK_TOKENS);
   while (keys.length < whole) {

@@ -3,7 +3,7 @@
 
 import { KV_BLOCK_TOKENS } from "../../graph/batch.ts";
 import type { BlockFolder, BlockFolders } from "../../platform/block-files.ts";
-import type { StateKey } from "./keys.ts";
+import { nextKey, type StateKey } from "./keys.ts";
 import {
   defaultCrc32,
   RECORD_HEADER_BYTES,
@@ -16,12 +16,19 @@ import { difference, readAbout, type StateAbout } from "./state-about.ts";
 /** Headers that are read at most: a second or so. */
 const MOST_RECORDS = 20_000;
 
+/** A folder whose state is not used. Its name is the key before the first token. */
+interface StaleFolder {
+  readonly root: StateKey;
+  readonly what: string;
+  readonly keys: ReadonlySet<StateKey>;
+}
+
 export class StaleState {
   readonly #folders: BlockFolders;
   readonly #root: StateKey;
   readonly #about: StateAbout;
-  /** What differs, by the first block of each text. */
-  #texts: Promise<ReadonlyMap<string, string>> | undefined;
+  /** By folder: what differs, and the keys of the first block of each text. */
+  #texts: Promise<readonly StaleFolder[]> | undefined;
 
   constructor(folders: BlockFolders, root: StateKey, about: StateAbout) {
     this.#folders = folders;
@@ -32,12 +39,14 @@ export class StaleState {
   /** What differs from how the model was computed when this prompt was stored; undefined: it was not. */
   async find(tokens: readonly number[]): Promise<string | undefined> {
     if (tokens.length < KV_BLOCK_TOKENS) return undefined;
-    this.#texts ??= this.#look().catch(() => new Map());
-    return (await this.#texts).get(tokens.slice(0, KV_BLOCK_TOKENS).join());
+    this.#texts ??= this.#look().catch(() => []);
+    const first = tokens.slice(0, KV_BLOCK_TOKENS);
+    const found = (await this.#texts).find(({ root, keys }) => keys.has(nextKey(root, first)));
+    return found?.what;
   }
 
-  async #look(): Promise<Map<string, string>> {
-    const texts = new Map<string, string>();
+  async #look(): Promise<StaleFolder[]> {
+    const texts: StaleFolder[] = [];
     let left = MOST_RECORDS;
     for (const name of await this.#folders.names()) {
       if (name === this.#root) continue;
@@ -46,18 +55,20 @@ export class StaleState {
       const isSame = about?.model === this.#about.model || about?.weights === this.#about.weights;
       const what = about && isSame ? difference(about, this.#about) : undefined;
       if (what === undefined) continue;
-      left = await firstBlocks(folder, name, left, (tokens) => texts.set(tokens.join(), what));
+      const keys = new Set<StateKey>();
+      left = await firstBlocks(folder, name, left, (key) => keys.add(key));
+      texts.push({ root: name, what, keys });
     }
     return texts;
   }
 }
 
-/** Calls `found` with the first block of each text in a folder; returns how many records may still be read. */
+/** Calls `found` with the key of the first block of each text in a folder; returns how many records may still be read. */
 async function firstBlocks(
   folder: BlockFolder,
   root: StateKey,
   most: number,
-  found: (tokens: Int32Array) => void,
+  found: (key: StateKey) => void,
 ): Promise<number> {
   let left = most;
   const header = new Uint8Array(RECORD_HEADER_BYTES);
@@ -69,7 +80,7 @@ async function firstBlocks(
       if ((await reader.read(at, header)) < RECORD_HEADER_BYTES) break;
       const record = readRecordHeader(header, defaultCrc32);
       if (!record) break;
-      if (record.parent === root && record.tokens.length === KV_BLOCK_TOKENS) found(record.tokens);
+      if (record.parent === root && record.tokens === KV_BLOCK_TOKENS) found(record.key);
       at += RECORD_HEADER_BYTES + record.bytes;
     }
     await reader.close().catch(() => undefined);

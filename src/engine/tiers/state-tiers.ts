@@ -16,9 +16,9 @@ import type { CacheCounts, CacheHeld } from "./cache-counts.ts";
 import { CHECKPOINT_TOKENS, type Checkpoints } from "./checkpoints.ts";
 import { CopyQueue, type EarlyCopy, type Waiting } from "./copy-queue.ts";
 import type { CopyWorth } from "./copy-worth.ts";
-import type { DiskTier, LostReason } from "./disk-tier.ts";
-import { unitId } from "./disk-tier.ts";
-import { blockKeys, nextKey, rootKey, type StateKey, sequenceKeys } from "./keys.ts";
+import type { DiskTier, LostReason, OwnedUnit } from "./disk-tier.ts";
+import { blockKeys, nextKey, rootKey, type StateKey, sequenceKeys, unitId } from "./keys.ts";
+import { isPrivate, type Owner } from "./owners.ts";
 import type { RamTier } from "./ram-tier.ts";
 import type { UnitFacts } from "./segment.ts";
 import type { StaleState } from "./stale-state.ts";
@@ -75,7 +75,7 @@ export interface TierTokens {
 
 interface Tail {
   readonly key: StateKey;
-  readonly tokens: Int32Array;
+  readonly tokens: number;
 }
 
 /** Shorter texts are computed faster than they are found. */
@@ -115,6 +115,12 @@ export class StateTiers {
   readonly #lost = new Map<string, MissingReason>();
   readonly #queue: CopyQueue;
   #draining: Promise<void> | undefined;
+  /** Units that left the queue and are not stored yet. */
+  #taken: readonly Waiting[] = [];
+  /** Resolves when they are. */
+  #storing: Promise<void> = Promise.resolve();
+  /** Owners of units on disk that are not written there yet. */
+  #owned: OwnedUnit[] = [];
   #isClosed = false;
 
   constructor(parts: StateTiersParts) {
@@ -132,7 +138,7 @@ export class StateTiers {
 
   /** For DiskTierParts.onUnit. */
   readonly onUnit = ({ parent, key, tokens }: UnitFacts): void => {
-    if (tokens.length === KV_BLOCK_TOKENS) return;
+    if (tokens === KV_BLOCK_TOKENS) return;
     const tails = this.#tails.get(parent);
     if (!tails) this.#tails.set(parent, [{ key, tokens }]);
     else if (tails.every((tail) => tail.key !== key)) tails.push({ key, tokens });
@@ -238,9 +244,23 @@ export class StateTiers {
     const isWhole = length % KV_BLOCK_TOKENS === 0;
     const key = isWhole ? keys[block]! : nextKey(parent, tokens);
     const id = unitId(key, kind);
-    if (this.#queue.has(id) || this.#has(key, kind)) return;
-    const unit = { kind, key, parent, tokens: tokens.slice(), length };
-    this.#push({ unit, id, number, pool: state.pool });
+    const unit = { kind, key, parent, tokens: tokens.length, length };
+    const { owner } = sequence;
+    if (this.#queue.own(id, owner)) return;
+    // What only private texts had is on no disk.
+    const isNew = !isPrivate(owner) && this.#parts.ram.isPrivate(id);
+    this.#own(unit, id, owner);
+    if (this.#has(key, kind) && !(isNew && this.#disk)) return;
+    this.#push({ unit, id, number, pool: state.pool, owners: new Set([owner]) });
+  }
+
+  /** A unit that is there has this owner as well. */
+  #own(unit: UnitFacts, id: string, owner: Owner): void {
+    this.#parts.ram.own(id, owner);
+    const disk = this.#disk;
+    if (isPrivate(owner) || !disk?.has(id) || disk.isOwned(id, owner)) return;
+    this.#owned.push({ unit, owners: [owner] });
+    this.#start();
   }
 
   /** Queues a unit to be copied out of the backend: into memory, and to disk where it is not there. */
@@ -254,7 +274,7 @@ export class StateTiers {
     this.#draining ??= this.#drain().finally(() => {
       this.#draining = undefined;
       // A unit may have come after the last look at the queue.
-      if (this.#queue.length > 0 && !this.#isClosed) this.#start();
+      if (this.#queue.length + this.#owned.length > 0 && !this.#isClosed) this.#start();
     });
   }
 
@@ -265,43 +285,80 @@ export class StateTiers {
 
   /** Copies units out, some at a time, while batches run. */
   async #drain(): Promise<void> {
-    const { ram, checkpoints, worth, now } = this.#parts;
     await this.#parts.disk;
-    for (let some = this.#nextUnits(); some.length > 0; some = this.#nextUnits()) {
-      if (some[0]!.isOnDisk) {
+    for (let some = this.#nextUnits(); ; some = this.#nextUnits()) {
+      const owned = this.#owned.splice(0);
+      if (some.length + owned.length === 0) return;
+      if (some[0]?.isOnDisk) {
         await pause(); // nothing else here waits, and the first token would
         if (this.#isClosed) {
           for (const { number, pool } of some) pool.release(number);
           return;
         }
       }
-      const started = now();
-      const copies = some.map((waiting) => {
-        const { unit, id, number, pool, early } = waiting;
-        const { bytes: data, done: copied } = early ?? this.#copyOf(waiting);
-        if (!early) pool.release(number); // what it holds now is what is copied: see StateTransfer
-        return { unit, id, data, copied };
+      this.#taken = some;
+      const stored = this.#store(some, owned);
+      this.#storing = stored.then(() => undefined);
+      const isDone = await stored.finally(() => {
+        this.#taken = [];
       });
-      try {
-        await Promise.all(copies.map(({ copied }) => copied));
-      } catch (error) {
-        this.#parts.say(`state could not be copied out of the KV cache: ${messageOf(error)}`);
-        this.#queue.clear();
-        return;
-      }
-      if (this.#isClosed) return;
-      const others = copies.filter(({ unit, id, data }) => {
-        const isKept = ram.put(id, data);
-        if (isKept) this.onUnit(unit);
-        return !isKept;
-      });
-      await this.#disk?.append(copies);
-      const bytes = copies.reduce((sum, { data }) => sum + data.length, 0);
-      const ms = now() - started;
+      if (!isDone) return;
+    }
+  }
+
+  /** Copies units out, together, and writes who else has those that are there. false: nothing is copied any more. */
+  async #store(some: readonly Waiting[], owned: readonly OwnedUnit[]): Promise<boolean> {
+    const { ram, checkpoints, worth, now } = this.#parts;
+    const started = now();
+    const copies = some.map((waiting) => {
+      const { unit, id, number, pool, early, owners } = waiting;
+      const { bytes: data, done: copied } = early ?? this.#copyOf(waiting);
+      if (!early) pool.release(number); // what it holds now is what is copied: see StateTransfer
+      return { unit, id, data, copied, owners };
+    });
+    try {
+      await Promise.all(copies.map(({ copied }) => copied));
+    } catch (error) {
+      this.#parts.say(`state could not be copied out of the KV cache: ${messageOf(error)}`);
+      this.#queue.clear();
+      return false;
+    }
+    if (this.#isClosed) return false;
+    const wanted = copies.filter(({ owners }) => owners.size > 0); // not forgotten meanwhile
+    const kept = wanted.filter(({ unit, id, data, owners }) => {
+      const isKept = ram.put(id, data, owners);
+      if (isKept) this.onUnit(unit);
+      return isKept;
+    });
+    const units = wanted.map(({ unit, data, owners: all }) => ({ unit, data, owners: [...all] }));
+    await this.#disk?.append([...units, ...owned]);
+    const bytes = copies.reduce((sum, { data }) => sum + data.length, 0);
+    const ms = now() - started;
+    if (bytes > 0) {
       checkpoints?.copied(bytes, ms);
       worth?.copied(bytes, ms);
-      for (const { data } of others) ram.back(data);
-      if (worth?.isDear) this.#queue.clear(); // what came before that was known
+    }
+    for (const copy of copies) if (!kept.includes(copy)) ram.back(copy.data);
+    if (worth?.isDear) this.#queue.clear(); // what came before that was known
+    return true;
+  }
+
+  /** Forgets what only these owners have, in memory and on disk. None of their texts may be running. */
+  async forget(owners: readonly Owner[]): Promise<void> {
+    await this.#parts.disk;
+    if (this.#isClosed) return;
+    this.#queue.forget(owners);
+    for (const waiting of this.#taken) for (const owner of owners) waiting.owners.delete(owner);
+    this.#owned = this.#owned.filter((one) => !owners.some((owner) => one.owners.includes(owner)));
+    await this.#storing.catch(() => undefined);
+    this.#parts.ram.forget(owners);
+    await this.#disk?.forget(owners);
+    for (const [parent, tails] of this.#tails) {
+      const left = tails.filter(({ key }) =>
+        this.#parts.kinds.some((_, kind) => this.#has(key, kind)),
+      );
+      if (left.length === 0) this.#tails.delete(parent);
+      else if (left.length < tails.length) this.#tails.set(parent, left);
     }
   }
 
@@ -366,10 +423,11 @@ export class StateTiers {
       const before = sequence.length;
       makeRoom(length);
       const taken = sequence.extend(tokens, length);
-      const pools = sequence.states.map(({ pool }) => pool);
-      const from = await this.#fill(taken, pools, tokens, keys, root);
+      const from = await this.#fill(taken, sequence, tokens, keys, root);
       if (from) {
-        sequence.keys = keys.slice(0, Math.floor(length / KV_BLOCK_TOKENS));
+        // What only private texts had is stored again, as another's.
+        const blocks = from.isPrivate ? 0 : Math.floor(length / KV_BLOCK_TOKENS);
+        sequence.keys = keys.slice(0, blocks);
         const gained = length - before;
         const ram = Math.round((gained * from.ram) / (from.ram + from.disk));
         return { ram, disk: gained - ram, ms: this.#parts.now() - started };
@@ -406,11 +464,11 @@ export class StateTiers {
       if (at + KV_BLOCK_TOKENS <= sequence.length) return 0;
       const key = blocks === 0 ? this.#rootOf(sequence) : keys[blocks - 1]!;
       const tails = (this.#tails.get(key) ?? [])
-        .filter((tail) => at + tail.tokens.length < tokens.length)
-        .filter((tail) => tail.tokens.every((token, i) => token === tokens[at + i]))
-        .toSorted((a, b) => b.tokens.length - a.tokens.length);
+        .filter((tail) => at + tail.tokens < tokens.length)
+        .filter((tail) => tail.key === nextKey(key, tokens.slice(at, at + tail.tokens)))
+        .toSorted((a, b) => b.tokens - a.tokens);
       for (const tail of tails) {
-        if (isComplete(at + tail.tokens.length, tail.key)) return at + tail.tokens.length;
+        if (isComplete(at + tail.tokens, tail.key)) return at + tail.tokens;
       }
       if (blocks > 0 && isComplete(at, key)) return at;
     }
@@ -480,19 +538,19 @@ export class StateTiers {
   /** Fills units of each state; undefined: one could not be read. */
   async #fill(
     taken: readonly ReadonlyMap<number, number>[],
-    pools: readonly BlockPool[],
+    { owner, states }: Sequence,
     tokens: readonly number[],
     keys: readonly StateKey[],
     root: StateKey,
-  ): Promise<TierTokens | undefined> {
+  ): Promise<(TierTokens & { isPrivate: boolean }) | undefined> {
     const { ram } = this.#parts;
     const units = taken.flatMap((numbers, kind) =>
       [...numbers].map(([length, number]) => ({ kind, length, number })),
     );
-    const from: TierTokens = { ram: 0, disk: 0 };
+    const from = { ram: 0, disk: 0, isPrivate: false };
     let next = 0;
     let isWhole = true;
-    const later: Omit<Waiting, "pool">[] = [];
+    const later: Waiting[] = [];
     const unitOf = (
       key: StateKey,
       parent: StateKey,
@@ -501,7 +559,7 @@ export class StateTiers {
       kind: number,
     ) => ({
       ...{ kind, key, parent, length },
-      tokens: Int32Array.from(tokens.slice(start, length)),
+      tokens: length - start,
     });
     const readSome = async (): Promise<void> => {
       const scratch = new Map<number, Uint8Array<ArrayBuffer>>();
@@ -513,6 +571,9 @@ export class StateTiers {
         const start = block * KV_BLOCK_TOKENS;
         const key = isBoundary ? keys[block]! : nextKey(parent, tokens.slice(start, length));
         const id = unitId(key, kind);
+        const unit = unitOf(key, parent, start, length, kind);
+        if (!isPrivate(owner) && ram.isPrivate(id)) from.isPrivate = true;
+        else this.#own(unit, id, owner);
         const held = ram.get(id);
         if (held) {
           this.#copyIn(kind, number, held);
@@ -522,17 +583,17 @@ export class StateTiers {
         }
         if (await this.#readIn(kind, number, id, scratch)) {
           from.disk++;
-          if (isBoundary && ram.held.budgetBytes > 0)
-            later.push({ unit: unitOf(key, parent, start, length, kind), id, number });
+          if (isBoundary && ram.held.budgetBytes > 0) {
+            const { pool } = states[kind]!;
+            later.push({ unit, id, number, pool, owners: new Set([owner]), isOnDisk: true });
+          }
         } else isWhole = false;
       }
       for (const bytes of scratch.values()) ram.back(bytes);
     };
     await Promise.all(Array.from({ length: READS_AT_ONCE }, readSome));
     if (!isWhole) return undefined;
-    for (const one of later) {
-      this.#push({ ...one, pool: pools[one.unit.kind]!, isOnDisk: true });
-    }
+    for (const one of later) this.#push(one);
     return from;
   }
 
@@ -558,6 +619,7 @@ export class StateTiers {
   /** Forgets what is in memory, and removes the files of all processes for this model. */
   async clear(): Promise<void> {
     this.#queue.clear();
+    this.#owned = [];
     await this.#draining;
     this.#parts.ram.clear();
     this.#tails.clear();

@@ -79,6 +79,7 @@ const messageFields = z.object({
   temperature: z.number().min(0).max(1).optional(),
   top_k: z.int().min(0).optional(),
   top_p: z.number().min(0).max(1).optional(),
+  cache_disk: z.boolean().optional(),
 });
 
 const rules: FieldRules = {

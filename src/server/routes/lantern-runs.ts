@@ -1,14 +1,17 @@
 // Runs over HTTP: following an answer while it is written, from the start or from where the connection broke, and
 // stopping it. A run continues whether anybody follows it or not.
 
+import type { Run } from "../../sessions/run.ts";
 import { openaiErrors } from "../errors.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
+import type { SessionService } from "../session-service.ts";
 import { eventStream } from "../sse.ts";
-import { guarded, runView, type SessionService } from "./lantern-service.ts";
+import { guarded, runView } from "./lantern-service.ts";
 
 export function runRoutes(service: SessionService): RouteFamily {
-  const cancel = async ({ params }: Call): Promise<Response> => {
-    const run = service.runs.run(params.id!);
+  const runOf = ({ params }: Call): Run => service.withRun(params.id!).runs.run(params.id!);
+  const cancel = async (call: Call): Promise<Response> => {
+    const run = runOf(call);
     run.cancel();
     await run.done;
     return json(runView(run));
@@ -21,14 +24,15 @@ export function runRoutes(service: SessionService): RouteFamily {
         method: "GET",
         path: "/lantern/v1/runs/:id",
         access: "admin",
-        handle: ({ params }) => json(runView(service.runs.run(params.id!))),
+        handle: (call) => json(runView(runOf(call))),
       },
       {
         method: "GET",
         path: "/lantern/v1/runs/:id/events",
         access: "admin",
-        handle: ({ server, request, params, url }) => {
-          const run = service.runs.run(params.id!);
+        handle: (call) => {
+          const { server, request, url } = call;
+          const run = runOf(call);
           const last = request.headers.get("last-event-id") ?? url.searchParams.get("after");
           // Only the client's own signal: when the server stops, the run ends too, and that is its last
           // event.

@@ -2,11 +2,9 @@
 // The routes are in lantern-sessions.ts and lantern-runs.ts; docs/sessions.md lists them.
 
 import * as z from "zod";
-import { messageOf } from "../../base/errors.ts";
 import { unknownName } from "../../base/options.ts";
 import { AnswerReader, type ChatMessage, type GenerateOptions, words } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
-import { Presets } from "../../sessions/presets.ts";
 import {
   type ChatPrompt,
   type ChatPromptOptions,
@@ -14,9 +12,8 @@ import {
   tooLong,
 } from "../../sessions/prompt.ts";
 import type { Run } from "../../sessions/run.ts";
-import { Runs } from "../../sessions/runs.ts";
 import { type Session, SessionError, type SessionProblem } from "../../sessions/session.ts";
-import { SessionStore } from "../../sessions/store.ts";
+import type { SessionStore } from "../../sessions/store.ts";
 import { readJson } from "../body.ts";
 import { templateDefaults, thinking } from "../chat-fields.ts";
 import { noToolUse } from "../chat-tools.ts";
@@ -34,25 +31,16 @@ import {
 import type { Held } from "../held.ts";
 import type { Call, Route } from "../route.ts";
 import { samplingOf } from "../sampling-fields.ts";
-
-export interface SessionService {
-  readonly store: SessionStore;
-  readonly runs: Runs;
-  readonly presets: Presets;
-  /** Why nothing can be saved; null: it can. */
-  readonly notice: string | null;
-  /** Removes deleted texts from the search index, in the background. */
-  purge(): void;
-}
+import { type OpenedSessions, type SessionService, sessionsOpener } from "../session-service.ts";
 
 /** The service of now: one that could not be written, or not be opened, is opened again when it is asked for. */
 export function sessionService(held: Held<OpenedSessions>): SessionService {
   return {
-    get store() {
-      return held.now().store;
+    get saved() {
+      return held.now().saved;
     },
-    get runs() {
-      return held.now().runs;
+    get hidden() {
+      return held.now().hidden;
     },
     get presets() {
       return held.now().presets;
@@ -60,38 +48,16 @@ export function sessionService(held: Held<OpenedSessions>): SessionService {
     get notice() {
       return held.problem ? withoutFolders(held.problem.message) : null;
     },
-    purge: () => held.now().purge(),
+    of: (session) => held.now().of(session),
+    withRun: (run) => held.now().withRun(run),
   };
 }
 
-interface OpenedSessions extends Omit<SessionService, "notice"> {
-  /** Ends running answers, saves them, closes the database. */
-  close(): Promise<void>;
-}
-
-/** Running answers are ended and saved when the server stops; close() the service after that. */
-export function openSessionService(server: ServerContext, database: Database): OpenedSessions {
-  const store = new SessionStore(database, { now: () => server.time() });
-  for (const { what, why } of store.setAside()) {
-    server.log(`conversations: ${what} was damaged and is set aside: ${why}`);
-  }
+/** Makes the service over a database: src/server/session-service.ts. */
+export function openSessionsOf(server: ServerContext): (database: Database) => OpenedSessions {
   const describe = (error: unknown): string =>
     describeError(toApiError(error), (bug) => server.log(String(bug))).message;
-  const runs = new Runs(store, { now: () => server.now(), describe });
-  server.stopSignal.addEventListener("abort", () => void runs.close());
-  const purge = (): void =>
-    void store.purgeDeleted().catch((error: unknown) => server.log(messageOf(error)));
-  purge();
-  return {
-    store,
-    runs,
-    presets: new Presets(database),
-    purge,
-    async close() {
-      await runs.close();
-      store.close();
-    },
-  };
+  return sessionsOpener(server, describe);
 }
 
 /** Turns a handler's errors into the server's. */
@@ -270,8 +236,12 @@ async function chatPrompt(
   return { tokens, options, reader: plan && (() => new AnswerReader(plan)) };
 }
 
-/** The model that answers, with the server's queue and counters in between. */
-export function runModel(call: Call, served: ServedModel): RunModel {
+/** The model that answers, with the server's queue and counters in between. `own`: what is kept of the conversation is under this name. */
+export function runModel(
+  call: Call,
+  served: ServedModel,
+  own: { conversation: string; cacheDisk: boolean },
+): RunModel {
   const { server } = call;
   return {
     name: served.id,
@@ -280,7 +250,7 @@ export function runModel(call: Call, served: ServedModel): RunModel {
     textTokens: (text) => served.model.tokenize(words(text)),
     checkRoom: (count) => server.queue.checkRoom(call.client, count),
     generate: (tokens, { signal, ...wanted }) => {
-      const options: GenerateOptions = { ...samplingOf(server, served), ...wanted };
+      const options: GenerateOptions = { ...samplingOf(server, served), ...wanted, ...own };
       // The run's own signal: the client that asked may leave.
       return startCompletion({ ...call, signal: signal! }, { served, tokens, options });
     },

@@ -4,7 +4,7 @@
 import * as z from "zod";
 import type { Database } from "../../platform/database.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
-import type { AskRequest, Runs } from "../../sessions/runs.ts";
+import type { AskRequest } from "../../sessions/runs.ts";
 import {
   callStates,
   messageRoles,
@@ -19,15 +19,15 @@ import type { ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { Held, type OpenDatabase } from "../held.ts";
 import { type Call, json, type OpenedFamilies, type Route, type RouteFamily } from "../route.ts";
+import type { SessionService, Shelf } from "../session-service.ts";
 import { runRoutes } from "./lantern-runs.ts";
 import {
   bodyFields,
   guarded,
-  openSessionService,
+  openSessionsOf,
   queryFields,
   runModel,
   runView,
-  type SessionService,
   sessionModel,
   sessionService,
 } from "./lantern-service.ts";
@@ -42,6 +42,8 @@ const model = z.string().min(1).max(500).nullable();
 const id = z.string().min(1).max(64);
 
 const newSession = z.strictObject({
+  /** Nothing of it on a disk. */
+  private: z.boolean().default(false),
   title: title.exactOptional(),
   mode: z.enum(sessionModes).exactOptional(),
   model: model.exactOptional(),
@@ -111,9 +113,11 @@ export async function openSessions(
   server: ServerContext,
   open: OpenDatabase,
 ): Promise<OpenedFamilies> {
-  const make = (database: Database) => openSessionService(server, database);
+  const opened = openSessionsOf(server);
+  const make = (database: Database) => opened(database);
   const held = new Held(server, { what: "conversations", open, make });
   await held.start();
+  if (!held.problem) await held.now().ready;
   const service = sessionService(held);
   return { families: [sessionRoutes(service), runRoutes(service)], close: () => held.close() };
 }
@@ -129,30 +133,43 @@ function sessionRoutes(service: SessionService): RouteFamily {
 }
 
 function sessionPaths(service: SessionService): Route[] {
-  const view = (session: Session): object => withRun(session, service.runs);
   return [
     {
       method: "GET",
       path: "/lantern/v1/sessions",
       access: "admin",
       handle: (call) => {
-        const { sessions, next } = service.store.sessions(queryFields(call, pageQuery));
-        const setAside = service.store.setAside().length;
-        return json({ sessions: sessions.map(view), next, setAside, notice: service.notice });
+        const query = queryFields(call, pageQuery);
+        const { saved, hidden } = service;
+        const { sessions, next } = saved.store.sessions(query);
+        const setAside = saved.store.setAside().length;
+        // There are few, and they are no part of any page but the first.
+        const few = query.cursor === undefined ? allOf(hidden.store) : [];
+        const shown = [
+          ...few.map((session) => view(hidden, session)),
+          ...sessions.map((session) => view(saved, session)),
+        ];
+        return json({ sessions: shown, next, setAside, notice: service.notice });
       },
     },
     {
       method: "POST",
       path: "/lantern/v1/sessions",
       access: "admin",
-      handle: async (call) =>
-        json(view(service.store.createSession(await bodyFields(call, newSession))), 201),
+      handle: async (call) => {
+        const { private: isPrivate, ...wanted } = await bodyFields(call, newSession);
+        const shelf = isPrivate ? service.hidden : service.saved;
+        return json(view(shelf, shelf.store.createSession(wanted)), 201);
+      },
     },
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id",
       access: "admin",
-      handle: ({ params }) => json(view(service.store.session(params.id!))),
+      handle: ({ params }) => {
+        const shelf = service.of(params.id!);
+        return json(view(shelf, shelf.store.session(params.id!)));
+      },
     },
     {
       method: "PATCH",
@@ -160,9 +177,10 @@ function sessionPaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const change = await bodyFields(call, sessionChange);
-        const changed = service.store.changeSession(call.params.id!, change);
-        if (change.title !== undefined || change.settings !== undefined) service.purge(); // removes the old text
-        return json(view(changed));
+        const shelf = service.of(call.params.id!);
+        const changed = shelf.store.changeSession(call.params.id!, change);
+        if (change.title !== undefined || change.settings !== undefined) purgeOld(shelf, changed);
+        return json(view(shelf, changed));
       },
     },
     {
@@ -170,16 +188,33 @@ function sessionPaths(service: SessionService): Route[] {
       path: "/lantern/v1/sessions/:id",
       access: "admin",
       handle: async ({ params }) => {
-        const { id } = service.store.session(params.id!);
-        const run = service.runs.running(id);
-        run?.cancel();
-        await run?.done;
-        service.store.deleteSession(id);
-        service.purge();
-        return json({ id, deleted: true });
+        const id = params.id!;
+        const { runs, purge } = service.of(id);
+        await runs.delete(id);
+        return json({ id, deleted: true, warning: await purge.run() });
       },
     },
   ];
+}
+
+function allOf(store: SessionStore): Session[] {
+  const found: Session[] = [];
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const page = store.sessions(cursor === undefined ? {} : { cursor });
+    found.push(...page.sessions);
+    cursor = page.next;
+  }
+  return found;
+}
+
+/** Removes what a change has replaced: texts in the database at once, what was computed for them when no answer is being written. */
+function purgeOld({ store, runs, purge }: Shelf, { id }: Session): void {
+  const run = runs.running(id);
+  if (!run || !store.forgotten().includes(id)) return void purge.run();
+  void run.done.then(() => {
+    store.forgetCopies(id);
+    return purge.run();
+  });
 }
 
 function messagePaths(service: SessionService): Route[] {
@@ -189,11 +224,9 @@ function messagePaths(service: SessionService): Route[] {
       path: "/lantern/v1/sessions/:id/messages",
       access: "admin",
       handle: ({ params }) => {
-        const session = service.store.session(params.id!);
-        return json({
-          session: withRun(session, service.runs),
-          messages: service.store.messages(session.id),
-        });
+        const shelf = service.of(params.id!);
+        const session = shelf.store.session(params.id!);
+        return json({ session: view(shelf, session), messages: shelf.store.messages(session.id) });
       },
     },
     {
@@ -202,8 +235,9 @@ function messagePaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const { role = "user", generate, ...request } = await bodyFields(call, newMessage);
-        if (generate ?? role === "user") return await ask(service, call, { ...request, role });
-        return json({ message: service.runs.keep(call.params.id!, { ...request, role }) }, 201);
+        const shelf = service.of(call.params.id!);
+        if (generate ?? role === "user") return await ask(shelf, call, { ...request, role });
+        return json({ message: shelf.runs.keep(call.params.id!, { ...request, role }) }, 201);
       },
     },
     {
@@ -212,7 +246,8 @@ function messagePaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const { message, call: which, ...end } = await bodyFields(call, callEnd);
-        return json({ message: service.store.endCall(call.params.id!, message, which, end) });
+        const { store } = service.of(call.params.id!);
+        return json({ message: store.endCall(call.params.id!, message, which, end) });
       },
     },
     {
@@ -221,7 +256,7 @@ function messagePaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) => {
         const { n, ...request } = await bodyFields(call, continuation);
-        return await ask(service, call, { ...request, count: n });
+        return await ask(service.of(call.params.id!), call, { ...request, count: n });
       },
     },
   ];
@@ -243,9 +278,9 @@ function presetPaths(service: SessionService): Route[] {
       handle: async (call) => {
         const name = presetName(call.params.name!);
         const { settings } = await bodyFields(call, presetSettings);
-        const saved = service.presets.save(name, settings);
-        service.purge(); // removes what it replaced
-        return json(saved);
+        const preset = service.presets.save(name, settings);
+        void service.saved.purge.run(); // removes what it replaced
+        return json(preset);
       },
     },
     {
@@ -254,7 +289,7 @@ function presetPaths(service: SessionService): Route[] {
       access: "admin",
       handle: ({ params }) => {
         service.presets.delete(params.name!);
-        service.purge();
+        void service.saved.purge.run();
         return json({ name: params.name!, deleted: true });
       },
     },
@@ -273,15 +308,15 @@ function otherPaths(service: SessionService): Route[] {
       method: "GET",
       path: "/lantern/v1/set-aside",
       access: "admin",
-      handle: () => json({ items: service.store.setAside() }),
+      handle: () => json({ items: service.saved.store.setAside() }),
     },
     {
       method: "DELETE",
       path: "/lantern/v1/set-aside",
       access: "admin",
       handle: () => {
-        service.store.forgetSetAside();
-        service.purge();
+        service.saved.store.forgetSetAside();
+        void service.saved.purge.run();
         return json({ deleted: true });
       },
     },
@@ -291,14 +326,15 @@ function otherPaths(service: SessionService): Route[] {
       access: "admin",
       handle: (call) => {
         const { q, limit } = queryFields(call, searchQuery);
-        return json({ hits: service.store.search(q, limit) });
+        return json({ hits: service.saved.store.search(q, limit) });
       },
     },
     {
       method: "GET",
       path: "/lantern/v1/sessions/:id/export",
       access: "admin",
-      handle: (call) => exports[queryFields(call, exportQuery).format](service.store, call),
+      handle: (call) =>
+        exports[queryFields(call, exportQuery).format](service.of(call.params.id!).store, call),
     },
     {
       method: "POST",
@@ -306,9 +342,9 @@ function otherPaths(service: SessionService): Route[] {
       access: "admin",
       handle: async (call) =>
         json(
-          withRun(
-            await importSession(service.store, await readJson(call, importBudget)),
-            service.runs,
+          view(
+            service.saved,
+            await importSession(service.saved.store, await readJson(call, importBudget)),
           ),
           201,
         ),
@@ -340,21 +376,22 @@ function download(text: string, name: string, type: string): Response {
 
 /** Starts answers and responds with their ids; they are followed at /lantern/v1/runs/ID/events. */
 async function ask(
-  { store, runs }: SessionService,
+  { store, runs, isPrivate }: Shelf,
   call: Call,
   request: AskRequest,
 ): Promise<Response> {
   const { server } = call;
   const session = store.session(call.params.id!);
   const served = await sessionModel(server, store, session);
-  const { user, answers, run } = await runs.ask(session.id, runModel(call, served), request);
+  const model = runModel(call, served, { conversation: session.id, cacheDisk: !isPrivate });
+  const { user, answers, run } = await runs.ask(session.id, model, request);
   const isNamed = session.model !== null && server.models.lookUp(session.model) !== undefined;
   const name = isNamed ? session.model! : served.id; // its file may be served under another name now
   store.rememberModel(session.id, name, await server.models.loader?.locate(served.id));
   return json({ user, answers, run: runView(run) }, 201);
 }
 
-function withRun(session: Session, runs: Runs): object {
+function view({ runs, isPrivate }: Shelf, session: Session): object {
   const run = runs.running(session.id);
-  return { ...session, run: run ? runView(run) : null };
+  return { ...session, private: isPrivate, run: run ? runView(run) : null };
 }

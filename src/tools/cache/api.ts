@@ -2,6 +2,9 @@
 // before engine/tiers.
 
 import { UsageError } from "../../base/errors.ts";
+import { eraseOwners } from "../../engine/tiers/erase.ts";
+import { ownerOf } from "../../engine/tiers/owners.ts";
+import { defaultCrc32 } from "../../engine/tiers/segment.ts";
 import { type StoredModel, storedModels } from "../../engine/tiers/state-about.ts";
 import type { BlockFolders } from "../../platform/block-files.ts";
 import { currentPlatform } from "../../platform/current.ts";
@@ -70,6 +73,19 @@ export async function clearStoredState(
   const chosen = model === undefined ? all : all.filter((one) => isStoredAs(one, model));
   for (const { folder } of chosen) await folders.remove(folder);
   return chosen;
+}
+
+/** Removes the copies on disk, for all models, of what only these conversations have (GenerateOptions.conversation). */
+export async function forgetStoredConversations(
+  conversations: readonly string[],
+  options: StoredStateOptions = {},
+): Promise<void> {
+  const folders = await foldersOf(options);
+  const owners = conversations.map((id) => ownerOf(id));
+  for (const name of await folders.names()) {
+    const folder = await folders.folder(name);
+    await eraseOwners(folder, name, owners, folders.crc32 ?? defaultCrc32);
+  }
 }
 
 function described({ folder, about, bytes, segments, usedAt }: StoredModel): StoredModelState {

@@ -5,7 +5,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { unitId } from "../../../src/engine/tiers/disk-tier.ts";
+import { unitId } from "../../../src/engine/tiers/keys.ts";
 import type { UnitFacts } from "../../../src/engine/tiers/segment.ts";
 import type { Random } from "../../support/random.ts";
 import { unitBytes, unitData, unitTier } from "./unit-writer.ts";

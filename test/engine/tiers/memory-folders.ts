@@ -64,6 +64,7 @@ export class MemoryFolders implements BlockFolders {
         return open(file);
       },
       open: async (file) => (files.has(at(file)) ? open(file) : undefined),
+      change: async (file) => (files.has(at(file)) ? open(file) : undefined),
       touch: async (file) => {
         const held = files.get(at(file));
         if (held) held.usedAt = ++this.#clock;

@@ -16,7 +16,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
-import { unitId } from "../../../src/engine/tiers/disk-tier.ts";
+import { unitId } from "../../../src/engine/tiers/keys.ts";
+import { NOBODY } from "../../../src/engine/tiers/owners.ts";
 import { SEGMENT_HEADER_BYTES, segmentHeader } from "../../../src/engine/tiers/segment.ts";
 import { Random } from "../../support/random.ts";
 import { killWriter, survivors } from "./kill-writers.ts";
@@ -43,7 +44,7 @@ async function write(
   const ids: string[] = [];
   for (const unit of unitsOf(seed)) {
     if (ids.length === count) break;
-    await tier?.append([{ unit, data: unitData(unit.key, unit.kind) }]);
+    await tier?.append([{ unit, owners: [NOBODY], data: unitData(unit.key, unit.kind) }]);
     ids.push(unitId(unit.key, unit.kind));
   }
   await tier?.close();
@@ -115,7 +116,7 @@ test("looks at a folder at the same time, and while segments begin: every file i
   for (const unit of take(unitsOf(6), 8)) {
     const data = unitData(unit.key, unit.kind);
     let isWritten = false;
-    const written = tier.append([{ unit, data }]).then(() => {
+    const written = tier.append([{ unit, owners: [NOBODY], data }]).then(() => {
       isWritten = true;
     });
     while (!isWritten) await tier.refresh(); // also between the making of a file and its first bytes
@@ -199,7 +200,7 @@ test("a segment of a newer version: said, neither used nor removed, and others a
   expect(statSync(old!).size).toBe(SEGMENT_HEADER_BYTES);
   const { said } = await write(folder, 2, 4);
   expect(said).toEqual([
-    expect.stringContaining("it has version 2 of the format, and this Lantern reads version 1"),
+    expect.stringContaining("it has version 3 of the format, and this Lantern reads version 2"),
   ]);
   expect(segments(folder)).toHaveLength(2);
   expect((await survivors(folder)).units).toBe(4);

@@ -7,6 +7,7 @@ import { argv } from "node:process";
 import { pathToFileURL } from "node:url";
 import { DiskTier, type DiskTierParts } from "../../../src/engine/tiers/disk-tier.ts";
 import { nextKey, rootKey, type StateKey } from "../../../src/engine/tiers/keys.ts";
+import { NOBODY } from "../../../src/engine/tiers/owners.ts";
 import type { UnitFacts } from "../../../src/engine/tiers/segment.ts";
 import { nodeBlockFolders } from "../../../src/platform/node-block-files.ts";
 
@@ -48,7 +49,7 @@ export function* unitsOf(seed: number): Generator<UnitFacts> {
     const tokens = Int32Array.from({ length: 32 }, (_, i) => seed * 1000 + number + i);
     const key = nextKey(parent, tokens);
     for (const kind of unitBytes.keys()) {
-      yield { kind, key, parent, tokens, length: (number + 1) * 32 };
+      yield { kind, key, parent, tokens: tokens.length, length: (number + 1) * 32 };
     }
     parent = key;
   }
@@ -59,7 +60,7 @@ async function write(folder: string, seed: number, budgetBytes: number, most: nu
   const tier = await unitTier(folder, { budgetBytes, say: said });
   let written = 0;
   for (const unit of unitsOf(seed)) {
-    await tier?.append([{ unit, data: unitData(unit.key, unit.kind) }]);
+    await tier?.append([{ unit, owners: [NOBODY], data: unitData(unit.key, unit.kind) }]);
     if (++written === 4) console.log("writing");
     if (written >= most) break;
   }

@@ -1,0 +1,96 @@
+// The conversations of a server, on two shelves: those that are saved, in a database, and private ones, in memory until they are closed
+// or the server ends. A private one leaves nothing on a disk: its rows are in a database in memory, and what the model computes
+// of it stays in memory as well (GenerateOptions.cacheDisk). src/sessions/purge.ts has what must go when one is deleted.
+
+import { messageOf } from "../base/errors.ts";
+import { forgetStoredConversations } from "../index.ts";
+import type { Database } from "../platform/database.ts";
+import { Presets } from "../sessions/presets.ts";
+import { type CopyPlace, Purge } from "../sessions/purge.ts";
+import { Runs } from "../sessions/runs.ts";
+import { SessionStore } from "../sessions/store.ts";
+import type { ServerContext } from "./context.ts";
+
+export interface Shelf {
+  readonly store: SessionStore;
+  readonly runs: Runs;
+  readonly purge: Purge;
+  readonly isPrivate: boolean;
+}
+
+export interface SessionService {
+  readonly saved: Shelf;
+  readonly hidden: Shelf;
+  readonly presets: Presets;
+  /** Why nothing can be saved; null: it can. */
+  readonly notice: string | null;
+  /** The shelf of a session; of one that is not there, the saved ones. */
+  of(session: string): Shelf;
+  /** Of a run. */
+  withRun(run: string): Shelf;
+}
+
+export interface OpenedSessions extends Omit<SessionService, "notice"> {
+  /** Resolves when what an earlier process has not removed of deleted conversations is gone, or could not be removed. */
+  readonly ready: Promise<unknown>;
+  /** Ends running answers, saves them, closes the databases. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens services, one after the other where the database could not be used: private conversations are there in all of them. Running
+ * answers are ended and saved when the server stops; close() the service after that. `describe`: an error in words.
+ */
+export function sessionsOpener(
+  server: ServerContext,
+  describe: (error: unknown) => string,
+): (database: Database) => OpenedSessions {
+  const shelf = (rows: Database, places: CopyPlace[], isPrivate: boolean): Shelf => {
+    const store = new SessionStore(rows, { now: () => server.time() });
+    const runs = new Runs(store, { now: () => server.now(), describe });
+    server.stopSignal.addEventListener("abort", () => void runs.close());
+    return { store, runs, isPrivate, purge: new Purge(store, places, server.log) };
+  };
+  const memory = memoryOf(server);
+  const { cacheFolder } = server.settings;
+  const disk: CopyPlace = (ids) => forgetStoredConversations(ids, { cacheFolder });
+  let privately: Shelf | undefined;
+  return (database) => {
+    const saved = shelf(database, [memory, disk], false);
+    privately ??= shelf(database.inMemory(), [memory], true);
+    const hidden = privately;
+    for (const { what, why } of saved.store.setAside()) {
+      server.log(`conversations: ${what} was damaged and is set aside: ${why}`);
+    }
+    return {
+      saved,
+      hidden,
+      ready: database.writable ? saved.purge.run() : Promise.resolve(),
+      presets: new Presets(database),
+      of: (session) => (hidden.store.hasId(session) ? hidden : saved),
+      withRun: (run) => (hidden.runs.has(run) ? hidden : saved),
+      async close() {
+        for (const { runs, purge, store } of [saved, hidden]) {
+          await runs.close();
+          await purge.close();
+          store.close();
+        }
+      },
+    };
+  };
+}
+
+/** What models hold of conversations, and what slots remember. */
+function memoryOf({ models, slots, log }: ServerContext): CopyPlace {
+  return async (conversations) => {
+    slots.forget(conversations);
+    for (const { model, id } of models.lasting.list()) {
+      for (const conversation of conversations) {
+        // One that has ended holds nothing, and its copies on disk are removed below.
+        await model.forgetConversation(conversation).catch((error: unknown) => {
+          log(`${id}: what is in memory of a deleted conversation: ${messageOf(error)}`);
+        });
+      }
+    }
+  };
+}

@@ -1,0 +1,81 @@
+// What must go when a conversation is deleted, or a system prompt replaced. Every place that has copies of conversations is one of these:
+//
+//   the rows                       at once, in one transaction                              SessionStore.deleteSession()
+//   runs, and who follows them     at once                                                  Runs.delete()
+//   other copies: state computed   before the request is answered; what could not be        the `places` of Purge
+//   of it, in memory and on disk   is in the table `forgotten` and is tried again: after
+//                                  a minute, and before the next server answers
+//   search index, freed pages,     within seconds, or at the next start                     SessionStore.purgeDeleted()
+//   log of the database
+//
+// Whoever makes another copy of conversations (a backup of the database, say) adds a CopyPlace where Purge is made
+// (src/server/session-service.ts): it is called with the ids of all conversations that were deleted since it last succeeded.
+
+import { type Poll, poll } from "../base/backoff.ts";
+import { messageOf } from "../base/errors.ts";
+import type { SessionStore } from "./store.ts";
+
+/** Removes all that a place has of these conversations. Rejects if it could not: then it is called again, with these and others. */
+export type CopyPlace = (conversations: readonly string[]) => Promise<void>;
+
+const everyMs = 60_000;
+const mostMs = 3_600_000;
+
+export class Purge {
+  readonly #store: SessionStore;
+  readonly #places: readonly CopyPlace[];
+  readonly #log: (line: string) => void;
+  /** One after the other: the next one has what came meanwhile. */
+  #last: Promise<string | null> = Promise.resolve(null);
+  /** Tries again what could not be removed. */
+  readonly #again: Poll;
+  #isClosed = false;
+
+  constructor(store: SessionStore, places: readonly CopyPlace[], log: (line: string) => void) {
+    this.#store = store;
+    this.#places = places;
+    this.#log = log;
+    const look = async (): Promise<void> => {
+      const why = await this.#copies();
+      if (why !== null) throw new Error(why);
+    };
+    this.#again = poll(look, { everyMs, mostMs });
+  }
+
+  /** Resolves when no other copy is left: with null, or with a sentence that says why some are. The database goes on by itself. */
+  run(): Promise<string | null> {
+    this.#purgeDatabase();
+    return this.#copies();
+  }
+
+  #copies(): Promise<string | null> {
+    this.#last = this.#last.then(() => this.#purgeCopies());
+    return this.#last;
+  }
+
+  /** Resolves when nothing is under way. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#again.stop();
+    await this.#last;
+  }
+
+  #purgeDatabase(): void {
+    this.#store.purgeDeleted().catch((error: unknown) => this.#log(messageOf(error)));
+  }
+
+  async #purgeCopies(): Promise<string | null> {
+    try {
+      const conversations = this.#store.forgotten();
+      if (conversations.length === 0 || this.#isClosed) return null;
+      for (const place of this.#places) await place(conversations);
+      this.#store.endForgetting(conversations);
+      this.#purgeDatabase();
+      return null;
+    } catch (error) {
+      const why = `copies of deleted conversations could not be removed, and Lantern tries again: ${messageOf(error)}`;
+      this.#log(why);
+      return why;
+    }
+  }
+}
