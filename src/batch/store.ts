@@ -2,7 +2,7 @@
 // which is on disk when it returns. It answers nothing: runner.ts takes lines from it and gives it their answers.
 // A line has an answer once, because its state and its answer are one update of a line that was waiting.
 
-import { type Database, migrateDatabase, type SqlRow } from "../platform/database.ts";
+import { type Database, migrateDatabase, type SqlRow, unsoundRows } from "../platform/database.ts";
 import {
   type Batch,
   type BatchApi,
@@ -62,7 +62,8 @@ export class BatchStore {
   constructor(database: Database, folder: FileFolder, options: { now?: () => number } = {}) {
     this.#database = database;
     this.#now = options.now ?? Date.now;
-    this.findings = [...database.findings, ...migrateDatabase(database, batchesKind)];
+    const mended = migrateDatabase(database, batchesKind);
+    this.findings = [...database.findings, ...mended, ...damagedRows(database)];
     this.files = new StoredFiles(database, folder, this.#now, (id) => this.#onChange("file", id));
     this.mirror = new BatchMirror(database);
   }
@@ -349,4 +350,20 @@ export class BatchStore {
     }
     return counts;
   }
+}
+
+/** Rows that are not as they were written, in sentences. They stay: what is wrong with them is for the person to see. */
+function damagedRows(database: Database): string[] {
+  const queries: Readonly<Record<string, string>> = {
+    files: "SELECT 'the file ' || id AS what FROM files WHERE number = ?",
+    batches: "SELECT 'the batch ' || id AS what FROM batches WHERE number = ?",
+    lines: `SELECT 'line ' || (place + 1) || ' of the batch ' || b.id AS what
+      FROM lines JOIN batches b ON b.number = batch WHERE batch = ? AND place = ?`,
+  };
+  return Object.entries(queries).flatMap(([table, query]) =>
+    unsoundRows(database, batchesKind, table).map((key) => {
+      const what = database.get(query, ...Object.values(key))?.what ?? `a row of ${table}`;
+      return `${what} is not as it was written (its checksum is wrong)`;
+    }),
+  );
 }
