@@ -3,12 +3,21 @@
 
 import type { Grammar, GrammarCompiler } from "../grammar/grammar.ts";
 import type { GrammarSource } from "../grammar/source.ts";
+import type { Program } from "../grammar/program.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
+
+/** What the engine's thread may spend on compiling: a few milliseconds. Other threads compile what needs more. */
+const LITTLE = { steps: 5000, bytes: 16 << 20 };
+/** Longer sources are not even tried. */
+const LITTLE_SOURCE = 20_000;
 
 /** How many are kept, how many characters all their sources may have, and how much memory they may take together. */
 const MOST_GRAMMARS = 32;
 const MOST_CHARACTERS = 16_000_000;
 const MOST_BYTES = 256 << 20;
+
+/** Of generations. */
+export const schemaOptions = { concise: true } as const;
 
 export class Grammars {
   readonly #tokenizer: Tokenizer;
@@ -36,11 +45,48 @@ export class Grammars {
 
   /** Throws a GrammarError, which names the keyword and its path, where the source is wrong or not supported. */
   async compile(source: GrammarSource): Promise<Grammar> {
-    const { GrammarCompiler } = await import("../grammar/grammar.ts");
     const key = JSON.stringify(source);
     const known = this.#kept.get(key);
-    this.#compiler ??= new GrammarCompiler(this.#tokenizer, { concise: true });
-    const grammar = known ?? this.#compiler.compile(source);
+    const compiler = await this.#loadedCompiler();
+    return this.#keep(key, known ?? compiler.compile(source));
+  }
+
+  /** The same, unless it takes more than a few milliseconds: undefined. */
+  async compileLittle(source: GrammarSource): Promise<Grammar | undefined> {
+    const key = JSON.stringify(source);
+    const { GrammarBudgetError } = await import("../grammar/errors.ts");
+    const compiler = await this.#loadedCompiler();
+    const known = this.#kept.get(key);
+    if (known) return this.#keep(key, known);
+    if (key.length > LITTLE_SOURCE) return undefined;
+    try {
+      return this.#keep(key, compiler.compile(source, LITTLE));
+    } catch (error) {
+      if (error instanceof GrammarBudgetError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Takes over what another thread compiled, in pieces: `breathe` lets others go on. */
+  async load(
+    source: GrammarSource,
+    program: Program,
+    breathe: () => Promise<void>,
+  ): Promise<Grammar> {
+    const loading = (await this.#loadedCompiler()).load(program);
+    let step = loading.next();
+    for (; !step.done; step = loading.next()) await breathe();
+    return this.#keep(JSON.stringify(source), step.value);
+  }
+
+  async #loadedCompiler(): Promise<GrammarCompiler> {
+    const { GrammarCompiler } = await import("../grammar/grammar.ts");
+    this.#compiler ??= new GrammarCompiler(this.#tokenizer, schemaOptions);
+    return this.#compiler;
+  }
+
+  #keep(key: string, grammar: Grammar): Grammar {
+    const known = this.#kept.has(key);
     if (known) this.#kept.delete(key);
     else this.#characters += key.length;
     this.#kept.set(key, grammar);

@@ -176,7 +176,12 @@ class Host {
       const result = await generated;
       return { ...result, timings: { loadMs: this.#loadMs, ...result.timings } };
     },
-    compileGrammar: async ({ source }) => (await this.#loaded().grammars.compile(source)).notes,
+    compileGrammar: async ({ source, program, whole }, control) => {
+      const { grammars } = this.#loaded();
+      if (program) return (await grammars.load(source, program, () => control.breathe())).notes;
+      const grammar = whole ? grammars.compile(source) : grammars.compileLittle(source);
+      return (await grammar)?.notes;
+    },
     promptTokens: ({ prompt, limit }, control) =>
       tokenList(promptTokens(this.#text(), prompt, checkOf(control)), limit),
     detokenize: ({ ids, special }) => this.#loaded().tokenizer.decode(Array.from(ids), { special }),

@@ -81,6 +81,8 @@ export class EngineModel implements Model {
   readonly #devices: DeviceLookup;
   readonly #cpuTimes: () => CpuTimes | undefined;
   readonly #text: TextDesk;
+  /** The last grammar that the engine's thread was asked to compile: one at a time, so that they do not add up. */
+  #compiled: Promise<unknown> = Promise.resolve();
   /** What setAdapters() was told. */
   #adapters: readonly AdapterScale[] | undefined;
   /** Its status since unload(). */
@@ -228,7 +230,21 @@ export class EngineModel implements Model {
   async checkGrammar(options: GrammarOptions): Promise<readonly string[]> {
     checkOptions("checkGrammar()", options, optionNames.checkGrammar);
     const source = grammarSource(options);
-    return source === undefined ? [] : await this.#line.call("compileGrammar", { source });
+    return source === undefined ? [] : await this.#compile(source);
+  }
+
+  /** On the engine's thread where that takes little, and otherwise on the text thread, one after the other. */
+  async #compile(source: GrammarSource): Promise<readonly string[]> {
+    const before = this.#compiled;
+    const tried = before
+      .catch(() => undefined)
+      .then(() => this.#line.call("compileGrammar", { source }));
+    this.#compiled = tried;
+    const notes = await tried;
+    if (notes !== undefined) return notes;
+    const program = await this.#text.compile(source);
+    const how = program ? { source, program } : { source, whole: true };
+    return (await this.#line.call("compileGrammar", how)) ?? [];
   }
 
   async answerFormat(): Promise<AnswerFormat | undefined> {
@@ -278,6 +294,7 @@ export class EngineModel implements Model {
       );
     return startGeneration(async (onEvent, either) => {
       const how = { onEvent, signal: either, isBackground: inBackground };
+      if (source && !either.aborted) await this.#compile(source);
       // A small prompt is posted immediately, before anything else that the caller does.
       if (!this.#isLarge(prompt)) return await generate(prompt, how);
       try {

@@ -47,6 +47,7 @@ import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import type { AnswerFormat } from "../chat/answer/format.ts";
 import type { HeldType } from "../dtypes/held-types.ts";
 import type { KvType, KvTypePair } from "../dtypes/kv-types.ts";
+import type { Program } from "../grammar/program.ts";
 import type { GrammarSource } from "../grammar/source.ts";
 import type { Device } from "../limits/device.ts";
 import type { SourceSpec } from "../platform/platform.ts";
@@ -173,6 +174,7 @@ interface SharedTextMethods {
 export interface TextMethods extends SharedTextMethods {
   /** Returns the fingerprint of the vocabulary. */
   open: { params: TextRequest; result: number; event: never };
+  compileProgram: { params: { source: GrammarSource }; result: Program; event: never };
   dispose: { params: undefined; result: undefined; event: never };
 }
 
@@ -187,8 +189,15 @@ export interface Methods extends SharedTextMethods {
     result: GenerationResult;
     event: TokenEvent;
   };
-  /** Compiles it, if it is not; the result: what it does not enforce though its source mentions it. */
-  compileGrammar: { params: { source: GrammarSource }; result: readonly string[]; event: never };
+  /**
+   * Compiles it, if it is not, or takes over what the text thread compiled. The result: what it does not enforce though its source
+   * mentions it; undefined: it takes long, and another thread should compile it. `whole`: there is no other thread.
+   */
+  compileGrammar: {
+    params: { source: GrammarSource; program?: Program | undefined; whole?: boolean };
+    result: readonly string[] | undefined;
+    event: never;
+  };
   /** Answered immediately, between two pieces of other work. */
   alive: { params: Record<never, never>; result: undefined; event: never };
   /** Answers when all state that is to be copied out of the backend was. */

@@ -4,12 +4,14 @@
 // it was working on fails, and those behind it go to the next thread.
 
 import { AbortedError, LanternError, RestartingError } from "../base/errors.ts";
+import type { Program } from "../grammar/program.ts";
+import type { GrammarSource } from "../grammar/source.ts";
 import type { EngineThread } from "../platform/platform.ts";
 import type { TextMethods, TextRequest } from "./protocol.ts";
 import { type EngineLine, Line } from "./rpc.ts";
 
 /** The methods that both threads have. */
-type SharedMethod = Exclude<keyof TextMethods, "open" | "dispose">;
+type SharedMethod = Exclude<keyof TextMethods, "open" | "dispose" | "compileProgram">;
 
 /**
  * UTF-16 units of text that the engine's thread may have at a time: a few milliseconds of work. Messages that arrive
@@ -85,11 +87,33 @@ export class TextDesk {
     const { signal } = options;
     if (signal?.aborted) throw new AbortedError("the request", { cause: signal.reason });
     if (!this.isLarge(units)) return await this.#ask(method, params, units, options);
+    const there = await this.#callThread(method, params, options);
+    return there ? there.result : await this.#ask(method, params, units, options);
+  }
+
+  /** Compiles a grammar that would take long on the engine's thread; undefined: there is no other. */
+  async compile(source: GrammarSource): Promise<Program | undefined> {
+    this.#running++;
+    try {
+      return (await this.#callThread("compileProgram", { source }, { isBackground: false }))
+        ?.result;
+    } finally {
+      this.#running--;
+    }
+  }
+
+  /** undefined: the thread cannot open the model. */
+  async #callThread<M extends keyof TextMethods>(
+    method: M,
+    params: TextMethods[M]["params"],
+    options: TextCall,
+  ): Promise<{ result: TextMethods[M]["result"] } | undefined> {
     for (let tries = 1; ; tries++) {
       const line = await this.#open();
-      if (!line) return await this.#ask(method, params, units, options);
+      if (!line) return undefined;
       try {
-        return (await line.call(method, params, options)) as TextMethods[M]["result"];
+        const result = await line.call(method, params as never, options);
+        return { result: result as TextMethods[M]["result"] };
       } catch (error) {
         if (!(error instanceof RestartingError) || tries >= MOST_TRIES) throw error;
       }

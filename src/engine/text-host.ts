@@ -4,6 +4,7 @@
 import type { Check } from "../base/check.ts";
 import { AbortedError, DisposedError } from "../base/errors.ts";
 import type { EnginePort } from "../platform/platform.ts";
+import { schemaOptions } from "./grammars.ts";
 import {
   ABORT_FLAGS,
   BEATS,
@@ -48,6 +49,10 @@ export function serveText(
     detokenize: ({ ids, special }) => side().tokenizer.decode(Array.from(ids), { special }),
     pieces: ({ ids }) => tokenPieces(side(), ids),
     answerFormat: () => answerFormatOf(side()),
+    compileProgram: async ({ source }) => {
+      const { compileProgram } = await import("../grammar/program.ts");
+      return compileProgram(source, side().tokenizer, schemaOptions);
+    },
     applyTemplate: ({ messages, options }, check) =>
       renderMessages(side(), messages, options, check),
     dispose: () => undefined,

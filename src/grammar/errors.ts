@@ -10,3 +10,8 @@ export class GrammarError extends UsageError {
 export class GrammarSizeError extends GrammarError {
   override name: string = "GrammarSizeError";
 }
+
+/** More work or memory than its budget. */
+export class GrammarBudgetError extends GrammarSizeError {
+  override name = "GrammarBudgetError";
+}

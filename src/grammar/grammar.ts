@@ -17,6 +17,7 @@ import type { Budget } from "./meter.ts";
 import { Network } from "./network.ts";
 import { NetworkWalks } from "./network-walks.ts";
 import { NodeSets } from "./node-sets.ts";
+import { type Program, readProgram } from "./program.ts";
 import { GrammarReader, type ReadGrammar } from "./read-grammar.ts";
 import { Expressions } from "./regex/expressions.ts";
 import { PatternTrigger } from "./regex/pattern-trigger.ts";
@@ -34,6 +35,8 @@ interface Pool {
 
 /** A pool beyond these sizes is replaced before the next grammar. */
 const LARGE = { expressions: 400_000, walks: 8_000, sets: 200_000, setBytes: 64 << 20 };
+
+const UNLIMITED: Budget = { steps: Number.POSITIVE_INFINITY, bytes: Number.POSITIVE_INFINITY };
 
 export class Grammar {
   readonly #machine: Machine;
@@ -90,6 +93,14 @@ export class GrammarCompiler {
   compile(source: GrammarSource, budget?: Budget): Grammar {
     const pool = this.#currentPool();
     return this.#grammar(this.#reader.read(source, pool.of, budget), pool);
+  }
+
+  /** A grammar that another thread compiled: in pieces, between which others may go on. */
+  *load(program: Program): Generator<void, Grammar> {
+    const pool = this.#currentPool();
+    // The budget was asked where it was compiled.
+    const read = yield* readProgram(program, pool.of, () => pool.of.meter.begin(UNLIMITED));
+    return this.#grammar(read, pool);
   }
 
   #grammar({ positions, notes, hasSchema }: ReadGrammar, pool: Pool): Grammar {

@@ -4,7 +4,7 @@
 // Masks are computed in slices: where a slice is used up, work stops with a PausedError and begins again in the next slice. What was
 // found until then (states, transitions, walks) is kept, so that it goes on where it stopped.
 
-import { GrammarSizeError } from "./errors.ts";
+import { GrammarBudgetError } from "./errors.ts";
 
 /** A slice is used up. Not an error of the grammar: whoever set the slice gives another. */
 export class PausedError extends Error {
@@ -61,10 +61,10 @@ export class Meter {
     this.#taken += bytes;
   }
 
-  #tooMuch(what: string): GrammarSizeError {
+  #tooMuch(what: string): GrammarBudgetError {
     const at = typeof this.at === "function" ? this.at() : this.at;
     const rule = at === "" ? "it" : `its rule ${at}`;
-    return new GrammarSizeError(
+    return new GrammarBudgetError(
       `grammar: ${rule} takes too much ${what}. Use shorter repetitions, fewer alternatives that begin alike, or simpler patterns`,
     );
   }

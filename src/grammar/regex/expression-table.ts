@@ -6,6 +6,26 @@ import { GrammarSizeError } from "../errors.ts";
 /** Beyond this many nodes an expression counts as exploding. A node takes about 200 bytes. */
 const MOST_NODES = 1_500_000;
 
+export const KIND = {
+  empty: 0,
+  epsilon: 1,
+  bytes: 2,
+  concat: 3,
+  or: 4,
+  and: 5,
+  not: 6,
+  repeat: 7,
+  multiple: 8,
+} as const;
+
+export interface ExpressionNode {
+  readonly kind: number;
+  readonly left: number;
+  readonly right: number;
+  readonly high: number;
+  readonly parts: readonly number[];
+}
+
 export class ExpressionTable {
   readonly kind: number[] = [];
   readonly left: number[] = []; // byte set of bytes; first part of concat; operand of not and repeat

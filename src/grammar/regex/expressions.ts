@@ -8,24 +8,12 @@ import { GrammarSizeError } from "../errors.ts";
 import { Meter } from "../meter.ts";
 import { type ByteSet, ByteSets, byteRange, hasByte } from "./byte-sets.ts";
 import { joinedCounts } from "./counts.ts";
-import { ExpressionTable } from "./expression-table.ts";
+import { type ExpressionNode, ExpressionTable, KIND } from "./expression-table.ts";
 
 /** Matches nothing. */
 export const EMPTY = 0;
 /** Matches the empty text. */
 export const EPSILON = 1;
-
-const KIND = {
-  empty: 0,
-  epsilon: 1,
-  bytes: 2,
-  concat: 3,
-  or: 4,
-  and: 5,
-  not: 6,
-  repeat: 7,
-  multiple: 8,
-} as const;
 
 /** No upper bound of a repetition. */
 export const INFINITE: number = Number.POSITIVE_INFINITY;
@@ -717,6 +705,38 @@ export class Expressions {
     let at = expression;
     for (; this.#kind[at] === KIND.concat; at = this.#right[at]!) sum += of(this.#left[at]!);
     return sum + of(at);
+  }
+
+  // ---- as data (expression-list.ts)
+
+  node(id: number): ExpressionNode {
+    const parts = this.#parts[id] ?? [];
+    const [left, right, high] = [this.#left[id]!, this.#right[id]!, this.#high[id]!];
+    return { kind: this.#kind[id]!, left, right, high, parts };
+  }
+
+  /** The expression of a node; of an `or` or `and`, the parts may come in any order. */
+  make({ kind, left, right, high, parts }: ExpressionNode): number {
+    switch (kind) {
+      case KIND.empty:
+        return EMPTY;
+      case KIND.epsilon:
+        return EPSILON;
+      case KIND.bytes:
+        return this.bytes(left);
+      case KIND.concat:
+        return this.#concatNode(left, right);
+      case KIND.or:
+        return this.any(parts);
+      case KIND.and:
+        return this.every(parts);
+      case KIND.not:
+        return this.not(left);
+      case KIND.repeat:
+        return this.repeat(left, right, high);
+      default:
+        return this.multiple(left, right, high);
+    }
   }
 
   // ---- storage
