@@ -1,5 +1,6 @@
 // How long others wait: starts `lantern serve`, lets one client stream an answer, and meanwhile sends hostile requests of
-// 16 MB. Prints the stall table: the longest time that the stream stood still during each of them.
+// 16 MB, and hostile grammars (test/support/hostile-grammars.ts), alone and twenty at once. Prints the stall table: the longest time
+// that the stream stood still during each of them.
 //
 //   npm run bench:stalls -- MODEL [--only NAME] [--json]
 //
@@ -11,6 +12,7 @@ import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
+import { type HostileGrammar, hostileGrammars } from "../test/support/hostile-grammars.ts";
 
 /** Below the server's own limit on bodies. */
 const bytes = 15_800_000;
@@ -23,7 +25,12 @@ interface Hostile {
   body(): string;
   /** Flags of the server for this request: a hostile template comes with the model. */
   flags?: readonly string[];
+  /** Sent at once, instead of one. */
+  bodies?(): readonly string[];
 }
+
+/** Several requests at once, as many generations under hostile grammars. */
+const together = 20;
 
 const repeated = (piece: string): string => piece.repeat(Math.floor(bytes / piece.length));
 const list = (item: string): string => `[${repeated(`${item},`)}${item}]`;
@@ -139,6 +146,33 @@ const hostiles: readonly Hostile[] = [
   },
 ];
 
+function grammarBody({ source }: HostileGrammar): string | undefined {
+  const given = source();
+  const fields = { prompt: "a", n_predict: 8, temperature: 0 };
+  if ("gbnf" in given) return JSON.stringify({ ...fields, grammar: given.gbnf });
+  if ("schema" in given) return JSON.stringify({ ...fields, json_schema: given.schema });
+  if (!("regex" in given)) return undefined;
+  const json_schema = { type: "string", pattern: given.regex };
+  return JSON.stringify({ ...fields, json_schema });
+}
+
+function* grammarRows(): Iterable<Hostile> {
+  const asked = hostileGrammars.flatMap((hostile) => {
+    const body = (): string | undefined => grammarBody(hostile);
+    return body() === undefined ? [] : [{ name: hostile.name, body: () => body()! }];
+  });
+  for (const { name, body } of asked) yield { name: `grammar: ${name}`, path: "/completion", body };
+  for (let from = 0; from < asked.length; from += together) {
+    const some = asked.slice(from, from + together);
+    yield {
+      name: `${some.length} grammars at once, from ${from}`,
+      path: "/completion",
+      body: () => "",
+      bodies: () => some.map(({ body }) => body()),
+    };
+  }
+}
+
 /** As many messages as are read at once. */
 function conversation(): string {
   const nothing = { model: null, stopReason: null, error: null, tokens: null, timings: null };
@@ -170,7 +204,7 @@ async function main(): Promise<void> {
     process.exit(2);
   }
   const rows: object[] = [];
-  for (const hostile of hostiles) {
+  for (const hostile of [...hostiles, ...grammarRows()]) {
     if (flags.only !== undefined && !hostile.name.includes(flags.only)) continue;
     rows.push(await row(model, hostile, flags.json));
   }
@@ -194,7 +228,9 @@ async function row(model: string, hostile: Hostile, quiet: boolean): Promise<obj
     await pause(500);
     await ask(); // what came before does not count
     const started = performance.now();
-    const answer = await send(url + hostile.path, body);
+    const bodies = hostile.bodies?.() ?? [body];
+    const answers = await Promise.all(bodies.map((one) => send(url + hostile.path, one)));
+    const answer = answers.map((one) => (answers.length > 1 ? one.slice(0, 3) : one)).join(" ");
     const tookMs = performance.now() - started;
     await pause(500);
     const gapMs = await ask();

@@ -1,6 +1,6 @@
 // Fuzzes the code that reads untrusted bytes, and saves its findings:
 //
-//   npm run fuzz -- gguf|adapter|safetensors|tokenizer|template|http|shapes|grammar|all [--seconds 60] [--seed 1] [--runs N] [--json]
+//   npm run fuzz -- gguf|adapter|safetensors|tokenizer|template|http|shapes|grammar|grammar-cost|all [--seconds 60] [--seed 1] [--runs N] [--json]
 //
 // A finding is an error that is not a LanternError, a hang, too much memory, or a crash. It is minimized and saved in
 // test/fuzz/regressions/, where test/fuzz/regressions.test.ts fails until it is fixed. The same seed and corpus give

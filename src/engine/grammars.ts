@@ -2,8 +2,8 @@
 // are dropped. A generation keeps its own as long as it runs. The compiler's code is loaded with the first grammar.
 
 import type { Grammar, GrammarCompiler } from "../grammar/grammar.ts";
-import type { GrammarSource } from "../grammar/source.ts";
 import type { Program } from "../grammar/program.ts";
+import type { GrammarSource } from "../grammar/source.ts";
 import type { Tokenizer } from "../tokenizers/tokenizer.ts";
 
 /** What the engine's thread may spend on compiling: a few milliseconds. Other threads compile what needs more. */

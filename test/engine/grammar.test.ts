@@ -12,6 +12,7 @@ import { type Generated, generate, type RunControl } from "../../src/engine/gene
 import { Grammars } from "../../src/engine/grammars.ts";
 import { createSampler, resolveSampling } from "../../src/engine/sampler.ts";
 import { forbidTokens } from "../../src/engine/sampler-logits.ts";
+import { compileProgram } from "../../src/grammar/program.ts";
 import { letterTokenizer, tinyEngine, tinyPrompt, tinyShape } from "../support/tiny-engine.ts";
 
 const grammars = new Grammars(letterTokenizer);
@@ -214,7 +215,7 @@ describe("triggers", () => {
       constraint.prepare();
       constraint.forbid(logits);
       const ids = [...logits.keys()].filter((id) => logits[id] === 0);
-      if (letter !== "") constraint.accept(letterTokenizer.encode(letter)[0]!);
+      if (letter !== "") void constraint.accept(letterTokenizer.encode(letter)[0]!);
       return ids.length === tinyShape.vocab ? "*" : letterTokenizer.decode(ids);
     });
   }
@@ -256,6 +257,22 @@ describe("triggers", () => {
 });
 
 describe("compiled grammars", () => {
+  test("what takes long is left to another thread, and taken over from there", async () => {
+    const grammars = new Grammars(letterTokenizer);
+    expect(await grammars.compileLittle({ regex: "a+" })).toBeDefined();
+    const source = { choices: Array.from({ length: 1500 }, (_, i) => `${i * 7919}`) };
+    expect(JSON.stringify(source).length).toBeLessThan(20_000);
+    expect(await grammars.compileLittle(source)).toBeUndefined();
+    let breaths = 0;
+    const program = compileProgram(source, letterTokenizer, {});
+    const grammar = await grammars.load(source, program, async () => {
+      breaths++;
+    });
+    expect(breaths).toBeGreaterThan(0);
+    expect(await grammars.compile(source)).toBe(grammar);
+    expect(await grammars.compileLittle(source)).toBe(grammar);
+  });
+
   test("are kept, the least recently used dropped", async () => {
     const own = new Grammars(letterTokenizer);
     const first = await own.compile({ regex: "a0" });

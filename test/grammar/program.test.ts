@@ -8,7 +8,10 @@ import { compile } from "./support.ts";
 import { END, tokenizer } from "./vocabulary.ts";
 
 const sources: readonly (readonly [string, GrammarSource])[] = [
-  ["rules and counts", { gbnf: 'root ::= ("a" x?){2,7} | [a-z]{3,} "!"\nx ::= "b" root? "c" | ""' }],
+  [
+    "rules and counts",
+    { gbnf: 'root ::= ("a" x?){2,7} | [a-z]{3,} "!"\nx ::= "b" root? "c" | ""' },
+  ],
   ["tokens", { gbnf: 'root ::= <control> "a" !<[3]>' }],
   ["a regular expression", { regex: "(?=.*a)[a-c]{2,9}(?!b)\\p{L}*" }],
   [
@@ -43,9 +46,7 @@ describe("programs", () => {
 
   test("are taken over in pieces", () => {
     const choices = Array.from({ length: 3000 }, (_, i) => `choice ${i * 7919}`);
-    const loading = new GrammarCompiler(tokenizer).load(
-      compileProgram({ choices }, tokenizer, {}),
-    );
+    const loading = new GrammarCompiler(tokenizer).load(compileProgram({ choices }, tokenizer, {}));
     let pieces = 0;
     while (!loading.next().done) pieces++;
     expect(pieces).toBeGreaterThan(3);

@@ -3,6 +3,6 @@
 export const fuzzTargets: ReadonlyMap<string, URL> = new Map(
   [
     ...["gguf", "adapter", "safetensors", "tokenizer", "template", "http", "shapes", "grammar"],
-    ...["settings", "regexes"],
+    ...["settings", "regexes", "grammar-cost"],
   ].map((name) => [name, new URL(`${name}.ts`, import.meta.url)]),
 );
