@@ -96,7 +96,8 @@ export interface OpenOptions {
   /**
    * How many layers are on the GPU, as llama.cpp's -ngl: the last ones, with the output counted as one; the rest are
    * on the processor. "all", or one more than the model has layers: everything. "auto": as many as GPU memory holds,
-   * or none without a GPU. Default: everything with backend "webgpu", nothing otherwise.
+   * or none without a real GPU. A number without a GPU is a warning, and the processor computes them. Default: everything with
+   * backend "webgpu", nothing otherwise; the command line's is "auto".
    */
   gpuLayers?: number | "all" | "auto";
   /**
@@ -316,6 +317,8 @@ export interface ModelInfo {
   backend: BackendInfo;
   /** Requests that were only partly honoured, one sentence each: for example, a context above the trained one. */
   warnings?: string[];
+  /** What would make it faster, one sentence each: for example, a GPU whose package is not installed. Absent: nothing that is known. */
+  hints?: string[];
 }
 
 /** Weights that stay in the model's file: those that are read for every batch, and experts that are read on demand. */

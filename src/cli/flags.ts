@@ -67,6 +67,8 @@ export interface ModelFlags
   gpuLayers?: number | "all" | "auto";
   gpuFor?: "prompt" | "generation" | "auto";
   exact?: boolean;
+  /** -ngl is auto by default (RuntimeDefaults). */
+  usesGpu?: true;
   warmup?: boolean;
   sparse?: "auto" | "on" | "off" | "predict";
   predictors?: string;
@@ -99,7 +101,7 @@ export function tuneFileOption(): Option {
 export function gpuLayersOption(): Option {
   return new Option(
     "--gpu-layers <n>",
-    "layers on the GPU, counted from the last, the output as one of them; all: every layer, auto: as many as fit (also: -ngl) (default: 0; all with --backend webgpu)",
+    "layers on the GPU, counted from the last, the output as one of them; all: every layer, auto: as many as fit (also: -ngl) (default: auto, with a real GPU, in commands that answer; 0 in those that measure; all with --backend webgpu)",
   ).argParser(gpuLayersFlag);
 }
 
@@ -165,6 +167,8 @@ export function addModelFlags(
 
 interface RuntimeDefaults {
   cacheType?: KvType;
+  /** -ngl auto, where nothing says otherwise; measuring commands compute on what they are told. */
+  usesGpu?: true;
   level?: 1;
   /** Of a command that answers more than once. */
   warmup?: true;
@@ -172,7 +176,8 @@ interface RuntimeDefaults {
 
 /** The flags of addModelFlags but -m: how a model is run. */
 export function addRuntimeFlags(command: Command, defaults: RuntimeDefaults = {}): Command {
-  const { cacheType = defaultKvType, level, warmup = false } = defaults;
+  const { cacheType = defaultKvType, level, warmup = false, usesGpu } = defaults;
+  if (usesGpu) command.setOptionValueWithSource("usesGpu", true, "default");
   command
     .option(
       "-c, --ctx-size <n>",
@@ -304,7 +309,7 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.level !== undefined && { level: flags.level }),
     ...(flags.native === false && { native: false }),
     ...(flags.backend !== undefined && { backend: flags.backend }),
-    ...(flags.gpuLayers !== undefined && { gpuLayers: flags.gpuLayers }),
+    ...gpuLayersOf(flags),
     ...(flags.gpuFor !== undefined && { gpuFor: flags.gpuFor }),
     ...tensorPlaces(flags),
     ...adapterOptions(flags),
@@ -326,6 +331,18 @@ export function openOptions(flags: ModelFlags): OpenOptions {
     ...(flags.mtp && { mtp: true }),
     ...(flags.hangTimeout !== undefined && { hangSeconds: flags.hangTimeout }),
   };
+}
+
+/** "auto" where it is the default and no flag is about the processor's own way to compute. */
+function gpuLayersOf(flags: ModelFlags): Pick<OpenOptions, "gpuLayers"> {
+  if (flags.gpuLayers !== undefined) return { gpuLayers: flags.gpuLayers };
+  const ofProcessor = [
+    ...[flags.backend, flags.gpuFor, flags.level, flags.ram, flags.tuneFile, flags.predictors],
+    ...[flags.sparse, cpuBinding(flags), ...Object.values(tensorPlaces(flags))],
+  ].some((value) => value !== undefined);
+  if (!flags.usesGpu || ofProcessor || flags.native === false || flags.exact || flags.mtp)
+    return {};
+  return { gpuLayers: "auto" };
 }
 
 export function modelOf(flags: ModelFlags): string {

@@ -55,6 +55,7 @@ export async function openModel(
     });
     bar.done();
     sayWarnings(model.info, context);
+    for (const line of gpuLines(model.info, flags)) context.log.info(`${line}\n`);
     const disk = diskText(model.info);
     if (disk !== undefined) context.log.info(`${disk}\n`);
     if (flags.explain) {
@@ -88,6 +89,18 @@ export function sayWarnings(
   { log }: CliContext,
 ): void {
   for (const warning of warnings) log.warn(`Warning: ${inFlags(warning)}\n`);
+}
+
+/** Where the layers are, if nobody said where to put them, and what would use a GPU; the offer is for people, not for scripts. */
+function gpuLines({ backend, hints = [] }: ModelInfo, flags: ModelFlags): string[] {
+  if (flags.backend !== undefined || (flags.gpuLayers ?? "auto") !== "auto") return [];
+  const onGpu = backend.placement.find(({ isDevice }) => isDevice);
+  const offers = hints.map((hint) => `Note: ${inFlags(hint)} (-ngl 0: do not look for one)`);
+  if (!onGpu) return offers;
+  const all = backend.placement.reduce((sum, { layers }) => sum + layers, 0);
+  const what =
+    onGpu.layers === all ? `all ${all} layers` : `the last ${onGpu.layers} of ${all} layers`;
+  return [`${what} on the GPU ${onGpu.adapter ?? onGpu.backend} (-ngl 0: on the processor)`];
 }
 
 /** What a model whose weights stay on disk can be expected to do; undefined: all weights are in memory. */

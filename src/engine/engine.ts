@@ -86,6 +86,8 @@ export interface EngineOptions extends RoomOptions {
   cores?: CorePlace | undefined;
   /** Requests that were only partly honoured before: part of ModelInfo.warnings. */
   warnings?: readonly string[] | undefined;
+  /** ModelInfo.hints. */
+  hints?: readonly string[] | undefined;
   /** For ModelInfo.heldAs. */
   heldAs?: HeldWeights | undefined;
   /** Whether tokens are drafted. Default: where that cannot change a text. */
@@ -292,6 +294,7 @@ export class Engine {
       ...(graph.outputs.logits && {
         speculation: describeSpeculation(parts.backend, options.speculate),
       }),
+      ...(options.hints?.length && { hints: [...options.hints] }),
       warnings: [...warningsOf(config, options), ...warnings, ...tierWarnings],
     };
     const made = new Engine(parts, { ...options, tiers }, info, plan, kv, rotations, model);

@@ -17,6 +17,7 @@ import { findGpu, GpuDevice, type GpuFacts } from "../backends/webgpu/device.ts"
 import { ModelError, UsageError } from "../base/errors.ts";
 import { show } from "../base/show.ts";
 import type { Platform } from "../platform/platform.ts";
+import { whyNotAuto } from "./gpu-choice.ts";
 
 export interface BackendChoice {
   /** A name of the table; undefined: the first that can run. */
@@ -93,7 +94,8 @@ export async function chooseBackend(
   if (!needsGpu || !device) return { backend: await host(hostName, request), usesGpu: false };
   if (request.exact) checkExact(hostName, request.level);
   const access = await platform.gpu();
-  const reason = layers === "auto" ? await whyNot(access) : undefined;
+  const softwareOnly = typeof access !== "string" && access.softwareOnly;
+  const reason = layers === "auto" ? whyNotAuto(await findGpu(access), softwareOnly) : undefined;
   if (reason !== undefined) {
     const notes = [...(request.notes ?? []), `no layers on a GPU: ${reason}`];
     return { backend: await host(hostName, { ...request, notes }), usesGpu: false };
@@ -144,15 +146,6 @@ function checkExact(hostName: string | undefined, level: BackendRequest["level"]
   throw new UsageError(
     `exact: a GPU can compute the bits of backend "cpu" at opt levels 3 and 4, got ${got}. Leave it out, or open the model without exact`,
   );
-}
-
-/** Why "auto" does not use the GPU; undefined if it does. */
-async function whyNot(access: Awaited<ReturnType<Platform["gpu"]>>): Promise<string | undefined> {
-  const found = await findGpu(access);
-  if (typeof found === "string" || typeof access === "string") return found as string;
-  return found.isSoftware && !access.softwareOnly
-    ? `"${found.name}" runs on the CPU, and slower than backend "cpu" (LANTERN_GPU=software uses it anyway)`
-    : undefined;
 }
 
 /** The requested backend, or the first of the table that can run on the processor. */

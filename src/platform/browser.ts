@@ -39,6 +39,7 @@ export const browserPlatform: Platform = {
     if (gpu) return { gpu, softwareOnly: false };
     return "this browser has no WebGPU, or not on this page (it must be served over https or from localhost)";
   },
+  noGpu: () => (globalThis.navigator.gpu ? undefined : "this browser has no WebGPU"),
   native: async () => "a browser runs WebAssembly only",
   cpuTopology: async () => "a browser does not let a page choose CPUs",
   startThread,

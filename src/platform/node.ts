@@ -11,6 +11,7 @@ import { stallMs, stallVariable } from "../base/stall.ts";
 import { nodeCpuTimes } from "./node-cpu-times.ts";
 import { canOpenDirect, openDirect } from "./node-direct-file.ts";
 import { embeddedFiles } from "./node-embedded.ts";
+import { nodeNoGpu } from "./node-no-gpu.ts";
 import { nodeSmallFiles } from "./node-small-files.ts";
 import type {
   EnginePort,
@@ -45,6 +46,7 @@ export const nodePlatform: Platform = {
   createOutputFile: async (...args) =>
     await (await import("./node-output-file.ts")).createNodeOutputFile(...args),
   gpu: async () => await (await import("./node-gpu.ts")).nodeGpu(),
+  noGpu: nodeNoGpu,
   native: async () => (await import("./node-native.ts")).nodeNative(),
   cpuTopology: async () => (await import("./node-cpus.ts")).nodeCpuTopology(),
   startThread,

@@ -191,6 +191,8 @@ export interface Platform {
   readonly blockFolders: ((folder?: string) => Promise<BlockFolders>) | undefined;
   /** WebGPU: the browser's own, or in Node that of the package `webgpu`, if it is installed. */
   gpu(): Promise<GpuAccess>;
+  /** Why there is no GPU, as far as that is known without loading anything; undefined: there may be one. */
+  noGpu(): string | undefined;
   /** Machine code: in Node on Linux, if node:ffi may be used. */
   native(): Promise<NativeAccess>;
   /** The CPUs that threads can be bound to; a string says why they are not known. */

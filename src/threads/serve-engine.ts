@@ -3,7 +3,7 @@
 
 import type { Backend, WeightFiles } from "../backends/backend.ts";
 import type { BackendRequest } from "../backends/table.ts";
-import { UsageError } from "../base/errors.ts";
+import { AbortedError, FormatError, messageOf, SourceError, UsageError } from "../base/errors.ts";
 import { hex, sha256 } from "../base/sha256.ts";
 import { show } from "../base/show.ts";
 import { kvDTypeOf } from "../dtypes/kv-types.ts";
@@ -20,6 +20,7 @@ import { openModelFile } from "../formats/open-model-file.ts";
 import type { KernelTarget } from "../kernels/target.ts";
 import { chooseBackend, type MeasuredSides, type TunedGpuLookup } from "../load/choose-backend.ts";
 import { templateOf, tokenizerOf } from "../load/compose.ts";
+import { chooseGpuLayers, type GpuChoice } from "../load/gpu-choice.ts";
 import { bindThread, type ThreadCpus, threadCpus } from "../machine/bind.ts";
 import { chooseOptLevel, type OptLevelChoice } from "../machine/native.ts";
 import { currentPlatform } from "../platform/current.ts";
@@ -86,8 +87,8 @@ async function loadAll(
 }
 
 /**
- * Again where what was loaded is not what is faster (tune/sparse-choice.ts). `reservedBytes`: of the memory, what a model that is loaded
- * already may still fill.
+ * With the GPU layers that there can be. A GPU that "auto" has taken and that fails, for an op that it does not have, say, is a warning:
+ * nobody has demanded it.
  */
 async function load(
   request: OpenRequest,
@@ -95,13 +96,42 @@ async function load(
   spares: SpareThreads,
   reservedBytes = 0,
 ): Promise<Engine> {
+  const gpu = await chooseGpuLayers(request, platform);
+  const { gpuLayers } = gpu;
+  try {
+    return await loadFaster({ ...request, gpuLayers }, watch, spares, reservedBytes, gpu);
+  } catch (error) {
+    if (gpuLayers !== "auto" || isOfFile(error)) throw error;
+    const warning = `gpuLayers: auto: the GPU could not be used, so the processor computes all layers (${messageOf(error)}). gpuLayers 0 does not try it`;
+    const without = { ...gpu, warnings: [...gpu.warnings, warning] };
+    return await loadFaster({ ...request, gpuLayers: 0 }, watch, spares, reservedBytes, without);
+  }
+}
+
+/** Whether the processor would meet the same. */
+function isOfFile(error: unknown): boolean {
+  const kinds = [AbortedError, SourceError, FormatError];
+  return kinds.some((kind) => error instanceof kind);
+}
+
+/**
+ * Again where what was loaded is not what is faster (tune/sparse-choice.ts). `reservedBytes`: of the memory, what a model that is loaded
+ * already may still fill.
+ */
+async function loadFaster(
+  request: OpenRequest,
+  watch: LoadWatch,
+  spares: SpareThreads,
+  reservedBytes: number,
+  gpu: GpuChoice,
+): Promise<Engine> {
   const choice = sparseChoice(request);
-  let engine = await loadOnce(request, watch, spares, reservedBytes, choice);
+  let engine = await loadOnce(request, watch, spares, reservedBytes, choice, gpu);
   const quietly = { ...watch, progress: () => {} };
   while (choice?.mustReload) {
     engine.dispose();
     await engine.ended();
-    engine = await loadOnce(request, quietly, spares, reservedBytes, choice);
+    engine = await loadOnce(request, quietly, spares, reservedBytes, choice, gpu);
   }
   return engine;
 }
@@ -124,6 +154,7 @@ async function loadOnce(
   spares: SpareThreads,
   reservedBytes: number,
   choice: SparseChoice | undefined,
+  gpu: GpuChoice,
 ): Promise<Engine> {
   const kvType = kvDTypeOf(request.kvType);
   const laps = request.profile ? new Laps(platform.now, platform.heapBytes) : undefined;
@@ -152,7 +183,7 @@ async function loadOnce(
     const { threads } = asked;
     const ownName = await weightsName(request, model);
     const nameOfWeights = async () => `${await ownName()}${predicted.fingerprint}`;
-    const notes = [...(asked.notes ?? [])];
+    const notes = [...(asked.notes ?? []), ...gpu.notes];
     const isSparse =
       adapters.length === 0 && (request.sparse === true || predicted.part !== undefined);
     if (request.sparse === true && !isSparse) notes.push("neurons: adapters read all of them");
@@ -228,7 +259,9 @@ async function loadOnce(
         batchShape: chosen.usesGpu ? undefined : batchShape,
         laps,
         cores: request.cores,
+        hints: gpu.hints,
         warnings: [
+          ...gpu.warnings,
           ...warnings,
           ...(await predicted.warnings(ownName)),
           ...(bound?.warnings(backend.threads) ?? []),

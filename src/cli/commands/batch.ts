@@ -58,7 +58,7 @@ export const batchCommand: CommandBody = {
       )
       .option("--restart", "forget what an earlier run with this output has answered")
       .option("--json", "print the numbers of the batch as one JSON object");
-    addSamplingFlags(addModelFlags(run, defaultModel, { warmup: true })).action(
+    addSamplingFlags(addModelFlags(run, defaultModel, { warmup: true, usesGpu: true })).action(
       (input: string | undefined, flags: BatchFlags) => answerFile(input, flags, context),
     );
     defineServerBatches(command as Command, context);

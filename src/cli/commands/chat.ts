@@ -42,7 +42,7 @@ export const chatCommand: CommandBody = {
     'lantern chat -m qwen3-0.6b --mcp "npx -y @modelcontextprotocol/server-filesystem ."',
   ],
   define(command, context) {
-    addStateCacheFlags(addModelFlags(command, undefined, { warmup: true }), true)
+    addStateCacheFlags(addModelFlags(command, undefined, { warmup: true, usesGpu: true }), true)
       .option("--system <text>", "system message: how the model should behave")
       .option("-p, --prompt <text>", "first message to send")
       .option(

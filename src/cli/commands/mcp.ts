@@ -28,7 +28,7 @@ export const mcpCommand: CommandBody = {
     'in a client\'s settings: {"mcpServers": {"lantern": {"command": "lantern", "args": ["mcp", "-m", "tinyllama-chat"]}}}',
   ],
   define(command, context) {
-    addModelFlags(command, defaultModel, { warmup: true })
+    addModelFlags(command, defaultModel, { warmup: true, usesGpu: true })
       .option("--template <name>", `${templateHelp} (default: the model's own)`)
       .option(
         "--http <port>",

@@ -45,7 +45,10 @@ export const runCommand: CommandBody = {
     "lantern run -n 100 --profile trace.json",
   ],
   define(command, context) {
-    addPromptFlags(addStateCacheFlags(addModelFlags(command, defaultModel), false), defaultPrompt);
+    addPromptFlags(
+      addStateCacheFlags(addModelFlags(command, defaultModel, { usesGpu: true }), false),
+      defaultPrompt,
+    );
     addSamplingFlags(command)
       .addOption(tuneFileOption())
       // `run` does not tune. It once did, after the text, so scripts say this.

@@ -113,7 +113,10 @@ export const serveCommand: CommandBody = {
   ],
   define(command, context) {
     const count = numberFlag({ integer: true, min: 1, max: 1024 });
-    addStateCacheFlags(addRuntimeFlags(addServeModelFlags(command), { warmup: true }), true)
+    addStateCacheFlags(
+      addRuntimeFlags(addServeModelFlags(command), { warmup: true, usesGpu: true }),
+      true,
+    )
       .option(
         "--chat-template <name>",
         `${templateHelp}, or the text of a Jinja template (default: the model's own)`,

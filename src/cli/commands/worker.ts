@@ -31,7 +31,10 @@ export const workerCommand: CommandBody = {
   ],
   define(command, context) {
     addClusterFlags(
-      addStateCacheFlags(addModelFlags(command, defaultModel, { warmup: true }), true),
+      addStateCacheFlags(
+        addModelFlags(command, defaultModel, { warmup: true, usesGpu: true }),
+        true,
+      ),
     )
       .option("--template <name>", `${templateHelp} (default: the model's own)`)
       .option(
