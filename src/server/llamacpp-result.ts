@@ -3,7 +3,7 @@
 import type { GenerateOptions, GenerationResult, StopReason, TokenEvent } from "../index.ts";
 import type { ServedModel } from "./context.ts";
 import { generationSettings, type SettingsMore } from "./generation-settings.ts";
-import { timingsOf } from "./timings.ts";
+import { timingFields } from "./timings.ts";
 
 const stopTypes: Readonly<Record<StopReason, string>> = {
   end: "eos",
@@ -46,7 +46,7 @@ export function resultObject(facts: ResultFacts): Record<string, unknown> {
     stop_type: stopTypes[stopReason],
     stopping_word: result.stopString ?? "",
     tokens_cached: timings.cachedTokens,
-    timings: timingsOf(timings),
+    ...timingFields(timings),
   };
 }
 

@@ -4,7 +4,7 @@ import type { GenerationResult, StopReason } from "../index.ts";
 import type { AnswerBlock, BlockEvent, ChatAnswer } from "./chat-answer.ts";
 import { newId } from "./openai-fields.ts";
 import type { ServerEvent } from "./sse.ts";
-import { cachedDetails, timingsOf } from "./timings.ts";
+import { cachedDetails, timingFields } from "./timings.ts";
 
 /** What of a request the response repeats. */
 export interface ResponseFacts {
@@ -68,7 +68,7 @@ export class ResponseObject {
     const output = blocks.map((block, at) =>
       this.item(block, at === blocks.length - 1 ? status : "completed"),
     );
-    return { ...this.#object(status, output, usage, details), timings: timingsOf(timings) };
+    return { ...this.#object(status, output, usage, details), ...timingFields(timings) };
   }
 
   itemId({ index, kind }: AnswerBlock): string {

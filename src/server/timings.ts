@@ -1,6 +1,7 @@
-// Times and counts of a generation as OpenAI's `usage` and llama.cpp's `timings`.
+// Times and counts of a generation as OpenAI's `usage` and llama.cpp's `timings`. Both hold numbers only, in their details as well, since
+// clients add them up: what a number does not say stands beside them.
 
-import type { PromptProgress, SpeedLimit, Timings, TokenEvent } from "../index.ts";
+import type { ComputedAgain, PromptProgress, SpeedLimit, Timings, TokenEvent } from "../index.ts";
 
 /**
  * OpenAI's; several choices share one prompt, so its tokens count once.
@@ -22,9 +23,15 @@ export function usageOf(all: readonly Timings[], reasoningTokens?: number): obje
 }
 
 /** Prompt tokens that were not computed, as OpenAI counts them, and ours: by where their state came from (docs/cache.md). */
-export function cachedDetails(timings: Timings | undefined): object {
+export function cachedDetails(timings: Timings | undefined): Record<string, number> {
   if (!timings) return { cached_tokens: 0 };
-  return { cached_tokens: timings.cachedTokens, cached_by_tier: tiersOf(timings) };
+  const { kv, ram, disk } = tiersOf(timings);
+  return {
+    cached_tokens: timings.cachedTokens,
+    cached_kv_tokens: kv,
+    cached_ram_tokens: ram,
+    cached_disk_tokens: disk,
+  };
 }
 
 /** Cached prompt tokens by tier. */
@@ -37,18 +44,29 @@ export function tiersOf({ cachedTokens, restored }: Pick<Timings, "cachedTokens"
   return { kv: cachedTokens - ram - disk, ram, disk };
 }
 
+/** The fields of an answer: `timings`, and beside them why known tokens were computed again. */
+export function timingFields(timings: Timings): {
+  timings: Record<string, number>;
+  computed_again?: ComputedAgain;
+} {
+  const { computedAgain } = timings;
+  return { timings: timingsOf(timings), ...(computedAgain && { computed_again: computedAgain }) };
+}
+
 /**
- * llama.cpp's names. Ours are cached tokens by tier, why known ones were computed, the times of restoring, of sampling and of the whole
- * request, the limits of a measured machine, and what other programs used of it.
+ * llama.cpp's names. Ours are cached tokens by tier, known ones that were computed again, the times of restoring, of sampling and of the
+ * whole request, the limits of a measured machine, and what other programs used of it.
  */
-export function timingsOf(timings: Timings): object {
-  const { prompt, generation, quick } = timings.limits ?? {};
-  const { restored, computedAgain, others } = timings;
+function timingsOf(timings: Timings): Record<string, number> {
+  const { restored, computedAgain, contextShifts, limits, others } = timings;
+  const { kv, ram, disk } = tiersOf(timings);
   return {
     ...llamacppTimings(timings),
-    cache_by_tier: tiersOf(timings),
+    cache_kv_n: kv,
+    cache_ram_n: ram,
+    cache_disk_n: disk,
     ...(restored && { restore_ms: restored.ms }),
-    ...(computedAgain && { computed_again: computedAgain }),
+    ...(computedAgain && { computed_again_n: computedAgain.tokens }),
     sample_n: timings.sampledTokens,
     sample_ms: timings.sampleMs,
     total_ms: timings.totalMs,
@@ -57,14 +75,13 @@ export function timingsOf(timings: Timings): object {
       draft_n_accepted: timings.speculation.accepted,
     }),
     ...(timings.movedTokens && { cache_moved_n: timings.movedTokens }),
-    ...(timings.contextShifts && {
-      context_shifts: timings.contextShifts.map(({ kept, discarded }) => ({
-        n_keep: kept,
-        n_discard: discarded,
-      })),
+    ...(contextShifts && {
+      context_shift_n: contextShifts.length,
+      context_shift_discarded_n: contextShifts.reduce((sum, { discarded }) => sum + discarded, 0),
     }),
-    ...(prompt && { prompt_limit: limitOf(prompt, quick) }),
-    ...(generation && { predicted_limit: limitOf(generation, quick) }),
+    ...limitOf("prompt", limits?.prompt),
+    ...limitOf("predicted", limits?.generation),
+    ...(limits?.quick && { limit_quick: 1 }), // a measurement of half a second
     ...(others && { others_cores: others.cores, cores: others.ofCores }),
   };
 }
@@ -75,7 +92,7 @@ type Measured = Pick<
 >;
 
 /** The first token comes from the logits of the prompt's last batch, so it needs no batch of its own. */
-function llamacppTimings(timings: Measured): object {
+function llamacppTimings(timings: Measured): Record<string, number> {
   const { promptTokens, cachedTokens, promptMs, generatedTokens, generatedMs } = timings;
   const read = promptTokens - cachedTokens;
   const batches = generatedTokens - 1;
@@ -133,12 +150,14 @@ export function progressOf({ total, cached, processed, ms }: PromptProgress): ob
   return { total, cache: cached, processed, time_ms: Math.round(ms) };
 }
 
-/** `quick`: it rests on a measurement of half a second. */
-function limitOf(
-  { resource, tokensPerSecond, fraction }: SpeedLimit,
-  quick: boolean | undefined,
-): object {
-  return { resource, tokens_per_second: tokensPerSecond, fraction, ...(quick && { quick }) };
+/** What the machine allows, and the share of it that was reached. */
+function limitOf(phase: string, limit: SpeedLimit | undefined): Record<string, number> {
+  if (!limit) return {};
+  const { tokensPerSecond, fraction } = limit;
+  return {
+    [`${phase}_limit_per_second`]: tokensPerSecond,
+    [`${phase}_limit_fraction`]: fraction,
+  };
 }
 
 /** 0 if nothing was measured: JSON has no NaN. */

@@ -121,11 +121,11 @@ test("/metrics has the share of the limit that the answer itself names", async (
   const headers = { "content-type": "application/json" };
   const answer = await fetch(`${server.url}/completion`, { method: "POST", headers, body });
   const { timings } = (await answer.json()) as {
-    timings: { predicted_limit: { fraction: number } };
+    timings: { predicted_limit_fraction: number };
   };
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
   const line = /^lantern_limit_ratio\{[^}]*phase="generation"[^}]*\} (.+)$/m.exec(metrics);
-  expect(Number(line?.[1])).toBeCloseTo(timings.predicted_limit.fraction, 6);
+  expect(Number(line?.[1])).toBeCloseTo(timings.predicted_limit_fraction, 6);
 });
 
 test("the page opens on what is loaded here; a choice that cannot be had is none", () => {

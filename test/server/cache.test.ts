@@ -65,31 +65,73 @@ const messages = [{ role: "user", content }];
 
 test("OpenAI, Anthropic, Ollama and llama.cpp: tokens from each tier", async () => {
   const chat = await askLater("/v1/chat/completions", { messages, max_tokens: 1 });
-  const details = (chat.usage as Json).prompt_tokens_details as Json;
-  const tiers = details.cached_by_tier as Record<string, number>;
-  expect(tiers.ram).toBeGreaterThan(32);
-  expect(tiers.kv! + tiers.ram! + tiers.disk!).toBe(details.cached_tokens);
-  expect(chat.timings).toMatchObject({ cache_n: details.cached_tokens, cache_by_tier: tiers });
+  const details = (chat.usage as Json).prompt_tokens_details as Record<string, number>;
+  const { cached_kv_tokens: kv, cached_ram_tokens: ram, cached_disk_tokens: disk } = details;
+  expect(ram).toBeGreaterThan(32);
+  expect(kv! + ram! + disk!).toBe(details.cached_tokens);
+  expect(chat.timings).toMatchObject({
+    ...{ cache_n: details.cached_tokens, cache_kv_n: kv, cache_ram_n: ram, cache_disk_n: disk },
+  });
 
   const response = await ask("/v1/responses", { input: content, max_output_tokens: 1 });
   expect((response.usage as Json).input_tokens_details).toMatchObject({
     cached_tokens: expect.any(Number),
-    cached_by_tier: { kv: expect.any(Number), ram: expect.any(Number), disk: 0 },
+    cached_kv_tokens: expect.any(Number),
+    cached_ram_tokens: expect.any(Number),
+    cached_disk_tokens: 0,
   });
   const said = await ask("/v1/messages", { model: "tiny", messages, max_tokens: 1 });
   const usage = said.usage as Record<string, number>;
   expect(usage).toMatchObject({
     cache_read_input_tokens: expect.any(Number),
-    cache_read_by_tier: { ram: 0, disk: 0 },
+    cache_read_ram_tokens: 0,
+    cache_read_disk_tokens: 0,
   });
   expect(usage.cache_read_input_tokens).toBeGreaterThan(32);
   const text = await ask("/v1/completions", { prompt: [content, content], max_tokens: 1 });
-  expect((text.usage as Json).prompt_tokens_details).toMatchObject({ cached_by_tier: {} });
+  expect((text.usage as Json).prompt_tokens_details).toMatchObject({ cached_disk_tokens: 0 });
   const ollama = await ask("/api/chat", { model: "tiny", messages, stream: false });
-  expect(ollama.prompt_cached_by_tier).toMatchObject({ disk: 0 });
+  expect(ollama.prompt_cached_disk_count).toBe(0);
   const whole = await askLater("/completion", { prompt: content, n_predict: 1 });
   expect(whole.tokens_cached).toBeGreaterThan(32);
   expect((whole.timings as Json).restore_ms).toEqual(expect.any(Number));
+});
+
+/** Whatever clients add up. */
+function expectNumbers(value: unknown, path: string): void {
+  for (const [key, inner] of Object.entries((value ?? {}) as Json)) {
+    const at = `${path}.${key}`;
+    if (/_details$/.test(key)) expectNumbers(inner, at);
+    else expect(inner, at).toEqual(expect.any(Number));
+  }
+}
+
+test("usage, its details and timings are numbers in every protocol, whole and streamed", async () => {
+  const asked: readonly [string, Json][] = [
+    ["/completion", { prompt: content, n_predict: 2 }],
+    ["/v1/completions", { prompt: content, max_tokens: 2 }],
+    ["/v1/chat/completions", { messages, max_tokens: 2, stream_options: { include_usage: true } }],
+    ["/v1/responses", { input: content, max_output_tokens: 2, timings_per_token: true }],
+    ["/v1/messages", { model: "tiny", messages, max_tokens: 2 }],
+  ];
+  for (const [path, { stream_options, ...body }] of asked) {
+    for (const stream of [false, true]) {
+      const more = { ...body, stream, ...(stream && stream_options !== undefined && { stream_options }) };
+      const response = await post(server.url + path, more);
+      const text = await response.text();
+      expect(response.status, text).toBe(200);
+      const events = stream
+        ? [...text.matchAll(/^data: (\{.*)$/gm)].map(([, event]) => JSON.parse(event!) as Json)
+        : [JSON.parse(text) as Json];
+      const all = events.flatMap((event) => [event, (event.response ?? event.message ?? {}) as Json]);
+      const counted = all.filter(({ usage, timings }) => usage || timings);
+      expect(counted.length, path).toBeGreaterThan(0);
+      for (const { usage, timings } of counted) {
+        expectNumbers(usage, `${path} usage`);
+        expectNumbers(timings, `${path} timings`);
+      }
+    }
+  }
 });
 
 test("/metrics has tokens, bytes and evictions by tier", async () => {
@@ -118,8 +160,9 @@ test("a rewritten history is in the log once, with the first differing token, an
     ask("/completion", { prompt: `It is ${day}: ${numbers}`, n_predict: 1 });
   await turn("Monday");
   for (const day of ["Tuesday", "Friday"]) {
-    const { timings } = await turn(day);
-    expect(timings).toMatchObject({ computed_again: { reason: "changed" } });
+    const { timings, computed_again: again } = await turn(day);
+    expect(again).toMatchObject({ reason: "changed", tokens: expect.any(Number) });
+    expect((timings as Json).computed_again_n).toBe((again as Json).tokens);
   }
   const said = log.filter((line) => line.includes("is another"));
   expect(said).toHaveLength(1);

@@ -196,7 +196,8 @@ test("how far it was from the limit is in every answer, and in /metrics", async 
       sample_n: 2,
       sample_ms: 1,
       total_ms: 31,
-      predicted_limit: { resource: "bandwidth", tokens_per_second: 200, fraction: 0.75 },
+      predicted_limit_per_second: 200,
+      predicted_limit_fraction: 0.75,
     },
   });
   const metrics = await (await ask("/metrics")).text();

@@ -113,7 +113,7 @@ test("0 unloads it after the answer; the next request loads it and goes on from 
   expect((await model.health()).unloaded).toBe(true); // nobody who only looks has loaded it
   const again = await tell({ keep_alive: -1 });
   expect(again.response).toBe(response);
-  const { disk } = again.prompt_cached_by_tier as { disk: number };
+  const disk = again.prompt_cached_disk_count as number;
   expect(disk).toBeGreaterThan(64);
   expect(await loadedModels()).toHaveLength(1);
 });

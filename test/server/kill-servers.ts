@@ -30,7 +30,7 @@ interface Serving {
 interface Answer {
   content: string;
   tokens_evaluated: number;
-  timings: { cache_by_tier: { kv: number; ram: number; disk: number } };
+  timings: { cache_kv_n: number; cache_ram_n: number; cache_disk_n: number };
 }
 
 /** Those that run: none outlives this process. */
@@ -129,7 +129,7 @@ export async function killServers(
         if (!answer) return false;
         const right = await rightAnswer(prompt);
         report.answers++;
-        const { kv, ram, disk } = answer.timings.cache_by_tier;
+        const { cache_kv_n: kv, cache_ram_n: ram, cache_disk_n: disk } = answer.timings;
         report.tokens.kv += kv;
         report.tokens.ram += ram;
         report.tokens.disk += disk;

@@ -69,11 +69,11 @@ test("/v1/chat/completions with the same beginning", async () => {
   const ask = async (url: string) =>
     (await (await post(`${url}/v1/chat/completions`, body)).json()) as {
       choices: { message: { content: string } }[];
-      usage: { prompt_tokens_details: { cached_by_tier: { disk: number } } };
+      usage: { prompt_tokens_details: { cached_disk_tokens: number } };
     };
   const before = await life("client", ask);
   const after = await life("client", ask);
   expect(after.choices[0]!.message).toEqual(before.choices[0]!.message);
-  expect(after.usage.prompt_tokens_details.cached_by_tier.disk).toBeGreaterThan(32);
+  expect(after.usage.prompt_tokens_details.cached_disk_tokens).toBeGreaterThan(32);
   expect(log).toEqual([]);
 });

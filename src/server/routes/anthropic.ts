@@ -210,12 +210,15 @@ const stopReasons: Readonly<Record<StopReason, string>> = {
 };
 
 /** Anthropic counts cached tokens separately. */
-function usageOf({ timings }: GenerationResult): object {
+function usageOf({ timings }: GenerationResult): Record<string, number> {
+  const { kv, ram, disk } = tiersOf(timings);
   return {
     input_tokens: timings.promptTokens - timings.cachedTokens,
     cache_creation_input_tokens: 0,
     cache_read_input_tokens: timings.cachedTokens,
-    cache_read_by_tier: tiersOf(timings),
+    cache_read_kv_tokens: kv, // ours, as the next two
+    cache_read_ram_tokens: ram,
+    cache_read_disk_tokens: disk,
     output_tokens: timings.generatedTokens,
   };
 }

@@ -309,12 +309,15 @@ const doneReasons: Readonly<Record<StopReason, string>> = {
 /** Ollama's durations are in nanoseconds. */
 function endOf({ timings, stopReason }: GenerationResult, totalMs: number): object {
   const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
+  const { kv, ram, disk } = tiersOf(timings);
   return {
     done_reason: doneReasons[stopReason],
     total_duration: nanoseconds(Math.max(totalMs, timings.promptMs + timings.generatedMs)),
     load_duration: 0,
     prompt_eval_count: timings.promptTokens,
-    prompt_cached_by_tier: tiersOf(timings), // ours: Ollama does not say what it reused
+    prompt_cached_kv_count: kv, // ours, as the next two: Ollama does not say what it reused
+    prompt_cached_ram_count: ram,
+    prompt_cached_disk_count: disk,
     prompt_eval_duration: nanoseconds(timings.promptMs),
     eval_count: timings.generatedTokens,
     eval_duration: nanoseconds(timings.generatedMs),

@@ -28,7 +28,7 @@ import { reasoningOptions, reasoningShape } from "../reasoning-fields.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingFields, usageOf } from "../timings.ts";
 
 const chatFields = z.object({
   ...samplingShape,
@@ -157,7 +157,7 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
       ended.map(({ result }) => result.timings),
       reasoningTokensOf(answers),
     ),
-    timings: timingsOf(ended[0]!.result.timings),
+    ...timingFields(ended[0]!.result.timings),
     ...(await verbose(context, ended[0]!)),
   };
 }
@@ -210,7 +210,7 @@ async function* chunks(
       }
       yield chunk(
         { index, delta: {}, logprobs: null, finish_reason: finishOf(stopReason, answer) },
-        { timings: timingsOf(timings), ...(await verbose(context, event)) },
+        { ...timingFields(timings), ...(await verbose(context, event)) },
       );
       continue;
     }
@@ -243,7 +243,7 @@ async function* chunks(
         object: "chat.completion.chunk",
         choices: [],
         usage: usageOf(all, reasoningTokensOf([...answers.values()])),
-        timings: timingsOf(all[0]!),
+        ...timingFields(all[0]!),
       },
     };
   }

@@ -24,7 +24,7 @@ import { readPrompts, type TextPrompt } from "../prompts.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { LiveTimings, progressOf, timingsOf, usageOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingFields, usageOf } from "../timings.ts";
 
 const completionFields = z.object({
   ...samplingShape,
@@ -151,7 +151,7 @@ async function wholeAnswer(events: AsyncIterable<ChoiceEvent>, context: Context)
       ended.map(({ result }) => result.timings),
       fields.n ?? 1,
     ),
-    timings: timingsOf(ended[0]!.result.timings),
+    ...timingFields(ended[0]!.result.timings),
     ...(await verbose(context, ended[0]!)),
   };
 }
@@ -216,7 +216,7 @@ async function* chunks(
       all[index] = timings;
       yield chunk(
         { index, text: "", logprobs: null, finish_reason: finishReason(stopReason) },
-        { timings: timingsOf(timings), ...(await verbose(context, event)) },
+        { ...timingFields(timings), ...(await verbose(context, event)) },
       );
       continue;
     }

@@ -31,7 +31,7 @@ import { responseMessages } from "../responses-input.ts";
 import { type Call, json, type RouteFamily } from "../route.ts";
 import { generateOptions, samplingOf, samplingShape } from "../sampling-fields.ts";
 import { eventStream, eventsOf, type ServerEvent } from "../sse.ts";
-import { LiveTimings, progressOf, timingsOf } from "../timings.ts";
+import { LiveTimings, progressOf, timingFields } from "../timings.ts";
 
 const toolInput = z.strictObject({
   type: z.literal("function", 'expected "function": only functions can be called'),
@@ -239,7 +239,7 @@ async function* responseEvents(
   }
   yield response.event(`response.${whole.status}`, {
     response: whole,
-    ...(fields.timings_per_token && { timings: timingsOf(result.timings) }),
+    ...(fields.timings_per_token && timingFields(result.timings)),
   });
 }
 
