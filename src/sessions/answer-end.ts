@@ -4,7 +4,7 @@
 import type { GenerationResult } from "../api/api.ts";
 import { isDisturbed } from "../base/machine-load.ts";
 import type { Answer } from "./answer.ts";
-import type { MessageTimings } from "./session.ts";
+import type { MessageTimings, MessageTokens } from "./session.ts";
 import type { Prompt } from "./slide.ts";
 import type { MessageEnd } from "./tree.ts";
 
@@ -17,10 +17,7 @@ export function endOf(answer: Answer, result: GenerationResult, dropped: number)
     stopReason,
     error: null,
     tokens: {
-      prompt: timings.promptTokens,
-      cached: timings.cachedTokens,
-      generated: timings.generatedTokens,
-      ...(answer.reasoningTokens > 0 && { reasoning: answer.reasoningTokens }),
+      ...countsOf(answer, timings.promptTokens, timings.cachedTokens, timings.generatedTokens),
       ...(dropped > 0 && { dropped }),
     },
     timings: timingsOf(answer, result),
@@ -36,13 +33,26 @@ export function brokenEnd(answer: Answer, prompt: Prompt, error: string | null):
     stopReason: error === null ? "aborted" : null,
     error,
     tokens: {
-      prompt: prompt.tokens.length,
-      cached: null,
-      generated: answer.tokens,
-      ...(answer.reasoningTokens > 0 && { reasoning: answer.reasoningTokens }),
+      ...countsOf(answer, prompt.tokens.length, null, answer.tokens),
       ...(dropped > 0 && { dropped }),
     },
     timings: timingsOf(answer, undefined),
+  };
+}
+
+/** Of the whole answer: the prompt that it began with, and what was generated before it was continued, and now. */
+function countsOf(
+  { before: { tokens }, reasoningTokens }: Answer,
+  prompt: number,
+  cached: number | null,
+  generated: number,
+): MessageTokens {
+  const reasoning = (tokens?.reasoning ?? 0) + reasoningTokens;
+  return {
+    prompt: tokens?.prompt ?? prompt,
+    cached: tokens ? tokens.cached : cached,
+    generated: (tokens?.generated ?? 0) + generated,
+    ...(reasoning > 0 && { reasoning }),
   };
 }
 
@@ -64,7 +74,9 @@ export function joined(
   return { ...result, timings };
 }
 
+/** Of the last generation that wrote something of it. */
 function timingsOf(answer: Answer, result: GenerationResult | undefined): MessageTimings {
+  if (answer.tokens === 0 && answer.before.timings) return answer.before.timings;
   const { limits, others } = result?.timings ?? {};
   const limit = limits?.generation;
   const wasBusy = others !== undefined && isDisturbed(others.cores, others.ofCores);

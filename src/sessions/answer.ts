@@ -5,7 +5,7 @@
 import type { TokenEvent } from "../api/api.ts";
 import type { AnswerPart } from "../chat/answer/sink.ts";
 import { newId } from "./ids.ts";
-import type { ToolCall } from "./session.ts";
+import type { MessageTimings, MessageTokens, ToolCall } from "./session.ts";
 import type { AnswerText, MessageEnd } from "./tree.ts";
 
 /** Tells reasoning and calls from text, by the model's own format. */
@@ -19,8 +19,11 @@ export type Part =
   | { kind: "call"; index: number; id: string; name: string }
   | { kind: "arguments"; index: number; text: string };
 
-/** An answer that is to be continued: what is there. */
-export type Before = Pick<AnswerText, "content" | "raw">;
+/** An answer that is to be continued: what is there, and what it took. */
+export interface Before extends Pick<AnswerText, "content" | "raw"> {
+  readonly tokens?: MessageTokens | null;
+  readonly timings?: MessageTimings | null;
+}
 
 const size = (part: Part): number => (part.kind === "call" ? 1 : part.text.length);
 
@@ -37,6 +40,7 @@ export class Answer {
   endSaved = false;
   /** It ended without any text and is removed. */
   isEmpty = false;
+  readonly before: Before;
   readonly #reader: PartReader | undefined;
   readonly #parts: Part[] = [];
   #raw = "";
@@ -51,6 +55,7 @@ export class Answer {
     reader: PartReader | undefined = undefined,
   ) {
     this.messageId = messageId;
+    this.before = before;
     this.startedAt = startedAt;
     this.#reader = reader;
     this.#read(before.raw ?? before.content);

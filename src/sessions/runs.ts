@@ -221,8 +221,11 @@ export class Runs {
     const refuse = (why: string): never => {
       throw new SessionError("invalid", `message: "${id}" ${why}`, "message");
     };
-    const { role, content, reasoning, calls } = this.#store.message(session.id, id);
+    const { role, content, reasoning, calls, ...ended } = this.#store.message(session.id, id);
     if (role !== "assistant") refuse("is not an answer, and only an answer can be continued");
+    if (ended.state === "complete" && ["end", "stop"].includes(ended.stopReason ?? "")) {
+      refuse('is complete: the model has ended it. Ask for another answer with "regenerate"');
+    }
     const raw = this.#store.rawText(id) ?? content;
     const isPlain = reasoning === null && calls.length === 0;
     if (raw === content && !isPlain) {
@@ -245,9 +248,8 @@ export class Runs {
 
   #start(session: Session, model: RunModel, begun: Begun, { reader }: Prompt): Run {
     this.#forgetOld();
-    const answers = begun.answers.map(({ id, content }) => ({
-      id,
-      content,
+    const answers = begun.answers.map(({ id, content, tokens, timings }) => ({
+      ...{ id, content, tokens, timings },
       raw: this.#store.rawText(id),
     }));
     const own = { id: newId("run"), sessionId: session.id, modelName: model.name };

@@ -119,7 +119,13 @@ test("answers hold to the JSON schema of their conversation, and a wrong one is 
       name: expect.stringMatching(/^(Tim|Lily)$/),
       age: expect.any(Number),
     });
-    const continued = { message: answer.id };
+    // A complete one is not continued, and one that was cut off cannot be held to its schema.
+    const complete = { message: answer.id };
+    const told = await request(`${base}/sessions/${id}/continue`, "POST", complete, 400);
+    expect(told).toMatchObject({ error: { message: expect.stringContaining("is complete") } });
+    await request(`${base}/sessions/${id}`, "PATCH", { settings: { maxTokens: 2 } });
+    const cut = await answered(base, id, { content: "Once" });
+    const continued = { message: cut.answers[0]!.id };
     const refused = await request(`${base}/sessions/${id}/continue`, "POST", continued, 400);
     expect(refused).toMatchObject({ error: { message: expect.stringContaining("JSON schema") } });
     await request(`${base}/sessions/${id}`, "PATCH", { settings: { schema: { type: "strong" } } });

@@ -133,6 +133,38 @@ describe("reasoning and calls", () => {
   });
 });
 
+describe("an answer that is continued", () => {
+  test("has the token counts of all of it, also where nothing is added; a complete one is refused", async () => {
+    const { store, runs, model, id, say } = scene();
+    const counts = (): unknown => store.message(id, message).tokens;
+    const { run, answers } = await runs.ask(id, model, { content: "Weather?" });
+    const message = answers[0]!.id;
+    await settle();
+    await say("<think>Hm</think>I");
+    run.cancel();
+    await run.done;
+    const first = counts() as { generated: number; reasoning: number };
+    expect(first.generated).toBeGreaterThan(0);
+    const { timings } = store.message(id, message);
+    const none = await runs.ask(id, model, { message });
+    await settle();
+    none.run.cancel();
+    await none.run.done;
+    expect(store.message(id, message)).toMatchObject({ tokens: first, timings });
+    const again = await runs.ask(id, model, { message });
+    await settle();
+    await say(" ask.");
+    model.spoken.at(-1)!.end();
+    await again.run.done;
+    const whole = counts() as { generated: number };
+    expect(whole.generated).toBeGreaterThan(first.generated);
+    await expect(runs.ask(id, model, { message })).rejects.toMatchObject({
+      message: expect.stringMatching(/is complete: the model has ended it/),
+    });
+    expect(counts()).toEqual(whole);
+  });
+});
+
 describe("the result of a call", () => {
   const done = (result: string) => ({ state: "done", result, by: "hand" }) as const;
 
