@@ -4,6 +4,7 @@ export type * from "./api/api.ts";
 export type { ErrorCode, FormatFacts } from "./base/errors.ts";
 export {
   AbortedError,
+  AnswerError,
   ContextError,
   DeviceLostError,
   DisposedError,

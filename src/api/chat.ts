@@ -1,12 +1,12 @@
 // Public types of conversations. Part of api.ts.
 
-import type { ChatMessage, GenerateOptions, Generation } from "./generate.ts";
+import type { ChatMessage, GenerateOptions } from "./generate.ts";
 import type { SavedState } from "./state.ts";
 import type {
-  SchemaGeneration,
+  ChatGeneration,
   SchemaOptions,
   SchemaValue,
-  ToolGeneration,
+  SendOptions,
   ToolOptions,
 } from "./tools.ts";
 
@@ -22,22 +22,23 @@ export interface ChatOptions extends GenerateOptions {
 export interface Chat {
   readonly messages: readonly ChatMessage[];
   /**
-   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools-api.md). The answer joins `messages` when it ends, also if it was aborted. A message that fails (it
-   * does not fit, the template refuses it, an answer is still running), or whose answer is aborted before its first
-   * word, leaves the conversation unchanged.
+   * Sends a user message; with tools, the model may call them, and answers when it has their results (docs/tools-api.md). The answer joins
+   * `messages` when it ends, also if it was aborted, its reasoning apart from its text. A message that fails (it does not fit, the template
+   * refuses it, an answer is still running), or whose answer is aborted before its first word, leaves the conversation unchanged.
    */
-  send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  send<S>(text: string, options: ToolOptions<S>): ChatGeneration;
   /** The answer is one JSON value of the schema, after any reasoning: `(await chat.send(text, { schema }).result).value`. */
   send<S extends object>(
     text: string,
     options: SchemaOptions<S>,
-  ): SchemaGeneration<SchemaValue<S, unknown>>;
-  send(text: string, options?: GenerateOptions): Generation;
+  ): ChatGeneration<SchemaValue<S, unknown>>;
+  send(text: string, options?: SendOptions): ChatGeneration;
   /** Drops the last exchange; false when there is none. */
   undo(): boolean;
   /** Answers the last user message again. */
-  regenerate<S>(options: ToolOptions<S>): ToolGeneration;
-  regenerate(options?: GenerateOptions): Generation;
+  regenerate<S>(options: ToolOptions<S>): ChatGeneration;
+  regenerate<S extends object>(options: SchemaOptions<S>): ChatGeneration<SchemaValue<S, unknown>>;
+  regenerate(options?: SendOptions): ChatGeneration;
   /** Replaces (or, with "", removes) the system message. */
   setSystem(text: string): void;
   /**

@@ -2,10 +2,10 @@
 
 import type {
   GenerateOptions,
-  Generation,
   GenerationResult,
   GrammarOptions,
   StopReason,
+  TokenEvent,
 } from "./generate.ts";
 
 /** A schema of any library that follows Standard Schema (standardschema.dev), such as zod 4. */
@@ -127,44 +127,42 @@ export type AnswerEvent =
   | { readonly kind: "run"; readonly call: ToolCall }
   | { readonly kind: "outcome"; readonly outcome: ToolOutcome };
 
-/** The end of an answer with tools. */
-export interface ToolAnswer {
-  /** The text of the last step. */
+/** The end of an answer, however it was asked for. Of several steps, text, tokens and timings are the last one's. */
+export interface ChatAnswer<Value = undefined> extends Omit<GenerationResult, "stopReason"> {
+  /** Without the reasoning before it, calls and their marks. */
   text: string;
-  /** The reasoning of the last step. */
   reasoning: string;
-  /** All calls in their order. */
+  /** All calls in their order; none without tools. */
   calls: readonly ToolOutcome[];
   /** "steps": the model still wanted to call tools when its steps were used up. */
   stopReason: StopReason | "steps";
-  /** template: the model's own; generic: its template knows no tools, so the system message described them and calls are JSON. */
-  toolFormat: "template" | "generic";
-  /** The generation of each step. */
+  /**
+   * With tools. template: the model's own; generic: its template knows no tools, so the system message described them and calls are JSON.
+   */
+  toolFormat?: "template" | "generic";
+  /** The generation of each step, with everything that the model wrote: one without tools. */
   steps: readonly GenerationResult[];
+  /** With a schema: the answer as the schema gives it. */
+  value: Value;
 }
 
-/** Options of an answer that is one JSON value of a schema. */
-export interface SchemaOptions<S> extends Omit<GenerateOptions, "schema" | "grammar"> {
-  /** A schema of a library (zod), or a JSON Schema: the answer follows it by force. */
-  schema: S;
+/** A running answer: iterate it for text, `events()` for everything, or await `result`. Starts at once. */
+export interface ChatGeneration<Value = undefined> extends AsyncIterable<string> {
+  events(): AsyncIterable<AnswerEvent>;
+  /** Its tokens, whose text is that of the answer: empty where they are reasoning, calls or marks. */
+  tokens(): AsyncIterable<TokenEvent>;
+  /** With a schema, it rejects with an AnswerError where the answer was cut off, or is not what the schema wants. */
+  readonly result: Promise<ChatAnswer<Value>>;
+}
+
+/** Options of an answer that calls no tools. */
+export interface SendOptions extends GenerateOptions {
   /** More variables for the template, such as enable_thinking. */
   variables?: Readonly<Record<string, unknown>>;
 }
 
-export interface SchemaResult<Value> extends GenerationResult {
-  /** The answer as the schema gives it. */
-  value: Value;
-  /** What the model thought before it. */
-  reasoning: string;
-}
-
-/** A running answer of a schema: its text is JSON. `result` rejects if it was cut off. */
-export interface SchemaGeneration<Value> extends Generation {
-  readonly result: Promise<SchemaResult<Value>>;
-}
-
-/** A running answer with tools: iterate it for text, `events()` for everything, or await `result`. Starts at once. */
-export interface ToolGeneration extends AsyncIterable<string> {
-  events(): AsyncIterable<AnswerEvent>;
-  readonly result: Promise<ToolAnswer>;
+/** Options of an answer that is one JSON value of a schema. */
+export interface SchemaOptions<S> extends Omit<SendOptions, "schema" | "grammar"> {
+  /** A schema of a library (zod), or a JSON Schema: the answer follows it by force. */
+  schema: S;
 }

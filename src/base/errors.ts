@@ -109,6 +109,21 @@ export class ModelError extends LanternError {
   }
 }
 
+/** An answer that is not what its schema wants: it was cut off, or a refinement refuses it. */
+export class AnswerError extends ModelError {
+  /** What there is of it: `text` is as far as it got. */
+  readonly answer: {
+    readonly text: string;
+    readonly reasoning: string;
+    readonly stopReason: string;
+  };
+
+  constructor(message: string, answer: AnswerError["answer"], options?: ErrorOptions) {
+    super(message, options);
+    this.answer = answer;
+  }
+}
+
 /** Keys or values that the type of the KV cache cannot hold. The request is fine, and the model as well, with a cache of F32. */
 export class KvRangeError extends ModelError {
   override name: string = "KvRangeError";

@@ -16,7 +16,7 @@ import {
 } from "../index.ts";
 import type { Terminal } from "../platform/node-cli.ts";
 import type { ChatStore } from "./chat-store.ts";
-import type { ChatTools } from "./chat-tools.ts";
+import { type ChatTools, showText } from "./chat-tools.ts";
 import type { CliContext } from "./command.ts";
 import { shiftNote } from "./context-flags.ts";
 import { type ChatInput, EditedInput, LineInput } from "./editor/input.ts";
@@ -27,7 +27,7 @@ import { inFlags } from "./flag-words.ts";
 import type { IdleWork } from "./idle-work.ts";
 import { interruptExitCode } from "./interrupt.ts";
 import { type LimitFlags, limitHint, limitText, timingsWithLimits } from "./machine-limits.ts";
-import { outPlain, perSecond, plural } from "./text.ts";
+import { perSecond, plural } from "./text.ts";
 
 interface ReplCommand {
   name: string;
@@ -334,18 +334,21 @@ export class ChatRepl {
     controller: AbortController,
   ): Promise<{ stopReason: StopReason | "steps"; timings: Timings }> {
     const { signal } = controller;
-    if (this.#tools === undefined) {
-      const generation =
-        text === undefined ? this.#chat.regenerate({ signal }) : this.#chat.send(text, { signal });
-      for await (const piece of generation) outPlain(this.#terminal, piece);
-      return await generation.result;
+    const tools = this.#tools;
+    const options = tools && { ...tools.options(this.#input!, () => controller.abort()), signal };
+    const chat = this.#chat;
+    const generation = options
+      ? text === undefined
+        ? chat.regenerate(options)
+        : chat.send(text, options)
+      : text === undefined
+        ? chat.regenerate({ signal })
+        : chat.send(text, { signal });
+    if (tools) await tools.show(generation.events());
+    else {
+      for await (const event of generation.events()) showText(event, this.#context);
     }
-    const options = { ...this.#tools.options(this.#input!, () => controller.abort()), signal };
-    const generation =
-      text === undefined ? this.#chat.regenerate(options) : this.#chat.send(text, options);
-    await this.#tools.show(generation.events());
-    const { stopReason, steps } = await generation.result;
-    return { stopReason, timings: steps.at(-1)!.timings };
+    return await generation.result;
   }
 
   /** A template that changes history does so at every turn: once is enough. */

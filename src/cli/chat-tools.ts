@@ -17,6 +17,7 @@ import { CallPolicy, type Confirmation } from "../mcp/policy.ts";
 import type { McpServers } from "../mcp/servers.ts";
 import { interrupted } from "../platform/node-cli.ts";
 import { boundedFetch, startLineProgram } from "../platform/node-lines.ts";
+import { plainText } from "../platform/terminal-text.ts";
 import type { CliContext } from "./command.ts";
 import type { ChatInput } from "./editor/input.ts";
 import { numberFlag, repeatedFlag } from "./flag-values.ts";
@@ -180,14 +181,10 @@ export class ChatTools {
 
   /** Writes the answer to stdout, and everything about calls to stderr. */
   async show(events: AsyncIterable<AnswerEvent>): Promise<void> {
-    const { terminal } = this.#context;
     for await (const event of events) {
-      if (event.kind === "content") {
-        outPlain(terminal, event.text);
-        this.#isMidLine = !event.text.endsWith("\n");
-      } else if (event.kind === "reasoning") {
-        terminal.err(this.#context.color().err.dim(event.text));
-      } else if (event.kind === "outcome") this.#showOutcome(event.outcome);
+      showText(event, this.#context);
+      if (event.kind === "content") this.#isMidLine = !event.text.endsWith("\n");
+      else if (event.kind === "outcome") this.#showOutcome(event.outcome);
     }
     this.#isMidLine = false;
   }
@@ -217,6 +214,12 @@ export class ChatTools {
   async close(): Promise<void> {
     await this.#servers.close();
   }
+}
+
+/** The answer goes to stdout, the reasoning before it to stderr. */
+export function showText(event: AnswerEvent, { terminal, color }: CliContext): void {
+  if (event.kind === "content") outPlain(terminal, event.text);
+  else if (event.kind === "reasoning") terminal.err(color().err.dim(plainText(event.text)));
 }
 
 function shortened(text: string, most: number): string {

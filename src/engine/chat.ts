@@ -1,26 +1,24 @@
-// The public Chat: a conversation on the caller's thread. A plain message is one generation; with tools, or with a schema that the
-// answer must follow, src/engine/tools/ puts an answer together from generations.
+// The public Chat: a conversation on the caller's thread. src/engine/tools/ makes its answers: of one generation, or with tools of
+// several; a caller gets the same kind of answer either way.
 
 import type {
   AnswerEvent,
   Chat,
+  ChatAnswer,
+  ChatGeneration,
   ChatMessage,
   ChatOptions,
   GenerateOptions,
   Generation,
-  GenerationResult,
   Model,
   SavedState,
-  SchemaGeneration,
   SchemaOptions,
-  SchemaResult,
   SchemaValue,
-  ToolAnswer,
-  ToolGeneration,
+  SendOptions,
+  TokenEvent,
   ToolOptions,
 } from "../api/api.ts";
-import { DisposedError, UsageError } from "../base/errors.ts";
-import { isOfTools, shownConversation } from "../chat/answer/generic.ts";
+import { AbortedError, DisposedError, UsageError } from "../base/errors.ts";
 import {
   checkCount,
   checkedMessages,
@@ -28,12 +26,13 @@ import {
   checkText,
   wrongArgument,
 } from "./arguments.ts";
-import { startGeneration, startStream } from "./generation.ts";
+import { startStream } from "./generation.ts";
 import { grammarSource } from "./grammar-options.ts";
 import type { Prompt } from "./protocol.ts";
-import { answerWithSchema } from "./tools/answer-with-schema.ts";
-import { type AnsweringModel, answerWithTools } from "./tools/answer-with-tools.ts";
+import { answerAlone } from "./tools/answer-alone.ts";
+import { answerWithTools } from "./tools/answer-with-tools.ts";
 import type { ForcedCall } from "./tools/call-grammar.ts";
+import type { AnsweringModel, EmittedEvent, EndedAnswer } from "./tools/read-step.ts";
 import { type ReadyTool, readySchema, readyTools } from "./tools/tool-set.ts";
 
 /** The part of a model that chats need. */
@@ -67,26 +66,16 @@ export class EngineChat implements Chat {
     return this.#messages;
   }
 
-  send<S>(text: string, options: ToolOptions<S>): ToolGeneration;
+  send<S>(text: string, options: ToolOptions<S>): ChatGeneration;
   send<S extends object>(
     text: string,
     options: SchemaOptions<S>,
-  ): SchemaGeneration<SchemaValue<S, unknown>>;
-  send(text: string, options?: GenerateOptions): Generation;
-  send(
-    text: string,
-    options: GenerateOptions | ToolOptions<unknown> | SchemaOptions<object> = {},
-  ): AnyAnswer {
+  ): ChatGeneration<SchemaValue<S, unknown>>;
+  send(text: string, options?: SendOptions): ChatGeneration;
+  send(text: string, options: AnyOptions = {}): ChatGeneration<never> {
     checkText(text, "send(): text");
     checkOptions("send()", options);
-    const { schema } = options as { schema?: unknown };
-    if (schema !== undefined && !("tools" in options)) {
-      return this.#answerWithSchema(
-        [...this.#messages, { role: "user", content: text }],
-        options as SchemaOptions<object>,
-      );
-    }
-    return this.#start("send()", [...this.#messages, { role: "user", content: text }], options);
+    return this.#answer("send()", [...this.#messages, { role: "user", content: text }], options);
   }
 
   undo(): boolean {
@@ -96,13 +85,14 @@ export class EngineChat implements Chat {
     return true;
   }
 
-  regenerate<S>(options: ToolOptions<S>): ToolGeneration;
-  regenerate(options?: GenerateOptions): Generation;
-  regenerate(options: GenerateOptions | ToolOptions<unknown> = {}): AnyAnswer {
+  regenerate<S>(options: ToolOptions<S>): ChatGeneration;
+  regenerate<S extends object>(options: SchemaOptions<S>): ChatGeneration<SchemaValue<S, unknown>>;
+  regenerate(options?: SendOptions): ChatGeneration;
+  regenerate(options: AnyOptions = {}): ChatGeneration<never> {
     checkOptions("regenerate()", options);
     const at = this.#messages.findLastIndex((message) => message.role === "user");
     if (at < 0) throw new UsageError("regenerate(): there is no question to answer again yet");
-    return this.#start("regenerate()", this.#messages.slice(0, at + 1), options);
+    return this.#answer("regenerate()", this.#messages.slice(0, at + 1), options);
   }
 
   setSystem(text: string): void {
@@ -121,61 +111,37 @@ export class EngineChat implements Chat {
     this.#disposed = true;
   }
 
-  #start(
-    call: string,
-    asked: ChatMessage[],
-    options: GenerateOptions | ToolOptions<unknown>,
-  ): AnyAnswer {
+  #answer(call: string, asked: ChatMessage[], options: AnyOptions): ChatGeneration<never> {
     if (this.#disposed) throw new DisposedError("the chat");
-    if (!("tools" in options)) return this.#answer(asked, options);
-    return this.#answerWithTools(call, asked, options);
-  }
-
-  #answer(asked: ChatMessage[], options: GenerateOptions): Generation {
-    if (this.#answering) return startGeneration(stillAnswering, undefined);
+    const { variables, signal } = options;
+    const answer =
+      "tools" in options
+        ? this.#withTools(call, asked, options)
+        : this.#alone(call, asked, options as SendOptions);
+    if (this.#answering) return chatGeneration(stillAnswering, undefined);
     const end = this.#begin(asked);
-    const generation = this.#generate(asked, { ...this.#defaults, ...options });
-    generation.result.then(
-      (result) => {
-        this.#tokens = tokensOf(result);
-        const { text, stopReason } = result;
-        const unanswered = stopReason === "aborted" && text === "";
-        end(unanswered ? undefined : [...asked, { role: "assistant", content: text }]);
-      },
-      () => end(undefined), // the caller sees the error on the generation; the failed message is dropped
-    );
-    return generation;
+    const model = this.#answerer(variables);
+    return chatGeneration(async (emit, either) => {
+      try {
+        const ended = await answer(model, emit, either);
+        const isSaid = ended.messages.length > asked.length;
+        if (isSaid) this.#tokens = tokensOf(ended.answer);
+        end(isSaid ? ended.messages : undefined);
+        return ended.answer as ChatAnswer<never>;
+      } catch (error) {
+        end(undefined);
+        throw error;
+      }
+    }, signal);
   }
 
-  #generate(asked: readonly ChatMessage[], options: GenerateOptions): Generation {
-    const run = (messages: readonly ChatMessage[], how: GenerateOptions): Generation =>
-      this.#model.run(
-        { kind: "messages", messages: [...messages], variables: this.#variables },
-        how,
-      );
-    if (!asked.some(isOfTools)) return run(asked, options);
-    // A template that knows no tools is shown earlier calls in another form.
-    return startGeneration(async (emit, signal) => {
-      const format = await this.#model.answerFormat();
-      const shown = format && shownConversation(format, asked, [], false);
-      const generation = run(shown?.messages ?? asked, { ...options, signal });
-      for await (const event of generation.tokens()) emit(event);
-      return await generation.result;
-    }, options.signal);
-  }
-
-  #answerWithTools(
-    call: string,
-    asked: ChatMessage[],
-    options: ToolOptions<unknown>,
-  ): ToolGeneration {
-    const { tools, maxSteps, toolTimeoutMs, maxToolText, onCall, variables, signal, ...more } =
-      options;
-    const { toolChoice, ...own } = more;
+  #withTools(call: string, asked: ChatMessage[], options: ToolOptions<unknown>): StartAnswer {
+    const { tools, maxSteps, toolTimeoutMs, maxToolText, onCall, ...more } = options;
+    const { toolChoice, variables: _v, signal: _s, ...own } = more;
     const ready = readyTools(tools, call);
     const forced = forcedCall(toolChoice, ready, call);
-    const all: GenerateOptions = { ...this.#defaults, ...own };
-    if (grammarSource(all) !== undefined) {
+    const generate: GenerateOptions = { ...this.#defaults, ...own };
+    if (grammarSource(generate) !== undefined) {
       throw new UsageError(
         `${call}: got tools and a grammar, expected one of them: calls have a grammar of their own`,
       );
@@ -186,70 +152,38 @@ export class EngineChat implements Chat {
     if (onCall !== undefined && typeof onCall !== "function") {
       throw wrongArgument(`${call}: onCall`, onCall, "a function");
     }
-    if (this.#answering) return toolGeneration(stillAnswering, undefined);
-    const end = this.#begin(asked);
-    const model = this.#answerer(variables);
-    return toolGeneration(async (emit, either) => {
-      try {
-        const ended = await answerWithTools(model, asked, {
-          tools: ready,
-          forced,
-          maxSteps: maxSteps ?? 8,
-          timeoutMs: Math.min(toolTimeoutMs ?? 60_000, longestTimeoutMs),
-          maxText: maxToolText ?? 16_384,
-          onCall,
-          generate: all,
-          signal: either,
-          emit,
-        });
-        this.#tokens = tokensOf(ended.answer.steps.at(-1)!);
-        end(ended.messages.length === asked.length ? undefined : ended.messages);
-        return ended.answer;
-      } catch (error) {
-        end(undefined);
-        throw error;
-      }
-    }, signal);
+    const limits = {
+      maxSteps: maxSteps ?? 8,
+      timeoutMs: Math.min(toolTimeoutMs ?? 60_000, longestTimeoutMs),
+      maxText: maxToolText ?? 16_384,
+    };
+    return (model, emit, signal) =>
+      answerWithTools(model, asked, {
+        ...{ ...limits, tools: ready, forced, onCall, generate, signal, emit },
+      });
   }
 
-  #answerWithSchema(
-    asked: ChatMessage[],
-    options: SchemaOptions<object>,
-  ): SchemaGeneration<unknown> {
-    if (this.#disposed) throw new DisposedError("the chat");
-    const { schema, variables, signal, ...own } = options;
-    const ready = readySchema(schema, "send(): schema");
-    if (this.#answering) return startGeneration<SchemaResult<unknown>>(stillAnswering, undefined);
-    const end = this.#begin(asked);
-    const model = this.#answerer(variables);
-    return startGeneration(async (emit, either) => {
-      try {
-        const generate = { ...this.#defaults, ...own };
-        const request = { schema: ready, generate, signal: either, emit };
-        const result = await answerWithSchema(model, asked, request);
-        this.#tokens = tokensOf(result);
-        const { text: content, reasoning } = result;
-        const thought = reasoning === "" ? {} : { reasoning_content: reasoning };
-        end([...asked, { role: "assistant", content, ...thought }]);
-        return result;
-      } catch (error) {
-        end(undefined);
-        throw error;
-      }
-    }, signal);
+  #alone(call: string, asked: ChatMessage[], options: SendOptions): StartAnswer {
+    const { schema: given, variables: _v, signal: _s, ...own } = options;
+    const schema = given === undefined ? undefined : readySchema(given, `${call}: schema`);
+    const generate = { ...this.#defaults, ...own };
+    return (model, emit, signal) => answerAlone(model, asked, { schema, generate, signal, emit });
   }
 
-  /** The model as answers of several parts need it. */
+  /** The model as answers need it. */
   #answerer(variables: Readonly<Record<string, unknown>> | undefined): AnsweringModel {
     return {
       name: this.#model.info.name,
       answerFormat: () => this.#model.answerFormat(),
-      render: (messages, tools, signal) =>
-        this.#model.applyTemplate(messages, {
-          tools,
-          signal,
-          variables: { ...this.#variables, ...variables },
-        }),
+      render: async (messages, tools, signal) => {
+        const all = { ...this.#variables, ...variables };
+        try {
+          return await this.#model.applyTemplate(messages, { tools, signal, variables: all });
+        } catch (error) {
+          if (error instanceof AbortedError) return undefined;
+          throw error;
+        }
+      },
       grammarProblem: async (grammar) => {
         try {
           await this.#model.checkGrammar({ grammar });
@@ -259,8 +193,11 @@ export class EngineChat implements Chat {
           throw error;
         }
       },
+      // Aborted before it had a prompt: any gets the same result.
       generate: (prompt, how) =>
-        this.#model.run({ kind: "text", prompt, addBos: true, isRendered: true }, how),
+        prompt === undefined
+          ? this.#model.run({ kind: "tokens", tokens: [0] }, how)
+          : this.#model.run({ kind: "text", prompt, addBos: true, isRendered: true }, how),
     };
   }
 
@@ -296,25 +233,38 @@ function forcedCall(choice: unknown, tools: readonly ReadyTool[], call: string):
   );
 }
 
-type AnyAnswer = Generation | ToolGeneration | SchemaGeneration<unknown>;
+type AnyOptions = SendOptions | ToolOptions<unknown> | SchemaOptions<object>;
+
+/** Begins an answer whose options are checked. */
+type StartAnswer = (
+  model: AnsweringModel,
+  emit: (event: EmittedEvent) => void,
+  signal: AbortSignal,
+) => Promise<EndedAnswer>;
 
 /** The longest that a timer takes. */
 const longestTimeoutMs = 2 ** 31 - 1;
 
-const tokensOf = ({ promptTokenIds, tokenIds }: GenerationResult): number[] => [
+const tokensOf = ({ promptTokenIds, tokenIds }: ChatAnswer<unknown>): number[] => [
   ...promptTokenIds,
   ...tokenIds,
 ];
 
-function toolGeneration(
-  start: Parameters<typeof startStream<AnswerEvent, ToolAnswer>>[0],
+function chatGeneration(
+  start: Parameters<typeof startStream<EmittedEvent, ChatAnswer<never>>>[0],
   signal: AbortSignal | undefined,
-): ToolGeneration {
-  const { events, result } = startStream(start, signal);
-  async function* text(): AsyncGenerator<string> {
-    for await (const event of events()) if (event.kind === "content") yield event.text;
+): ChatGeneration<never> {
+  const { events: all, result } = startStream(start, signal);
+  async function* tokens(): AsyncGenerator<TokenEvent> {
+    for await (const event of all()) if (event.kind === "token") yield event.token;
   }
-  return { events, result, [Symbol.asyncIterator]: text };
+  async function* events(): AsyncGenerator<AnswerEvent> {
+    for await (const event of all()) if (event.kind !== "token") yield event;
+  }
+  async function* text(): AsyncGenerator<string> {
+    for await (const event of all()) if (event.kind === "content") yield event.text;
+  }
+  return { events, tokens, result, [Symbol.asyncIterator]: text };
 }
 
 /** Refused before the conversation changes: a second question would lose the first one's answer. */

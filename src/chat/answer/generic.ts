@@ -62,7 +62,7 @@ export function shownConversation<M extends TemplateMessage>(
 }
 
 /** Whether a template that knows no tools may be at a loss with it: a call, or its result. */
-export const isOfTools = (message: TemplateMessage): boolean =>
+const isOfTools = (message: TemplateMessage): boolean =>
   message.role === "tool" || (message as Message).tool_calls !== undefined;
 
 /** A conversation with tools as one without. */

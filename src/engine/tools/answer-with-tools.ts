@@ -4,40 +4,28 @@
 // What a tool returns is data: it becomes the content of a tool message, and changes no option of the answer.
 
 import type {
-  AnswerEvent,
   ChatMessage,
   GenerateOptions,
-  Generation,
   GenerationResult,
   StopReason,
-  ToolAnswer,
   ToolCall,
   ToolDecision,
   ToolOutcome,
 } from "../../api/api.ts";
 import { UsageError } from "../../base/errors.ts";
-import type { RenderedPrompt } from "../../base/rendered-prompt.ts";
-import { AnswerReader, type AnswerStart, promptEnd } from "../../chat/answer/answer-reader.ts";
-import type { AnswerFormat } from "../../chat/answer/format.ts";
+import { AnswerReader, promptEnd } from "../../chat/answer/answer-reader.ts";
 import { shownConversation } from "../../chat/answer/generic.ts";
-import type { AnswerPart } from "../../chat/answer/sink.ts";
-import { CallGrammar, type ForcedCall, type GrammarProblem } from "./call-grammar.ts";
+import { CallGrammar, type ForcedCall } from "./call-grammar.ts";
+import {
+  type AnsweringModel,
+  type EmittedEvent,
+  type EndedAnswer,
+  messageOf,
+  readStep,
+  type WrittenCall,
+} from "./read-step.ts";
 import { runCall } from "./run-call.ts";
 import type { ReadyTool } from "./tool-set.ts";
-
-/** The part of a model that answers need. */
-export interface AnsweringModel {
-  readonly name: string;
-  answerFormat(): Promise<AnswerFormat | undefined>;
-  /** The prompt of a conversation, with these functions offered. */
-  render(
-    messages: readonly ChatMessage[],
-    offered: readonly object[],
-    signal: AbortSignal,
-  ): Promise<RenderedPrompt>;
-  generate(prompt: RenderedPrompt, options: GenerateOptions): Generation;
-  readonly grammarProblem: GrammarProblem;
-}
 
 export interface ToolRequest {
   readonly tools: readonly ReadyTool[];
@@ -49,12 +37,7 @@ export interface ToolRequest {
   readonly onCall?: ((call: ToolCall) => ToolDecision | Promise<ToolDecision>) | undefined;
   readonly generate: GenerateOptions;
   readonly signal: AbortSignal;
-  readonly emit: (event: AnswerEvent) => void;
-}
-
-export interface EndedAnswer {
-  readonly answer: ToolAnswer;
-  readonly messages: ChatMessage[];
+  readonly emit: (event: EmittedEvent) => void;
 }
 
 export async function answerWithTools(
@@ -62,7 +45,7 @@ export async function answerWithTools(
   asked: readonly ChatMessage[],
   request: ToolRequest,
 ): Promise<EndedAnswer> {
-  const { tools, maxSteps, signal } = request;
+  const { tools, maxSteps, signal, emit } = request;
   const own = await model.answerFormat();
   if (own === undefined) {
     throw new UsageError(
@@ -82,20 +65,22 @@ export async function answerWithTools(
     const forced = step === 1 ? request.forced : undefined;
     const shown = shownConversation(own, messages, offered, forced !== undefined);
     const prompt = await model.render(shown.messages, shown.tools as object[], signal);
-    const start = promptEnd(prompt.text, format);
+    const start = promptEnd(prompt?.text ?? "", format);
     const held = await grammar.at(start, forced);
-    const generate = { ...request.generate, ...(held && { grammar: held }) };
-    const said = await readStep(model, { prompt, format, start, step }, { ...request, generate });
+    // Marks around calls are often control tokens.
+    const generate = { ...request.generate, ...(held && { grammar: held }), special: true };
+    const read = tools.map(({ name, schema }) => ({ name, parameters: schema }));
+    const reader = new AnswerReader({ format, tools: read, start });
+    const said = await readStep(model, { prompt, reader, step, generate, signal, emit });
     steps.push(said.result);
     const { stopReason } = said.result;
     const isLast = said.calls.length === 0 || !isComplete(stopReason) || step === maxSteps;
-    if (said.calls.length > 0 || said.content !== "" || stopReason !== "aborted") {
-      messages.push(stepMessage(said));
-    }
+    const message = messageOf(said);
+    if (message) messages.push(message);
     for (const call of said.calls) {
       const notRun = isLast ? notRunBecause(stopReason, maxSteps) : undefined;
       const outcome = notRun ? { call: call.asCall(), ...notRun } : await take(call, request);
-      request.emit({ kind: "outcome", outcome });
+      emit({ kind: "outcome", outcome });
       calls.push(outcome);
       messages.push(toolMessage(outcome));
     }
@@ -107,7 +92,8 @@ export async function answerWithTools(
     const reason = isStopped ? "aborted" : isSpent ? "steps" : stopReason;
     const { content: text, reasoning } = said;
     const toolFormat = isGeneric ? "generic" : "template";
-    return { answer: { text, reasoning, calls, stopReason: reason, toolFormat, steps }, messages };
+    const told = { text, reasoning, calls, stopReason: reason, toolFormat, steps } as const;
+    return { answer: { ...said.result, ...told, value: undefined }, messages };
   }
 }
 
@@ -121,92 +107,6 @@ function notRunBecause(reason: StopReason, maxSteps: number): NotRun {
     return { status: "steps", text: `not run: the limit of ${maxSteps} steps was reached` };
   }
   return { status: "stopped", text: "not run: the answer was cut off" };
-}
-
-interface Said {
-  readonly content: string;
-  readonly reasoning: string;
-  readonly calls: readonly WrittenCall[];
-  readonly result: GenerationResult;
-}
-
-/** What a step begins with. */
-interface Step {
-  readonly prompt: RenderedPrompt;
-  readonly format: AnswerFormat;
-  readonly start: AnswerStart;
-  readonly step: number;
-}
-
-/** One generation, told apart into reasoning, text and calls as it comes. */
-async function readStep(
-  model: AnsweringModel,
-  { prompt, format, start, step }: Step,
-  { tools, generate, signal, emit }: ToolRequest,
-): Promise<Said> {
-  const reader = new AnswerReader({
-    format,
-    tools: tools.map(({ name, schema }) => ({ name, parameters: schema })),
-    start,
-  });
-  let content = "";
-  let reasoning = "";
-  const calls: WrittenCall[] = [];
-  const read = (parts: readonly AnswerPart[]): void => {
-    for (const part of parts) {
-      if (part.kind === "content") content += part.text;
-      else if (part.kind === "reasoning") reasoning += part.text;
-      if (part.kind === "content" || part.kind === "reasoning") emit(part);
-      else if (part.kind === "call") {
-        const call = new WrittenCall(part.name, part.id || callId(step, part.index), step);
-        calls.push(call);
-        emit({ kind: "call", id: call.id, name: call.name });
-      } else if (part.kind === "arguments") {
-        const call = calls[part.index]!;
-        call.text += part.text;
-        emit({ kind: "arguments", id: call.id, text: part.text });
-      }
-      // An id that comes late is left out: the one that was given first stays.
-    }
-  };
-  // Marks around calls are often control tokens.
-  const generation = model.generate(prompt, { ...generate, special: true, signal });
-  for await (const piece of generation) read(reader.push(piece));
-  read(reader.end());
-  return { content, reasoning, calls, result: await generation.result };
-}
-
-/** Nine letters and digits, as Mistral's templates want them. */
-function callId(step: number, index: number): string {
-  return `call${String(step * 256 + index).padStart(5, "0")}`;
-}
-
-/** A call as the model wrote it. */
-class WrittenCall {
-  readonly name: string;
-  readonly id: string;
-  readonly step: number;
-  /** The arguments: JSON, if the model wrote what it should. */
-  text = "";
-
-  constructor(name: string, id: string, step: number) {
-    this.name = name;
-    this.id = id;
-    this.step = step;
-  }
-
-  /** undefined: it is no JSON. */
-  parsed(): { value: unknown } | undefined {
-    try {
-      return { value: this.text.trim() === "" ? {} : (JSON.parse(this.text) as unknown) };
-    } catch {
-      return undefined;
-    }
-  }
-
-  asCall(args: unknown = this.parsed()?.value ?? {}): ToolCall {
-    return { id: this.id, name: this.name, arguments: args, step: this.step };
-  }
 }
 
 /** Checks a call, asks whether it may run, and runs it. */
@@ -241,21 +141,6 @@ async function take(written: WrittenCall, request: ToolRequest): Promise<ToolOut
   return {
     call,
     ...(await runCall(tool, written.id, checked.value, { timeoutMs, maxText, signal })),
-  };
-}
-
-/** Templates expect arguments as an object. */
-function stepMessage({ content, reasoning, calls }: Said): ChatMessage {
-  const tool_calls = calls.map((call) => ({
-    id: call.id,
-    type: "function" as const,
-    function: { name: call.name, arguments: call.parsed()?.value ?? {} },
-  }));
-  return {
-    role: "assistant",
-    content,
-    ...(reasoning !== "" && { reasoning_content: reasoning }),
-    ...(tool_calls.length > 0 && { tool_calls }),
   };
 }
 

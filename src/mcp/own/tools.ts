@@ -4,6 +4,7 @@
 import * as z from "zod";
 import {
   AbortedError,
+  type ChatGeneration,
   type LimitsReport,
   limits,
   limitsNames,
@@ -113,7 +114,7 @@ function answerTo(
   model: Model,
   messages: readonly z.infer<typeof message>[],
   options: Parameters<Model["generate"]>[1] & object,
-): ReturnType<Model["generate"]> {
+): ChatGeneration {
   const last = messages.at(-1)!;
   if (last.role !== "user") {
     throw new UsageError(`generate: the last message is the ${last.role}'s, expected the user's`);

@@ -3,7 +3,7 @@
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import * as z from "zod";
-import { open } from "../../../src/index.ts";
+import { AnswerError, open } from "../../../src/index.ts";
 import { tinyFile } from "../../support/tiny-file.ts";
 import { scriptedChat } from "../../support/tool-chat.ts";
 
@@ -30,10 +30,13 @@ describe("the value", () => {
   });
 
   test("what is cut off, or what a refinement refuses, is an error; the conversation is as before", async () => {
-    const cut = scriptedChat(['{"city": "Os'], { stopReason: "length" });
-    await expect(cut.chat.send("?", { schema: place }).result).rejects.toThrow(
-      "the answer is no complete JSON: maxTokens was reached",
-    );
+    const cut = scriptedChat(['<think>Hm.</think>{"city": "Os'], { stopReason: "length" });
+    const error = await cut.chat.send("?", { schema: place }).result.catch((one: unknown) => one);
+    expect(error).toBeInstanceOf(AnswerError);
+    expect(error).toMatchObject({
+      message: expect.stringContaining("is no complete JSON: maxTokens was reached"),
+      answer: { text: '{"city": "Os', reasoning: "Hm.", stopReason: "length", calls: [] },
+    });
     expect(cut.chat.messages).toEqual([]);
     const even = z.object({ n: z.number().refine((n) => n % 2 === 0, "it is odd") });
     const odd = scriptedChat(['{"n": 3}', "Hello"]);
