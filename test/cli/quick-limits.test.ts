@@ -10,7 +10,7 @@ import { main } from "../../src/cli/main.ts";
 import { open, rememberedMachine, type SpeedLimit } from "../../src/index.ts";
 import { nodePlatform } from "../../src/platform/node.ts";
 import { nodeDownloadPlatform } from "../../src/platform/node-download.ts";
-import { timingsOf } from "../../src/server/timings.ts";
+import { timingFields } from "../../src/server/timings.ts";
 import { tinyFile } from "../support/tiny-file.ts";
 import { FakeTerminal } from "./fake-terminal.ts";
 
@@ -83,12 +83,12 @@ test("a run knows what other programs used meanwhile", async () => {
   await using model = await open(file.path, { threads: 1 });
   const { timings } = await model.generate("the cat", { maxTokens: 2 }).result;
   expect(timings.others).toEqual({ cores: expect.closeTo(1.8, 1), ofCores: 2 });
-  expect(timingsOf(timings)).toMatchObject({ others_cores: timings.others!.cores, cores: 2 });
+  expect(timingFields(timings).timings).toMatchObject({ others_cores: timings.others!.cores, cores: 2 });
   // Where the system does not say, as in a browser, nothing is made up.
   vi.spyOn(nodePlatform, "cpuTimes").mockReturnValue(undefined);
   const unknown = await model.generate("the cat", { maxTokens: 2 }).result;
   expect(unknown.timings).not.toHaveProperty("others");
-  expect(timingsOf(unknown.timings)).not.toHaveProperty("others_cores");
+  expect(timingFields(unknown.timings).timings).not.toHaveProperty("others_cores");
 });
 
 test("others are named beside the percentage where they matter", () => {
