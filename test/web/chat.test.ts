@@ -67,6 +67,32 @@ describeBrowser("the Chat page", () => {
     expect(neutral(await answer.innerHTML())).toBe(neutral(streamed));
   });
 
+  test("a private chat is marked, and leaves nothing in the browser", async () => {
+    count = 0;
+    const { url } = await stage.serve({ models: { scripted: counting() } });
+    const page = await stage.page(url);
+    const box = page.getByPlaceholder("Write a message");
+    await box.fill("A secret draft");
+    const remembered = () => page.evaluate(() => JSON.stringify({ ...localStorage }));
+    await expect.poll(remembered).toContain("secret");
+    await page.getByRole("button", { name: "Private" }).click();
+    await expect.poll(remembered).not.toContain("secret");
+    await say(page, "A secret question");
+    expect(await answers(page)).toEqual(["Answer 1."]);
+    await expect.poll(() => page.locator(".page-head span.chip").innerText()).toBe("Private");
+    await expect.poll(() => page.locator(".sessions .when").innerText()).toMatch(/^Private/);
+    await box.fill("One more secret");
+    expect(await remembered()).not.toContain("secret");
+    await page.getByRole("button", { name: /^Delete / }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await expect.poll(() => page.locator(".sessions .when").count()).toBe(0);
+    // The next one is not private.
+    await expect
+      .poll(() => page.getByRole("button", { name: "Private" }).getAttribute("aria-pressed"))
+      .toBe("false");
+    expect(await remembered()).not.toContain("secret");
+  });
+
   test("edits, answers again, switches versions, goes back and forward", async () => {
     count = 0;
     const { url } = await stage.serve({ models: { scripted: counting() } });

@@ -102,6 +102,7 @@ export function scriptedModel(script: Script): Model {
     | "answerFormat"
     | "checkGrammar"
     | "profile"
+    | "forgetConversation"
     | "dispose"
   > = {
     info,
@@ -124,6 +125,7 @@ export function scriptedModel(script: Script): Model {
     profile: async () => {
       throw new UsageError("the scripted model was opened without a profile");
     },
+    forgetConversation: async () => {},
     dispose: async () => {},
   };
   return scripted as Model;

@@ -59,6 +59,8 @@ export interface RunView {
 }
 
 export interface OpenSession extends Session {
+  /** Nothing of it is on a disk. */
+  private: boolean;
   /** The answer that is being written now. */
   run: RunView | null;
 }
@@ -88,6 +90,7 @@ export interface NewSession {
   mode: Session["mode"];
   model?: string | null;
   settings?: SessionSettings;
+  private?: boolean;
 }
 
 export interface SessionChange {

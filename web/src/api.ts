@@ -48,7 +48,8 @@ export interface LanternClient {
   createSession(session: NewSession): Promise<OpenSession>;
   tree(session: string): Promise<SessionTree>;
   changeSession(session: string, change: SessionChange): Promise<OpenSession>;
-  deleteSession(session: string): Promise<void>;
+  /** What of it is still on the server's disk; null: nothing. */
+  deleteSession(session: string): Promise<string | null>;
   search(query: string): Promise<SearchHit[]>;
   exportSession(session: string, format: ExportFormat): Promise<Blob>;
   importSession(text: string): Promise<OpenSession>;
@@ -189,7 +190,10 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
     tree: (session) => json(`${one(session)}/messages`),
     changeSession: (session, change) => json(one(session), { method: "PATCH", body: change }),
     async deleteSession(session) {
-      await send(one(session), { method: "DELETE" });
+      const { warning } = await json<{ warning: string | null }>(one(session), {
+        method: "DELETE",
+      });
+      return warning;
     },
     async search(query) {
       const path = `/lantern/v1/search?q=${encodeURIComponent(query)}&limit=50`;

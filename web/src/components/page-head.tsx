@@ -6,6 +6,7 @@ import type { OpenSession } from "../api-types.ts";
 import { CarryDialog } from "./carry-dialog.tsx";
 import { Icon } from "./icon.tsx";
 import { ModelPicker } from "./model-picker.tsx";
+import { PrivateSwitch } from "./private-switch.tsx";
 
 interface Props {
   session: OpenSession | null;
@@ -31,6 +32,7 @@ export function PageHead({
       <h1 title={session?.title} dir="auto">
         {session?.title || fallback}
       </h1>
+      <PrivateSwitch session={session} />
       <ModelPicker model={model} disabled={busy} onPick={onModel} />
       <button
         type="button"

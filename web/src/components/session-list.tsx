@@ -141,6 +141,7 @@ function Row({ session, open, onPick, onRename, onDelete }: RowProps): JSX.Eleme
           {title}
         </span>
         <span class="when">
+          {session.private && "Private · "}
           {session.run ? "writing…" : agoText(session.changedAt, Date.now())}
         </span>
       </a>

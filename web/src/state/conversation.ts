@@ -16,11 +16,12 @@ import type {
   Started,
 } from "../api-types.ts";
 import { client, lost, noteFailure, whenLetIn } from "./connection.ts";
-import { draftKey, moveDraft } from "./drafts.ts";
+import { draftKey, keepDraftHere, moveDraft } from "./drafts.ts";
 import { LiveAnswer, nothingSaid, saidIn } from "./live.ts";
 import { whileLoading } from "./models.ts";
 import { notify } from "./notices.ts";
 import { forgetPlace } from "./places.ts";
+import { isNextPrivate, setNextPrivate } from "./private.ts";
 import { refreshSessions } from "./sessions.ts";
 import { Store } from "./store.ts";
 import { type Tree, treeOf } from "./tree.ts";
@@ -92,6 +93,7 @@ export class Conversation {
     const found = await this.#patiently(id, signal, () => client.tree(id));
     if (!found) return;
     const { session, messages } = found;
+    if (session.private) keepDraftHere(draftKey(session.mode, id));
     const { live } = this.store.value;
     this.store.set({ ...empty, session, tree: treeOf(messages), live });
     if (session.run) void this.#follow(session.run);
@@ -168,7 +170,9 @@ export class Conversation {
    */
   async begin(wanted: NewSession, ask: (session: string) => Promise<Started>): Promise<Started> {
     if (this.store.value.session) return await this.start(ask);
-    const made = await client.createSession(wanted);
+    const made = await client.createSession({ ...wanted, private: isNextPrivate() });
+    setNextPrivate(false);
+    if (made.private) keepDraftHere(draftKey(wanted.mode, made.id));
     this.#wanted = made.id;
     this.store.set({ ...empty, session: made });
     try {
@@ -176,6 +180,7 @@ export class Conversation {
       moveDraft(draftKey(wanted.mode, null), draftKey(wanted.mode, made.id));
       return started;
     } catch (error) {
+      setNextPrivate(made.private);
       if (this.#isOpen(made.id)) {
         this.#wanted = null;
         this.store.set(empty);

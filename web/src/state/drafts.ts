@@ -2,6 +2,7 @@
 // loses nothing; "new" is the conversation that does not exist yet.
 
 import type { Attachment } from "./attachments.ts";
+import { isNextPrivate } from "./private.ts";
 import { Store, useStore } from "./store.ts";
 
 export interface Draft {
@@ -24,12 +25,23 @@ export function draftOf(key: string): Draft {
 export function setDraft(key: string, change: Partial<Draft>): void {
   const next = { ...draftOf(key), ...change };
   drafts.set(new Map([...drafts.value, [key, next]]));
+  const isNew = key === draftKey("chat", null) || key === draftKey("story", null);
+  const isHere = here.has(key) || (isNew && isNextPrivate());
   try {
-    if (next.text === "" && next.files.length === 0) localStorage.removeItem(prefix + key);
+    if (isHere) localStorage.removeItem(prefix + key);
+    else if (next.text === "" && next.files.length === 0) localStorage.removeItem(prefix + key);
     else localStorage.setItem(prefix + key, JSON.stringify(next));
   } catch {
     // Storage is full or disabled: the draft lasts until the page is closed.
   }
+}
+
+/** Drafts of private conversations, which last until the page is closed. */
+const here = new Set<string>();
+
+export function keepDraftHere(key: string): void {
+  here.add(key);
+  setDraft(key, {});
 }
 
 export function dropDraft(key: string): void {

@@ -5,6 +5,7 @@ import { RequestError, sentence } from "../api.ts";
 import type { OpenSession, SearchHit } from "../api-types.ts";
 import { client, noteFailure } from "./connection.ts";
 import { draftKey, dropDraft } from "./drafts.ts";
+import { notify } from "./notices.ts";
 import { forgetPlace } from "./places.ts";
 import { Store } from "./store.ts";
 
@@ -103,7 +104,8 @@ export function search(query: string): void {
 }
 
 export async function deleteSession(id: string): Promise<void> {
-  await client.deleteSession(id);
+  const warning = await client.deleteSession(id);
+  if (warning !== null) notify(warning, "error");
   forgetPlace(id);
   for (const mode of ["chat", "story"] as const) dropDraft(draftKey(mode, id));
   const { hits } = sessions.value;

@@ -6,6 +6,7 @@ import type { SessionSettings, SettingsChange } from "../api-types.ts";
 import type { Conversation } from "./conversation.ts";
 import { attempt } from "./notices.ts";
 import { prefer, preferences } from "./preferences.ts";
+import { isNextPrivate } from "./private.ts";
 import { useStore } from "./store.ts";
 
 const restMs = 300;
@@ -31,9 +32,11 @@ export function useSettings(
     }
   };
   const change = (wanted: SettingsChange): void => {
-    prefer({ [mode]: applied(preferences.value[mode], wanted) });
+    // This browser remembers nothing of a private one: its settings may hold a system prompt.
+    const isPrivate = session ? session.private : isNextPrivate();
+    if (!isPrivate) prefer({ [mode]: applied(preferences.value[mode], wanted) });
+    if (session || isPrivate) setPending((before) => ({ ...before, ...wanted }));
     if (!session) return;
-    setPending((before) => ({ ...before, ...wanted }));
     unsaved.current = { ...unsaved.current, ...wanted };
     clearTimeout(timer.current);
     timer.current = setTimeout(() => void attempt(save), restMs);
