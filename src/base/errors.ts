@@ -111,6 +111,7 @@ export class ModelError extends LanternError {
 
 /** An answer that is not what its schema wants: it was cut off, or a refinement refuses it. */
 export class AnswerError extends ModelError {
+  override name: string = "AnswerError";
   /** What there is of it: `text` is as far as it got. */
   readonly answer: {
     readonly text: string;

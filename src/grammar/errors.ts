@@ -13,5 +13,5 @@ export class GrammarSizeError extends GrammarError {
 
 /** More work or memory than its budget. */
 export class GrammarBudgetError extends GrammarSizeError {
-  override name = "GrammarBudgetError";
+  override name: string = "GrammarBudgetError";
 }

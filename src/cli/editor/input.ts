@@ -7,7 +7,7 @@ import { plainText } from "../../platform/terminal-text.ts";
 import type { Palette } from "../text.ts";
 import { type Answer, Editor, type EditorOptions, type Outcome } from "./editor.ts";
 import { type InputEvent, KeyDecoder } from "./keys.ts";
-import { goesOn, type Message, messageOf } from "./message.ts";
+import { asMessage, goesOn, type Message } from "./message.ts";
 import type { Recall } from "./recall.ts";
 import { Screen } from "./screen.ts";
 import { EditorView } from "./view.ts";
@@ -49,7 +49,7 @@ export class LineInput implements ChatInput {
       if (line === undefined && text === "") return undefined;
       text += line ?? "";
       const more = line === undefined ? undefined : goesOn(text, isTerminal);
-      if (more === undefined) return messageOf(text, isTerminal);
+      if (more === undefined) return asMessage(text, isTerminal);
       text = more;
     }
   }
@@ -132,7 +132,7 @@ export class EditedInput implements ChatInput {
     if (answer.kind === "end") return undefined;
     if (answer.kind === "interrupt") return { kind: interrupted, cleared: answer.hadText };
     if (recall.add(answer.text)) await onSent(answer.text);
-    return messageOf(answer.text, true);
+    return asMessage(answer.text, true);
   }
 
   async ask(question: string): Promise<string | undefined | typeof interrupted> {

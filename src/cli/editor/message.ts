@@ -18,7 +18,7 @@ export function goesOn(text: string, quoted: boolean): string | undefined {
 }
 
 /** What is sent for a text that is whole. */
-export function messageOf(text: string, quoted: boolean): Message {
+export function asMessage(text: string, quoted: boolean): Message {
   const inner = quoted && text.trimStart().startsWith(quotes) ? quotedText(text) : undefined;
   if (inner !== undefined) return { text: inner, isQuoted: true };
   return { text: quoted ? withoutLastBreaks(text) : text, isQuoted: false };

@@ -12,8 +12,8 @@ import {
   type AnsweringModel,
   type EmittedEvent,
   type EndedAnswer,
-  messageOf,
   readStep,
+  stepMessage,
 } from "./read-step.ts";
 import type { ReadySchema } from "./tool-set.ts";
 
@@ -47,7 +47,7 @@ export async function answerAlone(
   const { content: text, reasoning, result } = said;
   const answer = { ...result, text, reasoning, calls: [], steps: [result], value: undefined };
   const value = schema && (await checkedValue(answer, schema));
-  const message = messageOf(said);
+  const message = stepMessage(said);
   return { answer: { ...answer, value }, messages: message ? [...asked, message] : [...asked] };
 }
 

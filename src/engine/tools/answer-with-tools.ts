@@ -20,8 +20,8 @@ import {
   type AnsweringModel,
   type EmittedEvent,
   type EndedAnswer,
-  messageOf,
   readStep,
+  stepMessage,
   type WrittenCall,
 } from "./read-step.ts";
 import { runCall } from "./run-call.ts";
@@ -75,7 +75,7 @@ export async function answerWithTools(
     steps.push(said.result);
     const { stopReason } = said.result;
     const isLast = said.calls.length === 0 || !isComplete(stopReason) || step === maxSteps;
-    const message = messageOf(said);
+    const message = stepMessage(said);
     if (message) messages.push(message);
     for (const call of said.calls) {
       const notRun = isLast ? notRunBecause(stopReason, maxSteps) : undefined;

@@ -97,7 +97,7 @@ export async function readStep(
 }
 
 /** The message of a step; undefined: it was aborted before it said anything. Templates expect arguments as an object. */
-export function messageOf({ content, reasoning, calls, result }: Said): ChatMessage | undefined {
+export function stepMessage({ content, reasoning, calls, result }: Said): ChatMessage | undefined {
   const isEmpty = content === "" && reasoning === "" && calls.length === 0;
   if (isEmpty && result.stopReason === "aborted") return undefined;
   const tool_calls = calls.map((call) => ({

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { Editor, type EditorOptions } from "../../../src/cli/editor/editor.ts";
-import { goesOn, messageOf } from "../../../src/cli/editor/message.ts";
+import { asMessage, goesOn } from "../../../src/cli/editor/message.ts";
 import { Recall } from "../../../src/cli/editor/recall.ts";
 import { EditorView } from "../../../src/cli/editor/view.ts";
 
@@ -110,12 +110,12 @@ describe("a text that goes on", () => {
     ['say """', 'say """', false],
     ["/exit", "/exit", false],
   ])("%j is %j", (text, message, isQuoted) => {
-    expect(messageOf(text, true)).toEqual({ text: message, isQuoted });
+    expect(asMessage(text, true)).toEqual({ text: message, isQuoted });
   });
 
   test("through a pipe quotes are text", () => {
     expect(goesOn('"""', false)).toBeUndefined();
-    expect(messageOf('"""a"""', false)).toEqual({ text: '"""a"""', isQuoted: false });
+    expect(asMessage('"""a"""', false)).toEqual({ text: '"""a"""', isQuoted: false });
     expect(goesOn("one\\", false)).toBe("one\n");
   });
 });

@@ -194,7 +194,7 @@ test("a segment of a newer version: said, neither used nor removed, and others a
   const folder = newFolder();
   await write(folder, 1, 2);
   const newer = segmentHeader(unitRoot);
-  new DataView(newer.buffer).setUint32(8, 2, true);
+  new DataView(newer.buffer).setUint32(8, 3, true);
   const [old] = segments(folder);
   writeFileSync(old!, newer);
   expect(statSync(old!).size).toBe(SEGMENT_HEADER_BYTES);
