@@ -5,6 +5,7 @@
 import type { Command } from "commander";
 import { UsageError } from "../index.ts";
 import { hostName } from "../platform/node-cli.ts";
+import { keptSecret } from "../platform/node-kept-secret.ts";
 import type { StartOptions } from "../server/serve.ts";
 import type { CliContext } from "./command.ts";
 import { repeatedFlag } from "./flag-values.ts";
@@ -16,6 +17,7 @@ export interface AccessFlags {
   adminKeyFile?: string;
   /** false: --no-token. */
   token: boolean;
+  newToken?: boolean;
   allowHost?: string[];
 }
 
@@ -36,17 +38,24 @@ export function addAccessFlags(command: Command): Command {
       "let every program on this machine manage models and conversations, without a token",
     )
     .option(
+      "--new-token",
+      "make a new token, which stays the same from then on: links, open pages and bookmarks of earlier starts are not let in any more",
+    )
+    .option(
       "--allow-host <name>",
       "another host name that clients may reach this server by; repeatable",
       repeatedFlag,
     );
 }
 
-export type AccessOptions = Pick<StartOptions, "apiKeys" | "adminKey" | "token" | "allowedHosts">;
+export type AccessOptions = Pick<
+  StartOptions,
+  "apiKeys" | "adminKey" | "token" | "secret" | "allowedHosts"
+>;
 
 export async function accessOptions(
   flags: AccessFlags,
-  { terminal }: CliContext,
+  { terminal, log }: CliContext,
 ): Promise<AccessOptions> {
   const { hostNameOf, machineNames } = await import("../server/serve.ts"); // other commands start without it
   const apiKeys = await keysOf("api-key", flags.apiKey, flags.apiKeyFile, terminal);
@@ -67,14 +76,22 @@ export async function accessOptions(
       "flags: got both --no-token and an admin key (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY), expected one of them. Drop one",
     );
   }
+  if (flags.newToken && !flags.token) {
+    throw new UsageError(
+      "flags: got both --no-token and --new-token, expected one of them. Drop one",
+    );
+  }
   for (const name of flags.allowHost ?? []) {
     if (hostNameOf(name) !== undefined) continue;
     throw new UsageError(
       `--allow-host: got ${JSON.stringify(name)}, expected a host name, as in lantern.example.org`,
     );
   }
+  const { secret, warning } = flags.token ? keptSecret({ renew: flags.newToken ?? false }) : {};
+  if (warning !== undefined) log.warn(`Warning: ${warning}\n`);
   return {
     apiKeys,
+    ...(secret !== undefined && { secret }),
     ...(adminKey !== undefined && { adminKey }),
     ...(!flags.token && { token: false }),
     allowedHosts: [...machineNames(hostName()), ...(flags.allowHost ?? [])],

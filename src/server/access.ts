@@ -4,7 +4,8 @@
 //
 // Admin rights come from one of three settings: an admin key, which works from any address; or else the token printed
 // at start, on this machine only; or else (--no-token) from being on this machine. Keys and the token are never
-// written anywhere here: no message, log or response contains one.
+// written anywhere here: no message, log or response contains one. A page's cookie is made of a secret that may be kept across
+// restarts, so that open pages and bookmarks are let in again; another secret or admin key makes other cookies.
 
 import { adminLocalOnly, adminRefused, unauthorized } from "./errors.ts";
 import { clientOf, portOf } from "./host-names.ts";
@@ -17,6 +18,8 @@ export interface AccessSettings {
   adminKey: string | undefined;
   /** undefined: there is none; without an admin key, everybody on this machine has admin rights. */
   token: string | undefined;
+  /** Random text that outlives the server; undefined: its cookies are useless after a restart. */
+  secret?: string | undefined;
 }
 
 /** What a request brings. */
@@ -29,28 +32,32 @@ export interface Visitor {
   isOwnPage: boolean;
 }
 
-/** Where a page's secret is: in its Authorization header, or in a URL, which only the token is meant for. */
-export type LoginSource = "header" | { token: string };
+/**
+ * What a page shows to get a cookie: its Authorization header, a URL, which only the token is meant for, or the cookie, which then lasts
+ * longer.
+ */
+export type LoginSource = "header" | "cookie" | { token: string };
 
 export interface AccessControl {
   /** Throws an ApiError. Returns the client's identity for the queue: an accepted key, or else the address. */
   check(visitor: Visitor, access: Access): Promise<string>;
-  /** The Set-Cookie header for a page with the token or the admin key; undefined if it is wrong. */
+  /** The Set-Cookie header for a page with the token, the admin key or such a cookie; undefined if it is wrong. */
   login(visitor: Visitor, from: LoginSource): Promise<string | undefined>;
 }
 
-export function createAccess({ apiKeys, adminKey, token }: AccessSettings): AccessControl {
+export function createAccess({ apiKeys, adminKey, token, secret }: AccessSettings): AccessControl {
   const api = Promise.all(apiKeys.map(digest));
   const adminSecret = adminKey ?? token;
   const admin = adminSecret === undefined ? undefined : digest(adminSecret);
-  // The value of a page's cookie: not a key, and useless after a restart.
-  const session = randomToken();
-  const sessionDigest = digest(session);
+  const cookies = pageCookies(secret, adminSecret);
 
   const hasCookie = async ({ headers, isOwnPage }: Visitor): Promise<boolean> => {
+    if (!isOwnPage || admin === undefined) return false;
+    const { name, value } = await cookies;
+    const right = await digest(value);
     let isOurs = false;
-    for (const value of isOwnPage ? cookiesOf(headers) : []) {
-      if (sameBytes(await digest(value), await sessionDigest)) isOurs = true;
+    for (const given of cookiesOf(headers, name(headers))) {
+      if (sameBytes(await digest(given), right)) isOurs = true;
     }
     return isOurs;
   };
@@ -88,7 +95,8 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
     if (admin === undefined) return await checkUse(visitor);
     const given = keyOf(visitor.headers);
     if ((await hasCookie(visitor)) || (await isAdminSecret(given))) return "admin";
-    const isMissing = given === "" && cookiesOf(visitor.headers).length === 0;
+    const name = (await cookies).name(visitor.headers);
+    const isMissing = given === "" && cookiesOf(visitor.headers, name).length === 0;
     throw adminRefused(adminKey === undefined ? "token" : "key", isMissing);
   };
 
@@ -98,19 +106,55 @@ export function createAccess({ apiKeys, adminKey, token }: AccessSettings): Acce
       return access === "use" ? await checkUse(visitor) : clientOf(visitor.address);
     },
     async login(visitor, from) {
-      if (from !== "header" && token === undefined) return undefined;
-      const given = from === "header" ? keyOf(visitor.headers) : from.token;
-      if (!isPlaceForAdmin(visitor) || !(await isAdminSecret(given))) return undefined;
-      return `${cookieName(visitor.headers)}=${session}; Path=/; HttpOnly; SameSite=Strict`;
+      if (!isPlaceForAdmin(visitor)) return undefined;
+      if (from === "cookie") {
+        if (!(await hasCookie(visitor))) return undefined;
+      } else {
+        if (from !== "header" && token === undefined) return undefined;
+        const given = from === "header" ? keyOf(visitor.headers) : from.token;
+        if (!(await isAdminSecret(given))) return undefined;
+      }
+      const { name, value, attributes } = await cookies;
+      return `${name(visitor.headers)}=${value}; ${attributes}`;
     },
+  };
+}
+
+interface PageCookies {
+  name(headers: Headers): string;
+  /** Nobody can compute it without the secret, nor the token or the admin key from it. */
+  readonly value: string;
+  readonly attributes: string;
+}
+
+/** A page that is opened once in this time stays let in. */
+const cookieSeconds = 90 * 24 * 3600;
+
+/**
+ * Cookies ignore ports, so servers on one machine must have other names for theirs. With a kept secret, the name is made of it: servers of
+ * one data folder share the cookie, also when they get another port. Without one, the port is in the name.
+ */
+async function pageCookies(
+  secret: string | undefined,
+  adminSecret: string = "",
+): Promise<PageCookies> {
+  const made = async (what: string): Promise<string> =>
+    hex(await digest([what, secret ?? randomToken(), adminSecret].join("\n")));
+  const tag = secret === undefined ? undefined : (await made("name")).slice(0, 12);
+  return {
+    name: (headers) => `lantern-${tag ?? (portOf(headers.get("host") ?? "") || "default")}`,
+    value: (await made("cookie")).slice(0, 40),
+    attributes: `Path=/; HttpOnly; SameSite=Strict${secret === undefined ? "" : `; Max-Age=${cookieSeconds}`}`,
   };
 }
 
 /** 160 bits, in characters that need no escaping in a URL. */
 export function randomToken(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(20));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex(crypto.getRandomValues(new Uint8Array(20)));
 }
+
+const hex = (bytes: Uint8Array): string =>
+  [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Through a proxy on this machine, strangers look like its own user. */
 function isDirect({ headers, isOwnPage }: Visitor): boolean {
@@ -123,14 +167,9 @@ function keyOf(headers: Headers): string {
   return bearer ?? headers.get("x-api-key") ?? "";
 }
 
-/** Cookies ignore ports: the name contains the port, so that two servers on one machine do not overwrite each other's. */
-function cookieName(headers: Headers): string {
-  return `lantern-${portOf(headers.get("host") ?? "") || "default"}`;
-}
-
 /** All cookies of that name: a program on another port of this host can add one, and must not be able to hide ours. */
-function cookiesOf(headers: Headers): string[] {
-  const wanted = `${cookieName(headers)}=`;
+function cookiesOf(headers: Headers, name: string): string[] {
+  const wanted = `${name}=`;
   const parts = (headers.get("cookie") ?? "").split(";").map((part) => part.trim());
   return parts.filter((part) => part.startsWith(wanted)).map((part) => part.slice(wanted.length));
 }

@@ -180,9 +180,12 @@ function assetRoute(path: string, asset: Asset): Route {
   const handle = async ({ request, url, login }: Call): Promise<Response> => {
     const token = path === "/" ? url.searchParams.get("token") : null;
     if (token !== null) return withoutToken(url, await login({ token }));
+    // Whoever opens the page within its cookie's time stays let in.
+    const renewed = path === "/" ? await login("cookie") : undefined;
+    const all = { ...headers, ...(renewed !== undefined && { "set-cookie": renewed }) };
     const packed = /\bgzip\b/.test(request.headers.get("accept-encoding") ?? "");
-    if (!asset.gzip || !packed) return new Response(asset.bytes, { headers });
-    return new Response(asset.gzip, { headers: { ...headers, "content-encoding": "gzip" } });
+    if (!asset.gzip || !packed) return new Response(asset.bytes, { headers: all });
+    return new Response(asset.gzip, { headers: { ...all, "content-encoding": "gzip" } });
   };
   return { method: "GET", path, access: "open", handle };
 }

@@ -158,7 +158,7 @@ export function adminRefused(needed: "key" | "token", isMissing: boolean): ApiEr
       : "the admin key is wrong. Send the one that the server was started with (--admin-key, --admin-key-file or LANTERN_ADMIN_KEY); an API key is not enough",
     token: isMissing
       ? "this needs the server's token, which is in the address that the server printed when it started: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN. A server that was started with --no-token needs no token"
-      : "the token is wrong. Each start of the server has a new one, in the address that it prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
+      : "the token is wrong: it was replaced (--new-token), or it is that of another server. The right one is in the address that the server prints: ...?token=TOKEN. Open that address, or send the token as Authorization: Bearer TOKEN",
   };
   return new ApiError({
     status: 401,

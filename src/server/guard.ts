@@ -21,7 +21,7 @@ export interface Connection {
 export interface Guard {
   /** Throws an ApiError. Returns the client's identity for the queue. */
   check(request: Request, connection: Connection, access: Access): Promise<string>;
-  /** The Set-Cookie header for a page with the token or the admin key; undefined if it is wrong. */
+  /** The Set-Cookie header for a page with the token, the admin key or such a cookie; undefined if it is wrong. */
   login(request: Request, connection: Connection, from: LoginSource): Promise<string | undefined>;
   corsHeaders(headers: Headers): Record<string, string>;
   /** The response to a CORS preflight: without CORS headers, the browser does not send the request. */

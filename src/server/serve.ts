@@ -45,10 +45,15 @@ export interface StartOptions {
   /** Allows changing models and conversations (routes of access "admin"), from any address. */
   adminKey?: string;
   /**
-   * Without an admin key: the token for those routes, on this machine only (default: a random one, in `pageUrl`).
+   * Without an admin key: the token for those routes, on this machine only (default: the secret, in `pageUrl`).
    * false: being on this machine is enough.
    */
   token?: string | false;
+  /**
+   * Random text that outlives this server: with it, the cookies of open pages are good after a restart (default: a new one for each
+   * start).
+   */
+  secret?: string;
   /** Generations that run at once (default 8), and that may wait (default 64). */
   parallel?: number;
   queue?: number;
@@ -139,7 +144,8 @@ const wildcards: Readonly<Record<string, string>> = byName({
 
 export async function startServer(options: StartOptions): Promise<RunningServer> {
   const { host = "127.0.0.1", port = 8080, graceMs = 5000 } = options;
-  const token = options.adminKey === undefined ? (options.token ?? randomToken()) : false;
+  const token =
+    options.adminKey === undefined ? (options.token ?? options.secret ?? randomToken()) : false;
   const end = new AbortController();
   const context = contextOf(options, host, token, end.signal);
   // The port first: if another program has it, that is reported before conversations are opened. Requests wait until
@@ -203,6 +209,7 @@ function contextOf(
         apiKeys: options.apiKeys ?? [],
         adminKey: options.adminKey,
         token: token === false ? undefined : token,
+        secret: options.secret,
       },
       parallel: options.parallel ?? 8,
       queue: options.queue ?? 64,

@@ -1,8 +1,10 @@
 // lantern serve's flags for keys and the token: where they come from, what is refused before a model is loaded, and that no
 // key is ever printed, logged or answered.
 
-import { hostname } from "node:os";
-import { afterEach, describe, expect, test } from "vitest";
+import { mkdtempSync, rmSync } from "node:fs";
+import { hostname, tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import { post, until } from "../server/test-server.ts";
 import { tinyFile } from "../support/tiny-file.ts";
@@ -76,6 +78,7 @@ describe("keys", () => {
       /is also an API key/,
     ],
     ["two ways", ["--no-token", "--admin-key", canary], {}, /Drop one/],
+    ["a new token and none", ["--no-token", "--new-token"], {}, /--new-token.*Drop one/],
     ["a name that is none", ["--allow-host", "http://x/"], {}, /--allow-host: got "http:\/\/x\/"/],
     ["a flag that is not known", [`--api-keys=${canary}`], {}, /--api-keys=\.\.\./],
   ];
@@ -136,6 +139,24 @@ describe("the token", () => {
       answers += await (await fetch(url + path, { headers })).text();
     }
     expect(answers + terminal.stderr).not.toContain(token);
+  });
+
+  test("is that of the start before, unless a new one is asked for", async () => {
+    const data = mkdtempSync(join(tmpdir(), "lantern-token-"));
+    vi.stubEnv("LANTERN_DATA", data);
+    closing.push(async () => {
+      vi.unstubAllEnvs();
+      rmSync(data, { recursive: true });
+    });
+    const tokenOf = async (...flags: string[]): Promise<string> => {
+      const { terminal } = await serve(["--json", ...flags]);
+      return (JSON.parse(terminal.stdout) as { token: string }).token;
+    };
+    const first = await tokenOf();
+    expect(await tokenOf()).toBe(first);
+    const renewed = await tokenOf("--new-token");
+    expect(renewed).not.toBe(first);
+    expect(await tokenOf()).toBe(renewed);
   });
 
   test("without the web app it is a header for scripts", async () => {

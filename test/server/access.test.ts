@@ -216,7 +216,7 @@ describe("the token", () => {
       fetch(`${url}/lantern/v1/login`, { method: "POST", headers: bearer(key) });
     const wrong = await login("wrong");
     expect([wrong.status, wrong.headers.get("set-cookie")]).toEqual([401, null]);
-    expect(await wrong.text()).toContain("in the address that it prints");
+    expect(await wrong.text()).toContain("in the address that the server prints");
     const right = await login(token!);
     expect(right.status).toBe(200);
     const cookie = right.headers.get("set-cookie")!.split(";")[0]!;
@@ -249,6 +249,75 @@ describe("the token", () => {
       expect(await ask(`${url}/v1/models`, bearer(key))).toBe("200");
     expect(await ask(url + sessions, bearer("b"))).toBe("401 admin_token_wrong");
     expect(await ask(url + sessions, { "x-api-key": token! })).toBe("200");
+  });
+});
+
+describe("a secret that is kept", () => {
+  const [secret, other] = ["0123456789".repeat(4), "f".repeat(40)];
+  const open = async (url: string): Promise<string> =>
+    (await fetch(url, { redirect: "manual" })).headers.get("set-cookie")!;
+  const pair = (setCookie: string): string => setCookie.split(";")[0]!;
+
+  test("is the token of every start, and its cookie is good at the next, on any port", async () => {
+    const first = await serve({ secret });
+    expect(first.token).toBe(secret);
+    const cookie = await open(first.pageUrl);
+    expect(cookie).toMatch(
+      /^lantern-[\da-f]{12}=[\da-f]{40}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=7776000$/,
+    );
+    expect(cookie).not.toContain(secret.slice(0, 12));
+    await servers.pop()!.stop();
+    const second = await serve({ secret });
+    expect(second.pageUrl).toBe(`${second.url}/?token=${secret}`);
+    expect(await ask(second.url + sessions, { cookie: pair(cookie) })).toBe("200");
+    // The page renews it; without it, or with another, there is nothing to renew.
+    const page = await fetch(second.url, { headers: { cookie: pair(cookie) } });
+    expect([page.status, page.headers.get("set-cookie")]).toEqual([200, cookie]);
+    for (const wrong of ["", pair(cookie).replace(/.$/, "x")]) {
+      const { headers } = await fetch(second.url, { headers: { cookie: wrong } });
+      expect(headers.get("set-cookie")).toBeNull();
+    }
+    const far = {
+      cookie: pair(cookie),
+      origin: "http://127.0.0.1:1",
+      "sec-fetch-site": "same-site",
+    };
+    expect((await fetch(second.url, { headers: far })).headers.get("set-cookie")).toBeNull();
+  });
+
+  test("another secret, or another admin key, lets no earlier cookie in, and takes no place of it", async () => {
+    const options: Partial<StartOptions>[] = [
+      { secret },
+      { secret: other },
+      { secret, adminKey: "master" },
+      { secret, adminKey: "newer" },
+    ];
+    const names = new Set<string>();
+    const jar: string[] = [];
+    for (const each of options) {
+      const { url, token } = await serve(each);
+      expect(await ask(url + sessions, { cookie: jar.join("; ") })).toMatch(/^401 .*_missing$/);
+      const headers = bearer(token ?? each.adminKey!);
+      const login = await fetch(`${url}/lantern/v1/login`, { method: "POST", headers });
+      jar.push(pair(login.headers.get("set-cookie")!));
+      names.add(jar.at(-1)!.split("=")[0]!);
+    }
+    expect(names.size).toBe(options.length);
+    // A browser sends them all to all.
+    for (const { url } of servers)
+      expect(await ask(url + sessions, { cookie: jar.join("; ") })).toBe("200");
+  });
+
+  test("opens nothing where there is no token, and is not good from elsewhere", async () => {
+    const cookie = pair(await open((await serve({ secret })).pageUrl));
+    const without = await serve({ secret, token: false });
+    const proxied = { cookie, "x-forwarded-for": "203.0.113.1" };
+    expect(await ask(without.url + sessions, proxied)).toBe("403 admin_local_only");
+    expect(await ask(`${without.url}${sessions}`, bearer(secret))).toBe("200"); // as without any
+    const access = createAccess({ apiKeys: [], adminKey: undefined, token: secret, secret });
+    const visitor = { headers: new Headers({ cookie }), address: "192.0.2.7", isLocal: false };
+    await expect(access.check({ ...visitor, isOwnPage: true }, "admin")).rejects.toThrow();
+    expect(await access.login({ ...visitor, isOwnPage: true }, "cookie")).toBeUndefined();
   });
 });
 

@@ -60,7 +60,7 @@ export const long: readonly string[] = [
   "test/platform/native-teardown.test.ts",
   "test/server/{cache-kill,deletion,disk,kill-writes,lantern-kill,samplers}.test.ts",
   "test/tools/{commands,quantize}.test.ts",
-  "test/web/{access,facts,gone,models,rich,robust,story,worker,worker-batches}.test.ts",
+  "test/web/{access,facts,gone,kept-page,models,rich,robust,story,worker,worker-batches}.test.ts",
   "test/browser/opfs.test.ts",
   "test/backends/disk-experts.test.ts",
   "test/engine/disk-weights.test.ts",
@@ -71,7 +71,7 @@ export const long: readonly string[] = [
 export const rest: readonly string[] = [
   // A browser.
   "test/browser/!(document|webgpu|machine|opfs|profile).test.ts",
-  "test/web/!(access|facts|fast|gone|models|places|quantize|rich|robust|story|worker|worker-batches).test.ts",
+  "test/web/!(access|facts|fast|gone|kept-page|models|places|quantize|rich|robust|story|worker|worker-batches).test.ts",
   // Real models and files.
   "test/formats/huggingface-archs.test.ts",
   "test/models/{archs,recurrent}.test.ts",
@@ -90,7 +90,7 @@ export const rest: readonly string[] = [
   "test/{cli/chat-mcp,mcp/own-server,mcp/servers}.test.ts",
   "test/package/package.test.ts",
   "test/platform/binding.test.ts",
-  "test/server/{clients,grammar,hostile,ignore-eos,keep-alive,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
+  "test/server/{clients,grammar,hostile,ignore-eos,keep-alive,kept-token,many-models,lantern-sessions,llamacpp-protocol,restart,slots,stop,watchdog}.test.ts",
   "test/sessions/{crash,exchange}.test.ts",
   "test/tune/{knobs,machine,run-tune}.test.ts",
   // Kernels.
@@ -136,6 +136,8 @@ export const shared: NonNullable<ViteUserConfig["test"]> = {
     LANTERN_NO_TUNE: "1",
     // Conversations of tests are not kept, except in a folder that a test names.
     LANTERN_NO_CACHE_DISK: "1",
+    // Nor is the token of the user's servers used.
+    LANTERN_DATA: fileURLToPath(new URL("../../node_modules/.cache/data", import.meta.url)),
     // Hundreds of processes and threads load the same modules: they are stripped of types and compiled once.
     // Not in /tmp, where another user could have put something first.
     NODE_COMPILE_CACHE: fileURLToPath(

@@ -54,11 +54,13 @@ export interface Wire extends Front {
   /** No byte comes through any more, and every connection breaks. */
   cut(): void;
   mend(): void;
+  /** What comes from now on goes there. */
+  lead(to: string): void;
 }
 
 /** A connection that can be cut. */
 export async function wire(to: string): Promise<Wire> {
-  const { port } = new URL(to);
+  let { port } = new URL(to);
   const open = new Set<Socket>();
   let isCut = false;
   const server = createTcpServer((near) => {
@@ -85,6 +87,9 @@ export async function wire(to: string): Promise<Wire> {
     cut,
     mend() {
       isCut = false;
+    },
+    lead(next) {
+      port = new URL(next).port;
     },
     async [Symbol.asyncDispose]() {
       cut();

@@ -10,7 +10,7 @@ import { Mark } from "./icon.tsx";
 const texts: Readonly<Record<AccessNeed, { title: string; how: string; label: string }>> = {
   token: {
     title: "Open Lantern with its link",
-    how: "Your conversations and models are private, so Lantern asks for the link that it printed when it started: it ends in ?token= and a long code. Open that link from the terminal, or paste it here. Each start has a new link.",
+    how: "Your conversations and models are private, so Lantern asks for the link that it printed when it started: it ends in ?token= and a long code. Open that link from the terminal, or paste it here. The link stays the same, unless the server was started with --new-token.",
     label: "Link or token",
   },
   key: {
