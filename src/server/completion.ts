@@ -12,7 +12,7 @@ import {
 } from "../index.ts";
 import type { ServedModel, ServerContext } from "./context.ts";
 import { cacheFull, contextExceeded, invalidRequest, notSupported, stopping } from "./errors.ts";
-import type { Turn } from "./queue.ts";
+import { type EnterOptions, QUANTUM, QUANTUM_SPENT, type Turn } from "./queue.ts";
 import type { Call } from "./route.ts";
 import type { Job, Slot } from "./slots.ts";
 import { generateInTurns, type InTurns, type PlaceToRun, type TurnedGeneration } from "./turns.ts";
@@ -78,7 +78,9 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     hasNewLine: false,
   };
   server.metrics.queueSeconds.observe((server.now() - arrived) / 1000, served.id);
+  let now: Turn;
   const begin = ({ turn, slot }: Entered, all: readonly number[]): PlaceToRun => {
+    now = turn;
     server.jobs.add(job);
     job.slot = slot.id;
     Object.assign(slot, { job, model: served.id, tokens: all });
@@ -99,7 +101,9 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
     first: begin(entered, tokens),
     again: async (written) => {
       const all = [...tokens, ...written];
-      return begin(await enterSlot(call, { ...request, tokens: all }, true), all);
+      const isSpent = now.preempted.reason === QUANTUM_SPENT;
+      const goingOn = { ...request, tokens: all };
+      return begin(await enterSlot(call, goingOn, { isBegun: true, isSpent }), all);
     },
     onEvent({ progress, text }) {
       if (progress !== undefined) return;
@@ -107,6 +111,7 @@ export async function startCompletion(call: Call, request: CompletionRequest): P
         server.metrics.firstTokenSeconds.observe((server.now() - arrived) / 1000, served.id);
       }
       job.generatedTokens++;
+      now.spend();
       job.hasNewLine ||= text.includes("\n");
     },
   });
@@ -151,12 +156,15 @@ interface Entered {
 /** A turn in the queue, and a slot to run in. Nobody has a turn while it waits for a slot. */
 async function enterSlot(
   { server, client, signal }: Call,
-  { served, tokens, slot: asked }: CompletionRequest,
-  isBegun: boolean = false,
+  { served, tokens, slot: asked, options }: CompletionRequest,
+  begun: Pick<EnterOptions, "isBegun" | "isSpent"> = {},
 ): Promise<Entered> {
+  // A quarter of what may have to be computed again; all of it is generated again with these two.
+  const isSlow = Boolean(options.mirostat || options.contextShift);
+  const quantum = isSlow ? Number.POSITIVE_INFINITY : Math.max(QUANTUM, tokens.length >> 2);
   if (asked !== undefined) await server.slots.idle(asked, signal);
   for (;;) {
-    const turn = await server.queue.enter(client, signal, { mayPause: true, isBegun });
+    const turn = await server.queue.enter(client, signal, { mayPause: true, quantum, ...begun });
     const slot = server.slots.claim(asked, { model: served.id, tokens });
     if (slot) return { turn, slot };
     turn.release(); // another request, or an action on a slot, was faster

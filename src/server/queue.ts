@@ -3,6 +3,8 @@
 //   - a free turn goes to the client that has the fewest, of equals to the one that was served longest ago;
 //   - if none is free, a turn of the client with the most is asked back (Turn.preempted) for one that has at least two fewer. Its
 //     generation goes on later, before its client's other requests;
+//   - a turn that has lasted for its quantum of tokens is asked back for whoever waits, of the same client too, and its generation goes
+//     on after those that have had none: the next request of a program that has opened many streams does not wait for all of them;
 //   - if nobody more may wait, the last request of the client with the most waiting is refused for one that has at least two fewer.
 // Knows nothing of HTTP or models.
 
@@ -12,20 +14,35 @@ import { queueFull, stopping, tooManyChoices } from "./errors.ts";
 export interface Turn {
   /** Aborted when another client is to have the turn: it is given back soon, and the work goes on in a further turn. */
   readonly preempted: AbortSignal;
+  /** One token of its quantum was generated. */
+  spend(): void;
   release(): void;
 }
+
+/** Tokens of a turn before it may be asked back for the client's own requests */
+export const QUANTUM = 64;
+/** The reason of Turn.preempted where they are spent. */
+export const QUANTUM_SPENT = "its quantum is spent";
+/** Requests that come later and overtake one whose quantum is spent. */
+const MOST_OVERTAKEN = 4;
 
 export interface EnterOptions {
   /** The turn may be asked back. Default: false. */
   mayPause?: boolean;
   /** The work had a turn before: it is never refused, and goes on before its client's other requests. Default: false. */
   isBegun?: boolean;
+  /** The quantum of its last turn is spent: it goes on after the requests that have had none. Default: false. */
+  isSpent?: boolean;
+  /** Tokens; more where going on is more expensive. */
+  quantum?: number;
 }
 
 interface Waiting {
   client: string;
   mayPause: boolean;
   isBegun: boolean;
+  isSpent: boolean;
+  overtaken: number;
   admit(): void;
   refuse(error: unknown): void;
 }
@@ -33,6 +50,8 @@ interface Waiting {
 interface Running {
   client: string;
   mayPause: boolean;
+  /** Tokens of its quantum. */
+  left: number;
   preempted: AbortController;
 }
 
@@ -86,7 +105,7 @@ export class AdmissionQueue {
 
   /** A turn, now or later. Rejects if there is no room, if the signal is aborted, or if the server stops. */
   enter(client: string, signal: AbortSignal, options: EnterOptions = {}): Promise<Turn> {
-    const { mayPause = false, isBegun = false } = options;
+    const { mayPause = false, isBegun = false, isSpent = false, quantum = QUANTUM } = options;
     return new Promise<Turn>((resolve, reject) => {
       signal.throwIfAborted();
       if (!isBegun) this.#makeRoom(client);
@@ -95,10 +114,10 @@ export class AdmissionQueue {
         entry.refuse(signal.reason);
       };
       const entry: Waiting = {
-        ...{ client, mayPause, isBegun },
+        ...{ client, mayPause, isBegun, isSpent, overtaken: 0 },
         admit: () => {
           signal.removeEventListener("abort", leave);
-          resolve(this.#take(client, mayPause));
+          resolve(this.#take(client, mayPause, quantum));
         },
         refuse: (error) => {
           signal.removeEventListener("abort", leave);
@@ -107,10 +126,25 @@ export class AdmissionQueue {
         },
       };
       signal.addEventListener("abort", leave);
-      const at = isBegun ? this.#waiting.findIndex((one) => !one.isBegun) : -1;
-      this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, entry);
+      this.#waiting.splice(this.#placeOf(entry), 0, entry);
       this.#fill();
     });
+  }
+
+  /** What was interrupted for others goes first; what had its quantum lets some go first that have had none. */
+  #placeOf({ isBegun, isSpent }: Waiting): number {
+    if (isSpent) return this.#waiting.length;
+    if (isBegun) {
+      const at = this.#waiting.findIndex((one) => !one.isBegun || one.isSpent);
+      return at < 0 ? this.#waiting.length : at;
+    }
+    let at = this.#waiting.length;
+    for (; at > 0; at--) {
+      const before = this.#waiting[at - 1]!;
+      if (!before.isSpent || before.overtaken === MOST_OVERTAKEN) break;
+      before.overtaken++;
+    }
+    return at;
   }
 
   /** Admits nobody new any more; rejects those who wait and have not begun. */
@@ -137,12 +171,15 @@ export class AdmissionQueue {
     last.refuse(queueFull(this.running, this.waiting));
   }
 
-  #take(client: string, mayPause: boolean): Turn {
-    const own: Running = { client, mayPause, preempted: new AbortController() };
+  #take(client: string, mayPause: boolean, quantum: number): Turn {
+    const own: Running = { client, mayPause, left: quantum, preempted: new AbortController() };
     this.#running.push(own);
     this.#served.set(client, ++this.#turns);
     return {
       preempted: own.preempted.signal,
+      spend: () => {
+        if (--own.left === 0) this.#askBack();
+      },
       release: () => {
         const at = this.#running.indexOf(own);
         if (at < 0) return;
@@ -183,7 +220,7 @@ export class AdmissionQueue {
     return best;
   }
 
-  /** Asks turns back until every client has its share of them. */
+  /** Asks turns back until every client has its share of them, then those that have lasted long enough for others that wait. */
   #askBack(): void {
     const kept = this.#running.filter(({ preempted }) => !preempted.signal.aborted);
     const turns = countsOf(kept);
@@ -191,13 +228,13 @@ export class AdmissionQueue {
     let promised = this.running - kept.length;
     for (;;) {
       const next = this.#next(waiting, turns);
-      if (!next) return;
+      if (!next) break;
       if (promised > 0) promised--;
       else {
         const pausable = kept.filter(({ mayPause }) => mayPause);
         const clients = new Set(pausable.map(({ client }) => client));
         const most = greediest(turns, next.client, (client) => clients.has(client));
-        if (most === undefined) return;
+        if (most === undefined) break;
         const last = pausable.findLast(({ client }) => client === most)!;
         kept.splice(kept.indexOf(last), 1);
         add(turns, most, -1);
@@ -206,9 +243,22 @@ export class AdmissionQueue {
       add(turns, next.client, 1);
       waiting.splice(waiting.indexOf(next), 1);
     }
+    for (const { client } of waiting.slice(promised)) {
+      const own = turns.get(client) ?? 0;
+      const spent = kept.find(
+        (turn) =>
+          turn.mayPause &&
+          turn.left <= 0 &&
+          (turn.client === client || (turns.get(turn.client)! > own && own < this.#mostOfClient)),
+      );
+      if (!spent) continue;
+      kept.splice(kept.indexOf(spent), 1);
+      add(turns, spent.client, -1);
+      add(turns, client, 1);
+      spent.preempted.abort(QUANTUM_SPENT);
+    }
   }
 }
-
 function countsOf(some: readonly { client: string }[]): Counts {
   const counts: Counts = new Map();
   for (const { client } of some) add(counts, client, 1);

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../../src/server/errors.ts";
-import { AdmissionQueue, type Turn } from "../../src/server/queue.ts";
+import { AdmissionQueue, QUANTUM_SPENT, type Turn } from "../../src/server/queue.ts";
 
 const forever = new AbortController().signal;
 
@@ -100,6 +100,59 @@ describe("the queue", () => {
     turn.release();
     await Promise.race([goesOn, others[2]!]);
     expect([queue.running, queue.waiting]).toEqual([4, 2]);
+  });
+
+  test("a turn whose quantum is spent is asked back for whoever waits, of the same client too", async () => {
+    const queue = new AdmissionQueue(1, 10);
+    const enter = (isSpent = false) =>
+      queue.enter("a", forever, { mayPause: true, quantum: 2, isBegun: isSpent, isSpent });
+    const long = await enter();
+    long.spend();
+    long.spend();
+    expect(long.preempted.aborted).toBe(false); // nobody waits
+    const short = enter();
+    expect(long.preempted.reason).toBe(QUANTUM_SPENT);
+    const goesOn = enter(true);
+    const later = Array.from({ length: 6 }, () => enter());
+    const order: string[] = [];
+    void goesOn.then(() => order.push("long"));
+    for (const [i, one] of later.entries()) void one.then(() => order.push(`later ${i}`));
+    long.release();
+    const turn = await short;
+    turn.spend();
+    expect(turn.preempted.aborted).toBe(false);
+    turn.spend();
+    expect(turn.preempted.aborted).toBe(true);
+    turn.release();
+    for (const one of [...later.slice(0, 4), goesOn, ...later.slice(4)]) (await one).release();
+    // It lets some go first, and not all that come.
+    expect(order).toEqual([0, 1, 2, 3, "long", 4, 5].map((i) => (i === "long" ? i : `later ${i}`)));
+    expect([queue.running, queue.waiting]).toEqual([0, 0]);
+  });
+
+  test("a turn that cannot be given back lasts, whatever it has spent", async () => {
+    const queue = new AdmissionQueue(1, 10);
+    const turn = await queue.enter("a", forever, { quantum: 1 });
+    const waiting = queue.enter("a", forever);
+    turn.spend();
+    turn.spend();
+    expect(turn.preempted.aborted).toBe(false);
+    turn.release();
+    (await waiting).release();
+  });
+
+  test("of different clients too, where each has one turn", async () => {
+    const queue = new AdmissionQueue(2, 10);
+    const [one, two] = await Promise.all(
+      ["a", "b"].map((client) => queue.enter(client, forever, { mayPause: true, quantum: 1 })),
+    );
+    const third = queue.enter("c", forever);
+    expect(one!.preempted.aborted).toBe(false);
+    two!.spend();
+    one!.spend();
+    expect([one!.preempted.aborted, two!.preempted.aborted]).toEqual([false, true]);
+    two!.release();
+    (await third).release();
   });
 
   test("asks no turn back that cannot be given back, and none for nothing", async () => {
