@@ -129,7 +129,7 @@ describeBrowser("every page", () => {
     await page.getByRole("button", { name: "Example: Facts" }).click();
     await page.getByText("Answers follow this schema.").waitFor();
     await check("a schema");
-    await page.getByRole("button", { name: "Remove" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Settings" }).click();
     await check("settings");

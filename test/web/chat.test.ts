@@ -214,9 +214,9 @@ describeBrowser("the Chat page", () => {
     const { url } = await stage.serve({ models: { scripted: model } });
     const page = await stage.page(url);
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("System prompt").fill("Speak like a pirate");
-    await page.getByLabel("Temperature").fill("1.5");
-    await page.getByLabel("Seed").fill("7");
+    await page.getByRole("dialog").getByLabel("System prompt").fill("Speak like a pirate");
+    await page.getByRole("dialog").getByLabel("Temperature").fill("1.5");
+    await page.getByRole("dialog").getByLabel("Seed").fill("7");
     await page.keyboard.press("Escape"); // what was typed counts at once
     await say(page, "Hello");
     await answers(page);
@@ -231,7 +231,7 @@ describeBrowser("the Chat page", () => {
       const { url } = await stage.serve({ models: { tiny: model } });
       const page = await stage.page(url);
       await page.getByRole("button", { name: "Settings" }).click();
-      await page.getByLabel("Longest answer").fill("16");
+      await page.getByRole("dialog").getByLabel("Longest answer").fill("16");
       await page.getByRole("button", { name: "Close" }).click();
       await say(page, "the cat sat");
       await answers(page);

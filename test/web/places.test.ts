@@ -214,8 +214,8 @@ describeBrowser("going about in the web app", () => {
     const { url } = await stage.serve({ models: { scripted: scriptedModel({ answer }) } });
     const page = await stage.page(url);
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("System prompt").fill("Speak like a pirate");
-    await page.getByLabel("Temperature").fill("1.5");
+    await page.getByRole("dialog").getByLabel("System prompt").fill("Speak like a pirate");
+    await page.getByRole("dialog").getByLabel("Temperature").fill("1.5");
     await page.getByRole("button", { name: "Save these settings…" }).click();
     await page.getByLabel("Name of the preset").fill("Pirate & co/1");
     await page.keyboard.press("Enter");
@@ -228,7 +228,7 @@ describeBrowser("going about in the web app", () => {
     await other.getByRole("button", { name: "Settings" }).click();
     await other.getByLabel("Preset", { exact: true }).selectOption("Pirate & co/1");
     await expect
-      .poll(() => other.getByLabel("System prompt").inputValue())
+      .poll(() => other.getByRole("dialog").getByLabel("System prompt").inputValue())
       .toBe("Speak like a pirate");
     await other.getByRole("button", { name: "Close" }).first().click();
     await say(other, "Hello");

@@ -184,7 +184,7 @@ describeBrowser("answers of more than text", () => {
     await page.getByText("Answers are free.").waitFor();
     await page.getByRole("button", { name: "Example: Facts" }).click();
     await page.getByText("Answers follow this schema.").waitFor();
-    const box = page.getByLabel("JSON Schema");
+    const box = page.getByRole("dialog").getByLabel("JSON Schema");
     await box.fill('{ "properties": { "name": { "extends": {} } } }');
     await page.getByText(/#\/properties\/name.*extends/).waitFor();
     await page.getByText("Answers follow the last schema that was complete.").waitFor();
@@ -199,5 +199,61 @@ describeBrowser("answers of more than text", () => {
       .poll(() => code.locator("pre").innerText())
       .toBe('{\n  "name": "Ada",\n  "tags": [\n    "a"\n  ]\n}');
     await code.getByRole("button", { name: "Copy code" }).waitFor();
+  });
+
+  test("settings are of one chat: the next begins clean, and what it begins with is shown with an x", async () => {
+    const wanted: unknown[] = [];
+    const model = scriptedModel({
+      answer: (prompt, { grammar, temperature }) => {
+        const schema = grammar && typeof grammar === "object" ? Object(grammar).schema : undefined;
+        wanted.push([prompt.includes("pirate"), schema, temperature]);
+        return "{}";
+      },
+    });
+    const { url } = await stage.serve({ models: { scripted: model } });
+    const page = await stage.page(url);
+    const dialog = page.getByRole("dialog");
+    const none = page.getByRole("button", { name: "JSON", exact: true });
+    const remove = (what: string) => page.getByRole("button", { name: `Remove: ${what}` });
+    const set = async (schema: string) => {
+      await page.getByRole("button", { name: /^JSON/ }).click();
+      await dialog.getByLabel("JSON Schema").fill(schema);
+      await dialog.getByText("Answers follow this schema.").waitFor();
+      await page.keyboard.press("Escape");
+    };
+    const next = async (text: string) => {
+      await page.getByRole("link", { name: "New chat" }).click();
+      await none.waitFor();
+      await say(page, text);
+      await answers(page);
+    };
+    await set('{ "type": "object" }');
+    await page.getByRole("button", { name: "Settings" }).click();
+    await dialog.getByLabel("System prompt").fill("Speak like a pirate");
+    await dialog.getByLabel("Temperature").fill("1.5");
+    await page.keyboard.press("Escape");
+    await page.reload(); // the next chat's settings are kept like its text, and can be removed one by one
+    await page.locator(".removable", { hasText: "System prompt" }).waitFor();
+    await page.getByText("Temperature: 1.5").waitFor();
+    await remove("System prompt").click();
+    await remove("System prompt").waitFor({ state: "detached" });
+    await say(page, "One");
+    await answers(page);
+    await next("Two");
+    await set('{ "type": "array" }'); // in a chat that is there
+    await say(page, "Three");
+    await expect.poll(() => wanted.length).toBe(3);
+    await answers(page);
+    await remove("JSON schema").waitFor(); // of this chat
+    await page.getByRole("link", { name: "New chat" }).click();
+    await page.reload();
+    await none.waitFor();
+    await next("Four");
+    expect(wanted).toEqual([
+      [false, { type: "object" }, 1.5],
+      [false, undefined, 0.7],
+      [false, { type: "array" }, 0.7],
+      [false, undefined, 0.7],
+    ]);
   });
 });

@@ -1,9 +1,10 @@
-// What a chat can have besides messages: tools, and a JSON Schema for its answers. Buttons below the text box show what
-// there is and open the panels.
+// What a chat can have besides messages: tools, a JSON Schema for its answers, and other settings. Buttons below the
+// text box show what there is, open the panels, and remove it.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { SessionSettings, SettingsChange } from "../api-types.ts";
+import { ChangedSettings, Undo } from "./changed-settings.tsx";
 import { Dialog } from "./dialog.tsx";
 import { Icon } from "./icon.tsx";
 import { SchemaPanel } from "./schema-panel.tsx";
@@ -29,6 +30,7 @@ export function ChatExtras({ settings, onChange }: Props): JSX.Element {
       >
         <Icon name="tool" /> Tools{tools.length > 0 && `: ${tools.length}`}
       </button>
+      {tools.length > 0 && <Undo what="Tools" onClick={() => onChange({ tools: null })} />}
       <button
         type="button"
         class={`chip ${schema === undefined ? "" : "on"}`}
@@ -39,6 +41,15 @@ export function ChatExtras({ settings, onChange }: Props): JSX.Element {
       >
         <Icon name="braces" /> JSON
       </button>
+      {schema !== undefined && (
+        <Undo what="JSON schema" onClick={() => onChange({ schema: null })} />
+      )}
+      <ChangedSettings
+        mode="chat"
+        settings={settings}
+        without={["tools", "schema"]}
+        onChange={onChange}
+      />
       {open === "schema" && (
         <Dialog title="Answer as JSON" place="side" onClose={close}>
           <SchemaPanel

@@ -6,6 +6,7 @@ import { useState } from "preact/hooks";
 import type { Message, SessionSettings, SettingsChange } from "../api-types.ts";
 import { digits, grouped } from "../state/format.ts";
 import type { LiveAnswer } from "../state/live.ts";
+import { ChangedSettings } from "./changed-settings.tsx";
 import { ContextMeter } from "./context-meter.tsx";
 import { Gauge } from "./gauge.tsx";
 import { Icon } from "./icon.tsx";
@@ -115,6 +116,12 @@ export function StoryFoot(props: Props): JSX.Element {
             onInput={(maxTokens) => onSettings({ maxTokens })}
           />
         </span>
+        <ChangedSettings
+          mode="story"
+          settings={settings}
+          without={["temperature", "maxTokens"]}
+          onChange={onSettings}
+        />
       </div>
       {props.silent && (
         <p class="hint said" role="status">

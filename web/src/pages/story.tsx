@@ -56,7 +56,7 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
   const [redo, setRedo] = useState<readonly string[]>([]);
   const [editing, setEditing] = useState<Message | null>(null);
   const [settingsOpen, setSettingsOpen] = useState(false);
-  const [settings, changeSettings, saveSettings] = useSettings(conversation, "story");
+  const [settings, changeSettings] = useSettings(conversation, "story");
   const area = useRef<HTMLTextAreaElement>(null);
   const model = session?.model ?? pageModel(list, "story", preferred);
   const served = servedModel(list, model);
@@ -104,7 +104,6 @@ export function StoryPage({ id, message: wanted }: PageProps): JSX.Element {
     setDraft(key, { text: "" }); // text typed from now on is for the next turn
     refocus();
     const begun = await attempt(async () => {
-      await saveSettings();
       const joined = joinDraft(text.at(-1)?.content ?? "", written);
       const content = joined === "" ? {} : { content: joined };
       const parent = text.at(-1)?.id ?? null;

@@ -65,6 +65,8 @@ export class Conversation {
   #asking = 0;
   /** Number of requests that have ended. */
   #asked = 0;
+  /** Saves what was changed and waits to be saved: an answer is made with what the page shows. */
+  saveFirst: () => Promise<void> = async () => {};
 
   /** Opens a session, or none. The previous one continues on the server. */
   async open(id: string | null): Promise<void> {
@@ -196,6 +198,7 @@ export class Conversation {
   async start(begin: (session: string) => Promise<Started>): Promise<Started> {
     const { session } = this.store.value;
     if (!session) throw new RequestError(0, null, "There is no conversation yet.");
+    await this.saveFirst();
     const started = await whileLoading(session.model, () => this.#ask(() => begin(session.id)));
     if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);

@@ -1,6 +1,7 @@
-// Drafts for each conversation: text and attached files. Stored in this browser, so that leaving or reloading the page
-// loses nothing; "new" is the conversation that does not exist yet.
+// Drafts for each conversation: text and attached files, and the settings of one that does not exist yet, which is
+// "new". Stored in this browser, so that leaving or reloading the page loses nothing.
 
+import type { SessionSettings } from "../api-types.ts";
 import type { Attachment } from "./attachments.ts";
 import { isNextPrivate } from "./private.ts";
 import { Store, useStore } from "./store.ts";
@@ -8,9 +9,11 @@ import { Store, useStore } from "./store.ts";
 export interface Draft {
   text: string;
   files: readonly Attachment[];
+  /** What the next conversation begins with; null: nobody has changed the usual ones. */
+  settings: SessionSettings | null;
 }
 
-const none: Draft = { text: "", files: [] };
+const none: Draft = { text: "", files: [], settings: null };
 const prefix = "lantern-draft:";
 const drafts: Store<ReadonlyMap<string, Draft>> = new Store<ReadonlyMap<string, Draft>>(new Map());
 
@@ -29,8 +32,9 @@ export function setDraft(key: string, change: Partial<Draft>): void {
   const isHere = here.has(key) || (isNew && isNextPrivate());
   try {
     if (isHere) localStorage.removeItem(prefix + key);
-    else if (next.text === "" && next.files.length === 0) localStorage.removeItem(prefix + key);
-    else localStorage.setItem(prefix + key, JSON.stringify(next));
+    else if (next.text === "" && next.files.length === 0 && next.settings === null) {
+      localStorage.removeItem(prefix + key);
+    } else localStorage.setItem(prefix + key, JSON.stringify(next));
   } catch {
     // Storage is full or disabled: the draft lasts until the page is closed.
   }
@@ -48,9 +52,10 @@ export function dropDraft(key: string): void {
   setDraft(key, none);
 }
 
-/** Call when the conversation was created, or was not after all. */
+/** Call when the conversation was created, which has the settings. */
 export function moveDraft(from: string, to: string): void {
-  setDraft(to, draftOf(from));
+  const { text, files } = draftOf(from);
+  setDraft(to, { text, files });
   dropDraft(from);
 }
 
@@ -71,7 +76,8 @@ function read(key: string): Draft {
   try {
     const found = JSON.parse(localStorage.getItem(prefix + key) ?? "null") as Partial<Draft> | null;
     if (!found || typeof found.text !== "string") return none;
-    return { text: found.text, files: Array.isArray(found.files) ? found.files : [] };
+    const { text, files, settings } = found;
+    return { text, files: Array.isArray(files) ? files : [], settings: settings ?? null };
   } catch {
     return none; // not ours, or storage is disabled
   }

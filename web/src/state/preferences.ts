@@ -1,7 +1,6 @@
-// Preferences stored in this browser: the theme, and the settings of new conversations. Nothing important is only
-// here; the server stores the conversations.
+// Preferences stored in this browser: the theme, the models for new conversations. Nothing important is only here; the
+// server stores the conversations, and their settings are their own.
 
-import type { SessionSettings } from "../api-types.ts";
 import { Store } from "./store.ts";
 
 export type Theme = "auto" | "light" | "dark";
@@ -10,8 +9,6 @@ export interface Preferences {
   theme: Theme;
   /** The models for new conversations; null: the page chooses (pageModel() in models.ts). */
   models: Readonly<Record<"chat" | "story", string | null>>;
-  chat: SessionSettings;
-  story: SessionSettings;
   /** Whether single-key shortcuts are on. */
   shortcuts: boolean;
 }
@@ -21,15 +18,15 @@ const key = "lantern-preferences";
 const defaults: Preferences = {
   theme: "auto",
   models: { chat: null, story: null },
-  chat: { temperature: 0.7 },
-  story: { temperature: 0.9, maxTokens: 80 },
   shortcuts: true,
 };
 
 function read(): Preferences {
   try {
-    const found: unknown = JSON.parse(localStorage.getItem(key) ?? "{}");
-    return { ...defaults, ...(found as Partial<Preferences>) };
+    const found = JSON.parse(localStorage.getItem(key) ?? "{}") as Partial<Preferences>;
+    // What older versions stored besides is left behind.
+    const { theme, models, shortcuts } = { ...defaults, ...found };
+    return { theme, models, shortcuts };
   } catch {
     return defaults; // not ours, or storage is disabled
   }

@@ -1,0 +1,71 @@
+// The settings of a conversation that are not the usual ones, each with an x that undoes it: nothing applies unseen.
+
+import type { JSX } from "preact";
+import type { SessionSettings, SettingsChange } from "../api-types.ts";
+import { digits } from "../state/format.ts";
+import { changedSettings } from "../state/use-settings.ts";
+import { Icon } from "./icon.tsx";
+
+type Name = keyof SessionSettings;
+
+const labels: Readonly<Record<Name, string>> = {
+  systemPrompt: "System prompt",
+  temperature: "Temperature",
+  topK: "Top-k",
+  topP: "Top-p",
+  minP: "Min-p",
+  typicalP: "Typical-p",
+  repeatPenalty: "Repeat penalty",
+  repeatLastN: "Repeat window",
+  frequencyPenalty: "Frequency penalty",
+  presencePenalty: "Presence penalty",
+  seed: "Seed",
+  maxTokens: "Longest answer",
+  stop: "Stop texts",
+  thinking: "Reasoning",
+  tools: "Tools",
+  schema: "JSON schema",
+};
+
+interface Props {
+  mode: "chat" | "story";
+  settings: SessionSettings;
+  /** Shown elsewhere. */
+  without: readonly Name[];
+  onChange(change: SettingsChange): void;
+}
+
+export function ChangedSettings({ mode, settings, without, onChange }: Props): JSX.Element {
+  const shown = changedSettings(mode, settings).filter(({ name }) => !without.includes(name));
+  return (
+    <>
+      {shown.map(({ name, value, undo }) => (
+        <span class="chip removable" key={name}>
+          {labels[name]}
+          {valueText(value)}
+          <Undo what={labels[name]} onClick={() => onChange(undo)} />
+        </span>
+      ))}
+    </>
+  );
+}
+
+export function Undo({ what, onClick }: { what: string; onClick(): void }): JSX.Element {
+  return (
+    <button
+      type="button"
+      class="quiet"
+      aria-label={`Remove: ${what}`}
+      title={`Remove: ${what}`}
+      onClick={onClick}
+    >
+      <Icon name="close" />
+    </button>
+  );
+}
+
+function valueText(value: SessionSettings[Name]): string {
+  if (value === undefined) return ": default";
+  if (typeof value === "number") return `: ${digits(value)}`;
+  return typeof value === "boolean" ? `: ${value ? "on" : "off"}` : "";
+}
