@@ -45,7 +45,8 @@ export function useSettings(
     if (!session) {
       const settings = applied(draftOf(next).settings ?? usual[mode], wanted);
       const isUsual = changedSettings(mode, settings).length === 0;
-      return setDraft(next, { settings: isUsual ? null : settings });
+      setDraft(next, { settings: isUsual ? null : settings });
+      return;
     }
     setPending((before) => ({ ...before, ...wanted }));
     if (unsaved.current?.session !== session.id) void attempt(save);
