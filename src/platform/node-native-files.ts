@@ -68,7 +68,7 @@ export function cleanFolder(folder: string): void {
 }
 
 /** The folder, if only this user can change what is in it. */
-function openFolder(folder: string): Held {
+export function openFolder(folder: string): Held {
   const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK } = fs.constants;
   let descriptor: number;
   try {
@@ -129,11 +129,11 @@ function isIntact(descriptor: number, content: Uint8Array): boolean {
 }
 
 /** Atomic: a reader sees the old file or the new one. */
-function write(file: string, content: Uint8Array): void {
+export function write(file: string, content: Uint8Array, mode = 0o500): void {
   const beside = `${file}.${randomUUID()}`;
   try {
     fs.writeFileSync(beside, content, { flag: "wx", mode: 0o600 });
-    fs.chmodSync(beside, 0o500);
+    fs.chmodSync(beside, mode);
     fs.renameSync(beside, file);
   } catch (error) {
     fs.rmSync(beside, { force: true });
@@ -142,7 +142,7 @@ function write(file: string, content: Uint8Array): void {
 }
 
 /** Updates the file's time, which says when it was last used. */
-function keepFresh(file: string): void {
+export function keepFresh(file: string): void {
   if (Date.now() - fs.statSync(file).mtimeMs < DAY_MS) return;
   const now = new Date();
   fs.utimesSync(file, now, now);
@@ -151,7 +151,7 @@ function keepFresh(file: string): void {
 /** Removes unused files; another process may be doing the same. */
 function clean(folder: string): void {
   for (const name of fs.readdirSync(folder)) {
-    const known = /^[0-9a-f]{64}\.so(\.[0-9a-f-]+)?$/.exec(name);
+    const known = /^(?:[0-9a-f]{64}\.so|kernels-[a-z0-9-]+\.bin)(\.[0-9a-f-]+)?$/.exec(name);
     if (!known) continue; // not ours to remove
     const limit = known[1] === undefined ? STALE_MS : ABANDONED_MS;
     const file = path.join(folder, name);
@@ -160,12 +160,19 @@ function clean(folder: string): void {
   }
 }
 
-function facts(stats: fs.Stats) {
+export interface FileFacts {
+  readonly uid: number;
+  readonly names: number;
+  readonly mode: number;
+  readonly isFile: boolean;
+}
+
+export function facts(stats: fs.Stats): FileFacts {
   const { uid, nlink: names } = stats;
   return { uid, names, mode: stats.mode & 0o7777, isFile: stats.isFile() };
 }
 
-function ownUid(): number {
+export function ownUid(): number {
   return process.geteuid!(); // where there are users: Linux
 }
 

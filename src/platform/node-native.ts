@@ -12,6 +12,7 @@ import { type Environment, nativeCodeFolder } from "./node-folders.ts";
 import { type Ffi, type FfiLibrary, type Libc, libcCalls } from "./node-libc.ts";
 import { forwarded } from "./node-native-calls.ts";
 import { cleanFolder, holdInFile } from "./node-native-files.ts";
+import { keptFiles } from "./node-native-kept.ts";
 import { holdInMemory } from "./node-native-memory.ts";
 import { homeFolder } from "./node-path-errors.ts";
 import type { NativeAccess, NativeHost, NativeLibrary } from "./platform.ts";
@@ -28,7 +29,12 @@ export interface NativeProcess {
   cpuInfo(): string;
   readonly env: Environment;
   readonly versions?: NodeJS.ProcessVersions;
+  /** Names the sources that run; undefined: they may change while nobody looks. */
+  readonly sources?: string | undefined;
 }
+
+/** Written into bundles (scripts/bundle.js). */
+declare const LANTERN_SOURCES: string;
 
 const thisProcess: NativeProcess = {
   platform: process.platform,
@@ -37,6 +43,7 @@ const thisProcess: NativeProcess = {
   mayUseFfi: () => process.permission?.has("ffi") ?? true,
   cpuInfo: () => readFileSync("/proc/cpuinfo", "latin1"),
   env: process.env,
+  sources: typeof LANTERN_SOURCES === "string" ? LANTERN_SOURCES : undefined,
 };
 
 /** undefined: this runtime has none. */
@@ -59,7 +66,7 @@ export function nodeNative(): NativeAccess {
 }
 
 export function nativeOf(host: NativeProcess): NativeAccess {
-  const { platform, arch, env } = host;
+  const { platform, arch, env, sources } = host;
   if (platform !== "linux") return `machine code is run on Linux only as yet, this is ${platform}`;
   if (!isKnownArch(arch)) return `machine code is made for x64 and arm64, this is ${arch}`;
   if (!host.mayUseFfi()) {
@@ -78,13 +85,15 @@ export function nativeOf(host: NativeProcess): NativeAccess {
   if (!ffi) return whyNoFfi(host.versions);
   const libc = libcCalls(ffi);
   if (!libc) return "the C library of this system cannot be called (memfd_create, open)";
-  const places = placesOf(libc, nativeCodeFolder(env, platform, homeFolder()), env);
+  const folder = nativeCodeFolder(env, platform, homeFolder());
+  const places = placesOf(libc, folder, env);
   return {
     arch,
     features,
     bind: (cpus) => bindThread(ffi, cpus),
     load: (sharedObject) => openFirst(ffi, places, sharedObject),
     address: (memory) => Number(ffi.getRawPointer(memory)), // below 2^53: user space has 47 bits
+    kept: sources === undefined ? undefined : keptFiles(folder, sources),
   };
 }
 

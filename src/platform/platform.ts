@@ -137,6 +137,18 @@ export interface NativeHost {
   bind(cpus: readonly number[]): string | undefined;
   /** The address of a memory. It must not move: a WebAssembly.Memory of fixed size, or a SharedArrayBuffer. */
   address(memory: ArrayBufferLike): number;
+  /** Where code is kept from run to run; undefined: nowhere, as where the sources may change at any time. */
+  readonly kept?: KeptFiles | undefined;
+}
+
+/** Small files that nobody but this user could have written. */
+export interface KeptFiles {
+  /** Names the sources that this run is of: what others wrote is not the same. */
+  readonly sources: string;
+  /** The whole content as it was written; undefined: there is none, or it is damaged, or another user could have changed it. */
+  read(name: string): Uint8Array<ArrayBuffer> | undefined;
+  /** Replaces it, or does nothing where that is not possible. */
+  write(name: string, content: Uint8Array<ArrayBuffer>): void;
 }
 
 /** The CPUs of the machine, by the system's numbers. */

@@ -33,4 +33,6 @@ export interface Kernel {
   readonly body: readonly Statement[];
   /** How many registers there are; ids are below it. */
   readonly registers: number;
+  /** Names the kernel among all of its target (lazy-kernel.ts); undefined: its code is made anew in every run. */
+  readonly key?: string;
 }

@@ -9,6 +9,7 @@ import { sharedObject, symbolOf } from "../../../kernels/asm/elf.ts";
 import type { NativeFunction } from "../../../kernels/asm/native-function.ts";
 import { KernelBuilder } from "../../../kernels/ir/builder.ts";
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
+import { lazyKernel } from "../../../kernels/ir/lazy-kernel.ts";
 import {
   MOST_TILE_BYTES,
   MOST_TILE_ROWS,
@@ -24,6 +25,7 @@ import type { NativeAccess, NativeHost } from "../../../platform/platform.ts";
 import { askForTiles } from "./amx.ts";
 import { BLOCK_SLOTS, entryCode, MOST_PARAMS, type NativeImage, nativeCalls } from "./entry.ts";
 import { type NativeTargetName, nativeIsa, withoutTiles } from "./isa.ts";
+import { KeptCode } from "./kept-code.ts";
 
 /** Makes kernels for this machine's processor. */
 export interface NativeKernels {
@@ -63,17 +65,22 @@ export function nativeKernels(access: NativeAccess, wanted?: TargetName): Native
 
 function kernelsOf(name: NativeTargetName, host: NativeHost): NativeKernels {
   const known = new Map<string, NativeFunction | string>();
+  const kept = host.kept && new KeptCode(host.kept, name);
   return {
     target: nativeTargets[name],
     host,
     lower: (kernel) => {
       // A kernel's name says what it computes, but not always its width.
-      const key = `${kernel.name} ${kernel.width} ${kernel.registers}`;
-      const made = known.get(key) ?? lowered(kernel, lowerings[name]);
+      const key = kernel.key ?? `${kernel.name} ${kernel.width} ${kernel.registers}`;
+      const make = () => lowered(kernel, lowerings[name]);
+      const made = known.get(key) ?? (kept && kernel.key ? kept.of(kernel.key, make) : make());
       known.set(key, made);
       return made;
     },
-    link: (functions) => linked(functions, host.arch),
+    link: (functions) => {
+      kept?.save();
+      return linked(functions, host.arch);
+    },
   };
 }
 
@@ -102,7 +109,8 @@ function linked(functions: readonly NativeFunction[], arch: NativeHost["arch"]):
 /** Tests whether machine code can be loaded and called here: what is wrong, or undefined. */
 function tryOut(native: NativeKernels): string | undefined {
   const { target, host } = native;
-  const code = native.lower(additionKernel(target.width));
+  const { width } = target;
+  const code = native.lower(lazyKernel("addition", width, () => additionKernel(width)));
   if (typeof code === "string") return code;
   const image = native.link([code]);
   const library = host.load(image.bytes);
@@ -122,7 +130,7 @@ function tryTiles(native: NativeKernels): string | undefined {
   const { host, target } = native;
   const refused = askForTiles(host);
   if (refused !== undefined) return refused;
-  const code = native.lower(tilesKernel());
+  const code = native.lower(lazyKernel("tiles", MOST_TILE_BYTES, tilesKernel));
   if (typeof code === "string") return code;
   const image = native.link([code]);
   const library = host.load(image.bytes);

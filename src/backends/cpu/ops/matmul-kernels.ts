@@ -6,6 +6,7 @@
 // SMMLA. Knobs (kernels/knobs.ts) apply to all kernels but the last two.
 
 import type { Kernel } from "../../../kernels/ir/kernel.ts";
+import { lazyKernel } from "../../../kernels/ir/lazy-kernel.ts";
 import { type Knobs, knobWords } from "../../../kernels/knobs.ts";
 import { scheduled } from "../../../kernels/lower/schedule.ts";
 import {
@@ -62,7 +63,7 @@ export function blockKernels(
   const groups = rows / groupRows(layout);
   const style = replicated ? "replicated" : "compact";
   const make = (name: string, shape: Omit<BlockMatmul, "name" | "layout" | "replicated">) =>
-    arranged(knobs, `matmul.${type}.${name}`, (own) =>
+    arranged(knobs, `matmul.${type}.${name}`, layout.width, (own) =>
       blockMatmulKernel({ ...shape, layout, replicated, ...own }),
     );
   const one = { groups: groupsAtOnce(layout, layout.width), tokens: 1, order: "vector" } as const;
@@ -72,17 +73,19 @@ export function blockKernels(
     ...inStreams(vector, streams, (count) =>
       make(`${count}x16x1.${style}`, { ...one, streams: count }),
     ),
-    ...(unpacked && { unpack: unpackPanelKernel(`unpack.${type}`, layout) }),
+    ...(unpacked && { unpack: unpacker(`unpack.${type}`, layout) }),
     matrix: widths(tokens).map((width) => {
       const tile = { groups, tokens: width };
       const shapeName = `${rows}x${width}.${style}`;
       if (amx && width > WIDEST_IN_VECTORS) {
         const name = `matmul.${type}.${rows}x${width}.amx`;
-        return { kernel: tileMatmulKernel({ name, layout, tokens: width }), groups };
+        const build = () => tileMatmulKernel({ name, layout, tokens: width });
+        return { kernel: lazyKernel(name, layout.width, build), groups };
       }
       if (i8mm) {
         const name = `matmul.${type}.${rows}x${width}.i8mm`;
-        return { kernel: pairMatmulKernel({ name, layout, tokens: width }), groups };
+        const build = () => pairMatmulKernel({ name, layout, tokens: width });
+        return { kernel: lazyKernel(name, layout.width, build), groups };
       }
       if (unpacked) return { kernel: unpackedTile(type, layout, rows, width), groups };
       return {
@@ -100,11 +103,17 @@ export function blockKernels(
 /** A register tile of an unpacked row panel, which is in the cache: nothing is prefetched. */
 function unpackedTile(type: string, packed: BlockLayout, rows: number, tokens: number): Kernel {
   const layout = unpackedLayout(packed);
-  return blockMatmulKernel({
-    name: `matmul.${type}.${rows}x${tokens}.unpacked`,
-    ...{ layout, groups: rows / groupRows(layout), tokens },
-    ...{ replicated: false, order: "matrix", ahead: 0 },
-  });
+  const name = `matmul.${type}.${rows}x${tokens}.unpacked`;
+  return lazyKernel(name, layout.width, () =>
+    blockMatmulKernel({
+      ...{ name, layout, groups: rows / groupRows(layout), tokens },
+      ...{ replicated: false, order: "matrix", ahead: 0 },
+    }),
+  );
+}
+
+function unpacker(name: string, layout: BlockLayout): Kernel {
+  return lazyKernel(name, layout.width, () => unpackPanelKernel(name, layout));
 }
 
 /** The fewest streams for which there is a kernel with half as many. */
@@ -125,13 +134,16 @@ function inStreams(
 function arranged(
   knobs: Knobs = {},
   plainName: string,
+  width: number,
   make: (own: { name: string; ahead?: number }) => Kernel,
   usual: Knobs = {},
 ): Kernel {
   const { ahead, unroll = 1, order = "written", pipelined = false } = { ...usual, ...knobs };
   const name = [plainName, ...knobWords(knobs)].join(".");
-  const kernel = make({ name, ...(ahead !== undefined && { ahead }) });
-  return scheduled(kernel, { unroll, order, pipelined });
+  return lazyKernel(name, width, () => {
+    const kernel = make({ name, ...(ahead !== undefined && { ahead }) });
+    return scheduled(kernel, { unroll, order, pipelined });
+  });
 }
 
 /**
@@ -148,6 +160,7 @@ export function floatKernels(
     arranged(
       knobs,
       `matmul.${shape.weights}.${name}`,
+      target.width,
       (own) => floatMatmulKernel({ ...shape, target, ...own }),
       shape.order === "matrix" && isWide ? inWideTiles : {},
     );

@@ -13,6 +13,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { manyRegisters } from "../loops.ts";
 import { clear, type MixTile, mixBlock } from "./attention-mix.ts";
 import {
@@ -29,10 +30,10 @@ import { strided } from "./kv-walk.ts";
 const queriesAtOnce = 4;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
-export const attentionMany: readonly ((width: number, registers?: number) => Kernel)[] = [
-  scoresKernel,
-  (width, registers) => mixKernel(width, registers, queriesAtOnce),
-  (width, registers) => mixKernel(width, registers, 1),
+export const attentionMany: readonly KernelMaker[] = [
+  lazily("attn_scores_many", scoresKernel),
+  lazily("attn_mix_many", (width, registers) => mixKernel(width, registers, queriesAtOnce)),
+  lazily("attn_mix_few", (width, registers) => mixKernel(width, registers, 1)),
 ];
 
 function scoresKernel(width: number, registers: number = manyRegisters): Kernel {

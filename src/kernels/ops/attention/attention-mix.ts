@@ -11,6 +11,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { forEachVector, manyRegisters, remainder, store, stream } from "../loops.ts";
 import type { KvFormat, KvReader } from "./kv-format.ts";
 import { kvFormats } from "./kv-formats.ts";
@@ -30,25 +31,23 @@ export interface MixTile {
 }
 
 /** Each takes the bytes of a vector register and how many of them there are. */
-export const attentionMix: readonly ((width: number, registers?: number) => Kernel)[] =
-  kvFormats.flatMap((format) => [
-    (width: number) =>
-      mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1], scores: "held" }),
-    (width: number, registers = manyRegisters) => {
-      // Eight sums fit sixteen registers. q8_0 on WebAssembly gains more from using a scaled score for more vectors.
-      const isFew = registers < manyRegisters;
-      const isSmall = isFew || (width === 16 && !format.blockValues);
-      const most = isSmall ? 2 : 4;
-      return mixKernel(width, format, {
-        queries: 4,
-        rows: 4,
-        pieces: [4, 2, 1].filter(
-          (vectors) => vectors <= (isFew && format.registers > 3 ? 1 : most),
-        ),
-        scores: format.registers > (isFew ? 1 : 3) ? "read" : "held",
-      });
-    },
-  ]);
+export const attentionMix: readonly KernelMaker[] = kvFormats.flatMap((format) => [
+  lazily(`attn_mix_${format.name}`, (width) =>
+    mixKernel(width, format, { queries: 1, rows: 4, pieces: [8, 4, 1], scores: "held" }),
+  ),
+  lazily(`attn_mix4_${format.name}`, (width, registers = manyRegisters) => {
+    // Eight sums fit sixteen registers. q8_0 on WebAssembly gains more from using a scaled score for more vectors.
+    const isFew = registers < manyRegisters;
+    const isSmall = isFew || (width === 16 && !format.blockValues);
+    const most = isSmall ? 2 : 4;
+    return mixKernel(width, format, {
+      queries: 4,
+      rows: 4,
+      pieces: [4, 2, 1].filter((vectors) => vectors <= (isFew && format.registers > 3 ? 1 : most)),
+      scores: format.registers > (isFew ? 1 : 3) ? "read" : "held",
+    });
+  }),
+]);
 
 function mixKernel(width: number, format: KvFormat, tile: MixTile): Kernel {
   const many = tile.queries > 1;

@@ -12,6 +12,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { manyRegisters, remainder } from "../loops.ts";
 import type { KvChunk, KvFormat, KvReader } from "./kv-format.ts";
 import { kvFormats } from "./kv-formats.ts";
@@ -39,21 +40,20 @@ export const wide: ScoresTile = { queries: 4, atOnce: 4, first: "queries", unrol
 export const rowsAtOnce = 4;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
-export const attentionScores: readonly ((width: number, registers?: number) => Kernel)[] =
-  kvFormats.flatMap((format) => {
-    return [
-      (width: number, registers = manyRegisters) => {
-        const first = registers < manyRegisters && format.registers > 1 ? "keys" : "queries";
-        return scoresKernel(width, format, { ...wide, queries: 1, atOnce: 1, first });
-      },
-      (width: number, registers = manyRegisters) => {
-        const isSmall = registers < manyRegisters;
-        const first = format.registers > (isSmall ? 0 : 1) ? "keys" : "queries";
-        const some = format.registers > 3 ? 1 : 2;
-        return scoresKernel(width, format, { ...wide, atOnce: isSmall ? some : 4, first });
-      },
-    ];
-  });
+export const attentionScores: readonly KernelMaker[] = kvFormats.flatMap((format) => {
+  return [
+    lazily(`attn_scores_${format.name}`, (width, registers = manyRegisters) => {
+      const first = registers < manyRegisters && format.registers > 1 ? "keys" : "queries";
+      return scoresKernel(width, format, { ...wide, queries: 1, atOnce: 1, first });
+    }),
+    lazily(`attn_scores4_${format.name}`, (width, registers = manyRegisters) => {
+      const isSmall = registers < manyRegisters;
+      const first = format.registers > (isSmall ? 0 : 1) ? "keys" : "queries";
+      const some = format.registers > 3 ? 1 : 2;
+      return scoresKernel(width, format, { ...wide, atOnce: isSmall ? some : 4, first });
+    }),
+  ];
+});
 
 function scoresKernel(width: number, format: KvFormat, tile: ScoresTile): Kernel {
   const many = tile.queries > 1;

@@ -9,6 +9,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { remainder } from "../loops.ts";
 import type { KvFormat } from "./kv-format.ts";
 import { kvFormats } from "./kv-formats.ts";
@@ -18,8 +19,8 @@ import { walkBlocks, walkRows } from "./kv-walk.ts";
 const unroll = 4;
 
 /** Each takes the bytes of a vector register. */
-export const kvWidens: readonly ((width: number) => Kernel)[] = kvFormats.map(
-  (format) => (width) => widenKernel(width, format),
+export const kvWidens: readonly KernelMaker[] = kvFormats.map((format) =>
+  lazily(`kv_widen_${format.name}`, (width) => widenKernel(width, format)),
 );
 
 function widenKernel(width: number, format: KvFormat): Kernel {

@@ -6,6 +6,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { lazyKernel } from "../../ir/lazy-kernel.ts";
 import type { Halves, KernelTarget, VectorWidth } from "../../target.ts";
 import { RAISED_SCALE } from "../packed/half-panels.ts";
 import { ACTIVATION_FIELDS, activationBlockBytes, BLOCK_COLS } from "../packed/packed.ts";
@@ -31,6 +32,10 @@ function quantizeWidth({ replicated, target }: QuantizeActivations): VectorWidth
 
 /** (x, out, spans, outStride): one token; block b goes to out + b * outStride. */
 export function quantizeActivationsKernel(shape: QuantizeActivations): Kernel {
+  return lazyKernel(shape.name, quantizeWidth(shape), () => built(shape));
+}
+
+function built(shape: QuantizeActivations): Kernel {
   const k = new KernelBuilder(shape.name, quantizeWidth(shape));
   const x = k.param("ptr", "x");
   const out = k.param("ptr", "out");

@@ -7,6 +7,7 @@
 
 import { KernelBuilder } from "../../ir/builder.ts";
 import type { Kernel, Reg } from "../../ir/kernel.ts";
+import { lazyKernel } from "../../ir/lazy-kernel.ts";
 import { HALF_PANEL_HEADER } from "./half-panels.ts";
 import { raiseLanes } from "./pack-kernel.ts";
 import { PANEL_ROWS } from "./packed.ts";
@@ -61,6 +62,10 @@ function eachVisit(
 }
 
 export function packF32Kernel({ width }: LayoutTarget): Kernel {
+  return lazyKernel("pack_f32", width, () => packF32(width));
+}
+
+function packF32(width: number): Kernel {
   const k = new KernelBuilder("pack_f32", width);
   eachVisit(k, 4, 0, ({ source, rowBytes, panel }, bytes) => {
     const from = k.variable(source);
@@ -113,8 +118,11 @@ function packHalves(k: KernelBuilder, header: number, columns: Columns): Reg<"pt
 
 /** Unchanged: F16 where the target converts half floats, and BF16. */
 export function packHalvesKernel(dtype: string, { width }: LayoutTarget): Kernel {
-  // No wider than eight rows' words.
-  const k = new KernelBuilder(`pack_${dtype}`, Math.min(width, EVEN_BYTES));
+  const [name, most] = [`pack_${dtype}`, Math.min(width, EVEN_BYTES)]; // no wider than eight rows' words
+  return lazyKernel(name, most, () => packPlainHalves(new KernelBuilder(name, most)));
+}
+
+function packPlainHalves(k: KernelBuilder): Kernel {
   const and = (x: Reg<"i32v">, mask: number) =>
     k.op("i32v.and", [x, k.op("i32v.const", [], mask | 0)]);
   packHalves(k, 0, (even, odd) => [
@@ -126,7 +134,11 @@ export function packHalvesKernel(dtype: string, { width }: LayoutTarget): Kernel
 
 /** Coded; it leaves the bits of the largest half floats that it saw where the panel's factor belongs. */
 export function packCodedHalvesKernel(dtype: string, { width }: LayoutTarget): Kernel {
-  const k = new KernelBuilder(`pack_${dtype}`, width);
+  const name = `pack_${dtype}`;
+  return lazyKernel(name, width, () => packCodedHalves(new KernelBuilder(name, width)));
+}
+
+function packCodedHalves(k: KernelBuilder): Kernel {
   const largest = k.variable(k.op("i32v.const", [], 0));
   const low = (x: Reg<"i32v">) => k.op("i32v.and", [x, k.op("i32v.const", [], 0xffff)]);
   const high = (x: Reg<"i32v">) => k.op("i32v.shr_u", [x], 16);

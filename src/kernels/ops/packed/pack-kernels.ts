@@ -2,6 +2,7 @@
 // packed by pack.ts.
 
 import type { Kernel } from "../../ir/kernel.ts";
+import { lazyKernel } from "../../ir/lazy-kernel.ts";
 import { packKernel, type SpanWords } from "./pack-kernel.ts";
 import * as of32 from "./pack-words-of-32.ts";
 import * as of256 from "./pack-words-of-256.ts";
@@ -15,5 +16,6 @@ const spanWords: Readonly<Record<string, SpanWords>> = { ...of32, ...of256 };
 export function packKernelOf(dtype: string, target: LayoutTarget): Kernel | undefined {
   const packing = packingOf(dtype);
   const span = spanWords[dtype];
-  return packing && span && packKernel(dtype, span, packing, target);
+  if (!packing || !span) return undefined;
+  return lazyKernel(`pack_${dtype}`, target.width, () => packKernel(dtype, span, packing, target));
 }

@@ -15,7 +15,8 @@
 //   scan_wkv7        S = decay S + key v + b (a S), then out = query S
 
 import { KernelBuilder } from "../../ir/builder.ts";
-import type { Kernel, Reg } from "../../ir/kernel.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { forEachVector, manyRegisters, remainder, store, stream } from "../loops.ts";
 
 type Vector = Reg<"f32v">;
@@ -57,7 +58,7 @@ type Piece = (k: KernelBuilder, shape: Shape, operands: Operands, vectors: numbe
 type Params = (k: KernelBuilder) => Omit<Operands, "key" | "query">;
 
 /** Each takes the bytes of a vector register and how many of them there are. */
-export const headScans: readonly ((width: number, registers?: number) => Kernel)[] = [
+export const headScans: readonly KernelMaker[] = [
   headScan("scan_delta", deltaPiece, deltaSums, (k) => ({
     decay: splat(k, "decay"),
     gain: splat(k, "gain"),
@@ -82,8 +83,8 @@ function headScan(
   piece: Piece,
   sums: ((operands: Operands) => Sums) | undefined,
   params: Params,
-): (width: number, registers?: number) => Kernel {
-  return (width, registers = manyRegisters) => {
+): KernelMaker {
+  return lazily(name, (width, registers = manyRegisters) => {
     const k = new KernelBuilder(name, width);
     const from = k.variable(k.param("ptr", "from"));
     const to = k.variable(k.param("ptr", "to"));
@@ -109,7 +110,7 @@ function headScan(
       left = remainder(k, left, rounds, count);
     }
     return k.finish();
-  };
+  });
 }
 
 function splat(k: KernelBuilder, name: string): Vector {

@@ -4,20 +4,18 @@
 // lanes.
 
 import { KernelBuilder } from "../../ir/builder.ts";
-import type { Kernel, Reg } from "../../ir/kernel.ts";
+import type { Reg } from "../../ir/kernel.ts";
+import { type KernelMaker, lazily } from "../../ir/lazy-kernel.ts";
 import { manyRegisters, remainder } from "../loops.ts";
 
 /** Each takes the bytes of a vector register and how many of them there are. */
-export const shortConvs: readonly ((width: number, registers?: number) => Kernel)[] = [
+export const shortConvs: readonly KernelMaker[] = [
   convKernel("short_conv", false),
   convKernel("short_conv_on", true),
 ];
 
-function convKernel(
-  name: string,
-  hasStart: boolean,
-): (width: number, registers?: number) => Kernel {
-  return (width, registers = manyRegisters) => {
+function convKernel(name: string, hasStart: boolean): KernelMaker {
+  return lazily(name, (width, registers = manyRegisters) => {
     const k = new KernelBuilder(name, width);
     const x = k.variable(k.param("ptr", "x"));
     const weight = k.variable(k.param("ptr", "weight"));
@@ -51,7 +49,7 @@ function convKernel(
       left = remainder(k, left, rounds, count);
     }
     return k.finish();
-  };
+  });
 }
 
 function first(k: KernelBuilder, start: Reg<"ptr"> | undefined, i: number): Reg<"f32v"> {
