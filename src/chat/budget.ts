@@ -9,7 +9,6 @@
 
 import * as jinja from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
-import { ModelError } from "../base/errors.ts";
 import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import {
   findRules,
@@ -34,6 +33,8 @@ import {
   markNode,
   rendered,
 } from "./marks.ts";
+import type { Tag } from "./tags.ts";
+import { renderError, Stopped } from "./template-errors.ts";
 
 /**
  * Real templates take some hundred steps per message and read each text about ten times. Templates that compare every
@@ -100,7 +101,7 @@ class Budget {
 
   step(): void {
     if (++this.#stepsTaken > this.#steps) {
-      throw stopped(`it takes more than ${this.#steps} steps, because its loops run too long`);
+      throw new Stopped(`it takes more than ${this.#steps} steps, because its loops run too long`);
     }
     if (this.#stepsTaken % CHECK_STEPS === 0) this.#check();
   }
@@ -114,14 +115,8 @@ class Budget {
   /** Refuses a result that would be too large; counts nothing. */
   allow(units: number): void {
     if (this.#unitsTaken + units <= this.#units) return;
-    throw stopped(`its texts and lists have more than ${this.#units} characters and entries`);
+    throw new Stopped(`its texts and lists have more than ${this.#units} characters and entries`);
   }
-}
-
-function stopped(why: string): ModelError {
-  return new ModelError(
-    `chat template: rendering was stopped: ${why}. The model's template is broken or hostile. Choose another template with the chatTemplate option`,
-  );
 }
 
 /** A parsed template that is rendered within a budget. */
@@ -129,8 +124,12 @@ export class BudgetedProgram {
   readonly #program: unknown;
   readonly #rules: ReadonlyMap<unknown, NodeRule>;
 
-  constructor(program: unknown) {
+  readonly #places: ReadonlyMap<unknown, Tag>;
+
+  /** `places`: where the entries of blocks are. */
+  constructor(program: unknown, places: ReadonlyMap<unknown, Tag>) {
     this.#program = program;
+    this.#places = places;
     this.#rules = findRules(program);
   }
 
@@ -144,23 +143,28 @@ export class BudgetedProgram {
     functions: Readonly<Record<string, (...args: never[]) => unknown>>,
     check: Check = () => {},
   ): RenderedPrompt {
-    const given = { ...own, ...variables };
-    const budget = new Budget(inputSize(given), check);
-    const environment = new Environment();
-    const range = (...args: number[]) => budgetedRange(budget, args);
-    const all = { ...constants, range, ...given, ...functions };
-    for (const [name, value] of Object.entries(all)) {
-      const made = environment.set(name, value);
-      if (Object.hasOwn(own, name) && !Object.hasOwn(variables, name)) giveToTemplate(made);
-      if (name === "messages") markRoles(made);
+    let interpreter: BudgetedInterpreter | undefined;
+    try {
+      const given = { ...own, ...variables };
+      const budget = new Budget(inputSize(given), check);
+      const environment = new Environment();
+      const range = (...args: number[]) => budgetedRange(budget, args);
+      const all = { ...constants, range, ...given, ...functions };
+      for (const [name, value] of Object.entries(all)) {
+        const made = environment.set(name, value);
+        if (Object.hasOwn(own, name) && !Object.hasOwn(variables, name)) giveToTemplate(made);
+        if (name === "messages") markRoles(made);
+      }
+      const wrap = (value: unknown): JinjaValue => new Environment().set("value", value);
+      for (const [name, call] of Object.entries(gapFunctions(budget, wrap))) {
+        const made = environment.set(name, () => null) as unknown as { value: JinjaFunction };
+        made.value = call; // without the library's conversion, which unwraps one level only
+      }
+      interpreter = new BudgetedInterpreter(environment, budget, this.#rules, this.#places);
+      return rendered(interpreter.run(this.#program));
+    } catch (error) {
+      throw renderError(error, interpreter?.failed?.tag, interpreter?.failed?.node);
     }
-    const wrap = (value: unknown): JinjaValue => new Environment().set("value", value);
-    for (const [name, call] of Object.entries(gapFunctions(budget, wrap))) {
-      const made = environment.set(name, () => null) as unknown as { value: JinjaFunction };
-      made.value = call; // without the library's conversion, which unwraps one level only
-    }
-    const interpreter = new BudgetedInterpreter(environment, budget, this.#rules);
-    return rendered(interpreter.run(this.#program));
   }
 }
 
@@ -203,21 +207,44 @@ class BudgetedInterpreter extends Interpreter {
   readonly #blocks: (Value[] | undefined)[] = [];
   /** String methods that already have a limit. */
   readonly #limited = new WeakSet<object>();
+  readonly #places: ReadonlyMap<unknown, Tag>;
   #depth = 0;
+  #tag: Tag | undefined;
+  /** The innermost node that the last error came through, and where it is. */
+  failed: { error: unknown; node: Node | undefined; tag: Tag | undefined } | undefined;
 
-  constructor(environment: Scope, budget: Budget, rules: ReadonlyMap<unknown, NodeRule>) {
+  constructor(
+    environment: Scope,
+    budget: Budget,
+    rules: ReadonlyMap<unknown, NodeRule>,
+    places: ReadonlyMap<unknown, Tag>,
+  ) {
     super(environment);
     this.#budget = budget;
     this.#rules = rules;
+    this.#places = places;
   }
 
   override evaluate(node: Node | undefined, environment: Scope): Value {
+    const outer = this.#tag;
+    this.#tag = this.#places.get(node) ?? outer;
+    try {
+      return this.#evaluateCounted(node, environment);
+    } catch (error) {
+      if (this.failed?.error !== error) this.failed = { error, node, tag: this.#tag };
+      throw error;
+    } finally {
+      this.#tag = outer;
+    }
+  }
+
+  #evaluateCounted(node: Node | undefined, environment: Scope): Value {
     this.#budget.step();
     const rule = this.#rules.get(node);
     const frame: Frame | undefined = rule && { rule, values: [] };
     if (frame) this.#frames.push(frame);
     if (++this.#depth > DEPTH) {
-      throw stopped(
+      throw new Stopped(
         `it is nested more than ${DEPTH} levels deep, perhaps because a macro calls itself`,
       );
     }

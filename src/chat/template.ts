@@ -8,11 +8,12 @@
 
 import { parse, tokenize } from "@huggingface/jinja";
 import type { Check } from "../base/check.ts";
-import { LanternError, ModelError, messageOf, UsageError } from "../base/errors.ts";
 import type { RenderedPrompt } from "../base/rendered-prompt.ts";
 import { BudgetedProgram } from "./budget.ts";
 import { closeGaps, closeTestGaps, RAISE, STRFTIME } from "./jinja-gaps.ts";
 import { strftime } from "./strftime.ts";
+import { type Token, tagsOf, tagsOfNodes } from "./tags.ts";
+import { PlacedRefusal, parseError, Refusal, tooLong } from "./template-errors.ts";
 
 export { builtInTemplates } from "./built-in.ts";
 
@@ -38,9 +39,6 @@ export interface RenderOptions {
 /** Templates of real models have up to 50,000 characters. */
 const LONGEST_SOURCE = 1_000_000;
 
-/** Thrown by a template through raise_exception. */
-class Refusal extends Error {}
-
 export class ChatTemplate {
   readonly source: string;
   readonly #program: BudgetedProgram;
@@ -50,19 +48,19 @@ export class ChatTemplate {
   constructor(source: string, tokens: { bos: string; eos: string }) {
     this.source = source;
     this.#tokens = tokens;
-    if (source.length > LONGEST_SOURCE) {
-      throw new ModelError(
-        `chat template: got ${source.length} characters, expected at most ${LONGEST_SOURCE}. Choose another template with the chatTemplate option`,
-      );
-    }
+    if (source.length > LONGEST_SOURCE) throw tooLong(source.length, LONGEST_SOURCE);
+    const tags = tagsOf(source);
+    let read: Token[] | undefined;
     try {
-      const tokens = tokenize(source, { lstrip_blocks: true, trim_blocks: true });
+      const tokens: Token[] = tokenize(source, { lstrip_blocks: true, trim_blocks: true });
+      read = tokens;
       closeTestGaps(tokens);
-      const parsed = parse(tokens);
+      const parsed = parse(tokens as Parameters<typeof parse>[0]);
+      const places = tagsOfNodes(parsed, tokens, tags);
       closeGaps(parsed);
-      this.#program = new BudgetedProgram(parsed);
+      this.#program = new BudgetedProgram(parsed, places);
     } catch (cause) {
-      throw new ModelError(`chat template: it cannot be parsed: ${messageOf(cause)}`, { cause });
+      throw parseError(cause, tags, read, (all) => parse(all as Parameters<typeof parse>[0]));
     }
   }
 
@@ -144,11 +142,6 @@ function foldSystem(messages: readonly TemplateMessage[]): TemplateMessage[] | u
   return [{ ...user, content: `${system.content}\n${user.content}` }, ...rest];
 }
 
-function explain(cause: unknown): LanternError {
-  if (cause instanceof LanternError) return cause;
-  const message = messageOf(cause);
-  if (cause instanceof Refusal) {
-    return new UsageError(`chat template: it refuses this conversation: ${message}`, { cause });
-  }
-  return new ModelError(`chat template: rendering failed: ${message}`, { cause });
+function explain(cause: unknown): unknown {
+  return cause instanceof PlacedRefusal ? cause.error : cause;
 }

@@ -159,7 +159,14 @@ export const target: FuzzTarget = {
       }
       return `rendered ${Math.ceil(Math.log2(text.length + 1))} bits`;
     } catch (error) {
-      return refusal(error);
+      const outcome = refusal(error);
+      const { message } = error as Error;
+      if (!/\bline \d+/.test(message)) throw new Error(`no place in: ${message}`);
+      const isOurs = !outcome.startsWith("usage: "); // a refusal has the template's own words
+      if (isOurs && /Cannot read prop|is not a function|of undefined|\blantern /.test(message)) {
+        throw new Error(`words of a library in: ${message}`);
+      }
+      return outcome;
     }
   },
 };
