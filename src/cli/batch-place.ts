@@ -10,10 +10,11 @@ export interface BatchPlace {
   readonly folder: FileFolder;
 }
 
-/** "batches.db" has its files in "batches-files". */
-export function batchPlace(file: string): BatchPlace {
+/** "batches.db" has its files in "batches-files". `otherwise`: what else can be done where it is in use. */
+export function batchPlace(file: string, otherwise?: string): BatchPlace {
   return {
-    open: (options) => openNodeDatabase(file, options),
+    open: (options) =>
+      openNodeDatabase(file, { ...options, ...(otherwise !== undefined && { otherwise }) }),
     folder: nodeFileFolder(`${file.replace(/\.db$/, "")}-files`),
   };
 }

@@ -12,7 +12,7 @@ interface SqliteError extends Error {
 const problems: Readonly<Record<number, { problem: StorageError["problem"]; says: string }>> = {
   5: {
     problem: "busy",
-    says: "another process has it open. Stop the other Lantern, or name another file",
+    says: "another process has it open",
   },
   6: { problem: "busy", says: "another connection has it locked. Try again" },
   8: { problem: "read-only", says: "the file or its disk is read-only. Nothing can be saved" },

@@ -26,6 +26,7 @@ import { privateCopy } from "./node-database-copies.ts";
 import { isOfStorage, toStorageError } from "./node-database-errors.ts";
 import { corrupt, type Looker, lookAt } from "./node-database-look.ts";
 import { dataFolder, type Environment } from "./node-folders.ts";
+import { forgetHolder, heldBy, noteHolder } from "./node-holder.ts";
 import { homeFolder, pathReasonOf } from "./node-path-errors.ts";
 import { makePrivateFile, makePrivateFolder, tightenFile } from "./node-private.ts";
 import { SavesWriter } from "./node-saves.ts";
@@ -38,6 +39,10 @@ export interface NodeDatabaseOptions {
   readOnly?: boolean;
   /** Why only for reading. */
   why?: StorageError;
+  /** Where this process can be reached: who finds the file in use is told. */
+  address?: string;
+  /** What else can be done where the file is in use: "name another file". */
+  otherwise?: string;
 }
 
 /** The default file for conversations: in the platform's data folder, or in LANTERN_DATA. */
@@ -51,9 +56,10 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
   if (options.readOnly) return openReadOnly(path, options.why);
   try {
     makePrivateFolder(dirname(path));
-    return openWritable(path, options.busyMs ?? 2000);
+    return openWritable(path, options);
   } catch (error) {
     const known = toStorageError(error, path, "open");
+    if (known.problem === "busy") throw inUse(path, known, options);
     const readable = ["read-only", "full", "failed"].includes(known.problem);
     if (!readable || !existsSync(path)) throw known;
     try {
@@ -64,7 +70,16 @@ export function openNodeDatabase(file: string, options: NodeDatabaseOptions = {}
   }
 }
 
-function openWritable(path: string, busyMs: number): Database {
+function inUse(
+  path: string,
+  cause: StorageError,
+  { otherwise = "name another file" }: NodeDatabaseOptions,
+): StorageError {
+  const message = `database: "${path}" is in use by ${heldBy(path)}, or ${otherwise}`;
+  return new StorageError("busy", message, { cause });
+}
+
+function openWritable(path: string, { busyMs = 2000, address }: NodeDatabaseOptions): Database {
   const { findings } = orCorrupt(path, () => lookAt(path, looker(path, true, busyMs)));
   makePrivateFile(path); // SQLite gives the WAL file the same mode
   for (const suffix of ["-wal", "-shm", "-journal"]) tightenFile(path + suffix);
@@ -77,12 +92,14 @@ function openWritable(path: string, busyMs: number): Database {
     sqlite.exec("PRAGMA secure_delete = ON");
     setCommon(sqlite);
     sqlite.exec("BEGIN IMMEDIATE; COMMIT"); // takes the lock now, not at the first write
+    if (address !== undefined) noteHolder(path, address);
     const { damaged, mended } = orCorrupt(path, () => checkIntegrity(sqlite, path, true));
     return new NodeDatabase(sqlite, path, {
       writable: true,
       damaged,
       findings: [...findings, ...mended],
       problem: undefined,
+      ...(address !== undefined && { beforeClose: () => forgetHolder(path) }),
     });
   } catch (error) {
     sqlite.close();
@@ -267,6 +284,7 @@ interface Facts {
   readonly damaged: readonly string[];
   readonly findings: readonly string[];
   readonly problem: StorageError | undefined;
+  readonly beforeClose?: () => void;
   /** Called when it is closed. */
   readonly done?: () => void;
 }
@@ -279,6 +297,7 @@ class NodeDatabase implements Database {
   readonly problem: StorageError | undefined;
   #sqlite: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
+  #beforeClose: (() => void) | undefined;
   #done: (() => void) | undefined;
   #depth = 0;
   /** Once transactions are counted. */
@@ -294,6 +313,7 @@ class NodeDatabase implements Database {
     this.damaged = facts.damaged;
     this.findings = facts.findings;
     this.problem = facts.problem;
+    this.#beforeClose = facts.beforeClose;
     this.#done = facts.done;
   }
 
@@ -419,6 +439,8 @@ class NodeDatabase implements Database {
     this.#statements.clear();
     if (this.#log !== undefined) closeSync(this.#log);
     this.#log = undefined;
+    this.#beforeClose?.();
+    this.#beforeClose = undefined;
     if (this.#sqlite.isOpen) this.#sqlite.close();
     // SQLite has removed the log if all of it is in the file.
     const isLeft = statSync(`${this.place}-wal`, { throwIfNoEntry: false }) !== undefined;

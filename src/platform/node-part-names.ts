@@ -56,7 +56,7 @@ function beginningOf(place: string): string {
 let here: string | undefined;
 
 /** The machine and, on Linux, the container: process ids mean nothing elsewhere. */
-function whereWeAre(): string {
+export function whereWeAre(): string {
   if (here === undefined) {
     let processes = "";
     try {

@@ -1,14 +1,23 @@
 // A service over a database: opened with the server, and again while it cannot be used or not be written, because a full disk gets
 // room again, a folder its rights, and a damaged file is replaced. Conversations and batches are such services.
 
-import { Backoff } from "../base/backoff.ts";
+import { Backoff, type Poll, poll } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
 import { type Database, StorageError } from "../platform/database.ts";
-import { openWhenFree } from "../sessions/open-when-free.ts";
 import type { ServerContext } from "./context.ts";
 
-/** Opens a database file; `readOnly`: even if it could be written, and `why`. */
-export type OpenDatabase = (options?: { readOnly?: boolean; why?: StorageError }) => Database;
+interface OpenOptions {
+  /** Even if it could be written, and why. */
+  readOnly?: boolean;
+  why?: StorageError;
+  /** How long to wait for another process that has it open. */
+  busyMs?: number;
+  /** Where this process can be reached: another one that finds the file in use can say so. */
+  address?: string;
+}
+
+/** Opens a database file. */
+export type OpenDatabase = (options?: OpenOptions) => Database;
 
 interface Service {
   close(): Promise<void>;
@@ -34,6 +43,8 @@ export class Held<S extends Service> {
   #isWritable = false;
   #problem: StorageError | undefined;
   #triesAt = 0;
+  /** Looks whether the process that has the file open has ended. */
+  #looking: Poll | undefined;
   #isClosed = false;
 
   constructor(server: ServerContext, options: HeldOptions<S>) {
@@ -41,27 +52,22 @@ export class Held<S extends Service> {
     this.#options = options;
   }
 
-  /** Waits for another process that has the file open. What goes wrong is logged, and what requests hear. */
-  async start(): Promise<void> {
-    const onWait = ({ message }: StorageError): void => this.#server.log(`waiting: ${message}`);
-    let waited: Database | undefined;
-    try {
-      waited = await openWhenFree(this.#options.open, { onWait });
-      const database = waited;
-      this.#try(() => database);
-    } catch (problem) {
-      this.#failed(problem);
-    }
+  /** What goes wrong is logged, and what requests hear. A file that is in use is opened as soon as it is free, also without requests. */
+  start(): void {
+    this.#tryOrFail();
+    if (this.#problem?.problem !== "busy") return;
+    const look = async (): Promise<void> => {
+      if (!this.#isWritable) this.#tryOrFail();
+      if (this.#problem?.problem === "busy") throw this.#problem;
+      this.#looking?.stop();
+    };
+    this.#looking = poll(look, { everyMs: waits.firstMs, mostMs: waits.mostMs });
   }
 
   /** The service, which may be one that only reads. Throws a StorageError if there is none. */
   now(): S {
     if (!this.#isWritable && !this.#isClosed && this.#server.now() >= this.#triesAt) {
-      try {
-        this.#try(this.#options.open);
-      } catch (problem) {
-        this.#failed(problem);
-      }
+      this.#tryOrFail();
     }
     const service = this.#opened.at(-1);
     if (service) return service;
@@ -75,11 +81,20 @@ export class Held<S extends Service> {
 
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#looking?.stop();
     for (const service of this.#opened.toReversed()) await service.close();
   }
 
-  #try(open: OpenDatabase): void {
-    const database = open();
+  #tryOrFail(): void {
+    try {
+      this.#try();
+    } catch (problem) {
+      this.#failed(problem);
+    }
+  }
+
+  #try(): void {
+    const database = this.#options.open();
     const isFirst = this.#opened.length === 0;
     if (!database.writable && !isFirst) {
       database.close();
@@ -116,7 +131,9 @@ export class Held<S extends Service> {
   #failed(problem: unknown): void {
     if (!(problem instanceof StorageError)) throw problem;
     if (problem.message !== this.#problem?.message) {
-      this.#server.log(`${this.#options.what} are not saved: ${messageOf(problem)}`);
+      const after =
+        problem.problem === "busy" ? ". This server goes on with it when it is free" : "";
+      this.#server.log(`${this.#options.what} are not saved: ${messageOf(problem)}${after}`);
     }
     this.#problem = problem;
     this.#triesAt = this.#server.now() + (this.#backoff.next() ?? 0);

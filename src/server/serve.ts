@@ -157,7 +157,9 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
     headersTimeoutMs: options.headersTimeoutMs ?? 15_000,
     requestTimeoutMs: options.requestTimeoutMs ?? 60_000,
   });
-  const { families, opened } = await openFamilies(context, options).catch(
+  const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
+  const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
+  const { families, opened } = await openFamilies(context, knownAt(reachable, options)).catch(
     async (error: unknown) => {
       listener.stopAccepting();
       listener.destroy();
@@ -168,8 +170,6 @@ export async function startServer(options: StartOptions): Promise<RunningServer>
   await context.made.restore();
   beginWith(createApp(context, { families, ...(options.assets && { assets: options.assets }) }));
   context.usage.start();
-  const own = Object.hasOwn(wildcards, host) ? wildcards[host] : undefined;
-  const reachable = own === undefined ? listener.url : `http://${own}:${listener.port}`;
   return {
     url: listener.url,
     pageUrl: token === false ? reachable : `${reachable}/?token=${encodeURIComponent(token)}`,
@@ -265,9 +265,22 @@ export function localRoutes(options: StartOptions, stopSignal: AbortSignal): Ans
   };
 }
 
+/** Another server that finds the databases in use can say where this one is; this one says so itself at once, and does not wait. */
+function knownAt(address: string, options: StartOptions): StartOptions {
+  const known =
+    (open: OpenDatabase): OpenDatabase =>
+    (more) =>
+      open({ address, busyMs: 0, ...more });
+  const { sessions, batches } = options;
+  return {
+    ...options,
+    ...(sessions && { sessions: known(sessions) }),
+    ...(batches && { batches: { ...batches, open: known(batches.open) } }),
+  };
+}
+
 /** All routes, and those that must be closed. */
 async function openFamilies(context: ServerContext, options: StartOptions) {
-  // At the same time: each may wait for another process to end.
   const all = await Promise.all(openedFamilies.map((open) => open(context, options)));
   const opened: OpenedFamilies[] = all.filter((some) => some !== undefined);
   const families: readonly RouteFamily[] = [

@@ -116,14 +116,21 @@ test("usage, its details and timings are numbers in every protocol, whole and st
   ];
   for (const [path, { stream_options, ...body }] of asked) {
     for (const stream of [false, true]) {
-      const more = { ...body, stream, ...(stream && stream_options !== undefined && { stream_options }) };
+      const more = {
+        ...body,
+        stream,
+        ...(stream && stream_options !== undefined && { stream_options }),
+      };
       const response = await post(server.url + path, more);
       const text = await response.text();
       expect(response.status, text).toBe(200);
       const events = stream
         ? [...text.matchAll(/^data: (\{.*)$/gm)].map(([, event]) => JSON.parse(event!) as Json)
         : [JSON.parse(text) as Json];
-      const all = events.flatMap((event) => [event, (event.response ?? event.message ?? {}) as Json]);
+      const all = events.flatMap((event) => [
+        event,
+        (event.response ?? event.message ?? {}) as Json,
+      ]);
       const counted = all.filter(({ usage, timings }) => usage || timings);
       expect(counted.length, path).toBeGreaterThan(0);
       for (const { usage, timings } of counted) {

@@ -1,14 +1,13 @@
 // Damage that is smaller than the file: rows that cannot be read are set aside and named, and the rest is served; a search index
-// is derived, so it is made anew; what is deleted is gone from the files, whatever it was; a busy file is waited for.
+// is derived, so it is made anew; what is deleted is gone from the files, whatever it was.
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, test } from "vitest";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
-import { openWhenFree } from "../../src/sessions/open-when-free.ts";
 import { Presets } from "../../src/sessions/presets.ts";
 import type { Session } from "../../src/sessions/session.ts";
-import { scratchFile, scratchStore } from "./fakes.ts";
+import { scratchStore } from "./fakes.ts";
 
 interface Conversation {
   file: string;
@@ -233,34 +232,4 @@ describe("what is deleted leaves the files", () => {
     await again.store.purgeDeleted();
     expect(traces(file)).toEqual([]);
   });
-});
-
-test("a file that is in use is waited for", async () => {
-  const file = scratchFile();
-  const first = openNodeDatabase(file);
-  const waited: string[] = [];
-  const opening = openWhenFree(() => openNodeDatabase(file, { busyMs: 10 }), {
-    tries: 50,
-    pauseMs: 20,
-    onWait: (problem) => waited.push(problem.message),
-  });
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  first.close();
-  (await opening).close();
-  expect(waited).toHaveLength(1);
-  expect(waited[0]).toContain("another process has it open");
-});
-
-test("a file that stays in use is an error that says so", async () => {
-  const file = scratchFile();
-  const first = openNodeDatabase(file);
-  const opening = openWhenFree(() => openNodeDatabase(file, { busyMs: 1 }), {
-    tries: 3,
-    pauseMs: 1,
-  });
-  await expect(opening).rejects.toMatchObject({
-    problem: "busy",
-    message: expect.stringContaining("Stop the other Lantern"),
-  });
-  first.close();
 });

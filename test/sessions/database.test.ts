@@ -7,6 +7,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  statSync,
   writeFileSync,
   writeSync,
 } from "node:fs";
@@ -164,9 +165,36 @@ describe("a disk that does not play along", () => {
     const first = openNodeDatabase(file);
     const { problem, message } = problemOf(() => openNodeDatabase(file, { busyMs: 10 }));
     expect(problem).toBe("busy");
-    expect(message).toContain("another process has it open");
+    expect(message).toMatch(/in use by another process\. Stop it, or name another file$/);
     first.close();
-    openNodeDatabase(file, { busyMs: 10 }).close();
+    const address = "http://127.0.0.1:8080";
+    const known = openNodeDatabase(file, { address });
+    const otherwise = "start this one with --sessions FILE";
+    const found = problemOf(() => openNodeDatabase(file, { busyMs: 0, otherwise }));
+    expect(found.message).toContain(
+      `in use by the server at ${address} (process ${process.pid}). Open that address, or stop that server, or ${otherwise}`,
+    );
+    expect(statSync(`${file}-holder`).mode & 0o077).toBe(0);
+    known.close();
+    expect(existsSync(`${file}-holder`)).toBe(false);
+    openNodeDatabase(file, { busyMs: 0 }).close();
+  });
+
+  test.each([
+    ["of a dead process", { process: 2 ** 30, address: "http://127.0.0.1:1" }],
+    ["with a foreign address", { process: process.pid, address: "http://x/\u001b[2J" }],
+    ["of another machine", { process: process.pid, where: "elsewhere", address: "http://h:1" }],
+    ["that is no JSON", "x"],
+  ])("in use, with a note %s: nobody is named who is not there", (_, note) => {
+    const file = scratchFile();
+    const first = openNodeDatabase(file, { address: "http://127.0.0.1:8080" });
+    const own = JSON.parse(readFileSync(`${file}-holder`, "utf8")) as object;
+    const text = typeof note === "string" ? note : JSON.stringify({ ...own, ...note });
+    writeFileSync(`${file}-holder`, text);
+    const { message } = problemOf(() => openNodeDatabase(file, { busyMs: 0 }));
+    expect(message).toMatch(/in use by (another process|a server on another machine)/);
+    expect(message).not.toMatch(/http/);
+    first.close();
   });
 
   test("not there: a file that cannot be made is said so", () => {

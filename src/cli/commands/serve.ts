@@ -554,7 +554,10 @@ function startOptions(
     graceMs: flags.grace * 1000,
     ...(flags.sessions !== false && {
       sessions: (options) =>
-        openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db"), options),
+        openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db"), {
+          ...options,
+          otherwise: "start this one with --sessions FILE, --no-sessions, or LANTERN_DATA=FOLDER",
+        }),
     }),
     ...batchesOf(flags),
     readSystem: () => systemReading(terminal),
@@ -569,7 +572,8 @@ function batchesOf({ batches, sessions }: ServeFlags): Pick<StartOptions, "batch
   if (batches === false || (batches === undefined && sessions === false)) return {};
   const beside = sessions || defaultDatabaseFile("sessions.db");
   const folder = beside.slice(0, Math.max(beside.lastIndexOf("/"), beside.lastIndexOf("\\")) + 1);
-  return { batches: batchPlace(batches ?? `${folder}batches.db`) };
+  const otherwise = "start this one with --batches FILE, --no-batches, or LANTERN_DATA=FOLDER";
+  return { batches: batchPlace(batches ?? `${folder}batches.db`, otherwise) };
 }
 
 /** What the system says of memory and processors, for the server's history. */

@@ -13,18 +13,18 @@ import { openaiBatchRoutes } from "./openai-batches.ts";
 import { openaiFileRoutes } from "./openai-files.ts";
 
 /** `families`: the routes that answer lines. */
-export async function openBatches(
+export function openBatches(
   server: ServerContext,
   place: BatchPlace,
   families: () => readonly RouteFamily[],
-): Promise<OpenedFamilies> {
+): OpenedFamilies {
   const make = (database: Database): BatchService => {
     const service = new BatchService(server, database, place, families);
     service.start();
     return service;
   };
   const held = new Held(server, { what: "files and batches", open: place.open, make });
-  await held.start();
+  held.start();
   return { families: routesOf(held), close: () => held.close() };
 }
 
@@ -33,7 +33,11 @@ function routesOf(held: Held<BatchService>): RouteFamily[] {
     try {
       return held.now();
     } catch (problem) {
-      if (problem instanceof StorageError) throw unavailable(problem.message);
+      // Which server of this machine has them is not every client's business.
+      if (problem instanceof StorageError)
+        throw unavailable(
+          problem.problem === "busy" ? "another process has them open" : problem.message,
+        );
       throw problem;
     }
   };

@@ -116,7 +116,7 @@ export async function openSessions(
   const opened = openSessionsOf(server);
   const make = (database: Database) => opened(database);
   const held = new Held(server, { what: "conversations", open, make });
-  await held.start();
+  held.start();
   if (!held.problem) await held.now().ready;
   const service = sessionService(held);
   return { families: [sessionRoutes(service), runRoutes(service)], close: () => held.close() };
