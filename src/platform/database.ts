@@ -44,6 +44,34 @@ export interface Database {
   close(): void;
 }
 
+/** Backups of a database, which lie beside it. Each is a database of its own, without indexes of words, and is known by its time. */
+export interface BackupFiles {
+  /** When they were made; the newest first. */
+  times(): number[];
+  /** Begins an empty one, without a name yet. Another one that was begun is gone. */
+  begin(kind: DatabaseKind): BackupDraft;
+  /** Removes what was begun and never finished. */
+  removeDraft(): void;
+  /** Opens one for reading. Throws if it is damaged. */
+  open(time: number): Database;
+  /** Changes one in a transaction; what was there is overwritten when this resolves. One that is damaged is removed. */
+  change(time: number, work: (backup: Database) => void): Promise<void>;
+  /** Overwrites and removes one. */
+  remove(time: number): Promise<void>;
+  /** Gives the database and its log another name, which it returns. Throws if a process has it open. */
+  moveAside(): string;
+  /** Names of files beside the database that have conversations and that nothing is deleted from: copies of damaged files. */
+  otherCopies(): string[];
+}
+
+export interface BackupDraft {
+  insert(table: string, row: SqlRow): void;
+  /** It is on disk, under its name, when this resolves. */
+  finish(time: number): Promise<void>;
+  /** Removes it, unless it was finished. */
+  abandon(): void;
+}
+
 /** A table, an index or a trigger. */
 export interface SchemaItem {
   readonly type: string;
@@ -141,7 +169,8 @@ export function migrateDatabase(database: Database, kind: DatabaseKind): string[
   return mended;
 }
 
-const numberOf = (letters: string): number =>
+/** A kind's letters as a number. */
+export const numberOf = (letters: string): number =>
   [...letters].reduce((number, letter) => number * 256 + letter.charCodeAt(0), 0);
 
 const schemaOf = (database: Database): SchemaItem[] =>
@@ -244,7 +273,7 @@ function sealNew(database: Database, table: SealedTable): void {
 
 /** The keys of rows whose contents do not have their checksum: they are not as they were written. */
 export function unsoundRows(database: Database, kind: DatabaseKind, name: string): SqlRow[] {
-  const table = tableOf(database, kind, name);
+  const table = sealedTable(database, kind, name);
   const key = table.key.map((column) => `"${column}"`).join(", ");
   return database.all(
     `SELECT ${key} FROM ${name} WHERE sum IS NOT NULL AND sum <> ${sumOf(table)}`,
@@ -259,7 +288,7 @@ export function isSoundWith(
   [column, value]: readonly [string, SqlValue],
   [keyColumn, key]: readonly [string, SqlValue],
 ): boolean {
-  const table = tableOf(database, kind, name);
+  const table = sealedTable(database, kind, name);
   const others = table.columns.filter((one) => one !== column).map((one) => `"${one}"`);
   const row = `SELECT sum, ${others.join(", ")}, ?1 AS "${column}" FROM ${name} WHERE "${keyColumn}" = ?2`;
   return (
@@ -267,5 +296,6 @@ export function isSoundWith(
   );
 }
 
-const tableOf = (database: Database, kind: DatabaseKind, name: string): SealedTable =>
-  sealedTables(database, kind).find((table) => table.name === name)!;
+export function sealedTable(database: Database, kind: DatabaseKind, name: string): SealedTable {
+  return sealedTables(database, kind).find((table) => table.name === name)!;
+}

@@ -128,7 +128,7 @@ function looker(path: string, mayWrite: boolean, busyMs: number): Looker {
 }
 
 /** Throws if another process has the lock. Changes nothing, unlike a connection that may write. */
-function checkUnused(path: string, busyMs: number): void {
+export function checkUnused(path: string, busyMs: number): void {
   const hadIndex = existsSync(`${path}-shm`);
   const sqlite = openSqlite(path, { readOnly: true, timeout: busyMs });
   try {
@@ -246,7 +246,7 @@ const orCorruptError = (path: string, error: StorageError): StorageError =>
   error.problem === "corrupt" ? corrupt(path, error) : error;
 
 /** Loaded when a file is opened: not every runtime has the module, and few commands need it. */
-function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
+export function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): DatabaseSync {
   const module = quietBuiltin("node:sqlite", "SQLite ") as typeof import("node:sqlite") | undefined;
   if (module) return new module.DatabaseSync(...args);
   throw new StorageError(
@@ -255,7 +255,7 @@ function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>): Databa
   );
 }
 
-function setCommon(sqlite: DatabaseSync): void {
+export function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
   sqlite.exec("PRAGMA cell_size_check = ON");
@@ -289,7 +289,7 @@ interface Facts {
   readonly done?: () => void;
 }
 
-class NodeDatabase implements Database {
+export class NodeDatabase implements Database {
   readonly place: string;
   readonly writable: boolean;
   readonly damaged: readonly string[];

@@ -74,6 +74,12 @@ export class Held<S extends Service> {
     throw this.#problem!;
   }
 
+  /** The service, which is opened at once if it could not be used before. */
+  again(): S {
+    this.#triesAt = 0;
+    return this.now();
+  }
+
   /** Why nothing can be saved. */
   get problem(): StorageError | undefined {
     return this.#problem;

@@ -20,6 +20,7 @@ import { ollamaOptions } from "./ollama-options.ts";
 import type { OnDemandModels, PoolLimits } from "./on-demand.ts";
 import type { ReasoningDefaults } from "./reasoning-fields.ts";
 import type { OpenedFamilies, RouteFamily } from "./route.ts";
+import type { BackupOptions } from "./routes/lantern-sessions.ts";
 import type { ToolHost } from "./routes/lantern-tools.ts";
 import { openedFamilies, routeFamilies } from "./routes/table.ts";
 import type { SystemReading } from "./usage.ts";
@@ -108,6 +109,8 @@ export interface StartOptions {
   families?: (context: ServerContext) => readonly RouteFamily[];
   /** Opens the database of conversations (docs/sessions.md); absent: there are none. */
   sessions?: OpenDatabase;
+  /** Where its backups are, and whether one is to be restored; absent: none are made. */
+  sessionBackups?: BackupOptions;
   /** Where files and batches are kept (docs/batch.md); absent: there are none. */
   batches?: BatchPlace;
   /** Models that can be listed, downloaded, opened (docs/web.md); absent: the served models are fixed. */

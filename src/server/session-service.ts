@@ -5,8 +5,9 @@
 import { messageOf } from "../base/errors.ts";
 import { forgetStoredConversations } from "../index.ts";
 import type { Database } from "../platform/database.ts";
+import { type BackupOffer, type Backups, backupText, type Restored } from "../sessions/backups.ts";
 import { Presets } from "../sessions/presets.ts";
-import { type CopyPlace, Purge } from "../sessions/purge.ts";
+import { type BackupPlace, type CopyPlace, Purge } from "../sessions/purge.ts";
 import { Runs } from "../sessions/runs.ts";
 import { SessionStore } from "../sessions/store.ts";
 import type { ServerContext } from "./context.ts";
@@ -24,13 +25,22 @@ export interface SessionService {
   readonly presets: Presets;
   /** Why nothing can be saved; null: it can. */
   readonly notice: string | null;
+  /** Why something of a deleted conversation may be in files that nothing is deleted from; null: there are none. */
+  readonly remark: string | null;
+  /** The newest good backup. With `isNeeded`: only where there is damage. */
+  backup(options?: { isNeeded: boolean }): BackupOffer | null;
+  /** Adds what is missing or damaged from it; a database that is refused is moved aside before. */
+  restore(): Promise<Restored>;
   /** The shelf of a session; of one that is not there, the saved ones. */
   of(session: string): Shelf;
   /** Of a run. */
   withRun(run: string): Shelf;
 }
 
-export interface OpenedSessions extends Omit<SessionService, "notice"> {
+export interface OpenedSessions extends Pick<
+  SessionService,
+  "saved" | "hidden" | "presets" | "of" | "withRun"
+> {
   /** Resolves when what an earlier process has not removed of deleted conversations is gone, or could not be removed. */
   readonly ready: Promise<unknown>;
   /** Ends running answers, saves them, closes the databases. */
@@ -44,32 +54,47 @@ export interface OpenedSessions extends Omit<SessionService, "notice"> {
 export function sessionsOpener(
   server: ServerContext,
   describe: (error: unknown) => string,
+  backups?: Backups,
 ): (database: Database) => OpenedSessions {
-  const shelf = (rows: Database, places: CopyPlace[], isPrivate: boolean): Shelf => {
+  const shelf = (
+    rows: Database,
+    places: CopyPlace[],
+    isPrivate: boolean,
+    backupPlace?: BackupPlace,
+  ): Shelf => {
     const store = new SessionStore(rows, { now: () => server.time() });
     const runs = new Runs(store, { now: () => server.now(), describe });
     server.stopSignal.addEventListener("abort", () => void runs.close());
-    return { store, runs, isPrivate, purge: new Purge(store, places, server.log) };
+    return { store, runs, isPrivate, purge: new Purge(store, places, server.log, backupPlace) };
   };
   const memory = memoryOf(server);
   const { cacheFolder } = server.settings;
   const disk: CopyPlace = (ids) => forgetStoredConversations(ids, { cacheFolder });
   let privately: Shelf | undefined;
   return (database) => {
-    const saved = shelf(database, [memory, disk], false);
+    const saved = shelf(database, [memory, disk], false, backups?.placeOf(database));
     privately ??= shelf(database.inMemory(), [memory], true);
     const hidden = privately;
     for (const { what, why } of saved.store.setAside()) {
       server.log(`conversations: ${what} was damaged and is set aside: ${why}`);
     }
+    const since = saved.store.damagedSince();
+    if (backups && since !== undefined) server.log(backupText(backups.offer(since)));
+    const start = async (): Promise<void> => {
+      await saved.purge.run();
+      backups?.keep(database, saved.store);
+    };
+    const ready = database.writable ? start() : Promise.resolve();
     return {
       saved,
       hidden,
-      ready: database.writable ? saved.purge.run() : Promise.resolve(),
+      ready,
       presets: new Presets(database),
       of: (session) => (hidden.store.hasId(session) ? hidden : saved),
       withRun: (run) => (hidden.runs.has(run) ? hidden : saved),
       async close() {
+        await ready;
+        await backups?.stop();
         for (const { runs, purge, store } of [saved, hidden]) {
           await runs.close();
           await purge.close();

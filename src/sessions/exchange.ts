@@ -144,7 +144,7 @@ async function importOne(store: SessionStore, file: unknown): Promise<Session> {
     await addAll(store, id, ordered, rename, turn);
     return store.endImport(id, rename(session.leaf));
   } catch (error) {
-    store.deleteSession(id);
+    store.abandonImport(id);
     throw error;
   }
 }

@@ -2,6 +2,7 @@
 // a copy of its settings and does not remember which preset they came from.
 
 import { type Database, notWritable } from "../platform/database.ts";
+import { noteReplaced } from "./replaced.ts";
 import { readSettings } from "./rows.ts";
 import { SessionError } from "./session.ts";
 import { changeSettings, type SessionSettings } from "./settings.ts";
@@ -42,6 +43,7 @@ export class Presets {
         );
       }
       const preset = { name, settings: changeSettings({}, settings) };
+      if (known.some((one) => one.name === name)) noteReplaced(this.#database, "preset", name);
       this.#database.run(
         "INSERT INTO presets (name, settings) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings",
         name,
@@ -56,6 +58,7 @@ export class Presets {
       if (!this.all().some((preset) => preset.name === name)) {
         throw new SessionError("missing", `there is no preset "${name.slice(0, 100)}"`);
       }
+      noteReplaced(this.#database, "preset", name);
       this.#database.run("DELETE FROM presets WHERE name = ?", name);
     });
   }

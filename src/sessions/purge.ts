@@ -5,18 +5,27 @@
 //   other copies: state computed   before the request is answered; what could not be        the `places` of Purge
 //   of it, in memory and on disk   is in the table `forgotten` and is tried again: after
 //                                  a minute, and before the next server answers
+//   backups of the database        before the request is answered; as above, by the        Backups.purge()
+//                                  tables `forgotten` and `replaced`
 //   search index, freed pages,     within seconds, or at the next start                     SessionStore.purgeDeleted()
 //   log of the database
 //
-// Whoever makes another copy of conversations (a backup of the database, say) adds a CopyPlace where Purge is made
+// Whoever makes another copy of conversations adds a CopyPlace where Purge is made
 // (src/server/session-service.ts): it is called with the ids of all conversations that were deleted since it last succeeded.
 
 import { type Poll, poll } from "../base/backoff.ts";
 import { messageOf } from "../base/errors.ts";
+import type { Replaced } from "./replaced.ts";
 import type { SessionStore } from "./store.ts";
 
 /** Removes all that a place has of these conversations. Rejects if it could not: then it is called again, with these and others. */
 export type CopyPlace = (conversations: readonly string[]) => Promise<void>;
+
+/** Removes from backups what was deleted, and gives them what else was replaced. */
+export type BackupPlace = (
+  conversations: readonly string[],
+  replaced: readonly Replaced[],
+) => Promise<void>;
 
 const everyMs = 60_000;
 const mostMs = 3_600_000;
@@ -25,13 +34,20 @@ export class Purge {
   readonly #store: SessionStore;
   readonly #places: readonly CopyPlace[];
   readonly #log: (line: string) => void;
+  readonly #backups: BackupPlace | undefined;
   /** One after the other: the next one has what came meanwhile. */
   #last: Promise<string | null> = Promise.resolve(null);
   /** Tries again what could not be removed. */
   readonly #again: Poll;
   #isClosed = false;
 
-  constructor(store: SessionStore, places: readonly CopyPlace[], log: (line: string) => void) {
+  constructor(
+    store: SessionStore,
+    places: readonly CopyPlace[],
+    log: (line: string) => void,
+    backups?: BackupPlace,
+  ) {
+    this.#backups = backups;
     this.#store = store;
     this.#places = places;
     this.#log = log;
@@ -67,9 +83,13 @@ export class Purge {
   async #purgeCopies(): Promise<string | null> {
     try {
       const conversations = this.#store.forgotten();
-      if (conversations.length === 0 || this.#isClosed) return null;
-      for (const place of this.#places) await place(conversations);
-      this.#store.endForgetting(conversations);
+      const replaced = this.#store.replaced();
+      if (conversations.length + replaced.length === 0 || this.#isClosed) return null;
+      if (conversations.length > 0) {
+        for (const place of this.#places) await place(conversations);
+      }
+      await this.#backups?.(conversations, replaced);
+      this.#store.endForgetting(conversations, replaced);
       this.#purgeDatabase();
       return null;
     } catch (error) {

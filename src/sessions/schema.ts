@@ -106,6 +106,11 @@ export const migrations: readonly string[] = [
 
   // 9: ids of conversations of which something was deleted, until their copies outside of this file are gone (purge.ts).
   `CREATE TABLE forgotten (conversation TEXT PRIMARY KEY) STRICT;`,
+
+  // 10: what backups still have as it was before a change: titles and settings of sessions (by id), and presets (by name); and what of
+  // the damage a backup has made good.
+  `CREATE TABLE replaced (item TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (item, name)) STRICT;
+   ALTER TABLE set_aside ADD COLUMN restored INTEGER NOT NULL DEFAULT 0;`,
 ];
 
 export const sessionsKind: DatabaseKind = {

@@ -32,6 +32,8 @@ export interface SetAsideItem {
   why: string;
   /** The row, as JSON of SQL literals. */
   original: string;
+  /** 1: a backup has made it good. */
+  restored: number;
 }
 
 /** The range of Date. */
@@ -106,7 +108,7 @@ interface Unsound {
   readonly content: string | undefined;
 }
 
-type Found = Omit<SetAsideItem, "number" | "at">;
+type Found = Omit<SetAsideItem, "number" | "at" | "restored">;
 
 /** Rows that are not as they were written. The search index has each message's text once more: often it can be put back. */
 export function findUnsound(database: Database): Unsound[] {
@@ -196,7 +198,7 @@ function add(database: Database, item: Found, now: number): void {
 
 export function listSetAside(database: Database): SetAsideItem[] {
   return database
-    .all("SELECT number, at, session, what, why, original FROM set_aside ORDER BY number")
+    .all("SELECT number, at, session, what, why, original, restored FROM set_aside ORDER BY number")
     .map((row) => ({ ...row }) as unknown as SetAsideItem);
 }
 

@@ -7,6 +7,7 @@
 import { type Database, migrateDatabase, notWritable, StorageError } from "../platform/database.ts";
 import { type CallEnd, endedCalls } from "./calls.ts";
 import { newId, parseCursor, titleFrom } from "./ids.ts";
+import { endReplaced, listReplaced, noteReplaced, type Replaced } from "./replaced.ts";
 import { messageColumns, sessionColumns, toMessage, toSession } from "./rows.ts";
 import { sessionsKind } from "./schema.ts";
 import { type SearchHit, searchDatabase } from "./search.ts";
@@ -207,6 +208,10 @@ export class SessionStore {
         id,
       );
       const after = this.session(id);
+      const hadText = before.title !== "" || Object.keys(before.settings).length > 0;
+      if (hadText && (title !== undefined || settings !== undefined)) {
+        noteReplaced(this.#database, "session", id);
+      }
       // All that was computed for it begins with what is gone now.
       if (after.settings.systemPrompt !== before.settings.systemPrompt) this.#forget(id);
       return after;
@@ -239,13 +244,16 @@ export class SessionStore {
   /** Deletes a session for all readers; purge.ts has what else must go. */
   deleteSession(id: string): void {
     this.#write(() => {
+      this.#remove(id);
       this.#forget(id);
-      const number = sessionNumber(this.#database, id);
-      this.#database.run("DELETE FROM messages WHERE session = ?", number);
-      this.#database.run("DELETE FROM sessions WHERE number = ?", number);
-      this.#database.run("DELETE FROM imports WHERE session = ?", number);
+      noteReplaced(this.#database, "session", id);
       this.#database.run("DELETE FROM set_aside WHERE session = ?", id);
     });
+  }
+
+  /** Deletes what an import has added so far. Nobody has seen it, and a backup that it may come from keeps it. */
+  abandonImport(id: string): void {
+    this.#write(() => this.#remove(id));
   }
 
   /** Removes deleted data from the search index and the log, with pauses; including data left by an earlier process. */
@@ -264,9 +272,15 @@ export class SessionStore {
     this.#write(() => this.#forget(id));
   }
 
+  /** What backups still have as it was. */
+  replaced(): Replaced[] {
+    return listReplaced(this.#database);
+  }
+
   /** There are none any more. */
-  endForgetting(conversations: readonly string[]): void {
+  endForgetting(conversations: readonly string[], replaced: readonly Replaced[]): void {
     this.#write(() => {
+      for (const one of replaced) endReplaced(this.#database, one);
       for (const id of conversations) {
         this.#database.run("DELETE FROM forgotten WHERE conversation = ?", id);
       }
@@ -280,12 +294,23 @@ export class SessionStore {
   /** What was found damaged: rows in their original form, and what is wrong with the files. */
   setAside(): SetAsideItem[] {
     const at = this.#now();
-    const found = this.#findings.map((item) => ({ ...item, number: 0, at }));
+    const found = this.#findings.map((item) => ({ ...item, number: 0, at, restored: 0 }));
     return [...listSetAside(this.#database), ...found];
   }
 
   forgetSetAside(): void {
     this.#write(() => this.#database.run("DELETE FROM set_aside"));
+  }
+
+  /** Since when there is damage that no backup has made good; undefined: there is none. */
+  damagedSince(): number | undefined {
+    const times = this.setAside().flatMap(({ at, restored }) => (restored === 1 ? [] : [at]));
+    return times.length === 0 ? undefined : Math.min(...times);
+  }
+
+  /** A backup has made good what was damaged until now. */
+  noteRestored(): void {
+    this.#write(() => this.#database.run("UPDATE set_aside SET restored = 1"));
   }
 
   // --- messages
@@ -447,6 +472,13 @@ export class SessionStore {
   }
 
   // --- inside a transaction
+
+  #remove(id: string): void {
+    const number = sessionNumber(this.#database, id);
+    this.#database.run("DELETE FROM messages WHERE session = ?", number);
+    this.#database.run("DELETE FROM sessions WHERE number = ?", number);
+    this.#database.run("DELETE FROM imports WHERE session = ?", number);
+  }
 
   #forget(id: string): void {
     this.#database.run("INSERT OR IGNORE INTO forgotten (conversation) VALUES (?)", id);

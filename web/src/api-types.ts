@@ -72,6 +72,24 @@ export interface SessionList {
   setAside: number;
   /** Why nothing can be saved; null: it can. */
   notice: string | null;
+  /** What a backup has, where something is damaged. */
+  backup: BackupOffer | null;
+}
+
+/** A backup of the conversations. */
+export interface BackupOffer {
+  at: number;
+  conversations: number;
+  messages: number;
+}
+
+/** What was taken from it. */
+export interface Restored {
+  at: number;
+  added: number;
+  copied: number;
+  failed: string[];
+  movedTo: string | null;
 }
 
 export interface SessionTree {

@@ -6,6 +6,7 @@
 import { LanternError } from "../../src/base/errors.ts";
 import type {
   Ask,
+  BackupOffer,
   BatchList,
   BatchView,
   CacheView,
@@ -25,6 +26,7 @@ import type {
   Preset,
   ProfileReport,
   QuantizeView,
+  Restored,
   RunEvent,
   RunView,
   SearchHit,
@@ -50,6 +52,10 @@ export interface LanternClient {
   changeSession(session: string, change: SessionChange): Promise<OpenSession>;
   /** What of it is still on the server's disk; null: nothing. */
   deleteSession(session: string): Promise<string | null>;
+  /** The newest good backup, also where the conversations cannot be opened. */
+  backup(): Promise<BackupOffer | null>;
+  /** Adds what is missing or damaged from it. */
+  restore(): Promise<Restored>;
   search(query: string): Promise<SearchHit[]>;
   exportSession(session: string, format: ExportFormat): Promise<Blob>;
   importSession(text: string): Promise<OpenSession>;
@@ -195,6 +201,10 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       });
       return warning;
     },
+    async backup() {
+      return (await json<{ backup: BackupOffer | null }>("/lantern/v1/restore")).backup;
+    },
+    restore: () => post("/lantern/v1/restore", {}),
     async search(query) {
       const path = `/lantern/v1/search?q=${encodeURIComponent(query)}&limit=50`;
       return (await json<{ hits: SearchHit[] }>(path)).hits;

@@ -11,6 +11,7 @@ import { UsageError } from "../../index.ts";
 import { openInBrowser, webAssets } from "../../platform/node-assets.ts";
 import { packageVersion } from "../../platform/node-cli.ts";
 import { defaultDatabaseFile, openNodeDatabase } from "../../platform/node-database.ts";
+import { nodeBackups } from "../../platform/node-database-backups.ts";
 import {
   type ModelLibrary,
   type ReasoningFormat,
@@ -94,6 +95,7 @@ interface ServeFlags
   reranking?: boolean;
   /** A file; false: none. */
   sessions?: string | false;
+  restoreSessions?: boolean;
   /** A file; false: none. */
   batches?: string | false;
   mcpConfig?: string;
@@ -166,6 +168,10 @@ export const serveCommand: CommandBody = {
         "file in which conversations are kept (default: in the folder LANTERN_DATA, or the user's data folder)",
       )
       .option("--no-sessions", "do not save conversations")
+      .option(
+        "--restore-sessions",
+        "add conversations that are missing or damaged from the newest good backup, before serving",
+      )
       .option(
         "--batches <file>",
         "where files and batches are kept; their bytes are in a folder beside it (default: batches.db beside the conversations; with --no-sessions there are none)",
@@ -552,18 +558,28 @@ function startOptions(
     requestTimeoutMs: flags.timeout * 1000,
     headersTimeoutMs: Math.min(15, flags.timeout) * 1000,
     graceMs: flags.grace * 1000,
-    ...(flags.sessions !== false && {
-      sessions: (options) =>
-        openNodeDatabase(flags.sessions || defaultDatabaseFile("sessions.db"), {
-          ...options,
-          otherwise: "start this one with --sessions FILE, --no-sessions, or LANTERN_DATA=FOLDER",
-        }),
-    }),
+    ...sessionsOf(flags),
     ...batchesOf(flags),
     readSystem: () => systemReading(terminal),
     ...(flags.cacheFolder !== undefined && { cacheFolder: flags.cacheFolder }),
     log: (line) => log.error(`lantern: ${line}\n`),
     ...(log.has("info") && { logRequest: (line, level) => log[level](`${line}\n`) }),
+  };
+}
+
+function sessionsOf({
+  sessions,
+  restoreSessions,
+}: ServeFlags): Pick<StartOptions, "sessions" | "sessionBackups"> {
+  if (sessions === false) return {};
+  const file = sessions || defaultDatabaseFile("sessions.db");
+  return {
+    sessions: (options) =>
+      openNodeDatabase(file, {
+        ...options,
+        otherwise: "start this one with --sessions FILE, --no-sessions, or LANTERN_DATA=FOLDER",
+      }),
+    sessionBackups: { backups: nodeBackups(file), restore: restoreSessions },
   };
 }
 

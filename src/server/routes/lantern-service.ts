@@ -5,6 +5,7 @@ import * as z from "zod";
 import { unknownName } from "../../base/options.ts";
 import { AnswerReader, type ChatMessage, type GenerateOptions, words } from "../../index.ts";
 import { type Database, StorageError, type StorageProblem } from "../../platform/database.ts";
+import { type Backups, noBackup } from "../../sessions/backups.ts";
 import {
   type ChatPrompt,
   type ChatPromptOptions,
@@ -34,7 +35,10 @@ import { samplingOf } from "../sampling-fields.ts";
 import { type OpenedSessions, type SessionService, sessionsOpener } from "../session-service.ts";
 
 /** The service of now: one that could not be written, or not be opened, is opened again when it is asked for. */
-export function sessionService(held: Held<OpenedSessions>): SessionService {
+export function sessionService(
+  held: Held<OpenedSessions>,
+  backups: Backups | undefined,
+): SessionService {
   return {
     get saved() {
       return held.now().saved;
@@ -48,16 +52,41 @@ export function sessionService(held: Held<OpenedSessions>): SessionService {
     get notice() {
       return held.problem ? withoutFolders(held.problem.message) : null;
     },
+    get remark() {
+      const copies = backups?.otherCopies() ?? [];
+      if (copies.length === 0) return null;
+      const names = copies.map((path) => withoutFolders(`"${path}"`)).join(", ");
+      return `copies of a damaged database may still have it, from which Lantern deletes nothing: ${names}. Delete them when you no longer need them`;
+    },
+    backup({ isNeeded } = { isNeeded: false }) {
+      if (held.problem?.problem === "corrupt") return backups?.offer() ?? null;
+      const since = held.now().saved.store.damagedSince();
+      return isNeeded && since === undefined ? null : (backups?.offer(since) ?? null);
+    },
+    async restore() {
+      if (!backups) throw noBackup();
+      let movedTo: string | null = null;
+      if (held.problem?.problem === "corrupt") {
+        if (!backups.offer()) throw noBackup();
+        movedTo = backups.moveAside();
+      }
+      const { saved, presets } = movedTo === null ? held.now() : held.again();
+      const restored = await backups.restore(saved.store, presets);
+      return { ...restored, movedTo: movedTo && withoutFolders(`"${movedTo}"`).slice(1, -1) };
+    },
     of: (session) => held.now().of(session),
     withRun: (run) => held.now().withRun(run),
   };
 }
 
 /** Makes the service over a database: src/server/session-service.ts. */
-export function openSessionsOf(server: ServerContext): (database: Database) => OpenedSessions {
+export function openSessionsOf(
+  server: ServerContext,
+  backups: Backups | undefined,
+): (database: Database) => OpenedSessions {
   const describe = (error: unknown): string =>
     describeError(toApiError(error), (bug) => server.log(String(bug))).message;
-  return sessionsOpener(server, describe);
+  return sessionsOpener(server, describe, backups);
 }
 
 /** Turns a handler's errors into the server's. */

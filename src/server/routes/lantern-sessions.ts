@@ -2,7 +2,9 @@
 // fields; src/sessions does the work.
 
 import * as z from "zod";
-import type { Database } from "../../platform/database.ts";
+import { messageOf } from "../../base/errors.ts";
+import type { BackupFiles } from "../../platform/database.ts";
+import { Backups, restoredText, withOffer } from "../../sessions/backups.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
 import type { AskRequest } from "../../sessions/runs.ts";
 import {
@@ -112,14 +114,35 @@ const exportQuery = z.strictObject({ format: z.enum(["json", "markdown"]).defaul
 export async function openSessions(
   server: ServerContext,
   open: OpenDatabase,
+  { backups: files, restore = false }: BackupOptions = {},
 ): Promise<OpenedFamilies> {
-  const opened = openSessionsOf(server);
-  const make = (database: Database) => opened(database);
-  const held = new Held(server, { what: "conversations", open, make });
+  const backups = files && new Backups(files, { now: () => server.time(), log: server.log });
+  const opened = openSessionsOf(server, backups);
+  const held = new Held(server, {
+    what: "conversations",
+    open: (options) => withOffer(backups, () => open(options)),
+    make: (database) => withOffer(backups, () => opened(database)),
+  });
   held.start();
   if (!held.problem) await held.now().ready;
-  const service = sessionService(held);
+  const service = sessionService(held, backups);
+  if (restore) await restoreNow(server, service);
   return { families: [sessionRoutes(service), runRoutes(service)], close: () => held.close() };
+}
+
+export interface BackupOptions {
+  /** Absent: none are made. */
+  readonly backups?: BackupFiles | undefined;
+  /** Add what is missing or damaged from the newest good one. */
+  readonly restore?: boolean | undefined;
+}
+
+async function restoreNow(server: ServerContext, service: SessionService): Promise<void> {
+  try {
+    server.log(restoredText(await service.restore()));
+  } catch (error) {
+    server.log(`conversations are not restored: ${messageOf(error)}`);
+  }
 }
 
 function sessionRoutes(service: SessionService): RouteFamily {
@@ -149,7 +172,8 @@ function sessionPaths(service: SessionService): Route[] {
           ...few.map((session) => view(hidden, session)),
           ...sessions.map((session) => view(saved, session)),
         ];
-        return json({ sessions: shown, next, setAside, notice: service.notice });
+        const backup = service.backup({ isNeeded: true });
+        return json({ sessions: shown, next, setAside, notice: service.notice, backup });
       },
     },
     {
@@ -189,9 +213,10 @@ function sessionPaths(service: SessionService): Route[] {
       access: "admin",
       handle: async ({ params }) => {
         const id = params.id!;
-        const { runs, purge } = service.of(id);
+        const { runs, purge, isPrivate } = service.of(id);
         await runs.delete(id);
-        return json({ id, deleted: true, warning: await purge.run() });
+        const warning = (await purge.run()) ?? (isPrivate ? null : service.remark);
+        return json({ id, deleted: true, warning });
       },
     },
   ];
@@ -319,6 +344,18 @@ function otherPaths(service: SessionService): Route[] {
         void service.saved.purge.run();
         return json({ deleted: true });
       },
+    },
+    {
+      method: "GET",
+      path: "/lantern/v1/restore",
+      access: "admin",
+      handle: () => json({ backup: service.backup() }),
+    },
+    {
+      method: "POST",
+      path: "/lantern/v1/restore",
+      access: "admin",
+      handle: async () => json(await service.restore()),
     },
     {
       method: "GET",

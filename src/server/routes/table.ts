@@ -14,7 +14,7 @@ import { lanternLoginRoutes } from "./lantern-login.ts";
 import { machineRoutes } from "./lantern-machine.ts";
 import { modelRoutes } from "./lantern-models.ts";
 import { quantizeRoutes } from "./lantern-quantize.ts";
-import { openSessions } from "./lantern-sessions.ts";
+import { type BackupOptions, openSessions } from "./lantern-sessions.ts";
 import { lanternStatusRoutes } from "./lantern-status.ts";
 import { type ToolHost, toolRoutes } from "./lantern-tools.ts";
 import { llamacppRoutes } from "./llamacpp.ts";
@@ -49,6 +49,7 @@ export const routeFamilies: readonly RouteFamily[] = [
 export interface FamilyParts {
   /** The database of conversations. */
   readonly sessions?: OpenDatabase | undefined;
+  readonly sessionBackups?: BackupOptions | undefined;
   readonly library?: ModelLibrary | undefined;
   /** Where files and batches are kept. */
   readonly batches?: BatchPlace | undefined;
@@ -68,7 +69,8 @@ const ofLibrary =
 
 /** In this order; undefined: the server lacks what they need. */
 export const openedFamilies: readonly OpenFamilies[] = [
-  (context, { sessions }) => sessions && openSessions(context, sessions),
+  (context, { sessions, sessionBackups }) =>
+    sessions && openSessions(context, sessions, sessionBackups),
   (context, { batches }) => batches && openBatches(context, batches, () => routeFamilies),
   (context, { library }) => library && modelRoutes(context, library),
   (_, { tools }) => ({ families: [toolRoutes(tools)], close: async () => {} }),

@@ -3,11 +3,18 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { OpenSession, SearchHit } from "../api-types.ts";
+import type { BackupOffer, OpenSession, SearchHit } from "../api-types.ts";
 import { agoText } from "../state/format.ts";
 import { attempt } from "../state/notices.ts";
 import { go, hrefOf } from "../state/route.ts";
-import { deleteSession, isListed, moreSessions, search, sessions } from "../state/sessions.ts";
+import {
+  deleteSession,
+  isListed,
+  moreSessions,
+  restoreSessions,
+  search,
+  sessions,
+} from "../state/sessions.ts";
 import { useStore } from "../state/store.ts";
 import { Confirm } from "./dialog.tsx";
 import { Icon } from "./icon.tsx";
@@ -26,6 +33,7 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
     loaded,
     unavailable,
     notice,
+    backup,
     setAside,
     query,
     hits,
@@ -55,6 +63,14 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
           {setAside === 1
             ? "One damaged entry could not be read and was set aside. See the server's log."
             : `${setAside} damaged entries could not be read and were set aside. See the server's log.`}
+        </p>
+      )}
+      {backup && (
+        <p class="hint">
+          {backupText(backup)}{" "}
+          <button type="button" class="link" onClick={() => void attempt(restoreSessions)}>
+            Restore
+          </button>
         </p>
       )}
       {hits ? (
@@ -95,6 +111,11 @@ export function SessionList({ mode, open, onRename, onPick }: Props): JSX.Elemen
       )}
     </section>
   );
+}
+
+function backupText({ at, conversations, messages }: BackupOffer): string {
+  const when = new Date(at).toLocaleString();
+  return `The backup of ${when} has ${conversations} conversations with ${messages} messages. What is missing or damaged can be added from it; nothing is overwritten.`;
 }
 
 interface RowProps {

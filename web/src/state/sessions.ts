@@ -2,7 +2,7 @@
 // it is read again from the start.
 
 import { RequestError, sentence } from "../api.ts";
-import type { OpenSession, SearchHit } from "../api-types.ts";
+import type { BackupOffer, OpenSession, SearchHit } from "../api-types.ts";
 import { client, noteFailure } from "./connection.ts";
 import { draftKey, dropDraft } from "./drafts.ts";
 import { notify } from "./notices.ts";
@@ -17,6 +17,8 @@ export interface SessionsState {
   unavailable: string | null;
   /** Why what is shown can be read and nothing can be saved. */
   notice: string | null;
+  /** What a backup has, where something is damaged. */
+  backup: BackupOffer | null;
   /** It was started so; otherwise the list is asked for again. */
   isOff: boolean;
   /** Damaged entries that the server set aside. */
@@ -32,6 +34,7 @@ export const sessions: Store<SessionsState> = new Store<SessionsState>({
   loaded: false,
   unavailable: null,
   notice: null,
+  backup: null,
   isOff: false,
   setAside: 0,
   query: "",
@@ -60,6 +63,7 @@ export async function readSessions(): Promise<void> {
       loaded: true,
       unavailable: null,
       notice: page.notice,
+      backup: page.backup,
       setAside: page.setAside,
     });
   } catch (error) {
@@ -67,10 +71,21 @@ export async function readSessions(): Promise<void> {
     if (!isKnown) {
       const isOff = error.status === 404;
       const unavailable = isOff ? "This server does not save conversations." : sentence(error);
-      sessions.patch({ loaded: true, unavailable, isOff });
+      const isDamaged = error.reason === "storage_corrupt";
+      const backup = isDamaged ? await client.backup().catch(() => null) : null;
+      sessions.patch({ loaded: true, unavailable, isOff, backup });
     }
     throw error;
   }
+}
+
+/** Adds what is missing or damaged from the newest good backup. */
+export async function restoreSessions(): Promise<void> {
+  const { added, copied, failed } = await client.restore();
+  const not = failed.length === 0 ? "" : ` Not restored, see the server's log: ${failed.length}.`;
+  const done = `Conversations that were missing and are back: ${added}; copies of damaged ones: ${copied}.`;
+  notify(done + not, failed.length === 0 ? "done" : "error");
+  await refreshSessions();
 }
 
 /** An empty session is not shown: its first message was refused, or is being sent. */
