@@ -96,7 +96,9 @@ const stampOf = (time: number): string => new Date(time).toISOString().replaceAl
 /** undefined: not the name of a backup. */
 function timeOf(stamp: string): number | undefined {
   const parts = /^(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)-(\d{3})Z$/.exec(stamp);
-  const time = parts ? Date.parse(`${parts[1]}T${parts[2]}:${parts[3]}:${parts[4]}.${parts[5]}Z`) : NaN;
+  const time = parts
+    ? Date.parse(`${parts[1]}T${parts[2]}:${parts[3]}:${parts[4]}.${parts[5]}Z`)
+    : NaN;
   return Number.isNaN(time) ? undefined : time;
 }
 
@@ -128,7 +130,9 @@ function begin(part: string, kind: DatabaseKind, pathOf: (time: number) => strin
         let statement = statements.get(table);
         if (!statement) {
           const values = names.map(() => "?").join(", ");
-          statement = sqlite.prepare(`INSERT INTO ${table} (${names.join(", ")}) VALUES (${values})`);
+          statement = sqlite.prepare(
+            `INSERT INTO ${table} (${names.join(", ")}) VALUES (${values})`,
+          );
           statements.set(table, statement);
         }
         statement.run(...(Object.values(row) as SQLInputValue[]));

@@ -37,10 +37,8 @@ export interface SessionService {
   withRun(run: string): Shelf;
 }
 
-export interface OpenedSessions extends Pick<
-  SessionService,
-  "saved" | "hidden" | "presets" | "of" | "withRun"
-> {
+export interface OpenedSessions
+  extends Pick<SessionService, "saved" | "hidden" | "presets" | "of" | "withRun"> {
   /** Resolves when what an earlier process has not removed of deleted conversations is gone, or could not be removed. */
   readonly ready: Promise<unknown>;
   /** Ends running answers, saves them, closes the databases. */

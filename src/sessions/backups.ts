@@ -7,7 +7,8 @@
 // Restoring only adds: conversations that are missing, and of damaged ones a copy beside what is left of them. What was deleted is
 // not in a backup, so it does not come back.
 
-import { pause, poll, type Poll } from "../base/backoff.ts";
+import { type Poll, pause, poll } from "../base/backoff.ts";
+import { byName } from "../base/by-name.ts";
 import { messageOf } from "../base/errors.ts";
 import {
   type BackupDraft,
@@ -53,7 +54,7 @@ const kept = 3;
 const sliceMs = 10;
 
 /** In an import that is under way there may be anything. */
-const whole: Readonly<Record<string, string>> = Object.freeze({
+const whole: Readonly<Record<string, string>> = byName({
   sessions: "number NOT IN (SELECT session FROM imports)",
   messages: "session NOT IN (SELECT session FROM imports)",
   presets: "true",
@@ -144,7 +145,8 @@ export class Backups {
     const sql = `SELECT rowid AS row_at, sum = ${sumOf(table)} AS is_sound, ${columns} FROM ${name}
       WHERE rowid > ? AND ${whole[name]} ORDER BY rowid LIMIT ?`;
     let last: SqlValue = 0;
-    for (let count = 16; ; ) {
+    let isWhole = false;
+    for (let count = 16; !isWhole; ) {
       if (this.#interrupts > 0) return false;
       const started = performance.now();
       const rows = database.all(sql, last, count);
@@ -155,10 +157,11 @@ export class Backups {
         if (name === "messages" && !sessions.has(row.session!)) continue;
         draft.insert(name, row);
       }
-      if (rows.length < count) return true;
+      isWhole = rows.length < count;
       count = performance.now() - started < sliceMs / 2 ? count * 2 : Math.ceil(count / 2);
       await pause(0);
     }
+    return true;
   }
 
   /** The newest ones stay, and the one that is offered. */
@@ -199,7 +202,10 @@ export class Backups {
     for (const time of this.#files.times()) {
       if (time >= before) continue;
       let found = this.#looked.get(time);
-      if (found === undefined) this.#looked.set(time, (found = this.#look(time)));
+      if (found === undefined) {
+        found = this.#look(time);
+        this.#looked.set(time, found);
+      }
       if (found) return found;
     }
     return null;
@@ -305,7 +311,12 @@ function bringSession(backup: Database, database: Database, id: string): void {
   }
   const sum = sumOf(sealedTable(backup, sessionsKind, "sessions"));
   const { title, settings } = now;
-  backup.run("UPDATE sessions SET title = ?, settings = ? WHERE number = ?", title!, settings!, number);
+  backup.run(
+    "UPDATE sessions SET title = ?, settings = ? WHERE number = ?",
+    title!,
+    settings!,
+    number,
+  );
   backup.run(`UPDATE sessions SET sum = ${sum} WHERE number = ?`, number);
 }
 
@@ -339,11 +350,15 @@ async function addFrom(
 ): Promise<"added" | "copied" | "same"> {
   const file = exportSession(backup, id, at);
   const isThere = store.hasId(id);
-  const isDeleted = !isThere && [...store.forgotten(), ...namesOf(store.replaced(), "session")].includes(id);
+  const isDeleted =
+    !isThere && [...store.forgotten(), ...namesOf(store.replaced(), "session")].includes(id);
   const isEmpty = file.session.title === "" && file.messages.length === 0;
   if (isDeleted || isEmpty || (isThere && !isDamaged(store, file))) return "same";
   const title = isThere ? `${file.session.title} (as of ${dateText(at)})` : file.session.title;
-  const { id: added } = await importSession(store, { ...file, session: { ...file.session, title } });
+  const { id: added } = await importSession(store, {
+    ...file,
+    session: { ...file.session, title },
+  });
   const modelFile = backup.modelFile(id);
   if (file.session.model !== null) store.rememberModel(added, file.session.model, modelFile);
   return isThere ? "copied" : "added";
@@ -372,7 +387,8 @@ function isDamaged(store: SessionStore, { session, messages }: SessionFile): boo
 const dateText = (time: number): string =>
   `${new Date(time).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 
-const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
+const counted = (count: number, what: string): string =>
+  `${count} ${what}${count === 1 ? "" : "s"}`;
 
 /** Says what is offered, and how to take it. */
 export function backupText(offer: BackupOffer | null): string {

@@ -185,7 +185,9 @@ test("damaged conversations get a copy beside them, the others nothing, and that
   expect(await backups.restore(store, presets)).toMatchObject({ added: 0, copied: 2, failed: [] });
   const titles = store.sessions().sessions.map(({ title }) => title);
   expect(titles).toHaveLength(5);
-  const copy = store.sessions().sessions.find(({ title }) => title.startsWith("changed (as of 2026-"))!;
+  const copy = store
+    .sessions()
+    .sessions.find(({ title }) => title.startsWith("changed (as of 2026-"))!;
   expect(store.messages(copy.id)[1]!.content).toBe("changed says word1 and more of it");
   const other = store.sessions().sessions.find(({ title }) => title.startsWith("shorter (as of"))!;
   expect(store.messages(other.id)).toHaveLength(4);
@@ -209,7 +211,9 @@ test("a damaged backup is not offered, and a damaged row gets into none", async 
   const again = new Backups(nodeBackups(file), { now: () => clock.now, log: () => {} });
   expect(again.offer()).toMatchObject({ conversations: 1 });
   writeFileSync(newest, "no database at all");
-  expect(new Backups(nodeBackups(file), { now: () => clock.now, log: () => {} }).offer()).toMatchObject({
+  expect(
+    new Backups(nodeBackups(file), { now: () => clock.now, log: () => {} }).offer(),
+  ).toMatchObject({
     conversations: 1,
   });
   const names = namesIn(file);
@@ -244,7 +248,10 @@ test("what is deleted or replaced is gone from all backups when that is acknowle
   const file = scratchFile();
   const { store, presets, purge, id, backups } = await withSecret(file);
   expect(left(file)).toHaveLength(2);
-  const other = store.createSession({ title: `${secret} other`, settings: { systemPrompt: secret } });
+  const other = store.createSession({
+    title: `${secret} other`,
+    settings: { systemPrompt: secret },
+  });
   await backups.restore(store, presets); // nothing is missing
   store.changeSession(other.id, { title: "plain", settings: { systemPrompt: "plain" } });
   store.deleteSession(id);
@@ -303,7 +310,10 @@ test("a process that is killed at any point of a deletion leaves the rest to the
     cpSync(dirname(file), copy, { recursive: true });
     states.push(copy);
   };
-  const { store, presets, purge, id } = await withSecret(file, watched(nodeBackups(file), keepState));
+  const { store, presets, purge, id } = await withSecret(
+    file,
+    watched(nodeBackups(file), keepState),
+  );
   writeFileSync(`${file}.backup-part`, secret); // a third one was being made
   isWatched = true;
   store.deleteSession(id);
