@@ -77,6 +77,7 @@ const loops: Readonly<Record<string, string>> = {
   "src/server/model-pool.ts work": "each turn is another ticket",
   "src/server/routes/ollama-manage.ts pullLines":
     "a line for each progress, at most every so often",
+  "src/sessions/backups.ts copy": "reads its own next rows, and lets others have a turn",
 };
 
 interface Node {
