@@ -83,7 +83,10 @@ test("a run knows what other programs used meanwhile", async () => {
   await using model = await open(file.path, { threads: 1 });
   const { timings } = await model.generate("the cat", { maxTokens: 2 }).result;
   expect(timings.others).toEqual({ cores: expect.closeTo(1.8, 1), ofCores: 2 });
-  expect(timingFields(timings).timings).toMatchObject({ others_cores: timings.others!.cores, cores: 2 });
+  expect(timingFields(timings).timings).toMatchObject({
+    others_cores: timings.others!.cores,
+    cores: 2,
+  });
   // Where the system does not say, as in a browser, nothing is made up.
   vi.spyOn(nodePlatform, "cpuTimes").mockReturnValue(undefined);
   const unknown = await model.generate("the cat", { maxTokens: 2 }).result;

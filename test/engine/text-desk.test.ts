@@ -56,7 +56,9 @@ describe("a model", () => {
 
   test("refuses a prompt that is too long, also one whose length alone says so", async () => {
     const generation = model.chat().send(long, { maxTokens: 1 });
-    await expect(generation.result).rejects.toThrow(/the prompt has (at least )?\d+ tokens.*context holds 128/);
+    await expect(generation.result).rejects.toThrow(
+      /the prompt has (at least )?\d+ tokens.*context holds 128/,
+    );
     await expect(generation.result).rejects.toThrow(ContextError);
     const endless = model.generate("x".repeat(1_000_000), { maxTokens: 1 });
     await expect(endless.result).rejects.toThrow(/at least \d+ tokens/);

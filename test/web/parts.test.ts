@@ -79,6 +79,13 @@ test("files in a message come out as they went in", () => {
   }
   const plain = "File: x\n```\nin the middle\n```\n\nof a text";
   expect(splitAttachments(plain)).toEqual({ text: plain, files: [] });
+  const middle = `${plain}\n\nFile: y\n\`\`\`\nat the end\n\`\`\``;
+  expect(splitAttachments(middle)).toEqual({
+    text: plain,
+    files: [{ name: "y", text: "at the end" }],
+  });
+  const open = "\n\nFile: x\n```\n".repeat(20_000);
+  expect(splitAttachments(open)).toEqual({ text: open, files: [] });
 });
 
 test("axes have round ticks and keep their ends", () => {

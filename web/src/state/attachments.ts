@@ -30,18 +30,58 @@ export function withAttachments(text: string, files: readonly Attachment[]): str
   return [text, ...fenced].filter((part) => part !== "").join("\n\n");
 }
 
-const fenced = /(?:^|\n\n)File: ([^\n]+)\n(`{3,})\n([\s\S]*?)\n\2(?=$|\n\nFile: )/g;
+const between = "\n\n";
+const heading = "File: ";
 
-/** The reverse: the typed text and the attached files. */
+/** The reverse: the typed text and the attached files. They are at the end; a fence in the middle is part of the text. */
 export function splitAttachments(content: string): { text: string; files: Attachment[] } {
-  const found = [...content.matchAll(fenced)];
-  const last = found.at(-1);
-  // Attachments are at the end; a fence in the middle is part of the text.
-  if (!last || last.index + last[0].length !== content.length) return { text: content, files: [] };
-  return {
-    text: content.slice(0, found[0]!.index),
-    files: found.map(([, name, , text]) => ({ name: name!, text: text! })),
-  };
+  /** Where each kind of fence comes next: it is not looked for again from every heading. */
+  const fences = new Map<string, number>();
+  let files: Attachment[] = [];
+  let textEnd = 0;
+  let at = content.startsWith(heading) ? 0 : after(content, 0);
+  while (at >= 0) {
+    if (files.length === 0) textEnd = Math.max(0, at - between.length);
+    const found = fileAt(content, at, fences);
+    if (!found) {
+      files = [];
+      at = after(content, at);
+      continue;
+    }
+    files.push(found.file);
+    if (found.end === content.length) return { text: content.slice(0, textEnd), files };
+    at = found.end + between.length;
+  }
+  return { text: content, files: [] };
+}
+
+/** Where the next heading is; -1: nowhere. */
+function after(content: string, from: number): number {
+  const at = content.indexOf(between + heading, from);
+  return at < 0 ? at : at + between.length;
+}
+
+/** The file whose heading is here, and where its fence ends: at the text's end, or before another heading. */
+function fileAt(
+  content: string,
+  at: number,
+  fences: Map<string, number>,
+): { file: Attachment; end: number } | undefined {
+  const nameEnd = content.indexOf("\n", at);
+  const fenceEnd = content.indexOf("\n", nameEnd + 1);
+  if (nameEnd <= at + heading.length || fenceEnd < 0) return undefined;
+  const fence = content.slice(nameEnd + 1, fenceEnd);
+  if (!/^`{3,}$/.test(fence)) return undefined;
+  // No text of a file has a fence as long as its own.
+  const last = `\n${fence}`;
+  let close = fences.get(fence) ?? 0;
+  if (close >= 0 && close <= fenceEnd) close = content.indexOf(last, fenceEnd + 1);
+  fences.set(fence, close);
+  const end = close + last.length;
+  const isLast = end === content.length || content.startsWith(between + heading, end);
+  if (close < 0 || !isLast) return undefined;
+  const name = content.slice(at + heading.length, nameEnd);
+  return { file: { name, text: content.slice(fenceEnd + 1, close) }, end };
 }
 
 function longestRun(text: string): number {
