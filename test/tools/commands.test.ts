@@ -131,7 +131,6 @@ type Case = [string, string[], number, RegExp];
 const cases: Readonly<Record<string, readonly Case[]>> = {
   quantize: [
     ["no such input", q("no.gguf", "o.gguf", "Q4_0"), 3, /no file or folder "no\.gguf"/],
-    ["a folder as input", q("hf", "o.gguf", "Q4_0"), 2, /not a GGUF file.*lantern convert/],
     ["a text as input", q("text.txt", "o.gguf", "Q4_0"), 4, /text\.txt/],
     ["an empty input", q("empty.txt", "o.gguf", "Q4_0"), 4, /empty\.txt/],
     ["a wrong type", q("tiny.gguf", "o.gguf", "Q9_9"), 2, /got "Q9_9", expected one of .*Q4_K_M/],

@@ -1,4 +1,4 @@
-// lantern quantize: a GGUF file with fewer bits, and with --report its costs: size, errors, expected speed,
+// lantern quantize: a model as a GGUF file with fewer bits, and with --report its costs: size, errors, expected speed,
 // perplexity. src/tools/quantize/api.ts does the work; this file has the flags, a progress bar and a table.
 // docs/quantize.md.
 
@@ -48,6 +48,7 @@ interface QuantizeFlags {
 export const quantizeCommand: CommandBody = {
   examples: [
     "lantern quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M",
+    "lantern quantize ./Qwen3-0.6B qwen3-q4_k_m.gguf Q4_K_M",
     "lantern quantize model-f16.gguf model-q4_0.gguf Q4_0 --tensor-type attn_v=q8_0 --report",
     "lantern quantize model-f16.gguf small.gguf IQ2_M --imatrix model.imatrix.gguf",
   ],
@@ -60,7 +61,7 @@ export const quantizeCommand: CommandBody = {
 
 function defineFlags(command: Command): Command {
   return command
-    .argument("<input>", "a GGUF file in F32, F16 or BF16")
+    .argument("<input>", "a GGUF file, a Hugging Face folder or a llama2.c file, in F32, F16 or BF16; or the name of such a model")
     .argument("<output>", "the file to write")
     .argument(
       "<type>",

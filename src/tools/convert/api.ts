@@ -10,8 +10,8 @@ import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { writeOutput } from "../../platform/output-file.ts";
-import type { ModelSource } from "../../platform/platform.ts";
 import type { ConversionWatch } from "./convert.ts";
+import { recording } from "./recording.ts";
 import type { ConvertType } from "./types.ts";
 
 export type { ByteSink } from "../../formats/gguf/writer.ts";
@@ -108,17 +108,6 @@ function watchOf({ signal, onProgress }: ConvertOptions): ConversionWatch {
     progress: (loadedBytes, totalBytes) => onProgress?.({ loadedBytes, totalBytes }),
     check: () => {
       if (signal?.aborted) throw new AbortedError("converting the model", { cause: signal.reason });
-    },
-  };
-}
-
-/** The same source, recording which files were opened: none of them may be overwritten. */
-function recording(source: ModelSource, read: Set<string>): ModelSource {
-  return {
-    ...source,
-    open: async (file) => {
-      read.add(file);
-      return await source.open(file);
     },
   };
 }

@@ -124,15 +124,15 @@ function rangeCheckFor({ source, dtype }: PlannedTensor): RangeCheck | undefined
   return dtype.blockElems > 1 ? new BlockRange(dtype) : undefined;
 }
 
-function factorsTensor(factors: Float32Array): GgufTensor {
+export interface MadeTensor extends GgufTensor {
+  readonly bytes: Uint8Array;
+}
+
+export function factorsTensor(factors: Float32Array): MadeTensor {
   const bytes = new Uint8Array(bytesFor(exactType, factors.length));
   exactType.quantize!(factors, 0, bytes, 0, factors.length);
-  return {
-    name: "rope_freqs.weight",
-    dtype: exactType,
-    shape: [factors.length],
-    data: () => [bytes],
-  };
+  const shape = [factors.length];
+  return { name: "rope_freqs.weight", dtype: exactType, shape, bytes, data: () => [bytes] };
 }
 
 /** Tensors outside the layers first, then layer by layer: the order in which they are needed. */

@@ -31,21 +31,35 @@ export function ggufTensor(file: ModelFile, planned: PlannedTensor, onPiece: OnP
 
 async function* convertedPieces(
   file: ModelFile,
-  { source, dtype, headRows }: PlannedTensor,
+  planned: PlannedTensor,
   onPiece: OnPiece,
 ): AsyncGenerator<Uint8Array> {
-  const rowBytes = rowBytesOf(source);
-  for await (const piece of rawPieces(file, source, headRows, onPiece)) {
-    const ordered = headRows === undefined ? piece : pairHalves(piece, rowBytes, headRows);
-    if (source.dtype === dtype) {
-      yield ordered;
-      continue;
-    }
-    const values = floatsOf(source.dtype, ordered);
-    const converted = new Uint8Array(bytesFor(dtype, values.length));
-    dtype.quantize!(values, 0, converted, 0, values.length / dtype.blockElems);
-    yield converted;
+  for await (const piece of rawPieces(file, planned.source, planned.headRows, onPiece)) {
+    yield convertedRows(planned, piece);
   }
+}
+
+/** Whole rows of the file, or whole heads where rows are reordered, as they are written. */
+export function convertedRows(
+  { source, dtype, headRows }: PlannedTensor,
+  piece: Uint8Array,
+): Uint8Array {
+  const ordered = headRows === undefined ? piece : pairHalves(piece, rowBytesOf(source), headRows);
+  if (source.dtype === dtype) return ordered;
+  const values = floatsOf(source.dtype, ordered);
+  const converted = new Uint8Array(bytesFor(dtype, values.length));
+  dtype.quantize!(values, 0, converted, 0, values.length / dtype.blockElems);
+  return converted;
+}
+
+/** Bytes of the fewest rows that are converted at a time: in the file, and as they are written. */
+export function rowsTogether({ source, dtype, headRows = 1 }: PlannedTensor): {
+  sourceBytes: number;
+  bytes: number;
+} {
+  const rowBytes = rowBytesOf(source);
+  const elems = (rowBytes / source.dtype.blockBytes) * source.dtype.blockElems;
+  return { sourceBytes: rowBytes * headRows, bytes: bytesFor(dtype, elems) * headRows };
 }
 
 /** The tensor's values, a piece at a time, in the order of the file. */

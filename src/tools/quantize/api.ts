@@ -8,6 +8,7 @@ import { show } from "../../base/show.ts";
 import type { ByteSink } from "../../formats/gguf/writer.ts";
 import type { ModelFile } from "../../formats/model-file.ts";
 import { openModelFile } from "../../formats/open-model-file.ts";
+import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
 import { inspect, open } from "../../open.ts";
 import { currentPlatform } from "../../platform/current.ts";
@@ -17,6 +18,8 @@ import {
   writeOutput,
 } from "../../platform/output-file.ts";
 import type { Platform, SourceSpec } from "../../platform/platform.ts";
+import type { AsGguf } from "../convert/as-gguf.ts";
+import { recording } from "../convert/recording.ts";
 import type { Importance } from "./importance.ts";
 import type { PlannedTensor, TypePattern } from "./plan.ts";
 import type { QuantizedTensor } from "./quantize.ts";
@@ -169,7 +172,10 @@ export async function quantizeTypes(options: { imatrix?: boolean } = {}): Promis
   return fileTypes.filter((type) => !(without && needsImportance(type))).map(({ name }) => name);
 }
 
-/** Quantizes a GGUF file. `output` is a path, which is written atomically, or any sink for bytes. */
+/**
+ * Quantizes a GGUF file, or a Hugging Face folder or llama2.c checkpoint, which is converted on the way. `output` is a path, which
+ * is written atomically, or any sink for bytes.
+ */
 export async function quantize(
   input: string | URL | File,
   output: string | ByteSink,
@@ -186,7 +192,8 @@ export async function quantize(
   const fileType = fileTypeNamed(type);
   const patterns: TypePattern[] = patternsOf(options.tensorTypes ?? []);
   const spec = platform.describeSource(await locate(input, platform));
-  const file = await openGgufFile(platform, spec);
+  const read = new Set<string>();
+  const { file, notes } = await openAsGguf(platform, spec, read);
   try {
     await checkComplete(file);
     const importance = await importanceOf(options, platform);
@@ -204,14 +211,14 @@ export async function quantize(
     const { plan, scannedBytes } = options.dryRun
       ? { plan: wanted, scannedBytes: 0 }
       : await fittingPlan(file, wanted, options);
-    const warnings = planWarnings(plan, fileType);
+    const warnings = [...notes, ...planWarnings(plan, fileType)];
     for (const warning of warnings) options.onWarning?.(warning);
     const tensors = options.dryRun
       ? dryRun(plan, lacking)
       : await writeOutput(
           output,
           platform.createOutputFile,
-          outputOptions(options, plan, spec),
+          outputOptions(options, plan, spec, read),
           async (sink) => {
             const { QuantizePool } = await import("./thread.ts");
             const { quantizeInto } = await import("./quantize.ts");
@@ -277,13 +284,21 @@ function checkOptions(options: QuantizeOptions): void {
   if (signal?.aborted) throw new AbortedError("quantize", { cause: signal.reason });
 }
 
-async function openGgufFile(platform: Platform, spec: SourceSpec): Promise<ModelFile> {
-  const file = await openModelFile(await platform.openModelSource(spec));
-  if (file.tokenizer.kind === "gguf") return file;
-  await file.close();
-  throw new UsageError(
-    `quantize: ${file.name} is not a GGUF file (it is ${file.format}). Convert it first: lantern convert ${file.name} model.gguf`,
-  );
+/** As it is in GGUF, whatever the format; `read`: which of its files were opened. */
+async function openAsGguf(
+  platform: Platform,
+  spec: SourceSpec,
+  read: Set<string>,
+): Promise<AsGguf> {
+  const file = await openModelFile(recording(await platform.openModelSource(spec), read));
+  if (file.tokenizer.kind === "gguf") return { file, notes: [] };
+  try {
+    const { asGguf } = await import("../convert/as-gguf.ts");
+    return asGguf(file, tokenizerOf(file));
+  } catch (cause) {
+    await file.close();
+    throw cause;
+  }
 }
 
 /**
@@ -362,11 +377,9 @@ function outputOptions(
   { replace = false, imatrix: matrix }: QuantizeOptions,
   plan: readonly PlannedTensor[],
   spec: SourceSpec,
+  read: ReadonlySet<string>,
 ): OutputFileOptions {
-  const files = new Set(
-    plan.flatMap(({ tensor }) => (tensor.parts ?? [tensor]).map(({ file }) => file)),
-  );
-  const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...files] }] : [];
+  const inputs: InputFiles[] = spec.kind === "path" ? [{ path: spec.path, files: [...read] }] : [];
   if (matrix !== undefined) inputs.push({ path: matrix, files: [] });
   return { replace, inputs, bytes: plan.reduce((sum, { targetBytes }) => sum + targetBytes, 0) };
 }
