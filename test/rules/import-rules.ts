@@ -271,10 +271,11 @@ export const rules: readonly Rule[] = [
     of: "tools/quantize/api.ts",
     may: [
       ...all("base", "platform", "formats", "models", "load", "open.ts", "tools/quantize"),
+      ...all("tools/convert/as-gguf.ts"),
       ...types("api/api.ts"),
     ],
     npm: [],
-    why: "a composition root: an open model and threads, put before the tool, and a file for its output",
+    why: "a composition root: an open model (as GGUF, whatever its format) and threads, put before the tool, and a file for its output",
   },
   {
     of: "tools/quantize/report.ts",

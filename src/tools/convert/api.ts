@@ -10,8 +10,8 @@ import { tokenizerOf } from "../../load/compose.ts";
 import { locate } from "../../load/model-file.ts";
 import { currentPlatform } from "../../platform/current.ts";
 import { writeOutput } from "../../platform/output-file.ts";
+import { recording } from "../../platform/sources/recording.ts";
 import type { ConversionWatch } from "./convert.ts";
-import { recording } from "./recording.ts";
 import type { ConvertType } from "./types.ts";
 
 export type { ByteSink } from "../../formats/gguf/writer.ts";

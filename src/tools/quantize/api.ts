@@ -18,8 +18,8 @@ import {
   writeOutput,
 } from "../../platform/output-file.ts";
 import type { Platform, SourceSpec } from "../../platform/platform.ts";
+import { recording } from "../../platform/sources/recording.ts";
 import type { AsGguf } from "../convert/as-gguf.ts";
-import { recording } from "../convert/recording.ts";
 import type { Importance } from "./importance.ts";
 import type { PlannedTensor, TypePattern } from "./plan.ts";
 import type { QuantizedTensor } from "./quantize.ts";
