@@ -255,6 +255,21 @@ export function openSqlite(...args: ConstructorParameters<typeof DatabaseSync>):
   );
 }
 
+function schemaMadeBy(steps: readonly string[]): SchemaItem[] {
+  const empty = openSqlite(":memory:");
+  try {
+    setCommon(empty);
+    for (const step of steps) empty.exec(step);
+    const items = empty.prepare(
+      `SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+       ORDER BY rowid`,
+    );
+    return items.all().map((row) => ({ ...row }) as unknown as SchemaItem);
+  } finally {
+    empty.close();
+  }
+}
+
 export function setCommon(sqlite: DatabaseSync): void {
   sqlite.exec("PRAGMA foreign_keys = ON");
   sqlite.exec("PRAGMA trusted_schema = OFF"); // the file may come from anywhere
@@ -393,18 +408,7 @@ export class NodeDatabase implements Database {
   }
 
   madeBy(steps: readonly string[]): SchemaItem[] {
-    const empty = openSqlite(":memory:");
-    try {
-      setCommon(empty);
-      for (const step of steps) empty.exec(step);
-      const items = empty.prepare(
-        `SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
-         ORDER BY rowid`,
-      );
-      return items.all().map((row) => ({ ...row }) as unknown as SchemaItem);
-    } finally {
-      empty.close();
-    }
+    return orStorageError(this.place, () => schemaMadeBy(steps));
   }
 
   guard(sealed: readonly SealedTable[]): void {

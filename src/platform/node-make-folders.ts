@@ -5,11 +5,8 @@ import * as fs from "node:fs";
 import * as path from "node:path";
 
 export function makeFolders(folder: string, mode?: number): void {
-  if (fs.existsSync(folder)) {
-    if (!fs.statSync(folder).isDirectory()) fs.mkdirSync(folder); // throws, and says what is there
-    return;
-  }
-  if (path.dirname(folder) !== folder) makeFolders(path.dirname(folder), mode);
+  const above = path.dirname(folder);
+  if (!fs.existsSync(above)) makeFolders(above, mode);
   try {
     fs.mkdirSync(folder, mode);
   } catch (error) {

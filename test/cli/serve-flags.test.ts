@@ -44,7 +44,7 @@ test("names, slots, metrics, thinking, a template's file, origins", async () => 
   expect(props).toMatchObject({ chat_template: source, endpoint_slots: false });
   expect(props.model_path).toMatch(/^[^/\\]+\.gguf$/); // a file, not a folder
   const prompt = await (await post(`${url}/apply-template`, { messages })).json();
-  expect(prompt).toEqual({ prompt: "the cat False" });
+  expect(prompt).toEqual({ prompt: "the cat False", template: [7, 8] }); // the message's words are not the template's
   const chat = { messages, max_tokens: 1 };
   const answer = await (await post(`${url}/chat/completions`, { ...chat, model: "tiny" })).json();
   expect(answer).toHaveProperty("__verbose.prompt");
