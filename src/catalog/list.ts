@@ -17,9 +17,9 @@ export interface ModelListing {
   chat: boolean;
   /**
    * "installed": came with Lantern; "cached": pulled; "partial": an interrupted pull that can be resumed; "linked":
-   * elsewhere on this machine.
+   * elsewhere on this machine; "given": named by the command line of a server.
    */
-  state: "installed" | "cached" | "partial" | "linked" | "absent";
+  state: "installed" | "cached" | "partial" | "linked" | "given" | "absent";
   /** What open() takes; undefined if the model is not (completely) here. */
   path: string | undefined;
   source: string;
@@ -129,6 +129,18 @@ function fileListing(
     diskBytes: bytes,
     files,
   };
+}
+
+/** Of a file or folder that is in no list, such as one that a command line names. */
+export async function givenListing(
+  name: string,
+  path: string,
+  platform: DownloadPlatform,
+): Promise<ModelListing> {
+  const facts = await platform.stat(path).catch(() => undefined); // a URL, or it is gone
+  const listing = await linkedListing(path, facts?.folder ?? false, facts?.bytes ?? 0, platform);
+  const description = "a model that the server was started with";
+  return { ...listing, name, description, state: "given", source: "command line" };
 }
 
 async function linkedListing(

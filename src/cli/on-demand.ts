@@ -7,6 +7,7 @@ import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { ModelPreset, OnDemandModel, OnDemandModels } from "../server/serve.ts";
 import { kvTypeOf, type ModelFlags, openOptions } from "./flags.ts";
+import { ChosenOptions, withChosen } from "./load-choices.ts";
 import { loadPlan } from "./model-fits.ts";
 import type { ModelSettings, PresetFile } from "./models-preset.ts";
 import { withShownNames } from "./serve-library.ts";
@@ -31,6 +32,10 @@ interface Located extends OnDemandModel {
 
 export interface LocatedModels extends OnDemandModels {
   locate(id: string): Promise<string | undefined>;
+  /** Those that are neither of the catalog nor made from others. */
+  given(): Promise<readonly { id: string; path: string }[]>;
+  /** What one of them is opened with; undefined: it is none. */
+  flagsOf(id: string): ModelFlags | undefined;
 }
 
 type Derived = Parameters<OnDemandModels["derive"]>[1];
@@ -39,17 +44,21 @@ export function onDemandModels(
   platform: DownloadPlatform,
   flags: ModelFlags,
   sources: OnDemandSources,
+  chosen: ChosenOptions = ChosenOptions.none(platform),
 ): LocatedModels {
+  /** Where each was when it was listed. */
+  const places = new Map<string, string>();
+  const owned = new Set<string>();
   const derived = new Map<string, Derived>();
   const own = (id: string): ModelSettings | undefined =>
     sources.presets().models.get(derived.get(id)?.of ?? id);
   const flagsOf = (id: string): ModelFlags => {
     const { template, contextSize: ctxSize, adapters = [] } = derived.get(id) ?? {};
     const lora = adapters.map((location) => ({ location, scale: 1 }));
+    const place = places.get(derived.get(id)?.of ?? id);
+    const given = { ...flags, ...sources.presets().defaults.flags, ...own(id)?.flags };
     return {
-      ...flags,
-      ...sources.presets().defaults.flags,
-      ...own(id)?.flags,
+      ...(place === undefined ? given : withChosen(given, chosen.of(place))),
       ...(template !== undefined && { template }),
       ...(ctxSize !== undefined && { ctxSize }),
       ...(lora.length > 0 && { lora, loraInitWithoutApply: false }),
@@ -57,6 +66,10 @@ export function onDemandModels(
   };
   const all = async (): Promise<Located[]> => {
     const found = await located(platform, sources);
+    for (const { id, path, source } of found) {
+      places.set(id, path);
+      if (source !== "cache") owned.add(id);
+    }
     const more = [...derived].flatMap(([id, { of }]) => {
       const base = found.find((one) => one.id === of);
       const path = base?.path ?? sources.first.get(of);
@@ -103,6 +116,10 @@ export function onDemandModels(
       derived.set(id, model);
     },
     forget: (id) => derived.delete(id),
+    async given() {
+      return (await all()).filter(({ id }) => owned.has(id) && !derived.has(id));
+    },
+    flagsOf: (id) => (owned.has(id) ? flagsOf(id) : undefined),
     async locate(id) {
       return (await all()).find((one) => one.id === id)?.path;
     },

@@ -5,17 +5,26 @@ import { browseFolder, checkModelPath, findFile } from "../catalog/browse.ts";
 import { roughlyFits, variantName } from "../catalog/hub-choice.ts";
 import { searchHub } from "../catalog/hub-client.ts";
 import { linkPath } from "../catalog/linked.ts";
-import { diskUse, listModels, type ModelListing } from "../catalog/list.ts";
+import { diskUse, givenListing, listModels, type ModelListing } from "../catalog/list.ts";
 import { pullModel } from "../catalog/pull-model.ts";
 import { removeModel } from "../catalog/remove.ts";
 import { canPull, choosePull, unknownModel } from "../catalog/resolve.ts";
 import { open, UsageError } from "../index.ts";
 import type { DownloadPlatform } from "../platform/download.ts";
 import type { ModelLibrary } from "../server/serve.ts";
-import { type ModelFlags, openOptions } from "./flags.ts";
+import { kvTypeOf, type ModelFlags, openOptions } from "./flags.ts";
+import { ChosenOptions } from "./load-choices.ts";
 import { type FittedModel, loadPlan, withFits } from "./model-fits.ts";
 
 const fitMs = 5000;
+
+/** Models that requests load by their names, besides those of the catalog. */
+interface Others {
+  given(): Promise<readonly { id: string; path: string }[]>;
+  /** What such a model is opened with; undefined: it is none. */
+  flagsOf(id: string): ModelFlags | undefined;
+  locate(id: string): Promise<string | undefined>;
+}
 
 /** A model that the server has started with. */
 interface OpenedModel {
@@ -24,17 +33,30 @@ interface OpenedModel {
   chatTemplate?: string | undefined;
 }
 
-/** `opened`: the models that are already served, by the names that clients use; `locateOther`: where others are. */
+/**
+ * `opened`: the models that are already served, by the names that clients use; `others`: those that requests load;
+ * `chosen`: how each was loaded last. */
 export function catalogLibrary(
   platform: DownloadPlatform,
   flags: ModelFlags,
   opened: Readonly<Record<string, OpenedModel>>,
-  locateOther: (id: string) => Promise<string | undefined> = async () => undefined,
+  others: Others | undefined = undefined,
+  chosen: ChosenOptions = ChosenOptions.none(platform),
 ): ModelLibrary {
   const atStart = (id: string): OpenedModel | undefined =>
     Object.hasOwn(opened, id) ? opened[id] : undefined;
-  const all = async (): Promise<Map<string, ModelListing>> =>
-    withShownNames(await listModels(platform));
+  // Every model that can be loaded is in the list, under the name that requests use.
+  const all = async (): Promise<Map<string, ModelListing>> => {
+    const named = withShownNames(await listModels(platform));
+    const given = Object.entries(opened).map(([id, { location }]) => ({ id, path: location }));
+    for (const { id, path } of [...given, ...((await others?.given()) ?? [])]) {
+      if (named.get(id)?.path === path) continue;
+      const listed = [...named].find(([, listing]) => listing.path === path);
+      if (listed) named.delete(listed[0]);
+      named.set(id, listed?.[1] ?? (await givenListing(id, path, platform)));
+    }
+    return named;
+  };
   const memory = () => ({
     memoryBytes: platform.memoryBytes,
     freeMemoryBytes: platform.freeMemoryBytes(),
@@ -63,7 +85,9 @@ export function catalogLibrary(
       return models.map((model) => {
         const { description, licence, bytes, chat, state, source, sha256, diskBytes, fit } = model;
         const name = names.get(model.name)!;
-        return { name, description, licence, bytes, chat, state, source, sha256, diskBytes, fit };
+        const options = model.path === undefined ? undefined : chosen.of(model.path);
+        const facts = { description, licence, bytes, chat, state, source, sha256, diskBytes, fit };
+        return { name, ...facts, ...(options && { options }) };
       });
     },
     canDownload: (name) => canPull(name, platform),
@@ -71,12 +95,14 @@ export function catalogLibrary(
       return (await pullModel(name, platform, { signal, onProgress })).name;
     },
     async open(name, { signal, onProgress, ...wanted }) {
-      const { path: known, ...asked } = wanted;
+      const { path: known, ...change } = wanted;
       const listed = (await all()).get(name)?.path;
       const path = listed ?? atStart(name)?.location ?? known;
       if (path === undefined) throw unknownModel(name);
       elsewhere.set(name, path);
-      const { contextSize, gpuLayers, gpuFor, ...options } = openOptions(flags);
+      const asked = chosen.with(path, change);
+      const own = others?.flagsOf(name);
+      const { contextSize, gpuLayers, gpuFor, ...options } = openOptions(own ?? flags);
       // One of them decides what is on the GPU: asking for the other replaces what the command line says.
       const isGpuAsked = asked.gpuLayers !== undefined || asked.gpuFor !== undefined;
       // The template and context of the command line do not apply to other models.
@@ -84,16 +110,19 @@ export function catalogLibrary(
       const given = {
         ...options,
         ...(!isGpuAsked && { gpuLayers, gpuFor }),
-        ...(first && { chatTemplate: first.chatTemplate, contextSize }),
+        ...(first && { chatTemplate: first.chatTemplate }),
+        ...((first || own) && { contextSize }),
         ...defined(asked),
       };
-      return await open(path, { ...defined(given), signal, onProgress });
+      const model = await open(path, { ...defined(given), signal, onProgress });
+      await chosen.keep(path, asked); // only what works
+      return model;
     },
     async locate(id) {
       // An unreadable cache folder must not prevent serving models from elsewhere.
       const listed = await all().catch(() => undefined);
       const known = listed?.get(id)?.path ?? atStart(id)?.location ?? elsewhere.get(id);
-      return known ?? (await locateOther(id));
+      return known ?? (await others?.locate(id));
     },
     async remove(name) {
       const { how, bytes } = await removeModel((await find(name)).name, platform);
@@ -120,9 +149,16 @@ export function catalogLibrary(
         ...memory(),
       };
     },
-    async plan(name, { contextSize, kvType, weights = flags.weights }) {
+    async plan(name, change) {
       const { path } = await find(name);
       if (path === undefined) throw unknownModel(name);
+      const own = others?.flagsOf(name) ?? flags;
+      const isOwn = atStart(name) !== undefined || own !== flags;
+      const {
+        contextSize = isOwn ? own.ctxSize : undefined,
+        kvType = kvTypeOf(own),
+        weights = own.weights,
+      } = chosen.with(path, change);
       return { ...(await loadPlan(path, contextSize, kvType, weights)), ...memory() };
     },
     async variants(repository, signal) {

@@ -2,12 +2,14 @@
 // them fit in memory together, and opening them one after the other.
 
 import type { Command } from "commander";
+import { messageOf } from "../base/errors.ts";
 import { defaultModel } from "../catalog/catalog.ts";
 import { inspect, MemoryError, type Model, UsageError } from "../index.ts";
 import type { CliContext } from "./command.ts";
 import { modelHelp } from "./flag-help.ts";
 import { byteSizeFlag, numberFlag, onceFlag, repeatedFlag } from "./flag-values.ts";
 import { kvTypeOf, type ModelFlags } from "./flags.ts";
+import { type ChosenOptions, orChosen } from "./load-choices.ts";
 import { locateModel, openModel } from "./load-model.ts";
 import { bytesText } from "./text.ts";
 
@@ -198,15 +200,28 @@ export async function openServed(
   templates: Readonly<Record<string, string>>,
   context: CliContext,
   signal: AbortSignal,
+  chosen: ChosenOptions,
 ): Promise<Record<string, Model>> {
   await checkMemoryOfAll(models, flags, context);
   const opened: [string, Model][] = [];
   try {
-    for (const { id, name } of models) {
+    for (const { id, name, location } of models) {
       const template = Object.hasOwn(templates, id) ? templates[id] : undefined;
       const given = { ...flags, ...(template !== undefined && { template }) };
       const label = models.length > 1 ? `loading ${id}` : undefined;
-      opened.push([id, await openModel(name, given, context, signal, label)]);
+      const load = (how: ModelFlags) => openModel(name, how, context, signal, label);
+      const choices = chosen.of(location);
+      if (Object.keys(choices).length === 0) opened.push([id, await load(given)]);
+      else {
+        const model = await load(orChosen(given, choices)).catch((error: unknown) => {
+          if (!(error instanceof MemoryError)) throw error;
+          context.log.warn(
+            `Warning: ${id} is loaded without the options that were chosen in the web app: ${messageOf(error)}\n`,
+          );
+          return load(given);
+        });
+        opened.push([id, model]);
+      }
     }
     return Object.fromEntries(opened);
   } catch (error) {

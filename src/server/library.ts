@@ -16,15 +16,17 @@ export interface LibraryModel {
   chat: boolean;
   /**
    * installed: came with Lantern. cached: downloaded. partial: an interrupted download that can be resumed. linked:
-   * a file elsewhere on this machine.
+   * a file elsewhere on this machine. given: the server was started with it.
    */
-  state: "installed" | "cached" | "partial" | "linked" | "absent";
+  state: "installed" | "cached" | "partial" | "linked" | "given" | "absent";
   /** Where it comes from, for display. */
   source: string;
   /** Hash of its file, if it is stated somewhere. */
   sha256?: string | undefined;
   /** Disk space that deleting it frees; 0: there is nothing to delete. */
   diskBytes?: number | undefined;
+  /** How it was loaded last, where somebody has chosen that. */
+  options?: LoadChoices | undefined;
   /** Whether and how fast it runs on this machine. */
   fit?: ModelFit | undefined;
 }
@@ -34,7 +36,8 @@ export interface TaskOptions {
   onProgress(progress: { loadedBytes: number; totalBytes: number }): void;
 }
 
-export interface LibraryOpenOptions extends TaskOptions {
+/** What a person may choose for a model. It is remembered. */
+export interface LoadChoices {
   /** The name of a built-in chat template; absent: the model's own. */
   chatTemplate?: string | undefined;
   contextSize?: number | undefined;
@@ -43,6 +46,12 @@ export interface LibraryOpenOptions extends TaskOptions {
   gpuFor?: OpenOptions["gpuFor"] | undefined;
   kvType?: OpenOptions["kvType"] | undefined;
   weights?: OpenOptions["weights"] | undefined;
+}
+
+/** A change of them: null goes back to the default; what is not named stays. */
+export type LoadChange = { [Name in keyof LoadChoices]?: LoadChoices[Name] | null };
+
+export interface LibraryOpenOptions extends TaskOptions, LoadChange {
   /** Where it was when a conversation used it, for a name that is not in the list. Never from a request. */
   path?: string | undefined;
 }
@@ -99,6 +108,8 @@ export interface LoadPlan {
   contextSize: number;
   trainedContext: number;
   layers: number;
+  /** The largest context that memory allows. */
+  mostContext?: number;
   /** Before it is loaded. */
   freeMemoryBytes: number;
   memoryBytes: number;
@@ -121,7 +132,7 @@ export interface ModelLibrary {
   /** The memory that loading it with these options would take. */
   plan(
     name: string,
-    options: Pick<LibraryOpenOptions, "contextSize" | "kvType" | "weights">,
+    options: Pick<LoadChoices, "contextSize" | "kvType" | "weights">,
   ): Promise<LoadPlan>;
   /** The models of a hub repository. */
   variants(repository: string, signal: AbortSignal): Promise<LibraryVariant[]>;

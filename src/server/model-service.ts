@@ -7,6 +7,9 @@ import { ApiError, describeError } from "./errors.ts";
 import {
   type LibraryModel,
   type LibraryOpenOptions,
+  type LoadChange,
+  type LoadChoices,
+  type LoadPlan,
   type ModelLibrary,
   publicInfo,
   type TaskOptions,
@@ -127,12 +130,34 @@ export class ModelService implements ModelLoader {
       const { models, pool } = this.#server;
       const isMade = models.variants.has(name);
       if (!isMade && !(await models.isKnown(name))) throw unknown(name);
+      if (Object.keys(options).length > 0) {
+        throw refused(
+          400,
+          "options_not_here",
+          `${name} was made from another model, with options of its own. Make it again to change them`,
+        );
+      }
       return pool.start((await models.held(name)).held); // of a folder or a file of presets, which say how it is opened
     }
     if (!isHere(model)) {
       throw refused(409, "not_downloaded", `${name} is not on this machine yet. Download it first`);
     }
     this.#startLoad(name, options);
+  }
+
+  /** The memory that loading it would take, and the largest context for which there is enough. */
+  async plan(
+    name: string,
+    options: Pick<LoadChange, "contextSize" | "kvType" | "weights">,
+  ): Promise<LoadPlan> {
+    const plan = await this.#library.plan(name, withoutNull(options));
+    const loaded = this.#server.models.list().find(({ id }) => id === name);
+    // What it holds now is free before it is loaded again.
+    const held = loaded ? heldBytes(loaded.model.info) : 0;
+    const room = plan.freeMemoryBytes + held - (plan.totalBytes - plan.kvBytes);
+    const perToken = plan.kvBytes / plan.contextSize;
+    const most = Math.floor(room / perToken / contextStep) * contextStep;
+    return { ...plan, mostContext: Math.max(0, Math.min(most, plan.trainedContext)) };
   }
 
   downloads(): RunningDownload[] {
@@ -162,7 +187,8 @@ export class ModelService implements ModelLoader {
 
   #startLoad(name: string, options: Omit<LibraryOpenOptions, keyof TaskOptions>): void {
     const needs = async (): Promise<number> => {
-      const { totalBytes = 0 } = await this.#library.plan(name, options).catch(() => noPlan);
+      const wanted = withoutNull(options);
+      const { totalBytes = 0 } = await this.#library.plan(name, wanted).catch(() => noPlan);
       return totalBytes;
     };
     this.#start(name, "load", async (task) => {
@@ -275,6 +301,13 @@ export class ModelService implements ModelLoader {
     );
     this.#running.set(name, Object.assign(task, { abort, done }));
   }
+}
+
+/** Sizes of contexts that are offered are multiples of it. */
+const contextStep = 256;
+
+function withoutNull(change: LoadChange): LoadChoices {
+  return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null));
 }
 
 /** Where the library cannot say what a model takes: its engine checks that. */

@@ -26,7 +26,7 @@ import { openedFamilies, routeFamilies } from "./routes/table.ts";
 import type { SystemReading } from "./usage.ts";
 
 export { hostNameOf, isLoopback, machineNames } from "./host-names.ts";
-export type { LoadPlan, ModelLibrary } from "./library.ts";
+export type { LoadChange, LoadChoices, LoadPlan, ModelLibrary } from "./library.ts";
 export { listenLocally } from "./local-handler.ts";
 export type { ModelPreset, OnDemandModel, OnDemandModels, PoolLimits } from "./on-demand.ts";
 export { type ReasoningFormat, reasoningFormats } from "./reasoning-fields.ts";

@@ -1,6 +1,6 @@
 // From a place in a conversation to the model's prompt tokens, for each mode. The whole path from the first message
-// counts. A chat that does not fit is refused with both numbers, never cut. Of a story that does not fit, the model
-// sees the beginning and the latest part (slide.ts).
+// counts. A chat that does not fit is refused with both numbers, unless its settings let the oldest messages go
+// (window.ts). Of a story that does not fit, the model sees the beginning and the latest part (slide.ts).
 //
 // The modes are one table: where a new message may be added, what regenerating means, and how the path becomes a
 // prompt.
@@ -17,6 +17,7 @@ import {
 } from "./session.ts";
 import type { SessionSettings, SessionTool } from "./settings.ts";
 import { type Prompt, slide } from "./slide.ts";
+import { latest } from "./window.ts";
 
 /** The model that answers, under its name. The server puts its queue and its counters in between. */
 export interface RunModel {
@@ -100,8 +101,10 @@ const chat: Mode = {
       "regenerate",
     );
   },
-  tokens(model, { systemPrompt, tools = [], thinking, schema }, path) {
-    const system: ChatMessage[] = systemPrompt ? [{ role: "system", content: systemPrompt }] : [];
+  tokens(model, { systemPrompt, summary, tools = [], thinking, schema }, path) {
+    const before = summary && `What was said earlier, in short:\n${summary}`;
+    const content = [systemPrompt, before].filter(Boolean).join("\n\n");
+    const system: ChatMessage[] = content === "" ? [] : [{ role: "system", content }];
     return model.chatPrompt([...system, ...path.flatMap(toTurns)], { tools, thinking, schema });
   },
 };
@@ -164,7 +167,7 @@ export function tooLong(
   qualifier: string = "",
 ): ContextError {
   return new ContextError(
-    `this conversation has ${qualifier}${tokens} tokens, but the context of ${name} holds ${contextSize}, answer included. Go back to an earlier message, or load the model with a larger context. Nothing was cut or saved`,
+    `this conversation has ${qualifier}${tokens} tokens, but the context of ${name} holds ${contextSize}, answer included. Load the model with a larger context, let the model read only the latest messages, or go on in a new chat with a summary. Nothing was cut or saved`,
   );
 }
 
@@ -175,6 +178,11 @@ export async function promptTokens(
   settings: SessionSettings,
   path: readonly PromptMessage[],
 ): Promise<Prompt> {
+  if (!modes[mode].slides && settings.window) {
+    return await latest(path, model.contextSize, settings.maxTokens, (messages) =>
+      modes[mode].tokens(model, settings, messages),
+    );
+  }
   const { tokens, reader, options } = await modes[mode].tokens(model, settings, path);
   if (tokens.length === 0) {
     throw new SessionError("invalid", "there is no text to continue yet. Write some", "content");

@@ -25,6 +25,10 @@ export interface SessionSettings {
   tools?: SessionTool[];
   /** Chat only: answers are JSON that this JSON Schema allows. */
   schema?: boolean | Record<string, unknown>;
+  /** Chat only: when the context is full, the model reads the latest messages and leaves out the oldest, instead of refusing. */
+  window?: boolean;
+  /** Chat only: what was said in an earlier chat, which the model reads before the first message. */
+  summary?: string;
 }
 
 export interface SessionTool {
@@ -70,6 +74,8 @@ const fields: { readonly [Name in keyof Fields]: z.ZodType<Fields[Name]> } = {
       "two tools have the same name",
     ),
   schema: z.union([z.boolean(), z.record(z.string(), z.unknown())], "expected a JSON schema"),
+  window: z.boolean(),
+  summary: z.string().max(1_000_000),
 };
 
 /** A change: null removes a setting; unnamed settings stay. */
@@ -92,6 +98,7 @@ export function changeSettings(settings: SessionSettings, change: SettingsChange
 
 /** The settings that are options of the engine. */
 export function toGenerateOptions(settings: SessionSettings): GenerateOptions {
-  const { systemPrompt: _, thinking: _t, tools: _tools, schema: _schema, ...options } = settings;
-  return options as GenerateOptions;
+  const ofChat = ["systemPrompt", "thinking", "tools", "schema", "window", "summary"];
+  const options = Object.entries(settings).filter(([name]) => !ofChat.includes(name));
+  return Object.fromEntries(options) as GenerateOptions;
 }

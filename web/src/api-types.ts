@@ -200,13 +200,13 @@ export interface ModelList {
 }
 
 export interface LoadOptions {
-  chatTemplate?: "chatml" | "llama2" | "zephyr";
-  contextSize?: number;
-  threads?: number;
-  gpuLayers?: number | "all" | "auto";
-  gpuFor?: "prompt" | "generation" | "auto";
-  kvType?: KvType;
-  weights?: "f16";
+  chatTemplate?: "chatml" | "llama2" | "zephyr" | null;
+  contextSize?: number | null;
+  threads?: number | null;
+  gpuLayers?: number | "all" | "auto" | null;
+  gpuFor?: "prompt" | "generation" | "auto" | null;
+  kvType?: KvType | null;
+  weights?: "f16" | null;
 }
 
 export interface TuneView {

@@ -68,6 +68,8 @@ export interface LanternClient {
   keep(session: string, ask: Ask): Promise<Message>;
   /** Starts continuations of a story. */
   goOn(session: string, wanted: Continue): Promise<Started>;
+  /** Makes a new chat with a summary of this one. */
+  summarise(session: string): Promise<{ session: OpenSession; unread: number }>;
   /** Gives the result of a call, or refuses it. */
   endCall(session: string, end: CallEnd): Promise<Message>;
   cancelRun(run: string): Promise<void>;
@@ -228,6 +230,7 @@ export function httpClient(base: string, hooks: Hooks): LanternClient {
       return (await post<{ message: Message }>(`${one(session)}/messages`, kept)).message;
     },
     goOn: (session, wanted) => post(`${one(session)}/continue`, wanted),
+    summarise: (session) => post(`${one(session)}/summary`, {}),
     async endCall(session, end) {
       return (await post<{ message: Message }>(`${one(session)}/calls`, end)).message;
     },

@@ -57,6 +57,7 @@ const stateTexts: Record<ModelListing["state"], string> = {
   cached: "in the cache",
   partial: "incomplete",
   linked: "elsewhere",
+  given: "given to the server",
   absent: "-",
 };
 

@@ -46,6 +46,7 @@ import {
 import { grammarOptions, warnOfGrammar } from "../grammar-flags.ts";
 import { IdleWork, workWhileIdle } from "../idle-work.ts";
 import { interruptible } from "../interrupt.ts";
+import { ChosenOptions } from "../load-choices.ts";
 import { idleMeasurement, noteTo } from "../machine-limits.ts";
 import { type PresetFile, parsePresets, readPresets } from "../models-preset.ts";
 import { type LocatedModels, onDemandModels } from "../on-demand.ts";
@@ -276,18 +277,23 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const source = await templateOf(flags, terminal);
   const { model: _, ...rest } = flags;
   const given = { ...rest, restart: true };
+  const chosen = await ChosenOptions.read(
+    context.downloads,
+    `${dataFolderOf(flags)}model-options.json`,
+    (line) => context.log.warn(`Warning: ${line}\n`),
+  );
   const presets = new Presets(flags.modelsPreset, context);
   await presets.read();
   await using gateway = await joinAsGateway(flags, context);
   const wanted = gateway ? noModels : await wantedModels(flags, context, interrupt.signal);
-  const onDemand = gateway ? undefined : onDemandOf(flags, given, wanted, presets, context);
+  const onDemand = gateway ? undefined : onDemandOf(flags, given, wanted, presets, context, chosen);
   await onDemand?.list(); // a folder that cannot be read is reported now
   const templates = source === undefined ? {} : { [idOfTemplate(wanted)]: source };
   const file = flags.mcpConfig;
   const tools =
     file === undefined ? undefined : await openServers({ file }, context, interrupt.signal);
   await using _tools = { [Symbol.asyncDispose]: async () => await tools?.close() };
-  const models = await openServed(wanted, given, templates, context, interrupt.signal);
+  const models = await openServed(wanted, given, templates, context, interrupt.signal, chosen);
   await using _models = { [Symbol.asyncDispose]: () => closeServed(models) };
   checkRanks(flags, models);
   for (const model of Object.values(models)) await warnOfGrammar(model, grammar, context.log);
@@ -298,7 +304,7 @@ async function serve(flags: ServeFlags, context: CliContext, anyPort: boolean): 
   const { isLoopback, startServer } = await import("../../server/serve.ts"); // other commands start without it
   const library = catalogLibrary(
     ...([context.downloads, given, openedModels(wanted, templates)] as const),
-    onDemand?.locate,
+    ...([onDemand, chosen] as const),
   );
   const assets = flags.web ? webAssets() : undefined;
   const options = {
@@ -407,17 +413,19 @@ function onDemandOf(
   { models }: WantedModels,
   presets: Presets,
   { downloads }: CliContext,
+  chosen: ChosenOptions,
 ): LocatedModels | undefined {
   const { isOn, catalog } = onDemandKind(flags);
   if (!isOn) return undefined;
   const { modelsPreset: file } = flags;
-  return onDemandModels(downloads, given, {
+  const sources = {
     folder: flags.modelsDir,
     catalog,
     first: new Map(models.map(({ id, location }) => [id, location])),
     presetFolder: file === undefined ? undefined : downloads.join(downloads.absolute(file), ".."),
     presets: () => presets.now(),
-  });
+  };
+  return onDemandModels(downloads, given, sources, chosen);
 }
 
 /** Models that are made from others last in the cache folder. */
@@ -586,10 +594,14 @@ function sessionsOf({
 /** Beside the conversations, unless a flag says where; whoever saves none of these saves no batches either. */
 function batchesOf({ batches, sessions }: ServeFlags): Pick<StartOptions, "batches"> {
   if (batches === false || (batches === undefined && sessions === false)) return {};
-  const beside = sessions || defaultDatabaseFile("sessions.db");
-  const folder = beside.slice(0, Math.max(beside.lastIndexOf("/"), beside.lastIndexOf("\\")) + 1);
   const otherwise = "start this one with --batches FILE, --no-batches, or LANTERN_DATA=FOLDER";
-  return { batches: batchPlace(batches ?? `${folder}batches.db`, otherwise) };
+  return { batches: batchPlace(batches ?? `${dataFolderOf({ sessions })}batches.db`, otherwise) };
+}
+
+/** Where the conversations are, with a slash at its end. */
+function dataFolderOf({ sessions }: { sessions?: string | false | undefined }): string {
+  const beside = sessions || defaultDatabaseFile("sessions.db");
+  return beside.slice(0, Math.max(beside.lastIndexOf("/"), beside.lastIndexOf("\\")) + 1);
 }
 
 /** What the system says of memory and processors, for the server's history. */

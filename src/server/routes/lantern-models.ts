@@ -17,19 +17,23 @@ import { bodyFields, queryFields } from "./lantern-service.ts";
 const name = z.string().min(1).max(500);
 const named = z.strictObject({ name });
 const loadOptions = {
-  contextSize: z.int().min(32).max(1_048_576).exactOptional(),
+  contextSize: z.int().min(32).max(1_048_576).nullable().exactOptional(),
   kvType: z
     .union([z.enum(kvTypes), z.strictObject({ k: z.enum(kvTypes), v: z.enum(kvTypes) })])
+    .nullable()
     .exactOptional(),
-  weights: z.enum(heldTypes).exactOptional(),
+  weights: z.enum(heldTypes).nullable().exactOptional(),
 };
 const loading = z.strictObject({
   name,
   ...loadOptions,
-  chatTemplate: z.enum(["chatml", "llama2", "zephyr"]).exactOptional(),
-  threads: z.int().min(1).max(1024).exactOptional(),
-  gpuLayers: z.union([z.int().min(0).max(10_000), z.enum(["all", "auto"])]).exactOptional(),
-  gpuFor: z.enum(["prompt", "generation", "auto"]).exactOptional(),
+  chatTemplate: z.enum(["chatml", "llama2", "zephyr"]).nullable().exactOptional(),
+  threads: z.int().min(1).max(1024).nullable().exactOptional(),
+  gpuLayers: z
+    .union([z.int().min(0).max(10_000), z.enum(["all", "auto"])])
+    .nullable()
+    .exactOptional(),
+  gpuFor: z.enum(["prompt", "generation", "auto"]).nullable().exactOptional(),
 });
 const planning = z.strictObject({ name, ...loadOptions });
 const path = z.string().min(1).max(4096);
@@ -102,7 +106,7 @@ export function modelRoutes(server: ServerContext, library: ModelLibrary): Opene
         access: "admin",
         handle: async (call) => {
           const { name: wanted, ...options } = await bodyFields(call, planning);
-          return json(await explained(library.plan(wanted, options)));
+          return json(await explained(service.plan(wanted, options)));
         },
       },
       {

@@ -6,6 +6,7 @@ import { messageOf } from "../../base/errors.ts";
 import type { BackupFiles } from "../../platform/database.ts";
 import { Backups, restoredText, withOffer } from "../../sessions/backups.ts";
 import { exportMarkdown, exportSession, importSession } from "../../sessions/exchange.ts";
+import type { RunModel } from "../../sessions/prompt.ts";
 import type { AskRequest } from "../../sessions/runs.ts";
 import {
   callStates,
@@ -16,8 +17,9 @@ import {
 } from "../../sessions/session.ts";
 import { settingsChangeSchema, settingsSchema } from "../../sessions/settings.ts";
 import type { SessionStore } from "../../sessions/store.ts";
+import { summarise } from "../../sessions/summary.ts";
 import { readJson } from "../body.ts";
-import type { ServerContext } from "../context.ts";
+import type { ServedModel, ServerContext } from "../context.ts";
 import { openaiErrors } from "../errors.ts";
 import { Held, type OpenDatabase } from "../held.ts";
 import { type Call, json, type OpenedFamilies, type Route, type RouteFamily } from "../route.ts";
@@ -284,7 +286,31 @@ function messagePaths(service: SessionService): Route[] {
         return await ask(service.of(call.params.id!), call, { ...request, count: n });
       },
     },
+    {
+      method: "POST",
+      path: "/lantern/v1/sessions/:id/summary",
+      access: "admin",
+      handle: async (call) => await goOnAnew(service.of(call.params.id!), call),
+    },
   ];
+}
+
+/** Makes a new chat with a summary of this one, in the same place. */
+async function goOnAnew(shelf: Shelf, call: Call): Promise<Response> {
+  await bodyFields(call, z.strictObject({}));
+  const { store } = shelf;
+  const session = store.session(call.params.id!);
+  const { id, mode, title, model, settings } = session;
+  if (mode !== "chat") throw new SessionError("invalid", "only a chat is summarised");
+  const { writer } = await writerOf(shelf, call, session);
+  const { text: summary, unread } = await summarise(
+    session,
+    store.path(id, session.leaf),
+    writer,
+    call.signal,
+  );
+  const made = store.createSession({ mode, title, model, settings: { ...settings, summary } });
+  return json({ session: view(shelf, made), unread }, 201);
 }
 
 function presetPaths(service: SessionService): Route[] {
@@ -412,20 +438,26 @@ function download(text: string, name: string, type: string): Response {
 }
 
 /** Starts answers and responds with their ids; they are followed at /lantern/v1/runs/ID/events. */
-async function ask(
-  { store, runs, isPrivate }: Shelf,
-  call: Call,
-  request: AskRequest,
-): Promise<Response> {
+async function ask(shelf: Shelf, call: Call, request: AskRequest): Promise<Response> {
   const { server } = call;
+  const { store, runs } = shelf;
   const session = store.session(call.params.id!);
-  const served = await sessionModel(server, store, session);
-  const model = runModel(call, served, { conversation: session.id, cacheDisk: !isPrivate });
-  const { user, answers, run } = await runs.ask(session.id, model, request);
+  const { served, writer } = await writerOf(shelf, call, session);
+  const { user, answers, run } = await runs.ask(session.id, writer, request);
   const isNamed = session.model !== null && server.models.lookUp(session.model) !== undefined;
   const name = isNamed ? session.model! : served.id; // its file may be served under another name now
   store.rememberModel(session.id, name, await server.models.loader?.locate(served.id));
   return json({ user, answers, run: runView(run) }, 201);
+}
+
+async function writerOf(
+  { store, isPrivate }: Shelf,
+  call: Call,
+  session: Session,
+): Promise<{ served: ServedModel; writer: RunModel }> {
+  const served = await sessionModel(call.server, store, session);
+  const own = { conversation: session.id, cacheDisk: !isPrivate };
+  return { served, writer: runModel(call, served, own) };
 }
 
 function view({ runs, isPrivate }: Shelf, session: Session): object {

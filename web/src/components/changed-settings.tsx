@@ -25,6 +25,8 @@ const labels: Readonly<Record<Name, string>> = {
   thinking: "Reasoning",
   tools: "Tools",
   schema: "JSON schema",
+  window: "Only the latest messages are read",
+  summary: "Summary",
 };
 
 interface Props {
@@ -67,5 +69,6 @@ export function Undo({ what, onClick }: { what: string; onClick(): void }): JSX.
 function valueText(value: SessionSettings[Name]): string {
   if (value === undefined) return ": default";
   if (typeof value === "number") return `: ${digits(value)}`;
+  if (value === true) return "";
   return typeof value === "boolean" ? `: ${value ? "on" : "off"}` : "";
 }

@@ -47,7 +47,7 @@ export function ChatExtras({ settings, onChange }: Props): JSX.Element {
       <ChangedSettings
         mode="chat"
         settings={settings}
-        without={["tools", "schema"]}
+        without={["tools", "schema", "summary"]}
         onChange={onChange}
       />
       {open === "schema" && (

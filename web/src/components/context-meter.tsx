@@ -23,18 +23,11 @@ export function ContextMeter(props: Props): JSX.Element {
   const used = tokens.prompt + tokens.generated;
   if (slides && (tokens.dropped ?? 0) > 0) {
     return (
-      <p class="hint meter">
-        The model reads the beginning and the latest part: {grouped(contextSize)} tokens
-      </p>
+      <p class="hint meter">The model reads the latest part only: {grouped(contextSize)} tokens</p>
     );
   }
   if (used >= contextSize - 1 && !slides) {
-    return (
-      <p class="hint meter full">
-        The context is full: {grouped(contextSize)} tokens. Go back, start a new conversation, or
-        load the model with a larger context.
-      </p>
-    );
+    return <p class="hint meter full">The context is full: {grouped(contextSize)} tokens.</p>;
   }
   return (
     <p class={`hint meter ${!slides && used > nearlyFull * contextSize ? "full" : ""}`}>

@@ -164,7 +164,8 @@ function ending({ state, stopReason, error, content, calls }: Message): string |
 
 /** It ended early, and can be continued. */
 function isCutShort({ role, state, stopReason, content, reasoning }: Message): boolean {
-  const isCut = state === "aborted" || state === "error" || stopReason === "length";
+  const isCut =
+    state === "aborted" || state === "error" || stopReason === "length" || stopReason === "context";
   return role === "assistant" && (content !== "" || reasoning !== null) && isCut;
 }
 

@@ -43,18 +43,22 @@ type Weights = NonNullable<LoadOptions["weights"]> | "";
 
 interface Props {
   name: string;
+  /** How it was loaded last. */
+  before: LoadOptions | undefined;
   /** Memory of the model if it is loaded now, which is freed first. */
   loadedBytes: number;
   onClose(): void;
 }
 
-export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element {
-  const [context, setContext] = useState("");
-  const [threads, setThreads] = useState("");
-  const [gpu, setGpu] = useState<GpuChoice>("layers");
-  const [layers, setLayers] = useState("");
-  const [kvType, setKvType] = useState<KvType>("f16");
-  const [weights, setWeights] = useState<Weights>("");
+export function ModelOptions({ name, before = {}, loadedBytes, onClose }: Props): JSX.Element {
+  const [context, setContext] = useState(textOf(before.contextSize));
+  const [threads, setThreads] = useState(textOf(before.threads));
+  const [gpu, setGpu] = useState<GpuChoice>(before.gpuFor ?? "layers");
+  const [layers, setLayers] = useState(textOf(before.gpuLayers));
+  const [kvType, setKvType] = useState<KvType>(
+    typeof before.kvType === "string" ? before.kvType : "f16",
+  );
+  const [weights, setWeights] = useState<Weights>(before.weights ?? "");
   const contextSize = wholeNumber(context, 32);
   const [plan, problem] = usePlan(name, contextSize, kvType, weights);
   const load = (): void => {
@@ -62,11 +66,11 @@ export function ModelOptions({ name, loadedBytes, onClose }: Props): JSX.Element
     const gpuLayers = layers === "all" || layers === "auto" ? layers : wholeNumber(layers, 0);
     const options: LoadOptions = {
       kvType,
-      ...(weights !== "" && { weights }),
-      ...(contextSize !== undefined && { contextSize }),
-      ...(threadCount !== undefined && { threads: threadCount }),
-      ...(gpu !== "layers" && { gpuFor: gpu }),
-      ...(gpu === "layers" && gpuLayers !== undefined && { gpuLayers }),
+      weights: weights === "" ? null : weights,
+      contextSize: contextSize ?? null,
+      threads: threadCount ?? null,
+      gpuFor: gpu === "layers" ? null : gpu,
+      gpuLayers: gpu === "layers" ? (gpuLayers ?? null) : null,
     };
     void attempt(() => loadModel(name, options));
     onClose();
@@ -180,6 +184,10 @@ function Choice<K extends string>(props: ChoiceProps<K>): JSX.Element {
       <span class="hint">{hint}</span>
     </label>
   );
+}
+
+function textOf(value: number | string | null | undefined): string {
+  return value === undefined || value === null ? "" : String(value);
 }
 
 /** undefined: empty, or not such a number. */

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { ListedModel, ServedModel } from "../api-types.ts";
+import type { ListedModel, LoadOptions, ServedModel } from "../api-types.ts";
 import { bytesText, countText } from "../state/format.ts";
 import {
   cancelTask,
@@ -80,6 +80,7 @@ export function ServedRow({
       {open === "options" && (
         <ModelOptions
           name={id}
+          before={listed?.options as LoadOptions | undefined}
           loadedBytes={info.weightBytes + info.stateBytes}
           onClose={() => setOpen(null)}
         />
@@ -167,7 +168,12 @@ function Actions({ model }: { model: ListedModel }): JSX.Element {
         </button>
       )}
       {open === "options" && (
-        <ModelOptions name={name} loadedBytes={0} onClose={() => setOpen(null)} />
+        <ModelOptions
+          name={name}
+          before={model.options as LoadOptions | undefined}
+          loadedBytes={0}
+          onClose={() => setOpen(null)}
+        />
       )}
       {open === "delete" && (
         <Confirm

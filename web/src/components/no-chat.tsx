@@ -52,7 +52,7 @@ export function NotLoadedText({ name }: { name: string }): JSX.Element {
 function NotLoaded({ wanted, reloads }: Omit<NoChatProps, "served">): JSX.Element {
   const listed = useStore(models, (now) => now.models.find(({ name }) => name === wanted));
   const progress = useProgress(wanted);
-  const here = listed?.state === "installed" || listed?.state === "cached";
+  const here = listed !== undefined && listed.state !== "partial" && listed.state !== "absent";
   return (
     <section class="card notice-card" role="status">
       <h2>{wanted === null ? "No model is loaded" : `${wanted} is not loaded`}</h2>

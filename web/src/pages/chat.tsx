@@ -10,6 +10,7 @@ import { Composer } from "../components/composer.tsx";
 import { ContextMeter } from "../components/context-meter.tsx";
 import { Dialog } from "../components/dialog.tsx";
 import { useFound } from "../components/found.ts";
+import { FullContext } from "../components/full-context.tsx";
 import { Mark } from "../components/icon.tsx";
 import { type MessageActions, MessageView, Question } from "../components/message.tsx";
 import { Missing, Unread } from "../components/missing.tsx";
@@ -17,6 +18,7 @@ import { chatProblem, NoChat } from "../components/no-chat.tsx";
 import { PageHead } from "../components/page-head.tsx";
 import { useEscape, useStickToEnd } from "../components/scroll.ts";
 import { SettingsPanel } from "../components/settings-panel.tsx";
+import { SummaryCard } from "../components/summary-card.tsx";
 import { client } from "../state/connection.ts";
 import { conversations } from "../state/conversation.ts";
 import { draftKey } from "../state/drafts.ts";
@@ -74,6 +76,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
     missing,
     problem: unread,
     loading,
+    fullAt,
   } = useStore(conversation.store);
   const preferred = useStore(preferences, (now) => now.models.chat);
   const list = useStore(models);
@@ -91,6 +94,10 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
   const found = useFound(conversation, "chat", id, wanted);
   const { box, toEnd } = useStickToEnd(session?.id ?? null, found);
   const leaf = path.at(-1);
+  const size = served?.info.contextSize ?? 0;
+  const isFull =
+    settings.window !== true &&
+    (fullAt === size || (leaf?.stopReason === "context" && usedBy(leaf) >= size - 1));
   const isWaiting = leaf !== undefined && openCalls(leaf).length > 0;
   const stop = (): void => void attempt(() => conversation.stop());
   useEscape(run !== null, stop);
@@ -128,6 +135,15 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           {path.length === 0 && isShown && !loading && pending === null && problem === null && (
             <Welcome onPick={send} />
           )}
+          {session?.settings.summary !== undefined && (
+            <SummaryCard
+              key={session.id}
+              text={session.settings.summary}
+              onChange={(text) =>
+                void attempt(() => conversation.change({ settings: { summary: text } }))
+              }
+            />
+          )}
           {path.map((message, at) => (
             <MessageView
               key={message.id}
@@ -150,6 +166,16 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
           )}
           {session && run === null && pending === null && (
             <Onward leaf={path.at(-1)} count={countBelow(tree, session.leaf)} />
+          )}
+          {served && isFull && run === null && pending === null && (
+            <FullContext
+              session={session}
+              served={served}
+              onWindow={() => {
+                changeSettings({ window: true });
+                conversation.store.patch({ fullAt: null });
+              }}
+            />
           )}
           {problem !== null && !loading && isShown && (
             <NoChat served={served} wanted={model} reloads={canAsk} />
@@ -175,6 +201,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
             <ContextMeter
               path={path}
               contextSize={served?.info.contextSize}
+              slides={settings.window ?? false}
               hint="Enter sends, Shift+Enter is a new line, Escape stops"
             />
           </div>
@@ -191,6 +218,10 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
       )}
     </div>
   );
+}
+
+function usedBy({ tokens }: Message): number {
+  return (tokens?.prompt ?? 0) + (tokens?.generated ?? 0);
 }
 
 /** After going back: a button to go forward again. */

@@ -18,7 +18,7 @@ import type {
 import { client, lost, noteFailure, whenLetIn } from "./connection.ts";
 import { draftKey, keepDraftHere, moveDraft } from "./drafts.ts";
 import { LiveAnswer, nothingSaid, saidIn } from "./live.ts";
-import { whileLoading } from "./models.ts";
+import { models, pageModel, servedModel, whileLoading } from "./models.ts";
 import { notify } from "./notices.ts";
 import { forgetPlace } from "./places.ts";
 import { isNextPrivate, setNextPrivate } from "./private.ts";
@@ -40,6 +40,8 @@ export interface ConversationState {
   problem: string | null;
   /** The last answer of a story was empty and was removed. */
   silent: boolean;
+  /** The size of the context into which the last request did not fit; null: it did. */
+  fullAt: number | null;
 }
 
 const empty: ConversationState = {
@@ -51,6 +53,7 @@ const empty: ConversationState = {
   missing: false,
   problem: null,
   silent: false,
+  fullAt: null,
 };
 
 /** What the server answers with an error may work in a moment; then a person decides. */
@@ -185,7 +188,7 @@ export class Conversation {
       setNextPrivate(made.private);
       if (this.#isOpen(made.id)) {
         this.#wanted = null;
-        this.store.set(empty);
+        this.store.set({ ...empty, fullAt: this.store.value.fullAt });
       }
       if (error instanceof RequestError && !error.offline) {
         await client.deleteSession(made.id).catch(() => {}); // without messages it is not listed
@@ -199,7 +202,14 @@ export class Conversation {
     const { session } = this.store.value;
     if (!session) throw new RequestError(0, null, "There is no conversation yet.");
     await this.saveFirst();
-    const started = await whileLoading(session.model, () => this.#ask(() => begin(session.id)));
+    const asked = whileLoading(session.model, () => this.#ask(() => begin(session.id)));
+    const started = await asked.catch((error: unknown) => {
+      const isFull = error instanceof RequestError && error.reason === "context_length_exceeded";
+      const name = session.model ?? pageModel(models.value, session.mode, null);
+      const served = servedModel(models.value, name);
+      if (isFull && served) this.store.patch({ fullAt: served.info.contextSize });
+      throw error;
+    });
     if (this.store.value.session?.id !== session.id) return started; // another one was opened
     this.#add(started.user ? [started.user, ...started.answers] : started.answers);
     const live = new Map(this.store.value.live);
@@ -208,7 +218,7 @@ export class Conversation {
     // The server uses the first line as the title; do the same until its title arrives.
     const title = session.title || (started.user?.content.trim().split("\n", 1)[0] ?? "");
     const open = { ...this.store.value.session!, leaf, title };
-    this.store.patch({ live, session: open, silent: false });
+    this.store.patch({ live, session: open, silent: false, fullAt: null });
     void this.#follow(started.run);
     return started;
   }

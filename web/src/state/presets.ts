@@ -11,7 +11,8 @@ export async function loadPresets(): Promise<void> {
 }
 
 export async function savePreset(name: string, settings: SessionSettings): Promise<void> {
-  await client.savePreset({ name, settings });
+  const { summary: _, ...kept } = settings; // it belongs to its chat
+  await client.savePreset({ name, settings: kept });
   await loadPresets();
 }
 
@@ -22,13 +23,16 @@ export async function deletePreset(name: string): Promise<void> {
 
 /** The change from some settings to a preset's: settings that it does not have are removed. */
 export function changeTo({ settings }: Preset, now: SessionSettings): SettingsChange {
-  const none = Object.fromEntries(Object.keys(now).map((name) => [name, null]));
+  const none = Object.fromEntries(
+    Object.keys(now).flatMap((name) => (name === "summary" ? [] : [[name, null]])),
+  );
   return { ...none, ...settings };
 }
 
 /** The preset that equals some settings. */
 export function presetOf(all: readonly Preset[], now: SessionSettings): Preset | undefined {
-  return all.find(({ settings }) => same(settings, now));
+  const { summary: _, ...mine } = now;
+  return all.find(({ settings }) => same(settings, mine));
 }
 
 function same(a: SessionSettings, b: SessionSettings): boolean {
