@@ -234,7 +234,7 @@ describeBrowser("the Models page", () => {
     await dialog.getByRole("button", { name: "Load again" }).click();
     await expect.poll(() => seen.opened.length).toBe(2);
     expect(seen.opened[1]![1]).toMatchObject({ gpuFor: "prompt" });
-    expect(seen.opened[1]![1].gpuLayers).toBe(undefined);
+    expect(seen.opened[1]![1].gpuLayers).toBe(null); // forgotten
     await row("it is mine").getByRole("button", { name: "Unload" }).waitFor();
     // Nobody chose it in Chat: it was loaded, and it chats.
     await page.getByRole("link", { name: "Chat", exact: true }).first().click();
