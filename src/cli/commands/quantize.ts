@@ -61,7 +61,10 @@ export const quantizeCommand: CommandBody = {
 
 function defineFlags(command: Command): Command {
   return command
-    .argument("<input>", "a GGUF file, a Hugging Face folder or a llama2.c file, in F32, F16 or BF16; or the name of such a model")
+    .argument(
+      "<input>",
+      "a GGUF file, a Hugging Face folder or a llama2.c file, in F32, F16 or BF16; or the name of such a model",
+    )
     .argument("<output>", "the file to write")
     .argument(
       "<type>",

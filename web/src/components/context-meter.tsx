@@ -8,8 +8,8 @@ import { grouped } from "../state/format.ts";
 interface Props {
   path: readonly Message[];
   contextSize: number | undefined;
-  /** Whether text that does not fit is left out (a story) or refused (a chat). */
-  slides?: boolean;
+  /** What the model reads of a text that does not fit; undefined: such a text is refused. */
+  slides?: string | undefined;
   /** Shown while there is nothing to measure. */
   hint: string;
 }
@@ -17,13 +17,15 @@ interface Props {
 const nearlyFull = 0.85;
 
 export function ContextMeter(props: Props): JSX.Element {
-  const { path, contextSize, slides = false, hint } = props;
+  const { path, contextSize, slides, hint } = props;
   const tokens = path.findLast((message) => message.tokens !== null)?.tokens;
   if (!tokens || contextSize === undefined) return <p class="hint meter keys">{hint}</p>;
   const used = tokens.prompt + tokens.generated;
   if (slides && (tokens.dropped ?? 0) > 0) {
     return (
-      <p class="hint meter">The model reads the latest part only: {grouped(contextSize)} tokens</p>
+      <p class="hint meter">
+        The model reads {slides}: {grouped(contextSize)} tokens
+      </p>
     );
   }
   if (used >= contextSize - 1 && !slides) {

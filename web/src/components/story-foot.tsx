@@ -141,7 +141,7 @@ export function StoryFoot(props: Props): JSX.Element {
           <ContextMeter
             path={path}
             contextSize={props.contextSize}
-            slides
+            slides="the beginning and the latest part"
             hint="Ctrl+Enter continues, Escape stops"
           />
         )}

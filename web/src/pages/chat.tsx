@@ -201,7 +201,7 @@ export function ChatPage({ id, message: wanted }: PageProps): JSX.Element {
             <ContextMeter
               path={path}
               contextSize={served?.info.contextSize}
-              slides={settings.window ?? false}
+              slides={settings.window ? "the latest part only" : undefined}
               hint="Enter sends, Shift+Enter is a new line, Escape stops"
             />
           </div>
