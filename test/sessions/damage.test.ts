@@ -229,6 +229,8 @@ describe("what is deleted leaves the files", () => {
     again.store.changeSession(id, { title: "other", settings: { systemPrompt: null } });
     new Presets(again.database).delete(canary);
     again.store.forgetSetAside();
+    // As when no backup has them any more (purge.ts).
+    again.store.endForgetting(again.store.forgotten(), again.store.replaced());
     await again.store.purgeDeleted();
     expect(traces(file)).toEqual([]);
   });
