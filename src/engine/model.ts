@@ -318,6 +318,7 @@ export class EngineModel implements Model {
     inBackground = false,
   ): Promise<Prompt> {
     if (prompt.kind === "tokens" || !this.#isLarge(prompt)) return prompt;
+    if (signal?.aborted) throw new AbortedError("the request");
     const limit = this.info.contextSize;
     const units = promptUnits(prompt);
     const least = units / (this.info.longestToken ?? Number.POSITIVE_INFINITY);

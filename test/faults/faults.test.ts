@@ -109,7 +109,9 @@ const cases: Record<string, Case> = {
   serve: {
     some: 8,
     // What could not be removed, the next "lantern ps" removes.
-    resumed: /(sessions|batches)\.db-wal$|\.servers\/\d+\.json$/,
+    // A log that is emptied at the next start, the note of a process that has ended, and a whole backup, whose name has its time.
+    resumed:
+      /(sessions|batches)\.db-(wal|holder)$|sessions\.db\.backup-[\dTZ-]+$|\.servers\/\d+\.json$/,
     args: ["serve", "-m", model, "--port", "0", "--no-web", "--no-token"],
     requests: [
       { path: "/lantern/v1/sessions", method: "POST", body: story, as: "session" },
