@@ -113,7 +113,7 @@ export class EngineChat implements Chat {
 
   #answer(call: string, asked: ChatMessage[], options: AnyOptions): ChatGeneration<never> {
     if (this.#disposed) throw new DisposedError("the chat");
-    const { variables, signal } = options;
+    const { variables, signal = this.#defaults.signal } = options;
     const answer =
       "tools" in options
         ? this.#withTools(call, asked, options)
