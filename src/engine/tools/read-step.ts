@@ -93,7 +93,10 @@ export async function readStep(
   }
   const rest = reader ? read(reader.end()) : "";
   if (rest !== "") emit({ kind: "token", token: { id: -1, text: rest } });
-  return { content, reasoning, calls, result: await generation.result };
+  const result = await generation.result;
+  // Aborted before it had a prompt: the one that stood in for it is nobody's.
+  const own = prompt === undefined ? { ...result, promptTokenIds: [] } : result;
+  return { content, reasoning, calls, result: own };
 }
 
 /** The message of a step; undefined: it was aborted before it said anything. Templates expect arguments as an object. */
