@@ -18,7 +18,7 @@ import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { build } from "vite";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { batchPlace } from "../../src/cli/batch-place.ts";
-import type { Model } from "../../src/index.ts";
+import { type Model, UsageError } from "../../src/index.ts";
 import { type AssetFile, readAssets } from "../../src/platform/node-assets.ts";
 import { openNodeDatabase } from "../../src/platform/node-database.ts";
 import {
@@ -203,7 +203,7 @@ const noLibrary: ModelLibrary = {
     freeMemoryBytes: 8e9,
   }),
   plan: async () => {
-    throw new Error("there is nothing to plan");
+    throw new UsageError("there is nothing to plan"); // a model of a script has no file
   },
   variants: async () => [],
   search: async () => [],
